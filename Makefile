@@ -1,0 +1,34 @@
+# `make confirm` and `make test` are all a fresh machine needs: each creates the environment itself.
+PYTHON ?= python3
+BIN := .venv/bin
+MODEL := smollm2-135m
+PACKAGES := protocol policies splits analysis figures
+
+.PHONY: confirm test check format model
+
+confirm: model  ## replicate the shipped quickstart; ends well whenever the study ran to a verdict
+	$(BIN)/python -m protocol.replicate registrations/quickstart || { s=$$?; [ $$s -eq 10 ] || [ $$s -eq 11 ] || exit $$s; }
+
+test: model  ## the whole test suite
+	$(BIN)/python -m pytest
+
+check: .venv/installed  ## format, lint, types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: .venv/installed
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+model: .venv/installed  ## the only step that downloads weights
+	$(BIN)/python -m protocol.models fetch $(MODEL)
+
+# The CPU build of torch: already at hand, else from its own index, else whatever the registry has (macOS).
+.venv/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install -q -c constraints.txt "torch==2.13.0+cpu" \
+	  || $(BIN)/pip install -q -c constraints.txt --extra-index-url https://download.pytorch.org/whl/cpu "torch==2.13.0+cpu" \
+	  || $(BIN)/pip install -q -c constraints.txt "torch==2.13.0"
+	$(BIN)/pip install -q -c constraints.txt -e ".[run,dev]"
+	touch $@
