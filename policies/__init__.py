@@ -1,0 +1,53 @@
+"""Eviction policies for KV caches, as functions of tensors and settings.
+
+policy = policies.get("snapkv")
+kept = policy.keep(view, budget=256)        # bool [layer, kv_head, n]
+"""
+
+from policies.cadence import Cadence
+from policies.catalogue import diff, get, names
+from policies.contract import (
+    BudgetError,
+    Protection,
+    Routing,
+    Scores,
+    Scoring,
+    Selection,
+    Signal,
+    Trunks,
+    UnknownPolicy,
+    View,
+)
+from policies.crystal import BranchDissolution
+from policies.decoding import Plain
+from policies.policy import Policy
+from policies.protect import Protect, RecentHalf
+from policies.routing import PerHead, Shared
+from policies.selection import TopK
+from policies.state import Verbatim
+
+__all__ = [
+    "BranchDissolution",
+    "BudgetError",
+    "Cadence",
+    "PerHead",
+    "Plain",
+    "Policy",
+    "Protect",
+    "Protection",
+    "RecentHalf",
+    "Routing",
+    "Scores",
+    "Scoring",
+    "Selection",
+    "Shared",
+    "Signal",
+    "TopK",
+    "Trunks",
+    "UnknownPolicy",
+    "Verbatim",
+    "View",
+    "diff",
+    "get",
+    "names",
+]

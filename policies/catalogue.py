@@ -1,0 +1,84 @@
+"""Policies by name. A name that a registration cites keeps its meaning: a changed setting is a new name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from difflib import get_close_matches
+from importlib.metadata import EntryPoint, entry_points
+from types import MappingProxyType
+from typing import Any
+
+from policies.contract import UnknownPolicy
+from policies.crystal.policy import crystal
+from policies.full import full
+from policies.h2o import h2o
+from policies.policy import Policy
+from policies.snapkv import snapkv
+from policies.streaming import streaming
+from policies.uniform import random
+
+__all__ = ["CATALOGUE", "GROUP", "diff", "get", "names"]
+
+CATALOGUE: Mapping[str, Policy] = MappingProxyType(
+    {
+        "full": full(),
+        "random": random(),
+        "streaming": streaming(),
+        "h2o": h2o(),
+        "snapkv": snapkv(),
+        "crystal": crystal(),
+    }
+)
+
+GROUP = "kv_prereg.policies"
+"""Entry-point group of other distributions; each entry point is the name and a Policy value."""
+
+COMPONENTS = tuple(field.name for field in fields(Policy))
+
+
+def get(name: str, **overrides: Any) -> Policy:
+    """The policy of this name, with whole components replaced: get("snapkv", selection=TopK()).
+
+    Raises UnknownPolicy, with the nearest name, and ValueError for an override that is no component.
+    """
+    unknown = sorted(overrides.keys() - set(COMPONENTS))
+    if unknown:
+        raise ValueError(f"{unknown[0]} is no component of a policy: override one of {', '.join(COMPONENTS)}")
+    return replace(find(name), **overrides)
+
+
+def names() -> tuple[str, ...]:
+    """Every name: the catalogue in its order, then those of other distributions, sorted."""
+    return (*CATALOGUE, *sorted(installed()))
+
+
+def diff(a: Policy, b: Policy) -> dict[str, tuple[Any, Any]]:
+    """The components in which two policies differ: {component: (in a, in b)}."""
+    pairs = {name: (getattr(a, name), getattr(b, name)) for name in COMPONENTS}
+    return {name: (one, other) for name, (one, other) in pairs.items() if one != other}
+
+
+def find(name: str) -> Policy:
+    others = installed()
+    if name in CATALOGUE:
+        return CATALOGUE[name]
+    if name not in others:
+        near = get_close_matches(name, names(), n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(names())}"
+        raise UnknownPolicy(f"no policy named {name!r}; {hint}")
+    policy = others[name].load()
+    if not isinstance(policy, Policy):
+        raise ValueError(f"entry point {name} of {GROUP} must be a Policy, not {type(policy).__name__}")
+    return policy
+
+
+def installed() -> dict[str, EntryPoint]:
+    """Entry points by name. A name that is taken is refused: it would change what a registration means."""
+    found: dict[str, EntryPoint] = {}
+    for point in entry_points(group=GROUP):
+        if point.name in CATALOGUE or found.setdefault(point.name, point) != point:
+            raise ValueError(
+                f"entry point {point.name} of {GROUP} is taken: rename the policy in {point.value}"
+            )
+    return found

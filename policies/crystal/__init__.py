@@ -1,0 +1,12 @@
+"""CrystalCache: trunks of text that dissolve from the bottom up.
+
+Po-Ting Lin, "CrystalCache: Cross-Domain Transfer from Cognitive Memory Crystallization to KV Cache Eviction
+in Long-Context LLMs". Equations, sections and tables cited here are of that paper. Its stages S1-S6:
+`coattention` S1, `trunks` S2, `impact` S3, `graph` S4, `dissolution` S5 and S6.
+"""
+
+from policies.crystal.dissolution import BranchDissolution
+from policies.crystal.policy import CrystalConfig, crystal
+from policies.crystal.tracing import CrystalTrace, trace
+
+__all__ = ["BranchDissolution", "CrystalConfig", "CrystalTrace", "crystal", "trace"]

@@ -1,0 +1,77 @@
+"""CrystalCache on a given attention, with everything it computed on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from typing import NamedTuple
+
+from torch import Tensor
+
+from policies.contract import View
+from policies.crystal.policy import CrystalConfig
+from policies.policy import refuse_non_finite
+
+__all__ = ["CrystalTrace", "trace"]
+
+
+class CrystalTrace(NamedTuple):
+    """S1-S6 of one prompt; equations of the paper."""
+
+    kept: list[int]
+    """Positions, ascending."""
+    salience: Tensor
+    """[n], S_i of Eq. 11, clipped."""
+    impact: Tensor
+    """[n], M_i of Eq. 22."""
+    trunks: list[list[int]]
+    """Positions of each trunk."""
+    edges: list[tuple[int, int, float]]
+    """Entries (i, j, weight) of E, sorted; directed, see `coattention.Edges`."""
+    crystallization: Tensor
+    """[trunk], D of Eq. 27, before the event: what `score` was composed of."""
+    score: Tensor
+    """[trunk], Eq. 29; of a protected trunk it decides nothing."""
+    retention: Tensor
+    """[trunk], r_g of Eq. 32; D after the event is retention * crystallization, which is Eq. 34."""
+
+
+def trace(
+    attention: Tensor,
+    token_ids: Tensor,
+    sentence_ends: Set[int],
+    budget: int,
+    config: CrystalConfig | None = None,
+) -> CrystalTrace:
+    """The stages of `crystal` on the first layer's causal attention [head, n, n], by the code of the policy.
+
+    token_ids [n]. Entries above the diagonal are not read. A budget of n or more keeps everything.
+    """
+    config = config or CrystalConfig()
+    scoring = config.scoring()
+    n = attention.shape[-1]
+    first = scoring.coattention.read(lambda start, stop: attention[:, start:stop, :stop].tril(start), n)
+    view = View(
+        token_ids=token_ids,
+        layers=1,
+        kv_heads=1,
+        sentence_ends=frozenset(sentence_ends),
+        seed=0,
+        signals={scoring.coattention: (first,)},
+    )
+    scores = scoring.score(view)
+    refuse_non_finite(scores.slots)
+    assert scores.trunks is not None
+    protected = config.protect().slots(n, budget, token_ids.device)
+    impact = scores.slots[0, 0]
+    dissolved = config.selection().dissolve(impact, scores.trunks, protected, budget)
+    columns = (column.tolist() for column in first.edges)
+    return CrystalTrace(
+        kept=dissolved.kept,
+        salience=scoring.salience(first),
+        impact=impact,
+        trunks=[list(span) for span in scores.trunks.spans],
+        edges=sorted(zip(*columns, strict=True)),
+        crystallization=scores.trunks.crystallization,
+        score=dissolved.score,
+        retention=dissolved.retention,
+    )

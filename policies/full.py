@@ -1,0 +1,32 @@
+"""The full cache: the reference arm."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from policies.cadence import Cadence
+from policies.contract import Scores, Signal, View
+from policies.policy import Policy
+from policies.protect import Protect
+
+__all__ = ["Equal", "full"]
+
+
+@dataclass(frozen=True)
+class Equal:
+    """Every slot is worth the same."""
+
+    @property
+    def needs(self) -> frozenset[Signal]:
+        return frozenset()
+
+    def score(self, view: View) -> Scores:
+        n = view.token_ids.shape[0]
+        return Scores(torch.zeros(1, 1, n, device=view.token_ids.device))
+
+
+def full() -> Policy:
+    """Never evicts."""
+    return Policy(scoring=Equal(), cadence=Cadence.never(), protect=Protect(sinks=0, recent=0))

@@ -1,0 +1,42 @@
+"""H2O: heavy hitters and recent slots (arXiv:2306.14048)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from policies.contract import Scores, Signal, View
+from policies.policy import Policy
+from policies.protect import RecentHalf
+from policies.routing import PerHead
+from policies.signals import AttentionSums, group_mean, of_all_layers
+
+__all__ = ["AccumulatedAttention", "h2o"]
+
+
+@dataclass(frozen=True)
+class AccumulatedAttention:
+    """Attention received from all queries of the prompt, mean over the query heads of a group.
+
+    Raw sums, not divided by the number of queries that see a key: early slots are favoured, as published.
+    """
+
+    @property
+    def needs(self) -> frozenset[Signal]:
+        return frozenset({AttentionSums()})
+
+    def score(self, view: View) -> Scores:
+        layers = of_all_layers(view, AttentionSums())
+        return Scores(torch.stack([group_mean(sums, view.kv_heads) for sums in layers]))
+
+
+def h2o() -> Policy:
+    """Keep the last budget // 2 slots and, of the others, those with the largest accumulated attention.
+
+    Follows H2OKVCache_LayerWise of FMInference/H2O at the end of prefill. Departs from it: one event
+    instead of one a decode step, so no accumulator is carried on; query heads of a group share their mean
+    (the authors' code works for one query head a KV head only); half of the budget is recent instead of an
+    absolute number.
+    """
+    return Policy(scoring=AccumulatedAttention(), routing=PerHead(), protect=RecentHalf())

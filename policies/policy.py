@@ -1,0 +1,98 @@
+"""A policy: six small values and what it protects."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from policies.cadence import Cadence
+from policies.contract import BudgetError, Protection, Routing, Scoring, Selection, Signal, View
+from policies.decoding import Plain
+from policies.protect import Protect
+from policies.routing import Shared
+from policies.selection import TopK
+from policies.state import Verbatim
+
+__all__ = ["Policy", "refuse_non_finite"]
+
+
+@dataclass(frozen=True)
+class Policy:
+    """The five intervention surfaces on a KV cache, and the protected set.
+
+    Scoring (with the selection that reads its scores), routing, cadence, state and decoding: Figure 1 of
+    Sun and Harn, "Minimal-Intervention KV Retention via Set-Conditioned Diversity". An ablation differs
+    from its parent in exactly one component.
+    """
+
+    scoring: Scoring
+    selection: Selection = field(default_factory=TopK)
+    routing: Routing = field(default_factory=Shared)
+    cadence: Cadence = field(default_factory=Cadence)
+    state: Verbatim = field(default_factory=Verbatim)
+    decoding: Plain = field(default_factory=Plain)
+    protect: Protection = field(default_factory=Protect)
+
+    @property
+    def evicts(self) -> bool:
+        return self.cadence.at_prefill
+
+    @property
+    def needs(self) -> frozenset[Signal]:
+        """What the engine must measure before `keep` is called."""
+        return self.scoring.needs if self.evicts else frozenset()
+
+    def keep(self, view: View, budget: int) -> Tensor:
+        """Kept slots, bool [layer, kv_head, n], in memory of its own.
+
+        budget: slots per KV head per layer, protected ones included. Kept slots summed over layers and
+        heads are layers * kv_heads * budget, less at most `selection.slack` in each head. A budget of n or
+        more, and a policy that never evicts, keep everything.
+
+        Raises BudgetError for a budget below the protected set, ValueError for a score that is not finite and
+        for a part that breaks its promise.
+        """
+        n = view.token_ids.shape[0]
+        shape = (view.layers, view.kv_heads, n)
+        if not self.evicts or budget >= n:
+            return torch.ones(shape, dtype=torch.bool, device=view.token_ids.device)
+        protected = self.protect.slots(n, budget, view.token_ids.device)
+        refuse_below(budget, int(protected.sum()), self.protect)
+        scores = self.scoring.score(view)
+        refuse_non_finite(scores.slots)
+        routed = self.routing.route(scores, view.layers, view.kv_heads)
+        allocation = self.routing.allocate(routed.slots, budget)
+        kept = self.selection.select(routed, protected, allocation)
+        refuse_broken(kept, protected, allocation, self.selection.slack)
+        return kept.expand(shape).clone()
+
+
+def refuse_below(budget: int, held: int, protect: Protection) -> None:
+    if budget < max(1, held):
+        raise BudgetError(
+            f"budget of {budget} slots is below the {held} protected slots of {protect}: "
+            f"raise the budget to at least {max(1, held)} or protect fewer"
+        )
+
+
+def refuse_non_finite(slots: Tensor) -> None:
+    """slots [layer, kv_head, n]. A NaN would rank above every score and be kept without a word."""
+    finite = slots.isfinite()
+    if not finite.all():
+        layer, head, slot = (~finite).nonzero()[0].tolist()
+        raise ValueError(
+            f"scores must be finite: layer {layer}, head {head}, slot {slot} is {slots[layer, head, slot]}"
+        )
+
+
+def refuse_broken(kept: Tensor, protected: Tensor, allocation: Tensor, slack: int) -> None:
+    """kept [layer, kv_head, n] against its allocation [layer, kv_head] and the protected slots [n]."""
+    counts = kept.sum(-1)
+    if ((counts > allocation) | (counts < allocation - slack)).any():
+        raise ValueError(
+            f"selection kept {counts.tolist()} slots, allocated {allocation.tolist()} with a slack of {slack}"
+        )
+    if not kept[..., protected].all():
+        raise ValueError("selection dropped a protected slot")

@@ -1,0 +1,61 @@
+"""SnapKV: keep what the end of the prompt attends to (arXiv:2404.14469)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch.nn import functional
+
+from policies.contract import Scores, Signal, View
+from policies.policy import Policy
+from policies.protect import Protect
+from policies.routing import PerHead
+from policies.signals import AttentionSums, group_mean, of_all_layers
+
+__all__ = ["WindowAttention", "snapkv"]
+
+
+@dataclass(frozen=True)
+class WindowAttention:
+    """Attention from the last `window` queries: mean of the group, average-pooled along the sequence.
+
+    Pooling sees the slots before the window only and counts its zero padding, so both ends are divided by
+    `kernel` too. The slots of the window itself score 0: they are for the policy to protect.
+    """
+
+    window: int = 32
+    kernel: int = 5
+
+    def __post_init__(self) -> None:
+        if self.window < 1 or self.kernel < 1 or self.kernel % 2 == 0:
+            raise ValueError(
+                f"window must be 1 or more and kernel odd, not window {self.window} and kernel {self.kernel}"
+            )
+
+    @property
+    def needs(self) -> frozenset[Signal]:
+        return frozenset({AttentionSums(last=self.window)})
+
+    def score(self, view: View) -> Scores:
+        n = view.token_ids.shape[0]
+        if n <= self.window:
+            raise ValueError(
+                f"prompt of {n} slots has nothing before the window of {self.window}: lower window"
+            )
+        layers = of_all_layers(view, AttentionSums(last=self.window))
+        sums = torch.stack([group_mean(sums, view.kv_heads) for sums in layers])
+        past = sums[..., : -self.window]
+        pooled = functional.avg_pool1d(past, self.kernel, stride=1, padding=self.kernel // 2)
+        return Scores(functional.pad(pooled, (0, self.window)))
+
+
+def snapkv(window: int = 32, kernel: int = 5) -> Policy:
+    """Keep the last `window` slots and, of the others, those with the largest pooled window attention.
+
+    Window and kernel are the authors' `init_snapkv` defaults (FasterDecoding/SnapKV). Departs from their
+    code: query heads of a group share their mean instead of each storing a cache of its own.
+    """
+    return Policy(
+        scoring=WindowAttention(window, kernel), routing=PerHead(), protect=Protect(sinks=0, recent=window)
+    )

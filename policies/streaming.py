@@ -1,0 +1,36 @@
+"""StreamingLLM: the attention sinks and the most recent slots (arXiv:2309.17453)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from policies.contract import Scores, Signal, View
+from policies.policy import Policy
+from policies.protect import Protect
+
+__all__ = ["Recency", "streaming"]
+
+
+@dataclass(frozen=True)
+class Recency:
+    """The later, the higher."""
+
+    @property
+    def needs(self) -> frozenset[Signal]:
+        return frozenset()
+
+    def score(self, view: View) -> Scores:
+        n = view.token_ids.shape[0]
+        return Scores(torch.arange(n, dtype=torch.float32, device=view.token_ids.device).view(1, 1, n))
+
+
+def streaming(sinks: int = 4) -> Policy:
+    """Keep slots 0..sinks-1 and the last budget - sinks.
+
+    Departs from the authors' code (mit-han-lab/streaming-llm, StartRecentKVCache): one event at the end of
+    prefill instead of one a token, and keys keep their original RoPE positions instead of being rotated anew
+    by cache slot at every step. A budget below the sinks is refused.
+    """
+    return Policy(scoring=Recency(), protect=Protect(sinks=sinks, recent=0))

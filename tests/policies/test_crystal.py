@@ -1,0 +1,415 @@
+"""CrystalCache against plain loops, by hand, and streamed against materialised attention."""
+
+import math
+from dataclasses import replace
+
+import crystal_by_hand as paper
+import pytest
+import torch
+from policy_prompts import a_prompt, a_view, plain_attention
+
+import policies
+from policies import BudgetError, Trunks, View
+from policies.crystal import BranchDissolution, CrystalConfig, crystal, graph, impact, trace, trunks
+from policies.crystal.coattention import CoAttention, Edges
+
+SMALL = CrystalConfig(chunk=32, intra_k=3, max_trunk=12, sinks=2, recent=10)
+NO_EDGES = Edges(torch.zeros(0, dtype=torch.int64), torch.zeros(0, dtype=torch.int64), torch.zeros(0))
+
+
+def attention_of(n, *, heads=4, sharpness=2.0, seed=0):
+    """A causal attention [head, n, n] in float64 and token ids [n]."""
+    prompt = a_prompt(
+        n, layers=1, q_heads=heads, kv_heads=heads, sharpness=sharpness, vocabulary=12, seed=seed
+    )
+    return plain_attention(prompt.queries[0], prompt.keys[0], prompt.scale), prompt.token_ids
+
+
+CASES = {
+    "whole chunks": (96, 4, (0, 1), 60, SMALL),
+    "ragged last chunk": (83, 4, (0, 1), 50, SMALL),
+    "last chunk of one token": (65, 4, (0, 1, 2), 40, SMALL),
+    "fewer heads than the top three": (70, 2, (0,), 45, SMALL),
+    "one chunk": (60, 5, (0, 1), 40, replace(SMALL, chunk=1024)),
+    "no sentence ends": (90, 4, (), 48, SMALL),
+    "every token ends a sentence": (60, 4, range(12), 30, SMALL),
+    "nothing merges": (80, 4, (0, 1, 2), 50, replace(SMALL, merge_threshold=2.0)),
+    "everything merges": (80, 4, (0, 1, 2), 50, replace(SMALL, merge_threshold=0.0, intra_threshold=0.0)),
+    "no edges": (64, 4, (0, 1, 2), 40, replace(SMALL, intra_threshold=2.0, cross_threshold=2.0)),
+    "only cross-chunk edges": (80, 4, (0, 1, 2), 50, replace(SMALL, intra_threshold=2.0)),
+    "many edges, low threshold": (80, 4, (0, 1), 44, replace(SMALL, intra_k=8, edge_threshold=0.3)),
+    "impact clipped from both sides": (80, 4, (0, 1), 44, replace(SMALL, impact_min=0.9, impact_max=2.0)),
+    "nothing protected": (80, 4, (0, 1), 20, replace(SMALL, sinks=0, recent=0)),
+    "whole trunks only": (80, 4, (0, 1), 37, replace(SMALL, min_keep=13)),
+    "last slot of a trunk may stay": (80, 4, (0, 1), 37, replace(SMALL, min_keep=1)),
+    "impact counts less": (80, 4, (0, 1), 37, replace(SMALL, alpha=0.3)),
+    "defaults": (300, 3, (0,), 210, CrystalConfig()),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_stage_is_that_of_the_paper(case):
+    n, heads, ends, budget, config = CASES[case]
+    attention, token_ids = attention_of(n, heads=heads)
+    result = trace(attention, token_ids, frozenset(ends), budget, config)
+    rows, ids = attention.tolist(), token_ids.tolist()
+
+    salient = paper.salience(rows, config.chunk, config.impact_min, config.impact_max)
+    assert result.salience.tolist() == pytest.approx(salient, rel=1e-9)
+
+    found = paper.edges(
+        rows, config.chunk, config.intra_k, config.intra_threshold, config.cross_k, config.cross_threshold
+    )
+    found.sort()
+    assert [edge[:2] for edge in result.edges] == [edge[:2] for edge in found]
+    assert [edge[2] for edge in result.edges] == pytest.approx([edge[2] for edge in found], rel=1e-9)
+
+    groups = paper.trunks(ids, ends, found, config.merge_threshold, config.max_trunk)
+    assert result.trunks == groups
+
+    worth = paper.impact(salient, ids, config.impact_min, config.impact_max)
+    assert result.impact.tolist() == pytest.approx(worth, rel=1e-9)
+
+    d = paper.crystallization(groups, found, config.edge_threshold, config.steepness)
+    assert result.crystallization.tolist() == pytest.approx(d, rel=1e-6)
+
+    whole = paper.protected(groups, n, config.sinks, config.recent)
+    score = paper.scores(d, paper.trunk_impact(worth, groups), whole, config.alpha)
+    unprotected = [x for x, is_whole in zip(result.score.tolist(), whole, strict=True) if not is_whole]
+    assert unprotected == pytest.approx([x for x in score if x is not None], rel=1e-6)
+
+    kept, share = paper.dissolve(groups, score, whole, worth, budget, config.min_keep)
+    assert result.kept == kept
+    assert result.retention.tolist() == pytest.approx(share)
+    assert 0 <= budget - len(kept) <= max(0, config.min_keep - 1)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_kept_slots_are_those_of_the_paper_at_every_budget(seed):
+    attention, token_ids = attention_of(70, seed=seed)
+    whole_prompt = trace(attention, token_ids, {0, 1}, 70, SMALL)
+    whole = paper.protected(whole_prompt.trunks, 70, 2, 10)
+    for budget in range(1, 73):
+        expected = paper.dissolve(
+            whole_prompt.trunks, whole_prompt.score.tolist(), whole, whole_prompt.impact.tolist(), budget, 3
+        )
+        if expected is None:
+            with pytest.raises(BudgetError, match=f"budget of {budget} slots is below the"):
+                trace(attention, token_ids, {0, 1}, budget, SMALL)
+        else:
+            assert trace(attention, token_ids, {0, 1}, budget, SMALL).kept == expected[0]
+
+
+@pytest.mark.parametrize("n", [1, 2, 31, 32, 33, 64, 129, 200])
+@pytest.mark.parametrize("chunk", [32, 50, 1024])
+def test_the_streamed_signal_equals_the_trace_of_materialised_attention(n, chunk):
+    config = replace(SMALL, chunk=chunk, sinks=1, recent=0)
+    prompt = a_prompt(n, layers=2, q_heads=6, kv_heads=2, dtype=torch.float64)
+    policy = crystal(config)
+    view = a_view(prompt, [policy], sentence_ends=range(4))
+    attention = plain_attention(prompt.queries[0], prompt.keys[0], prompt.scale)
+    budget = max(12, n // 2)
+    result = trace(attention, prompt.token_ids, set(range(4)), budget, config)
+
+    (signal,) = policy.needs
+    first, *others = view.signals[signal]
+    assert others == [None]
+    assert sorted(zip(first.edges.i.tolist(), first.edges.j.tolist(), strict=True)) == [
+        edge[:2] for edge in result.edges
+    ]
+    scores = policy.scoring.score(view)
+    torch.testing.assert_close(scores.slots[0, 0], result.impact)
+    torch.testing.assert_close(scores.trunks.crystallization, result.crystallization)
+    kept = policy.keep(view, budget)
+    assert kept.shape == (2, 2, n)
+    for row in kept.flatten(0, 1):
+        assert row.nonzero().flatten().tolist() == result.kept
+
+
+def test_the_signal_never_holds_a_whole_matrix():
+    """Query rows come in blocks of at most BLOCK, and of one chunk each."""
+    seen = []
+
+    def rows(start, stop):
+        seen.append((start, stop))
+        return torch.ones(2, stop - start, stop) / stop
+
+    CoAttention(chunk=200).read(rows, 500)
+    assert seen == [(0, 128), (128, 200), (200, 328), (328, 400), (400, 500)]
+
+
+def test_salience_counts_queries_of_the_keys_own_chunk_only():
+    """Two chunks of two; one head, each row uniform over its keys."""
+    attention = torch.tensor([[1.0, 0, 0, 0], [1 / 2, 1 / 2, 0, 0], [1 / 3] * 3 + [0], [1 / 4] * 4])[None]
+    config = replace(SMALL, chunk=2)
+    result = trace(attention, torch.arange(4), frozenset(), 4, config)
+    assert result.salience.tolist() == pytest.approx([1.5, 0.5, 1 / 3 + 1 / 4, 1 / 4])
+
+
+def test_salience_adds_the_three_strongest_heads_of_each_token():
+    attention = torch.tensor([1.0, 2.0, 3.0, 4.0]).view(4, 1, 1)
+    result = trace(attention, torch.arange(1), frozenset(), 1, SMALL)
+    assert result.salience.tolist() == [9.0]
+
+
+def test_salience_is_clipped():
+    attention = torch.tensor([[500.0, 0.0], [0.0, 0.01]])[None]
+    assert trace(attention, torch.arange(2), frozenset(), 2, SMALL).salience.tolist() == [20.0, 0.1]
+
+
+def test_neighbours_are_never_the_token_itself():
+    attention, token_ids = attention_of(80)
+    assert all(i != j for i, j, _ in trace(attention, token_ids, {0}, 60, SMALL).edges)
+
+
+def test_a_pair_that_chose_each_other_has_two_entries():
+    """Rows 1 and 2 are parallel and orthogonal to row 0."""
+    attention = torch.tensor([[1.0, 0, 0], [0, 1.0, 0], [0, 1.0, 0]])[None]
+    found = trace(attention, torch.arange(3), frozenset(), 3, replace(SMALL, intra_k=1)).edges
+    assert [edge[:2] for edge in found] == [(1, 2), (2, 1)]
+    assert [edge[2] for edge in found] == pytest.approx([1.0, 1.0])
+
+
+def test_equal_neighbours_are_chosen_from_the_lower_position():
+    attention = torch.zeros(1, 6, 6)
+    attention[:, :, 0] = 1.0  # every row is alike
+    found = trace(attention, torch.arange(6), frozenset(), 6, replace(SMALL, intra_k=2)).edges
+    assert [j for _, j, _ in found] == [1, 2, 0, 2, 0, 1, 0, 1, 0, 1, 0, 1]
+
+
+def test_cross_edges_run_from_the_earlier_key_to_the_query_and_exceed_the_threshold():
+    attention = torch.zeros(1, 4, 4, dtype=torch.float64)
+    attention[0, 0, 0] = attention[0, 1, 1] = 1.0
+    attention[0, 2] = torch.tensor([0.02, 0.3, 0.68, 0.0], dtype=torch.float64)
+    attention[0, 3] = torch.tensor([0.021, 0.5, 0.0, 0.479], dtype=torch.float64)
+    config = replace(SMALL, chunk=2, intra_threshold=2.0)
+    found = trace(attention, torch.arange(4), frozenset(), 4, config).edges
+    assert [edge[:2] for edge in found] == [(0, 3), (1, 2), (1, 3)]
+    assert [edge[2] for edge in found] == pytest.approx([0.021, 0.3, 0.5])
+
+
+def edges_of(*entries):
+    i, j, weight = zip(*entries, strict=True)
+    return Edges(torch.tensor(i), torch.tensor(j), torch.tensor(weight, dtype=torch.float64))
+
+
+def spans_of(*sizes):
+    stops = [sum(sizes[: k + 1]) for k in range(len(sizes))]
+    return tuple(range(stop - size, stop) for size, stop in zip(sizes, stops, strict=True))
+
+
+def test_a_sentence_ends_with_its_ending_token():
+    assert trunks.sentences(torch.tensor([5, 0, 6, 0, 0, 7]), {0}) == [*spans_of(2, 2, 1, 1)]
+    assert trunks.sentences(torch.tensor([5, 6, 0]), {0}) == [*spans_of(3)]
+    assert trunks.sentences(torch.tensor([5, 6]), ()) == [*spans_of(2)]
+
+
+def merged(parts, found, threshold=0.3, max_trunk=32):
+    return tuple(trunks.merge(list(parts), found, threshold, max_trunk))
+
+
+def test_sentences_merge_when_the_mean_of_recorded_edges_exceeds_the_threshold():
+    parts = spans_of(6, 6)
+    assert merged(parts, edges_of((5, 6, 0.31))) == spans_of(12)
+    assert merged(parts, edges_of((5, 6, 0.3))) == parts
+    assert merged(parts, edges_of((5, 6, 0.5), (4, 7, 0.05))) == parts
+    assert merged(parts, NO_EDGES) == parts
+
+
+def test_only_the_last_five_and_first_five_tokens_of_an_interface_count():
+    parts = spans_of(6, 6)
+    assert merged(parts, edges_of((1, 10, 0.9))) == spans_of(12)
+    assert merged(parts, edges_of((0, 6, 0.9))) == parts
+    assert merged(parts, edges_of((5, 11, 0.9))) == parts
+
+
+def test_entries_that_point_backwards_do_not_merge():
+    assert merged(spans_of(6, 6), edges_of((6, 5, 0.9))) == spans_of(6, 6)
+
+
+def test_a_merge_never_exceeds_the_largest_trunk():
+    found = edges_of((5, 6, 0.9))
+    assert merged(spans_of(6, 6), found, max_trunk=12) == spans_of(12)
+    assert merged(spans_of(6, 6), found, max_trunk=11) == spans_of(6, 6)
+
+
+def test_merging_looks_at_the_end_of_the_running_trunk():
+    """The third sentence is tied to the first one, which is six tokens away once the second has joined."""
+    found = edges_of((1, 2, 0.9), (0, 7, 0.9))
+    assert merged(spans_of(2, 5, 3), found) == spans_of(7, 3)
+
+
+def test_a_long_trunk_is_split_into_nearly_equal_pieces():
+    assert trunks.split(range(10, 75), 32) == [range(10, 32), range(32, 54), range(54, 75)]
+    assert trunks.split(range(0, 32), 32) == [range(0, 32)]
+    assert trunks.split(range(0, 33), 32) == [range(0, 17), range(17, 33)]
+
+
+def test_rarity_has_the_values_of_the_paper():
+    ids = torch.tensor([0] + [1] * 10 + [2] * 100)
+    # The paper prints 0.295 for ten occurrences; its formula gives 0.2943.
+    assert impact.rarity(ids)[[0, 1, 11]].tolist() == pytest.approx([0.591, 0.2943, 0.178], abs=5e-4)
+
+
+def test_impact_of_a_trunk_is_the_mean_of_its_three_highest():
+    worth = torch.tensor([1.0, 5.0, 2.0, 4.0, 7.0, 3.0], dtype=torch.float64)
+    assert impact.of_trunks(worth, spans_of(4, 1, 1)).tolist() == pytest.approx([11 / 3, 7.0, 3.0])
+
+
+def test_trunk_weight_is_the_mean_scaled_by_the_root_of_the_density():
+    # Between trunks of 2 and 3: weights .4 .6 .8 of both directions, mean .6, density 3 / 6.
+    found = edges_of((0, 2, 0.4), (3, 1, 0.6), (1, 3, 0.8), (0, 1, 0.9), (5, 0, 0.06))
+    degree = graph.degrees(spans_of(2, 3, 2), found, 0.05)
+    assert degree.tolist() == pytest.approx([0.6 * math.sqrt(0.5), 0.6 * math.sqrt(0.5), 0.0])
+    # .06 * sqrt(1 / 4) = .03 is pruned; without a threshold it counts.
+    assert graph.degrees(spans_of(2, 3, 2), found, 0.0)[2].item() == pytest.approx(0.03)
+
+
+def test_trunks_without_edges_are_equally_crystallized():
+    assert graph.crystallization(spans_of(3, 4, 5), NO_EDGES, 0.05, 5.0).tolist() == [0.5] * 3
+
+
+def test_crystallization_uses_the_deviation_of_the_population():
+    # Degrees 1, 1, 0: mean 2/3, deviation sqrt(2)/3.
+    d = graph.crystallization(spans_of(1, 1, 1), edges_of((0, 1, 1.0)), 0.05, 5.0)
+    assert d.tolist() == pytest.approx(
+        [1 / (1 + math.exp(-5 / math.sqrt(2)))] * 2 + [1 / (1 + math.exp(5 * math.sqrt(2)))]
+    )
+
+
+def dissolved(sizes, score, budget, *, worth=None, protected=(), min_keep=3):
+    """Dissolution of trunks whose score is D alone."""
+    spans = spans_of(*sizes)
+    n = sum(sizes)
+    held = torch.zeros(n, dtype=torch.bool)
+    held[list(protected)] = True
+    units = Trunks(
+        spans, torch.tensor(score, dtype=torch.float64), torch.zeros(len(sizes), dtype=torch.float64)
+    )
+    worth = torch.arange(n, 0, -1) if worth is None else torch.tensor(worth)
+    return BranchDissolution(min_keep=min_keep).dissolve(worth.double(), units, held, budget)
+
+
+def test_the_lowest_trunk_goes_first_and_the_next_in_part():
+    result = dissolved((5, 5, 5), (0.3, 0.1, 0.2), budget=8)
+    assert result.retention.tolist() == [1.0, 0.0, 0.6]
+    assert result.kept == [0, 1, 2, 3, 4, 10, 11, 12]
+
+
+def test_a_partial_trunk_keeps_its_highest_members_in_order():
+    result = dissolved((4, 6), (0.9, 0.1), budget=7, worth=[0.0] * 4 + [1.0, 9.0, 2.0, 8.0, 3.0, 7.0])
+    assert result.kept == [0, 1, 2, 3, 5, 7, 9]
+
+
+def test_a_remainder_below_the_minimum_overshoots():
+    assert len(dissolved((5, 5), (0.9, 0.1), budget=8).kept) == 8
+    assert len(dissolved((5, 5), (0.9, 0.1), budget=7).kept) == 5
+    assert len(dissolved((5, 5), (0.9, 0.1), budget=6).kept) == 5
+    assert len(dissolved((5, 5), (0.9, 0.1), budget=5).kept) == 5
+
+
+def test_equal_trunks_and_equal_members_keep_the_lower_position():
+    assert dissolved((4, 4, 4), (0.5, 0.5, 0.5), budget=7, worth=[1.0] * 12).kept == [0, 1, 2, 3, 4, 5, 6]
+
+
+def test_a_trunk_with_one_protected_slot_stays_whole():
+    assert dissolved((4, 4, 4), (0.1, 0.9, 0.9), budget=8, protected=[3]).kept == [0, 1, 2, 3, 4, 5, 6, 7]
+
+
+def test_protected_trunks_above_the_budget_are_refused():
+    with pytest.raises(
+        BudgetError, match="budget of 7 slots is below the 8 slots of the trunks that hold the 2 protected"
+    ):
+        dissolved((4, 4, 4), (0.1, 0.9, 0.9), budget=7, protected=[0, 11])
+
+
+def test_nothing_is_dissolved_when_everything_fits():
+    result = dissolved((4, 4), (0.1, 0.2), budget=8)
+    assert result.kept == list(range(8))
+    assert result.retention.tolist() == [1.0, 1.0]
+
+
+def test_impact_is_scaled_over_the_unprotected_trunks():
+    units = Trunks(
+        spans_of(3, 3, 3),
+        torch.tensor([0.0, 0.0, 0.4], dtype=torch.float64),
+        torch.tensor([19.0, 1.0, 3.0], dtype=torch.float64),
+    )
+    protected = torch.zeros(9, dtype=torch.bool)
+    protected[0] = True
+    score = BranchDissolution().dissolve(torch.zeros(9), units, protected, 9).score
+    assert score[1:].tolist() == pytest.approx([0.0, 1.0], abs=1e-6)
+    everything = BranchDissolution().dissolve(torch.zeros(9), units, torch.zeros(9).bool(), 9).score
+    middle = (math.log(4) - math.log(2)) / (math.log(20) - math.log(2))
+    assert everything.tolist() == pytest.approx([1.0, 0.0, max(0.4, middle)], abs=1e-6)
+
+
+def test_a_prompt_within_the_budget_is_traced_and_kept():
+    attention, token_ids = attention_of(10)
+    result = trace(attention, token_ids, {0}, 10)
+    assert result.kept == list(range(10))
+    assert result.score.isfinite().all()
+
+
+def test_a_prompt_of_protected_slots_above_the_budget_is_refused():
+    attention, token_ids = attention_of(10)
+    with pytest.raises(BudgetError, match="budget of 9 slots is below the 10 slots"):
+        trace(attention, token_ids, {0}, 9)
+
+
+def test_one_token_repeated_is_ranked_by_attention_alone():
+    attention, _ = attention_of(64)
+    result = trace(attention, torch.zeros(64, dtype=torch.int64), {1}, 40, SMALL)
+    rarity = 1 / (1 + math.log(65))
+    assert result.impact.tolist() == pytest.approx([0.5 * s + 10 * rarity for s in result.salience.tolist()])
+
+
+def test_uniform_attention_on_one_token_keeps_the_lower_positions_of_ties():
+    """Nothing but position and the length of the column tells tokens apart: earlier ones receive more."""
+    attention, _ = attention_of(64, sharpness=0.0)
+    result = trace(attention, torch.zeros(64, dtype=torch.int64), {1}, 40, replace(SMALL, chunk=64))
+    assert 38 <= len(result.kept) <= 40
+    assert result.kept == trace(attention, torch.zeros(64).long(), {1}, 40, replace(SMALL, chunk=64)).kept
+
+
+def test_attention_that_is_not_finite_is_refused():
+    attention, token_ids = attention_of(40)
+    attention[0, 30, 7] = torch.nan
+    with pytest.raises(ValueError, match="scores must be finite: layer 0, head 0, slot 7 is nan"):
+        trace(attention, token_ids, {0}, 30, SMALL)
+
+
+def test_future_keys_are_not_read():
+    attention, token_ids = attention_of(80)
+    spoiled = attention + torch.full((80, 80), 7.0).triu(1)
+    one, other = (trace(a, token_ids, {0}, 50, SMALL) for a in (attention, spoiled))
+    assert one.edges == other.edges
+    assert one.kept == other.kept
+
+
+def test_dissolution_without_trunks_is_refused():
+    policy = policies.get("streaming", selection=BranchDissolution())
+    with pytest.raises(ValueError, match="BranchDissolution needs scores with trunks"):
+        policy.keep(View(torch.arange(9), 1, 1, frozenset(), 0, {}), 8)
+
+
+def test_crystal_heads_may_each_dissolve_the_same_trunks():
+    policy = policies.get("crystal")
+    prompt = a_prompt(300)
+    shared = policy.keep(a_view(prompt, [policy]), 220)
+    alone = policies.get("crystal", routing=policies.PerHead()).keep(a_view(prompt, [policy]), 220)
+    assert torch.equal(shared, alone)
+
+
+def test_the_defaults_are_those_of_table_14():
+    assert crystal() == policies.get("crystal")
+    assert crystal(CrystalConfig()).scoring.coattention == CoAttention(1024, 8, 0.3, 4, 0.02)
+    assert CrystalConfig() == CrystalConfig(
+        1024, 8, 0.3, 4, 0.02, 32, 0.3, 0.1, 20.0, 0.05, 5.0, 1.0, 4, 128, 3
+    )
+
+
+@pytest.mark.parametrize("bad", [{"chunk": 0}, {"max_trunk": 0}, {"impact_min": 30.0}, {"recent": -1}])
+def test_settings_out_of_range_are_refused(bad):
+    with pytest.raises(ValueError, match="must be"):
+        crystal(CrystalConfig(**bad))

@@ -1,0 +1,113 @@
+import sys
+from dataclasses import fields
+
+import pytest
+
+import policies
+from policies import Policy, Protect, TopK, UnknownPolicy
+from policies.catalogue import CATALOGUE
+
+SIX = ("full", "random", "streaming", "h2o", "snapkv", "crystal")
+
+
+def test_the_catalogue_names_the_six_policies():
+    assert policies.names() == SIX
+
+
+def test_the_catalogue_is_read_only():
+    with pytest.raises(TypeError):
+        CATALOGUE["h2o"] = CATALOGUE["full"]  # type: ignore[index]
+
+
+def test_an_unknown_name_suggests_the_nearest_one():
+    with pytest.raises(UnknownPolicy, match="no policy named 'snapvk'; did you mean 'snapkv'"):
+        policies.get("snapvk")
+    with pytest.raises(UnknownPolicy, match="known: full, random, streaming, h2o, snapkv, crystal"):
+        policies.get("zzzzz")
+    assert issubclass(UnknownPolicy, ValueError)
+
+
+def test_an_override_replaces_one_component():
+    parent = policies.get("crystal")
+    child = policies.get("crystal", selection=TopK())
+    assert policies.diff(parent, child) == {"selection": (parent.selection, TopK())}
+
+
+def test_an_override_that_is_no_component_is_refused_by_name():
+    with pytest.raises(ValueError, match="window is no component of a policy: override one of scoring, "):
+        policies.get("snapkv", window=8)
+
+
+def test_a_policy_does_not_differ_from_itself():
+    assert policies.diff(policies.get("h2o"), policies.get("h2o")) == {}
+
+
+def test_diff_names_every_component_in_which_two_policies_differ():
+    assert set(policies.diff(policies.get("h2o"), policies.get("snapkv"))) == {"scoring", "protect"}
+    assert set(policies.diff(policies.get("full"), policies.get("crystal"))) == {
+        "scoring",
+        "selection",
+        "cadence",
+        "protect",
+    }
+    assert policies.diff(policies.get("random"), policies.get("crystal"))["selection"][0] == TopK()
+
+
+def test_a_policy_is_six_components_and_what_it_protects():
+    assert [field.name for field in fields(Policy)] == [
+        "scoring",
+        "selection",
+        "routing",
+        "cadence",
+        "state",
+        "decoding",
+        "protect",
+    ]
+    plain = Policy(scoring=policies.get("full").scoring)
+    assert (plain.selection, plain.protect, plain.evicts) == (TopK(), Protect(sinks=4, recent=128), True)
+
+
+def test_everything_exported_exists():
+    assert all(hasattr(policies, name) for name in policies.__all__)
+    assert sorted(policies.__all__) == policies.__all__
+
+
+@pytest.fixture
+def third_party(tmp_path, monkeypatch):
+    """Installs a distribution with one module and the entry points given as 'name = object' lines."""
+
+    def install(*points: str) -> None:
+        (tmp_path / "elsewhere.py").write_text(
+            "import policies\nnewest = policies.get('streaming', protect=policies.Protect(0, 0))\nodd = 3\n"
+        )
+        info = tmp_path / "elsewhere-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: elsewhere\nVersion: 1.0\n")
+        (info / "entry_points.txt").write_text("\n".join(["[kv_prereg.policies]", *points]))
+        monkeypatch.syspath_prepend(str(tmp_path))
+        monkeypatch.delitem(sys.modules, "elsewhere", raising=False)
+
+    yield install
+    sys.modules.pop("elsewhere", None)
+
+
+def test_another_distribution_can_add_a_policy(third_party):
+    third_party("newest = elsewhere:newest")
+    assert policies.names() == (*SIX, "newest")
+    assert policies.get("newest").protect == Protect(0, 0)
+    with pytest.raises(UnknownPolicy, match="did you mean 'newest'"):
+        policies.get("newst")
+
+
+def test_another_distribution_cannot_take_a_name(third_party):
+    third_party("h2o = elsewhere:newest")
+    with pytest.raises(
+        ValueError, match=r"entry point h2o of kv_prereg.policies is taken.* elsewhere:newest"
+    ):
+        policies.get("snapkv")
+
+
+def test_an_entry_point_must_be_a_policy(third_party):
+    third_party("odd = elsewhere:odd")
+    with pytest.raises(ValueError, match=r"entry point odd of kv_prereg.policies must be a Policy, not int"):
+        policies.get("odd")

@@ -1,0 +1,290 @@
+"""What holds for every policy of the catalogue."""
+
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+from policy_prompts import Prompt, a_prompt, a_view
+
+import policies
+from policies import BudgetError, Policy, Protect, Scores, View
+from policies.crystal import CrystalConfig, crystal
+from policies.uniform import stream
+
+N = 300
+PROMPT = a_prompt(N)
+EVICTING = tuple(name for name in policies.names() if policies.get(name).evicts)
+every_policy = pytest.mark.parametrize("name", policies.names())
+every_evicting_policy = pytest.mark.parametrize("name", EVICTING)
+
+
+def keep(policy: Policy, budget: int, prompt: Prompt = PROMPT, *, seed: int = 5) -> torch.Tensor:
+    return policy.keep(a_view(prompt, [policy], seed=seed), budget)
+
+
+@every_evicting_policy
+@pytest.mark.parametrize("budget", [200, 201, 257, 299])
+def test_budgets_are_exact(name, budget):
+    policy = policies.get(name)
+    counts = keep(policy, budget).sum(-1)
+    assert counts.shape == (2, 2)
+    assert (counts <= budget).all()
+    assert (counts >= budget - policy.selection.slack).all()
+    assert policy.selection.slack == (2 if name == "crystal" else 0)
+
+
+@every_policy
+@pytest.mark.parametrize("budget", [N, N + 1, 10 * N])
+def test_a_budget_that_covers_everything_keeps_everything(name, budget):
+    assert keep(policies.get(name), budget).all()
+
+
+def test_the_full_cache_is_kept_whatever_the_budget():
+    policy = policies.get("full")
+    assert not policy.evicts
+    assert policy.needs == frozenset()
+    assert keep(policy, 1).all()
+
+
+@every_evicting_policy
+def test_protected_slots_are_kept(name):
+    policy = policies.get(name)
+    protected = policy.protect.slots(N, 200, torch.device("cpu"))
+    assert keep(policy, 200)[..., protected].all()
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "last"),
+    [("random", 4, 128), ("crystal", 4, 128), ("streaming", 4, 196), ("h2o", 0, 100), ("snapkv", 0, 32)],
+)
+def test_each_policy_keeps_the_ends_that_it_promises(name, first, last):
+    kept = keep(policies.get(name), 200)
+    assert kept[..., :first].all()
+    assert kept[..., N - last :].all()
+
+
+@every_policy
+def test_the_same_view_gives_the_same_slots(name):
+    policy = policies.get(name)
+    assert torch.equal(keep(policy, 210), keep(policy, 210))
+
+
+@every_policy
+def test_the_answer_owns_its_memory(name):
+    kept = keep(policies.get(name), 210)
+    before = kept[1, 1].clone()
+    kept[0, 0] = False
+    assert torch.equal(kept[1, 1], before)
+
+
+@every_policy
+def test_policies_are_hashable_values(name):
+    assert hash(policies.get(name)) == hash(replace(policies.get(name)))
+    assert all(hash(signal) == hash(replace(signal)) for signal in policies.get(name).needs)
+
+
+@every_policy
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_every_precision_works_and_scores_are_float32_or_better(name, dtype):
+    policy = policies.get(name)
+    prompt = a_prompt(N, dtype=dtype)
+    scores = policy.scoring.score(a_view(prompt, [policy]))
+    assert scores.slots.dtype in (torch.float32, torch.float64)
+    assert keep(policy, 210, prompt).any()
+
+
+@every_policy
+@pytest.mark.parametrize(("q_heads", "kv_heads"), [(9, 3), (4, 4), (2, 1)])
+def test_query_heads_may_share_kv_heads(name, q_heads, kv_heads):
+    prompt = a_prompt(N, q_heads=q_heads, kv_heads=kv_heads, layers=3)
+    assert keep(policies.get(name), 210, prompt).shape == (3, kv_heads, N)
+
+
+@every_evicting_policy
+def test_a_default_device_elsewhere_changes_nothing(name):
+    """With `meta` as default, a tensor made without `device=` cannot be mixed with the inputs."""
+    policy = policies.get(name)
+    view = a_view(PROMPT, [policy])
+    expected = policy.keep(view, 210)
+    with torch.device("meta"):
+        assert torch.equal(policy.keep(view, 210), expected)
+        again = view._replace(signals=a_view(PROMPT, [policy]).signals)
+        assert torch.equal(policy.keep(again, 210), expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "held"), [("random", 132), ("crystal", 132), ("streaming", 4), ("snapkv", 32), ("h2o", 1)]
+)
+def test_a_budget_below_the_protected_set_is_refused_by_name(name, held):
+    message = rf"budget of {held - 1} slots is below the \d+ protected slots of (Protect|RecentHalf)\("
+    with pytest.raises(BudgetError, match=message):
+        keep(policies.get(name), held - 1)
+
+
+@pytest.mark.parametrize("name", ["random", "streaming", "snapkv", "h2o"])
+def test_a_budget_of_the_protected_set_keeps_just_that(name):
+    policy = policies.get(name)
+    budget = {"random": 132, "streaming": 4, "snapkv": 32, "h2o": 1}[name]
+    assert (keep(policy, budget).sum(-1) == budget).all()
+
+
+@every_evicting_policy
+def test_a_prompt_of_protected_slots_only_is_kept_or_refused(name):
+    policy = policies.get(name)
+    prompt = a_prompt(20)
+    assert keep(policy, 20, prompt).all()
+    if name in ("random", "crystal", "snapkv"):
+        with pytest.raises(BudgetError):
+            keep(policy, 19, prompt)
+    else:
+        assert (keep(policy, 19, prompt).sum(-1) == 19).all()
+
+
+def test_protected_trunks_larger_than_the_budget_are_refused_by_name():
+    """One sentence of 32 slots overlaps the recent ones by a single slot."""
+    policy = crystal(CrystalConfig(sinks=0, recent=33))
+    prompt = a_prompt(96)
+    view = a_view(prompt, [policy], sentence_ends=())
+    with pytest.raises(
+        BudgetError, match="budget of 63 slots is below the 64 slots of the trunks that hold the 33 protected"
+    ):
+        policy.keep(view, 63)
+    assert policy.keep(view, 64).sum(-1).tolist() == [[64, 64], [64, 64]]
+
+
+@dataclass(frozen=True)
+class Given:
+    """Scores as given."""
+
+    values: tuple[float, ...]
+
+    @property
+    def needs(self):
+        return frozenset()
+
+    def score(self, view: View) -> Scores:
+        return Scores(torch.tensor(self.values, dtype=torch.float32).view(1, 1, -1))
+
+
+def given(*values: float, **parts) -> torch.Tensor:
+    budget = parts.pop("budget")
+    policy = Policy(scoring=Given(values), protect=Protect(0, 0), **parts)
+    view = View(torch.arange(len(values)), 1, 1, frozenset(), 0, {})
+    return policy.keep(view, budget)[0, 0].nonzero().flatten().tolist()
+
+
+def test_ties_go_to_the_lower_position():
+    assert given(1, 2, 1, 2, 1, budget=3) == [0, 1, 3]
+    assert given(0, 0, 0, 0, budget=2) == [0, 1]
+    assert given(-0.0, 0.0, -0.0, 0.0, budget=2) == [0, 1]
+
+
+def test_ties_of_long_prompts_go_to_the_lower_position():
+    assert given(*[3.0, 1.0] * 2000, budget=2500) == sorted([*range(0, 4000, 2), *range(1, 1000, 2)])
+
+
+def test_ties_of_every_policy_go_to_the_lower_position():
+    """Uniform attention and one token repeated: what follows the protected slots is decided by position."""
+    prompt = a_prompt(N, sharpness=0.0, vocabulary=1)
+    kept = keep(policies.get("snapkv"), 100, prompt)
+    # The last 32 queries see all slots before them alike; pooling lowers the two at each end.
+    assert kept[0, 0].nonzero().flatten().tolist() == [*range(2, 70), *range(268, 300)]
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+def test_a_score_that_is_not_finite_is_refused(bad):
+    with pytest.raises(ValueError, match="scores must be finite: layer 0, head 0, slot 2 is"):
+        given(1, 2, bad, 4, budget=2)
+
+
+@pytest.mark.parametrize("name", ["h2o", "snapkv", "crystal"])
+def test_keys_that_are_not_finite_are_refused(name):
+    prompt = a_prompt(N)
+    prompt.keys[0, 0, 170] = torch.nan
+    with pytest.raises(ValueError, match="scores must be finite: layer 0"):
+        keep(policies.get(name), 210, prompt)
+
+
+@pytest.mark.parametrize("name", ["h2o", "snapkv", "crystal"])
+def test_a_signal_that_was_not_measured_is_refused_by_name(name):
+    policy = policies.get(name)
+    (signal,) = policy.needs
+    view = a_view(PROMPT, [])
+    with pytest.raises(ValueError, match=type(signal).__name__):
+        policy.keep(view, 210)
+
+
+@dataclass(frozen=True)
+class Careless:
+    """Keeps the first slots, as many as told."""
+
+    many: int
+    slack: int = 0
+
+    def select(self, scores, protected, allocation):
+        return (torch.arange(scores.slots.shape[-1]) < self.many).expand(scores.slots.shape)
+
+
+def test_a_selection_that_keeps_another_number_is_refused():
+    assert given(1, 2, 3, 4, budget=2, selection=Careless(2)) == [0, 1]
+    for many in (1, 3):
+        with pytest.raises(ValueError, match=rf"selection kept \[\[{many}\]\] slots, allocated \[\[2\]\]"):
+            given(1, 2, 3, 4, budget=2, selection=Careless(many))
+
+
+def test_a_selection_that_drops_a_protected_slot_is_refused():
+    policy = Policy(scoring=Given((1, 2, 3)), selection=Careless(2), protect=Protect(0, 1))
+    with pytest.raises(ValueError, match="selection dropped a protected slot"):
+        policy.keep(View(torch.arange(3), 1, 1, frozenset(), 0, {}), 2)
+
+
+def test_random_draws_are_different_in_each_layer_and_head():
+    kept = keep(policies.get("random"), 200, a_prompt(N, layers=4)).flatten(0, 1)
+    assert len({tuple(row.tolist()) for row in kept}) == 8
+
+
+def test_random_draws_follow_the_seed_and_nothing_else():
+    torch.manual_seed(1)
+    one = keep(policies.get("random"), 200, seed=1)
+    state = torch.get_rng_state()
+    torch.manual_seed(2)
+    assert torch.equal(one, keep(policies.get("random"), 200, seed=1))
+    assert not torch.equal(one, keep(policies.get("random"), 200, seed=2))
+    torch.manual_seed(1)
+    keep(policies.get("random"), 200, seed=1)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_random_accepts_every_64_bit_seed():
+    for seed in (0, 2**63, 2**64 - 1):
+        assert keep(policies.get("random"), 200, seed=seed).sum(-1).eq(200).all()
+
+
+def test_random_keeps_every_unprotected_slot_equally_often():
+    policy = policies.get("random", protect=Protect(1, 1))
+    prompt = a_prompt(12, layers=50, kv_heads=2)
+    shares = torch.stack([keep(policy, 7, prompt, seed=seed) for seed in range(40)]).double().mean((0, 1, 2))
+    # 4000 draws of 5 from 10: the standard error of a share is 0.008.
+    assert shares[1:-1].tolist() == pytest.approx([0.5] * 10, abs=0.04)
+
+
+def test_streams_of_swapped_layer_and_head_differ():
+    assert not torch.equal(stream(0, 1, 11, 50), stream(0, 11, 1, 50))
+    assert not torch.equal(stream(0, 1, 2, 50), stream(1, 1, 2, 50))
+
+
+@pytest.mark.parametrize("name", ["h2o", "snapkv"])
+def test_every_layer_and_head_is_scored_by_its_own_attention(name):
+    policy = policies.get(name)
+    flipped = PROMPT._replace(queries=PROMPT.queries.flip(0, 1), keys=PROMPT.keys.flip(0, 1))
+    kept = keep(policy, 210)
+    assert len({tuple(row.tolist()) for row in kept.flatten(0, 1)}) == 4
+    assert torch.equal(keep(policy, 210, flipped), kept.flip(0, 1))
+
+
+def test_one_view_serves_every_policy():
+    everyone = [policies.get(name) for name in policies.names()]
+    view = a_view(PROMPT, everyone)
+    assert len(view.signals) == 3
+    for policy in everyone:
+        assert torch.equal(policy.keep(view, 210), keep(policy, 210))
