@@ -1,0 +1,64 @@
+"""The claim: written before the first held-out byte is read, once for ever."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from . import documents, journal, ledger, lock, records
+from .documents import Document as Claim
+from .lock import Lock
+from .refusals import AlreadyClaimed, BadInput, Tampered
+
+__all__ = ["NAME", "SEAL", "Claim", "read", "running", "take"]
+
+NAME = "claim.json"
+SEAL = "seal.json"  # what ends a claim
+
+
+@contextmanager
+def running(folder: Path) -> Iterator[None]:
+    """Hold `folder` against every other process that runs it. Raises AlreadyClaimed when one does."""
+    lock.read(folder)
+    with (folder / lock.NAME).open("r+b") as file:
+        journal.hold(file, wait=False, what=f"{folder}")
+        yield
+
+
+def take(folder: Path, locked: Lock) -> int:
+    """Claim `folder` for confirmation, or resume a claim that has no seal yet. Call it inside `running`.
+
+    The claim names the lock and the head of the ledger. Each call is one attempt: a line of the ledger with
+    its number, which is returned (1 the first time), and the number of records that it found.
+
+    Raises AlreadyClaimed once the seal is there, Tampered when ledger, claim or records do not verify.
+    """
+    if (folder / SEAL).exists():
+        raise AlreadyClaimed(f"{folder} was confirmed, which happens once; replicate it instead")
+    if [entry.body for entry in ledger.read(folder)[:1]] != [{"lock": locked.digest}]:
+        raise Tampered(f"{ledger.NAME}: does not begin with the registration of this lock")
+    found = len(records.read(folder / records.FOLDERS["confirm"]))
+    if not (folder / NAME).exists():
+        if found or ledger.count(folder, "claim"):
+            raise Tampered(f"{NAME}: missing, and the claim was taken before")
+        content = {
+            "kind": "kv-prereg claim",
+            "version": 1,
+            "lock": locked.digest,
+            "ledger": ledger.head(folder),
+        }
+        documents.write(folder / NAME, content)
+    claim = read(folder, locked)
+    ledger.ensure(folder, "claim", {"claim": claim.digest})
+    attempt = ledger.count(folder, "attempt") + 1
+    ledger.append(folder, "attempt", {"number": attempt, "records": found})
+    return attempt
+
+
+def read(folder: Path, locked: Lock) -> Claim:
+    """The claim of `folder`. Raises BadInput when there is none, Tampered when it names another lock."""
+    if not (folder / NAME).exists():
+        raise BadInput(f"{folder} has no claim; run: python -m protocol.confirm {folder}")
+    claim = documents.read(folder / NAME)
+    if claim.content.get("lock") != locked.digest:
+        raise Tampered(f"{NAME}: names another lock than {locked.digest}")
+    return claim

@@ -1,0 +1,261 @@
+"""Records: what every lane left behind, one line each, in append-only shards.
+
+A line is the canonical {body, costs, sha256, chain}: `sha256` digests {body, costs}, and `chain` digests
+the chain of the line before (64 zeros for the first) followed by this `sha256`, both as ASCII hex. The body
+is what the lane produced; costs are what producing it took, and may differ when it is produced again.
+Trajectories lie beside the shards, each in a file named by the digest of its content. `docs/records.md` has
+every field.
+
+`place` is the folder of one phase of a registration: `records` when confirming, `probe` when probing.
+"""
+
+import gzip
+import hashlib
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple, Self, TypedDict
+
+from . import canonical, files, journal
+from .refusals import BadInput, Tampered
+
+FOLDERS = MappingProxyType({"probe": "probe", "confirm": "records"})  # by phase, below a registration
+TRAJECTORIES = "trajectories"
+STATES = ("ok", "failed", "excluded")
+_BODY = {
+    "registration",
+    "phase",
+    "cell",
+    "problem",
+    "state",
+    "reason",
+    "prompt",
+    "prompt_tokens",
+    "slots",
+    "text",
+    "tokens",
+    "stop",
+    "answer",
+    "grade",
+    "grade_reason",
+    "cache",
+    "trajectory",
+}
+
+
+class Key(NamedTuple):
+    """The lane that a record is of: its cell and its problem."""
+
+    model: str
+    task: str
+    budget: str
+    arm: str
+    seed: int
+    problem: str
+
+    def __str__(self) -> str:
+        return "/".join(map(str, self))
+
+
+class Record(TypedDict):
+    body: dict[str, Any]
+    costs: dict[str, Any]
+    sha256: str
+    chain: str
+
+
+def key_of(cell: Mapping[str, Any], problem: str) -> Key:
+    return Key(cell["model"], cell["task"], cell["budget"], cell["arm"], cell["seed"], problem)
+
+
+def key(body: Mapping[str, Any]) -> Key:
+    return key_of(body["cell"], body["problem"])
+
+
+class Shard:
+    """The shard of `place` that this process appends to, for the length of a `with` block.
+
+    Entering truncates a torn last line, which nobody was told is on disk. Raises Tampered when a whole line
+    does not verify, AlreadyClaimed while another process appends.
+    """
+
+    def __init__(self, place: Path):
+        self._place = place
+        self._held = ExitStack()
+
+    def __enter__(self) -> Self:
+        path = self._place / "shard-0.jsonl"
+        self._lines = self._held.enter_context(journal.opened(path, wait=False))
+        try:
+            self._done = {key(record["body"]) for record in read(self._place)}
+            own = read_shard(path).records
+            self._chain = own[-1]["chain"] if own else journal.START
+            self._lines.drop_torn()
+        except BaseException:
+            self._held.close()
+            raise
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._held.close()
+
+    def __contains__(self, lane: Key) -> bool:
+        return lane in self._done
+
+    def append(self, batch: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> None:
+        """Record a batch of (body, costs) in one write and one fsync: all of it is on disk on return.
+
+        Raises BadInput, and records none of it, for a lane that has its record, a malformed body, and a
+        trajectory that was not kept first.
+        """
+        added: dict[Key, Record] = {}
+        chain = self._chain
+        for body, costs in batch:
+            if fault := _fault(body, costs):
+                raise BadInput(f"record: {fault}")
+            lane = key(body)
+            if lane in self or lane in added:
+                raise BadInput(f"{lane}: has its record, and a finished record is never rewritten")
+            if (cited := body["trajectory"]) and not _side_file(self._place, cited).exists():
+                raise BadInput(f"{lane}: keep the trajectory {cited} before the record that cites it")
+            sha256 = canonical.digest({"body": body, "costs": costs})
+            chain = _next(chain, sha256)
+            added[lane] = Record(body=dict(body), costs=dict(costs), sha256=sha256, chain=chain)
+        self._lines.append([canonical.dumps(record) for record in added.values()])
+        self._done |= added.keys()
+        self._chain = chain
+
+    def keep_trajectory(self, content: Any) -> str:
+        """Store `content` beside the shards and return its digest, by which a record cites it.
+
+        The digest is that of the canonical bytes and not of the compressed ones, which differ between builds
+        of zlib: a replication elsewhere can have the same outcome digest.
+        """
+        data = canonical.dumps(content)
+        name = hashlib.sha256(data).hexdigest()
+        if (path := _side_file(self._place, name)).exists():
+            read_trajectory(self._place, name)
+        else:
+            files.create(path, gzip.compress(data, mtime=0))
+        return name
+
+
+def shards(place: Path) -> list[Path]:
+    return sorted(place.glob("shard-*.jsonl"))
+
+
+def read(place: Path) -> list[Record]:
+    """Every whole record of every shard. Raises Tampered for a line that does not verify or repeats."""
+    found: dict[Key, Record] = {}
+    for path in shards(place):
+        for record in read_shard(path).records:
+            if (lane := key(record["body"])) in found:
+                raise Tampered(f"{path.name}: {lane} is recorded twice")
+            found[lane] = record
+    return list(found.values())
+
+
+class Read(NamedTuple):
+    records: list[Record]
+    torn: int  # bytes of a last line that a crash cut short
+
+
+def read_shard(path: Path) -> Read:
+    lines = journal.split(path.read_bytes())
+    records: list[Record] = []
+    chain = journal.START
+    for number, line in enumerate(lines.whole, start=1):
+        where = f"{path.name}:{number}"
+        parsed = canonical.loads(line, where)
+        if not isinstance(parsed, dict) or parsed.keys() != Record.__annotations__.keys():
+            raise Tampered(f"{where}: not a record")
+        record: Record = parsed  # type: ignore[assignment]  # its keys were just compared
+        if canonical.digest({"body": record["body"], "costs": record["costs"]}) != record["sha256"]:
+            raise Tampered(f"{where}: its digest is not that of body and costs; the line was edited")
+        chain = _next(chain, record["sha256"])
+        if chain != record["chain"]:
+            raise Tampered(f"{where}: does not follow the line before; lines were removed, added or swapped")
+        if fault := _fault(record["body"], record["costs"]):
+            raise Tampered(f"{where}: {fault}")
+        records.append(record)
+    return Read(records, lines.torn)
+
+
+def outcome_digest(records: Iterable[Record]) -> str:
+    """SHA-256 of the canonical bodies, sorted by key, each followed by a newline.
+
+    Neither costs nor the order of the lines are in it: a run that was killed and resumed has the digest of
+    one that was not.
+    """
+    outcome = hashlib.sha256()
+    for record in sorted(records, key=lambda record: key(record["body"])):
+        outcome.update(canonical.dumps(record["body"]) + b"\n")
+    return outcome.hexdigest()
+
+
+def read_trajectory(place: Path, name: str) -> Any:
+    """Raises Tampered when the side file is missing, or its content has another digest than its name."""
+    path = _side_file(place, name)
+    try:
+        data = gzip.decompress(path.read_bytes())
+    except FileNotFoundError:
+        raise Tampered(f"{path.name}: missing, and a record cites it") from None
+    except (OSError, EOFError, zlib.error) as problem:
+        raise Tampered(f"{path.name}: not readable: {problem}") from None
+    if hashlib.sha256(data).hexdigest() != name:
+        raise Tampered(f"{path.name}: its content has another digest than its name")
+    return canonical.loads(data, path.name)
+
+
+def side_files(place: Path) -> set[Path]:
+    """Whatever lies among the trajectories of `place`, cited or not."""
+    folder = place / TRAJECTORIES
+    return set(folder.iterdir()) if folder.exists() else set()
+
+
+def cited(place: Path, records: Iterable[Record]) -> set[Path]:
+    """The side files that `records` cite."""
+    return {_side_file(place, name) for record in records if (name := record["body"]["trajectory"])}
+
+
+def trajectories(place: Path, records: Iterable[Record]) -> dict[str, str]:
+    """SHA-256 of each cited side file, by file name. Raises Tampered unless all are there and intact."""
+    found = {}
+    for path in sorted(cited(place, records)):
+        read_trajectory(place, path.name.removesuffix(".json.gz"))
+        found[path.name] = files.sha256(path)
+    return found
+
+
+def _side_file(place: Path, name: str) -> Path:
+    return place / TRAJECTORIES / f"{name}.json.gz"
+
+
+def _next(chain: str, sha256: str) -> str:
+    return hashlib.sha256((chain + sha256).encode("ascii")).hexdigest()
+
+
+def _fault(body: Any, costs: Any) -> str | None:
+    """What keeps body and costs from being those of a record."""
+    if not isinstance(body, Mapping) or body.keys() != _BODY:
+        names = body.keys() if isinstance(body, Mapping) else set()
+        return f"body: the fields {sorted(_BODY ^ names)} are missing or unknown"
+    cell = body["cell"]
+    if not isinstance(cell, Mapping) or cell.keys() | {"problem"} != set(Key._fields):
+        return "body.cell: needs model, task, budget, arm and seed, and nothing else"
+    *words, seed, problem = key(body)
+    if not all(isinstance(word, str) for word in [*words, problem]) or type(seed) is not int:
+        return "body.cell: its seed is an integer, its other fields and body.problem are text"
+    if body["state"] not in STATES:
+        return f"body.state: is {body['state']!r}; use one of {', '.join(STATES)}"
+    if body["state"] == "ok" and body["cache"] is None:
+        return "body.cache: is missing; a lane that ended well was measured"
+    if body["state"] != "ok" and not body["reason"]:
+        return f"body.reason: is empty; a record in the state {body['state']!r} says why"
+    if body["state"] != "ok" and any(body[name] is not None for name in ("grade", "cache", "trajectory")):
+        return f"body.state: {body['state']!r} goes with no grade, no cache and no trajectory"
+    if not isinstance(costs, Mapping) or type(costs.get("attempt")) is not int:
+        return "costs.attempt: needs the number of the attempt, counted from 1"
+    return None

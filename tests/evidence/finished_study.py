@@ -1,0 +1,144 @@
+"""A small registration written through the evidence layer alone: toy sources, two arms, three problems."""
+
+from pathlib import Path
+
+from protocol.evidence import bundle, claim, closure, ledger, lock, records, seal, verdict
+from protocol.evidence.lock import Lock
+from protocol.evidence.sealed import HeldOut
+
+ARMS = ("full", "crystal")
+CONFIRM = ("p2", "p3", "p4")
+PROTOCOL = b'title = "toy"\n'
+
+# Counts correct answers by arm, reading the folder as anybody's script would.
+JUDGE = """
+import json, sys
+from collections import Counter
+from pathlib import Path
+
+lines = Path(sys.argv[1], "records", "shard-0.jsonl").read_text().splitlines()
+bodies = [json.loads(line)["body"] for line in lines]
+correct = Counter(body["cell"]["arm"] for body in bodies if body["grade"] == "correct")
+print(json.dumps({"correct": correct, "verdict": "REFUTED"}, sort_keys=True, separators=(",", ":")))
+sys.exit(10)
+"""
+JUDGED = {"correct": {"crystal": 2, "full": 3}, "verdict": "REFUTED"}  # p3 fails under crystal
+
+
+def tree(root: Path) -> Path:
+    """Source packages as the closure expects them; analysis can judge."""
+    for name, text in {
+        "policies/keep.py": "SLOTS = 4\n",
+        "protocol/__init__.py": "",
+        "splits/toy.json": "{}\n",
+        "analysis/__init__.py": "",
+        "analysis/judge.py": JUDGE,
+    }.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return root
+
+
+def locked(folder: Path) -> Lock:
+    """A registration that was locked and nothing more."""
+    root = tree(folder.parent / "tree")
+    folder.mkdir()
+    (folder / "protocol.toml").write_bytes(PROTOCOL)
+    sources = closure.sources(root)
+    content = {
+        "kind": "kv-prereg lock",
+        "version": 1,
+        "name": folder.name,
+        "parent": None,
+        "protocol": {"sha256": closure.digest_of(PROTOCOL), "content": {}},
+        "grid": [["tiny", "toy", "full" if arm == "full" else "0.5", arm, 0] for arm in ARMS],
+        "items": {"toy": {"manifest": "0" * 64, "dev": ["p0", "p1"], "confirm": list(CONFIRM)}},
+        "sources": sources,
+        "bundle": bundle.write(folder, root, sources),
+        "environment": {"distributions": {}},
+    }
+    digest = lock.write(folder, content)
+    ledger.append(folder, "register", {"lock": digest})
+    return lock.read(folder)
+
+
+def body(registration: str, arm: str, problem: str, *, phase: str = "confirm", trajectory: str | None = None):
+    wrong = (arm, problem) == ("crystal", "p3")
+    slots = "8.000000" if arm == "full" else "4.000000"
+    return {
+        "registration": registration,
+        "phase": phase,
+        "cell": {
+            "model": "tiny",
+            "task": "toy",
+            "budget": "full" if arm == "full" else "0.5",
+            "arm": arm,
+            "seed": 0,
+        },
+        "problem": problem,
+        "state": "ok",
+        "reason": "",
+        "prompt": "1" * 64,
+        "prompt_tokens": 8,
+        "slots": None if arm == "full" else 4,
+        "text": "né 7492\n",
+        "tokens": 3,
+        "stop": "eos",
+        "answer": "1" if wrong else "7492",
+        "grade": "wrong" if wrong else "correct",
+        "grade_reason": "",
+        "cache": {
+            "mean": slots,
+            "peak": slots,
+            "prefill_end": slots,
+            "mean_bytes": 64,
+            "peak_bytes": 64,
+            "state_bytes": 0,
+            "events": [] if arm == "full" else [[0, 32, 16]],
+        },
+        "trajectory": trajectory,
+    }
+
+
+def lanes() -> list[tuple[str, str]]:
+    return [(arm, problem) for problem in CONFIRM for arm in ARMS]
+
+
+def record(shard: records.Shard, registration: str, arm: str, problem: str, attempt: int = 1) -> None:
+    trajectory = shard.keep_trajectory({"held": [16, 17], "lane": f"{arm} {problem}"})
+    costs = {"attempt": attempt, "prefill_seconds": "0.1", "decode_seconds": f"0.{attempt}"}
+    shard.append([(body(registration, arm, problem, trajectory=trajectory), costs)])
+
+
+def confirm(folder: Path, *, stop_after: int | None = None, backwards: bool = False) -> None:
+    """Claim or resume, record what is missing, seal; stopping early leaves what a kill would."""
+    held = lock.read(folder)
+    place = folder / records.FOLDERS["confirm"]
+    with claim.running(folder):
+        attempt = claim.take(folder, held)
+        HeldOut(held, folder).ids("toy", "confirm")
+        with records.Shard(place) as shard:
+            order = lanes()[::-1] if backwards else lanes()
+            missing = [lane for lane in order if records.key(body("", *lane)) not in shard]
+            for lane in missing[:stop_after]:
+                record(shard, held.digest, *lane, attempt=attempt)
+        if stop_after is None:
+            seal.write(folder, held)
+
+
+def finished(folder: Path) -> Lock:
+    """A registration that was locked, confirmed in two attempts, and judged."""
+    held = locked(folder)
+    confirm(folder, stop_after=2)
+    confirm(folder)
+    verdict.write(folder, held, JUDGED)
+    return held
+
+
+def snapshot(folder: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
