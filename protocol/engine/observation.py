@@ -1,0 +1,61 @@
+"""Attention goes through one function of our own, which hands q, k and v to the passenger of the forward."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from torch import Tensor, nn
+from transformers import AttentionInterface, PreTrainedModel
+
+from protocol.evidence.refusals import BadInput
+
+NAME = "kv_prereg"
+
+# Keyword arguments with which a layer asks for another attention than plain causal softmax.
+REFUSED = ("sliding_window", "softcap", "s_aux", "position_bias")
+
+
+class Passenger(Protocol):
+    """Travels through a forward as the keyword argument `passenger` and answers every layer's attention."""
+
+    def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
+        """queries [lane, q_head, t, d], keys and values [lane, kv_head, t, d] of the tokens fed, after RoPE.
+
+        Returns the attention output [lane, q_head, t, d].
+        """
+
+
+def attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    scaling: float,
+    passenger: Passenger,
+    **rest: Any,
+) -> tuple[Tensor, None]:
+    """The attention function in the form that transformers calls; the output is [lane, t, q_head, d]."""
+    for name in REFUSED:
+        if rest.get(name) is not None:
+            raise BadInput(f"the model's attention uses {name}; choose a model of plain causal attention")
+    layer: Any = module.layer_idx
+    return passenger.attend(layer, query, key, value, scaling).transpose(1, 2).contiguous(), None
+
+
+@contextmanager
+def observed(network: PreTrainedModel) -> Iterator[None]:
+    """Within this block the network's layers call `attention`; afterwards the network is as it was.
+
+    The name is registered beside the implementations of transformers and replaces none of them.
+    """
+    AttentionInterface.register(NAME, attention)
+    before = network.config._attn_implementation
+    network.set_attn_implementation(NAME)
+    try:
+        yield
+    finally:
+        network.set_attn_implementation(before)

@@ -1,0 +1,40 @@
+"""The next token: the likeliest one, or a draw whose noise depends on (problem, seed, step) alone."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+
+def key(*parts: object, bits: int) -> int:
+    """The first `bits` bits of SHA-256 over the parts."""
+    return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[: bits // 8])
+
+
+def gumbel(problem: str, seed: int, step: int, size: int) -> NDArray[np.float64]:
+    """[size] standard Gumbel noise of one decode step, the same for every arm and every batch.
+
+    Made from the raw stream of Philox (Salmon et al. 2011), which numpy keeps stable across versions.
+    """
+    raw = np.random.Philox(key=key("gumbel", problem, seed, step, bits=128)).random_raw(size)
+    uniform = ((raw >> np.uint64(12)) + 0.5) * 2.0**-52  # never 0 or 1, whose noise is infinite
+    noise: NDArray[np.float64] = -np.log(-np.log(uniform))
+    return noise
+
+
+def choose(logits: Tensor, problem: str, seeds: Sequence[int], step: int, temperature: float) -> list[int]:
+    """One token a lane from logits [lane, vocabulary]; a tie goes to the lowest id.
+
+    Temperature 0 takes the likeliest token. Above 0, the largest of logits / temperature + Gumbel noise is a
+    draw from the softmax (Maddison et al., arXiv:1411.0030), and lanes of one seed share the noise.
+    """
+    if temperature == 0:
+        return [int(token) for token in logits.argmax(-1).tolist()]
+    noise = {seed: gumbel(problem, seed, step, logits.shape[-1]) for seed in set(seeds)}
+    scores = logits.double().cpu() / temperature + torch.from_numpy(np.stack([noise[seed] for seed in seeds]))
+    return [int(token) for token in scores.argmax(-1).tolist()]
