@@ -1,0 +1,1 @@
+"""Grading: from generated text to a grade with its reason."""

@@ -1,0 +1,35 @@
+"""Exact match of a value, as CrystalCache grades its retrieval tasks (section 4.2, appendix B.4)."""
+
+import re
+from typing import Literal, NamedTuple
+
+__all__ = ["LONGEST", "Grade", "grade"]
+
+LONGEST = 20_000  # characters that are read; generated text is of any length
+NUMBER = re.compile(r"[0-9]+(?:[.,][0-9]+)*")
+
+
+class Grade(NamedTuple):
+    """answer: the first number of the text, None if there is none. reason: empty when correct."""
+
+    status: Literal["correct", "wrong", "no answer", "timeout", "error"]
+    answer: str | None
+    reason: str
+
+
+def grade(gold: str, text: str) -> Grade:
+    """Correct if and only if `gold` occurs in the text, also inside a longer run of digits, as in the paper.
+
+    A text without a number gives "no answer", an empty gold value "error".
+    """
+    if not gold:
+        return Grade("error", None, "the gold value is empty")
+    read = text[:LONGEST]
+    cut = "" if len(text) <= LONGEST else f"only the first {LONGEST} of {len(text)} characters were read"
+    found = NUMBER.search(read)
+    answer = found.group() if found else None
+    if gold in read:
+        return Grade("correct", answer, cut)
+    if answer is None:
+        return Grade("no answer", None, cut or "the text has no number")
+    return Grade("wrong", answer, cut or "the gold value does not occur in the text")

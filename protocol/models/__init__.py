@@ -1,0 +1,1 @@
+"""Models: named sources, one download step, safetensors only."""

@@ -1,0 +1,44 @@
+"""Fetch and list models.
+
+    python -m protocol.models list
+    python -m protocol.models fetch smollm2-135m
+    python -m protocol.models fetch hf:<owner>/<name>@<commit>
+
+Fetching is the only step that uses the network; a model that is there is verified and left alone.
+Files are kept below $KV_PREREG_HOME, or ~/.cache/kv-prereg. Exit status: 0 done, 2 refused, 3 wrong bytes.
+"""
+
+import argparse
+import sys
+
+from protocol.evidence.refusals import Refusal
+from protocol.models import catalogue
+from protocol.models.fetch import fetch
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m protocol.models",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    acts = parser.add_subparsers(dest="act", required=True)
+    acts.add_parser("list", help="the models by name, and which are here")
+    acts.add_parser("fetch", help="download one model, or verify it").add_argument("source")
+    args = parser.parse_args(argv)
+    home = catalogue.home()
+    if args.act == "list":
+        for name, model in catalogue.MODELS.items():
+            here = "fetched" if catalogue.place(name, home).is_dir() else "not fetched"
+            print(f"{name}  [{here}]  {model.about}")
+        return 0
+    try:
+        print(f"{args.source}: {fetch(args.source, home)}")
+    except Refusal as refusal:
+        print(f"{type(refusal).__name__}: {refusal}", file=sys.stderr)
+        return refusal.exit_status
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

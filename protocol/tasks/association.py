@@ -1,0 +1,123 @@
+"""Delayed Association: a fact, then mentions of its topic among filler (CrystalCache, appendix B)."""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+from protocol.evidence import canonical
+from protocol.evidence.refusals import BadInput
+from protocol.tasks import draws, filler
+from protocol.tasks.length import longest
+from protocol.tasks.problem import Fact, Problem
+
+__all__ = ["FRAMING", "TOPICS", "Association"]
+
+FRAMING = (
+    "The following is a report about recent events."  # the paper asks for a brief sentence and gives none
+)
+
+
+class Topic(NamedTuple):
+    fact: Fact
+    high: tuple[str, ...]
+    low: tuple[str, ...]
+
+
+TOPICS = (
+    Topic(
+        Fact("The secret code for Project Aurora is", ".", "What is the secret code for Project Aurora?"),
+        high=(
+            "The team discussed Project Aurora's timeline and milestones.",
+            "Progress reports for Project Aurora were reviewed by management.",
+            "The Aurora initiative has been a key focus this quarter.",
+            "Resources were reallocated to support Project Aurora's goals.",
+        ),
+        low=(
+            "Various projects were discussed in the meeting.",
+            "The quarterly review covered several ongoing initiatives.",
+        ),
+    ),
+    Topic(
+        Fact("Agent Nightingale's extraction point is", ".", "What is Agent Nightingale's extraction point?"),
+        high=(
+            "Agent Nightingale reported in from the field yesterday.",
+            "The handler confirmed Nightingale's cover remains intact.",
+            "Updates on Nightingale's mission status were classified.",
+            "Nightingale's next check-in is scheduled for tomorrow.",
+        ),
+        low=(
+            "Field agents continued standard operations.",
+            "Status updates were provided for all active agents.",
+        ),
+    ),
+    Topic(
+        Fact(
+            "The activation temperature for Formula X is",
+            " degrees.",
+            "What is the activation temperature for Formula X in degrees?",
+        ),
+        high=(
+            "Formula X showed promising results in the latest trial.",
+            "The researchers adjusted Formula X's concentration levels.",
+            "Testing of Formula X continues in Lab 7.",
+            "Formula X outperformed all other candidate compounds.",
+        ),
+        low=(
+            "Laboratory experiments continued as scheduled.",
+            "Multiple formulas were tested this week.",
+        ),
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Association:
+    """Problems association/<length>/<density>/<index>, `repetitions` a density, counted from index `first`.
+
+    length: tokens of a whole prompt, see protocol.tasks.length; the paper's "distance" is about the same, as
+        the fact stands at the beginning and the question at the end.
+    densities: "high" inserts the four mentions of the topic, "low" its two, after 1/(m+1), ..., m/(m+1) of
+        the filler's sentences.
+
+    A problem depends on its id, `seed` and the tokenizer alone. Departures from the paper: each problem has
+    its own order of the paragraph's sentences and of the mentions, without which two problems of one topic
+    would differ in the value alone; straight apostrophes; the answer begins with the words of the fact in
+    place of "Answer:".
+    """
+
+    length: int
+    repetitions: int
+    first: int = 0
+    densities: tuple[str, ...] = ("high", "low")
+    seed: int = 42
+
+    def ids(self) -> tuple[str, ...]:
+        indices = range(self.first, self.first + self.repetitions)
+        return tuple(
+            f"association/{self.length}/{density}/{i:03d}" for density in self.densities for i in indices
+        )
+
+    def build(self, problem_id: str, count: Callable[[str], int]) -> Problem:
+        """count: tokens of a text. Raises BadInput for another task's id or too short a length."""
+        if problem_id not in self.ids():
+            raise BadInput(f"problem {problem_id!r}: not of this task, whose ids run from {self.ids()[0]}")
+        fact, high, low = TOPICS[draws.pick(len(TOPICS), self.seed, problem_id, "topic")]
+        pool = {"high": high, "low": low}[problem_id.split("/")[2]]
+        mentions = draws.shuffled(pool, self.seed, problem_id, "mentions")
+        value = draws.value(self.seed, problem_id)
+        passage = draws.shuffled(filler.ORGANISATION, self.seed, problem_id, "filler")
+
+        def make(n: int) -> Problem:
+            text = filler.sentences(passage, n)
+            for already, mention in enumerate(mentions):
+                text.insert(round((already + 1) * n / (len(mentions) + 1)) + already, mention)
+            context = " ".join([FRAMING, fact.stated(value), *text])
+            return Problem(problem_id, context, fact.question, fact.stem, value)
+
+        return longest(make, self.length, count)
+
+    def source(self) -> str:
+        """SHA-256 of what the problems are made of: these settings, the topics and the paragraph."""
+        topics = [[list(topic.fact), list(topic.high), list(topic.low)] for topic in TOPICS]
+        parts: dict[str, Any] = {"family": "association", "framing": FRAMING, "topics": topics}
+        return canonical.digest(parts | {"filler": list(filler.ORGANISATION), **asdict(self)})

@@ -1,0 +1,81 @@
+"""Needle-in-a-Haystack: one fact at a chosen depth of a long passage (CrystalCache, section 4.2)."""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from protocol.evidence import canonical
+from protocol.evidence.refusals import BadInput
+from protocol.tasks import draws, filler
+from protocol.tasks.length import longest
+from protocol.tasks.problem import Fact, Problem
+
+__all__ = ["TEMPLATES", "Needle"]
+
+TEMPLATES = (
+    Fact("The special magic number is", ".", "What is the special magic number?"),
+    Fact("The secret code for Project Aurora is", ".", "What is the secret code for Project Aurora?"),
+    # The paper has five templates and names the two above; these three are ours.
+    Fact(
+        "The access number of the northern archive is",
+        ".",
+        "What is the access number of the northern archive?",
+    ),
+    Fact(
+        "The locker combination at the river station is",
+        ".",
+        "What is the locker combination at the river station?",
+    ),
+    Fact(
+        "The registration number of the blue sailboat is",
+        ".",
+        "What is the registration number of the blue sailboat?",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Needle:
+    """Problems needle/<length>/<depth>/<index>, `repetitions` a depth, counted from index `first`.
+
+    length: tokens of a whole prompt, see protocol.tasks.length; the filler is whole sentences, so a prompt is
+        up to one sentence shorter.
+    depths: the share of the filler's sentences that stands before the fact.
+
+    A problem depends on its id, `seed` and the tokenizer alone. Departures from the paper: the passage is
+    ours, each problem has its own order of the sentences, and the answer begins with the words of the fact
+    in place of "Answer:".
+    """
+
+    length: int
+    repetitions: int
+    first: int = 0
+    depths: tuple[str, ...] = ("0", "0.25", "0.5", "0.75", "1")
+    seed: int = 42
+
+    def ids(self) -> tuple[str, ...]:
+        indices = range(self.first, self.first + self.repetitions)
+        return tuple(
+            f"needle/{self.length}/{depth}/{index:03d}" for depth in self.depths for index in indices
+        )
+
+    def build(self, problem_id: str, count: Callable[[str], int]) -> Problem:
+        """count: tokens of a text. Raises BadInput for another task's id or too short a length."""
+        if problem_id not in self.ids():
+            raise BadInput(f"problem {problem_id!r}: not of this task, whose ids run from {self.ids()[0]}")
+        depth = float(problem_id.split("/")[2])
+        fact = TEMPLATES[draws.pick(len(TEMPLATES), self.seed, problem_id, "template")]
+        value = draws.value(self.seed, problem_id)
+        passage = draws.shuffled(filler.TOWN, self.seed, problem_id, "filler")
+
+        def make(n: int) -> Problem:
+            text = filler.sentences(passage, n)
+            text.insert(round(depth * n), fact.stated(value))
+            return Problem(problem_id, " ".join(text), fact.question, fact.stem, value)
+
+        return longest(make, self.length, count)
+
+    def source(self) -> str:
+        """SHA-256 of what the problems are made of: these settings, the templates and the passage."""
+        parts: dict[str, Any] = {"family": "needle", "templates": [list(fact) for fact in TEMPLATES]}
+        return canonical.digest(parts | {"filler": list(filler.TOWN), **asdict(self)})

@@ -1,0 +1,47 @@
+"""From a problem to the token ids that a model is fed."""
+
+from typing import TYPE_CHECKING
+
+from protocol.evidence.refusals import BadInput
+from protocol.tasks.problem import Problem
+
+if TYPE_CHECKING:  # a protocol file is checked without transformers
+    from transformers import PreTrainedTokenizerBase
+
+__all__ = ["render"]
+
+
+def render(problem: Problem, tokenizer: "PreTrainedTokenizerBase", query: str) -> tuple[list[int], list[int]]:
+    """(context ids, query ids): what is compressed, and what is fed after the compression.
+
+    query: "inside" compresses the whole prompt and leaves the query empty; "outside" compresses the prompt up
+    to the question and feeds the question, the generation prompt and the answer's first words afterwards.
+
+    The prompt is the tokenizer's chat template around one user message (the context, a line feed, the
+    question), then the generation prompt and the problem's prefix. A tokenizer without a chat template gets
+    plain text, "<context>\\n<question>\\nAnswer: <prefix>", after its beginning-of-sequence token if any.
+
+    The text is cut where the question starts and both parts are tokenised on their own, so that "inside" and
+    "outside" feed the same ids. A byte-level tokenizer gives these ids for the uncut text too, since a line
+    feed before a letter ends a token; one that marks the beginning of a text (SentencePiece) may add a token
+    at the cut.
+    """
+    if query not in ("inside", "outside"):
+        raise BadInput(f"query {query!r}: write inside or outside")
+    text = _text(problem, tokenizer)
+    cut = text.rfind(problem.question)
+    if cut < 0 or problem.context not in text[:cut]:
+        raise BadInput(f"problem {problem.id!r}: the chat template changes its text; use another tokenizer")
+    before, after = (
+        list(tokenizer(part, add_special_tokens=False)["input_ids"]) for part in (text[:cut], text[cut:])
+    )
+    return (before + after, []) if query == "inside" else (before, after)
+
+
+def _text(problem: Problem, tokenizer: "PreTrainedTokenizerBase") -> str:
+    asked = f"{problem.context}\n{problem.question}"
+    if tokenizer.chat_template is None:
+        return f"{tokenizer.bos_token or ''}{asked}\nAnswer: {problem.prefix}"
+    message = [{"role": "user", "content": asked}]
+    opened: str = tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True)
+    return opened + problem.prefix

@@ -1,0 +1,6 @@
+"""Which problems are for development and which are held out: a frozen, recomputable fact about their ids."""
+
+from splits.buckets import BUCKETS, CONFIRM, DEV, bucket
+from splits.manifest import Manifest, SplitError, load
+
+__all__ = ["BUCKETS", "CONFIRM", "DEV", "Manifest", "SplitError", "bucket", "load"]

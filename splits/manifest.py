@@ -1,0 +1,99 @@
+"""A frozen split on disk: splits/<name>.json, canonical JSON and a line feed.
+
+    {"kind": "kv-prereg split", "version": 1, "name": "math500", "source": "<sha256>",
+     "counts": {"buckets": [94, 107, 98, 97, 104], "dev": 201, "confirm": 299},
+     "ids": [["test/precalculus/807.json", 1], ...], "digest": "<sha256>"}
+
+ids: every id with its bucket, in the order of the source. source: SHA-256 of what the ids were taken from (a
+file's bytes, or a generated task's settings). digest: SHA-256 of the canonical JSON of the other fields.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from splits.buckets import BUCKETS, CONFIRM, DEV, bucket
+
+__all__ = ["HERE", "Manifest", "SplitError", "canonical", "content", "load"]
+
+HERE = Path(__file__).resolve().parent
+
+
+class SplitError(ValueError):
+    """A split is unknown, was altered, or cannot be frozen; the message names the file and the fix."""
+
+
+class Manifest(NamedTuple):
+    """ids: all of them, in the order of the source; dev and confirm: the same ids by split, in that order."""
+
+    name: str
+    source: str
+    ids: tuple[str, ...]
+    dev: tuple[str, ...]
+    confirm: tuple[str, ...]
+    digest: str
+
+
+def load(name: str, folder: Path = HERE) -> Manifest:
+    """Read splits/<name>.json. Raises SplitError unless digest, buckets and counts follow from the ids."""
+    path = folder / f"{name}.json"
+    known = sorted(file.stem for file in folder.glob("*.json"))
+    if name not in known:
+        nearest = get_close_matches(name, known, n=1, cutoff=0.0)
+        raise SplitError(f"{path}: no such split" + (f"; did you mean {nearest[0]!r}?" if nearest else ""))
+    data = path.read_bytes()
+    try:
+        read = json.loads(data)
+        ids = tuple(pair[0] for pair in read["ids"])
+        expected = content(name, ids, read["source"])
+    except (ValueError, KeyError, TypeError, IndexError) as error:
+        raise SplitError(f"{path}: not a split manifest ({error}); restore it from version control") from None
+    if data != canonical(expected) + b"\n":
+        wrong = [key for key in expected if not isinstance(read, dict) or read.get(key) != expected[key]]
+        raise SplitError(
+            f"{path}: altered ({', '.join(wrong) or 'spelling'}); restore it from version control"
+        )
+    members: dict[bool, tuple[str, ...]] = {
+        held: tuple(unique_id for unique_id in ids if (bucket(unique_id) in CONFIRM) == held)
+        for held in (False, True)
+    }
+    return Manifest(name, expected["source"], ids, members[False], members[True], expected["digest"])
+
+
+def content(name: str, ids: Iterable[str], source: str) -> dict[str, Any]:
+    """The manifest of these ids. Raises SplitError for a repeated id, one that is not text, or none."""
+    pairs = [[unique_id, bucket(unique_id)] for unique_id in _checked(name, list(ids))]
+    sizes = [sum(place == number for _, place in pairs) for number in range(BUCKETS)]
+    fields = {
+        "kind": "kv-prereg split",
+        "version": 1,
+        "name": name,
+        "source": source,
+        "counts": {
+            "buckets": sizes,
+            "dev": sum(sizes[number] for number in DEV),
+            "confirm": sum(sizes[number] for number in CONFIRM),
+        },
+        "ids": pairs,
+    }
+    return fields | {"digest": hashlib.sha256(canonical(fields)).hexdigest()}
+
+
+def canonical(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode()
+
+
+def _checked(name: str, ids: list[Any]) -> list[str]:
+    if not ids:
+        raise SplitError(f"{name}: has no ids; a split needs problems")
+    seen: set[str] = set()
+    for unique_id in ids:
+        if not isinstance(unique_id, str) or not unique_id:
+            raise SplitError(f"{name}: id {unique_id!r} is not text; give every problem a unique_id")
+        if unique_id in seen:
+            raise SplitError(f"{name}: id {unique_id!r} is there twice; one problem, one id")
+        seen.add(unique_id)
+    return ids
