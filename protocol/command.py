@@ -1,0 +1,48 @@
+"""What every command shares: one line for a refusal, the exit statuses, the folder argument."""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from protocol.evidence.refusals import Refusal
+
+__all__ = ["STATUS", "answer", "parser", "say"]
+
+STATUS = {"CONFIRMED": 0, "REFUTED": 10, "INCONCLUSIVE": 11, "DEVIATED": 12}
+
+
+def parser(module: str, doc: str | None) -> argparse.ArgumentParser:
+    """A parser whose help is the command's docstring, with --json."""
+    made = argparse.ArgumentParser(
+        prog=f"python -m {module}", description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    made.add_argument("--json", action="store_true", help="print one JSON object instead of text")
+    return made
+
+
+def folder(made: argparse.ArgumentParser) -> None:
+    made.add_argument("folder", type=Path, help="a registration, e.g. registrations/quickstart")
+
+
+def say(as_json: bool, text: str, values: dict[str, Any]) -> None:
+    print(json.dumps(values, sort_keys=True) if as_json else text)
+
+
+def answer(as_json: bool, act: Callable[[], int]) -> int:
+    """Run `act`; a refusal becomes one line on standard error and its own exit status."""
+    try:
+        return act()
+    except Refusal as refusal:
+        kind, line = type(refusal).__name__, " ".join(str(refusal).split())
+        if as_json:
+            print(
+                json.dumps({"refused": kind, "why": line, "exit_status": refusal.exit_status}, sort_keys=True)
+            )
+        print(f"{kind}: {line}", file=sys.stderr)
+        return refusal.exit_status
+    except KeyboardInterrupt:
+        print("interrupted; the same command continues where it stopped", file=sys.stderr)
+        return 130

@@ -1,0 +1,23 @@
+"""After the seal: apply the committed rule, write the verdict, draw it. Safe to repeat after a crash."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from analysis.judge import judge
+from figures import forest
+from protocol.evidence import verdict
+from protocol.evidence.lock import Lock
+
+__all__ = ["Judgement", "judge_sealed"]
+
+
+class Judgement(NamedTuple):
+    judged: dict[str, Any]
+    files: tuple[Path, ...]  # the verdict and its drawings
+
+
+def judge_sealed(folder: Path, locked: Lock) -> Judgement:
+    """verdict.json is created once; an interrupted judging is completed, never repeated differently."""
+    judged = judge(folder)
+    verdict.write(folder, locked, judged)
+    return Judgement(judged, (folder / verdict.NAME, *forest.draw(folder)))

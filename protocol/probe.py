@@ -1,0 +1,103 @@
+"""Run a locked protocol on its development problems: look as often as you like, nothing is decided here.
+
+    python -m protocol.probe registrations/001-mine
+
+Every registered cell runs on the dev split; the first comparator runs twice (A/A), so that what varies
+without any change of policy is known. Interrupted, it continues; finished, it prints the same table again.
+
+Exit status: 0 done; 2 bad input; 3 drifted; 4 another process is running it.
+"""
+
+import sys
+from collections import defaultdict
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from protocol import command, grid, progress, runner
+from protocol.evidence import claim, ledger, records
+from protocol.executors.local import executor
+from protocol.models import catalogue
+from protocol.spec import Arm, Protocol
+from protocol.study import Study, open_study, refuse_drift
+
+AGAIN = " (again)"
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = command.parser("protocol.probe", __doc__)
+    command.folder(parser)
+    args = parser.parse_args(argv)
+
+    def act() -> int:
+        study, home = open_study(args.folder), catalogue.home()
+        refuse_drift(study, home, with_weights=True)
+        with claim.running(study.folder), progress.display(f"probe {study.folder.name}") as report:
+            run(study, home, report)
+        bodies = [record["body"] for record in records.read(study.folder / records.FOLDERS["probe"])]
+        rows = summary(bodies)
+        command.say(args.json, table(rows), {"arms": rows})
+        return 0
+
+    return command.answer(args.json, act)
+
+
+def run(study: Study, home: Path, report: Any) -> None:
+    probed = with_repeat(study.protocol)
+    attempt = ledger.count(study.folder, "probe") + 1
+    ledger.append(study.folder, "probe", {"number": attempt})
+    runner.run(
+        study.folder,
+        runner.units(grid.cells(probed), study.problems("dev")),
+        executor(probed, home),
+        phase="probe",
+        registration=study.lock.digest,
+        attempt=attempt,
+        report=report,
+    )
+
+
+def with_repeat(protocol: Protocol) -> Protocol:
+    """The protocol with its first comparator listed a second time."""
+    name = protocol.decision.against[0]
+    policy = next(arm.policy for arm in protocol.arms if arm.name == name)
+    return replace(protocol, arms=(*protocol.arms, Arm(name + AGAIN, policy)))
+
+
+def summary(bodies: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One row per (model, task, budget, arm): problems, correct, failed, and for a repeat its discordance."""
+    groups: dict[tuple[str, ...], dict[tuple[str, int], dict[str, Any]]] = defaultdict(dict)
+    for body in bodies:
+        cell = body["cell"]
+        where = (cell["model"], cell["task"], cell["budget"], cell["arm"])
+        groups[where][body["problem"], cell["seed"]] = body
+    rows = []
+    for (model, task, budget, arm), found in sorted(groups.items()):
+        row: dict[str, Any] = {
+            "model": model,
+            "task": task,
+            "budget": budget,
+            "arm": arm,
+            "lanes": len(found),
+        }
+        row["correct"] = sum(body["grade"] == "correct" for body in found.values())
+        row["failed"] = sum(body["state"] == "failed" for body in found.values())
+        if arm.endswith(AGAIN):
+            first = groups[model, task, budget, arm.removesuffix(AGAIN)]
+            row["discordant"] = sum(first[key]["text"] != body["text"] for key, body in found.items())
+        rows.append(row)
+    return rows
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    lines = ["development split: for looking, not for claiming", ""]
+    for row in rows:
+        note = f"  {row['discordant']} texts differ from the first run" if "discordant" in row else ""
+        note += f"  {row['failed']} failed" if row["failed"] else ""
+        share = f"{row['correct']:>4}/{row['lanes']:<4} {row['correct'] / row['lanes']:>6.1%}"
+        lines.append(f"{row['model']}  {row['task']:<22} {row['budget']:>6}  {row['arm']:<22} {share}{note}")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,152 @@
+"""Freeze a protocol: check everything that can be checked beforehand, then write the lock, once.
+
+Nothing is written before every check has passed. Held-out problems are not opened: ids come from the frozen
+manifests, prompt lengths from the development split.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import policies
+import splits
+from analysis import decisions, power
+from protocol import grid, tasks
+from protocol.evidence import bundle, closure, ledger, lock
+from protocol.evidence.lock import Lock
+from protocol.evidence.refusals import BadInput, Drifted
+from protocol.models import load
+from protocol.spec import Protocol
+from protocol.study import ROOT, environment, read_protocol, weights
+from protocol.tasks import prompting
+
+__all__ = ["register"]
+
+DISCORDANCES = (0.2, 0.6)  # shares of problems on which the arms differ, for which power is printed
+TYPE_ONE_LIMIT = 1.2  # times the nominal level; above it a method is refused
+RULE_SOURCE = "analysis/decisions.py"
+
+
+def register(folder: Path, home: Path, *, parent: dict[str, str] | None = None) -> Lock:
+    """Lock the protocol in `folder`. Raises BadInput, Drifted or AlreadyClaimed; then nothing was written."""
+    lock.refuse_second(folder)
+    data, protocol = read_protocol(folder)
+    frozen_weights = weights(protocol, home)
+    items = {task.name: _items(task.name) for task in protocol.tasks}
+    _refuse_small_budgets(protocol, items, home)
+    sources = closure.sources(ROOT)
+    content = {
+        "kind": "kv-prereg lock",
+        "version": 1,
+        "name": folder.resolve().name,
+        "parent": parent,
+        "protocol": {"sha256": closure.digest_of(data), "content": protocol.content()},
+        "grid": [list(cell) for cell in grid.cells(protocol)],
+        "items": items,
+        "sources": sources,
+        "data": {},
+        "weights": frozen_weights,
+        "environment": environment(protocol),
+        "rule": {"name": protocol.decision.rule, "source": RULE_SOURCE, "sha256": sources[RULE_SOURCE]},
+        "checks": _checks(protocol, items),
+    }
+    content["bundle"] = bundle.write(folder, ROOT, sources)
+    digest = lock.write(folder, content)
+    ledger.append(folder, "register", {"lock": digest})
+    return lock.read(folder)
+
+
+def _items(name: str) -> dict[str, Any]:
+    """The frozen split of a task, refused when the task no longer generates what the manifest lists."""
+    manifest, task = splits.load(name), tasks.get(name)
+    if tuple(manifest.ids) != tuple(task.ids()) or manifest.source != task.source():
+        raise Drifted(f"tasks: {name}: is not the task that splits/{name}.json was made from; restore both")
+    for split in ("dev", "confirm"):
+        if not getattr(manifest, split):
+            raise BadInput(f"tasks: {name}: its {split} split is empty; choose a larger task")
+    return {"manifest": manifest.digest, "dev": list(manifest.dev), "confirm": list(manifest.confirm)}
+
+
+def _refuse_small_budgets(protocol: Protocol, items: dict[str, Any], home: Path) -> None:
+    """A budget below the set a policy protects is refused by name, on the shortest development prompt."""
+    evicting = [(arm.name, policies.get(arm.policy)) for arm in protocol.arms]
+    for source in protocol.models:
+        tokenizer = load.tokenizer(source, home)
+        for task in protocol.tasks:
+            shortest = min(
+                len(prompting.render(_problem(task.name, item, tokenizer), tokenizer, task.query)[0])
+                for item in items[task.name]["dev"]
+            )
+            for arm, policy in evicting:
+                if not policy.evicts:
+                    continue
+                for budget in protocol.budgets:
+                    slots = budget.of(shortest)
+                    protected = int(policy.protect.slots(shortest, slots, torch.device("cpu")).sum())
+                    if slots < protected:
+                        raise BadInput(
+                            f"budgets: {budget} gives {slots} slots for {task.name} ({shortest} tokens), "
+                            f"fewer than the {protected} that arm {arm!r} protects; raise the budget"
+                        )
+
+
+def _problem(task: str, item: str, tokenizer: Any) -> tasks.Problem:
+    return tasks.get(task).build(
+        item, lambda text: len(tokenizer(text, add_special_tokens=False)["input_ids"])
+    )
+
+
+def _checks(protocol: Protocol, items: dict[str, Any]) -> dict[str, Any]:
+    """What the rule can see at the planned size; refuses a method whose type-I error is too high there."""
+    decision = protocol.decision
+    contrasts = len(protocol.tasks) * len(protocol.budgets) * len(decision.against)
+    models = [model for model in protocol.models for _ in range(contrasts)]
+    verdicts = decisions.reachable(models, decision.content())
+    if len(verdicts) < 3:
+        raise BadInput(
+            f"decision.rule: can only say {', '.join(sorted(verdicts))}; a rule must be able to fail"
+        )
+    corrected = float(decision.alpha) / len(models)
+    sizes = sorted({len(item["confirm"]) for item in items.values()})
+    found = {str(size): _check_size(protocol, size, corrected) for size in sizes}
+    return {"tests": len(models), "corrected_alpha": f"{corrected:.6f}", "problems": found}
+
+
+def _check_size(protocol: Protocol, problems: int, corrected: float) -> dict[str, Any]:
+    """Type-I error and minimal detectable effect of the registered method at one task's size."""
+    decision, seeds = protocol.decision, len(protocol.seeds)
+    if not power.draws_enough(decision.method, decision.draws, corrected, problems):
+        raise BadInput(
+            f"decision.draws: {decision.draws} draws leave too few in a tail at the corrected level "
+            f"{corrected:.5f}; register at least {power.draws_needed(corrected)}"
+        )
+    rng = np.random.default_rng([decision.seed, problems])
+    error = power.type_one(decision.method, problems, seeds, corrected, rng, decision.draws)
+    if error.exceeds(TYPE_ONE_LIMIT):
+        raise BadInput(
+            f"decision.method: {decision.method} at {problems} problems and level {corrected:.5f} has "
+            f"{error.ratio:.2f} x the nominal type-I error (limit {TYPE_ONE_LIMIT}); use sign-flip or t"
+        )
+    return {
+        "type_one_over_nominal": f"{error.ratio:.3f}",
+        "minimal_detectable_effect": {
+            f"{discordance:.1f}": _smallest(protocol, problems, corrected, discordance)
+            for discordance in DISCORDANCES
+        },
+    }
+
+
+def _smallest(protocol: Protocol, problems: int, corrected: float, discordance: float) -> str:
+    """The smallest difference found with 80 % power when this share of the problems is discordant."""
+    decision = protocol.decision
+    effect = power.minimal_detectable_effect(
+        problems,
+        corrected,
+        method=decision.method,
+        discordance=discordance,
+        draws=decision.draws,
+        rng=np.random.default_rng([decision.seed, problems]),
+    )
+    return "none" if effect is None else f"{effect:.3f}"

@@ -1,0 +1,113 @@
+"""Run a confirmed study again, as a new registration of your own.
+
+    python -m protocol.replicate registrations/quickstart
+
+Registers a child in replications/ (parent's digest, your environment, your claim), confirms it on the same
+held-out problems and says whether it agrees with its parent. An interrupted replication is continued by the
+same command.
+
+Exit status: that of the child's verdict: 0 CONFIRMED; 10 REFUTED; 11 INCONCLUSIVE; 2 bad input; 3 drifted or
+tampered.
+"""
+
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from figures.table import verdict_table
+
+from protocol import command, confirmation, judgement, progress
+from protocol.evidence import lock, records, seal, verdict
+from protocol.evidence.refusals import BadInput, Drifted
+from protocol.models import catalogue
+from protocol.registration import register
+from protocol.study import PROTOCOL, Study, open_study, refuse_drift
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = command.parser("protocol.replicate", __doc__)
+    command.folder(parser)
+    args = parser.parse_args(argv)
+    return command.answer(args.json, lambda: act(args.folder, args.json))
+
+
+def act(folder: Path, as_json: bool) -> int:
+    parent = open_study(folder)
+    if not (folder / verdict.NAME).exists():
+        raise BadInput(f"{folder}: has no verdict to agree with; first: python -m protocol.confirm {folder}")
+    home = catalogue.home()
+    child = unfinished(parent, home) or new(parent, home)
+    if not (child.folder / seal.NAME).exists():
+        with progress.display(f"replicate {parent.folder.name}") as report:
+            confirmation.confirm(child, home, report)
+    result = judgement.judge_sealed(child.folder, child.lock)
+    compared = compare(parent.folder, child.folder, result.judged)
+    paths = [str(path) for path in (child.folder / records.FOLDERS["confirm"], *result.files)]
+    text = "\n".join([verdict_table(result.judged), "", words(parent, compared), "", *paths])
+    values = {"verdict": result.judged["verdict"], "files": paths, "parent": parent.lock.digest, **compared}
+    command.say(as_json, text, values)
+    return command.STATUS[result.judged["verdict"]]
+
+
+def children(parent: Study) -> list[Path]:
+    """Earlier replications of `parent`, oldest first."""
+    home = parent.folder.resolve().parent.parent / "replications"
+    return sorted(home.glob(f"{parent.folder.resolve().name}-[0-9][0-9][0-9]"))
+
+
+def unfinished(parent: Study, home: Path) -> Study | None:
+    """The newest replication, if it has no verdict yet and today's bytes are still those it locked."""
+    for folder in children(parent)[-1:]:
+        if (folder / lock.NAME).exists() and not (folder / verdict.NAME).exists():
+            child = open_study(folder)
+            try:
+                refuse_drift(child, home, with_weights=False)
+            except Drifted as drift:
+                print(f"leaving {folder}: {drift}", file=sys.stderr)
+                return None
+            return child if child.lock.content["parent"]["lock"] == parent.lock.digest else None
+    return None
+
+
+def new(parent: Study, home: Path) -> Study:
+    name = parent.folder.resolve().name
+    base = parent.folder.resolve().parent.parent / "replications"
+    number = max((int(path.name[-3:]) for path in children(parent)), default=0) + 1
+    folder = base / f"{name}-{number:03d}"
+    folder.mkdir(parents=True)
+    shutil.copyfile(parent.folder / PROTOCOL, folder / PROTOCOL)
+    register(folder, home, parent={"name": name, "lock": parent.lock.digest})
+    return open_study(folder)
+
+
+def compare(parent: Path, child: Path, judged: dict[str, Any]) -> dict[str, Any]:
+    """Same verdict? How many lanes gave the same text, and how many the same grade?"""
+    first, again = (
+        {
+            records.key(record["body"]): record["body"]
+            for record in records.read(folder / records.FOLDERS["confirm"])
+        }
+        for folder in (parent, child)
+    )
+    before = verdict.read(parent).content["judged"]["verdict"]
+    return {
+        "agrees": before == judged["verdict"],
+        "parent_verdict": before,
+        "lanes": len(first),
+        "same_text": sum(first[key]["text"] == again[key]["text"] for key in first),
+        "same_grade": sum(first[key]["grade"] == again[key]["grade"] for key in first),
+    }
+
+
+def words(parent: Study, compared: dict[str, Any]) -> str:
+    verb = "agrees with" if compared["agrees"] else "DISAGREES with"
+    return (
+        f"This replication {verb} {parent.folder.name} ({compared['parent_verdict']}): "
+        f"{compared['same_text']} of {compared['lanes']} lanes gave the same text, "
+        f"{compared['same_grade']} the same grade."
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

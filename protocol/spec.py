@@ -1,0 +1,343 @@
+"""A protocol as a person writes it (protocol.toml), read strictly into frozen values.
+
+Every field is required unless it is marked optional here; unknown keys, unknown names, numbers outside their
+range and text that is not NFC are refused with the field's path and the fix. Numbers with a point are read
+as decimals, never as binary floats, so that what is hashed is what was written.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import tomllib
+import unicodedata
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+import policies
+from protocol import tasks
+from protocol.evidence.refusals import BadInput
+
+__all__ = ["METHODS", "RULES", "Arm", "Budget", "Decision", "Generation", "Protocol", "Task", "parse"]
+
+RULES = ("superior", "branch")
+METHODS = ("bootstrap", "t", "sign-flip")
+QUERIES = ("inside", "outside")
+MISSING = ("inconclusive",)
+
+
+class Budget(NamedTuple):
+    """Slots per KV head and layer: a share of the compressed prompt's tokens, or a whole number of slots."""
+
+    share: Decimal | None
+    slots: int | None
+
+    def __str__(self) -> str:
+        return str(self.slots) if self.share is None else f"{self.share.normalize():f}"
+
+    def of(self, tokens: int) -> int:
+        """Slots for a prompt of `tokens`: ceil(share x tokens) (CrystalCache, Eq. 30), computed in
+        decimals.
+        """
+        if self.share is None:
+            assert self.slots is not None
+            return self.slots
+        return math.ceil(self.share * tokens)
+
+
+class Task(NamedTuple):
+    name: str
+    query: str
+    max_new_tokens: int
+
+
+class Arm(NamedTuple):
+    name: str
+    policy: str
+
+
+class Generation(NamedTuple):
+    temperature: Decimal
+    dtype: str
+    device: str
+    threads: int
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The one primary question, the rule that answers it and everything the rule may depend on."""
+
+    rule: str
+    subject: str
+    against: tuple[str, ...]
+    alpha: Decimal
+    method: str
+    draws: int
+    seed: int
+    cache_tolerance: Decimal
+    missing: str
+    at_least: int | None = None  # superior
+    primary_model: str | None = None  # branch
+    transfer_model: str | None = None  # branch
+
+    def content(self) -> dict[str, Any]:
+        own = {name: value for name, value in vars(self).items() if value is not None}
+        return own | {
+            "against": list(self.against),
+            "alpha": f"{self.alpha:f}",
+            "cache_tolerance": f"{self.cache_tolerance:f}",
+        }
+
+
+@dataclass(frozen=True)
+class Protocol:
+    title: str
+    question: str
+    models: tuple[str, ...]
+    seeds: tuple[int, ...]
+    budgets: tuple[Budget, ...]
+    tasks: tuple[Task, ...]
+    arms: tuple[Arm, ...]
+    generation: Generation
+    decision: Decision
+
+    def content(self) -> dict[str, Any]:
+        """The protocol as canonical JSON can hold it: what the lock records beside the digest of the file."""
+        generation = self.generation._asdict() | {"temperature": f"{self.generation.temperature:f}"}
+        return {
+            "title": self.title,
+            "question": self.question,
+            "models": list(self.models),
+            "seeds": list(self.seeds),
+            "budgets": [str(budget) for budget in self.budgets],
+            "tasks": [task._asdict() for task in self.tasks],
+            "arms": {arm.name: {"policy": arm.policy} for arm in self.arms},
+            "generation": generation,
+            "decision": self.decision.content(),
+        }
+
+
+def parse(data: bytes, where: str) -> Protocol:
+    """The protocol in `data`. Raises BadInput, one line that names the field and the fix."""
+    try:
+        document = tomllib.loads(data.decode("utf-8"), parse_float=Decimal)
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{where}: not UTF-8 at byte {error.start}; save the file as UTF-8") from error
+    except tomllib.TOMLDecodeError as error:
+        raise BadInput(f"{where}: not valid TOML: {error}") from error
+    top = _Table(document, where)
+    protocol = Protocol(
+        title=top.text("title"),
+        question=top.text("question"),
+        models=tuple(top.texts("models")),
+        seeds=tuple(top.integers("seeds")),
+        budgets=tuple(
+            _budget(value, f"{where}: budgets[{i}]") for i, value in enumerate(top.entries("budgets"))
+        ),
+        tasks=tuple(_task(table) for table in top.tables("tasks")),
+        arms=tuple(_arm(name, table) for name, table in top.named_tables("arms")),
+        generation=_generation(top.table("generation")),
+        decision=_decision(top.table("decision")),
+    )
+    top.done()
+    _cross_check(protocol, where)
+    return protocol
+
+
+def _budget(value: Any, at: str) -> Budget:
+    if isinstance(value, int) and not isinstance(value, bool):
+        if value < 1:
+            raise BadInput(f"{at}: {value} slots; write at least 1, or a share in (0, 1] with a point")
+        return Budget(None, value)
+    if isinstance(value, Decimal):
+        if not (value.is_finite() and 0 < value <= 1):
+            raise BadInput(
+                f"{at}: a share of the prompt lies in (0, 1], not {value}; whole slots have no point"
+            )
+        return Budget(value, None)
+    raise BadInput(f"{at}: write a number, a share such as 0.3 or whole slots such as 128, not {value!r}")
+
+
+def _task(table: _Table) -> Task:
+    task = Task(
+        name=table.choice("name", tasks.names()),
+        query=table.choice("query", QUERIES),
+        max_new_tokens=table.integer("max_new_tokens", 1, 4096),
+    )
+    table.done()
+    return task
+
+
+def _arm(name: str, table: _Table) -> Arm:
+    arm = Arm(name, table.choice("policy", policies.names()))
+    table.done()
+    return arm
+
+
+def _generation(table: _Table) -> Generation:
+    generation = Generation(
+        temperature=table.decimal("temperature", Decimal(0), Decimal(5)),
+        dtype=table.choice("dtype", ("float32", "bfloat16")),
+        device=table.choice("device", ("cpu", "cuda")),
+        threads=table.integer("threads", 1, 1024),
+    )
+    table.done()
+    return generation
+
+
+def _decision(table: _Table) -> Decision:
+    rule = table.choice("rule", RULES)
+    decision = Decision(
+        rule=rule,
+        subject=table.text("subject"),
+        against=tuple(table.texts("against")),
+        alpha=table.decimal("alpha", Decimal("0.0001"), Decimal("0.2")),
+        method=table.choice("method", METHODS),
+        draws=table.integer("draws", 1000, 10_000_000),
+        seed=table.integer("seed", 0, 2**53 - 1),
+        cache_tolerance=table.decimal("cache_tolerance", Decimal(0), Decimal("0.5")),
+        missing=table.choice("missing", MISSING),
+        at_least=table.integer("at_least", 1, 10_000) if rule == "superior" else None,
+        primary_model=table.text("primary_model") if rule == "branch" else None,
+        transfer_model=table.text("transfer_model") if rule == "branch" else None,
+    )
+    table.done()
+    return decision
+
+
+def _cross_check(protocol: Protocol, where: str) -> None:
+    """What only the whole protocol can show: repeated names, names that are not defined, an impossible
+    rule.
+    """
+    repeated = {
+        "models": protocol.models,
+        "seeds": protocol.seeds,
+        "budgets": [str(budget) for budget in protocol.budgets],
+        "tasks": [task.name for task in protocol.tasks],
+        "decision.against": protocol.decision.against,
+    }
+    for field, values in repeated.items():
+        twice = sorted({str(value) for value in values if list(values).count(value) > 1})
+        if twice:
+            raise BadInput(f"{where}: {field}: {twice[0]} stands twice; name each once")
+    evicting = [arm.name for arm in protocol.arms if policies.get(arm.policy).evicts]
+    decision = protocol.decision
+    for field, name in [("subject", decision.subject), *(("against", name) for name in decision.against)]:
+        if name not in evicting:
+            raise BadInput(f"{where}: decision.{field}: " + _unknown(name, evicting, "evicting arm"))
+    if decision.subject in decision.against:
+        raise BadInput(
+            f"{where}: decision.against: {decision.subject} is the subject; compare it with others"
+        )
+    contrasts = len(protocol.models) * len(protocol.tasks) * len(protocol.budgets) * len(decision.against)
+    if decision.at_least is not None and decision.at_least > contrasts:
+        raise BadInput(
+            f"{where}: decision.at_least: {decision.at_least} of {contrasts} contrasts never hold; lower it"
+        )
+    for field in ("primary_model", "transfer_model"):
+        model = getattr(decision, field)
+        if model is not None and model not in protocol.models:
+            raise BadInput(f"{where}: decision.{field}: " + _unknown(model, protocol.models, "model"))
+    if decision.rule == "branch" and decision.primary_model == decision.transfer_model:
+        raise BadInput(f"{where}: decision.transfer_model: name another model than primary_model")
+
+
+def _unknown(name: str, valid: Iterable[str], kind: str) -> str:
+    valid = sorted(valid)
+    near = difflib.get_close_matches(name, valid, n=1, cutoff=0.0)
+    return f"unknown {kind} {name!r}" + (f"; did you mean {near[0]!r}?" if near else "; none is defined")
+
+
+class _Table:
+    """One TOML table, read key by key; `done` refuses what was not read."""
+
+    def __init__(self, values: Any, at: str) -> None:
+        if not isinstance(values, Mapping):
+            raise BadInput(f"{at}: write a table, not {values!r}")
+        self.values, self.at, self.read = values, at, set[str]()
+        self.prefix = f"{at}." if ": " in at else f"{at}: "
+
+    def take(self, key: str) -> Any:
+        self.read.add(key)
+        if key not in self.values:
+            near = difflib.get_close_matches(key, self.values, n=1)
+            raise BadInput(f"{self.prefix}{key}: missing" + (f"; {near[0]!r} is unknown" if near else ""))
+        return self.values[key]
+
+    def done(self) -> None:
+        for key in self.values:
+            if key not in self.read:
+                raise BadInput(f"{self.prefix}{key}: " + _unknown(key, self.read, "field"))
+
+    def text(self, key: str) -> str:
+        return _text(self.take(key), f"{self.prefix}{key}")
+
+    def choice(self, key: str, valid: Iterable[str]) -> str:
+        value = self.text(key)
+        if value not in valid:
+            raise BadInput(f"{self.prefix}{key}: " + _unknown(value, valid, key))
+        return value
+
+    def integer(self, key: str, low: int, high: int) -> int:
+        value = self.take(key)
+        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            raise BadInput(f"{self.prefix}{key}: write a whole number from {low} to {high}, not {value!r}")
+        return value
+
+    def decimal(self, key: str, low: Decimal, high: Decimal) -> Decimal:
+        value = self.take(key)
+        number = Decimal(value) if isinstance(value, int) and not isinstance(value, bool) else value
+        if not isinstance(number, Decimal) or not number.is_finite() or not low <= number <= high:
+            raise BadInput(f"{self.prefix}{key}: write a number from {low:f} to {high:f}, not {value}")
+        return number
+
+    def entries(self, key: str) -> list[Any]:
+        value = self.take(key)
+        if not isinstance(value, list) or not value:
+            raise BadInput(f"{self.prefix}{key}: write a list with at least one entry")
+        return value
+
+    def texts(self, key: str) -> list[str]:
+        return [_text(value, f"{self.prefix}{key}[{i}]") for i, value in enumerate(self.entries(key))]
+
+    def integers(self, key: str) -> list[int]:
+        values = self.entries(key)
+        for i, value in enumerate(values):
+            if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**53:
+                raise BadInput(
+                    f"{self.prefix}{key}[{i}]: write a whole number from 0 to 2^53-1, not {value!r}"
+                )
+        return values
+
+    def table(self, key: str) -> _Table:
+        return _Table(self.take(key), f"{self.prefix}{key}")
+
+    def tables(self, key: str) -> list[_Table]:
+        return [_Table(value, f"{self.prefix}{key}[{i}]") for i, value in enumerate(self.entries(key))]
+
+    def named_tables(self, key: str) -> list[tuple[str, _Table]]:
+        outer = self.table(key)
+        if not outer.values:
+            raise BadInput(f"{self.prefix}{key}: define at least one arm")
+        return [
+            (_name(name, outer.prefix), _Table(value, f"{outer.prefix}{name}"))
+            for name, value in outer.values.items()
+        ]
+
+
+def _name(value: str, prefix: str) -> str:
+    if not value.isascii() or not value:
+        raise BadInput(f"{prefix}{value}: arm names are plain ASCII; rename it")
+    return value
+
+
+def _text(value: Any, at: str) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise BadInput(f"{at}: write text, not {value!r}")
+    if unicodedata.normalize("NFC", value) != value:
+        raise BadInput(f"{at}: text is not NFC; normalise it (two spellings of one text hash differently)")
+    if "TODO" in value or ("<" in value and ">" in value):
+        raise BadInput(f"{at}: placeholder left unfilled: {value!r}")
+    return value

@@ -1,0 +1,90 @@
+"""One registration on disk, opened: its folder, its lock and the protocol that the lock froze."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from protocol import grid, spec
+from protocol.evidence import closure, lock
+from protocol.evidence.lock import Lock
+from protocol.evidence.refusals import BadInput, Drifted
+from protocol.models import catalogue
+from protocol.spec import Protocol
+
+__all__ = ["ROOT", "Study", "environment", "open_study", "read_protocol", "refuse_drift", "weights"]
+
+ROOT = Path(__file__).resolve().parent.parent  # the tree whose sources are locked
+PROTOCOL = "protocol.toml"
+
+
+class Study(NamedTuple):
+    folder: Path
+    lock: Lock
+    protocol: Protocol
+
+    def problems(self, split: str) -> dict[str, list[str]]:
+        """The ids of the "dev" split by task, from the lock. The held-out ids come from
+        evidence.sealed alone.
+        """
+        assert split == "dev"
+        return {name: list(item[split]) for name, item in self.lock.content["items"].items()}
+
+    def cells(self) -> list[grid.Cell]:
+        return [grid.Cell(*cell) for cell in self.lock.content["grid"]]
+
+
+def read_protocol(folder: Path) -> tuple[bytes, Protocol]:
+    path = folder / PROTOCOL
+    if not path.is_file():
+        raise BadInput(f"{folder}: no {PROTOCOL} here; name a folder such as registrations/quickstart")
+    data = path.read_bytes()
+    return data, spec.parse(data, str(path))
+
+
+def open_study(folder: Path) -> Study:
+    """Raises BadInput without a lock, Drifted when protocol.toml is not the file that was locked."""
+    data, protocol = read_protocol(folder)
+    held = lock.read(folder)
+    locked = held.content["protocol"]
+    if closure.digest_of(data) != locked["sha256"] or protocol.content() != locked["content"]:
+        raise Drifted(
+            f"{folder / PROTOCOL}: differs from the locked file; restore it or register another folder"
+        )
+    return Study(folder, held, protocol)
+
+
+def weights(protocol: Protocol, home: Path) -> dict[str, dict[str, str]]:
+    """SHA-256 of every weight, configuration, tokenizer and template file, by model."""
+    return {source: closure.weights(catalogue.files(source, home)) for source in protocol.models}
+
+
+def environment(protocol: Protocol) -> dict[str, Any]:
+    """Everything installed, and how torch was built and will be run."""
+    generation = protocol.generation
+    return closure.environment() | {
+        "torch": {
+            "build": closure.digest_of(torch.__config__.show().encode()),
+            "cpu": torch.backends.cpu.get_cpu_capability(),
+            "device": torch.cuda.get_device_name() if generation.device == "cuda" else generation.device,
+            "threads": generation.threads,
+            "version": str(torch.__version__),
+        }
+    }
+
+
+def refuse_drift(study: Study, home: Path, *, with_weights: bool) -> None:
+    """Compare today's bytes with the lock; raises Drifted that names the first differences and how
+    many there are.
+    """
+    content = study.lock.content
+    found = closure.differences(content["sources"], closure.sources(ROOT))
+    found += closure.differences(content["environment"], environment(study.protocol))
+    if with_weights:
+        found += closure.differences(content["weights"], weights(study.protocol, home))
+    if found:
+        more = f" (and {len(found) - 3} more)" if len(found) > 3 else ""
+        raise Drifted(
+            f"{study.folder.name}: {'; '.join(found[:3])}{more} since the lock {study.lock.digest[:12]}; "
+            f"check out the locked tree, or replicate: python -m protocol.replicate {study.folder}"
+        )

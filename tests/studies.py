@@ -1,0 +1,93 @@
+"""Studies for tests: a protocol small enough to register and confirm in seconds on the tiny model."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+PROTOCOL = """
+title = "A study for the test suite"
+question = "Does crystal beat random on a model that knows nothing?"
+models = ["path:{model}"]
+seeds = [0]
+budgets = [0.8]
+[[tasks]]
+name = "needle-256"
+query = "inside"
+max_new_tokens = 24
+[[tasks]]
+name = "association-256"
+query = "outside"
+max_new_tokens = 24
+[arms]
+full = {{ policy = "full" }}
+crystal = {{ policy = "crystal" }}
+random = {{ policy = "random" }}
+streaming = {{ policy = "streaming" }}
+[generation]
+temperature = 0
+dtype = "float32"
+device = "cpu"
+threads = 1
+[decision]
+rule = "superior"
+subject = "crystal"
+against = ["random", "streaming"]
+at_least = 1
+alpha = 0.05
+method = "sign-flip"
+draws = 10000
+seed = 7
+cache_tolerance = 0.02
+missing = "inconclusive"
+"""
+
+
+def write(folder: Path, model: Path, replace: dict[str, str] | None = None) -> Path:
+    """A folder with protocol.toml; `replace` maps text of the template to other text."""
+    text = PROTOCOL.format(model=model)
+    for old, new in (replace or {}).items():
+        assert old in text, old
+        text = text.replace(old, new)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "protocol.toml").write_text(text)
+    return folder
+
+
+def command(name: str, *arguments: object, tree: Path = ROOT) -> subprocess.CompletedProcess:
+    """`python -m protocol.<name>` as run from the source tree `tree`."""
+    arguments = (sys.executable, "-m", f"protocol.{name}", *map(str, arguments))
+    return subprocess.run(arguments, cwd=tree, capture_output=True, text=True)
+
+
+def copy_tree(to: Path) -> Path:
+    """The source packages copied, so that a test can edit them."""
+    ignore = shutil.ignore_patterns("__pycache__")
+    for package in ("protocol", "policies", "splits", "analysis", "figures"):
+        shutil.copytree(ROOT / package, to / package, ignore=ignore)
+    return to
+
+
+def start(name: str, *arguments: object) -> subprocess.Popen:
+    return subprocess.Popen(
+        [sys.executable, "-m", f"protocol.{name}", *map(str, arguments)],
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+def content(path: Path) -> dict:
+    return json.loads(path.read_bytes())
+
+
+def snapshot(folder: Path) -> dict[str, bytes]:
+    """Every file below a folder, by relative name."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }

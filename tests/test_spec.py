@@ -1,0 +1,101 @@
+"""protocol.toml is read strictly: every refusal names the field and the fix, and nothing is read two ways."""
+
+from decimal import Decimal
+
+import pytest
+from studies import PROTOCOL
+
+from protocol import grid, spec
+from protocol.evidence.refusals import BadInput
+
+TEXT = PROTOCOL.format(model="/nowhere")
+
+
+def parse(text: str) -> spec.Protocol:
+    return spec.parse(text.encode(), "protocol.toml")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (
+            'policy = "crystal"',
+            'policy = "cristal"',
+            "arms.crystal.policy: unknown policy 'cristal'; did you mean 'crystal'?",
+        ),
+        (
+            'name = "needle-256"',
+            'name = "neddle-256"',
+            "tasks[0].name: unknown name 'neddle-256'; did you mean 'needle-256'?",
+        ),
+        ("alpha = 0.05", "alfa = 0.05", "decision.alpha: missing; 'alfa' is unknown"),
+        ("seeds = [0]", "seeds = [0]\nseed = 1", "seed: unknown field 'seed'; did you mean 'seeds'?"),
+        ("seeds = [0]", "seeds = [0]\nseeds = [1]", "not valid TOML"),
+        ("budgets = [0.8]", "budgets = [1.2]", "budgets[0]: a share of the prompt lies in (0, 1]"),
+        ("budgets = [0.8]", "budgets = [0.0]", "budgets[0]: a share"),
+        ("budgets = [0.8]", "budgets = [-3]", "budgets[0]: -3 slots"),
+        ("budgets = [0.8]", "budgets = [nan]", "budgets[0]: a share"),
+        ("budgets = [0.8]", "budgets = [true]", "budgets[0]: write a number"),
+        ("budgets = [0.8]", "budgets = []", "budgets: write a list with at least one entry"),
+        ("budgets = [0.8]", "budgets = [0.8, 0.80]", "budgets: 0.8 stands twice"),
+        ("alpha = 0.05", "alpha = inf", "decision.alpha: write a number"),
+        ('subject = "crystal"', 'subject = "full"', "decision.subject: unknown evicting arm 'full'"),
+        (
+            'against = ["random", "streaming"]',
+            'against = ["crystal"]',
+            "decision.against: crystal is the subject",
+        ),
+        ("at_least = 1", "at_least = 9", "decision.at_least: 9 of 4 contrasts never hold"),
+        ("seed = 7", f"seed = {2**53}", "decision.seed: write a whole number"),
+        ("A study for the test suite", "TODO", "title: placeholder left unfilled"),
+        ("A study for the test suite", "e\u0301tude", "title: text is not NFC"),
+        (
+            'query = "inside"',
+            'query = "insde"',
+            "tasks[0].query: unknown query 'insde'; did you mean 'inside'?",
+        ),
+        ("max_new_tokens = 24", "max_new_tokens = 0", "tasks[0].max_new_tokens: write a whole number from 1"),
+    ],
+)
+def test_a_mistake_is_refused_by_field_with_the_fix(old, new, said):
+    assert old in TEXT
+    with pytest.raises(BadInput) as refusal:
+        parse(TEXT.replace(old, new))
+    assert said in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+def test_bytes_that_are_not_utf8_are_refused():
+    with pytest.raises(BadInput, match="not UTF-8"):
+        spec.parse(b"title = '\xff'", "protocol.toml")
+
+
+def test_a_share_is_a_decimal_and_rounds_up():
+    budget = spec.Budget(Decimal("0.3"), None)
+    assert budget.of(1000) == 300  # 0.3 as a binary float would give 300 by luck, 0.07 would not:
+    assert spec.Budget(Decimal("0.07"), None).of(100) == 7  # ceil(0.07 * 100.0) is 8 in binary floats
+    assert spec.Budget(Decimal("0.3"), None).of(1001) == 301
+    assert str(spec.Budget(Decimal("0.50"), None)) == "0.5"
+    assert str(spec.Budget(None, 128)) == "128"
+
+
+def test_an_arm_that_never_evicts_has_one_cell_whatever_the_budgets():
+    protocol = parse(TEXT.replace("budgets = [0.8]", "budgets = [0.8, 0.9, 200]"))
+    found = [(cell.arm, cell.budget) for cell in grid.cells(protocol)]
+    evicting = [
+        (arm, budget) for arm in ("crystal", "random", "streaming") for budget in ("0.8", "0.9", "200")
+    ]
+    assert found == 2 * [("full", "full"), *evicting]  # two tasks
+
+
+def test_the_content_that_is_locked_has_no_floats():
+    def floats(value):
+        if isinstance(value, dict):
+            return [leaf for inner in value.values() for leaf in floats(inner)]
+        if isinstance(value, list):
+            return [leaf for inner in value for leaf in floats(inner)]
+        return [value] if isinstance(value, float | Decimal) else []
+
+    content = parse(TEXT).content()
+    assert floats(content) == []
+    assert content["decision"]["alpha"] == "0.05"
