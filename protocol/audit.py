@@ -23,12 +23,12 @@ def main(argv: list[str] | None = None) -> int:
 
     def act() -> int:
         findings = audit.audit(args.folder)
-        held = all(finding.status in ("held", "not run") for finding in findings)
-        lines = [
-            f"{finding.status:<12} {finding.item}: {finding.detail}".rstrip(": ") for finding in findings
-        ]
+        held = all(one.status in ("held", "not run") for one in findings)
+        lines = [f"{one.status:<12} {one.item}: {one.detail}".rstrip(": ") for one in findings]
         lines += ["", f"{args.folder}: " + ("everything held (UNANCHORED)" if held else "AUDIT FAILED")]
-        command.say(args.json, "\n".join(lines), {"held": held, "findings": [f._asdict() for f in findings]})
+        command.say(
+            args.json, "\n".join(lines), {"held": held, "findings": [one._asdict() for one in findings]}
+        )
         return 0 if held else 3
 
     return command.answer(args.json, act)

@@ -26,7 +26,7 @@ def main(argv: list[str] | None = None) -> int:
         checks = held.content["checks"]
         lines = [
             f"locked {args.folder} as {held.digest}",
-            f"{len(held.content['grid'])} cells; {checks['tests']} tests, each at {checks['corrected_alpha']}",
+            f"{len(held.content['grid'])} cells; {checks['tests']} tests at {checks['corrected_alpha']} each",
             *(size(count, check) for count, check in checks["problems"].items()),
             f"next: python -m protocol.probe {args.folder}, or python -m protocol.confirm {args.folder}",
         ]

@@ -1,0 +1,48 @@
+"""The shipped model, for real: what the engine gives with a covering budget is the model's own greedy answer."""
+
+import pytest
+import torch
+
+import policies
+import splits
+from protocol import engine, tasks
+from protocol.evidence.refusals import BadInput
+from protocol.models import catalogue
+from protocol.models.load import load
+from protocol.tasks import prompting
+
+
+@pytest.fixture(scope="module")
+def smollm2():
+    try:
+        return load("smollm2-135m", catalogue.home())
+    except BadInput as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.mark.parametrize("query", ["inside", "outside"])
+def test_a_covering_budget_reproduces_greedy_generation(smollm2, query):
+    item = splits.load("needle-256").dev[0]
+    words = smollm2.tokenizer
+    problem = tasks.get("needle-256").build(
+        item, lambda text: len(words(text, add_special_tokens=False)["input_ids"])
+    )
+    context, asked = prompting.render(problem, words, query)
+    prompt = torch.tensor([context + asked])
+    expected = smollm2.network.generate(
+        prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=12, do_sample=False, pad_token_id=0
+    )[0, prompt.shape[1] :].tolist()
+    expected = [token for token in expected if token not in smollm2.stop_ids]
+    lanes = [
+        engine.Lane(name, policies.get(name), len(context) if policies.get(name).evicts else None, 0)
+        for name in policies.names()
+    ]
+    ran = engine.run(
+        smollm2,
+        engine.Prompt(tuple(context), tuple(asked)),
+        lanes,
+        problem=item,
+        max_new_tokens=12,
+    )
+    assert [list(outcome.token_ids) for outcome in ran.outcomes] == [expected] * len(lanes)
+    assert problem.gold in words.decode(expected)
