@@ -1,4 +1,4 @@
-"""The shipped model, for real: what the engine gives with a covering budget is the model's own greedy answer."""
+"""The shipped model, for real: a budget that covers the prompt gives its own greedy answer."""
 
 import pytest
 import torch

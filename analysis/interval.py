@@ -1,0 +1,60 @@
+"""What every comparison returns, and the two cases that none of them can resample."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+__all__ = ["DegenerateDifference", "Interval", "problem_means", "without_spread"]
+
+
+class DegenerateDifference(ValueError):
+    """Differences that carry no information about a mean: too few problems, or a value that is not finite."""
+
+
+class Interval(NamedTuple):
+    """Mean difference in accuracy points (-1 to 1), its two-sided interval, and the two-sided p of zero."""
+
+    mean: float
+    low: float
+    high: float
+    p: float
+
+
+def problem_means(difference: ArrayLike) -> NDArray[np.float64]:
+    """One value per problem from difference[problem, seed]; seeds of one problem are not independent.
+
+    Rounded to twelve decimals, so that seeds which cancel give exactly zero.
+    Raises DegenerateDifference for another shape, fewer than two problems, or a value that is not finite.
+    """
+    values = np.asarray(difference, dtype=np.float64)
+    if values.ndim != 2 or values.shape[1] == 0:
+        raise DegenerateDifference(f"difference: shape {values.shape} is not [problem, seed]; pass two axes")
+    if len(values) < 2:
+        raise DegenerateDifference(f"difference: {len(values)} problem(s) show no spread; pass at least two")
+    if not np.isfinite(values).all():
+        problem, seed = np.argwhere(~np.isfinite(values))[0]
+        raise DegenerateDifference(
+            f"difference[{problem}, {seed}]: {values[problem, seed]} is not finite; decide on missing first"
+        )
+    if np.abs(values).max() > 1:
+        raise DegenerateDifference("difference: a value lies outside [-1, 1]; pass points, not percent")
+    means: NDArray[np.float64] = np.round(values.mean(axis=1), 12)
+    return means
+
+
+def without_spread(means: NDArray[np.float64], level: float) -> Interval | None:
+    """The answer when all problems have the same mean difference c; None when they do not.
+
+    No discordance at all is not evidence of equality: n problems that agree leave a share u = 1 - a^(1/n) of
+    other problems possible (a = 1 - level for c = 0, the exact form of the rule of three, 3/n at 95 %; a = (1
+    - level)/2 otherwise, since the sign is then open too). These may differ by anything in [-1, 1]: [(1-u)c -
+    u, (1-u)c + u]. p is 1 for c = 0, else the exact sign test's 2^(1-n).
+    """
+    value = float(means[0])
+    if np.any(means != value):
+        return None
+    other = 1 - ((1 - level) / (1 if value == 0 else 2)) ** (1 / len(means))
+    centre = (1 - other) * value
+    p = 1.0 if value == 0 else 2.0 ** (1 - len(means))
+    return Interval(value, max(centre - other, -1.0), min(centre + other, 1.0), p)

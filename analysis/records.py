@@ -1,0 +1,124 @@
+"""The records of a study as a table, read by their documented format (docs/records.md) and nothing else."""
+
+import hashlib
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+import pandas as pd
+
+__all__ = ["LANE", "RecordError", "Study", "read"]
+
+LANE = ["model", "task", "budget", "arm", "seed", "problem"]
+GRADED = {"correct", "wrong", "no answer"}
+MEASURED = ["tokens", "mean_slots", "peak_slots", "mean_bytes"]
+UNGRADED = {"timeout", "error"}
+
+
+class RecordError(ValueError):
+    """A lock or record that is not what it claims to be; one line names the file, line and field."""
+
+
+class Study(NamedTuple):
+    """A lock and one row for every lane that it registered.
+
+    lanes: columns LANE; state ("ok", "failed", "excluded", or "not run" where there is no record); grade;
+    correct (1.0, 0.0, or NaN for a lane without a grade); stop; tokens; mean_slots and peak_slots per KV head
+    and layer; mean_bytes. Measurements are NaN unless the state is "ok".
+    """
+
+    registration: str  # SHA-256 of the lock
+    lock: dict[str, Any]
+    lanes: pd.DataFrame
+
+    @property
+    def missing(self) -> pd.DataFrame:
+        """The lanes without a grade: never run, failed, excluded, or ended by a grader's timeout or error."""
+        return self.lanes[self.lanes["correct"].isna()]
+
+
+def read(folder: Path) -> Study:
+    """Read FOLDER/lock.json and the confirm records in FOLDER/records/*.jsonl.
+
+    Raises RecordError for a folder without a lock or a single record, a line that is not JSON, NaN or
+    infinity, an unknown grade or state, a second record of a lane, and a record of another registration or of
+    no registered lane. A registered lane without a record is a row with the state "not run": the registered
+    rule decides what it does.
+    """
+    registration, lock = _lock(Path(folder) / "lock.json")
+    registered = [(*cell, problem) for cell in lock["grid"] for problem in lock["items"][cell[1]]["confirm"]]
+    rows: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for where, record in _lines(Path(folder) / "records"):
+        try:
+            body = record["body"]
+            if body["phase"] != "confirm":
+                continue
+            if body["registration"] != registration:
+                raise RecordError(f"{where}: registration: is not this lock, {registration[:12]}")
+            lane = (*(body["cell"][name] for name in LANE[:-1]), body["problem"])
+            if lane in rows:
+                raise RecordError(f"{where}: second record of {_name(lane)}; a lane is recorded once")
+            rows[lane] = _row(body, where)
+        except (KeyError, TypeError) as error:
+            raise RecordError(f"{where}: not a record of the documented format: {error}") from None
+    if strange := rows.keys() - set(registered):
+        raise RecordError(f"records: {_name(min(strange))} is not in the registered grid")
+    if not rows:
+        raise RecordError(f"{folder}: no confirm records; run: python -m protocol.confirm {folder}")
+    absent: dict[str, Any] = {"state": "not run", "grade": None, "correct": math.nan, "stop": None}
+    absent |= dict.fromkeys(MEASURED, math.nan)
+    lanes = [dict(zip(LANE, lane, strict=True)) | rows.get(lane, absent) for lane in registered]
+    return Study(registration, lock, pd.DataFrame(lanes))
+
+
+def _row(body: dict[str, Any], where: str) -> dict[str, Any]:
+    state, grade, cache = body["state"], body["grade"], body["cache"]
+    if state not in {"ok", "failed", "excluded"}:
+        raise RecordError(f"{where}: state: {state!r} is unknown")
+    row: dict[str, Any] = {"state": state, "grade": grade, "correct": math.nan, "stop": body["stop"]}
+    if state != "ok":
+        return row | dict.fromkeys(MEASURED, math.nan)
+    if grade not in GRADED | UNGRADED:
+        raise RecordError(f"{where}: grade: {grade!r} is unknown")
+    if grade in GRADED:
+        row["correct"] = float(grade == "correct")
+    measured = [body["tokens"], *(cache[name] for name in ("mean", "peak", "mean_bytes"))]
+    for name, value in zip(MEASURED, measured, strict=True):
+        row[name] = float(value)
+        if not math.isfinite(row[name]):
+            raise RecordError(f"{where}: {name}: {value} is not a finite number")
+    return row
+
+
+def _lock(path: Path) -> tuple[str, dict[str, Any]]:
+    try:
+        data = path.read_bytes().removesuffix(b"\n")
+    except FileNotFoundError:
+        raise RecordError(f"{path}: missing; name a registered folder") from None
+    return hashlib.sha256(data).hexdigest(), _json(data, str(path))
+
+
+def _lines(records: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    for path in sorted(records.glob("*.jsonl")):
+        for number, line in enumerate(path.read_bytes().splitlines(), 1):
+            where = f"{path.name}:{number}"
+            yield where, _json(line, where)
+
+
+def _json(data: bytes, where: str) -> dict[str, Any]:
+    def refuse(text: str) -> NoReturn:
+        raise RecordError(f"{where}: {text}: numbers are integers, decimals are strings")
+
+    try:
+        value = json.loads(data, parse_constant=refuse, parse_float=refuse)
+    except json.JSONDecodeError as error:
+        raise RecordError(f"{where}: not JSON at column {error.colno}; the line was cut or edited") from None
+    if not isinstance(value, dict):
+        raise RecordError(f"{where}: not an object")
+    return value
+
+
+def _name(lane: tuple[Any, ...]) -> str:
+    return " ".join(f"{name}={value}" for name, value in zip(LANE, lane, strict=True))

@@ -1,0 +1,94 @@
+"""What a judgement proves and what it does not: plain sentences, computed from the judgement and the lock."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from analysis import decisions
+
+__all__ = ["does_not_prove", "proves"]
+
+
+def proves(judged: Mapping[str, Any]) -> list[str]:
+    """Nothing unless the rule confirmed or refuted."""
+    if judged["verdict"] == decisions.INCONCLUSIVE:
+        return []
+    contrasts, subject = judged["contrasts"], judged["contrasts"][0]["subject"]
+    how = f"{judged['method']}, level {_short(judged['alpha'])}, Bonferroni"
+    facts = []
+    for word, key in (("more", "better"), ("less", "worse")):
+        found = [_place(one) for one in contrasts if one[key]]
+        if found:
+            facts.append(
+                f"{subject} was significantly {word} accurate in {len(found)} of {len(contrasts)} contrasts "
+                f"({how}): {_list(found)}."
+            )
+    if judged["branch"]:
+        letter, guarded = judged["branch"]["registered"], judged["branch"]["symmetric"]
+        facts.append(f"The registered rule gives branch {letter}, its symmetric form branch {guarded}.")
+    elif judged["verdict"] == decisions.REFUTED:
+        possible = sum(float(one["high_simultaneous"]) >= 0 or not one["matched"] for one in contrasts)
+        if possible < judged["at_least"]:
+            facts.append(
+                f"At most {possible} of {len(contrasts)} contrasts can favour {subject}; "
+                f"{judged['at_least']} were registered."
+            )
+    return facts
+
+
+def does_not_prove(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[str]:
+    """The limits of this study; those that weigh most come first."""
+    return [*_shortfalls(judged, lock), *_scope(lock)]
+
+
+def _shortfalls(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[str]:
+    contrasts, missing = judged["contrasts"], judged["missing"]
+    sentences = []
+    if missing["lanes"]:
+        sentences.append(
+            f"The registered question: {missing['lanes']} of {missing['registered']} lanes have no grade, "
+            "and the registered rule then answers INCONCLUSIVE."
+        )
+    elif judged["verdict"] == decisions.INCONCLUSIVE:
+        sentences.append("Equality: INCONCLUSIVE says that this study could not tell.")
+    unmatched = [_place(one) for one in contrasts if not one["matched"]]
+    if unmatched:
+        tolerance = _short(lock["protocol"]["content"]["decision"]["cache_tolerance"])
+        sentences.append(
+            f"Anything at equal memory in {len(unmatched)} of {len(contrasts)} contrasts, whose caches "
+            f"were not matched within {tolerance}: {_list(unmatched)}."
+        )
+    if judged["label"] == "screening-grade":
+        fewest = min(one["n"] for one in contrasts)
+        sentences.append(f"A confirmation: n = {fewest}; effects below 200 problems often shrink or flip.")
+    return sentences
+
+
+def _scope(lock: Mapping[str, Any]) -> list[str]:
+    content = lock["protocol"]["content"]
+    generation = content["generation"]
+    greedy = float(generation["temperature"]) == 0
+    sampling = "greedy" if greedy else f"temperature {generation['temperature']}"
+    generated = "" if lock["data"] else ", and its problems are generated text"
+    tasks, seeds = [task["name"] for task in content["tasks"]], [str(seed) for seed in content["seeds"]]
+    return [
+        f"Other models or sizes: only {_list(content['models'])} ran.",
+        f"Other tasks: only {_list(tasks)} ran{generated}.",
+        f"Other budgets or decoding: only {_list(content['budgets'])}, {sampling}, {generation['dtype']}.",
+        "The policies as their authors published them: these are this project's implementations.",
+        f"Freedom from the author's choices: the seeds ({_list(seeds)}) are author-chosen.",
+        "Order in time: UNANCHORED, no outside witness stands in the lock.",
+    ]
+
+
+def _place(one: Mapping[str, Any]) -> str:
+    return f"{one['model']} {one['task']} at {one['budget']} against {one['against']}"
+
+
+def _list(words: Iterable[str]) -> str:
+    """The first four and how many more there are."""
+    named = list(words)
+    return "; ".join(named[:4]) + (f"; and {len(named) - 4} more" if len(named) > 4 else "")
+
+
+def _short(decimal: str) -> str:
+    return decimal.rstrip("0").rstrip(".") if "." in decimal else decimal

@@ -1,0 +1,35 @@
+"""How judged numbers are printed, alike in every table and drawing: differences in pp, p with four digits."""
+
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["interval", "level", "p_value", "points", "verdict_line"]
+
+
+def points(decimal: str) -> str:
+    """Accuracy points as signed percentage points, one digit; zero has no sign."""
+    text = f"{100 * float(decimal):+.1f}"
+    return "0.0" if float(text) == 0 else text.replace("-", "\N{MINUS SIGN}")
+
+
+def interval(low: str, high: str) -> str:
+    return f"[{points(low)}, {points(high)}]"
+
+
+def p_value(decimal: str) -> str:
+    return "<0.0001" if float(decimal) < 0.0001 else f"{float(decimal):.4f}"
+
+
+def level(decimal: str) -> str:
+    return f"{float(decimal):.5f}".rstrip("0")
+
+
+def verdict_line(judged: Mapping[str, Any]) -> str:
+    """Rule, method and levels of a judgement."""
+    family, subject = judged["family"], judged["contrasts"][0]["subject"]
+    rule = {
+        "superior": f"{subject} better in at least {judged['at_least']} of {family} contrasts, worse in none",
+        "branch": f"branch table over {family} contrasts of {subject}",
+    }[judged["rule"]]
+    alpha = f"alpha {level(judged['alpha'])} (Bonferroni {level(judged['corrected_alpha'])})"
+    return f"rule {judged['rule']}: {rule}; {judged['method']}, {alpha}"

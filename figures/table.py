@@ -1,0 +1,87 @@
+"""The verdict as plain text for a terminal, at most 110 columns wide."""
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from figures import numbers
+
+__all__ = ["verdict_table"]
+
+WIDTH = 110
+NAME = 24  # columns of the longest name that is printed whole, if a row has room for it
+
+
+def verdict_table(judged: Mapping[str, Any]) -> str:
+    """Verdict, contrasts, arms, and what the study proves and does not prove."""
+    branch = judged["branch"]
+    letters = f" (branch {branch['registered']}, symmetric {branch['symmetric']})" if branch else ""
+    parts = [
+        f"{judged['verdict']}{letters}  {judged['label']}  {judged['title']}",
+        numbers.verdict_line(judged),
+        "",
+        *_aligned(CONTRASTS, [_contrast(one) for one in judged["contrasts"]]),
+        "",
+        *_aligned(ARMS, [_arm(one) for one in judged["arms"]]),
+    ]
+    missing = judged["missing"]
+    if missing["lanes"]:
+        parts += ["", f"{missing['lanes']} of {missing['registered']} lanes have no grade"]
+    for heading, key in (("Proves", "proves"), ("Does not prove", "does_not_prove")):
+        parts += ["", heading, *(f"- {sentence}" for sentence in judged[key] or ["nothing"])]
+    return "\n".join(line for part in parts for line in _wrapped(part))
+
+
+CONTRASTS = ("model", "task", "budget", "against", "n", "pp", "95 % interval", "p", "cache", "")
+ARMS = ("model", "task", "budget", "arm", "accuracy", "slots", "peak", "tokens", "silent", "cut", "failed")
+
+
+def _contrast(one: Mapping[str, Any]) -> tuple[str, ...]:
+    place = (*_place(one), one["against"], str(one["n"]))
+    if one["difference"] is None:
+        return (*place, "", "not estimated", "", "", "")
+    mark = "better" if one["better"] else "worse" if one["worse"] else ""
+    return (
+        *place,
+        numbers.points(one["difference"]),
+        numbers.interval(one["low"], one["high"]),
+        numbers.p_value(one["p"]),
+        f"{float(one['cache_ratio']):.3f}",
+        mark if one["matched"] else "unmatched",
+    )
+
+
+def _arm(one: Mapping[str, Any]) -> tuple[str, ...]:
+    measured = [("accuracy", ".3f"), ("mean_slots", ".1f"), ("peak_slots", ".1f"), ("mean_tokens", ".1f")]
+    printed = ["" if one[name] is None else format(float(one[name]), how) for name, how in measured]
+    counts = [str(one[name]) for name in ("no_answer", "truncated", "failed")]
+    return (*_place(one), one["arm"], *printed, *counts)
+
+
+def _place(one: Mapping[str, Any]) -> tuple[str, str, str]:
+    return one["model"], one["task"], one["budget"]
+
+
+def _aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Words to the left, numbers to the right; the first four names are cut where a row would be too wide."""
+    for name in range(NAME, 1, -1):
+        table = [[*(_short(cell, name) for cell in row[:4]), *row[4:]] for row in (head, *rows)]
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        if sum(widths) + 2 * (len(widths) - 1) <= WIDTH:
+            break
+    words = [i < 4 or title == "" for i, title in enumerate(head)]
+    return ["  ".join(map(_set, row, widths, words)).rstrip() for row in table]
+
+
+def _set(cell: str, width: int, word: bool) -> str:
+    return cell.ljust(width) if word else cell.rjust(width)
+
+
+def _short(name: str, longest: int) -> str:
+    return name if len(name) <= longest else f"{name[: longest - 1]}\N{HORIZONTAL ELLIPSIS}"
+
+
+def _wrapped(line: str) -> list[str]:
+    if len(line) <= WIDTH:
+        return [line]
+    return textwrap.wrap(line, WIDTH, subsequent_indent="  ")
