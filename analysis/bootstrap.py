@@ -16,11 +16,11 @@ def paired(
     """Percentile interval of the mean difference, resampling whole problems, and its two-sided p.
 
     difference: [problem, seed], subject minus comparator, in accuracy points. The seeds of a problem are
-    averaged
-        first, so a problem is drawn with all of them.
+        averaged first, so a problem is drawn with all of them.
     p: twice the smaller share of resampled means on either side of zero (zero counts on both), with the +1
-    correction:
-        it is never 0. Without any spread between problems `interval.without_spread` answers instead.
+        correction: it is never 0.
+
+    Without any spread between problems `interval.without_spread` answers instead.
 
     Sound from about 200 problems; below that `power.type_one` tells how far off it is.
     Raises DegenerateDifference (a ValueError) for fewer than two problems or a difference that is not finite.

@@ -81,9 +81,8 @@ def branch(cells: Sequence[Cell], *, symmetric: bool = False, alpha: float = 0.0
     """Branch "A", "B" or "C", as registered in "Minimal-Intervention KV Retention via Set-Conditioned
     Diversity", section 4.2.
 
-    A  some primary cell has delta > 0 at p < alpha, the mean delta of the transfer cells is positive, and no
-    transfer
-       cell is significantly negative
+    A  some primary cell has delta > 0 at p < alpha, the mean delta of the transfer cells is positive, and
+       no transfer cell is significantly negative
     B  the primary condition holds and a transfer condition fails
     C  no primary cell qualifies
 

@@ -222,9 +222,8 @@ def _arms(study: Study) -> list[dict[str, Any]]:
     """One row an arm of a cell, in the order of the grid; means over the lanes that were measured."""
     rows = []
     for key, lanes in study.lanes.groupby(["model", "task", "budget", "arm"], sort=False):
-        accuracy = (
-            lanes.groupby("problem")["correct"].mean().mean()
-        )  # NaN, a lane without a grade, is left out
+        # NaN, a lane without a grade, is left out.
+        accuracy = lanes.groupby("problem")["correct"].mean().mean()
         rows.append(
             {
                 **dict(zip(("model", "task", "budget", "arm"), key, strict=True)),

@@ -67,9 +67,8 @@ def sign_flip(
     proper = sizes > 0
     centres = np.sort(sums[proper] / sizes[proper])
     exact = 2 ** len(means) <= draws
-    extreme = (
-        len(sums) - len(centres) + (0 if exact else 1)
-    )  # empty subsets, and the observed signs, are always as extreme
+    # Empty subsets, and the observed signs, are always as extreme.
+    extreme = len(sums) - len(centres) + (0 if exact else 1)
     total = len(centres) + extreme
     tail = extreme + min(int((centres <= 0).sum()), int((centres >= 0).sum()))
     # An end is the first centre that the one-sided test at (1 - level) / 2 keeps.
