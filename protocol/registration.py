@@ -30,7 +30,13 @@ RULE_SOURCE = "analysis/decisions.py"
 
 
 def register(folder: Path, home: Path, *, parent: dict[str, str] | None = None) -> Lock:
-    """Lock the protocol in `folder`. Raises BadInput, Drifted or AlreadyClaimed; then nothing was written."""
+    """Lock the protocol in `folder`. Raises BadInput, Drifted or AlreadyClaimed; then nothing was written.
+
+    A locking that a crash cut off before its line in the ledger is completed.
+    """
+    if (folder / lock.NAME).exists() and not (folder / ledger.NAME).exists():
+        ledger.append(folder, "register", {"lock": lock.read(folder).digest})
+        return lock.read(folder)
     lock.refuse_second(folder)
     data, protocol = read_protocol(folder)
     frozen_weights = weights(protocol, home)

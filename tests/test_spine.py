@@ -50,6 +50,15 @@ def test_register_writes_a_lock_once(locked, tmp_path):
     assert studies.snapshot(folder) == before
 
 
+def test_a_locking_that_was_cut_off_is_completed(locked, tmp_path):
+    folder = copy(locked, tmp_path)
+    (folder / "ledger.jsonl").unlink()
+    before = (folder / "lock.json").read_bytes()
+    assert studies.command("register", folder).returncode == 0
+    assert (folder / "lock.json").read_bytes() == before
+    assert studies.command("audit", folder).returncode == 0
+
+
 def test_the_lock_covers_code_split_weights_and_environment(locked):
     lock = studies.content(locked / "lock.json")
     assert {"policies/crystal/trunks.py", "analysis/decisions.py", "protocol/runner.py"} <= set(
