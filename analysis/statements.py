@@ -74,7 +74,7 @@ def _scope(lock: Mapping[str, Any]) -> list[str]:
         f"Other models or sizes: only {_list(content['models'])} ran.",
         f"Other tasks: only {_list(tasks)} ran{generated}.",
         f"Other budgets or decoding: only {_list(content['budgets'])}, {sampling}, {generation['dtype']}.",
-        "Lower peak memory: every arm holds its whole prompt until its event; slots are counted from then on.",
+        "Lower peak memory: every arm holds its whole prompt until its event; slots count from then on.",
         "The policies as their authors published them: these are this project's implementations.",
         f"Freedom from the author's choices: the seeds ({_list(seeds)}) are author-chosen.",
         "Order in time: UNANCHORED, no outside witness stands in the lock.",

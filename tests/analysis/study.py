@@ -70,15 +70,29 @@ def write(
     )
     (folder / "records").mkdir(parents=True)
     (folder / "lock.json").write_bytes(lock + b"\n")
-    lines = []
-    for cell in grid:
-        for problem in ids:
-            changed = record((*cell, problem))
-            if changed is not None:
-                body = ordinary(hashlib.sha256(lock).hexdigest(), cell, problem) | changed
-                lines.append(canonical({"body": body, "costs": {"attempt": 1}}))
-    (folder / "records" / "0.jsonl").write_bytes(b"".join(line + b"\n" for line in lines))
+    registration = hashlib.sha256(lock).hexdigest()
+    lanes = [(cell, problem) for cell in grid for problem in ids]
+    changes = [(cell, problem, record((*cell, problem))) for cell, problem in lanes]
+    append(folder, *(ordinary(registration, *lane) | change for *lane, change in changes if change is not None))
     return folder
+
+
+def append(folder: Path, *bodies: Mapping[str, Any]) -> None:
+    """Records with these bodies, appended to the shard and chained to its last line."""
+    shard = folder / "records" / "shard-0.jsonl"
+    lines = shard.read_bytes().splitlines() if shard.exists() else []
+    chain = json.loads(lines[-1])["chain"] if lines else "0" * 64
+    for body in bodies:
+        record = {"body": body, "costs": {"attempt": 1, "prefill_seconds": "1.2", "decode_seconds": "0.4"}}
+        digest = hashlib.sha256(canonical(record)).hexdigest()
+        chain = hashlib.sha256((chain + digest).encode()).hexdigest()
+        lines.append(canonical(record | {"sha256": digest, "chain": chain}))
+    shard.write_bytes(b"".join(line + b"\n" for line in lines))
+
+
+def bodies(folder: Path) -> list[dict[str, Any]]:
+    lines = (folder / "records" / "shard-0.jsonl").read_bytes().splitlines()
+    return [json.loads(line)["body"] for line in lines]
 
 
 def ordinary(registration: str, cell: list[Any], problem: str) -> dict[str, Any]:
@@ -89,16 +103,40 @@ def ordinary(registration: str, cell: list[Any], problem: str) -> dict[str, Any]
         "problem": problem,
         "state": "ok",
         "reason": "",
+        "prompt": "0" * 64,
+        "prompt_tokens": 512,
+        "slots": None if cell[3] == "full" else 256,
         "text": "1",
         "tokens": 7,
         "stop": "eos",
+        "answer": "1",
         "grade": "wrong",
-        "cache": cache("512" if cell[3] == "full" else "256"),
+        "grade_reason": "",
+        "cache": cache(512 if cell[3] == "full" else 256),
+        "trajectory": "0" * 64,
     }
 
 
-def cache(slots: str) -> dict[str, Any]:
-    return {"mean": f"{slots}.000000", "peak": f"{slots}.500000", "mean_bytes": 1000, "peak_bytes": 1100}
+def cache(slots: float) -> dict[str, Any]:
+    return {
+        "mean": f"{slots:.6f}",
+        "peak": f"{slots + 0.5:.6f}",
+        "prefill_end": f"{slots:.6f}",
+        "mean_bytes": 1000,
+        "peak_bytes": 1100,
+        "state_bytes": 0,
+        "events": [],
+    }
 
 
-FAILED = {"state": "failed", "reason": "BudgetError", "grade": None, "cache": None, "text": "", "stop": None}
+FAILED = {
+    "state": "failed",
+    "reason": "BudgetError: budget 1 is below the protected set",
+    "text": "",
+    "tokens": 0,
+    "stop": None,
+    "answer": None,
+    "grade": None,
+    "cache": None,
+    "trajectory": None,
+}

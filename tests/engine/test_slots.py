@@ -1,10 +1,10 @@
 """What a lane holds and what it costs are counted on the tensors."""
 
 import gc
-import weakref
 
 import torch
 from tiny_networks import Drawn, Full, lane, outside, tiny
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from protocol import engine
 from protocol.engine import slots
@@ -89,7 +89,7 @@ def test_the_prefill_keys_are_freed_before_decoding(monkeypatch):
     fork = slots.fork
 
     def watch(keys, values, keeps, room):
-        born.extend(weakref.ref(tensor) for tensor in [*keys, *values])
+        born.extend(StorageWeakRef(tensor.untyped_storage()) for tensor in [*keys, *values])
         return fork(keys, values, keeps, room)
 
     monkeypatch.setattr(slots, "fork", watch)
@@ -97,7 +97,7 @@ def test_the_prefill_keys_are_freed_before_decoding(monkeypatch):
 
     def count(module, given):
         gc.collect()
-        alive.append(sum(reference() is not None for reference in born))
+        alive.append(sum(not storage.expired() for storage in born))
 
     model.network.register_forward_pre_hook(count)
     engine.run(model, outside(40), [lane(Drawn(), 10)], problem="p", max_new_tokens=3)
