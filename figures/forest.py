@@ -190,13 +190,13 @@ def _frame(figure: Figure, axes: Any, across: Any, judged: Mapping[str, Any]) ->
     axes.spines[["left", "right", "top"]].set_visible(False)
     axes.set_yticks([])
     axes.patch.set_visible(False)
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 5, 10]))
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=8, steps=[1, 2, 2.5, 5, 10], min_n_ticks=4))
     axes.xaxis.set_major_formatter(lambda x, _: numbers.points(str(x / 100)).removesuffix(".0"))
     subject = judged["contrasts"][0]["subject"]
     below = blended_transform_factory(axes.transData, figure.dpi_scale_trans)
     for text, side in (("← comparator better   ", "right"), (f"   {subject} better →", "left")):
-        axes.text(0, FOOTER - 0.40, text, transform=below, va="center", ha=side, color=INK)
-    axes.set_xlabel("accuracy difference, percentage points", labelpad=16)
+        axes.text(0, FOOTER - 0.36, text, transform=below, va="center", ha=side, color=INK)
+    axes.set_xlabel("accuracy difference, percentage points", labelpad=22)
     for head, x in COLUMNS.items():
         axes.text(x, -0.85, head, transform=across, va="bottom", ha="right", color=PALE)
 
@@ -206,7 +206,7 @@ def _frame(figure: Figure, axes: Any, across: Any, judged: Mapping[str, Any]) ->
     branch = judged["branch"]
     letters = f" (branch {branch['registered']}; symmetric {branch['symmetric']})" if branch else ""
     line(0.14, textwrap.shorten(judged["title"], 100, placeholder=" …"), size=12, weight="bold")
-    line(0.40, f"{judged['verdict']}{letters}, {judged['label']}", size=10, weight="bold")
+    line(0.40, f"{judged['verdict']}{letters}, {judged['label']}, {numbers.WITNESS}", size=10, weight="bold")
     line(0.62, textwrap.shorten(numbers.verdict_line(judged), 150, placeholder=" …"), color=PALE)
     notes = [
         "Thick line: 95 % interval. Thin line: simultaneous interval of the family. Arrowhead: it goes on.",

@@ -6,6 +6,9 @@ from typing import Any
 __all__ = ["interval", "level", "p_value", "points", "verdict_line"]
 
 
+WITNESS = "UNANCHORED"  # no outside witness stands behind a verdict yet, and every verdict line says so
+
+
 def points(decimal: str) -> str:
     """Accuracy points as signed percentage points, one digit; zero has no sign."""
     text = f"{100 * float(decimal):+.1f}"

@@ -17,7 +17,7 @@ def verdict_table(judged: Mapping[str, Any]) -> str:
     branch = judged["branch"]
     letters = f" (branch {branch['registered']}, symmetric {branch['symmetric']})" if branch else ""
     parts = [
-        f"{judged['verdict']}{letters}  {judged['label']}  {judged['title']}",
+        f"{judged['verdict']}{letters}  {judged['label']}  {numbers.WITNESS}  {judged['title']}",
         numbers.verdict_line(judged),
         "",
         *_aligned(CONTRASTS, [_contrast(one) for one in judged["contrasts"]]),

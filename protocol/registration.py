@@ -66,7 +66,10 @@ def register(folder: Path, home: Path, *, parent: dict[str, str] | None = None) 
 
 def _items(name: str) -> dict[str, Any]:
     """The frozen split of a task, refused when the task no longer generates what the manifest lists."""
-    manifest, task = splits.load(name), tasks.get(name)
+    try:
+        manifest, task = splits.load(name), tasks.get(name)
+    except splits.SplitError as altered:
+        raise Drifted(f"tasks: {name}: {altered}") from altered
     if tuple(manifest.ids) != tuple(task.ids()) or manifest.source != task.source():
         raise Drifted(f"tasks: {name}: is not the task that splits/{name}.json was made from; restore both")
     for split in ("dev", "confirm"):

@@ -5,6 +5,10 @@ import shutil
 import pytest
 import studies
 
+import splits
+from protocol import registration
+from protocol.evidence.refusals import BadInput, Drifted
+
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory):
@@ -48,6 +52,26 @@ def refused(status, said, *arguments, tree=studies.ROOT, folder):
 def test_register_refuses_by_field(tmp_path, tiny_model, replace, said):
     folder = studies.write(tmp_path / "study", tiny_model, replace)
     refused(2, said, "register", folder=folder)
+
+
+def test_an_empty_split_is_refused(monkeypatch):
+    manifest = splits.load("needle-256")
+    monkeypatch.setattr(registration.splits, "load", lambda name: manifest._replace(confirm=()))
+    with pytest.raises(BadInput, match="needle-256: its confirm split is empty"):
+        registration._items("needle-256")
+
+
+def test_a_task_that_is_not_the_frozen_one_is_refused(monkeypatch):
+    manifest = splits.load("needle-256")
+    monkeypatch.setattr(registration.splits, "load", lambda name: manifest._replace(source="0" * 64))
+    with pytest.raises(Drifted, match="needle-256: is not the task that"):
+        registration._items("needle-256")
+
+
+def test_register_refuses_an_altered_split(tree, tiny_model, edited):
+    folder = studies.write(tree / "registrations" / "altered", tiny_model)
+    edited(tree / "splits" / "needle-256.json", lambda data: data.replace(b"0", b"1", 1))
+    refused(3, "splits/needle-256.json: altered", "register", tree=tree, folder=folder)
 
 
 def test_confirm_refuses_what_was_never_registered(tmp_path, tiny_model):

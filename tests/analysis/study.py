@@ -46,7 +46,7 @@ def write(
     problems: int,
     record: Callable[[Lane], Mapping[str, Any] | None],
 ) -> Path:
-    """Write lock and records. record: a lane to what it changes in an ordinary wrong answer; None: not run."""
+    """Lock and records. record: a lane to what it changes in an ordinary wrong answer; None: it never ran."""
     ids = [f"p{i:03d}" for i in range(problems)]
     grid = [
         [model, task["name"], budget, arm, seed]
@@ -73,7 +73,9 @@ def write(
     registration = hashlib.sha256(lock).hexdigest()
     lanes = [(cell, problem) for cell in grid for problem in ids]
     changes = [(cell, problem, record((*cell, problem))) for cell, problem in lanes]
-    append(folder, *(ordinary(registration, *lane) | change for *lane, change in changes if change is not None))
+    append(
+        folder, *(ordinary(registration, *lane) | change for *lane, change in changes if change is not None)
+    )
     return folder
 
 

@@ -1,0 +1,43 @@
+import pytest
+
+from analysis import multiplicity
+
+FAMILY = [0.001, 0.008, 0.012, 0.02, 0.04, 0.2]
+
+
+def passed(adjusted: tuple[float, ...]) -> int:
+    return sum(p <= 0.05 for p in adjusted)
+
+
+def test_bonferroni_rejects_two_and_holm_three_of_the_hand_counted_family():
+    # 0.05 / 6 = 0.00833: 0.001 and 0.008. Holm: 0.012 <= 0.05 / 4 = 0.0125 but 0.02 > 0.05 / 3 = 0.0167.
+    adjusted = multiplicity.adjust(FAMILY)
+    assert passed(adjusted.bonferroni) == 2
+    assert passed(adjusted.holm) == 3
+
+
+def test_adjusted_values_are_the_products_of_the_hand_count():
+    adjusted = multiplicity.adjust(FAMILY)
+    assert adjusted.bonferroni == pytest.approx([0.006, 0.048, 0.072, 0.12, 0.24, 1.0])
+    assert adjusted.holm == pytest.approx([0.006, 0.04, 0.048, 0.06, 0.08, 0.2])
+
+
+def test_the_order_given_is_kept():
+    shuffled = [FAMILY[i] for i in (3, 0, 5, 1, 4, 2)]
+    assert multiplicity.adjust(shuffled).holm == pytest.approx([0.06, 0.006, 0.2, 0.04, 0.08, 0.048])
+
+
+def test_the_corrected_level_rejects_what_bonferroni_rejects():
+    level = multiplicity.corrected(0.05, len(FAMILY))
+    assert [p <= level for p in FAMILY] == [True, True, False, False, False, False]
+
+
+@pytest.mark.parametrize("family", [[], [0.2, 1.1], [-0.1], [float("nan"), 0.1]])
+def test_a_family_of_no_probabilities_is_refused(family):
+    with pytest.raises(ValueError, match="family of probabilities"):
+        multiplicity.adjust(family)
+
+
+def test_an_empty_family_has_no_level():
+    with pytest.raises(ValueError, match="0 contrasts"):
+        multiplicity.corrected(0.05, 0)

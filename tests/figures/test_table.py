@@ -1,0 +1,104 @@
+import judgements
+import pytest
+
+from figures.table import verdict_table
+
+
+def lines(judged: dict) -> list[str]:
+    return verdict_table(judged).splitlines()
+
+
+LONG = "a-model-with-a-very-long-name-of-its-own-" * 3
+
+
+@pytest.mark.parametrize(
+    "judged",
+    [
+        judgements.judgement(),
+        judgements.sixteen(),
+        judgements.judgement([judgements.contrast(LONG, *judgements.FIVE["lacache"], model=LONG, task=LONG)]),
+        judgements.judgement(title="A title of many words " * 12, proves=["A long sentence " * 20]),
+    ],
+    ids=["five", "sixteen", "long names", "long text"],
+)
+def test_no_line_is_wider_than_110_columns(judged):
+    assert max(map(len, lines(judged))) <= 110
+
+
+@pytest.mark.parametrize("judged", [judgements.judgement(), judgements.sixteen()], ids=["five", "sixteen"])
+def test_every_contrast_and_every_arm_has_one_row(judged):
+    shown = [line.split() for line in lines(judged)]
+    head = shown.index(["model", "task", "budget", "against", "n", "pp", "95", "%", "interval", "p", "cache"])
+    contrasts = shown[head + 1 : shown.index([], head)]
+    assert len(contrasts) == len(judged["contrasts"])
+    for row, one in zip(contrasts, judged["contrasts"], strict=True):
+        assert names(row, one, "against")
+        assert row[4] == "96"
+    head = next(i for i, row in enumerate(shown) if row[3:5] == ["arm", "accuracy"])
+    arms = shown[head + 1 : shown.index([], head)]
+    for row, one in zip(arms, judged["arms"], strict=True):
+        assert names(row, one, "arm")
+        assert row[4] == "0.812"
+
+
+def names(row: list[str], one: dict, last: str) -> bool:
+    """The first four cells are these names, whole or cut after at least fifteen characters."""
+    whole = [one[key] for key in ("model", "task", "budget", last)]
+    cut = [cell.removesuffix("\N{HORIZONTAL ELLIPSIS}") for cell in row[:4]]
+    return all(
+        name == cell or (name.startswith(cell) and len(cell) >= 15)
+        for name, cell in zip(whole, cut, strict=True)
+    )
+
+
+@pytest.mark.parametrize(
+    ("against", "row"),
+    [
+        ("snapkv", "+12.5  [+4.2, +20.8]  0.0001  1.004  better"),
+        ("h2o", "+1.0  [\N{MINUS SIGN}2.1, +4.2]  0.5120  1.004"),
+        ("random", "+10.0  [+2.0, +18.0]  <0.0001  1.250  unmatched"),
+        ("lacache", "\N{MINUS SIGN}9.4  [\N{MINUS SIGN}14.6, \N{MINUS SIGN}4.2]  0.0010  1.004  worse"),
+        ("streaming", "not estimated"),
+    ],
+)
+def test_a_row_prints_what_was_judged(against, row):
+    (line,) = [one for one in lines(judgements.judgement()) if f" {against} " in one and " 96 " in one]
+    assert line.split()[5:] == row.split()
+
+
+def test_the_numbers_of_a_column_end_below_each_other():
+    found = lines(judgements.judgement())
+    head = next(line for line in found if line.startswith("model") and "interval" in line)
+    rows = [line for line in found if line.startswith("tiny") and "]" in line]
+    assert {line.index("]") + 1 for line in rows} == {head.index("interval") + len("interval")}
+
+
+def test_verdict_rule_and_both_lists_of_sentences_are_shown():
+    found = lines(judgements.judgement(proves=["One thing."], verdict="CONFIRMED"))
+    assert found[0] == "CONFIRMED  screening-grade  UNANCHORED  A small study"
+    assert found[1].startswith("rule superior: crystal better in at least 3 of 5 contrasts, worse in none; ")
+    assert found[found.index("Proves") + 1] == "- One thing."
+    assert found[found.index("Does not prove") + 1].startswith("- Equality")
+
+
+def test_a_study_that_proves_nothing_says_so():
+    found = lines(judgements.judgement())
+    assert found[found.index("Proves") + 1] == "- nothing"
+
+
+def test_both_branches_stand_beside_the_verdict():
+    judged = judgements.judgement(rule="branch", branch={"registered": "B", "symmetric": "C"}, at_least=None)
+    assert lines(judged)[0].startswith("INCONCLUSIVE (branch B, symmetric C)  ")
+
+
+def test_missing_lanes_are_counted():
+    missing = {"rule": "inconclusive", "registered": 672, "lanes": 3, "cells": []}
+    assert "3 of 672 lanes have no grade" in lines(judgements.judgement(missing=missing))
+    assert not any("have no grade" in line for line in lines(judgements.judgement()))
+
+
+def test_an_arm_that_was_never_measured_has_blanks_and_its_failures():
+    nothing = dict.fromkeys(("accuracy", "mean_slots", "peak_slots", "mean_tokens"))
+    judged = judgements.judgement(arms=[judgements.arm("h2o", **nothing, failed=96), judgements.arm("full")])
+    (row,) = [line for line in lines(judged) if line.split()[3:4] == ["h2o"] and "[" not in line]
+    assert row.split() == ["tiny", "needle-512", "0.5", "h2o", "2", "1", "96"]
