@@ -86,9 +86,12 @@ def _row(body: dict[str, Any], where: str) -> dict[str, Any]:
         row["correct"] = float(grade == "correct")
     measured = [body["tokens"], *(cache[name] for name in ("mean", "peak", "mean_bytes"))]
     for name, value in zip(MEASURED, measured, strict=True):
-        row[name] = float(value)
+        try:
+            row[name] = float(value)
+        except (TypeError, ValueError):
+            row[name] = math.nan
         if not math.isfinite(row[name]):
-            raise RecordError(f"{where}: {name}: {value} is not a finite number")
+            raise RecordError(f"{where}: {name}: {value!r} is not a finite number")
     return row
 
 
@@ -111,8 +114,16 @@ def _json(data: bytes, where: str) -> dict[str, Any]:
     def refuse(text: str) -> NoReturn:
         raise RecordError(f"{where}: {text}: numbers are integers, decimals are strings")
 
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        held = dict(pairs)
+        if len(held) < len(pairs):
+            raise RecordError(f"{where}: a key stands twice in one object")
+        return held
+
     try:
-        value = json.loads(data, parse_constant=refuse, parse_float=refuse)
+        value = json.loads(data, parse_constant=refuse, parse_float=refuse, object_pairs_hook=once)
+    except UnicodeDecodeError as error:
+        raise RecordError(f"{where}: not UTF-8 at byte {error.start}; the line was edited") from None
     except json.JSONDecodeError as error:
         raise RecordError(f"{where}: not JSON at column {error.colno}; the line was cut or edited") from None
     if not isinstance(value, dict):

@@ -50,7 +50,7 @@ def _shortfalls(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[str]
         )
     elif judged["verdict"] == decisions.INCONCLUSIVE:
         sentences.append("Equality: INCONCLUSIVE says that this study could not tell.")
-    unmatched = [_place(one) for one in contrasts if not one["matched"]]
+    unmatched = [_place(one) for one in contrasts if not one["matched"] and one["difference"] is not None]
     if unmatched:
         tolerance = _short(lock["protocol"]["content"]["decision"]["cache_tolerance"])
         sentences.append(

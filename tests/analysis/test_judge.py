@@ -353,7 +353,8 @@ def test_probe_records_are_not_judged(tmp_path, judged):
         ({"problem": "p099", "grade": "great"}, r"shard-0.jsonl:97: grade: 'great'"),
         ({"problem": "p099", "state": "lost"}, r"shard-0.jsonl:97: state: 'lost'"),
         ({"problem": "p099", "cache": None}, r"shard-0.jsonl:97: not a record"),
-        ({"problem": "p099", "cache": study.cache(float("nan"))}, r"97: mean_slots: nan is not a finite"),
+        ({"problem": "p099", "cache": study.cache(float("nan"))}, r"97: mean_slots: 'nan' is not a finite"),
+        ({"problem": "p099", "tokens": "many"}, r"97: tokens: 'many' is not a finite"),
     ],
 )
 def test_a_record_that_cannot_be_is_refused_by_name(tmp_path, change, says):
@@ -378,6 +379,8 @@ def test_a_record_of_an_unknown_cell_is_refused_by_name(tmp_path):
     ("line", "says"),
     [
         (b'{"body": {"phase": "conf', "not JSON at column"),
+        (b'{"body": 1, "body": 2}', "a key stands twice"),
+        (b'{"body": "\xff"}', "not UTF-8 at byte 10"),
         (b'{"body": {"tokens": 7.5}}', r"7\.5: numbers are integers"),
         (b'{"body": {"tokens": NaN}}', "NaN: numbers are integers"),
         (b"[]", "not an object"),
