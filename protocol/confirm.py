@@ -14,7 +14,6 @@ import sys
 from pathlib import Path
 
 from figures.table import verdict_table
-
 from protocol import command, confirmation, judgement, progress
 from protocol.evidence import records, seal, verdict
 from protocol.evidence.refusals import AlreadyClaimed

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from figures.table import verdict_table
-
 from protocol import command, confirmation, judgement, progress
 from protocol.evidence import lock, records, seal, verdict
 from protocol.evidence.refusals import BadInput, Drifted
