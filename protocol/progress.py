@@ -51,12 +51,11 @@ def _plain(title: str) -> Callable[[runner.Progress], None]:
 
 
 def words(progress: runner.Progress) -> str:
-    """Problems, lanes and time left, e.g. "12/48 problems, 132 lanes, needle-768, 2 min left"."""
+    """E.g. "12/48 problems, 132 lanes, 0/22 cells, 2 min left, smollm2-135m needle-768"."""
     left = ""
     if progress.fresh and progress.done < progress.total:
         seconds = progress.seconds / progress.fresh * (progress.total - progress.done)
         left = f", {seconds / 60:.0f} min left" if seconds >= 90 else f", {seconds:.0f} s left"
-    unit = progress.unit
-    return (
-        f"{progress.done}/{progress.total} problems, {progress.lanes} lanes, {unit.model} {unit.task}{left}"
-    )
+    counted = f"{progress.done}/{progress.total} problems, {progress.lanes} lanes"
+    where = f"{progress.unit.model} {progress.unit.task}"
+    return f"{counted}, {progress.cells}/{progress.all_cells} cells{left}, {where}"

@@ -31,9 +31,11 @@ class Unit(NamedTuple):
 
 
 class Progress(NamedTuple):
-    done: int
+    done: int  # units
     total: int
-    lanes: int
+    lanes: int  # recorded
+    cells: int  # of which every lane is recorded
+    all_cells: int
     seconds: float  # of this attempt
     fresh: int  # units run in this attempt; the others were recorded before
     unit: Unit
@@ -64,7 +66,8 @@ def run(
     A record that is already there is kept: only missing ones are appended, after the whole unit was run
     again.
     """
-    started, written, fresh = time.monotonic(), 0, 0
+    started, written, fresh, lanes = time.monotonic(), 0, 0, 0
+    last = {cell: index for index, unit in enumerate(work) for cell in unit.cells}
     with records.Shard(folder / records.FOLDERS[phase]) as shard:
         for done, unit in enumerate(work):
             missing = [
@@ -82,5 +85,7 @@ def run(
                 written += len(batch)
                 fresh += 1
             elapsed = time.monotonic() - started
-            report(Progress(done + 1, len(work), (done + 1) * len(unit.cells), elapsed, fresh, unit))
+            lanes += len(unit.cells)
+            cells = sum(index <= done for index in last.values())
+            report(Progress(done + 1, len(work), lanes, cells, len(last), elapsed, fresh, unit))
     return written
