@@ -9,7 +9,7 @@ from typing import Any
 
 from protocol.evidence.refusals import Refusal
 
-__all__ = ["STATUS", "answer", "parser", "say"]
+__all__ = ["STATUS", "answer", "folder", "parser", "say"]
 
 STATUS = {"CONFIRMED": 0, "REFUTED": 10, "INCONCLUSIVE": 11, "DEVIATED": 12}
 

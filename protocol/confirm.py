@@ -15,7 +15,7 @@ from pathlib import Path
 
 from figures.table import verdict_table
 from protocol import command, confirmation, judgement, progress
-from protocol.evidence import records, seal, verdict
+from protocol.evidence import seal, verdict
 from protocol.evidence.refusals import AlreadyClaimed
 from protocol.models import catalogue
 from protocol.study import open_study
@@ -39,7 +39,7 @@ def act(folder: Path, as_json: bool) -> int:
             confirmation.confirm(study, catalogue.home(), report)
     result = judgement.judge_sealed(folder, study.lock)
     judged = result.judged
-    paths = [str(path) for path in (folder / records.FOLDERS["confirm"], *result.files)]
+    paths = [str(path) for path in result.files]
     text = "\n".join([verdict_table(judged), "", *paths])
     command.say(as_json, text, {"verdict": judged["verdict"], "files": paths, "lock": study.lock.digest})
     return command.STATUS[judged["verdict"]]

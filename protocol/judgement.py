@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from analysis.judge import judge
 from figures import forest
-from protocol.evidence import verdict
+from protocol.evidence import records, verdict
 from protocol.evidence.lock import Lock
 
 __all__ = ["Judgement", "judge_sealed"]
@@ -13,11 +13,13 @@ __all__ = ["Judgement", "judge_sealed"]
 
 class Judgement(NamedTuple):
     judged: dict[str, Any]
-    files: tuple[Path, ...]  # the verdict and its drawings
+    files: tuple[Path, ...]  # the records it rests on, the verdict, its drawings
 
 
 def judge_sealed(folder: Path, locked: Lock) -> Judgement:
     """verdict.json is created once; an interrupted judging is completed, never repeated differently."""
     judged = judge(folder)
     verdict.write(folder, locked, judged)
-    return Judgement(judged, (folder / verdict.NAME, *forest.draw(folder)))
+    return Judgement(
+        judged, (folder / records.FOLDERS["confirm"], folder / verdict.NAME, *forest.draw(folder))
+    )

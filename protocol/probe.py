@@ -10,6 +10,7 @@ Exit status: 0 done; 2 bad input; 3 drifted; 4 another process is running it.
 
 import sys
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -42,13 +43,13 @@ def main(argv: list[str] | None = None) -> int:
     return command.answer(args.json, act)
 
 
-def run(study: Study, home: Path, report: Any) -> None:
+def run(study: Study, home: Path, report: Callable[[runner.Progress], None]) -> None:
     probed = with_repeat(study.protocol)
     attempt = ledger.count(study.folder, "probe") + 1
     ledger.append(study.folder, "probe", {"number": attempt})
     runner.run(
         study.folder,
-        runner.units(grid.cells(probed), study.problems("dev")),
+        runner.units(grid.cells(probed), study.development()),
         executor(probed, home),
         phase="probe",
         registration=study.lock.digest,

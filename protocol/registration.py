@@ -4,6 +4,7 @@ Nothing is written before every check has passed. Held-out problems are not open
 manifests, prompt lengths from the development split.
 """
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from protocol.evidence import bundle, closure, ledger, lock
 from protocol.evidence.lock import Lock
 from protocol.evidence.refusals import BadInput, Drifted
 from protocol.models import load
-from protocol.spec import Protocol
+from protocol.spec import Protocol, Task
 from protocol.study import ROOT, environment, read_protocol, weights
 from protocol.tasks import prompting
 
@@ -80,38 +81,30 @@ def _items(name: str) -> dict[str, Any]:
 
 def _refuse_small_budgets(protocol: Protocol, items: dict[str, Any], home: Path) -> None:
     """A budget below the set a policy protects is refused by name, on the shortest development prompt."""
-    evicting = [(arm.name, policies.get(arm.policy)) for arm in protocol.arms]
-    for source in protocol.models:
-        tokenizer = load.tokenizer(source, home)
-        for task in protocol.tasks:
-            shortest = min(
-                len(prompting.render(_problem(task.name, item, tokenizer), tokenizer, task.query)[0])
-                for item in items[task.name]["dev"]
-            )
-            for arm, policy in evicting:
-                if not policy.evicts:
-                    continue
-                for budget in protocol.budgets:
-                    slots = budget.of(shortest)
-                    protected = int(policy.protect.slots(shortest, slots, torch.device("cpu")).sum())
-                    if slots < protected:
-                        raise BadInput(
-                            f"budgets: {budget} gives {slots} slots for {task.name} ({shortest} tokens), "
-                            f"fewer than the {protected} that arm {arm!r} protects; raise the budget"
-                        )
+    policy_of = {arm.name: policies.get(arm.policy) for arm in protocol.arms}
+    evicting = {arm: policy for arm, policy in policy_of.items() if policy.evicts}
+    for source, task in itertools.product(protocol.models, protocol.tasks):
+        shortest = _shortest(load.tokenizer(source, home), task, items[task.name]["dev"])
+        for (arm, policy), budget in itertools.product(evicting.items(), protocol.budgets):
+            slots = budget.of(shortest)
+            protected = int(policy.protect.slots(shortest, slots, torch.device("cpu")).sum())
+            if slots < protected:
+                raise BadInput(
+                    f"budgets: {budget} gives {slots} slots for {task.name} ({shortest} tokens), "
+                    f"fewer than the {protected} that arm {arm!r} protects; raise the budget"
+                )
 
 
-def _problem(task: str, item: str, tokenizer: Any) -> tasks.Problem:
-    return tasks.get(task).build(
-        item, lambda text: len(tokenizer(text, add_special_tokens=False)["input_ids"])
-    )
+def _shortest(tokenizer: Any, task: Task, ids: list[str]) -> int:
+    """Tokens of the shortest context that would be compressed."""
+    built = (tasks.get(task.name).build(item, prompting.counter(tokenizer)) for item in ids)
+    return min(len(prompting.render(problem, tokenizer, task.query)[0]) for problem in built)
 
 
 def _checks(protocol: Protocol, items: dict[str, Any]) -> dict[str, Any]:
     """What the rule can see at the planned size; refuses a method whose type-I error is too high there."""
     decision = protocol.decision
-    contrasts = len(protocol.tasks) * len(protocol.budgets) * len(decision.against)
-    models = [model for model in protocol.models for _ in range(contrasts)]
+    models = protocol.family()
     verdicts = decisions.reachable(models, decision.content())
     if len(verdicts) < 3:
         raise BadInput(

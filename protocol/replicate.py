@@ -42,17 +42,21 @@ def act(folder: Path, as_json: bool) -> int:
             confirmation.confirm(child, home, report)
     result = judgement.judge_sealed(child.folder, child.lock)
     compared = compare(parent.folder, child.folder, result.judged)
-    paths = [str(path) for path in (child.folder / records.FOLDERS["confirm"], *result.files)]
+    paths = [str(path) for path in result.files]
     text = "\n".join([verdict_table(result.judged), "", words(parent, compared), "", *paths])
     values = {"verdict": result.judged["verdict"], "files": paths, "parent": parent.lock.digest, **compared}
     command.say(as_json, text, values)
     return command.STATUS[result.judged["verdict"]]
 
 
+def shelf(parent: Study) -> Path:
+    """Where the replications of `parent` stand: beside the folder that holds it."""
+    return parent.folder.resolve().parent.parent / "replications"
+
+
 def children(parent: Study) -> list[Path]:
     """Earlier replications of `parent`, oldest first."""
-    home = parent.folder.resolve().parent.parent / "replications"
-    return sorted(home.glob(f"{parent.folder.resolve().name}-[0-9][0-9][0-9]"))
+    return sorted(shelf(parent).glob(f"{parent.folder.resolve().name}-[0-9][0-9][0-9]"))
 
 
 def unfinished(parent: Study, home: Path) -> Study | None:
@@ -71,9 +75,8 @@ def unfinished(parent: Study, home: Path) -> Study | None:
 
 def new(parent: Study, home: Path) -> Study:
     name = parent.folder.resolve().name
-    base = parent.folder.resolve().parent.parent / "replications"
     number = max((int(path.name[-3:]) for path in children(parent)), default=0) + 1
-    folder = base / f"{name}-{number:03d}"
+    folder = shelf(parent) / f"{name}-{number:03d}"
     folder.mkdir(parents=True)
     shutil.copyfile(parent.folder / PROTOCOL, folder / PROTOCOL)
     register(folder, home, parent={"name": name, "lock": parent.lock.digest})

@@ -103,6 +103,11 @@ class Protocol:
     generation: Generation
     decision: Decision
 
+    def family(self) -> list[str]:
+        """The model of every contrast: one for each (model, task, budget, comparator)."""
+        each = len(self.tasks) * len(self.budgets) * len(self.decision.against)
+        return [model for model in self.models for _ in range(each)]
+
     def content(self) -> dict[str, Any]:
         """The protocol as canonical JSON can hold it: what the lock records beside the digest of the file."""
         generation = self.generation._asdict() | {"temperature": f"{self.generation.temperature:f}"}
@@ -231,7 +236,7 @@ def _cross_check(protocol: Protocol, where: str) -> None:
         raise BadInput(
             f"{where}: decision.against: {decision.subject} is the subject; compare it with others"
         )
-    contrasts = len(protocol.models) * len(protocol.tasks) * len(protocol.budgets) * len(decision.against)
+    contrasts = len(protocol.family())
     if decision.at_least is not None and decision.at_least > contrasts:
         raise BadInput(
             f"{where}: decision.at_least: {decision.at_least} of {contrasts} contrasts never hold; lower it"

@@ -23,12 +23,9 @@ class Study(NamedTuple):
     lock: Lock
     protocol: Protocol
 
-    def problems(self, split: str) -> dict[str, list[str]]:
-        """The ids of the "dev" split by task, from the lock. The held-out ids come from
-        evidence.sealed alone.
-        """
-        assert split == "dev"
-        return {name: list(item[split]) for name, item in self.lock.content["items"].items()}
+    def development(self) -> dict[str, list[str]]:
+        """The development ids by task, from the lock. The held-out ones come from evidence.sealed alone."""
+        return {name: list(item["dev"]) for name, item in self.lock.content["items"].items()}
 
     def cells(self) -> list[grid.Cell]:
         return [grid.Cell(*cell) for cell in self.lock.content["grid"]]

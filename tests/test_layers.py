@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from studies import BLOCK_TORCH
 
 ROOT = Path(__file__).resolve().parent.parent
 OURS = {"protocol", "policies", "splits", "analysis", "figures"}
@@ -130,16 +131,7 @@ def test_the_rule_notices_a_forbidden_import(tmp_path, file, line):
     assert len(violations(tmp_path)) == 1
 
 
-BLOCKED = """
-import sys
-class Block:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {"torch", "transformers"}:
-            raise ImportError(f"{name} is blocked")
-sys.meta_path.insert(0, Block())
-import importlib
-importlib.import_module(sys.argv[1])
-"""
+BLOCKED = BLOCK_TORCH + "import importlib; importlib.import_module(sys.argv[1])"
 
 
 def run_blocked(module: str) -> subprocess.CompletedProcess:

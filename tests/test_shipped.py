@@ -22,16 +22,14 @@ EVIDENCE = (
     "verdict.json",
 )
 
-WITHOUT_TORCH = """
-import runpy, sys
-class Block:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {"torch", "transformers"}:
-            raise ImportError(f"{name} is blocked")
-sys.meta_path.insert(0, Block())
+WITHOUT_TORCH = (
+    studies.BLOCK_TORCH
+    + """
+import runpy
 sys.argv = ["protocol.audit", sys.argv[1]]
 runpy.run_module("protocol.audit", run_name="__main__")
 """
+)
 
 
 def test_quickstart_and_retrieval_are_shipped_with_their_verdicts():

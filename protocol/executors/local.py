@@ -37,7 +37,7 @@ def executor(protocol: Protocol, home: Path) -> Executor:
             settings = protocol.generation
             held[job.model] = load(job.model, home, dtype=settings.dtype, device=settings.device)
         model, task = held[job.model], registered[job.task]
-        problem = tasks.get(job.task).build(job.problem, lambda text: _count(model, text))
+        problem = tasks.get(job.task).build(job.problem, prompting.counter(model.tokenizer))
         prompt = engine.Prompt(*map(tuple, prompting.render(problem, model.tokenizer, task.query)))
         lanes = [
             engine.Lane(
@@ -85,10 +85,6 @@ def executor(protocol: Protocol, home: Path) -> Executor:
         return Produced(records, tuple(trajectories.values()))
 
     return execute
-
-
-def _count(model: LoadedModel, text: str) -> int:
-    return len(model.tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
 def _answered(model: LoadedModel, gold: str, outcome: engine.Outcome, heads: int) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """From a problem to the token ids that a model is fed."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from protocol.evidence.refusals import BadInput
@@ -8,7 +9,12 @@ from protocol.tasks.problem import Problem
 if TYPE_CHECKING:  # a protocol file is checked without transformers
     from transformers import PreTrainedTokenizerBase
 
-__all__ = ["render"]
+__all__ = ["counter", "render"]
+
+
+def counter(tokenizer: "PreTrainedTokenizerBase") -> Callable[[str], int]:
+    """Tokens of a text under this tokenizer, special ones left out: what tasks measure length with."""
+    return lambda text: len(_ids(tokenizer, text))
 
 
 def render(problem: Problem, tokenizer: "PreTrainedTokenizerBase", query: str) -> tuple[list[int], list[int]]:
@@ -32,10 +38,12 @@ def render(problem: Problem, tokenizer: "PreTrainedTokenizerBase", query: str) -
     cut = text.rfind(problem.question)
     if cut < 0 or problem.context not in text[:cut]:
         raise BadInput(f"problem {problem.id!r}: the chat template changes its text; use another tokenizer")
-    before, after = (
-        list(tokenizer(part, add_special_tokens=False)["input_ids"]) for part in (text[:cut], text[cut:])
-    )
+    before, after = (_ids(tokenizer, part) for part in (text[:cut], text[cut:]))
     return (before + after, []) if query == "inside" else (before, after)
+
+
+def _ids(tokenizer: "PreTrainedTokenizerBase", text: str) -> list[int]:
+    return list(tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
 def _text(problem: Problem, tokenizer: "PreTrainedTokenizerBase") -> str:
