@@ -7,9 +7,13 @@ kept = policy.keep(view, budget=256)        # bool [layer, kv_head, n]
 from policies.cadence import Cadence
 from policies.catalogue import diff, get, names
 from policies.contract import (
+    AttentionSignal,
     BudgetError,
+    CacheSignal,
+    HiddenSignal,
     Protection,
     Routing,
+    Rows,
     Scores,
     Scoring,
     Selection,
@@ -27,9 +31,12 @@ from policies.selection import TopK
 from policies.state import Verbatim
 
 __all__ = [
+    "AttentionSignal",
     "BranchDissolution",
     "BudgetError",
+    "CacheSignal",
     "Cadence",
+    "HiddenSignal",
     "PerHead",
     "Plain",
     "Policy",
@@ -37,6 +44,7 @@ __all__ = [
     "Protection",
     "RecentHalf",
     "Routing",
+    "Rows",
     "Scores",
     "Scoring",
     "Selection",

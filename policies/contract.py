@@ -8,15 +8,19 @@ ValueError
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import torch
 from torch import Tensor
 
 __all__ = [
+    "AttentionSignal",
     "BudgetError",
+    "CacheSignal",
+    "HiddenSignal",
     "Protection",
     "Routing",
+    "Rows",
     "Scores",
     "Scoring",
     "Selection",
@@ -35,32 +39,109 @@ class UnknownPolicy(ValueError):
     """No policy of this name."""
 
 
-class Signal(Protocol):
-    """One measurement of a prefill: a frozen, hashable value, so that equal signals are measured once."""
+class Rows(NamedTuple):
+    """Consecutive rows of causal attention, as the engine forms them."""
 
-    def measure(self, layer: int, queries: Tensor, keys: Tensor, scale: float) -> Any | None:
-        """What one layer says of one prompt; None where this signal wants nothing of the layer.
+    attention: Tensor
+    """[..., q_head, row, slot], float32 or better; 0 where a row may not see a slot. In a prefill the slots
+    are those up to the last row; while decoding there is one row, and a leading axis for the layers.
+    """
+    layer: int
+    """Layer of the rows in a prefill; the first of the stacked layers while decoding."""
+    start: int
+    """Number of rows before the first of these."""
+    total: int
+    """Rows there are in all: the length of the prompt, or as many as have been seen while decoding."""
 
-        queries [q_head, n, d] and keys [kv_head, n, d] carry their RoPE rotation, q_head is a multiple of
-        kv_head (query head h reads KV head h // group), scale multiplies the logits. Works in float32 or
-        better, in blocks of query rows: no [n, n] is ever held.
+
+@runtime_checkable
+class AttentionSignal(Protocol):
+    """What attention says of the slots, folded over blocks of rows, so that no [n, n] is ever held.
+
+    Signals are frozen, hashable values: equal signals are measured once, whoever needs them.
+    """
+
+    @property
+    def window(self) -> int | None:
+        """How many rows, counted from the last, it reads; None for all of them."""
+        ...
+
+    @property
+    def carried(self) -> bool:
+        """Whether it can be measured while decoding.
+
+        Without a window its state is then the policy's per-slot memory: every tensor in it has the axes
+        [layer, q_head or kv_head, slot], and the engine keeps the columns of the kept slots at each event.
         """
         ...
+
+    def reads(self, layer: int) -> bool: ...
+
+    def attend(self, rows: Rows, before: Any | None) -> Any:
+        """The state after these rows, given the state before them (None at the first)."""
+        ...
+
+
+@runtime_checkable
+class CacheSignal(Protocol):
+    """What the stored keys and values say of the slots, measured at every event."""
+
+    def summarise(self, layer: int, keys: Tensor, values: Tensor, filled: Tensor) -> Any:
+        """keys and values [kv_head, n, d] with their RoPE rotation, filled [kv_head, n]: where a slot is."""
+        ...
+
+
+@runtime_checkable
+class HiddenSignal(Protocol):
+    """What the output of one decoder layer says of the tokens, folded over the tokens as they are fed."""
+
+    @property
+    def layer(self) -> int: ...
+
+    def change(self, hidden: Tensor, before: Any | None) -> Any:
+        """hidden [t, width] of the next t tokens; the state after them. It is never evicted from."""
+        ...
+
+
+Signal: TypeAlias = AttentionSignal | CacheSignal | HiddenSignal
 
 
 class View(NamedTuple):
     """What a policy may see at an event. All tensors lie on one device."""
 
     token_ids: Tensor
-    """[n] int64, the tokens in the cache."""
+    """[t] int64, every token seen."""
     layers: int
     kv_heads: int
     sentence_ends: frozenset[int]
     """Token ids that end a sentence."""
     seed: int
-    """Stream key of this lane, for policies that draw."""
-    signals: Mapping[Signal, tuple[Any, ...]]
-    """What `measure` returned, one entry a layer, for every signal that the policy needs."""
+    """Stream key of this lane and event, for policies that draw."""
+    signals: Mapping[Signal, Any]
+    """By signal that the policy needs: one entry a layer (None of a layer that it does not read), or the
+    state of a HiddenSignal.
+    """
+    stored: Tensor | None = None
+    """[layer | 1, kv_head | 1, n] int64, the position of each slot, ascending; -1 beyond the slots of a head
+    that holds fewer than another. None where every token has its slot, as at the end of a prefill.
+    """
+
+    @property
+    def positions(self) -> Tensor:
+        """[layer | 1, kv_head | 1, n], `stored` or 0..t-1."""
+        if self.stored is not None:
+            return self.stored
+        return torch.arange(len(self.token_ids), device=self.token_ids.device).view(1, 1, -1)
+
+    @property
+    def filled(self) -> Tensor:
+        """[layer | 1, kv_head | 1, n] bool, where a slot is."""
+        return self.positions >= 0
+
+    @property
+    def slots(self) -> int:
+        """n: the slots of the fullest head."""
+        return len(self.token_ids) if self.stored is None else self.stored.shape[-1]
 
 
 class Trunks(NamedTuple):
@@ -78,7 +159,7 @@ class Scores(NamedTuple):
     """How much every slot is worth."""
 
     slots: Tensor
-    """[layer | 1, kv_head | 1, n], float32 or better and finite; higher is kept."""
+    """[layer | 1, kv_head | 1, n], float32 or better, finite where a slot is; higher is kept."""
     trunks: Trunks | None = None
     """Units for a selection that keeps more than single slots."""
 
@@ -103,8 +184,8 @@ class Selection(Protocol):
     def select(self, scores: Scores, protected: Tensor, allocation: Tensor) -> Tensor:
         """Kept slots, bool [layer, kv_head, n].
 
-        scores.slots [layer, kv_head, n] and allocation [layer, kv_head] have one row for each keep set,
-        protected is [n].
+        scores.slots [layer, kv_head, n] and allocation [layer, kv_head] have one row for each keep set;
+        scores are -inf where no slot is. protected [layer | 1, kv_head | 1, n].
         """
         ...
 
@@ -116,14 +197,17 @@ class Routing(Protocol):
         """Scores with one row for each keep set: [layer | 1, kv_head | 1, n]."""
         ...
 
-    def allocate(self, slots: Tensor, budget: int) -> Tensor:
-        """Slots for each keep set, int64 [layer | 1, kv_head | 1]; their mean is the budget exactly."""
+    def allocate(self, slots: Tensor, protected: Tensor, budget: int) -> Tensor:
+        """Slots for each keep set, int64 [layer | 1, kv_head | 1]; their mean is the budget exactly.
+
+        slots, protected: as a selection gets them.
+        """
         ...
 
 
 class Protection(Protocol):
     """Slots that no selection may drop."""
 
-    def slots(self, n: int, budget: int, device: torch.device) -> Tensor:
-        """[n] bool; True is kept whatever its score."""
+    def slots(self, filled: Tensor, budget: int) -> Tensor:
+        """[layer | 1, kv_head | 1, n] bool, as `filled`; True is kept whatever its score."""
         ...

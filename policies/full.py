@@ -23,7 +23,7 @@ class Equal:
         return frozenset()
 
     def score(self, view: View) -> Scores:
-        n = view.token_ids.shape[0]
+        n = view.slots
         return Scores(torch.zeros(1, 1, n, device=view.token_ids.device))
 
 

@@ -54,18 +54,19 @@ class Policy:
         Raises BudgetError for a budget below the protected set, ValueError for a score that is not finite and
         for a part that breaks its promise.
         """
-        n = view.token_ids.shape[0]
+        n, filled = view.slots, view.filled
         shape = (view.layers, view.kv_heads, n)
         if not self.evicts or budget >= n:
-            return torch.ones(shape, dtype=torch.bool, device=view.token_ids.device)
-        protected = self.protect.slots(n, budget, view.token_ids.device)
-        refuse_below(budget, int(protected.sum()), self.protect)
+            return filled.expand(shape).clone()
+        protected = self.protect.slots(filled, budget)
+        refuse_below(budget, int(protected.sum(-1).max()), self.protect)
         scores = self.scoring.score(view)
-        refuse_non_finite(scores.slots)
+        refuse_non_finite(scores.slots, filled)
         routed = self.routing.route(scores, view.layers, view.kv_heads)
-        allocation = self.routing.allocate(routed.slots, budget)
+        routed = routed._replace(slots=routed.slots.masked_fill(~filled, -torch.inf))
+        allocation = self.routing.allocate(routed.slots, protected, budget)
         kept = self.selection.select(routed, protected, allocation)
-        refuse_broken(kept, protected, allocation, self.selection.slack)
+        refuse_broken(kept, filled, protected, allocation, budget, self.selection.slack)
         return kept.expand(shape).clone()
 
 
@@ -77,22 +78,34 @@ def refuse_below(budget: int, held: int, protect: Protection) -> None:
         )
 
 
-def refuse_non_finite(slots: Tensor) -> None:
+def refuse_non_finite(slots: Tensor, filled: Tensor) -> None:
     """slots [layer, kv_head, n]. A NaN would rank above every score and be kept without a word."""
-    finite = slots.isfinite()
-    if not finite.all():
-        layer, head, slot = (~finite).nonzero()[0].tolist()
+    faulty = ~slots.isfinite() & filled
+    if faulty.any():
+        layer, head, slot = faulty.nonzero()[0].tolist()
+        found = slots.expand(faulty.shape)[layer, head, slot]
+        raise ValueError(f"scores must be finite: layer {layer}, head {head}, slot {slot} is {found}")
+
+
+def refuse_broken(
+    kept: Tensor, filled: Tensor, protected: Tensor, allocation: Tensor, budget: int, slack: int
+) -> None:
+    """kept, filled and protected [layer, kv_head, n] against the allocation [layer, kv_head]."""
+    expected = (*allocation.shape, filled.shape[-1])
+    if kept.dtype != torch.bool or kept.shape != expected:
+        # A mask cannot name a slot twice, out of order or outside the cache.
         raise ValueError(
-            f"scores must be finite: layer {layer}, head {head}, slot {slot} is {slots[layer, head, slot]}"
+            f"selection must return a bool mask of shape {list(expected)}, "
+            f"not {str(kept.dtype).removeprefix('torch.')} of shape {list(kept.shape)}"
         )
-
-
-def refuse_broken(kept: Tensor, protected: Tensor, allocation: Tensor, slack: int) -> None:
-    """kept [layer, kv_head, n] against its allocation [layer, kv_head] and the protected slots [n]."""
+    if int(allocation.sum()) != budget * allocation.numel():
+        raise ValueError(f"routing allocated {allocation.tolist()} slots, whose mean is not {budget}")
     counts = kept.sum(-1)
     if ((counts > allocation) | (counts < allocation - slack)).any():
         raise ValueError(
             f"selection kept {counts.tolist()} slots, allocated {allocation.tolist()} with a slack of {slack}"
         )
-    if not kept[..., protected].all():
+    if (kept & ~filled).any():
+        raise ValueError("selection kept a slot that its head does not hold")
+    if (protected & ~kept).any():
         raise ValueError("selection dropped a protected slot")

@@ -24,14 +24,23 @@ class Protect:
         if self.sinks < 0 or self.recent < 0:
             raise ValueError(f"sinks and recent must be 0 or more, not {self.sinks} and {self.recent}")
 
-    def slots(self, n: int, budget: int, device: torch.device) -> Tensor:
-        position = torch.arange(n, device=device)
-        return (position < self.sinks) | (position >= n - self.recent)
+    def slots(self, filled: Tensor, budget: int) -> Tensor:
+        return filled & ((from_first(filled) < self.sinks) | (from_last(filled) < self.recent))
 
 
 @dataclass(frozen=True)
 class RecentHalf:
     """The last budget // 2 slots; an odd slot goes to the scored half."""
 
-    def slots(self, n: int, budget: int, device: torch.device) -> Tensor:
-        return torch.arange(n, device=device) >= n - budget // 2
+    def slots(self, filled: Tensor, budget: int) -> Tensor:
+        return filled & (from_last(filled) < budget // 2)
+
+
+def from_first(filled: Tensor) -> Tensor:
+    """filled [..., n] -> [n], the place of each slot of its head: 0, 1, 2, ..."""
+    return torch.arange(filled.shape[-1], device=filled.device)
+
+
+def from_last(filled: Tensor) -> Tensor:
+    """filled [..., n] -> [..., n], slots of the head that come after; negative beyond the last."""
+    return filled.sum(-1, keepdim=True) - 1 - from_first(filled)

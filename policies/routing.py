@@ -19,7 +19,7 @@ class Shared:
     def route(self, scores: Scores, layers: int, kv_heads: int) -> Scores:
         return scores._replace(slots=scores.slots.mean((0, 1), keepdim=True))
 
-    def allocate(self, slots: Tensor, budget: int) -> Tensor:
+    def allocate(self, slots: Tensor, protected: Tensor, budget: int) -> Tensor:
         return uniform(slots, budget)
 
 
@@ -30,7 +30,7 @@ class PerHead:
     def route(self, scores: Scores, layers: int, kv_heads: int) -> Scores:
         return scores._replace(slots=scores.slots.expand(layers, kv_heads, -1))
 
-    def allocate(self, slots: Tensor, budget: int) -> Tensor:
+    def allocate(self, slots: Tensor, protected: Tensor, budget: int) -> Tensor:
         return uniform(slots, budget)
 
 

@@ -1,55 +1,108 @@
-"""What policies measure in a prefill, one layer at a time, in blocks of query rows."""
+"""What policies measure: in the prefill in blocks of query rows, and while decoding row by row."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
-from policies.contract import Signal, View
+from policies.contract import Rows, Signal, View
 
-__all__ = ["BLOCK", "AttentionSums", "attention_rows", "group_mean", "of_all_layers"]
+__all__ = [
+    "BLOCK",
+    "AttentionSums",
+    "HiddenChange",
+    "Norms",
+    "Trace",
+    "attention_rows",
+    "group_mean",
+    "of_all_layers",
+]
 
 BLOCK = 128
 """Query rows worked on at once: [q_head, BLOCK, n] is the largest block of attention ever held."""
 
 
-def attention_rows(queries: Tensor, keys: Tensor, scale: float, start: int, stop: int) -> Tensor:
-    """Causal softmax of query rows start..stop-1 over the keys they may see: [q_head, stop - start, stop].
+def attention_rows(queries: Tensor, keys: Tensor, scale: float, first: int) -> Tensor:
+    """Causal softmax of t query rows over the keys they may see: [q_head, t, n].
 
-    queries [q_head, n, d] and keys [kv_head, n, d], both with RoPE; query head h reads KV head h // group.
-    float32 or better, whatever the inputs.
+    queries [q_head, t, d] and keys [kv_head, n, d], both with RoPE; query head h reads KV head h // group.
+    Row i sees keys 0..first+i. float32 or better, whatever the inputs.
     """
     wide = torch.promote_types(queries.dtype, torch.float32)
-    rows = queries[:, start:stop].to(wide).reshape(keys.shape[0], -1, stop - start, keys.shape[-1])
-    logits = scale * (rows @ keys[:, None, :stop].to(wide).transpose(-1, -2))
-    position = torch.arange(stop, device=queries.device)
-    future = position > position[start:, None]
-    return logits.masked_fill(future, -torch.inf).softmax(-1).flatten(0, 1)
+    heads, n, dim = keys.shape
+    rows = queries.shape[1]
+    # The query heads of a group are rows of their KV head, so that no key is repeated.
+    packed = queries.to(wide).mul(scale).reshape(heads, -1, dim)
+    logits = (packed @ keys.to(wide).transpose(-1, -2)).view(-1, rows, n)
+    if first + 1 < n:
+        tail = torch.arange(first + 1, n, device=queries.device)
+        own = torch.arange(first, first + rows, device=queries.device)[:, None]
+        logits[..., first + 1 :].masked_fill_(tail > own, -torch.inf)
+    return torch.softmax(logits, -1, out=logits)
 
 
 @dataclass(frozen=True)
 class AttentionSums:
-    """Attention that each key receives, summed over query rows: [q_head, n].
+    """Attention that each slot receives, summed over query rows: [q_head, n] of every layer.
 
-    last: how many query rows, counted from the end (SnapKV's window); None sums all of them (H2O), which is
-    n - i addends for key i.
+    window: how many query rows, counted from the last (SnapKV); None sums all of them (H2O), which is n - i
+    addends for slot i.
     """
 
-    last: int | None = None
+    window: int | None = None
 
-    def measure(self, layer: int, queries: Tensor, keys: Tensor, scale: float) -> Tensor:
-        heads, n, _ = queries.shape
-        sums = torch.zeros(
-            heads, n, dtype=torch.promote_types(queries.dtype, torch.float32), device=queries.device
+    @property
+    def carried(self) -> bool:
+        return True
+
+    def reads(self, layer: int) -> bool:
+        return True
+
+    def attend(self, rows: Rows, before: Tensor | None) -> Tensor:
+        skipped = 0 if self.window is None else max(0, rows.total - self.window - rows.start)
+        sums = rows.attention[..., skipped:, :].sum(-2)
+        return (
+            sums if before is None else sums + functional.pad(before, (0, sums.shape[-1] - before.shape[-1]))
         )
-        first = 0 if self.last is None else max(0, n - self.last)
-        for start in range(first, n, BLOCK):
-            stop = min(start + BLOCK, n)
-            sums[:, :stop] += attention_rows(queries, keys, scale, start, stop).sum(1)
-        return sums
+
+
+@dataclass(frozen=True)
+class Norms:
+    """Euclidean norm of each stored key and value: KeyAndValue of [kv_head, n] each, in float32 or better."""
+
+    def summarise(self, layer: int, keys: Tensor, values: Tensor, filled: Tensor) -> KeyAndValue:
+        return KeyAndValue(*(wide(part).norm(dim=-1) for part in (keys, values)))
+
+
+class KeyAndValue(NamedTuple):
+    key: Tensor
+    value: Tensor
+
+
+class Trace(NamedTuple):
+    """State of a HiddenChange."""
+
+    changes: Tensor
+    """[t], one entry a token fed; the first token has changed by 0."""
+    last: Tensor
+    """[width], hidden state of the last token fed."""
+
+
+@dataclass(frozen=True)
+class HiddenChange:
+    """||h(t) - h(t-1)|| of the output of one decoder layer, for every token seen (EpiKV, section 3.2)."""
+
+    layer: int
+
+    def change(self, hidden: Tensor, before: Trace | None) -> Trace:
+        hidden = wide(hidden)
+        earlier = hidden[:1] if before is None else before.last[None]
+        changes = torch.cat([earlier, hidden]).diff(dim=0).norm(dim=-1)
+        return Trace(changes if before is None else torch.cat([before.changes, changes]), hidden[-1].clone())
 
 
 def of_all_layers(view: View, signal: Signal) -> tuple[Any, ...]:
@@ -57,9 +110,15 @@ def of_all_layers(view: View, signal: Signal) -> tuple[Any, ...]:
     measured = view.signals.get(signal)
     if measured is None or len(measured) != view.layers:
         raise ValueError(f"view.signals must hold {signal} with one entry for each of {view.layers} layers")
-    return measured
+    entries: tuple[Any, ...] = measured
+    return entries
 
 
 def group_mean(values: Tensor, kv_heads: int) -> Tensor:
     """[q_head, ...] -> [kv_head, ...], the mean over the query heads that share a KV head."""
     return values.reshape(kv_heads, -1, *values.shape[1:]).mean(1)
+
+
+def wide(tensor: Tensor) -> Tensor:
+    """In float32 or better."""
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))

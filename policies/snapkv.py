@@ -35,15 +35,15 @@ class WindowAttention:
 
     @property
     def needs(self) -> frozenset[Signal]:
-        return frozenset({AttentionSums(last=self.window)})
+        return frozenset({AttentionSums(window=self.window)})
 
     def score(self, view: View) -> Scores:
-        n = view.token_ids.shape[0]
+        n = view.slots
         if n <= self.window:
             raise ValueError(
                 f"prompt of {n} slots has nothing before the window of {self.window}: lower window"
             )
-        layers = of_all_layers(view, AttentionSums(last=self.window))
+        layers = of_all_layers(view, AttentionSums(window=self.window))
         sums = torch.stack([group_mean(sums, view.kv_heads) for sums in layers])
         past = sums[..., : -self.window]
         pooled = functional.avg_pool1d(past, self.kernel, stride=1, padding=self.kernel // 2)

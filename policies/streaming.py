@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-
 from policies.contract import Scores, Signal, View
 from policies.policy import Policy
 from policies.protect import Protect
@@ -22,8 +20,7 @@ class Recency:
         return frozenset()
 
     def score(self, view: View) -> Scores:
-        n = view.token_ids.shape[0]
-        return Scores(torch.arange(n, dtype=torch.float32, device=view.token_ids.device).view(1, 1, n))
+        return Scores(view.positions.float())
 
 
 def streaming(sinks: int = 4) -> Policy:

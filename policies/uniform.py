@@ -28,7 +28,7 @@ class Draws:
         return frozenset()
 
     def score(self, view: View) -> Scores:
-        n = view.token_ids.shape[0]
+        n = view.slots
         rows = [
             stream(view.seed, layer, head, n) for layer in range(view.layers) for head in range(view.kv_heads)
         ]

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from policies.contract import Rows
 from policies.selection import highest
-from policies.signals import BLOCK, attention_rows
 
 __all__ = ["CoAttention", "Edges", "FirstLayer"]
 
@@ -32,16 +31,35 @@ class Edges(NamedTuple):
 
 
 class FirstLayer(NamedTuple):
-    """What S1 leaves behind."""
+    """What S1 leaves behind, and what it holds on the way."""
 
-    mass: Tensor
-    """[n], Eq. 11 before clipping: attention from queries of the key's own chunk, its three highest heads."""
-    edges: Edges
+    masses: tuple[Tensor, ...] = ()
+    """[chunk length] each, Eq. 11 before clipping: attention from queries of the key's own chunk, its three
+    highest heads.
+    """
+    found: tuple[Edges, ...] = ()
+    received: Tensor | None = None
+    """[head, key of the chunk so far], while a chunk is not complete."""
+    patterns: tuple[Tensor, ...] = ()
+    """[row, key of the chunk] each, the head mean, while a chunk is not complete."""
+
+    @property
+    def mass(self) -> Tensor:
+        """[n]"""
+        return torch.cat(self.masses)
+
+    @property
+    def edges(self) -> Edges:
+        i, j, weight = (torch.cat(column) for column in zip(*self.found, strict=True))
+        return Edges(i, j, weight)
 
 
 @dataclass(frozen=True)
 class CoAttention:
-    """Signal of the first layer; the others are not read."""
+    """Signal of the first layer; the others are not read.
+
+    Holds [head, BLOCK, n] and one [chunk, chunk] averaged over heads.
+    """
 
     chunk: int = 1024
     intra_k: int = 8
@@ -56,34 +74,42 @@ class CoAttention:
                 f"not {self.chunk}, {self.intra_k} and {self.cross_k}"
             )
 
-    def measure(self, layer: int, queries: Tensor, keys: Tensor, scale: float) -> FirstLayer | None:
-        if layer > 0:
-            return None
-        return self.read(
-            lambda start, stop: attention_rows(queries, keys, scale, start, stop), queries.shape[1]
-        )
+    @property
+    def window(self) -> None:
+        return None
 
-    def read(self, rows: Callable[[int, int], Tensor], n: int) -> FirstLayer:
-        """S1 from rows(start, stop), the causal attention of these queries: [head, stop - start, stop].
+    @property
+    def carried(self) -> bool:
+        return False
 
-        Holds [head, BLOCK, n] and one [chunk, chunk] averaged over heads.
-        """
-        masses: list[Tensor] = []
-        found: list[Edges] = []
-        for start in range(0, n, self.chunk):
-            chunk = range(start, min(start + self.chunk, n))
-            received, patterns = [], []
-            for first in range(start, chunk.stop, BLOCK):
-                attention = rows(first, min(first + BLOCK, chunk.stop))
-                own = torch.nn.functional.pad(attention[..., start:], (0, chunk.stop - attention.shape[-1]))
-                received.append(own.sum(1))
-                patterns.append(own.mean(0))
-                if start:
-                    found.append(self.cross_edges(attention[..., :start].mean(0), first))
-            masses.append(strongest_heads(torch.stack(received).sum(0)))
-            found.append(self.intra_edges(torch.cat(patterns), start))
-        i, j, weight = (torch.cat(column) for column in zip(*found, strict=True))
-        return FirstLayer(torch.cat(masses), Edges(i, j, weight))
+    def reads(self, layer: int) -> bool:
+        return layer == 0
+
+    def attend(self, rows: Rows, before: FirstLayer | None) -> FirstLayer:
+        """A block of rows is cut at the borders of the paper's chunks."""
+        state, start = before or FirstLayer(), rows.start
+        end = start + rows.attention.shape[-2]
+        while start < end:
+            stop = min(end, start - start % self.chunk + self.chunk)
+            piece = rows.attention[:, start - rows.start : stop - rows.start, :stop]
+            state, start = self.take(piece, start, rows.total, state), stop
+        return state
+
+    def take(self, attention: Tensor, first: int, total: int, state: FirstLayer) -> FirstLayer:
+        """attention [head, row, key] of rows from `first` on, all of one chunk."""
+        start = first - first % self.chunk
+        chunk = range(start, min(start + self.chunk, total))
+        stop = attention.shape[-1]
+        own = torch.nn.functional.pad(attention[..., start:], (0, chunk.stop - stop))
+        received = own.sum(1) if state.received is None else state.received + own.sum(1)
+        patterns = (*state.patterns, own.mean(0))
+        found = state.found
+        if start:
+            found += (self.cross_edges(attention[..., :start].mean(0), first),)
+        if stop < chunk.stop:
+            return FirstLayer(state.masses, found, received, patterns)
+        found += (self.intra_edges(torch.cat(patterns), start),)
+        return FirstLayer((*state.masses, strongest_heads(received)), found)
 
     def intra_edges(self, patterns: Tensor, start: int) -> Edges:
         """Eq. 12-13. patterns [query, key] of one chunk: each token's most similar rows, itself excluded."""

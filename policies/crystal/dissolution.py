@@ -47,8 +47,9 @@ class BranchDissolution:
         if scores.trunks is None:
             raise ValueError("BranchDissolution needs scores with trunks: use it with the scoring of crystal")
         kept = torch.zeros_like(scores.slots, dtype=torch.bool)
+        protected = protected.expand(scores.slots.shape)
         for row in product(*map(range, allocation.shape)):
-            held = self.dissolve(scores.slots[row], scores.trunks, protected, int(allocation[row])).kept
+            held = self.dissolve(scores.slots[row], scores.trunks, protected[row], int(allocation[row])).kept
             kept[row][held] = True
         return kept
 

@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from policies.contract import View
+from policies.contract import Rows, View
 from policies.crystal.policy import CrystalConfig
 from policies.policy import refuse_non_finite
+from policies.signals import BLOCK
 
 __all__ = ["CrystalTrace", "trace"]
 
@@ -49,7 +50,12 @@ def trace(
     config = config or CrystalConfig()
     scoring = config.scoring()
     n = attention.shape[-1]
-    first = scoring.coattention.read(lambda start, stop: attention[:, start:stop, :stop].tril(start), n)
+    first = None
+    for start in range(0, n, BLOCK):
+        stop = min(start + BLOCK, n)
+        rows = Rows(attention[:, start:stop, :stop].tril(start), layer=0, start=start, total=n)
+        first = scoring.coattention.attend(rows, first)
+    assert first is not None
     view = View(
         token_ids=token_ids,
         layers=1,
@@ -59,9 +65,9 @@ def trace(
         signals={scoring.coattention: (first,)},
     )
     scores = scoring.score(view)
-    refuse_non_finite(scores.slots)
+    refuse_non_finite(scores.slots, view.filled)
     assert scores.trunks is not None
-    protected = config.protect().slots(n, budget, token_ids.device)
+    protected = config.protect().slots(view.filled, budget)[0, 0]
     impact = scores.slots[0, 0]
     dissolved = config.selection().dissolve(impact, scores.trunks, protected, budget)
     columns = (column.tolist() for column in first.edges)

@@ -23,7 +23,11 @@ class Model(Protocol):
 
 
 class Prompt(NamedTuple):
-    """Slots are evicted after `context`; the tokens of `query`, if any, are fed then and never evicted."""
+    """The first event comes after `context`; the tokens of `query`, if any, are fed then.
+
+    A policy without events while decoding never evicts the query; one with such events treats its slots
+    like all others.
+    """
 
     context: tuple[int, ...]
     query: tuple[int, ...]
@@ -38,13 +42,25 @@ class Lane(NamedTuple):
     seed: int
 
 
+class Request(NamedTuple):
+    """One problem: a prompt that is fed once, and the lanes that fork from it."""
+
+    problem: str
+    prompt: Prompt
+    lanes: tuple[Lane, ...]
+
+
 class Outcome(NamedTuple):
     """What one lane left behind. Slots are summed over layers and KV heads, bytes over its keys and values.
 
     held, allocated: entry 0 after the event, then one entry after every forward of the lane: the query's, if
-        there is one, and one a new token fed (all of them but the last of a lane that stops by length).
-    events: (step, slots before, slots after); the event after the context has step 0.
-    state_bytes: per-slot memory of the policy, carried while decoding.
+        there is one, and one a new token fed (all of them but the last of a lane that stops by length); an
+        event after a forward is counted in its entry.
+    state_bytes: the most that its policy's memory took, beside the slots.
+    events: (step, slots before, slots after); the event after the context has step 0, a later one the number
+        of new tokens fed.
+    joined: forwards of the batch before the lane's first, so that who decoded beside whom can be told.
+    seconds: from joining the batch to leaving it, on the clock, in company.
     """
 
     token_ids: tuple[int, ...]  # new tokens, stop token excluded
@@ -53,6 +69,8 @@ class Outcome(NamedTuple):
     allocated: tuple[int, ...]
     state_bytes: int
     events: tuple[tuple[int, int, int], ...]
+    joined: int
+    seconds: float
 
 
 class LaneFailure(NamedTuple):
@@ -61,9 +79,25 @@ class LaneFailure(NamedTuple):
     reason: str
 
 
-class Run(NamedTuple):
-    """Outcomes in the order of the lanes. Prefill seconds include the signals and the events of all lanes."""
+class Answers(NamedTuple):
+    """What became of one request. Outcomes are in the order of its lanes.
+
+    prefill_seconds: the forward of the context with all signals, and the first event of every lane.
+    """
 
     outcomes: tuple[Outcome | LaneFailure, ...]
     prefill_seconds: float
-    decode_seconds: float
+
+
+class Run(NamedTuple):
+    """Answers in the order of the requests, and what all lanes shared.
+
+    places: lanes that could decode at once. forwards: of the batch. peak_bytes: the most that the slot cache
+    took, for all lanes and the places that were free. seconds: of everything.
+    """
+
+    answers: tuple[Answers, ...]
+    places: int
+    forwards: int
+    peak_bytes: int
+    seconds: float

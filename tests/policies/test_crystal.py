@@ -6,10 +6,10 @@ from dataclasses import replace
 import crystal_by_hand as paper
 import pytest
 import torch
-from policy_prompts import a_prompt, a_view, plain_attention
+from policy_prompts import a_prompt, a_view, measured, plain_attention
 
 import policies
-from policies import BudgetError, Trunks, View
+from policies import BudgetError, Rows, Trunks, View
 from policies.crystal import BranchDissolution, CrystalConfig, crystal, graph, impact, trace, trunks
 from policies.crystal.coattention import CoAttention, Edges
 
@@ -126,16 +126,25 @@ def test_the_streamed_signal_equals_the_trace_of_materialised_attention(n, chunk
         assert row.nonzero().flatten().tolist() == result.kept
 
 
-def test_the_signal_never_holds_a_whole_matrix():
-    """Query rows come in blocks of at most BLOCK, and of one chunk each."""
-    seen = []
+def test_the_signal_never_holds_more_than_the_rows_of_one_chunk():
+    signal, state = CoAttention(chunk=200), None
+    for start in range(0, 500, 128):
+        stop = min(start + 128, 500)
+        state = signal.attend(Rows(torch.ones(2, stop - start, stop) / stop, 0, start, 500), state)
+        assert sum(map(len, state.patterns)) == (stop % 200 if stop < 500 else 0)
+        assert all(pattern.shape[1] <= 200 for pattern in state.patterns)
+    assert len(state.mass) == 500
 
-    def rows(start, stop):
-        seen.append((start, stop))
-        return torch.ones(2, stop - start, stop) / stop
 
-    CoAttention(chunk=200).read(rows, 500)
-    assert seen == [(0, 128), (128, 200), (200, 328), (328, 400), (400, 500)]
+@pytest.mark.parametrize("block", [1, 7, 64, 128, 300])
+def test_blocks_of_rows_change_nothing(block):
+    prompt = a_prompt(300, layers=1)
+    signal = CoAttention(chunk=90)
+    whole, cut = measured(signal, prompt, block=300), measured(signal, prompt, block=block)
+    torch.testing.assert_close(cut.mass, whole.mass)
+    edges = [sorted(zip(*(column.tolist() for column in state.edges), strict=True)) for state in (whole, cut)]
+    assert [edge[:2] for edge in edges[0]] == [edge[:2] for edge in edges[1]]
+    torch.testing.assert_close(*(torch.tensor([edge[2] for edge in found]) for found in edges))
 
 
 def test_salience_counts_queries_of_the_keys_own_chunk_only():

@@ -49,7 +49,7 @@ def test_the_full_cache_is_kept_whatever_the_budget():
 @every_evicting_policy
 def test_protected_slots_are_kept(name):
     policy = policies.get(name)
-    protected = policy.protect.slots(N, 200, torch.device("cpu"))
+    protected = policy.protect.slots(torch.ones(N, dtype=torch.bool), 200)
     assert keep(policy, 200)[..., protected].all()
 
 

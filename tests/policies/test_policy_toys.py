@@ -23,7 +23,7 @@ def kept(policy: Policy, budget: int, kv_heads: int) -> list[list[int]]:
     """Kept slots of each KV head: 2 heads are one query head each, 1 head serves both."""
     signals = {
         AttentionSums(): (ATTENTION.sum(1),),
-        AttentionSums(last=2): (ATTENTION[:, 4:].sum(1),),
+        AttentionSums(window=2): (ATTENTION[:, 4:].sum(1),),
     }
     view = View(torch.arange(6), 1, kv_heads, frozenset(), 0, signals)
     return [head.nonzero().flatten().tolist() for head in policy.keep(view, budget)[0]]
@@ -53,7 +53,7 @@ def test_snapkv_shares_the_group_mean():
 
 
 def test_snapkv_scores_are_the_pooled_sums():
-    view = View(torch.arange(6), 1, 2, frozenset(), 0, {AttentionSums(last=2): (ATTENTION[:, 4:].sum(1),)})
+    view = View(torch.arange(6), 1, 2, frozenset(), 0, {AttentionSums(window=2): (ATTENTION[:, 4:].sum(1),)})
     slots = snapkv(window=2, kernel=3).scoring.score(view).slots / 2
     expected = [[0.1083, 0.1667, 0.1583, 0.1333, 0, 0], [0.1667, 0.2, 0.1333, 0.0833, 0, 0]]
     assert slots[0].tolist() == [pytest.approx(row, abs=1e-4) for row in expected]
