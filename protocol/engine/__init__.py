@@ -1,6 +1,6 @@
-"""One prompt under many policies: a shared prefill, one batch of lanes, a cache that is really smaller."""
+"""Problems under many policies: a shared prefill, one batch of lanes, a cache that is really smaller."""
 
 from protocol.engine.decode import run
-from protocol.engine.lanes import Lane, LaneFailure, Model, Outcome, Prompt, Run
+from protocol.engine.lanes import Answers, Lane, LaneFailure, Model, Outcome, Prompt, Request, Run
 
-__all__ = ["Lane", "LaneFailure", "Model", "Outcome", "Prompt", "Run", "run"]
+__all__ = ["Answers", "Lane", "LaneFailure", "Model", "Outcome", "Prompt", "Request", "Run", "run"]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any, Protocol
 
 from torch import Tensor, nn
@@ -26,6 +26,9 @@ class Passenger(Protocol):
         Returns the attention output [lane, q_head, t, d].
         """
 
+    def see(self, layer: int, hidden: Tensor) -> None:
+        """hidden [lane, t, width], the output of a decoder layer that `observed` was asked to show."""
+
 
 def attention(
     module: nn.Module,
@@ -47,15 +50,38 @@ def attention(
 
 
 @contextmanager
-def observed(network: PreTrainedModel) -> Iterator[None]:
+def observed(network: PreTrainedModel, hidden: Iterable[int] = ()) -> Iterator[None]:
     """Within this block the network's layers call `attention`; afterwards the network is as it was.
 
-    The name is registered beside the implementations of transformers and replaces none of them.
+    hidden: layers whose output the passenger is shown. The name is registered beside the implementations of
+    transformers and replaces none of them.
     """
     AttentionInterface.register(NAME, attention)
     before = network.config._attn_implementation
-    network.set_attn_implementation(NAME)
+    with ExitStack() as hooks:
+        for layer in hidden:
+            hooks.enter_context(shown(network, layer))
+        network.set_attn_implementation(NAME)
+        try:
+            yield
+        finally:
+            network.set_attn_implementation(before)
+
+
+@contextmanager
+def shown(network: PreTrainedModel, layer: int) -> Iterator[None]:
+    blocks: Any = getattr(network.base_model, "layers", ())
+    if layer >= len(blocks):
+        raise BadInput(f"a policy reads the output of layer {layer}, the model has {len(blocks)} layers")
+    handle = blocks[layer].register_forward_hook(shower(layer), with_kwargs=True)
     try:
         yield
     finally:
-        network.set_attn_implementation(before)
+        handle.remove()
+
+
+def shower(layer: int) -> Callable[..., None]:
+    def show(module: nn.Module, given: Any, named: dict[str, Any], output: Any) -> None:
+        named["passenger"].see(layer, output[0] if isinstance(output, tuple) else output)
+
+    return show

@@ -1,50 +1,128 @@
-"""One forward of the context for all lanes, which measures their signals; then each keeps its slots."""
+"""The context of one prompt, fed once for all lanes, with the signals of all their policies."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from policies import Signal, View
-from protocol.engine import sampling, slots
-from protocol.engine.lanes import Lane, LaneFailure, Model
+from policies import AttentionSignal, CacheSignal, HiddenSignal, Rows, Signal
+from policies.signals import BLOCK, attention_rows, wide
+from protocol.engine.lanes import Model
 from protocol.evidence.refusals import BadInput
+
+MASKED = 512
+"""Rows of a later chunk given to the fused kernel at once: the mask of a call is [MASKED, n]."""
+
+
+class Prefilled(NamedTuple):
+    """keys, values: one tensor a layer, [kv_head, n, d]. logits: [vocabulary] after the last token.
+
+    signals: as a View holds them. recent: one tensor a layer, [q_head, w, d], the queries of the last tokens.
+    scale: what multiplies the attention logits.
+    """
+
+    keys: list[Tensor]
+    values: list[Tensor]
+    signals: dict[Signal, Any]
+    recent: list[Tensor]
+    logits: Tensor
+    scale: float
 
 
 class Recorder:
-    """The passenger of the prefill: attends by the fused kernel, and measures the signals layer by layer."""
+    """The passenger of a prefill: stores keys and values, and folds the signals while it attends.
 
-    def __init__(self, signals: Sequence[Signal]) -> None:
-        self.signals: dict[Signal, list[Any]] = {signal: [] for signal in signals}
-        self.keys: list[Tensor] = []  # one a layer, [kv_head, n, d]
-        self.values: list[Tensor] = []
-
-    def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
-        for signal, measured in self.signals.items():
-            measured.append(signal.measure(layer, queries[0], keys[0], scale))
-        self.keys.append(keys[0])
-        self.values.append(values[0])
-        grouped = queries.shape[1] != keys.shape[1]
-        return scaled_dot_product_attention(
-            queries, keys, values, is_causal=True, scale=scale, enable_gqa=grouped
-        )
-
-
-class Forked(NamedTuple):
-    """The state after the event.
-
-    slots: of the lanes that go on, None if there is none. logits: [vocabulary] after the last context token.
-    before: slots held before the event, the same for every lane. failures: by index of the lane.
+    Rows whose attention a signal reads are attended in blocks, which gives output and attention weights from
+    one product of queries and keys; all other rows go through the fused kernel. Forming the weights beside
+    the fused kernel instead takes that product twice.
     """
 
-    slots: slots.Slots | None
-    logits: Tensor
-    before: int
-    failures: dict[int, LaneFailure]
+    def __init__(self, total: int, signals: Iterable[Signal], recent: int) -> None:
+        self.total = total
+        self.start = 0  # tokens of the chunks before
+        self.keys: list[Tensor] = []
+        self.values: list[Tensor] = []
+        self.recent: list[Tensor] = []
+        self.wanted = recent
+        self.scale = 0.0
+        self.signals = tuple(signals)
+        self.rows = tuple(signal for signal in self.signals if isinstance(signal, AttentionSignal))
+        self.states: dict[tuple[Signal, int], Any] = {}
+
+    def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
+        own, self.scale = queries[0], scale
+        keys, values = self.store(layer, keys[0], values[0])
+        self.remember(layer, own)
+        start, stop = self.start, keys.shape[1]
+        readers = [signal for signal in self.rows if signal.reads(layer)]
+        first = min((self.first_row(signal) for signal in readers), default=stop)
+        first = min(max(first, start), stop)
+        parts = []
+        if first > start:
+            parts.append(fused(own[:, : first - start], keys[:, :first], values[:, :first], scale))
+        if first < stop:
+            wide_keys, wide_values = wide(keys), wide(values)
+        while first < stop:
+            last = min(first + BLOCK, stop)
+            block = own[:, first - start : last - start]
+            attention = attention_rows(block, wide_keys[:, :last], scale, first)
+            parts.append(weighted(attention, wide_values[:, :last]).to(values.dtype))
+            for signal in readers:
+                if last > self.first_row(signal):
+                    before = self.states.get((signal, layer))
+                    self.states[signal, layer] = signal.attend(
+                        Rows(attention, layer, first, self.total), before
+                    )
+            first = last
+        return (parts[0] if len(parts) == 1 else torch.cat(parts, 1))[None]
+
+    def first_row(self, signal: AttentionSignal) -> int:
+        return 0 if signal.window is None else self.total - signal.window
+
+    def store(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """All keys and values of the layer so far, [kv_head, stop, d]."""
+        stop = self.start + keys.shape[1]
+        if layer == len(self.keys):
+            whole = stop == self.total
+            for held, new in ((self.keys, keys), (self.values, values)):
+                held.append(new if whole else new.new_empty(len(new), self.total, new.shape[-1]))
+            if whole:
+                return keys, values
+        self.keys[layer][:, self.start : stop] = keys
+        self.values[layer][:, self.start : stop] = values
+        return self.keys[layer][:, :stop], self.values[layer][:, :stop]
+
+    def remember(self, layer: int, queries: Tensor) -> None:
+        if not self.wanted:
+            return
+        if layer == len(self.recent):
+            self.recent.append(queries[:, -self.wanted :].clone())
+        else:
+            self.recent[layer] = torch.cat([self.recent[layer], queries], 1)[:, -self.wanted :].clone()
+
+    def see(self, layer: int, hidden: Tensor) -> None:
+        for signal in self.signals:
+            if isinstance(signal, HiddenSignal) and signal.layer == layer:
+                self.states[signal, layer] = signal.change(hidden[0], self.states.get((signal, layer)))
+
+    def measured(self) -> dict[Signal, Any]:
+        """Every signal as a View holds it."""
+        return {signal: self.result(signal) for signal in self.signals}
+
+    def result(self, signal: Signal) -> Any:
+        if isinstance(signal, HiddenSignal):
+            return self.states[signal, signal.layer]
+        layers = range(len(self.keys))
+        if isinstance(signal, CacheSignal):
+            filled = torch.ones(self.keys[0].shape[:2], dtype=torch.bool, device=self.keys[0].device)
+            return tuple(
+                signal.summarise(layer, self.keys[layer], self.values[layer], filled) for layer in layers
+            )
+        return tuple(self.states.get((signal, layer)) for layer in layers)
 
 
 def check(model: Model) -> None:
@@ -60,45 +138,66 @@ def check(model: Model) -> None:
         )
 
 
-def prefill(model: Model, context: Sequence[int], lanes: Sequence[Lane], problem: str, room: int) -> Forked:
-    """Feed the context once, whatever the number of lanes, and fork every lane by its policy.
+def feed(
+    model: Model, context: Sequence[int], signals: Iterable[Signal], *, chunk: int | None, recent: int = 0
+) -> Prefilled:
+    """Feed the context in chunks of `chunk` tokens (None: in one), inside `observed`.
 
-    Only this call refers to the keys and values of the whole context, so they are freed when it returns. A
-    ValueError of a policy fails its own lane. room: tokens that a lane may append later.
+    The largest tensors are [q_head, BLOCK, n] of attention, where a signal reads it, and [MASKED, n] of a
+    mask, where there is more than one chunk. recent: how many of the last queries to keep.
     """
     network = model.network
-    recorder = Recorder(tuple(dict.fromkeys(signal for lane in lanes for signal in lane.policy.needs)))
+    recorder = Recorder(len(context), signals, recent)
     token_ids = torch.tensor(context, device=network.device)
     positions = torch.arange(len(context), device=network.device)
-    logits = network(
-        input_ids=token_ids[None],
-        position_ids=positions[None],
-        use_cache=False,
-        logits_to_keep=1,
-        passenger=recorder,
-    ).logits[0, -1]
-    layers = network.config.num_hidden_layers
-    if len(recorder.keys) != layers:
+    size = len(context) if chunk is None else chunk
+    for start in range(0, len(context), size):
+        recorder.start = start
+        logits = network(
+            input_ids=token_ids[None, start : start + size],
+            position_ids=positions[None, start : start + size],
+            use_cache=False,
+            logits_to_keep=1,
+            passenger=recorder,
+        ).logits[0, -1]
+    if len(recorder.keys) != network.config.num_hidden_layers:
         raise BadInput(
             f"model {model.name}: bypasses transformers' attention interface; choose a model that uses it"
         )
-    heads = recorder.keys[0].shape[0]
+    return Prefilled(
+        recorder.keys, recorder.values, recorder.measured(), recorder.recent, logits, recorder.scale
+    )
 
-    keeps: list[Tensor] = []
-    failures: dict[int, LaneFailure] = {}
-    for index, lane in enumerate(lanes):
-        view = View(
-            token_ids=token_ids,
-            layers=layers,
-            kv_heads=heads,
-            sentence_ends=model.sentence_ends,
-            seed=sampling.key("view", problem, lane.seed, bits=64),
-            signals={signal: tuple(recorder.signals[signal]) for signal in lane.policy.needs},
+
+def fused(queries: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
+    """Causal attention of the last t of n tokens: queries [q_head, t, d], keys, values [kv_head, n, d]."""
+    t, n = queries.shape[1], keys.shape[1]
+    grouped = queries.shape[0] != keys.shape[0]
+    if t == n:
+        output = scaled_dot_product_attention(
+            queries[None], keys[None], values[None], is_causal=True, scale=scale, enable_gqa=grouped
         )
-        budget = len(context) if lane.budget is None else lane.budget
-        try:
-            keeps.append(lane.policy.keep(view, budget))
-        except ValueError as refusal:
-            failures[index] = LaneFailure(" ".join(str(refusal).split()))
-    forked = slots.fork(recorder.keys, recorder.values, keeps, room) if keeps else None
-    return Forked(forked, logits, layers * heads * len(context), failures)
+        return output[0]
+    parts = []
+    for first in range(0, t, MASKED):
+        rows = queries[:, first : first + MASKED]
+        stop = n - t + first + rows.shape[1]
+        own = torch.arange(stop - rows.shape[1], stop, device=keys.device)[:, None]
+        visible = torch.arange(stop, device=keys.device) <= own
+        parts.append(
+            scaled_dot_product_attention(
+                rows[None],
+                keys[None, :, :stop],
+                values[None, :, :stop],
+                attn_mask=visible,
+                scale=scale,
+                enable_gqa=grouped,
+            )[0]
+        )
+    return torch.cat(parts, 1)
+
+
+def weighted(attention: Tensor, values: Tensor) -> Tensor:
+    """attention [q_head, t, n] and values [kv_head, n, d] -> [q_head, t, d]."""
+    heads, t, n = attention.shape
+    return (attention.reshape(len(values), -1, n) @ values).view(heads, t, -1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -27,14 +28,23 @@ def gumbel(problem: str, seed: int, step: int, size: int) -> NDArray[np.float64]
     return noise
 
 
-def choose(logits: Tensor, problem: str, seeds: Sequence[int], step: int, temperature: float) -> list[int]:
+class Draw(NamedTuple):
+    """What the noise of one token depends on; nothing else does."""
+
+    problem: str
+    seed: int
+    step: int
+
+
+def choose(logits: Tensor, draws: Sequence[Draw], temperature: float) -> list[int]:
     """One token a lane from logits [lane, vocabulary]; a tie goes to the lowest id.
 
     Temperature 0 takes the likeliest token. Above 0, the largest of logits / temperature + Gumbel noise is a
-    draw from the softmax (Maddison et al., arXiv:1411.0030), and lanes of one seed share the noise.
+    draw from the softmax (Maddison et al., arXiv:1411.0030), and lanes of one problem and seed share the
+    noise of a step.
     """
     if temperature == 0:
         return [int(token) for token in logits.argmax(-1).tolist()]
-    noise = {seed: gumbel(problem, seed, step, logits.shape[-1]) for seed in set(seeds)}
-    scores = logits.double().cpu() / temperature + torch.from_numpy(np.stack([noise[seed] for seed in seeds]))
+    noise = {draw: gumbel(*draw, logits.shape[-1]) for draw in set(draws)}
+    scores = logits.double().cpu() / temperature + torch.from_numpy(np.stack([noise[draw] for draw in draws]))
     return [int(token) for token in scores.argmax(-1).tolist()]

@@ -3,112 +3,292 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.functional import pad, scaled_dot_product_attention
+
+QUANTUM = 16
+"""Capacities are multiples of it, so that lanes of nearly equal capacity share a pool."""
 
 
-@dataclass(frozen=True)
-class Pool:
-    """Lanes of equal capacity.
+class Shape(NamedTuple):
+    """Room of one lane in one layer.
 
-    rows: [lane] rows of the batch.
-    keys, values: one tensor a layer, [lane, kv_head, capacity, d]. A head's slots lie in position order from
-        0 to its length; beyond are zeros, since a masked NaN would still spoil the sum.
-    lengths: [layer, lane, kv_head] int64, on the CPU: asking for them never waits for an accelerator.
+    flat False: a row a KV head, each of `capacity` slots. flat True: one row for all heads, one after the
+    other, of `capacity` slots in all; what heads of different numbers of slots take.
     """
 
-    rows: Tensor
-    keys: list[Tensor]
-    values: list[Tensor]
+    flat: bool
+    capacity: int
+
+
+def shapes(counts: Tensor, room: int) -> tuple[Shape, ...]:
+    """The room of a lane, layer by layer. counts: slots held now, [layer, kv_head]; room: slots to come."""
+    layers = []
+    for heads in counts.tolist():
+        if len(set(heads)) > 1:
+            layers.append(Shape(True, sum(heads) + room * len(heads)))
+        else:
+            layers.append(Shape(False, -(-(heads[0] + room) // QUANTUM) * QUANTUM))
+    return tuple(layers)
+
+
+class Layout(NamedTuple):
+    """Where the slots of some lanes lie in one layer, [lane, kv_head] each, on the CPU."""
+
+    starts: Tensor
+    """First slot of each head in its row."""
     lengths: Tensor
+
+
+class Plan(NamedTuple):
+    """Where the new slots of a forward go and what a new token sees, the same for layers of one layout."""
+
+    slot: Tensor
+    """[lane, kv_head, t], in the row of the head."""
+    together: int | None
+    """The slot of the first new token, where it is the same for all heads and lanes."""
+    end: int
+    """No slot at or beyond it is in use."""
+    visible: Tensor | None
+    """[lane, row, query rows, end]; None where all is visible."""
+
+
+Member = TypeVar("Member")
+
+
+class Pool(Generic[Member]):
+    """Lanes of equal shape, the first `len(members)` places of each tensor.
+
+    keys, values: one tensor a layer, [place, row, capacity, d]. A head's slots lie in position order from its
+        start; what is not in use is finite, since a masked NaN would still spoil the sum.
+    starts, lengths: [layer, place, kv_head] int64, on the CPU: reading them never waits for an accelerator.
+    """
+
+    def __init__(self, shape: tuple[Shape, ...], keys: Sequence[Tensor]) -> None:
+        """keys: one tensor a layer, [kv_head, n, d], of any lane: its heads, width, dtype and device."""
+        self.shape = shape
+        self.heads = keys[0].shape[0]
+        self.members: list[Member] = []
+        self.keys = [self.rows_for(0, keys[layer], shape[layer]) for layer in range(len(shape))]
+        self.values = [tensor.clone() for tensor in self.keys]
+        self.starts = torch.zeros(len(shape), 0, self.heads, dtype=torch.int64)
+        self.lengths = self.starts.clone()
+
+    def rows_for(self, places: int, like: Tensor, shape: Shape) -> Tensor:
+        return like.new_zeros(places, 1 if shape.flat else self.heads, shape.capacity, like.shape[-1])
+
+    @property
+    def places(self) -> int:
+        return self.lengths.shape[1]
+
+    def held(self) -> list[int]:
+        """Slots in use, lane by lane, summed over layers and KV heads."""
+        totals: list[int] = self.lengths[:, : len(self.members)].sum((0, 2)).tolist()
+        return totals
+
+    def resize(self, places: int) -> None:
+        """More places, or fewer; the lanes stay where they are."""
+        used = min(len(self.members), places)
+        for held in (self.keys, self.values):
+            for layer, old in enumerate(held):
+                held[layer] = self.rows_for(places, old, self.shape[layer])
+                held[layer][:used] = old[:used]
+        change = (0, 0, 0, places - self.places)
+        self.starts, self.lengths = pad(self.starts, change), pad(self.lengths, change)
+
+    def admit(self, members: Sequence[Member]) -> range:
+        """Places for more lanes, at the end; it is for `fill` to put slots there."""
+        first, last = len(self.members), len(self.members) + len(members)
+        if last > self.places:
+            self.resize(last)
+        self.members.extend(members)
+        return range(first, last)
+
+    def dismiss(self, place: int) -> None:
+        """Free a place; the last lane moves into it. Half of the places free are given back."""
+        last = len(self.members) - 1
+        if place != last:
+            for held in (*self.keys, *self.values):
+                held[place] = held[last]
+            self.starts[:, place], self.lengths[:, place] = self.starts[:, last], self.lengths[:, last]
+            self.members[place] = self.members[last]
+        self.members.pop()
+        if 2 * last <= self.places:
+            self.resize(last)
+
+    def fill(
+        self, place: int, layer: int, keys: Tensor, values: Tensor, kept: Tensor, counts: Tensor
+    ) -> None:
+        """Store the kept slots of one layer.
+
+        keys, values [kv_head, n, d]; kept [kv_head, n] bool; counts [kv_head] on the CPU, its sums.
+        """
+        sizes = counts.tolist()
+        capacity = self.shape[layer].capacity
+        if self.shape[layer].flat:
+            spare = (capacity - sum(sizes)) // len(sizes)
+            starts = [sum(sizes[:head]) + spare * head for head in range(len(sizes))]
+        else:
+            starts = [0] * len(sizes)
+        self.starts[layer, place] = torch.tensor(starts)
+        self.lengths[layer, place] = counts
+        for held, source in ((self.keys, keys), (self.values, values)):
+            row, chosen = held[layer][place], source[kept]  # head by head, in position order
+            if self.shape[layer].flat:
+                for start, part in zip(starts, torch.split(chosen, sizes), strict=True):
+                    row[0, start : start + len(part)] = part
+            else:
+                row[:, : sizes[0]] = chosen.view(len(sizes), sizes[0], -1)
+
+    def stored(self, place: int, layer: int) -> tuple[Tensor, Tensor]:
+        """Keys and values [kv_head, n, d] of one lane, n the slots of its fullest head in this layer."""
+        starts, lengths = self.starts[layer, place], self.lengths[layer, place]
+        n = int(lengths.max())
+        if not self.shape[layer].flat:
+            return self.keys[layer][place, :, :n], self.values[layer][place, :, :n]
+        slot = (starts[:, None] + torch.arange(n)).clamp_(max=self.shape[layer].capacity - 1)
+        slot = slot.to(self.keys[layer].device)
+        return self.keys[layer][place, 0][slot], self.values[layer][place, 0][slot]
+
+    def plans(self, places: slice, new: int, queries: int) -> list[Plan]:
+        """One plan a layer for `new` tokens of the lanes at these places.
+
+        queries: query heads. Layers of one layout share one plan.
+        """
+        found: dict[tuple[bytes, Shape], Plan] = {}
+        made = []
+        for layer, shape in enumerate(self.shape):
+            layout = Layout(self.starts[layer, places], self.lengths[layer, places])
+            key = (torch.stack(layout).numpy().tobytes(), shape)
+            if key not in found:
+                found[key] = plan(layout, shape, new, queries, self.keys[layer].device)
+            made.append(found[key])
+        return made
+
+    def bytes(self) -> int:
+        """Memory behind the tensors."""
+        return sum(tensor.untyped_storage().nbytes() for tensor in (*self.keys, *self.values))
+
+
+def plan(layout: Layout, shape: Shape, new: int, queries: int, device: torch.device) -> Plan:
+    starts, lengths = layout
+    lanes, heads = lengths.shape
+    slot = (starts + lengths)[..., None] + torch.arange(new)
+    end = int(slot.max()) + 1
+    same = bool((slot == slot[0, 0]).all())
+    visible = None
+    if new > 1 or shape.flat or not same:
+        at = torch.arange(end)
+        seen = (at >= starts[..., None, None]) & (at <= slot[..., None])  # [lane, kv_head, t, end]
+        seen = seen.repeat_interleave(queries // heads, 1)  # [lane, q_head, t, end]
+        visible = seen.reshape(lanes, 1 if shape.flat else heads, -1, end).to(device)
+    return Plan(slot.to(device), int(slot[0, 0, 0]) if same else None, end, visible)
+
+
+class Turn(Generic[Member]):
+    """One forward of the lanes at some places of a pool, `new` tokens each.
+
+    watched: among these lanes, the ones whose policies read the attention of the new tokens.
+    weights: what they read, one tensor a layer, [watched, q_head, t, n] in float32 or better, n the slots of
+        the fullest head of the layer; 0 where a head holds fewer.
+    queries: of the new tokens, one tensor a layer, [watched, q_head, t, d].
+    """
+
+    def __init__(
+        self, pool: Pool[Member], places: range, new: int, queries: int, watched: Sequence[int]
+    ) -> None:
+        self.pool, self.places, self.new = pool, places, new
+        self.own = slice(places.start, places.stop)
+        self.plans = pool.plans(self.own, new, queries)
+        self.watched = list(watched)
+        self.weights: list[Tensor] = []
+        self.queries: list[Tensor] = []
 
     def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
         """Append the new slots in place; a new token sees all older slots of its head, and itself."""
-        lanes, heads, new, _ = keys.shape
-        stored_keys, stored_values = self.keys[layer], self.values[layer]
-        before = self.lengths[layer].clone()
-        self.lengths[layer] += new
-        end = int(self.lengths[layer].max())
-        slot = (before[..., None] + torch.arange(new)).to(keys.device)  # [lane, kv_head, new]
-        lane = torch.arange(lanes, device=keys.device)[:, None, None]
-        head = torch.arange(heads, device=keys.device)[:, None]
-        stored_keys[lane, head, slot] = keys
-        stored_values[lane, head, slot] = values
+        pool, made = self.pool, self.plans[layer]
+        lanes, heads, new, dim = keys.shape
+        flat = pool.shape[layer].flat
+        stored_keys = pool.keys[layer][self.own]
+        stored_values = pool.values[layer][self.own]
+        if made.together is not None and not flat:
+            stored_keys[:, :, made.together : made.together + new] = keys
+            stored_values[:, :, made.together : made.together + new] = values
+        else:
+            lane = torch.arange(lanes, device=keys.device)[:, None, None]
+            row = torch.zeros_like(lane) if flat else torch.arange(heads, device=keys.device)[:, None]
+            stored_keys[lane, row, made.slot] = keys
+            stored_values[lane, row, made.slot] = values
 
-        # The query heads of a group become rows of their KV head, so that no key is ever repeated.
-        group = queries.shape[1] // heads
-        packed = queries.reshape(lanes, heads, group * new, -1)
-        visible = None
-        if new > 1 or bool((before != before[0, 0]).any()):
-            visible = torch.arange(end, device=keys.device) <= slot[..., None]
-            visible = visible.repeat(1, 1, group, 1)  # [lane, kv_head, group x new, end]
+        # The query heads that read a row become rows of one product, so that no key is ever repeated.
+        packed = queries.reshape(lanes, 1 if flat else heads, -1, dim)
+        used_keys, used_values = stored_keys[:, :, : made.end], stored_values[:, :, : made.end]
+        if self.watched:
+            self.watch(layer, packed, used_keys, queries, scale)
         output = scaled_dot_product_attention(
-            packed, stored_keys[:, :, :end], stored_values[:, :, :end], attn_mask=visible, scale=scale
+            packed, used_keys, used_values, attn_mask=made.visible, scale=scale
         )
         return output.reshape(queries.shape)
 
-    def allocated(self) -> list[int]:
-        """[lane] bytes of memory behind the tensors; the lanes of a pool have equal parts."""
-        total = sum(tensor.untyped_storage().nbytes() for tensor in self.keys + self.values)
-        return [total // len(self.rows)] * len(self.rows)
+    def watch(self, layer: int, packed: Tensor, keys: Tensor, queries: Tensor, scale: float) -> None:
+        made, chosen = self.plans[layer], self.watched
+        wide = torch.promote_types(packed.dtype, torch.float32)
+        logits = (packed[chosen].to(wide) * scale) @ keys[chosen].to(wide).transpose(-1, -2)
+        if made.visible is not None:
+            logits.masked_fill_(~made.visible[chosen], -torch.inf)
+        weights = logits.softmax(-1).view(len(chosen), queries.shape[1], self.new, made.end)
+        if self.pool.shape[layer].flat:
+            weights = self.by_head(layer, weights)
+        self.weights.append(weights)
+        self.queries.append(queries[chosen])
+
+    def by_head(self, layer: int, weights: Tensor) -> Tensor:
+        """weights [lane, q_head, t, flat slot] -> [lane, q_head, t, slot of the head]."""
+        places = [self.places[lane] for lane in self.watched]
+        starts, lengths = self.pool.starts[layer, places], self.pool.lengths[layer, places] + self.new
+        group = weights.shape[1] // starts.shape[1]
+        at = torch.arange(int(lengths.max()))
+        inside = (at < lengths[..., None]).repeat_interleave(group, 1)[:, :, None].to(weights.device)
+        slot = (starts[..., None] + at).clamp_(max=weights.shape[-1] - 1)
+        slot = slot.repeat_interleave(group, 1)[:, :, None].to(weights.device)
+        return weights.gather(-1, slot.expand(-1, -1, self.new, -1)) * inside
+
+    def stacked(self) -> tuple[Tensor, Tensor]:
+        """weights [layer, watched, q_head, t, n] and queries [layer, watched, q_head, t, d]."""
+        n = max(weights.shape[-1] for weights in self.weights)
+        weights = [pad(weights, (0, n - weights.shape[-1])) for weights in self.weights]
+        return torch.stack(weights), torch.stack(self.queries)
+
+    def end(self) -> None:
+        """Count the new slots."""
+        self.pool.lengths[:, self.own] += self.new
 
 
-@dataclass(frozen=True)
-class Slots:
-    """The slots of all lanes of a batch; the passenger of every forward after the event."""
+class Slots(Generic[Member]):
+    """All pools. A lane's row in a batch is its place, counted through the pools in their order."""
 
-    pools: tuple[Pool, ...]
-    lanes: int
+    def __init__(self) -> None:
+        self.pools: dict[tuple[Shape, ...], Pool[Member]] = {}
 
-    def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
-        output = torch.empty_like(queries)
-        for pool in self.pools:
-            rows = pool.rows
-            output[rows] = pool.attend(layer, queries[rows], keys[rows], values[rows], scale)
-        return output
+    def pool(self, shape: tuple[Shape, ...], keys: Sequence[Tensor]) -> Pool[Member]:
+        if shape not in self.pools:
+            self.pools[shape] = Pool(shape, keys)
+        return self.pools[shape]
 
-    def held(self) -> list[int]:
-        """[lane] slots in use, summed over layers and KV heads."""
-        return self._by_lane([pool.lengths.sum((0, 2)).tolist() for pool in self.pools])
+    def dismiss(self, pool: Pool[Member], place: int) -> None:
+        pool.dismiss(place)
+        if not pool.members:
+            del self.pools[pool.shape]
 
-    def allocated(self) -> list[int]:
-        """[lane] bytes allocated for keys and values."""
-        return self._by_lane([pool.allocated() for pool in self.pools])
-
-    def _by_lane(self, counts: list[list[int]]) -> list[int]:
-        found = [0] * self.lanes
-        for pool, values in zip(self.pools, counts, strict=True):
-            for row, value in zip(pool.rows.tolist(), values, strict=True):
-                found[row] = value
-        return found
+    def bytes(self) -> int:
+        return sum(pool.bytes() for pool in self.pools.values())
 
 
-def fork(keys: Sequence[Tensor], values: Sequence[Tensor], keeps: Sequence[Tensor], room: int) -> Slots:
-    """Gather the kept slots of every lane out of one prefill.
-
-    keys, values: one tensor a layer, [kv_head, n, d]. keeps: one tensor a lane, bool [layer, kv_head, n].
-    room: tokens that every lane may still append. The capacity of a lane is what its fullest head keeps, plus
-    `room`; lanes of equal capacity share a pool, so that none is padded to the capacity of another.
-    """
-    lengths = [keep.sum(-1).cpu() for keep in keeps]  # [layer, kv_head]
-    capacities = [int(count.max()) + room for count in lengths]
-    pools = []
-    for capacity in sorted(set(capacities)):
-        rows = [row for row, size in enumerate(capacities) if size == capacity]
-        pool = Pool(
-            rows=torch.tensor(rows, device=keys[0].device),
-            keys=[layer.new_zeros(len(rows), len(layer), capacity, layer.shape[-1]) for layer in keys],
-            values=[layer.new_zeros(len(rows), len(layer), capacity, layer.shape[-1]) for layer in values],
-            lengths=torch.stack([lengths[row] for row in rows], dim=1),
-        )
-        for lane, row in enumerate(rows):
-            filled = torch.arange(capacity) < lengths[row][..., None]  # [layer, kv_head, capacity]
-            for layer, (kept, place) in enumerate(zip(keeps[row], filled.to(keys[0].device), strict=True)):
-                # Both masks are read row by row: head by head, ascending positions into ascending slots.
-                pool.keys[layer][lane][place] = keys[layer][kept]
-                pool.values[layer][lane][place] = values[layer][kept]
-        pools.append(pool)
-    return Slots(tuple(pools), len(keeps))
+def padded(cached: tuple[Tensor, Tensor], slots: int) -> tuple[Tensor, Tensor]:
+    """Keys and values [kv_head, n, d] with zeros up to `slots`."""
+    keys, values = cached
+    more = (0, 0, 0, slots - keys.shape[1])
+    return (pad(keys, more), pad(values, more)) if more[-1] else cached

@@ -1,0 +1,134 @@
+"""What all scripts share: the options, the model, the prompts."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+from protocol.engine import Prompt
+from protocol.models import catalogue
+from protocol.models.load import DTYPES, load
+from protocol.tasks import prompting
+from protocol.tasks.needle import Needle
+
+__all__ = ["Setting", "Subject", "context", "open_subject", "options", "prompt", "setting"]
+
+RANDOM = "random-8b"
+QUERY = 16  # tokens of a random prompt that are fed after the compression
+
+
+@dataclass(frozen=True)
+class Setting:
+    model: str
+    device: str
+    dtype: str
+    threads: int
+    repetitions: int
+
+
+class Subject(NamedTuple):
+    """A model for the engine that never stops by itself, so that every contender makes as many tokens.
+
+    tokenizer: None of a model with random weights, whose prompts are random tokens.
+    """
+
+    name: str
+    network: PreTrainedModel
+    sentence_ends: frozenset[int]
+    tokenizer: PreTrainedTokenizerBase | None
+    stop_ids: frozenset[int] = frozenset()
+
+
+def options(script: str, doc: str | None, *, repetitions: int) -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(
+        prog=f"python -m benchmarks.{script}",
+        description=doc,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    made.add_argument(
+        "--model",
+        default="smollm2-135m",
+        help=f"a source as in a registration, or {RANDOM}: random weights in the shape of Llama 3.1 8B",
+    )
+    made.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    made.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
+    made.add_argument("--threads", type=int, default=2, help="of torch on the CPU; default 2")
+    made.add_argument(
+        "--repetitions", type=int, default=repetitions, help=f"measured rounds; default {repetitions}"
+    )
+    return made
+
+
+def setting(arguments: argparse.Namespace) -> Setting:
+    return Setting(
+        arguments.model, arguments.device, arguments.dtype, arguments.threads, arguments.repetitions
+    )
+
+
+def open_subject(setting: Setting) -> Subject:
+    """The model of this setting. Sets torch's thread count for the process."""
+    torch.set_num_threads(setting.threads)
+    if setting.model == RANDOM:
+        return random_llama(llama_8b(), setting)
+    model = load(setting.model, catalogue.home(), dtype=setting.dtype, device=setting.device)
+    never_stops(model.network)
+    return Subject(model.name, model.network, model.sentence_ends, model.tokenizer)
+
+
+def llama_8b() -> Any:
+    return LlamaConfig(
+        vocab_size=128256,
+        hidden_size=4096,
+        intermediate_size=14336,
+        num_hidden_layers=32,
+        num_attention_heads=32,
+        num_key_value_heads=8,
+        max_position_embeddings=131072,
+        rope_parameters={"rope_type": "default", "rope_theta": 500000.0},
+    )
+
+
+def random_llama(config: Any, setting: Setting) -> Subject:
+    """Random weights, made on the device. One token in twenty ends a sentence, as in plain text."""
+    torch.manual_seed(0)
+    with torch.device(setting.device):
+        network = AutoModelForCausalLM.from_config(
+            config, dtype=DTYPES[setting.dtype], attn_implementation="sdpa"
+        )
+    network.eval().requires_grad_(False)
+    never_stops(network)
+    return Subject(RANDOM, network, frozenset(range(config.vocab_size // 20)), None)
+
+
+def never_stops(network: Any) -> None:
+    network.generation_config.eos_token_id = None
+
+
+def prompt(subject: Subject, length: int) -> Prompt:
+    """A needle prompt of at most `length` tokens, whose question is the query; random tokens without a
+    tokenizer.
+    """
+    if subject.tokenizer is None:
+        ids = random_ids(subject, length)
+        return Prompt(ids[:-QUERY], ids[-QUERY:])
+    task = Needle(length, repetitions=1, depths=("0.5",))
+    problem = task.build(task.ids()[0], prompting.counter(subject.tokenizer))
+    before, after = prompting.render(problem, subject.tokenizer, "outside")
+    return Prompt(tuple(before), tuple(after))
+
+
+def context(subject: Subject, length: int) -> tuple[int, ...]:
+    """Exactly `length` tokens: the beginning of a needle prompt that is longer."""
+    longer = prompt(subject, length + 256)
+    return longer.context[:length]
+
+
+def random_ids(subject: Subject, length: int) -> tuple[int, ...]:
+    drawn = torch.randint(
+        subject.network.config.vocab_size, (length,), generator=torch.Generator().manual_seed(0)
+    )
+    return tuple(drawn.tolist())

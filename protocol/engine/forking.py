@@ -1,0 +1,105 @@
+"""The first event: every lane of a problem keeps its slots of the one prefill."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from policies import AttentionSignal, Signal, View
+from protocol.engine import memory, prefill, sampling
+from protocol.engine.lanes import Lane, LaneFailure, Model, Request
+from protocol.engine.memory import Memory
+
+
+class Fork(NamedTuple):
+    """A lane that waits for a place.
+
+    number: among the lanes of its request. kept: bool [layer, kv_head, n]; counts: its sums, on the CPU.
+    """
+
+    number: int
+    lane: Lane
+    kept: Tensor
+    counts: Tensor
+    memory: Memory | None
+
+
+class Forked(NamedTuple):
+    """A prefilled problem. Its keys and values live until the last of its lanes has a place.
+
+    keys, values: one tensor a layer, [kv_head, n, d]. logits: [vocabulary] after the last context token.
+    failures: by index of the lane.
+    """
+
+    request: Request
+    keys: list[Tensor]
+    values: list[Tensor]
+    logits: Tensor
+    waiting: deque[Fork]
+    failures: dict[int, LaneFailure]
+    seconds: float
+
+
+def fork(model: Model, request: Request, chunk: int | None) -> Forked:
+    """Feed the context once, whatever the number of lanes. A ValueError of a policy fails its own lane."""
+    start = perf_counter()
+    context = request.prompt.context
+    signals = dict.fromkeys(signal for lane in request.lanes for signal in lane.policy.needs)
+    windows = [
+        signal.window or 0
+        for lane in request.lanes
+        if lane.policy.cadence.interval is not None
+        for signal in lane.policy.needs
+        if isinstance(signal, AttentionSignal)
+    ]
+    fed = prefill.feed(model, context, signals, chunk=chunk, recent=max(windows, default=0))
+    token_ids = torch.tensor(context, device=model.network.device)
+    waiting: deque[Fork] = deque()
+    failures: dict[int, LaneFailure] = {}
+    for index, lane in enumerate(request.lanes):
+        measured = {signal: fed.signals[signal] for signal in lane.policy.needs}
+        view = view_of(model, request, lane, token_ids, measured, len(fed.keys[0]))
+        try:
+            kept = lane.policy.keep(view, len(context) if lane.budget is None else lane.budget)
+        except ValueError as refusal:
+            failures[index] = failure(refusal)
+            continue
+        carried = None
+        if lane.policy.cadence.interval is not None:
+            carried = memory.begin(lane.policy, measured, fed.recent, kept, len(context), fed.scale)
+        waiting.append(Fork(index, lane, kept, kept.sum(-1).cpu(), carried))
+    seconds = perf_counter() - start
+    return Forked(request, fed.keys, fed.values, fed.logits, waiting, failures, seconds)
+
+
+def view_of(
+    model: Model,
+    request: Request,
+    lane: Lane,
+    token_ids: Tensor,
+    measured: Mapping[Signal, Any],
+    heads: int,
+    *,
+    step: int = 0,
+    stored: Tensor | None = None,
+) -> View:
+    """What the policy of a lane sees at the event of `step`. token_ids: every token seen."""
+    stream = ("view", request.problem, lane.seed) + ((step,) if step else ())
+    return View(
+        token_ids=token_ids,
+        layers=model.network.config.num_hidden_layers,
+        kv_heads=heads,
+        sentence_ends=model.sentence_ends,
+        seed=sampling.key(*stream, bits=64),
+        signals=measured,
+        stored=stored,
+    )
+
+
+def failure(refusal: ValueError) -> LaneFailure:
+    return LaneFailure(" ".join(str(refusal).split()))

@@ -1,0 +1,212 @@
+"""What a lane carries beside its slots while it decodes, for a policy with events on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import itemgetter
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from policies import AttentionSignal, CacheSignal, HiddenSignal, Policy, Rows, Signal
+
+
+@dataclass
+class Memory:
+    """Per-slot memory has a column for each slot, in the order of the slots, and is compacted with them.
+
+    positions: [layer, kv_head, n] int64 of the slots at the last event; -1 beyond those of a head. Slots
+        since then stand at consecutive positions, from `fed` on.
+    fed: tokens seen at the last event.
+    sums: states of attention signals without a window, stacked over the layers that they read.
+    traces: states of hidden signals.
+    recent: [layer, q_head, w, d], queries of the last tokens, for attention signals with a window; the one of
+        position p in column p % w.
+    scale: what multiplies the attention logits.
+    """
+
+    positions: Tensor
+    fed: int
+    scale: float
+    sums: dict[AttentionSignal, Any] = field(default_factory=dict)
+    traces: dict[HiddenSignal, Any] = field(default_factory=dict)
+    recent: Tensor | None = None
+
+    def bytes(self) -> int:
+        held = (self.positions, self.recent, *self.sums.values(), *self.traces.values())
+        return sum(tensor.nbytes for tensor in tensors(held))
+
+    def step(self, weights: Tensor, queries: Tensor, seen: int, slots: int) -> None:
+        """Fold in the attention of t new tokens, the first at position `seen`.
+
+        weights [layer, q_head, t, n], queries [layer, q_head, t, d]. slots: of the fullest head now.
+        """
+        if self.recent is not None:
+            self.write(queries, seen + queries.shape[2])
+        for signal, before in self.sums.items():
+            read = layers_of(signal, len(weights))
+            rows = Rows(weights[read][..., :slots], read[0], seen, seen + weights.shape[2])
+            self.sums[signal] = signal.attend(rows, before)
+
+    def write(self, queries: Tensor, seen: int) -> None:
+        """queries [layer, q_head, t, d], the last of which has position seen - 1."""
+        assert self.recent is not None
+        width = self.recent.shape[2]
+        count = min(width, queries.shape[2])
+        column = torch.arange(seen - count, seen, device=queries.device) % width
+        self.recent[:, :, column] = queries[:, :, queries.shape[2] - count :]
+
+    def see(self, layer: int, hidden: Tensor) -> None:
+        """hidden [t, width], the output of a decoder layer for the new tokens."""
+        for signal, before in self.traces.items():
+            if signal.layer == layer:
+                self.traces[signal] = signal.change(hidden, before)
+
+    def stored(self, seen: int, slots: int) -> Tensor:
+        """[layer, kv_head, slots], the position of every slot once `seen` tokens have been fed."""
+        before = (self.positions >= 0).sum(-1, keepdim=True)
+        new = self.fed + torch.arange(slots, device=before.device) - before
+        grown = torch.where(new < seen, new, -1)
+        old = pad(self.positions, (0, slots - self.positions.shape[-1]), value=-1)
+        return torch.where(new < self.fed, old, grown)
+
+    def compact(self, kept: Tensor, stored: Tensor, seen: int) -> None:
+        """Keep the columns of the kept slots. kept and stored [layer, kv_head, n]."""
+        counts = kept.sum(-1, keepdim=True)
+        columns = int(counts.max())
+        # False sorts before True: the kept slots first, each group in its order.
+        order = (~kept).to(torch.uint8).argsort(dim=-1, stable=True)[..., :columns]
+        within = torch.arange(columns, device=kept.device) < counts
+        self.positions = stored.gather(-1, order).masked_fill(~within, -1)
+        self.fed = seen
+        for signal, state in self.sums.items():
+            read = layers_of(signal, len(kept))
+            self.sums[signal] = every(columns_of(order[read], within[read]), state)
+
+
+def begin(
+    policy: Policy,
+    signals: Mapping[Signal, Any],
+    recent: Sequence[Tensor],
+    kept: Tensor,
+    seen: int,
+    scale: float,
+) -> Memory:
+    """The memory after the first event. signals, recent: of the prefill; kept [layer, kv_head, n]."""
+    memory = Memory(torch.empty(0), 0, scale)
+    windows = []
+    for signal in policy.needs:
+        if isinstance(signal, HiddenSignal):
+            memory.traces[signal] = signals[signal]
+        elif isinstance(signal, AttentionSignal) and signal.window is None:
+            memory.sums[signal] = stacked([state for state in signals[signal] if state is not None])
+        elif isinstance(signal, AttentionSignal):
+            windows.append(signal.window or 0)
+    if windows:
+        last = torch.stack(list(recent))
+        memory.recent = last.new_zeros(*last.shape[:2], max(windows), last.shape[-1])
+        memory.write(last, seen)
+    memory.compact(kept, torch.arange(seen, device=kept.device).expand(kept.shape), seen)
+    return memory
+
+
+def measured(
+    memory: Memory,
+    policy: Policy,
+    stored: Tensor,
+    seen: int,
+    cached: Sequence[tuple[Tensor, Tensor]],
+) -> dict[Signal, Any]:
+    """Every signal that the policy needs at an event, as a View holds it.
+
+    stored [layer, kv_head, n]: positions of the slots. cached: keys and values [kv_head, n, d] a layer.
+    """
+    layers, found = range(len(stored)), dict[Signal, Any]()
+    for signal in policy.needs:
+        if isinstance(signal, HiddenSignal):
+            found[signal] = memory.traces[signal]
+        elif isinstance(signal, CacheSignal):
+            found[signal] = tuple(
+                signal.summarise(layer, *cached[layer], stored[layer] >= 0) for layer in layers
+            )
+        else:
+            of_layer = dict[int, Any]()
+            for index, layer in enumerate(layers_of(signal, len(layers))):
+                if signal.window is None:
+                    of_layer[layer] = every(itemgetter(index), memory.sums[signal])
+                else:
+                    rows = recent_rows(memory, layer, stored[layer], seen, signal.window, cached[layer][0])
+                    of_layer[layer] = signal.attend(rows, None)
+            found[signal] = tuple(map(of_layer.get, layers))
+    return found
+
+
+def recent_rows(memory: Memory, layer: int, stored: Tensor, seen: int, window: int, keys: Tensor) -> Rows:
+    """Attention of the last `window` tokens over the slots that are left.
+
+    stored [kv_head, n], keys [kv_head, n, d]. A query sees no slot of a later position; where it sees none at
+    all, since even its own was evicted, its row is 0.
+    """
+    assert memory.recent is not None
+    width = memory.recent.shape[2]
+    own = torch.arange(max(0, seen - min(window, width)), seen, device=keys.device)
+    queries = memory.recent[layer][:, own % width]
+    wide = torch.promote_types(queries.dtype, torch.float32)
+    heads, rows, dim = queries.shape
+    logits = queries.to(wide).mul(memory.scale).reshape(len(keys), -1, dim) @ keys.to(wide).transpose(-1, -2)
+    visible = (stored[:, None] >= 0) & (stored[:, None] <= own[:, None])  # [kv_head, row, n]
+    visible = visible.repeat_interleave(heads // len(keys), 0)
+    logits = logits.view(heads, rows, -1).masked_fill(~visible, -torch.inf)
+    return Rows(logits.softmax(-1).masked_fill(~visible, 0.0), layer, seen - rows, seen)
+
+
+def watches(policy: Policy) -> bool:
+    """Whether the policy reads attention or queries while its lanes decode."""
+    return policy.cadence.interval is not None and any(
+        isinstance(signal, AttentionSignal) for signal in policy.needs
+    )
+
+
+def layers_of(signal: AttentionSignal, layers: int) -> list[int]:
+    return [layer for layer in range(layers) if signal.reads(layer)]
+
+
+def every(change: Callable[[Tensor], Tensor], state: Any) -> Any:
+    """`change` applied to every tensor of a state: a tensor, or a (named) tuple of states."""
+    if isinstance(state, Tensor):
+        return change(state)
+    if isinstance(state, tuple):
+        parts = [every(change, part) for part in state]
+        return type(state)(*parts) if hasattr(state, "_fields") else tuple(parts)
+    return state
+
+
+def tensors(state: Any) -> Iterator[Tensor]:
+    """Every tensor of a state."""
+    if isinstance(state, Tensor):
+        yield state
+    elif isinstance(state, tuple):
+        for part in state:
+            yield from tensors(part)
+
+
+def stacked(states: Sequence[Any]) -> Any:
+    """One state of many layers out of a state a layer: every tensor gets a leading axis."""
+    if isinstance(states[0], Tensor):
+        return torch.stack(list(states))
+    parts = [stacked(column) for column in zip(*states, strict=True)]
+    return type(states[0])(*parts) if hasattr(states[0], "_fields") else tuple(parts)
+
+
+def columns_of(order: Tensor, within: Tensor) -> Callable[[Tensor], Tensor]:
+    """The columns order [layer, kv_head, k] of a [layer, head, n] tensor, 0 where not `within`."""
+
+    def chosen(tensor: Tensor) -> Tensor:
+        group = tensor.shape[1] // order.shape[1]
+        column, inside = order.repeat_interleave(group, 1), within.repeat_interleave(group, 1)
+        return tensor.gather(-1, column).masked_fill(~inside, 0)
+
+    return chosen

@@ -1,0 +1,45 @@
+"""How many lanes decode at once: as many as half of the free memory holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import psutil
+import torch
+from transformers import PreTrainedConfig, PreTrainedModel
+
+from protocol.engine.lanes import Lane, Request
+
+SHARE = 0.5
+"""Of the free memory, for slots; the rest is for activations, one prefill and whoever else is there."""
+
+
+def places_for(network: PreTrainedModel, requests: Sequence[Request], max_new_tokens: int) -> int:
+    """At least one, at most as many as there are lanes. Every lane is taken to be as large as the largest."""
+    lanes = [(request, lane) for request in requests for lane in request.lanes]
+    slots = max(most_slots(request, lane, max_new_tokens) for request, lane in lanes)
+    each = slots * slot_bytes(network.config, network.dtype)
+    return max(1, min(len(lanes), int(SHARE * free_bytes(network.device)) // each))
+
+
+def most_slots(request: Request, lane: Lane, max_new_tokens: int) -> int:
+    """An upper bound of what a KV head of the lane may hold on average."""
+    context, query = map(len, request.prompt)
+    if lane.budget is None:
+        return context + query + max_new_tokens
+    new = max_new_tokens
+    if lane.policy.cadence.interval is not None:
+        new = min(new, lane.policy.cadence.interval)
+    return lane.budget + query + new
+
+
+def slot_bytes(config: PreTrainedConfig, dtype: torch.dtype) -> int:
+    """Key and value of one slot in every KV head of every layer."""
+    head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return int(2 * config.num_hidden_layers * config.num_key_value_heads * head * dtype.itemsize)
+
+
+def free_bytes(device: torch.device) -> int:
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    return int(psutil.virtual_memory().available)
