@@ -9,13 +9,20 @@ from importlib.metadata import EntryPoint, entry_points
 from types import MappingProxyType
 from typing import Any
 
+from policies.adakv import ada_snapkv
+from policies.chunkkv import chunkkv
 from policies.contract import UnknownPolicy
 from policies.crystal.policy import crystal
 from policies.full import full
 from policies.h2o import h2o
+from policies.keydiff import keydiff
+from policies.knorm import knorm
 from policies.policy import Policy
+from policies.pyramidkv import pyramidkv
+from policies.scissorhands import scissorhands
 from policies.snapkv import snapkv
 from policies.streaming import streaming
+from policies.tova import tova
 from policies.uniform import random
 
 __all__ = ["CATALOGUE", "GROUP", "diff", "get", "names"]
@@ -28,6 +35,14 @@ CATALOGUE: Mapping[str, Policy] = MappingProxyType(
         "h2o": h2o(),
         "snapkv": snapkv(),
         "crystal": crystal(),
+        "tova": tova(),
+        "knorm": knorm(),
+        "keydiff": keydiff(),
+        "pyramidkv": pyramidkv(),
+        "chunkkv": chunkkv(),
+        "chunkkv-20": chunkkv(size=20),
+        "ada-snapkv": ada_snapkv(),
+        "scissorhands": scissorhands(),
     }
 )
 

@@ -8,7 +8,16 @@ import torch
 from torch import Tensor
 
 from policies.cadence import Cadence
-from policies.contract import BudgetError, Protection, Routing, Scoring, Selection, Signal, View
+from policies.contract import (
+    AttentionSignal,
+    BudgetError,
+    Protection,
+    Routing,
+    Scoring,
+    Selection,
+    Signal,
+    View,
+)
 from policies.decoding import Plain
 from policies.protect import Protect
 from policies.routing import Shared
@@ -43,6 +52,13 @@ class Policy:
     def needs(self) -> frozenset[Signal]:
         """What the engine must measure before `keep` is called."""
         return self.scoring.needs if self.evicts else frozenset()
+
+    @property
+    def uncarried(self) -> tuple[Signal, ...]:
+        """The signals that cannot be measured while decoding; with one, no event can fire there."""
+        return tuple(
+            signal for signal in self.needs if isinstance(signal, AttentionSignal) and not signal.carried
+        )
 
     def keep(self, view: View, budget: int) -> Tensor:
         """Kept slots, bool [layer, kv_head, n], in memory of its own.

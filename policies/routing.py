@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from policies.contract import Scores
+from policies.selection import TopK
 
-__all__ = ["PerHead", "Shared"]
+__all__ = ["Adaptive", "PerHead", "PerLayer", "Pyramid", "Shared"]
 
 
 @dataclass(frozen=True)
@@ -18,6 +19,17 @@ class Shared:
 
     def route(self, scores: Scores, layers: int, kv_heads: int) -> Scores:
         return scores._replace(slots=scores.slots.mean((0, 1), keepdim=True))
+
+    def allocate(self, slots: Tensor, protected: Tensor, budget: int) -> Tensor:
+        return uniform(slots, budget)
+
+
+@dataclass(frozen=True)
+class PerLayer:
+    """One keep set a layer, chosen by the mean score of its heads."""
+
+    def route(self, scores: Scores, layers: int, kv_heads: int) -> Scores:
+        return scores._replace(slots=scores.slots.mean(1, keepdim=True).expand(layers, -1, -1))
 
     def allocate(self, slots: Tensor, protected: Tensor, budget: int) -> Tensor:
         return uniform(slots, budget)
@@ -34,6 +46,77 @@ class PerHead:
         return uniform(slots, budget)
 
 
+@dataclass(frozen=True)
+class Pyramid(PerHead):
+    """A set for each layer and KV head, smaller by equal steps from the first layer to the last.
+
+    Beside the protected slots, which every layer holds, the last layer gets 1 / beta of the mean and the
+    first as much above the mean as the last is below it (PyramidKV, arXiv:2406.02069); where the first would
+    get more than there is, the steps shrink until it gets all.
+    """
+
+    beta: float = 20
+
+    def __post_init__(self) -> None:
+        if self.beta < 1:
+            raise ValueError(f"beta must be 1 (equal layers) or more, not {self.beta}")
+
+    def allocate(self, slots: Tensor, protected: Tensor, budget: int) -> Tensor:
+        layers, kv_heads, n = slots.shape
+        window = int(protected.sum(-1).max())
+        mean = budget - window
+        above = min(mean - mean / self.beta, n - budget)
+        step = 2 * above / max(1, layers - 1)
+        layer = torch.arange(layers, dtype=torch.float64, device=slots.device)
+        shares = budget + step * ((layers - 1) / 2 - layer)
+        return rounded(shares, held(slots).amin(-1))[:, None].expand(-1, kv_heads)
+
+
+@dataclass(frozen=True)
+class Adaptive(PerHead):
+    """A set for each layer and KV head; the heads of a layer share its budget by their scores.
+
+    A head gets `floor` of an equal split and, of the rest, its part of the layer's highest scores (Ada-KV,
+    arXiv:2407.11550), protected slots first.
+    """
+
+    floor: float = 0.2
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.floor <= 1:
+            raise ValueError(f"floor must be between 0 and 1, not {self.floor}")
+
+    def allocate(self, slots: Tensor, protected: Tensor, budget: int) -> Tensor:
+        kv_heads = slots.shape[1]
+        # The heads of a layer as one row, for a choice among all of them.
+        row, kept = slots.flatten(1)[:, None], protected.expand(slots.shape).flatten(1)[:, None]
+        joint = TopK().select(Scores(row), kept, uniform(row, kv_heads * budget)).view(slots.shape).sum(-1)
+        return rounded((1 - self.floor) * joint.double() + self.floor * budget, held(slots))
+
+
 def uniform(slots: Tensor, budget: int) -> Tensor:
     """slots [layer, kv_head, n] -> the budget for each [layer, kv_head]."""
     return torch.full(slots.shape[:2], budget, device=slots.device)
+
+
+def held(slots: Tensor) -> Tensor:
+    """slots [layer, kv_head, n], -inf where no slot is -> how many each [layer, kv_head] holds."""
+    return (slots > -torch.inf).sum(-1)
+
+
+def rounded(shares: Tensor, most: Tensor) -> Tensor:
+    """Whole numbers with the sum of `shares` [..., entry], by largest remainder, none above `most`.
+
+    What an entry cannot take goes in equal parts to those that have room. Equal remainders: the lower entry.
+    """
+    total = shares.sum(-1, keepdim=True).round()
+    while (shares > most).any():
+        shares = shares.minimum(most.double())
+        room = shares < most
+        left = total - shares.sum(-1, keepdim=True)
+        shares = shares + room * left / room.sum(-1, keepdim=True).clamp(min=1)
+    whole = shares.floor()
+    # Rounded, so that equal remainders are equal whatever the order of summation.
+    remainder = (shares - whole).round(decimals=6)
+    place = remainder.argsort(dim=-1, stable=True, descending=True).argsort(dim=-1)
+    return (whole + (place < total - whole.sum(-1, keepdim=True))).long()

@@ -26,11 +26,11 @@ def confirm(study: Study, home: Path, report: Callable[[runner.Progress], None])
         attempt = claim.take(study.folder, study.lock)
         held_out = HeldOut(study.lock, study.folder)
         problems = {task.name: held_out.ids(task.name, "confirm") for task in study.protocol.tasks}
-        work = runner.units(study.cells(), problems)
+        work = runner.units(study.cells(), problems, study.protocol.generation.problems_per_batch)
         runner.run(
             study.folder,
             work,
-            executor(study.protocol, home),
+            executor(study.protocol, home, study.lanes()),
             phase="confirm",
             registration=study.lock.digest,
             attempt=attempt,

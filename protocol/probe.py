@@ -49,8 +49,8 @@ def run(study: Study, home: Path, report: Callable[[runner.Progress], None]) -> 
     ledger.append(study.folder, "probe", {"number": attempt})
     runner.run(
         study.folder,
-        runner.units(grid.cells(probed), study.development()),
-        executor(probed, home),
+        runner.units(grid.cells(probed), study.development(), probed.generation.problems_per_batch),
+        executor(probed, home, study.lanes()),
         phase="probe",
         registration=study.lock.digest,
         attempt=attempt,

@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 import torch
+import transformers
 
-import policies
 import splits
 from analysis import decisions, power
-from protocol import grid, tasks
+from protocol import engine, grid, tasks
 from protocol.evidence import bundle, closure, ledger, lock
 from protocol.evidence.lock import Lock
 from protocol.evidence.refusals import BadInput, Drifted
-from protocol.models import load
+from protocol.models import catalogue, load
 from protocol.spec import Protocol, Task
 from protocol.study import ROOT, environment, read_protocol, weights
 from protocol.tasks import prompting
@@ -52,6 +52,7 @@ def register(folder: Path, home: Path, *, parent: dict[str, str] | None = None) 
         "protocol": {"sha256": closure.digest_of(data), "content": protocol.content()},
         "grid": [list(cell) for cell in grid.cells(protocol)],
         "items": items,
+        "batch": {"lanes": {model: _lanes(protocol, model, items, home) for model in protocol.models}},
         "sources": sources,
         "data": {},
         "weights": frozen_weights,
@@ -81,13 +82,13 @@ def _items(name: str) -> dict[str, Any]:
 
 def _refuse_small_budgets(protocol: Protocol, items: dict[str, Any], home: Path) -> None:
     """A budget below the set a policy protects is refused by name, on the shortest development prompt."""
-    policy_of = {arm.name: policies.get(arm.policy) for arm in protocol.arms}
+    policy_of = {arm.name: protocol.policy(arm.name) for arm in protocol.arms}
     evicting = {arm: policy for arm, policy in policy_of.items() if policy.evicts}
     for source, task in itertools.product(protocol.models, protocol.tasks):
         shortest = _shortest(load.tokenizer(source, home), task, items[task.name]["dev"])
         for (arm, policy), budget in itertools.product(evicting.items(), protocol.budgets):
             slots = budget.of(shortest)
-            protected = int(policy.protect.slots(shortest, slots, torch.device("cpu")).sum())
+            protected = int(policy.protect.slots(torch.ones(shortest, dtype=torch.bool), slots).sum())
             if slots < protected:
                 raise BadInput(
                     f"budgets: {budget} gives {slots} slots for {task.name} ({shortest} tokens), "
@@ -95,10 +96,36 @@ def _refuse_small_budgets(protocol: Protocol, items: dict[str, Any], home: Path)
                 )
 
 
+def _lanes(protocol: Protocol, model: str, items: dict[str, Any], home: Path) -> int:
+    """Lanes that decode at once: as registered, or as many as half of the memory free now holds.
+
+    Every lane is taken to keep the longest development prompt whole.
+    """
+    generation = protocol.generation
+    if generation.lanes_per_batch is not None:
+        return generation.lanes_per_batch
+    tokenizer = load.tokenizer(model, home)
+    slots = max(
+        max(context + query for context, query in _lengths(tokenizer, task, items[task.name]["dev"]))
+        + task.max_new_tokens
+        for task in protocol.tasks
+    )
+    config = transformers.AutoConfig.from_pretrained(catalogue.locate(model, home))
+    dtype: torch.dtype = getattr(torch, generation.dtype)
+    lanes = len(grid.cells(protocol)) * (generation.problems_per_batch or 1)
+    return engine.places_within(config, dtype, torch.device(generation.device), slots, lanes)
+
+
 def _shortest(tokenizer: Any, task: Task, ids: list[str]) -> int:
     """Tokens of the shortest context that would be compressed."""
+    return min(context for context, _ in _lengths(tokenizer, task, ids))
+
+
+def _lengths(tokenizer: Any, task: Task, ids: list[str]) -> list[tuple[int, int]]:
+    """Tokens of (context, query) of every problem."""
     built = (tasks.get(task.name).build(item, prompting.counter(tokenizer)) for item in ids)
-    return min(len(prompting.render(problem, tokenizer, task.query)[0]) for problem in built)
+    rendered = (prompting.render(problem, tokenizer, task.query) for problem in built)
+    return [(len(context), len(query)) for context, query in rendered]
 
 
 def _checks(protocol: Protocol, items: dict[str, Any]) -> dict[str, Any]:

@@ -1,9 +1,9 @@
-"""Run the cells of one phase, problem by problem, and record them.
+"""Run the cells of one phase, batch by batch, and record them.
 
-A problem's lanes (every arm, budget and seed of one model and task) are one unit of work: they share a
-prefill, decode as one batch and are appended with one write and one fsync. A killed run therefore loses at
-most one problem, which is run again whole, so that the composition of the batch, and hence every record, is
-what an undisturbed run gives.
+The lanes (every arm, budget and seed of one model and task) of some problems are one unit of work: they
+decode as one batch and are appended with one write and one fsync. A killed run therefore loses at most one
+unit, which is run again whole, so that the composition of the batch, and hence every record, is what an
+undisturbed run gives.
 
 What runs cells cannot compute an effect, so it cannot stop on one: this module imports neither analysis nor
 figures.
@@ -22,33 +22,37 @@ __all__ = ["Progress", "Unit", "run", "units"]
 
 
 class Unit(NamedTuple):
-    """Every cell of one (model, task), for one problem."""
+    """Every cell of one (model, task), for some problems."""
 
     model: str
     task: str
-    problem: str
+    problems: tuple[str, ...]
     cells: tuple[Cell, ...]
 
 
 class Progress(NamedTuple):
-    done: int  # units
+    done: int  # problems of a model and task
     total: int
     lanes: int  # recorded
     cells: int  # of which every lane is recorded
     all_cells: int
     seconds: float  # of this attempt
-    fresh: int  # units run in this attempt; the others were recorded before
+    fresh: int  # problems run in this attempt; the others were recorded before
     unit: Unit
 
 
-def units(cells: Sequence[Cell], problems: Mapping[str, Sequence[str]]) -> list[Unit]:
-    """Units in running order: by model and task as registered, problems sorted."""
+def units(
+    cells: Sequence[Cell], problems: Mapping[str, Sequence[str]], together: int | None = None
+) -> list[Unit]:
+    """Units in running order: by model and task as registered, problems sorted, `together` a unit (or 1)."""
     groups = dict.fromkeys((cell.model, cell.task) for cell in cells)
-    return [
-        Unit(model, task, problem, tuple(cell for cell in cells if (cell.model, cell.task) == (model, task)))
-        for model, task in groups
-        for problem in sorted(problems[task])
-    ]
+    size = together or 1
+    work = []
+    for model, task in groups:
+        own = tuple(cell for cell in cells if (cell.model, cell.task) == (model, task))
+        ids = tuple(sorted(problems[task]))
+        work += [Unit(model, task, ids[at : at + size], own) for at in range(0, len(ids), size)]
+    return work
 
 
 def run(
@@ -66,26 +70,31 @@ def run(
     A record that is already there is kept: only missing ones are appended, after the whole unit was run
     again.
     """
-    started, written, fresh, lanes = time.monotonic(), 0, 0, 0
+    started, written, fresh, lanes, problems = time.monotonic(), 0, 0, 0, 0
+    total = sum(len(unit.problems) for unit in work)
     last = {cell: index for index, unit in enumerate(work) for cell in unit.cells}
     with records.Shard(folder / records.FOLDERS[phase]) as shard:
         for done, unit in enumerate(work):
             missing = [
-                cell for cell in unit.cells if records.key_of(cell.content(), unit.problem) not in shard
+                (cell, problem)
+                for problem in unit.problems
+                for cell in unit.cells
+                if records.key_of(cell.content(), problem) not in shard
             ]
             if missing:
-                produced = execute(Job(unit.model, unit.task, unit.problem, unit.cells))
+                produced = execute(Job(*unit))
                 batch = [
                     ({"registration": registration, "phase": phase, **body}, {"attempt": attempt, **costs})
-                    for body, costs in (produced.records[cell] for cell in missing)
+                    for body, costs in (produced.records[lane] for lane in missing)
                 ]
                 for trajectory in produced.trajectories:
                     shard.keep_trajectory(trajectory)
                 shard.append(batch)
                 written += len(batch)
-                fresh += 1
+                fresh += len(unit.problems)
             elapsed = time.monotonic() - started
-            lanes += len(unit.cells)
+            problems += len(unit.problems)
+            lanes += len(unit.cells) * len(unit.problems)
             cells = sum(index <= done for index in last.values())
-            report(Progress(done + 1, len(work), lanes, cells, len(last), elapsed, fresh, unit))
+            report(Progress(problems, total, lanes, cells, len(last), elapsed, fresh, unit))
     return written

@@ -12,7 +12,7 @@ import math
 import tomllib
 import unicodedata
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -26,6 +26,7 @@ RULES = ("superior", "branch")
 METHODS = ("bootstrap", "t", "sign-flip")
 QUERIES = ("inside", "outside")
 MISSING = ("inconclusive",)
+CADENCES = ("slack", "exact")
 
 
 class Budget(NamedTuple):
@@ -59,10 +60,29 @@ class Arm(NamedTuple):
 
 
 class Generation(NamedTuple):
+    """How lanes are decoded.
+
+    problems_per_batch: problems whose lanes decode together, and are recorded with one write.
+    lanes_per_batch: how many of these lanes at once; None: registering chooses, by free memory.
+    prefill_chunk: tokens of a prompt fed at once; None: all.
+    interval, cadence: decode steps between events of every arm that evicts, "slack" or "exact" (see
+        policies.Cadence); None: no event while decoding, but for policies that have an interval of their own.
+    """
+
     temperature: Decimal
     dtype: str
     device: str
     threads: int
+    problems_per_batch: int | None = None
+    lanes_per_batch: int | None = None
+    prefill_chunk: int | None = None
+    interval: int | None = None
+    cadence: str | None = None
+
+    def content(self) -> dict[str, Any]:
+        """What was written; a field that was left out is not there."""
+        written = {name: value for name, value in self._asdict().items() if value is not None}
+        return written | {"temperature": f"{self.temperature:f}"}
 
 
 @dataclass(frozen=True)
@@ -103,6 +123,15 @@ class Protocol:
     generation: Generation
     decision: Decision
 
+    def policy(self, name: str) -> policies.Policy:
+        """The policy of an arm, with the registered interval where it evicts and has none of its own."""
+        policy = policies.get(next(arm.policy for arm in self.arms if arm.name == name))
+        interval = self.generation.interval
+        if interval is None or not policy.evicts or policy.cadence.interval is not None:
+            return policy
+        slack = self.generation.cadence != "exact"
+        return replace(policy, cadence=replace(policy.cadence, interval=interval, slack=slack))
+
     def family(self) -> list[str]:
         """The model of every contrast: one for each (model, task, budget, comparator)."""
         each = len(self.tasks) * len(self.budgets) * len(self.decision.against)
@@ -110,7 +139,6 @@ class Protocol:
 
     def content(self) -> dict[str, Any]:
         """The protocol as canonical JSON can hold it: what the lock records beside the digest of the file."""
-        generation = self.generation._asdict() | {"temperature": f"{self.generation.temperature:f}"}
         return {
             "title": self.title,
             "question": self.question,
@@ -119,7 +147,7 @@ class Protocol:
             "budgets": [str(budget) for budget in self.budgets],
             "tasks": [task._asdict() for task in self.tasks],
             "arms": {arm.name: {"policy": arm.policy} for arm in self.arms},
-            "generation": generation,
+            "generation": self.generation.content(),
             "decision": self.decision.content(),
         }
 
@@ -187,7 +215,14 @@ def _generation(table: _Table) -> Generation:
         dtype=table.choice("dtype", ("float32", "bfloat16")),
         device=table.choice("device", ("cpu", "cuda")),
         threads=table.integer("threads", 1, 1024),
+        problems_per_batch=table.optional("problems_per_batch", 1, 1024),
+        lanes_per_batch=table.optional("lanes_per_batch", 1, 65_536),
+        prefill_chunk=table.optional("prefill_chunk", 1, 2**24),
+        interval=table.optional("interval", 1, 1_000_000),
+        cadence=table.choice("cadence", CADENCES) if "cadence" in table.values else None,
     )
+    if generation.cadence is not None and generation.interval is None:
+        raise BadInput(f"{table.prefix}cadence: needs an interval; give one or leave both out")
     table.done()
     return generation
 
@@ -227,7 +262,14 @@ def _cross_check(protocol: Protocol, where: str) -> None:
         twice = sorted({str(value) for value in values if list(values).count(value) > 1})
         if twice:
             raise BadInput(f"{where}: {field}: {twice[0]} stands twice; name each once")
-    evicting = [arm.name for arm in protocol.arms if policies.get(arm.policy).evicts]
+    policy_of = {arm.name: protocol.policy(arm.name) for arm in protocol.arms}
+    evicting = [name for name, policy in policy_of.items() if policy.evicts]
+    for name in evicting:
+        if policy_of[name].cadence.interval is not None and policy_of[name].uncarried:
+            raise BadInput(
+                f"{where}: generation.interval: {type(policy_of[name].uncarried[0]).__name__}, which arm "
+                f"{name!r} needs, cannot be measured while decoding; leave the interval or the arm out"
+            )
     decision = protocol.decision
     for field, name in [("subject", decision.subject), *(("against", name) for name in decision.against)]:
         if name not in evicting:
@@ -290,6 +332,10 @@ class _Table:
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
             raise BadInput(f"{self.prefix}{key}: write a whole number from {low} to {high}, not {value!r}")
         return value
+
+    def optional(self, key: str, low: int, high: int) -> int | None:
+        self.read.add(key)
+        return self.integer(key, low, high) if key in self.values else None
 
     def decimal(self, key: str, low: Decimal, high: Decimal) -> Decimal:
         value = self.take(key)

@@ -27,6 +27,10 @@ class Study(NamedTuple):
         """The development ids by task, from the lock. The held-out ones come from evidence.sealed alone."""
         return {name: list(item["dev"]) for name, item in self.lock.content["items"].items()}
 
+    def lanes(self) -> dict[str, int]:
+        """Lanes that decode at once, by model; a lock from before this was chosen has none."""
+        return dict(self.lock.content.get("batch", {}).get("lanes", {}))
+
     def cells(self) -> list[grid.Cell]:
         return [grid.Cell(*cell) for cell in self.lock.content["grid"]]
 

@@ -4,7 +4,7 @@ from protocol import progress, runner
 from protocol.grid import Cell
 
 CELL = Cell("tiny", "needle-256", "0.5", "crystal", 0)
-UNIT = runner.Unit("tiny", "needle-256", "needle/256/0/000", (CELL, CELL._replace(arm="random")))
+UNIT = runner.Unit("tiny", "needle-256", ("needle/256/0/000",), (CELL, CELL._replace(arm="random")))
 
 
 def words(**changes):

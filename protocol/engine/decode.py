@@ -7,7 +7,7 @@ from time import perf_counter
 
 import torch
 
-from policies import AttentionSignal, HiddenSignal
+from policies import HiddenSignal
 from protocol.engine.batch import Batch, Seat
 from protocol.engine.forking import Forked, fork
 from protocol.engine.lanes import Answers, Lane, LaneFailure, Model, Outcome, Request, Run
@@ -116,14 +116,11 @@ def refuse_lane(lane: Lane) -> None:
     if policy.evicts == (lane.budget is None):
         fix = "give a number of slots" if policy.evicts else "None fits a policy that never evicts"
         raise BadInput(f"budget of lane {lane.key}: {lane.budget} given; {fix}")
-    if policy.cadence.interval is None:
-        return
-    for signal in policy.needs:
-        if isinstance(signal, AttentionSignal) and not signal.carried:
-            raise BadInput(
-                f"interval of lane {lane.key}: {type(signal).__name__} cannot be measured while decoding; "
-                "leave the interval out or choose another policy"
-            )
+    if policy.cadence.interval is not None and policy.uncarried:
+        raise BadInput(
+            f"interval of lane {lane.key}: {type(policy.uncarried[0]).__name__} cannot be measured while "
+            "decoding; leave the interval out or choose another policy"
+        )
 
 
 def shown_layers(requests: Sequence[Request]) -> set[int]:

@@ -18,8 +18,15 @@ def places_for(network: PreTrainedModel, requests: Sequence[Request], max_new_to
     """At least one, at most as many as there are lanes. Every lane is taken to be as large as the largest."""
     lanes = [(request, lane) for request in requests for lane in request.lanes]
     slots = max(most_slots(request, lane, max_new_tokens) for request, lane in lanes)
-    each = slots * slot_bytes(network.config, network.dtype)
-    return max(1, min(len(lanes), int(SHARE * free_bytes(network.device)) // each))
+    return places_within(network.config, network.dtype, network.device, slots, len(lanes))
+
+
+def places_within(
+    config: PreTrainedConfig, dtype: torch.dtype, device: torch.device, slots: int, lanes: int
+) -> int:
+    """For lanes of `slots` slots a KV head."""
+    each = slots * slot_bytes(config, dtype)
+    return max(1, min(lanes, int(SHARE * free_bytes(device)) // each))
 
 
 def most_slots(request: Request, lane: Lane, max_new_tokens: int) -> int:

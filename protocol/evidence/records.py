@@ -42,7 +42,9 @@ _BODY = {
     "grade_reason",
     "cache",
     "trajectory",
+    "batch",
 }
+_LATER = {"batch"}  # records of before 2026-11-21 lack it
 
 
 class Key(NamedTuple):
@@ -239,9 +241,9 @@ def _next(chain: str, sha256: str) -> str:
 
 def _fault(body: Any, costs: Any) -> str | None:
     """What keeps body and costs from being those of a record."""
-    if not isinstance(body, Mapping) or body.keys() != _BODY:
-        names = body.keys() if isinstance(body, Mapping) else set()
-        return f"body: the fields {sorted(_BODY ^ names)} are missing or unknown"
+    names = body.keys() if isinstance(body, Mapping) else set()
+    if names | _LATER != _BODY:
+        return f"body: the fields {sorted(_BODY ^ (names | _LATER))} are missing or unknown"
     cell = body["cell"]
     if not isinstance(cell, Mapping) or cell.keys() | {"problem"} != set(Key._fields):
         return "body.cell: needs model, task, budget, arm and seed, and nothing else"

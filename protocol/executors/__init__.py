@@ -1,4 +1,4 @@
-"""The one seam to the world: an executor takes a job (one problem, all its cells) and returns its records."""
+"""The one seam to the world: an executor takes a job (some problems, all their cells) and returns records."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias
@@ -11,16 +11,16 @@ __all__ = ["Executor", "Job", "Produced"]
 class Job(NamedTuple):
     model: str
     task: str
-    problem: str
+    problems: tuple[str, ...]
     cells: tuple[Cell, ...]
 
 
 class Produced(NamedTuple):
-    """records: cell -> (body without registration and phase, costs); trajectories: the side files they
-    cite.
+    """records: (cell, problem) -> (body without registration and phase, costs); trajectories: the side files
+    they cite.
     """
 
-    records: Mapping[Cell, tuple[dict[str, Any], dict[str, Any]]]
+    records: Mapping[tuple[Cell, str], tuple[dict[str, Any], dict[str, Any]]]
     trajectories: tuple[dict[str, Any], ...]
 
 

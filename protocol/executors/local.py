@@ -1,5 +1,6 @@
-"""Run jobs in this process: one model at a time is held, every lane of a problem decodes in one batch."""
+"""Run jobs in this process: one model at a time is held, the lanes of a job decode in one batch."""
 
+from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -7,29 +8,31 @@ from typing import Any
 import torch
 import transformers
 
-import policies
 from protocol import engine, tasks
 from protocol.evidence import canonical
 from protocol.executors import Executor, Job, Produced
 from protocol.grading import exact
-from protocol.grid import budget_of
+from protocol.grid import Cell, budget_of
 from protocol.models.load import LoadedModel, load
 from protocol.spec import Protocol
 from protocol.tasks import prompting
+from protocol.tasks.problem import Problem
 
 __all__ = ["executor"]
 
 
-def executor(protocol: Protocol, home: Path) -> Executor:
+def executor(protocol: Protocol, home: Path, lanes: Mapping[str, int]) -> Executor:
     """An executor over the weights below `home`. Sets torch's thread count and deterministic mode for
     the process.
+
+    lanes: how many decode at once, by model; without a number all lanes of a job do.
     """
     torch.set_num_threads(protocol.generation.threads)
     torch.use_deterministic_algorithms(True)
     transformers.utils.logging.disable_progress_bar()  # one display at a time: ours
     held: dict[str, LoadedModel] = {}
     registered = {task.name: task for task in protocol.tasks}
-    policy_of = {arm.name: policies.get(arm.policy) for arm in protocol.arms}
+    policy_of = {arm.name: protocol.policy(arm.name) for arm in protocol.arms}
 
     def execute(job: Job) -> Produced:
         if job.model not in held:
@@ -37,54 +40,70 @@ def executor(protocol: Protocol, home: Path) -> Executor:
             settings = protocol.generation
             held[job.model] = load(job.model, home, dtype=settings.dtype, device=settings.device)
         model, task = held[job.model], registered[job.task]
-        problem = tasks.get(job.task).build(job.problem, prompting.counter(model.tokenizer))
-        prompt = engine.Prompt(*map(tuple, prompting.render(problem, model.tokenizer, task.query)))
-        lanes = [
-            engine.Lane(
-                key="/".join(map(str, cell)),
-                policy=policy_of[cell.arm],
-                budget=budget_of(protocol, cell, len(prompt.context)),
-                seed=cell.seed,
+        counter = prompting.counter(model.tokenizer)
+        problems = [tasks.get(job.task).build(problem, counter) for problem in job.problems]
+        requests = []
+        for problem in problems:
+            prompt = engine.Prompt(*map(tuple, prompting.render(problem, model.tokenizer, task.query)))
+            forked = (
+                engine.Lane(
+                    key="/".join(map(str, cell)),
+                    policy=policy_of[cell.arm],
+                    budget=budget_of(protocol, cell, len(prompt.context)),
+                    seed=cell.seed,
+                )
+                for cell in job.cells
             )
-            for cell in job.cells
-        ]
+            requests.append(engine.Request(problem.id, prompt, tuple(forked)))
+        all_lanes = len(requests) * len(job.cells)
         ran = engine.run(
             model,
-            prompt,
-            lanes,
-            problem=job.problem,
+            requests,
             max_new_tokens=task.max_new_tokens,
             temperature=float(protocol.generation.temperature),
+            places=min(all_lanes, lanes.get(job.model, all_lanes)),
+            prefill_chunk=protocol.generation.prefill_chunk,
         )
-        costs = {
-            "prefill_seconds": f"{ran.prefill_seconds:.3f}",
-            "decode_seconds": f"{ran.decode_seconds:.3f}",
-            "lanes": len(lanes),
-        }
-        heads = model.network.config.num_hidden_layers * model.network.config.num_key_value_heads
-        shared = {
-            "problem": job.problem,
-            "prompt": canonical.digest([list(prompt.context), list(prompt.query)]),
-            "prompt_tokens": len(prompt.context),
-        }
-        records, trajectories = {}, {}
-        for cell, lane, outcome in zip(job.cells, lanes, ran.outcomes, strict=True):
-            body: dict[str, Any] = {"cell": cell.content(), **shared, "slots": lane.budget}
-            if isinstance(outcome, engine.LaneFailure):
-                body |= _failed(outcome.reason)
-            else:
-                trajectory = {
-                    "held": list(outcome.held),
-                    "allocated": list(outcome.allocated),
-                    "heads": heads,
-                }
-                digest = canonical.digest(trajectory)
-                trajectories[digest] = trajectory
-                body |= _answered(model, problem.gold, outcome, heads) | {"trajectory": digest}
-            records[cell] = (body, costs)
+        records: dict[tuple[Cell, str], tuple[dict[str, Any], dict[str, Any]]] = {}
+        trajectories: dict[str, Any] = {}
+        batch = {"problems": list(job.problems), "lanes": ran.places}
+        for problem, request, answers in zip(problems, requests, ran.answers, strict=True):
+            for cell, lane, outcome in zip(job.cells, request.lanes, answers.outcomes, strict=True):
+                body, costs, trajectory = _recorded(model, problem, request, cell, lane, outcome, batch)
+                costs["prefill_seconds"] = f"{answers.prefill_seconds:.3f}"
+                records[cell, problem.id] = (body, costs)
+                trajectories |= trajectory
         return Produced(records, tuple(trajectories.values()))
 
     return execute
+
+
+def _recorded(
+    model: LoadedModel,
+    problem: Problem,
+    request: engine.Request,
+    cell: Cell,
+    lane: engine.Lane,
+    outcome: engine.Outcome | engine.LaneFailure,
+    batch: Mapping[str, Any],
+) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """Body, costs and trajectory by digest of one lane."""
+    prompt = request.prompt
+    body: dict[str, Any] = {
+        "cell": cell.content(),
+        "problem": problem.id,
+        "prompt": canonical.digest([list(prompt.context), list(prompt.query)]),
+        "prompt_tokens": len(prompt.context),
+        "slots": lane.budget,
+    }
+    if isinstance(outcome, engine.LaneFailure):
+        return body | _failed(outcome.reason) | {"batch": dict(batch)}, {}, {}
+    heads = model.network.config.num_hidden_layers * model.network.config.num_key_value_heads
+    trajectory = {"held": list(outcome.held), "allocated": list(outcome.allocated), "heads": heads}
+    digest = canonical.digest(trajectory)
+    body |= _answered(model, problem.gold, outcome, heads)
+    body |= {"trajectory": digest, "batch": {**batch, "joined": outcome.joined}}
+    return body, {"decode_seconds": f"{outcome.seconds:.3f}"}, {digest: trajectory}
 
 
 def _answered(model: LoadedModel, gold: str, outcome: engine.Outcome, heads: int) -> dict[str, Any]:

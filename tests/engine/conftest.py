@@ -1,5 +1,8 @@
 import pytest
 import torch
+from tiny_networks import DEVICES
+
+from protocol.engine import sampling
 
 
 @pytest.fixture(autouse=True)
@@ -9,3 +12,21 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(params=DEVICES)
+def device(request):
+    return request.param
+
+
+@pytest.fixture
+def logits_of(monkeypatch):
+    """Logits [vocabulary] by (problem, seed, step), of every token that is chosen from now on."""
+    made, choose = {}, sampling.choose
+
+    def note(logits, draws, temperature):
+        made.update(zip(draws, logits.clone(), strict=True))
+        return choose(logits, draws, temperature)
+
+    monkeypatch.setattr(sampling, "choose", note)
+    return made

@@ -1,90 +1,154 @@
-"""After the event a lane sees its kept slots, at the positions they had, and nothing else."""
-
-import contextlib
+"""After an event a lane sees its kept slots, at the positions they had, and nothing else."""
 
 import pytest
 import torch
-from tiny_networks import FAMILIES, Drawn, Full, lane, outside, tiny
+from plain_forward import of_lane, plain_forward
+from tiny_networks import (
+    FAMILIES,
+    Adaptive,
+    Offsets,
+    all_kept,
+    answer,
+    drawn,
+    lane,
+    outside,
+    tiny,
+)
 
+from policies import Cadence
 from protocol import engine
+from protocol.engine import Request
+from protocol.engine.sampling import Draw
 
 
-@contextlib.contextmanager
-def recorded_logits(network):
-    made = []
-    handle = network.register_forward_hook(lambda module, given, output: made.append(output.logits[:, -1]))
-    yield made
-    handle.remove()
+def every_event(*, slack=True, interval=4):
+    return Cadence(interval=interval, slack=slack)
 
 
-def by_masks(network, token_ids, n, kept):
-    """Logits [t, vocabulary] of one plain forward in which tokens from n on see the kept context slots only.
-
-    kept: bool [layer, kv_head, n]. Each layer gets its own 4D mask; positions are 0, 1, 2, ... throughout.
-    """
-    total = len(token_ids)
-    causal = torch.ones(total, total).tril().bool()
-    group = network.config.num_attention_heads // network.config.num_key_value_heads
-    handles = []
-    for layer, block in enumerate(network.model.layers):
-        allowed = causal.repeat(1, network.config.num_attention_heads, 1, 1)
-        for head in range(network.config.num_attention_heads):
-            allowed[0, head, n:, :n] = kept[layer, head // group]
-
-        def replace(module, given, named, allowed=allowed):
-            return given, {**named, "attention_mask": allowed}
-
-        handles.append(block.self_attn.register_forward_pre_hook(replace, with_kwargs=True))
-    with torch.no_grad():
-        logits = network(input_ids=torch.tensor([token_ids]), use_cache=False).logits[0]
-    for handle in handles:
-        handle.remove()
-    return logits
+def assert_equals_plain_forward(model, request, given, outcome, logits_of):
+    """Every choice of the lane was made from the logits of one forward with masks for what it has evicted."""
+    prompt = request.prompt
+    told = prompt.context + prompt.query
+    fed = told + outcome.token_ids[:-1]
+    plain = plain_forward(model.network, fed, of_lane(given.policy, len(fed)).allowed)
+    for step in range(len(outcome.token_ids)):
+        found = logits_of[Draw(request.problem, given.seed, step)]
+        torch.testing.assert_close(found, plain.logits[len(told) - 1 + step], rtol=1e-9, atol=1e-9)
 
 
-def assert_lanes_equal_masks(model, prompt, lanes, new):
-    with recorded_logits(model.network) as made:
-        ran = engine.run(model, prompt, lanes, problem="p", max_new_tokens=new)
-    n = len(prompt.context)
-    after = made[1:]  # the prefill's own logits come first
-    for row, (given, outcome) in enumerate(zip(lanes, ran.outcomes, strict=True)):
-        kept = torch.ones(3, 2, n, dtype=torch.bool)
-        if given.budget is not None:
-            kept = given.policy.keep(_View(n), given.budget)
-        fed = prompt.context + prompt.query + outcome.token_ids[:-1]
-        expected = by_masks(model.network, fed, n, kept)
-        first = n + len(prompt.query) - 1 if prompt.query else n
-        for step, logits in enumerate(after):
-            torch.testing.assert_close(logits[row], expected[first + step], rtol=1e-9, atol=1e-10)
+def assert_all_equal_plain_forwards(model, requests, logits_of, **settings):
+    ran = engine.run(model, requests, **settings)
+    for request, answers in zip(requests, ran.answers, strict=True):
+        for given, outcome in zip(request.lanes, answers.outcomes, strict=True):
+            assert_equals_plain_forward(model, request, given, outcome, logits_of)
     return ran
 
 
-class _View:
-    layers, kv_heads = 3, 2
-
-    def __init__(self, n):
-        self.token_ids = range(n)
+def numbered(*policies_and_budgets):
+    """Lanes told apart by their seeds, which decide nothing else here."""
+    return tuple(lane(*given, seed=seed) for seed, given in enumerate(policies_and_budgets))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("query", [0, 4])
-def test_logits_after_the_event_are_those_of_attention_over_the_kept_slots(family, query):
-    lanes = [lane(Drawn(1), 10), lane(Full()), lane(Drawn(2), 10), lane(Drawn(3), 25)]
-    ran = assert_lanes_equal_masks(tiny(family), outside(40, query), lanes, new=6)
-    assert len({outcome.token_ids for outcome in ran.outcomes}) > 1, "eviction changed nothing"
+def test_logits_after_the_event_are_those_of_attention_over_the_kept_slots(family, query, logits_of, device):
+    lanes = numbered((drawn(1), 10), (all_kept(),), (drawn(2), 10), (drawn(3), 25))
+    request = Request("p", outside(40, query), lanes)
+    ran = assert_all_equal_plain_forwards(tiny(family, device=device), [request], logits_of, max_new_tokens=6)
+    assert len({outcome.token_ids for outcome in ran.answers[0].outcomes}) > 1, "eviction changed nothing"
 
 
 @pytest.mark.parametrize("query", [0, 4])
-def test_heads_may_hold_different_numbers_of_slots_even_none(query):
-    counts = ((3, 17), (20, 0), (9, 9))
-    lanes = [lane(Drawn(1, counts), 10), lane(Drawn(2), 20), lane(Drawn(4, counts), 10)]
-    assert_lanes_equal_masks(tiny(), outside(40, query), lanes, new=6)
+def test_heads_may_hold_different_numbers_of_slots_even_none(query, logits_of):
+    lanes = numbered((drawn(1, Offsets()), 10), (drawn(2), 20), (drawn(4, Offsets()), 10), (drawn(5, Adaptive()), 12))
+    request = Request("p", outside(40, query), lanes)
+    assert_all_equal_plain_forwards(tiny(), [request], logits_of, max_new_tokens=6)
+    assert (lanes[0].policy.notes[0][1].sum(-1) == torch.tensor([[3, 17], [20, 0], [10, 10]])).all()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("query", [0, 5])
+@pytest.mark.parametrize("slack", [True, False])
+def test_logits_after_every_event_while_decoding_are_those_of_the_slots_left(
+    family, query, slack, logits_of, device
+):
+    cadence = every_event(slack=slack)
+    lanes = numbered(
+        (drawn(1, cadence=cadence), 10),
+        (drawn(2, Offsets(), cadence), 10),
+        (drawn(3, Adaptive(), cadence), 10),
+        (drawn(4, Adaptive(), every_event(slack=slack, interval=1)), 7),
+        (all_kept(),),
+    )
+    request = Request("p", outside(30, query), lanes)
+    model = tiny(family, device=device)
+    ran = assert_all_equal_plain_forwards(model, [request], logits_of, max_new_tokens=15)
+    assert [len(outcome.events) for outcome in ran.answers[0].outcomes[:4]] >= [4, 4, 4, 15]
+
+
+def test_several_problems_and_layouts_in_one_batch_with_few_places_see_their_own_slots(logits_of):
+    requests = [
+        Request(
+            f"p{number}",
+            outside(20 + 9 * number, query=(0, 3, 1)[number], seed=number),
+            numbered(
+                (drawn(number, Adaptive(), every_event()), 8),
+                (drawn(number + 5, cadence=every_event(interval=3)), 11 - number),
+                (drawn(number + 9, Offsets()), 10),
+                (all_kept(),),
+            ),
+        )
+        for number in range(3)
+    ]
+    for places in (12, 5):
+        for request in requests:
+            for given in request.lanes:
+                given.policy.notes.clear()
+        assert_all_equal_plain_forwards(
+            tiny(), requests, logits_of, max_new_tokens=11, places=places, prefill_chunk=7
+        )
+
+
+def test_the_oracle_notices_one_slot_in_one_head(logits_of):
+    given = drawn(1)
+    request = Request("p", outside(40, 4), numbered((given, 30)))
+    model = tiny()
+    (answers,) = engine.run(model, [request], max_new_tokens=6).answers
+    kept = given.notes[0][1]
+    gone = (~kept[2, 1]).nonzero()[0]
+    kept[2, 1, gone] = True
+    with pytest.raises(AssertionError):
+        assert_equals_plain_forward(model, request, request.lanes[0], answers.outcomes[0], logits_of)
+
+
+def positions_of_forwards(model):
+    noted = []
+    model.network.register_forward_pre_hook(
+        lambda module, given, named: noted.append(named["position_ids"].tolist()), with_kwargs=True
+    )
+    return noted
 
 
 def test_new_tokens_stand_at_the_number_of_tokens_seen_not_of_slots_held():
-    model, positions = tiny(), []
-    model.network.register_forward_pre_hook(
-        lambda module, given, named: positions.append(named["position_ids"].tolist()), with_kwargs=True
-    )
-    engine.run(model, outside(40, 3), [lane(Drawn(), 5)], problem="p", max_new_tokens=3)
+    model = tiny()
+    positions = positions_of_forwards(model)
+    answer(model, outside(40, 3), [lane(drawn(), 5)], max_new_tokens=3)
     assert positions == [[list(range(40))], [[40, 41, 42]], [[43]], [[44]]]
+
+
+def test_positions_stay_absolute_after_events_while_decoding_and_in_chunks():
+    model = tiny()
+    positions = positions_of_forwards(model)
+    policy = drawn(cadence=every_event(slack=False, interval=2))
+    (outcome,) = answer(model, outside(10, 3), [lane(policy, 5)], max_new_tokens=6, prefill_chunk=4)
+    assert [step for step, _, _ in outcome.events] == [0, 0, 2, 4]
+    chunks = [[[0, 1, 2, 3]], [[4, 5, 6, 7]], [[8, 9]]]
+    assert positions == [*chunks, [[10, 11, 12]], [[13]], [[14]], [[15]], [[16]], [[17]]]
+
+
+def test_lanes_of_different_problems_stand_at_positions_of_their_own():
+    model = tiny()
+    positions = positions_of_forwards(model)
+    requests = [Request(f"p{n}", outside(n), (lane(drawn(), 4),)) for n in (8, 12)]
+    engine.run(model, requests, max_new_tokens=3, places=2)
+    assert positions[2:] == [[[8], [12]], [[9], [13]]]

@@ -1,4 +1,4 @@
-"""Random networks of the supported families, and policies simple enough to follow by hand."""
+"""Random networks of the supported families, and parts of policies simple enough to follow by hand."""
 
 from __future__ import annotations
 
@@ -8,10 +8,17 @@ from typing import Any, NamedTuple
 import torch
 import transformers
 
-from protocol.engine import Lane, Prompt
+from policies import Cadence, PerHead, Policy, Protect, Scores
+from policies.full import full
+from policies.signals import HiddenChange, Norms
+from protocol import engine
+from protocol.engine import Lane, Prompt, Request
 
 VOCABULARY = 97
 FAMILIES = ("Llama", "Qwen2", "Qwen3", "Mistral")
+DEVICES = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
+LAYERS, Q_HEADS, KV_HEADS, DIM = 3, 4, 2, 16
+HEADS = LAYERS * KV_HEADS
 
 
 class TinyModel(NamedTuple):
@@ -22,18 +29,22 @@ class TinyModel(NamedTuple):
 
 
 def tiny(
-    family: str = "Llama", dtype: torch.dtype = torch.float64, stop: tuple[int, ...] = (), **changes
+    family: str = "Llama",
+    dtype: torch.dtype = torch.float64,
+    stop: tuple[int, ...] = (),
+    device: str = "cpu",
+    **changes,
 ) -> TinyModel:
     """Weights are drawn wide, so that attention is sharp and greedy text does not settle into one token."""
     settings = {
         "vocab_size": VOCABULARY,
         "hidden_size": 64,
         "intermediate_size": 96,
-        "num_hidden_layers": 3,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "head_dim": 16,
-        "max_position_embeddings": 512,
+        "num_hidden_layers": LAYERS,
+        "num_attention_heads": Q_HEADS,
+        "num_key_value_heads": KV_HEADS,
+        "head_dim": DIM,
+        "max_position_embeddings": 4096,
         "initializer_range": 0.25,
         "bos_token_id": None,
         "eos_token_id": None,
@@ -44,7 +55,8 @@ def tiny(
     with torch.random.fork_rng():
         torch.manual_seed(3)
         network = getattr(transformers, f"{family}ForCausalLM")(config)
-    return TinyModel(f"tiny-{family}", network.to(dtype).eval().requires_grad_(False), frozenset(stop))
+    network = network.to(device, dtype).eval().requires_grad_(False)
+    return TinyModel(f"tiny-{family}", network, frozenset(stop))
 
 
 def words(count: int, seed: int = 0) -> tuple[int, ...]:
@@ -52,9 +64,25 @@ def words(count: int, seed: int = 0) -> tuple[int, ...]:
     return tuple(torch.randint(VOCABULARY, (count,), generator=generator).tolist())
 
 
+def outside(context: int, query: int = 0, seed: int = 0) -> Prompt:
+    """A prompt whose query, if any, stands outside the context that is evicted from."""
+    token_ids = words(context + query, seed)
+    return Prompt(token_ids[:context], token_ids[context:])
+
+
+def lane(policy: Policy, budget: int | None = None, seed: int = 0) -> Lane:
+    return Lane("a lane", policy, budget, seed)
+
+
+def answer(model, prompt, lanes, *, problem="p", **settings):
+    """The outcomes of one problem."""
+    ran = engine.run(model, [Request(problem, prompt, tuple(lanes))], **settings)
+    return ran.answers[0].outcomes
+
+
 def greedy(model: TinyModel, token_ids: tuple[int, ...], count: int) -> tuple[int, ...]:
     """The network's own greedy text, without the stop token."""
-    ids = torch.tensor([token_ids])
+    ids = torch.tensor([token_ids], device=model.network.device)
     settings = {
         "do_sample": False,
         "max_new_tokens": count,
@@ -67,75 +95,107 @@ def greedy(model: TinyModel, token_ids: tuple[int, ...], count: int) -> tuple[in
 
 
 @dataclass(frozen=True)
-class Full:
-    """Never evicts."""
+class Noise:
+    """Random scores, drawn anew at every event."""
 
-    evicts: bool = False
-    needs: frozenset = frozenset()
+    draw: int = 0
+    needs = frozenset()
 
-    def keep(self, view, budget):
-        return torch.ones(view.layers, view.kv_heads, len(view.token_ids), dtype=torch.bool)
+    def score(self, view):
+        generator = torch.Generator().manual_seed(1000 * self.draw + len(view.token_ids))
+        drawn = torch.rand(view.layers, view.kv_heads, view.slots, generator=generator)
+        return Scores(drawn.to(view.token_ids.device))
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """Keeps random slots: `budget` a head, or as many as `counts[layer][head]` says."""
+class Restless:
+    """Tokens that changed the hidden state much, where keys are short."""
 
-    draw: int = 0
-    counts: tuple[tuple[int, ...], ...] = ()
-    evicts: bool = True
+    needs = frozenset({HiddenChange(1), Norms()})
+
+    def score(self, view):
+        changes = view.signals[HiddenChange(1)].changes
+        keys = torch.stack([norms.key for norms in view.signals[Norms()]])
+        return Scores(changes[view.positions.clamp(min=0)].expand(keys.shape) - 0.1 * keys)
+
+
+@dataclass(frozen=True)
+class Earliest:
+    """The first slots; what else is measured is for those who look at the views."""
+
     needs: frozenset = frozenset()
 
+    def score(self, view):
+        return Scores(-view.positions.double().expand(view.layers, view.kv_heads, -1))
+
+
+@dataclass(frozen=True)
+class Offsets(PerHead):
+    """`budget + by[layer][head]` slots for each head."""
+
+    by: tuple[tuple[int, ...], ...] = ((-7, 7), (10, -10), (0, 0))
+
+    def allocate(self, slots, protected, budget):
+        return budget + torch.tensor(self.by, device=slots.device)
+
+
+@dataclass(frozen=True)
+class Adaptive(PerHead):
+    """As many slots for a head as it has among the highest scores of all heads: other counts every time."""
+
+    def allocate(self, slots, protected, budget):
+        best = slots.flatten().topk(budget * slots[..., 0].numel()).indices // slots.shape[-1]
+        return best.bincount(minlength=slots[..., 0].numel()).view(slots.shape[:2])
+
+
+@dataclass(frozen=True)
+class Noted(Policy):
+    """A policy that notes every view that it is given and what it kept of it."""
+
+    notes: list = field(default_factory=list, compare=False)
+
     def keep(self, view, budget):
-        generator = torch.Generator().manual_seed(self.draw)
-        kept = torch.zeros(view.layers, view.kv_heads, len(view.token_ids), dtype=torch.bool)
-        for layer in range(view.layers):
-            for head in range(view.kv_heads):
-                count = self.counts[layer][head] if self.counts else budget
-                kept[layer, head, torch.randperm(kept.shape[-1], generator=generator)[:count]] = True
+        kept = super().keep(view, budget)
+        self.notes.append((view, kept))
         return kept
+
+
+def noted(scoring, routing=None, cadence=None, protect=None, **parts) -> Noted:
+    return Noted(
+        scoring,
+        routing=routing or PerHead(),
+        cadence=cadence or Cadence(),
+        protect=protect or Protect(0, 0),
+        **parts,
+    )
+
+
+def drawn(draw: int = 0, routing=None, cadence=None, **parts) -> Noted:
+    """Keeps random slots."""
+    return noted(Noise(draw), routing, cadence, **parts)
+
+
+def all_kept() -> Noted:
+    """Never evicts."""
+    plain = full()
+    return Noted(plain.scoring, cadence=plain.cadence, protect=plain.protect)
 
 
 @dataclass(frozen=True)
 class Refusing:
-    evicts: bool = True
-    needs: frozenset = frozenset()
+    """A scoring that refuses."""
 
-    def keep(self, view, budget):
-        raise ValueError(f"budget {budget}: below the 132 protected slots;\n  raise it")
+    needs = frozenset()
 
-
-@dataclass(frozen=True)
-class Counting:
-    """A signal that notes what it is given; equal signals are one."""
-
-    name: str
-    seen: list = field(default_factory=list, compare=False)
-
-    def measure(self, layer, queries, keys, scale):
-        self.seen.append((layer, tuple(queries.shape), tuple(keys.shape), scale, keys.clone()))
-        return None if layer == 0 else f"{self.name}{layer}"
+    def score(self, view):
+        raise ValueError("scores: a prompt of 40 tokens is too short;\n  lengthen it")
 
 
 @dataclass(frozen=True)
-class Watching:
-    """Keeps the first slots and notes every view it is given."""
+class Faulty:
+    """A scoring with a bug."""
 
-    needs: frozenset
-    views: list = field(default_factory=list, compare=False)
-    evicts: bool = True
+    needs = frozenset()
 
-    def keep(self, view, budget):
-        self.views.append(view)
-        kept = torch.zeros(view.layers, view.kv_heads, len(view.token_ids), dtype=torch.bool)
-        kept[..., :budget] = True
-        return kept
-
-
-def lane(policy, budget=None, seed=0) -> Lane:
-    return Lane("a lane", policy, budget, seed)
-
-
-def outside(context: int, query: int = 0, seed: int = 0) -> Prompt:
-    token_ids = words(context + query, seed)
-    return Prompt(token_ids[:context], token_ids[context:])
+    def score(self, view):
+        raise KeyError("a signal it never declared")

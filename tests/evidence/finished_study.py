@@ -98,6 +98,7 @@ def body(registration: str, arm: str, problem: str, *, phase: str = "confirm", t
             "events": [] if arm == "full" else [[0, 32, 16]],
         },
         "trajectory": trajectory,
+        "batch": {"problems": [problem], "lanes": 2, "joined": 0},
     }
 
 

@@ -1,0 +1,52 @@
+"""KeyDiff: keep the keys that are least like the others (arXiv:2504.15364)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from policies.contract import Scores, Signal, View
+from policies.policy import Policy
+from policies.protect import Protect
+from policies.routing import PerHead
+from policies.signals import of_all_layers, wide
+
+__all__ = ["Dissimilarity", "MeanKeyCosine", "keydiff"]
+
+
+@dataclass(frozen=True)
+class MeanKeyCosine:
+    """Cosine of each stored key to the mean of the normalised keys of its head: [kv_head, n].
+
+    The mean is over the slots that are filled; float32 or better.
+    """
+
+    def summarise(self, layer: int, keys: Tensor, values: Tensor, filled: Tensor) -> Tensor:
+        keys = wide(keys)
+        unit = functional.normalize(keys, dim=-1).masked_fill(~filled[..., None], 0)
+        # The sum, since no length changes a cosine: a head that holds no slot has no mean.
+        return functional.cosine_similarity(keys, unit.sum(1, keepdim=True), dim=-1)
+
+
+@dataclass(frozen=True)
+class Dissimilarity:
+    """The less a key points along the mean key, the higher."""
+
+    @property
+    def needs(self) -> frozenset[Signal]:
+        return frozenset({MeanKeyCosine()})
+
+    def score(self, view: View) -> Scores:
+        return Scores(-torch.stack(of_all_layers(view, MeanKeyCosine())))
+
+
+def keydiff() -> Policy:
+    """Keep the slots whose keys are least like the mean key, of each layer and KV head; nothing is protected.
+
+    Departs from the paper, which evicts after every block of a prefill and so measures the survivors and the
+    new block only: one event, at the end of prefill, over all keys (KeyDiffPress of NVIDIA/kvpress 0.5.5).
+    """
+    return Policy(scoring=Dissimilarity(), routing=PerHead(), protect=Protect(sinks=0, recent=0))

@@ -1,0 +1,37 @@
+"""Key norm: keep the keys of small L2 norm (arXiv:2406.11430)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from policies.contract import Scores, Signal, View
+from policies.policy import Policy
+from policies.protect import Protect
+from policies.routing import PerHead
+from policies.signals import Norms, of_all_layers
+
+__all__ = ["SmallKeys", "knorm"]
+
+
+@dataclass(frozen=True)
+class SmallKeys:
+    """The smaller the norm of the key, the higher."""
+
+    @property
+    def needs(self) -> frozenset[Signal]:
+        return frozenset({Norms()})
+
+    def score(self, view: View) -> Scores:
+        return Scores(-torch.stack([norms.key for norms in of_all_layers(view, Norms())]))
+
+
+def knorm() -> Policy:
+    """Keep the slots with the smallest keys, of each layer and KV head; nothing is protected.
+
+    Departs from the authors' code (l2_compress of alessiodevoto/l2compress @ f93d6ca): layers 0 and 1, which
+    their README leaves whole, are cut like the others, so that every layer holds the budget; short prompts
+    are cut as well; norms are taken in float32 or better, whatever the cache.
+    """
+    return Policy(scoring=SmallKeys(), routing=PerHead(), protect=Protect(sinks=0, recent=0))

@@ -1,0 +1,95 @@
+"""Scissorhands: drop what recent queries pass over most often (arXiv:2305.17118)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from policies.contract import Rows, Scores, Signal, View
+from policies.policy import Policy
+from policies.protect import Protect
+from policies.routing import PerHead
+from policies.signals import group_mean, of_all_layers
+
+__all__ = ["Neglect", "NeglectCounts", "Passed", "scissorhands"]
+
+
+class Passed(NamedTuple):
+    """State of NeglectCounts, of one layer."""
+
+    low: Tensor
+    """[q_head, n], rows that give the slot less than the average of the slots they see."""
+    received: Tensor
+    """[q_head, n], attention summed over the rows."""
+
+
+@dataclass(frozen=True)
+class NeglectCounts:
+    """How often each slot is below average among the last `window` rows, or all of a shorter prompt.
+
+    Row i sees i + 1 slots, whose average is 1 / (i + 1); a slot that it may not see is not counted. Not
+    measured while decoding: after an eviction a slot's number is not its position, so that what a row sees
+    cannot be told from the row.
+    """
+
+    window: int
+
+    def __post_init__(self) -> None:
+        if self.window < 1:
+            raise ValueError(f"window must be 1 or more, not {self.window}")
+
+    @property
+    def carried(self) -> bool:
+        return False
+
+    def reads(self, layer: int) -> bool:
+        return True
+
+    def attend(self, rows: Rows, before: Passed | None) -> Passed:
+        skipped = max(0, rows.total - self.window - rows.start)
+        attention = rows.attention[..., skipped:, :]
+        count, n = attention.shape[-2:]
+        first = rows.start + skipped
+        last = torch.arange(first, first + count, device=attention.device)[:, None]
+        seen = torch.arange(n, device=attention.device) <= last
+        low = (attention < 1 / (last + 1).to(attention.dtype)) & seen
+        found = Passed(low.sum(-2), attention.sum(-2))
+        if before is None:
+            return found
+        grown = (functional.pad(past, (0, n - past.shape[-1])) for past in before)
+        return Passed(*(now + past for now, past in zip(found, grown, strict=True)))
+
+
+@dataclass(frozen=True)
+class Neglect:
+    """The fewer rows of a group pass a slot over, the higher; then, the more attention it receives."""
+
+    window: int
+
+    @property
+    def needs(self) -> frozenset[Signal]:
+        return frozenset({NeglectCounts(self.window)})
+
+    def score(self, view: View) -> Scores:
+        layers = of_all_layers(view, NeglectCounts(self.window))
+        low = torch.stack([group_mean(passed.low.double(), view.kv_heads) for passed in layers])
+        received = torch.stack([group_mean(passed.received.double(), view.kv_heads) for passed in layers])
+        # Unequal means of counts differ by 1 / group or more, and a slot receives at most 1 from each row.
+        group = len(layers[0].low) // view.kv_heads
+        return Scores(received / (group * (self.window + 1)) - low)
+
+
+def scissorhands(window: int = 400, recent: int = 10) -> Policy:
+    """Keep the last `recent` slots and, of the others, those least often below average in the last rows.
+
+    The paper's counter of low scores. Readings of what is open: the counter is the mean of the query heads of
+    a group, and equal counts rank by the attention received in the window. Departs from the paper: one event
+    at the end of prefill, down to the budget, instead of dropping a batch whenever the cache is full; equal
+    budgets in all layers. The authors' code (lzcemma/Scissorhands @ d0bf444) is another policy, without a
+    budget: it masks the slots that were in no recent row's highest tenth.
+    """
+    return Policy(scoring=Neglect(window), routing=PerHead(), protect=Protect(sinks=0, recent=recent))

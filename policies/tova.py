@@ -1,0 +1,37 @@
+"""TOVA: keep what the last token attends to (arXiv:2401.06104)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from policies.contract import Scores, Signal, View
+from policies.policy import Policy
+from policies.protect import Protect
+from policies.routing import PerLayer
+from policies.signals import AttentionSums, group_mean, of_all_layers
+
+__all__ = ["LastRow", "tova"]
+
+
+@dataclass(frozen=True)
+class LastRow:
+    """Attention from the last query, mean over the query heads of a group."""
+
+    @property
+    def needs(self) -> frozenset[Signal]:
+        return frozenset({AttentionSums(window=1)})
+
+    def score(self, view: View) -> Scores:
+        layers = of_all_layers(view, AttentionSums(window=1))
+        return Scores(torch.stack([group_mean(row, view.kv_heads) for row in layers]))
+
+
+def tova() -> Policy:
+    """Keep, in each layer, the slots with the largest attention from the last query, mean over all heads.
+
+    Nothing is protected, not even the last slot. Follows TOVACache.reduce of schwartz-lab-NLP/TOVA @ 9c7d09b
+    at the end of prefill. Departs from it: one event instead of one a decode step.
+    """
+    return Policy(scoring=LastRow(), routing=PerLayer(), protect=Protect(sinks=0, recent=0))
