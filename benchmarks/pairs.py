@@ -59,7 +59,7 @@ def alternate(contenders: Mapping[str, Callable[[], float]], repetitions: int) -
     """
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
     for repetition in range(repetitions + 1):
-        for name in list(contenders) if repetition % 2 == 0 else list(reversed(contenders)):
+        for name in list(contenders) if repetition % 2 == 0 else list(reversed(list(contenders))):
             taken = contenders[name]()
             place = f"round {repetition} of {repetitions}" if repetition else "warming up"
             print(f"{place}: {name}: {taken:.3f} s", file=sys.stderr, flush=True)

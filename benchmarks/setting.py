@@ -3,19 +3,38 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 import torch
+import transformers
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from protocol.engine import Prompt
+import policies
+from policies import HiddenSignal, Signal
+from policies.signals import AttentionSums, HiddenChange, Norms
+from protocol.engine import Lane, LaneFailure, Outcome, Prompt, Run
 from protocol.models import catalogue
 from protocol.models.load import DTYPES, load
+from protocol.spec import Budget
 from protocol.tasks import prompting
 from protocol.tasks.needle import Needle
 
-__all__ = ["Setting", "Subject", "context", "open_subject", "options", "prompt", "setting"]
+__all__ = [
+    "Setting",
+    "Subject",
+    "context",
+    "every_signal",
+    "hidden_layers",
+    "lane_of",
+    "open_subject",
+    "options",
+    "outcomes",
+    "prompt",
+    "setting",
+]
 
 RANDOM = "random-8b"
 QUERY = 16  # tokens of a random prompt that are fed after the compression
@@ -27,7 +46,6 @@ class Setting:
     device: str
     dtype: str
     threads: int
-    repetitions: int
 
 
 class Subject(NamedTuple):
@@ -43,7 +61,8 @@ class Subject(NamedTuple):
     stop_ids: frozenset[int] = frozenset()
 
 
-def options(script: str, doc: str | None, *, repetitions: int) -> argparse.ArgumentParser:
+def options(script: str, doc: str | None, *, repetitions: int | None = None) -> argparse.ArgumentParser:
+    """repetitions: the default; None for a script whose measure repeats exactly."""
     made = argparse.ArgumentParser(
         prog=f"python -m benchmarks.{script}",
         description=doc,
@@ -57,21 +76,21 @@ def options(script: str, doc: str | None, *, repetitions: int) -> argparse.Argum
     made.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     made.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
     made.add_argument("--threads", type=int, default=2, help="of torch on the CPU; default 2")
-    made.add_argument(
-        "--repetitions", type=int, default=repetitions, help=f"measured rounds; default {repetitions}"
-    )
+    if repetitions is not None:
+        made.add_argument(
+            "--repetitions", type=int, default=repetitions, help=f"measured rounds; default {repetitions}"
+        )
     return made
 
 
 def setting(arguments: argparse.Namespace) -> Setting:
-    return Setting(
-        arguments.model, arguments.device, arguments.dtype, arguments.threads, arguments.repetitions
-    )
+    return Setting(arguments.model, arguments.device, arguments.dtype, arguments.threads)
 
 
 def open_subject(setting: Setting) -> Subject:
     """The model of this setting. Sets torch's thread count for the process."""
     torch.set_num_threads(setting.threads)
+    transformers.utils.logging.disable_progress_bar()  # progress is ours to tell
     if setting.model == RANDOM:
         return random_llama(llama_8b(), setting)
     model = load(setting.model, catalogue.home(), dtype=setting.dtype, device=setting.device)
@@ -132,3 +151,31 @@ def random_ids(subject: Subject, length: int) -> tuple[int, ...]:
         subject.network.config.vocab_size, (length,), generator=torch.Generator().manual_seed(0)
     )
     return tuple(drawn.tolist())
+
+
+def lane_of(name: str, share: float | None, prompt: Prompt) -> Lane:
+    """share: of the context's tokens that are kept, counted as a registration counts it; None keeps all."""
+    budget = None if share is None else Budget(Decimal(str(share)), None).of(len(prompt.context))
+    return Lane(f"{name} {share}", policies.get(name), budget, seed=0)
+
+
+def outcomes(ran: Run, lanes: Sequence[Lane]) -> list[Outcome]:
+    """Of the lanes of the only request. One that failed was not measured, so the script ends."""
+    found = []
+    for lane, outcome in zip(lanes, ran.answers[0].outcomes, strict=True):
+        if isinstance(outcome, LaneFailure):
+            raise SystemExit(f"lane {lane.key} failed: {outcome.reason}")
+        found.append(outcome)
+    return found
+
+
+def every_signal(subject: Subject) -> tuple[Signal, ...]:
+    """What the policies of the catalogue need, and the signals of the library that none of them needs yet."""
+    library = (AttentionSums(), Norms(), HiddenChange(subject.network.config.num_hidden_layers // 2))
+    needed = (signal for name in policies.names() for signal in policies.get(name).needs)
+    return tuple(sorted({*needed, *library}, key=repr))
+
+
+def hidden_layers(signals: Iterable[Signal]) -> set[int]:
+    """Layers whose output the engine must be shown for these signals."""
+    return {signal.layer for signal in signals if isinstance(signal, HiddenSignal)}

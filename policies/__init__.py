@@ -26,22 +26,26 @@ from policies.crystal import BranchDissolution
 from policies.decoding import Plain
 from policies.policy import Policy
 from policies.protect import Protect, RecentHalf
-from policies.routing import PerHead, Shared
-from policies.selection import TopK
+from policies.routing import Adaptive, PerHead, PerLayer, Pyramid, Shared
+from policies.selection import Chunks, TopK
 from policies.state import Verbatim
 
 __all__ = [
+    "Adaptive",
     "AttentionSignal",
     "BranchDissolution",
     "BudgetError",
     "CacheSignal",
     "Cadence",
+    "Chunks",
     "HiddenSignal",
     "PerHead",
+    "PerLayer",
     "Plain",
     "Policy",
     "Protect",
     "Protection",
+    "Pyramid",
     "RecentHalf",
     "Routing",
     "Rows",

@@ -86,7 +86,8 @@ class Neglect:
 def scissorhands(window: int = 400, recent: int = 10) -> Policy:
     """Keep the last `recent` slots and, of the others, those least often below average in the last rows.
 
-    The paper's counter of low scores. Readings of what is open: the counter is the mean of the query heads of
+    The counter of low scores with w = 400 and r = 10 is the paper's as others report it; its text was not at
+    hand. Readings of what is open: the counter is the mean of the query heads of
     a group, and equal counts rank by the attention received in the window. Departs from the paper: one event
     at the end of prefill, down to the budget, instead of dropping a batch whenever the cache is full; equal
     budgets in all layers. The authors' code (lzcemma/Scissorhands @ d0bf444) is another policy, without a

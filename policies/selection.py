@@ -58,15 +58,14 @@ class Chunks:
         return first(by_score.gather(-1, by_turn), allocation)
 
     def means(self, slots: Tensor, compete: Tensor) -> Tensor:
-        """[layer, kv_head, chunk]; -inf of a chunk in which no slot competes."""
+        """[layer, kv_head, chunk]; 0 of a chunk in which no slot competes."""
         short = -slots.shape[-1] % self.size
 
         def summed(values: Tensor) -> Tensor:
             return functional.pad(values, (0, short)).reshape(*values.shape[:2], -1, self.size).sum(-1)
 
         counts = summed(compete.to(slots.dtype))
-        means = summed(slots.masked_fill(~compete, 0)) / counts.clamp(min=1)
-        return means.masked_fill(counts == 0, -torch.inf)
+        return summed(slots.masked_fill(~compete, 0)) / counts.clamp(min=1)
 
 
 def first(ranked: Tensor, allocation: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from policies.contract import Scores, Signal, View
 from policies.policy import Policy
-from policies.protect import Protect
+from policies.protect import Protect, from_last
 from policies.routing import PerHead
 from policies.signals import AttentionSums, group_mean, of_all_layers
 
@@ -45,9 +45,10 @@ class WindowAttention:
             )
         layers = of_all_layers(view, AttentionSums(window=self.window))
         sums = torch.stack([group_mean(sums, view.kv_heads) for sums in layers])
-        past = sums[..., : -self.window]
+        outside = from_last(view.filled) < self.window  # the window, and what is beyond a shorter head
+        past = sums.masked_fill(outside, 0)
         pooled = functional.avg_pool1d(past, self.kernel, stride=1, padding=self.kernel // 2)
-        return Scores(functional.pad(pooled, (0, self.window)))
+        return Scores(pooled.masked_fill(outside, 0))
 
 
 def snapkv(window: int = 32, kernel: int = 5) -> Policy:

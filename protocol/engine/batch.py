@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 
@@ -181,7 +181,7 @@ class Batch:
                 try:
                     self.evict(seat, seat.memory, seat.lane.budget)
                 except ValueError as refusal:
-                    self.dismiss(seat, forking.failure(refusal))
+                    self.dismiss({seat: forking.failure(refusal)})
         self.event_seconds += perf_counter() - start
 
     def evict(self, seat: Seat, memory: Memory, budget: int) -> None:
@@ -213,7 +213,7 @@ class Batch:
         for layer, (keys, values) in enumerate(cached):
             seat.pool.fill(target, layer, keys, values, kept[layer], counts[layer])
         if shape != pool.shape:
-            self.slots.dismiss(pool, place)
+            self.slots.vacate(pool, seat)
         memory.compact(kept, stored, seat.seen)
         seat.events.append((seat.step, int(lengths.sum()), int(counts.sum())))
 
@@ -248,30 +248,34 @@ class Batch:
         if not seats:
             return
         draws = [Draw(seat.request.problem, seat.lane.seed, len(seat.token_ids)) for seat in seats]
+        leaving = {}
         for seat, token in zip(seats, sampling.choose(logits, draws, self.temperature), strict=True):
             if token in self.model.stop_ids:
-                self.leave(seat, "eos")
+                leaving[seat] = outcome(seat, "eos")
                 continue
             seat.token_ids.append(token)
             if len(seat.token_ids) == self.max_new_tokens:
-                self.leave(seat, "length")
+                leaving[seat] = outcome(seat, "length")
+        self.dismiss(leaving)
 
-    def leave(self, seat: Seat, stop: str) -> None:
-        outcome = Outcome(
-            tuple(seat.token_ids),
-            stop,
-            tuple(seat.held),
-            tuple(seat.allocated),
-            seat.state_bytes,
-            tuple(seat.events),
-            seat.joined,
-            perf_counter() - seat.since,
-        )
-        self.dismiss(seat, outcome)
+    def dismiss(self, leaving: Mapping[Seat, Outcome | LaneFailure]) -> None:
+        if leaving:
+            self.slots.dismiss(leaving)
+            for seat, result in leaving.items():
+                self.done(seat, result)
 
-    def dismiss(self, seat: Seat, outcome: Outcome | LaneFailure) -> None:
-        self.slots.dismiss(seat.pool, seat.place)
-        self.done(seat, outcome)
+
+def outcome(seat: Seat, stop: str) -> Outcome:
+    return Outcome(
+        tuple(seat.token_ids),
+        stop,
+        tuple(seat.held),
+        tuple(seat.allocated),
+        seat.state_bytes,
+        tuple(seat.events),
+        seat.joined,
+        perf_counter() - seat.since,
+    )
 
 
 class Feeding:

@@ -44,6 +44,7 @@ def run(
     refuse(requests, max_new_tokens, temperature, places, prefill_chunk)
     if places is None:
         places = places_for(model.network, requests, max_new_tokens)
+    requests = [request._replace() for request in requests]  # one that is given twice is two
     found: list[list[Outcome | LaneFailure | None]] = [[None] * len(request.lanes) for request in requests]
     seconds = [0.0] * len(requests)
     number = {id(request): index for index, request in enumerate(requests)}
@@ -55,17 +56,16 @@ def run(
     batch, forked, ahead = Batch(model, max_new_tokens, temperature, done), None, 0
     with observed(model.network, shown_layers(requests)), torch.no_grad():
         while True:
-            while len(batch.seats) < places:
-                if forked is None or not forked.waiting:
-                    forked = None  # frees the keys and values before the next prompt takes as many
-                    if ahead == len(requests):
-                        break
+            while len(batch.seats) < places and (forked is not None or ahead < len(requests)):
+                if forked is None:
                     forked = fork(model, requests[ahead], prefill_chunk)
                     seconds[ahead] = forked.seconds
                     for index, failure in forked.failures.items():
                         found[ahead][index] = failure
                     ahead += 1
                 admit(batch, forked, places)
+                if not forked.waiting:
+                    forked = None  # frees the keys and values before anything more is fed
             if not batch.seats:
                 break
             batch.step()

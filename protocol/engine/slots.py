@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 import torch
@@ -107,17 +107,19 @@ class Pool(Generic[Member]):
         self.members.extend(members)
         return range(first, last)
 
-    def dismiss(self, place: int) -> None:
-        """Free a place; the last lane moves into it. Half of the places free are given back."""
-        last = len(self.members) - 1
-        if place != last:
-            for held in (*self.keys, *self.values):
-                held[place] = held[last]
-            self.starts[:, place], self.lengths[:, place] = self.starts[:, last], self.lengths[:, last]
-            self.members[place] = self.members[last]
-        self.members.pop()
-        if 2 * last <= self.places:
-            self.resize(last)
+    def dismiss(self, leaving: Collection[Member]) -> None:
+        """Free the places of some lanes; others move into them. Where half are free, they are given back."""
+        for place in reversed(range(len(self.members))):  # from the end: the last lane need not move
+            if self.members[place] not in leaving:
+                continue
+            member, last = self.members.pop(), len(self.members)
+            if place != last:
+                for held in (*self.keys, *self.values):
+                    held[place] = held[last]
+                self.starts[:, place], self.lengths[:, place] = self.starts[:, last], self.lengths[:, last]
+                self.members[place] = member
+        if self.members and 2 * len(self.members) <= self.places:
+            self.resize(len(self.members))
 
     def fill(
         self, place: int, layer: int, keys: Tensor, values: Tensor, kept: Tensor, counts: Tensor
@@ -278,8 +280,15 @@ class Slots(Generic[Member]):
             self.pools[shape] = Pool(shape, keys)
         return self.pools[shape]
 
-    def dismiss(self, pool: Pool[Member], place: int) -> None:
-        pool.dismiss(place)
+    def dismiss(self, leaving: Collection[Member]) -> None:
+        for pool in list(self.pools.values()):
+            pool.dismiss(leaving)
+            if not pool.members:
+                del self.pools[pool.shape]
+
+    def vacate(self, pool: Pool[Member], member: Member) -> None:
+        """A lane has moved to another pool."""
+        pool.dismiss((member,))
         if not pool.members:
             del self.pools[pool.shape]
 

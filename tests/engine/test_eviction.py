@@ -83,7 +83,7 @@ def test_logits_after_every_event_while_decoding_are_those_of_the_slots_left(
     request = Request("p", outside(30, query), lanes)
     model = tiny(family, device=device)
     ran = assert_all_equal_plain_forwards(model, [request], logits_of, max_new_tokens=15)
-    assert [len(outcome.events) for outcome in ran.answers[0].outcomes[:4]] >= [4, 4, 4, 15]
+    assert all(len(outcome.events) >= 4 for outcome in ran.answers[0].outcomes[:4])
 
 
 def test_several_problems_and_layouts_in_one_batch_with_few_places_see_their_own_slots(logits_of):

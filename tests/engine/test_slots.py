@@ -1,13 +1,14 @@
-"""What a lane holds and what it costs are counted on the tensors."""
+"""Where slots lie, who may move them, and what a new token sees of them."""
 
 import gc
 
+import pytest
 import torch
-from tiny_networks import Drawn, Full, lane, outside, tiny
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from protocol import engine
-from protocol.engine import slots
+from protocol.engine.slots import QUANTUM, Pool, Shape, Slots, Turn, shapes
+
+DIM = 2
 
 
 def numbered(kv_heads, n):
@@ -16,90 +17,226 @@ def numbered(kv_heads, n):
     return torch.stack([head, position], -1).double()
 
 
-def test_kept_slots_are_gathered_in_position_order_into_the_front_of_the_lane():
-    keep = torch.tensor([[[0, 1, 0, 1, 1], [1, 0, 0, 0, 0]]]).bool()
-    (pool,) = slots.fork([numbered(2, 5)], [-numbered(2, 5)], [keep], room=2).pools
-    assert pool.keys[0].tolist() == [
-        [[[0, 1], [0, 3], [0, 4], [0, 0], [0, 0]], [[1, 0], [0, 0], [0, 0], [0, 0], [0, 0]]]
-    ]
-    assert torch.equal(pool.values[0], -pool.keys[0])
-    assert pool.lengths.tolist() == [[[3, 1]]]
+def mask(n, *heads):
+    """Kept slots of one layer, [kv_head, n], from the positions that each head keeps."""
+    return torch.stack([torch.isin(torch.arange(n), torch.tensor(held)) for held in heads])
 
 
-def test_lanes_of_equal_capacity_share_a_pool_and_none_is_padded_to_another():
-    def keep(count):
-        return (torch.arange(10) < count).expand(1, 2, 10)
-
-    forked = slots.fork([numbered(2, 10)], [numbered(2, 10)], [keep(3), keep(10), keep(3)], room=4)
-    assert [pool.rows.tolist() for pool in forked.pools] == [[0, 2], [1]]
-    assert [tuple(pool.keys[0].shape) for pool in forked.pools] == [(2, 2, 7, 2), (1, 2, 14, 2)]
-    assert forked.held() == [6, 20, 6]
-    assert forked.allocated() == [2 * 2 * 7 * 2 * 8, 2 * 2 * 14 * 2 * 8, 2 * 2 * 7 * 2 * 8]
-
-
-def test_held_and_allocated_are_counted_after_the_event_and_after_every_forward():
-    counts = ((3, 17), (20, 0), (9, 9))
-    ran = engine.run(
-        tiny(), outside(40, 5), [lane(Full()), lane(Drawn(0, counts), 10)], problem="p", max_new_tokens=4
-    )
-    full, evicted = ran.outcomes
-    heads = 3 * 2
-    # The event, the query of 5, then three of the four new tokens: the fourth is not fed.
-    assert full.held == tuple(heads * n for n in (40, 45, 46, 47, 48))
-    assert evicted.held == tuple(58 + heads * n for n in (0, 5, 6, 7, 8))
-    bytes_a_slot = 2 * 16 * 8  # key and value of 16 float64
-    assert full.allocated == (heads * (40 + 5 + 4) * bytes_a_slot,) * 5
-    assert evicted.allocated == (heads * (20 + 5 + 4) * bytes_a_slot,) * 5
-    assert (full.events, evicted.events) == ((), ((0, 240, 58),))
-    assert (full.state_bytes, evicted.state_bytes) == (0, 0)
+def stored_slots(pool, place, layer=0):
+    """What the heads of a lane hold, read off the tensors."""
+    found = []
+    for head in range(pool.heads):
+        start, length = (int(at[layer, place, head]) for at in (pool.starts, pool.lengths))
+        row = pool.keys[layer][place, 0 if pool.shape[layer].flat else head]
+        found.append([tuple(slot) for slot in row[start : start + length].tolist()])
+    return found
 
 
-def test_the_bytes_of_a_lane_are_those_of_the_memory_behind_it(monkeypatch):
-    made = []
-    fork = slots.fork
-    monkeypatch.setattr(slots, "fork", lambda *given: made.append(fork(*given)) or made[-1])
-    lanes = [lane(Drawn(0), 10), lane(Full()), lane(Drawn(1), 10)]
-    ran = engine.run(tiny(), outside(40), lanes, problem="p", max_new_tokens=4)
-    tensors = [tensor for pool in made[0].pools for tensor in pool.keys + pool.values]
-    memory = sum(tensor.element_size() * tensor.numel() for tensor in tensors)
-    assert sum(outcome.allocated[-1] for outcome in ran.outcomes) == memory
-    # Recounted: a head holds what is not zero, since no written key of a random network is.
-    rows = {int(row): (pool, i) for pool in made[0].pools for i, row in enumerate(pool.rows)}
-    for row, outcome in enumerate(ran.outcomes):
-        pool, i = rows[row]
-        assert outcome.held[-1] == sum(int((keys[i] != 0).any(-1).sum()) for keys in pool.keys)
+def test_heads_of_equal_length_get_rows_and_others_lie_one_after_the_other():
+    counts = torch.tensor([[5, 5], [3, 9], [0, 1]])
+    assert shapes(counts, 4) == (Shape(False, 16), Shape(True, 3 + 9 + 2 * 4), Shape(True, 1 + 2 * 4))
 
 
-def test_a_lane_that_stopped_is_measured_no_further():
-    model = tiny()
-    both = [lane(Full()), lane(Drawn(2), 8)]
-    free = engine.run(model, outside(40), both, problem="p", max_new_tokens=10).outcomes
-    token = next(t for t in free[0].token_ids if t not in free[1].token_ids)
-    ran = engine.run(
-        model._replace(stop_ids=frozenset({token})), outside(40), both, problem="p", max_new_tokens=10
-    )
-    stopped = free[0].token_ids.index(token)
-    assert ran.outcomes[0].token_ids == free[0].token_ids[:stopped]
-    assert len(ran.outcomes[0].held) == stopped + 1
-    assert ran.outcomes[1] == free[1]
+def test_rows_are_rounded_up_to_a_quantum_and_flat_layers_are_not():
+    for held, capacity in ((1, 16), (12, 16), (13, 32), (28, 32), (29, 48)):
+        assert shapes(torch.tensor([[held, held]]), 4) == (Shape(False, capacity),)
+    assert shapes(torch.tensor([[0, 0]]), 0) == (Shape(False, 0),)
+    assert QUANTUM == 16
 
 
-def test_the_prefill_keys_are_freed_before_decoding(monkeypatch):
-    born, alive = [], []
-    fork = slots.fork
+@pytest.mark.parametrize("flat", [False, True])
+def test_kept_slots_are_gathered_in_position_order(flat):
+    heads = ([1, 3, 4], [0]) if flat else ([1, 3, 4], [0, 2, 4])
+    kept = mask(5, *heads)
+    counts = kept.sum(-1)
+    keys = numbered(2, 5)
+    pool = Pool(shapes(counts[None], 2), [keys])
+    (place,) = pool.admit(["a"])
+    pool.fill(place, 0, keys, -keys, kept, counts)
+    assert pool.shape[0].flat == flat
+    assert stored_slots(pool, 0) == [[(head, position) for position in held] for head, held in enumerate(heads)]
+    found_keys, found_values = pool.stored(0, 0)
+    for head, held in enumerate(heads):
+        assert torch.equal(found_keys[head, : len(held)], keys[head, held])
+        assert torch.equal(found_values[head, : len(held)], -keys[head, held])
 
-    def watch(keys, values, keeps, room):
-        born.extend(StorageWeakRef(tensor.untyped_storage()) for tensor in [*keys, *values])
-        return fork(keys, values, keeps, room)
 
-    monkeypatch.setattr(slots, "fork", watch)
-    model = tiny()
+def test_every_head_of_a_flat_layer_has_the_same_room_after_its_slots():
+    kept = mask(9, [0, 1, 2, 3], [8], [])
+    pool = Pool(shapes(kept.sum(-1)[None], 3), [numbered(3, 9)])
+    pool.admit(["a"])
+    pool.fill(0, 0, numbered(3, 9), numbered(3, 9), kept, kept.sum(-1))
+    assert pool.shape[0].capacity == 5 + 3 * 3
+    assert pool.starts.tolist() == [[[0, 7, 11]]]
 
-    def count(module, given):
-        gc.collect()
-        alive.append(sum(not storage.expired() for storage in born))
 
-    model.network.register_forward_pre_hook(count)
-    engine.run(model, outside(40), [lane(Drawn(), 10)], problem="p", max_new_tokens=3)
-    assert len(born) == 6
-    assert alive == [0, 0, 0]
+def filled(members, layouts=("even", "ragged"), room=3, n=6):
+    """A pool of two layers, whose lanes hold slots with the number of the lane written into them."""
+    kept = {"even": mask(n, [0, 2, 5], [1, 2, 3]), "ragged": mask(n, [4], [0, 1, 2, 3, 5])}
+    counts = torch.stack([kept[layout].sum(-1) for layout in layouts])
+    keys = numbered(2, n)
+    pool = Pool(shapes(counts, room), [keys] * len(layouts))
+    for number, place in zip(members, pool.admit(members), strict=True):
+        for layer, layout in enumerate(layouts):
+            own = keys + 100 * number
+            pool.fill(place, layer, own, -own, kept[layout], counts[layer])
+    return pool
+
+
+def test_the_last_lane_moves_into_a_place_that_is_freed_and_nothing_else_moves():
+    pool = filled([0, 1, 2, 3])
+    before = {member: [stored_slots(pool, place, layer) for layer in (0, 1)] for place, member in enumerate(pool.members)}
+    for gone, members in (({1}, [0, 3, 2]), ({2}, [0, 3]), ({0}, [3])):
+        pool.dismiss(gone)
+        assert pool.members == members
+        for place, member in enumerate(members):
+            assert [stored_slots(pool, place, layer) for layer in (0, 1)] == before[member]
+
+
+@pytest.mark.parametrize("gone", [{0}, {5}, {0, 1}, {4, 5}, {0, 5}, {1, 3, 5}, {0, 2, 4}, {0, 1, 2, 3, 4}])
+def test_lanes_that_leave_together_take_no_slots_of_others_with_them(gone):
+    pool = filled(range(6))
+    before = {member: [stored_slots(pool, member, layer) for layer in (0, 1)] for member in range(6)}
+    pool.dismiss(gone)
+    assert set(pool.members) == set(range(6)) - gone
+    assert len(pool.members) == 6 - len(gone)
+    for place, member in enumerate(pool.members):
+        assert [stored_slots(pool, place, layer) for layer in (0, 1)] == before[member]
+
+
+def test_places_are_given_back_when_half_of_them_are_free():
+    pool = filled([0, 1, 2, 3, 4])
+    places, sizes = [pool.places], [pool.bytes()]
+    one = sizes[0] // 5
+    # A row layer of 2 x 16 slots and a flat one of 1 + 5 + 2 x 3; keys and values of two float64.
+    assert one == (2 * 16 + 12) * 2 * DIM * 8
+    for member in range(4):
+        pool.dismiss({member})
+        places.append(pool.places)
+        sizes.append(pool.bytes())
+    assert places == [5, 5, 5, 2, 1]
+    assert sizes == [count * one for count in places]
+
+
+def test_the_tensors_of_places_given_back_are_freed():
+    pool = filled([0, 1, 2, 3])
+    old = [StorageWeakRef(tensor.untyped_storage()) for tensor in (*pool.keys, *pool.values)]
+    pool.dismiss({0})
+    assert not any(storage.expired() for storage in old)
+    pool.dismiss({2})
+    gc.collect()
+    assert all(storage.expired() for storage in old)
+
+
+def test_newcomers_take_places_at_the_end_and_the_others_stay():
+    pool = filled([0, 1])
+    before = [stored_slots(pool, place) for place in (0, 1)]
+    assert pool.admit(["c", "d"]) == range(2, 4)
+    assert [stored_slots(pool, place) for place in (0, 1)] == before
+    assert (pool.members, pool.places) == ([0, 1, "c", "d"], 4)
+
+
+def test_what_is_not_in_use_is_finite():
+    pool = filled([0, 1, 2])
+    pool.dismiss({0})
+    assert all(tensor.isfinite().all() for tensor in (*pool.keys, *pool.values))
+
+
+def test_lanes_of_equal_shape_share_a_pool_which_ends_with_its_last_lane():
+    keys, slots = [numbered(2, 9)], Slots()
+    small, large = shapes(torch.tensor([[3, 3]]), 4), shapes(torch.tensor([[3, 30]]), 4)
+    pool = slots.pool(small, keys)
+    pool.admit(["a", "b"])
+    other = slots.pool(large, keys)
+    other.admit(["c"])
+    assert slots.pool(shapes(torch.tensor([[9, 9]]), 1), keys) is pool
+    assert slots.bytes() == (2 * 2 * 16 + 41) * 2 * DIM * 8
+    slots.vacate(other, "c")
+    slots.dismiss({"a"})
+    assert (list(slots.pools), pool.members) == ([small], ["b"])
+    slots.dismiss({"b"})
+    assert (slots.pools, slots.bytes()) == ({}, 0)
+
+
+def attention_by_loops(pool, place, layer, queries, keys, values, scale):
+    """Output [q_head, t, d] and weights by (q_head, row): the slots of the head, then the new ones up to the row."""
+    output, weights = torch.zeros_like(queries), {}
+    for query_head in range(len(queries)):
+        head = query_head // (len(queries) // pool.heads)
+        length = int(pool.lengths[layer, place, head])
+        old_keys, old_values = (part[head, :length] for part in pool.stored(place, layer))
+        for row in range(queries.shape[1]):
+            seen_keys = torch.cat([old_keys, keys[head, : row + 1]])
+            seen_values = torch.cat([old_values, values[head, : row + 1]])
+            share = (scale * seen_keys @ queries[query_head, row]).softmax(0)
+            output[query_head, row] = share @ seen_values
+            weights[query_head, row] = share
+    return output, weights
+
+
+def random_pool(lengths, room):
+    """One layer of random slots; lengths [lane][kv_head]. All lanes must have one shape."""
+    generator = torch.Generator().manual_seed(0)
+    pool = None
+    for number, counts in enumerate(lengths):
+        n = max(counts)
+        keys, values = (torch.randn(len(counts), n, DIM, generator=generator).double() for _ in range(2))
+        kept = torch.arange(n) < torch.tensor(counts)[:, None]
+        pool = pool or Pool(shapes(torch.tensor([counts]), room), [keys])
+        assert shapes(torch.tensor([counts]), room) == pool.shape
+        (place,) = pool.admit([number])
+        pool.fill(place, 0, keys, values, kept, torch.tensor(counts))
+    return pool
+
+
+LENGTHS = {
+    "equal rows": [[5, 5], [5, 5], [5, 5]],
+    "rows of different lanes": [[5, 5], [7, 7], [1, 1]],
+    "flat": [[3, 8], [3, 8]],
+    "flat, cut at different places": [[3, 8], [10, 1], [0, 11]],
+}
+
+
+@pytest.mark.parametrize("new", [1, 4])
+@pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
+@pytest.mark.parametrize("watched", [(), (0,), (1, 0)])
+def test_a_new_token_sees_the_slots_of_its_own_lane_and_head_and_what_is_watched_is_what_it_saw(
+    lengths, new, watched
+):
+    pool = random_pool(lengths, room=9)
+    generator = torch.Generator().manual_seed(1)
+    lanes = range(len(lengths))[-2:]  # the last two places only
+    for _ in range(2):  # what the first turn appends, the second sees
+        queries = torch.randn(2, 4, new, DIM, generator=generator).double()
+        keys, values = (torch.randn(2, 2, new, DIM, generator=generator).double() for _ in range(2))
+        expected = [
+            attention_by_loops(pool, place, 0, queries[i], keys[i], values[i], 0.7)
+            for i, place in enumerate(lanes)
+        ]
+        turn = Turn(pool, range(lanes.start, lanes.stop), new, 4, watched)
+        output = turn.attend(0, queries, keys, values, 0.7)
+        torch.testing.assert_close(output, torch.stack([made for made, _ in expected]))
+        before = pool.lengths.clone()
+        turn.end()
+        for row, lane in enumerate(watched):
+            seen, asked = (stack[0, row] for stack in turn.stacked())
+            assert torch.equal(asked, queries[lane])
+            for (query_head, step), share in expected[lane][1].items():
+                torch.testing.assert_close(seen[query_head, step, : len(share)], share)
+                assert not seen[query_head, step, len(share) :].any()
+        grown = pool.lengths - before
+        assert grown[:, lanes.start : lanes.stop].eq(new).all()
+        assert not grown[:, : lanes.start].any()
+
+
+def test_layers_of_different_layouts_are_watched_with_zeros_where_a_layer_holds_fewer():
+    pool = filled([0], room=4)
+    turn = Turn(pool, range(1), 1, 2, (0,))
+    for layer in (0, 1):
+        new = torch.ones(1, 2, 1, DIM).double()
+        turn.attend(layer, new, new, new, 1.0)
+    weights, queries = turn.stacked()
+    assert (weights.shape, queries.shape) == ((2, 1, 2, 1, 6), (2, 1, 2, 1, DIM))
+    assert weights[0, 0, :, 0, 4:].eq(0).all()
+    assert weights[1, 0, 0, 0, 2:].eq(0).all()
+    torch.testing.assert_close(weights.sum(-1), torch.ones(2, 1, 2, 1).double())

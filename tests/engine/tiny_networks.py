@@ -96,10 +96,10 @@ def greedy(model: TinyModel, token_ids: tuple[int, ...], count: int) -> tuple[in
 
 @dataclass(frozen=True)
 class Noise:
-    """Random scores, drawn anew at every event."""
+    """Random scores, drawn anew at every event; what is measured is for those who look at the views."""
 
     draw: int = 0
-    needs = frozenset()
+    needs: frozenset = frozenset()
 
     def score(self, view):
         generator = torch.Generator().manual_seed(1000 * self.draw + len(view.token_ids))
@@ -121,7 +121,7 @@ class Restless:
 
 @dataclass(frozen=True)
 class Earliest:
-    """The first slots; what else is measured is for those who look at the views."""
+    """The first slots."""
 
     needs: frozenset = frozenset()
 

@@ -7,11 +7,26 @@ import policies
 from policies import Policy, Protect, TopK, UnknownPolicy
 from policies.catalogue import CATALOGUE
 
-SIX = ("full", "random", "streaming", "h2o", "snapkv", "crystal")
+NAMES = (
+    "full",
+    "random",
+    "streaming",
+    "h2o",
+    "snapkv",
+    "crystal",
+    "tova",
+    "knorm",
+    "keydiff",
+    "pyramidkv",
+    "chunkkv",
+    "chunkkv-20",
+    "ada-snapkv",
+    "scissorhands",
+)
 
 
-def test_the_catalogue_names_the_six_policies():
-    assert policies.names() == SIX
+def test_the_catalogue_names_its_policies_in_order():
+    assert policies.names() == NAMES
 
 
 def test_the_catalogue_is_read_only():
@@ -22,7 +37,7 @@ def test_the_catalogue_is_read_only():
 def test_an_unknown_name_suggests_the_nearest_one():
     with pytest.raises(UnknownPolicy, match="no policy named 'snapvk'; did you mean 'snapkv'"):
         policies.get("snapvk")
-    with pytest.raises(UnknownPolicy, match="known: full, random, streaming, h2o, snapkv, crystal"):
+    with pytest.raises(UnknownPolicy, match="known: full, random, streaming, h2o, snapkv, crystal, tova"):
         policies.get("zzzzz")
     assert issubclass(UnknownPolicy, ValueError)
 
@@ -93,7 +108,7 @@ def third_party(tmp_path, monkeypatch):
 
 def test_another_distribution_can_add_a_policy(third_party):
     third_party("newest = elsewhere:newest")
-    assert policies.names() == (*SIX, "newest")
+    assert policies.names() == (*NAMES, "newest")
     assert policies.get("newest").protect == Protect(0, 0)
     with pytest.raises(UnknownPolicy, match="did you mean 'newest'"):
         policies.get("newst")

@@ -1,10 +1,13 @@
 """What holds for every policy of the catalogue."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 import torch
-from policy_prompts import Prompt, a_prompt, a_view
+from policy_prompts import Prompt, a_prompt, a_view, measured
+from torch.nn.functional import pad
 
 import policies
 from policies import BudgetError, Policy, Protect, Scores, View
@@ -14,6 +17,8 @@ from policies.uniform import stream
 N = 300
 PROMPT = a_prompt(N)
 EVICTING = tuple(name for name in policies.names() if policies.get(name).evicts)
+MEASURING = tuple(name for name in EVICTING if policies.get(name).needs)
+SNAPKV_WINDOWS = ("snapkv", "pyramidkv", "chunkkv", "chunkkv-20", "ada-snapkv")
 every_policy = pytest.mark.parametrize("name", policies.names())
 every_evicting_policy = pytest.mark.parametrize("name", EVICTING)
 
@@ -28,8 +33,13 @@ def test_budgets_are_exact(name, budget):
     policy = policies.get(name)
     counts = keep(policy, budget).sum(-1)
     assert counts.shape == (2, 2)
-    assert (counts <= budget).all()
-    assert (counts >= budget - policy.selection.slack).all()
+    if name == "pyramidkv":
+        assert counts.sum() == 4 * budget
+    elif name == "ada-snapkv":
+        assert (counts.sum(-1) == 2 * budget).all()
+    else:
+        assert (counts <= budget).all()
+        assert (counts >= budget - policy.selection.slack).all()
     assert policy.selection.slack == (2 if name == "crystal" else 0)
 
 
@@ -55,7 +65,14 @@ def test_protected_slots_are_kept(name):
 
 @pytest.mark.parametrize(
     ("name", "first", "last"),
-    [("random", 4, 128), ("crystal", 4, 128), ("streaming", 4, 196), ("h2o", 0, 100), ("snapkv", 0, 32)],
+    [
+        ("random", 4, 128),
+        ("crystal", 4, 128),
+        ("streaming", 4, 196),
+        ("h2o", 0, 100),
+        ("scissorhands", 0, 10),
+        *((name, 0, 32) for name in SNAPKV_WINDOWS),
+    ],
 )
 def test_each_policy_keeps_the_ends_that_it_promises(name, first, last):
     kept = keep(policies.get(name), 200)
@@ -113,7 +130,15 @@ def test_a_default_device_elsewhere_changes_nothing(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "held"), [("random", 132), ("crystal", 132), ("streaming", 4), ("snapkv", 32), ("h2o", 1)]
+    ("name", "held"),
+    [
+        ("random", 132),
+        ("crystal", 132),
+        ("streaming", 4),
+        ("h2o", 1),
+        ("scissorhands", 10),
+        *((name, 32) for name in SNAPKV_WINDOWS),
+    ],
 )
 def test_a_budget_below_the_protected_set_is_refused_by_name(name, held):
     message = rf"budget of {held - 1} slots is below the \d+ protected slots of (Protect|RecentHalf)\("
@@ -121,11 +146,16 @@ def test_a_budget_below_the_protected_set_is_refused_by_name(name, held):
         keep(policies.get(name), held - 1)
 
 
-@pytest.mark.parametrize("name", ["random", "streaming", "snapkv", "h2o"])
+@pytest.mark.parametrize("name", ["random", "streaming", "scissorhands", *SNAPKV_WINDOWS])
 def test_a_budget_of_the_protected_set_keeps_just_that(name):
     policy = policies.get(name)
-    budget = {"random": 132, "streaming": 4, "snapkv": 32, "h2o": 1}[name]
-    assert (keep(policy, budget).sum(-1) == budget).all()
+    protected = policy.protect.slots(torch.ones(N, dtype=torch.bool), N)
+    assert torch.equal(keep(policy, int(protected.sum())), protected.expand(2, 2, N))
+
+
+@pytest.mark.parametrize("name", ["h2o", "tova", "knorm", "keydiff"])
+def test_a_single_slot_is_a_budget_where_nothing_is_protected(name):
+    assert (keep(policies.get(name), 1).sum(-1) == 1).all()
 
 
 @every_evicting_policy
@@ -133,7 +163,7 @@ def test_a_prompt_of_protected_slots_only_is_kept_or_refused(name):
     policy = policies.get(name)
     prompt = a_prompt(20)
     assert keep(policy, 20, prompt).all()
-    if name in ("random", "crystal", "snapkv"):
+    if name in ("random", "crystal", *SNAPKV_WINDOWS):
         with pytest.raises(BudgetError):
             keep(policy, 19, prompt)
     else:
@@ -197,7 +227,7 @@ def test_a_score_that_is_not_finite_is_refused(bad):
         given(1, 2, bad, 4, budget=2)
 
 
-@pytest.mark.parametrize("name", ["h2o", "snapkv", "crystal"])
+@pytest.mark.parametrize("name", MEASURING)
 def test_keys_that_are_not_finite_are_refused(name):
     prompt = a_prompt(N)
     prompt.keys[0, 0, 170] = torch.nan
@@ -205,7 +235,7 @@ def test_keys_that_are_not_finite_are_refused(name):
         keep(policies.get(name), 210, prompt)
 
 
-@pytest.mark.parametrize("name", ["h2o", "snapkv", "crystal"])
+@pytest.mark.parametrize("name", MEASURING)
 def test_a_signal_that_was_not_measured_is_refused_by_name(name):
     policy = policies.get(name)
     (signal,) = policy.needs
@@ -273,8 +303,8 @@ def test_streams_of_swapped_layer_and_head_differ():
     assert not torch.equal(stream(0, 1, 2, 50), stream(1, 1, 2, 50))
 
 
-@pytest.mark.parametrize("name", ["h2o", "snapkv"])
-def test_every_layer_and_head_is_scored_by_its_own_attention(name):
+@pytest.mark.parametrize("name", ["h2o", "snapkv", "knorm", "keydiff", "ada-snapkv", "scissorhands"])
+def test_every_layer_and_head_is_scored_by_itself(name):
     policy = policies.get(name)
     flipped = PROMPT._replace(queries=PROMPT.queries.flip(0, 1), keys=PROMPT.keys.flip(0, 1))
     kept = keep(policy, 210)
@@ -285,6 +315,105 @@ def test_every_layer_and_head_is_scored_by_its_own_attention(name):
 def test_one_view_serves_every_policy():
     everyone = [policies.get(name) for name in policies.names()]
     view = a_view(PROMPT, everyone)
-    assert len(view.signals) == 3
+    # Column sums, those of the last 32 rows and of the last one, co-attention, norms, cosines and neglect.
+    assert len(view.signals) == 7
     for policy in everyone:
         assert torch.equal(policy.keep(view, 210), keep(policy, 210))
+
+
+def an_event(policy: Policy, held: list[list[int]], *, seed: int = 0) -> View:
+    """A view of a later event: head h of layer l holds held[l][h] of the N slots, drawn at random."""
+    random = torch.Generator().manual_seed(seed)
+    stored = torch.full((len(held), len(held[0]), max(map(max, held))), -1)
+    for layer, counts in enumerate(held):
+        for head, count in enumerate(counts):
+            stored[layer, head, :count] = torch.randperm(N, generator=random)[:count].sort().values
+    signals = {
+        signal: tuple(
+            joined(
+                [measured(signal, of_head(layer, head, row[row >= 0])) for head, row in enumerate(rows)],
+                stored.shape[-1],
+            )
+            for layer, rows in enumerate(stored)
+        )
+        for signal in policy.needs
+    }
+    return a_view(PROMPT, [])._replace(signals=signals, stored=stored)
+
+
+def of_head(layer: int, head: int, positions: torch.Tensor) -> Prompt:
+    """What one KV head has left: its keys at these positions, and as many of the last queries."""
+    group = slice(2 * head, 2 * head + 2)
+    return PROMPT._replace(
+        queries=PROMPT.queries[layer : layer + 1, group, N - len(positions) :],
+        keys=PROMPT.keys[layer : layer + 1, head : head + 1, positions],
+        values=PROMPT.values[layer : layer + 1, head : head + 1, positions],
+    )
+
+
+def joined(heads: Sequence[Any], n: int) -> Any:
+    """States of single heads as the state of a layer of n slots; 0 beyond the slots of a head."""
+    if isinstance(heads[0], tuple):
+        return type(heads[0])(*(joined(parts, n) for parts in zip(*heads, strict=True)))
+    return torch.cat([pad(head, (0, n - head.shape[-1])) for head in heads])
+
+
+def kept_at(view: View, policy: Policy, budget: int) -> torch.Tensor:
+    """Kept slots, once seen to be there and to hold the protected slots of each head."""
+    kept = policy.keep(view, budget)
+    for row, positions in zip(kept.flatten(0, 1), view.stored.flatten(0, 1), strict=True):
+        count = int((positions >= 0).sum())
+        protected = policy.protect.slots(torch.ones(count, dtype=torch.bool), budget)
+        assert row[:count][protected].all()
+        assert not row[count:].any()
+    return kept
+
+
+every_later_policy = pytest.mark.parametrize("name", [name for name in EVICTING if name != "crystal"])
+
+
+@every_later_policy
+@pytest.mark.parametrize("budget", [140, 177, 219])
+@pytest.mark.parametrize("held", [[[220, 220], [220, 220]], [[260, 220], [231, 247]]])
+def test_a_later_event_meets_the_budget_with_slots_that_are_there(name, budget, held):
+    policy = policies.get(name)
+    assert kept_at(an_event(policy, held), policy, budget).sum() == 4 * budget
+
+
+@every_later_policy
+def test_a_later_event_with_room_for_all_keeps_what_is_there(name):
+    view = an_event(policies.get(name), [[150, 150], [150, 150]])
+    assert torch.equal(policies.get(name).keep(view, 150), view.filled)
+
+
+@every_later_policy
+def test_slots_count_by_their_place_and_not_by_their_position(name):
+    """Of a cache that holds every slot but one, what is kept is what a shorter prompt would keep."""
+    policy = policies.get(name)
+    left = torch.arange(N) != 100
+    view = a_view(PROMPT, [])
+    shorter = PROMPT._replace(
+        token_ids=PROMPT.token_ids[left],
+        queries=PROMPT.queries[:, :, left],
+        keys=PROMPT.keys[:, :, left],
+        values=PROMPT.values[:, :, left],
+    )
+    signals = a_view(shorter, [policy]).signals
+    later = view._replace(signals=signals, stored=left.nonzero().view(1, 1, -1))
+    assert torch.equal(policy.keep(later, 200), keep(policy, 200, shorter))
+
+
+@pytest.mark.parametrize("budget", [60, 101, 139])
+@pytest.mark.parametrize("held", [[[250, 40], [140, 160]], [[300, 20], [139, 139]]])
+def test_adaptive_heads_may_hold_less_than_the_budget(budget, held):
+    """One of them holds less than the window, all of it protected."""
+    policy = policies.get("ada-snapkv")
+    kept = kept_at(an_event(policy, held), policy, budget)
+    assert kept.sum((1, 2)).tolist() == [2 * budget, 2 * budget]
+
+
+@pytest.mark.parametrize("budget", [60, 150, 169])
+def test_layers_of_a_pyramid_may_hold_less_than_the_budget(budget):
+    policy = policies.get("pyramidkv")
+    kept = kept_at(an_event(policy, [[250, 250], [90, 90]]), policy, budget)
+    assert kept.sum() == 4 * budget
