@@ -55,6 +55,32 @@ def parse(text: str) -> spec.Protocol:
             "tasks[0].query: unknown query 'insde'; did you mean 'inside'?",
         ),
         ("max_new_tokens = 24", "max_new_tokens = 0", "tasks[0].max_new_tokens: write a whole number from 1"),
+        (
+            "threads = 1",
+            "threads = 1\nprefill_chunk = 0",
+            "generation.prefill_chunk: write a whole number from 1",
+        ),
+        (
+            "threads = 1",
+            "threads = 1\nlanes_per_batch = 1.5",
+            "generation.lanes_per_batch: write a whole number",
+        ),
+        (
+            "threads = 1",
+            "threads = 1\nlanes_per_bach = 4",
+            "generation.lanes_per_bach: unknown field 'lanes_per_bach'; did you mean 'lanes_per_batch'?",
+        ),
+        ("threads = 1", 'threads = 1\ncadence = "exact"', "generation.cadence: needs an interval"),
+        (
+            "threads = 1",
+            'threads = 1\ninterval = 8\ncadence = "exakt"',
+            "generation.cadence: unknown cadence 'exakt'; did you mean 'exact'?",
+        ),
+        (
+            "threads = 1",
+            "threads = 1\ninterval = 8",
+            "generation.interval: CoAttention, which arm 'crystal' needs, cannot be measured while decoding",
+        ),
     ],
 )
 def test_a_mistake_is_refused_by_field_with_the_fix(old, new, said):
@@ -99,3 +125,23 @@ def test_the_content_that_is_locked_has_no_floats():
     content = parse(TEXT).content()
     assert floats(content) == []
     assert content["decision"]["alpha"] == "0.05"
+
+
+def test_what_may_be_left_out_of_generation_is_not_locked_unless_written():
+    assert set(parse(TEXT).content()["generation"]) == {"temperature", "dtype", "device", "threads"}
+    written = parse(TEXT.replace("threads = 1", "threads = 1\nproblems_per_batch = 3\nprefill_chunk = 256"))
+    assert written.content()["generation"]["problems_per_batch"] == 3
+    assert written.content()["generation"]["prefill_chunk"] == 256
+
+
+@pytest.mark.parametrize(
+    ("cadence", "slack"), [("", True), ('cadence = "slack"', True), ('cadence = "exact"', False)]
+)
+def test_a_registered_interval_is_that_of_every_arm_that_evicts(cadence, slack):
+    text = TEXT.replace("threads = 1", f"threads = 1\ninterval = 8\n{cadence}")
+    protocol = parse(text.replace('policy = "crystal"', 'policy = "snapkv"'))
+    for name in ("crystal", "random", "streaming"):
+        found = protocol.policy(name).cadence
+        assert (found.at_prefill, found.interval, found.slack) == (True, 8, slack)
+    assert protocol.policy("full").cadence.interval is None
+    assert parse(TEXT).policy("random").cadence.interval is None

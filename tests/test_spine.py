@@ -119,6 +119,39 @@ def test_killed_at_random_moments_and_resumed_seals_the_same_outcome(locked, con
     assert studies.command("audit", folder).returncode == 0
 
 
+def test_batches_with_refill_and_events_are_resumed_whole(tiny_model, tmp_path):
+    """Three problems a batch, five lanes at once, prompts in chunks, events while decoding."""
+    settings = "threads = 1\nproblems_per_batch = 3\nlanes_per_batch = 5\nprefill_chunk = 100\ninterval = 8"
+    changes = {"threads = 1": settings, 'policy = "crystal"': 'policy = "h2o"'}
+    once = studies.write(tmp_path / "registrations" / "once", tiny_model, changes)
+    assert studies.command("register", once).returncode == 0
+    lock = studies.content(once / "lock.json")
+    assert list(lock["batch"]["lanes"].values()) == [5]
+    killed = shutil.copytree(once, once.parent / "killed")
+    assert studies.command("confirm", once).returncode in (10, 11)
+    for _ in range(2):
+        process = studies.start("confirm", killed)
+        wait_for_growth(process, killed / "records/shard-0.jsonl")
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert studies.command("confirm", killed).returncode in (10, 11)
+    assert sealed(killed) == sealed(once)
+    assert studies.command("audit", killed).returncode == 0
+
+    bodies = [
+        studies.json.loads(line)["body"] for line in (once / "records/shard-0.jsonl").read_text().splitlines()
+    ]
+    assert {len(body["batch"]["problems"]) for body in bodies} <= {1, 2, 3}
+    for body in bodies:
+        assert body["problem"] in body["batch"]["problems"]
+        if body["cell"]["arm"] != "full":
+            assert body["cache"]["events"][0][0] == 0
+            assert len(body["cache"]["events"]) > 1, "24 new tokens and an interval of 8"
+            assert float(body["cache"]["peak"]) < body["slots"] + 8
+            assert body["cache"]["state_bytes"] > 0
+    assert {body["batch"]["joined"] for body in bodies} > {0}, "some lanes had to wait for a place"
+
+
 def wait_for_growth(process, path):
     size = path.stat().st_size if path.exists() else 0
     while process.poll() is None and not (path.exists() and path.stat().st_size > size):

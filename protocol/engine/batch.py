@@ -88,6 +88,8 @@ class Batch:
             events = [(0, before, after)] if fork.lane.policy.evicts else []
             seen, now = len(request.prompt.context), perf_counter()
             seat = Seat(request, fork.number, fork.lane, fork.memory, pool, seen, self.forwards, now, events)
+            if fork.memory is not None:
+                seat.state_bytes = fork.memory.bytes()
             newcomers.setdefault(pool, []).append((seat, fork))
         turns = []
         for pool, arrived in newcomers.items():
@@ -208,6 +210,7 @@ class Batch:
         if shape != pool.shape:
             seat.pool = self.slots.pool(shape, [keys for keys, _ in cached])
             (target,) = seat.pool.admit([seat])
+            self.peak_bytes = max(self.peak_bytes, self.slots.bytes())  # of the old pool and the new
         else:
             target = place
         for layer, (keys, values) in enumerate(cached):

@@ -65,7 +65,7 @@ def run(
                     ahead += 1
                 admit(batch, forked, places)
                 if not forked.waiting:
-                    forked = None  # frees the keys and values before anything more is fed
+                    forked = None  # frees the keys and values before the lanes decode
             if not batch.seats:
                 break
             batch.step()

@@ -127,7 +127,9 @@ def test_what_a_policy_is_told_at_every_event_is_what_loops_over_a_plain_forward
     new = 4 if cadence.interval == 1 else 9
     # Another lane, of other slots, whose policy carries other signals, shares the batch.
     other = noted(Noise(2, frozenset({AttentionSums(2)})), Adaptive(), Cadence(interval=3))
-    outcome, _ = answer(model, prompt, [lane(policy, 10), lane(other, 6)], max_new_tokens=new, prefill_chunk=10)
+    outcome, _ = answer(
+        model, prompt, [lane(policy, 10), lane(other, 6)], max_new_tokens=new, prefill_chunk=10
+    )
     text = prompt.context + prompt.query + outcome.token_ids[:-1]
     plain = plain_forward(model.network, text, of_lane(policy, len(text)).allowed)
     history = History(len(text))
@@ -180,7 +182,7 @@ def test_the_memory_of_a_policy_is_counted_at_its_largest():
         lane(all_kept()),
     ]
     outcomes = answer(tiny(), outside(30), lanes, max_new_tokens=10)
-    # The largest moment is right before the event of step 8: 4 slots more than at the event before, 38 tokens.
+    # The most is there right before the event of step 8: 4 slots beyond the event before, and 38 tokens.
     queries, trace = LAYERS * Q_HEADS * 5 * DIM * 8, (38 + 64) * 8
 
     def slots(fullest):
@@ -300,7 +302,10 @@ class Reaching(TopK):
 
 def test_a_slot_that_its_head_does_not_hold_cannot_be_kept():
     cadence = Cadence(interval=4)
-    lanes = [lane(drawn(1, Offsets(), cadence, selection=Reaching()), 10), lane(drawn(1, Offsets(), cadence), 10)]
+    lanes = [
+        lane(drawn(1, Offsets(), cadence, selection=Reaching()), 10),
+        lane(drawn(1, Offsets(), cadence), 10),
+    ]
     failed, sound = answer(tiny(), outside(30), lanes, max_new_tokens=8)
     assert failed == LaneFailure("selection kept a slot that its head does not hold")
     assert isinstance(sound, Outcome)

@@ -66,7 +66,10 @@ def tensors_of(pools):
 
 def memory(made):
     """Bytes behind all slots of a batch, each storage once."""
-    storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage() for tensor in tensors_of(made.slots.pools.values())}
+    storages = {
+        tensor.untyped_storage().data_ptr(): tensor.untyped_storage()
+        for tensor in tensors_of(made.slots.pools.values())
+    }
     return sum(storage.nbytes() for storage in storages.values())
 
 
@@ -114,7 +117,12 @@ def test_a_ragged_lane_takes_the_sum_of_its_heads_after_every_event():
         return sum(heads) + 4 * 2 if len(set(heads)) > 1 else 2 * 16 * -(-(heads[0] + 4) // 16)
 
     expected = [sum(map(layer, layers)) * SLOT for layers in counts]
-    assert outcome.allocated == (*[expected[0]] * 4, *[expected[1]] * 4, *[expected[2]] * 4, *[expected[3]] * 2)
+    assert outcome.allocated == (
+        *[expected[0]] * 4,
+        *[expected[1]] * 4,
+        *[expected[2]] * 4,
+        *[expected[3]] * 2,
+    )
     largest = max(max(heads) for layers in counts for heads in layers)
     assert max(expected) < HEADS * (largest + 4) * SLOT, "no better than the largest head for all"
 

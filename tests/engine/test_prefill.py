@@ -107,7 +107,9 @@ def edges_of_a_loop(attention):
         for i in range(start, stop):
             row = pattern[i - start]
             cosine = (pattern @ row) / ((pattern.norm(dim=1) + 1e-8) * (row.norm() + 1e-8))
-            alike = sorted(((float(cosine[j - start]), j) for j in range(start, stop) if j != i), reverse=True)
+            alike = sorted(
+                ((float(cosine[j - start]), j) for j in range(start, stop) if j != i), reverse=True
+            )
             edges |= {(i, j) for value, j in alike[: EDGES.intra_k] if value > EDGES.intra_threshold}
             before = sorted(((float(mean[i, j]), j) for j in range(start)), reverse=True)
             edges |= {(j, i) for value, j in before[: EDGES.cross_k] if value > EDGES.cross_threshold}

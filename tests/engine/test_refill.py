@@ -91,7 +91,10 @@ def test_four_problems_of_two_dozen_lanes_in_any_number_of_places_say_the_same(t
     model, requests = tiny(), problems(4, 24)
     settings = {"max_new_tokens": 6, "temperature": temperature, "prefill_chunk": chunk}
     said = [
-        [list(map(told, answers.outcomes)) for answers in engine.run(model, requests, places=n, **settings).answers]
+        [
+            list(map(told, answers.outcomes))
+            for answers in engine.run(model, requests, places=n, **settings).answers
+        ]
         for n in (5, 24, 96)
     ]
     assert said[0] == said[1] == said[2]

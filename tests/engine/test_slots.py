@@ -54,7 +54,9 @@ def test_kept_slots_are_gathered_in_position_order(flat):
     (place,) = pool.admit(["a"])
     pool.fill(place, 0, keys, -keys, kept, counts)
     assert pool.shape[0].flat == flat
-    assert stored_slots(pool, 0) == [[(head, position) for position in held] for head, held in enumerate(heads)]
+    assert stored_slots(pool, 0) == [
+        [(head, position) for position in held] for head, held in enumerate(heads)
+    ]
     found_keys, found_values = pool.stored(0, 0)
     for head, held in enumerate(heads):
         assert torch.equal(found_keys[head, : len(held)], keys[head, held])
@@ -85,7 +87,10 @@ def filled(members, layouts=("even", "ragged"), room=3, n=6):
 
 def test_the_last_lane_moves_into_a_place_that_is_freed_and_nothing_else_moves():
     pool = filled([0, 1, 2, 3])
-    before = {member: [stored_slots(pool, place, layer) for layer in (0, 1)] for place, member in enumerate(pool.members)}
+    before = {
+        member: [stored_slots(pool, place, layer) for layer in (0, 1)]
+        for place, member in enumerate(pool.members)
+    }
     for gone, members in (({1}, [0, 3, 2]), ({2}, [0, 3]), ({0}, [3])):
         pool.dismiss(gone)
         assert pool.members == members
@@ -159,7 +164,7 @@ def test_lanes_of_equal_shape_share_a_pool_which_ends_with_its_last_lane():
 
 
 def attention_by_loops(pool, place, layer, queries, keys, values, scale):
-    """Output [q_head, t, d] and weights by (q_head, row): the slots of the head, then the new ones up to the row."""
+    """Output [q_head, t, d], and weights by (q_head, row) of the slots of the head and the new ones up to it."""
     output, weights = torch.zeros_like(queries), {}
     for query_head in range(len(queries)):
         head = query_head // (len(queries) // pool.heads)
