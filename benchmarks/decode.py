@@ -28,16 +28,18 @@ from protocol import engine
 from protocol.engine import Lane, Prompt, Request
 
 INTERVAL = 64
-EVENTS = 3
+EVENTS = 2
 LANES = 12
 BUDGET = 256
-EVENTFUL = ("streaming", "knorm", "snapkv", "ada-snapkv", "h2o")
+EVENTFUL = ("streaming", "snapkv", "ada-snapkv", "h2o")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else argv
     made = options("decode", __doc__, repetitions=3)
-    made.add_argument("--length", type=int, default=1536, help="tokens of the context; default 1536")
+    made.add_argument(
+        "--length", type=int, default=1536, help="tokens of the first table's context; default 1536"
+    )
     made.add_argument("--new-tokens", type=int, default=32, help="of the first table; default 32")
     made.add_argument("--lanes", type=int, nargs="+", default=[1, 4, 12, 24, 48], metavar="N")
     made.add_argument("--budgets", type=int, nargs="+", default=[64, 256, 1024], metavar="SLOTS")
@@ -52,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
     )
     print()
-    print(events(subject, prompt, arguments.repetitions))
+    print(events(subject, arguments.repetitions))
     return 0
 
 
@@ -113,8 +115,8 @@ def rates(
     return table(("lanes", *(f"tokens/s at {column}" for column in columns)), rows)
 
 
-def events(subject: Subject, prompt: Prompt, repetitions: int) -> str:
-    prompt = Prompt(prompt.context[: 2 * BUDGET], ())
+def events(subject: Subject, repetitions: int) -> str:
+    prompt = Prompt(context(subject, 2 * BUDGET), ())
     steps = EVENTS * INTERVAL
     runs: dict[str, list[Decoded]] = {}
 

@@ -5,7 +5,9 @@ import torch
 from tiny_networks import FAMILIES, HEADS, answer, greedy, lane, outside, tiny
 
 import policies
+from policies import AttentionSignal, Cadence
 from protocol import engine
+from protocol.evidence.refusals import BadInput
 
 
 def lanes(*budgets):
@@ -32,6 +34,24 @@ def test_every_policy_with_room_for_all_equals_generate():
     outcomes = answer(model, prompt, lanes(160), max_new_tokens=8)
     expected = greedy(model, prompt.context, 8)
     assert [outcome.token_ids for outcome in outcomes] == [expected] * len(outcomes)
+
+
+@pytest.mark.parametrize("cadence", [Cadence(interval=4), Cadence(interval=3, slack=False)])
+def test_every_policy_holds_its_budget_through_events_or_cannot_have_any(cadence):
+    model, prompt = tiny(dtype=torch.float32), outside(280, 3)
+    for name in policies.names():
+        if not policies.get(name).evicts:
+            continue
+        policy = policies.get(name, cadence=cadence)
+        if not all(signal.carried for signal in policy.needs if isinstance(signal, AttentionSignal)):
+            with pytest.raises(BadInput, match="cannot be measured while decoding"):
+                answer(model, prompt, [lane(policy, 200)], max_new_tokens=8)
+            continue
+        (outcome,) = answer(model, prompt, [lane(policy, 200)], max_new_tokens=8)
+        assert isinstance(outcome, engine.Outcome), f"{name}: {outcome}"
+        slack = HEADS * policy.selection.slack
+        assert len(outcome.events) >= 2
+        assert all(HEADS * 200 - slack <= after <= HEADS * 200 for _, _, after in outcome.events)
 
 
 def test_a_budget_below_the_protected_set_fails_its_lane_with_the_reason_of_the_policy():

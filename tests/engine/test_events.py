@@ -60,9 +60,9 @@ def test_slots_held_and_events_are_those_of_a_count_by_hand(context, query):
         for routing in (None, Adaptive())
         for budget in (8, 11)
     ]
-    outcomes = answer(tiny(), outside(context, query), lanes, max_new_tokens=24)
+    outcomes = answer(tiny(), outside(context, query), lanes, max_new_tokens=20)
     for given, outcome in zip(lanes, outcomes, strict=True):
-        held, events = lived(context, query, given.budget, given.policy.cadence, 24)
+        held, events = lived(context, query, given.budget, given.policy.cadence, 20)
         assert [total / HEADS for total in outcome.held] == held
         assert [(step, a / HEADS, b / HEADS) for step, a, b in outcome.events] == events
 
@@ -125,11 +125,11 @@ def test_what_a_policy_is_told_at_every_event_is_what_loops_over_a_plain_forward
 ):
     model, prompt, policy = tiny(family, device=device), outside(24, 7), watching(routing, cadence)
     new = 4 if cadence.interval == 1 else 9
-    # Another lane, of other slots, whose policy carries other signals, shares the batch.
-    other = noted(Noise(2, frozenset({AttentionSums(2)})), Adaptive(), Cadence(interval=3))
-    outcome, _ = answer(
-        model, prompt, [lane(policy, 10), lane(other, 6)], max_new_tokens=new, prefill_chunk=10
-    )
+    # Two lanes of other slots share the batch: one whose layout is the same at times, one with other signals.
+    alike = noted(Noise(2, frozenset({AttentionSums()})), routing, cadence)
+    other = noted(Noise(3, frozenset({AttentionSums(2)})), Adaptive(), Cadence(interval=3))
+    lanes = [lane(alike, 10), lane(policy, 10), lane(other, 6)]
+    _, outcome, _ = answer(model, prompt, lanes, max_new_tokens=new, prefill_chunk=10)
     text = prompt.context + prompt.query + outcome.token_ids[:-1]
     plain = plain_forward(model.network, text, of_lane(policy, len(text)).allowed)
     history = History(len(text))
@@ -266,8 +266,10 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("at", [30, 14], ids=["first", "later"])
-def test_a_broken_selection_fails_its_own_lane_by_name_at_any_event(at):
+@pytest.mark.parametrize(
+    ("at", "query"), [(30, 0), (14, 0), (14, 4)], ids=["first", "later", "right after the query"]
+)
+def test_a_broken_selection_fails_its_own_lane_by_name_at_any_event(at, query):
     cadence = Cadence(interval=4)
 
     def broken(how):
@@ -276,7 +278,7 @@ def test_a_broken_selection_fails_its_own_lane_by_name_at_any_event(at):
 
     sound = [lane(drawn(2, Adaptive(), cadence), 10), lane(drawn(3, cadence=cadence), 10), lane(all_kept())]
     lanes = [sound[0], *map(broken, BROKEN), *sound[1:]]
-    model, prompt = tiny(), outside(30)
+    model, prompt = tiny(), outside(30, query)
     first, *failed, second, third = answer(model, prompt, lanes, max_new_tokens=12)
     for outcome, reason in zip(failed, BROKEN.values(), strict=True):
         assert isinstance(outcome, LaneFailure), outcome

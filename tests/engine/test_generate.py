@@ -25,10 +25,10 @@ from protocol.engine.sampling import Draw
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("query", [0, 1, 5])
-@pytest.mark.parametrize("chunk", [None, 1, 7, 39, 64])
+@pytest.mark.parametrize("chunk", [None, 7, 39, 64])
 def test_full_and_a_full_budget_equal_generate_token_for_token(family, query, chunk, device):
     model = tiny(family, device=device)
-    for seed in range(3):
+    for seed in range(2):
         prompt = outside(40, query, seed)
         expected = greedy(model, prompt.context + prompt.query, 12)
         assert len(set(expected)) > 3, "the text is too dull to tell anything"

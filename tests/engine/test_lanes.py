@@ -45,12 +45,12 @@ def shapes_of_forwards(model):
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_a_lane_alone_and_in_a_batch_of_24_says_and_holds_the_same(family, temperature, device):
     model, lanes = tiny(family, device=device), two_dozen_lanes()
-    settings = {"max_new_tokens": 10, "temperature": temperature}
+    settings = {"max_new_tokens": 8, "temperature": temperature}
     together = answer(model, outside(32, 2), lanes, **settings)
     alone = [answer(model, outside(32, 2), [one], **settings)[0] for one in lanes]
     assert list(map(told, together)) == list(map(told, alone))
     assert len({outcome.token_ids for outcome in alone}) > 12
-    assert sum(len(outcome.events) > 2 for outcome in alone) == 9
+    assert sum(len(outcome.events) > 2 for outcome in alone) >= 9
 
 
 def test_the_context_is_fed_once_and_then_all_lanes_go_as_one_batch():

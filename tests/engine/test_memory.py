@@ -1,7 +1,5 @@
 """What lanes hold and what they cost, recounted on the tensors and by hand."""
 
-import gc
-
 import pytest
 import torch
 from many_lanes import two_dozen_lanes
@@ -95,6 +93,7 @@ def test_held_and_allocated_are_counted_after_the_event_and_after_every_forward(
         (13, 40, 0, Cadence(interval=3, slack=False), [rows(16)] * 20),
         (15, 40, 0, Cadence(interval=1), [rows(16)] * 20),
         (10, 6, 0, Cadence(interval=4), [rows(16)] * 20),  # 6 now, 14 at most
+        (20, 6, 0, Cadence(interval=4), [rows(32)] * 20),  # 6 now, 24 at most
         # Room for a query of 3 and 4 more, until the event that comes one step after the query.
         (10, 40, 3, Cadence(interval=4), [rows(32)] * 2 + [rows(16)] * 19),
         (10, 40, 9, Cadence(interval=4), [rows(32)] + [rows(16)] * 20),  # the query is over at its event
@@ -166,6 +165,17 @@ def test_memory_is_freed_when_lanes_leave(batches):
     assert sizes == [2 * rows(48) + rows(16)] * 2 + [rows(16)] * 3
 
 
+def test_a_place_that_stays_free_is_no_lanes_cost():
+    lanes = [lane(drawn(number), 30) for number in range(3)]
+    model = tiny()
+    free = answer(model, outside(40), lanes, max_new_tokens=10)
+    token = next(t for t in free[1].token_ids if t not in free[0].token_ids + free[2].token_ids)
+    stopping = model._replace(stop_ids=frozenset({token}))
+    first, second, third = answer(stopping, outside(40), lanes, max_new_tokens=10)
+    assert (first.stop, second.stop, third.stop) == ("length", "eos", "length")
+    assert first.allocated == third.allocated == (rows(48),) * 10  # 30 + 10
+
+
 def test_a_lane_that_stopped_is_measured_no_further():
     model = tiny()
     both = [lane(all_kept()), lane(drawn(2), 8)]
@@ -235,7 +245,6 @@ def test_the_prefill_keys_are_freed_as_soon_as_no_lane_waits_for_them(monkeypatc
     model = tiny()
 
     def count(module, given, named):
-        gc.collect()
         alive.append((named["input_ids"].shape[1], sum(not storage.expired() for storage in born)))
 
     model.network.register_forward_pre_hook(count, with_kwargs=True)

@@ -69,6 +69,15 @@ def test_attention_in_blocks_and_in_chunks_is_that_of_the_plain_forward(chunk, s
     assert found.scale == 0.25
 
 
+@pytest.mark.parametrize("rows", [1, 16, 37])
+@pytest.mark.parametrize("signals", [(), (AttentionSums(40),)], ids=["none", "last rows"])
+def test_rows_of_a_later_chunk_that_share_no_mask_see_what_they_should(rows, signals, plain, monkeypatch):
+    monkeypatch.setattr(prefill, "MASKED", rows)
+    found = fed(tiny(), words(N), signals, 200)
+    assert_near(torch.stack(found.keys), plain.keys)
+    assert_near(found.logits, plain.logits[-1])
+
+
 @pytest.mark.parametrize("chunk", CHUNKS)
 @pytest.mark.parametrize("window", [None, *WINDOWS])
 def test_sums_of_attention_are_those_of_a_loop_over_rows(chunk, window, plain):

@@ -1,7 +1,5 @@
 """Where slots lie, who may move them, and what a new token sees of them."""
 
-import gc
-
 import pytest
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -129,7 +127,6 @@ def test_the_tensors_of_places_given_back_are_freed():
     pool.dismiss({0})
     assert not any(storage.expired() for storage in old)
     pool.dismiss({2})
-    gc.collect()
     assert all(storage.expired() for storage in old)
 
 
@@ -164,7 +161,7 @@ def test_lanes_of_equal_shape_share_a_pool_which_ends_with_its_last_lane():
 
 
 def attention_by_loops(pool, place, layer, queries, keys, values, scale):
-    """Output [q_head, t, d], and weights by (q_head, row) of the slots of the head and the new ones up to it."""
+    """Output [q_head, t, d], and by (q_head, row) the weights of the slots that it sees."""
     output, weights = torch.zeros_like(queries), {}
     for query_head in range(len(queries)):
         head = query_head // (len(queries) // pool.heads)
