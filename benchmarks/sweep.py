@@ -1,6 +1,7 @@
 """What a whole sweep costs: 12 policies at 2 kept shares on one needle prompt.
 
-Contenders: the engine with all lanes in one run, the engine one lane at a time, kvpress' pipeline one press
+Contenders: the engine with all lanes in one run (the question fed to every lane after its event, as kvpress
+does, and the question compressed with the rest), the engine one lane at a time, kvpress' pipeline one press
 after another for the methods both have (and the engine on just these), and one full-cache `generate`. All
 make the same number of tokens from the same prompt; ours include prefill, signals, events and decoding.
 
@@ -40,6 +41,7 @@ POLICIES = (
 SHARES = (0.3, 0.5)
 GENERATE = "one full-cache `generate`"
 TOGETHER = "engine, all lanes in one run"
+INSIDE = "engine, all lanes in one run, the question inside the compressed prompt"
 ALONE = "engine, one lane at a time"
 EQUAL = "engine, kvpress' methods in one run"
 KVPRESS = "kvpress, one press after another"
@@ -60,10 +62,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.kvpress and subject.tokenizer is None:
         made.error("--kvpress: its pipeline needs a tokenizer; choose a model that has one")
     asked = prompt(subject, arguments.length)
+    whole = Prompt((*asked.context, *asked.query), ())
     lanes = lanes_of(POLICIES, asked)
     contenders: dict[str, Callable[[], object]] = {
         GENERATE: generate(subject, asked, arguments.new_tokens),
         TOGETHER: together(subject, asked, lanes, arguments.new_tokens),
+        INSIDE: together(subject, whole, lanes_of(POLICIES, whole), arguments.new_tokens),
         ALONE: alone(subject, asked, lanes, arguments.new_tokens),
     }
     if arguments.kvpress:
@@ -74,7 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     times = alternate(
         {name: clocked(act, chosen.device) for name, act in contenders.items()}, arguments.repetitions
     )
-    sizes = {GENERATE: 1, TOGETHER: len(lanes), ALONE: len(lanes)}
+    sizes = {GENERATE: 1, TOGETHER: len(lanes), INSIDE: len(lanes), ALONE: len(lanes)}
     if arguments.kvpress:
         sizes |= dict.fromkeys((EQUAL, KVPRESS), len(equal))
     print(header(chosen, "sweep", argv, *(("kvpress",) if arguments.kvpress else ())))
@@ -129,7 +133,7 @@ def rows(times: Times, lanes: dict[str, int]) -> list[list[str]]:
     for name, count in lanes.items():
         ratio = times.ratio(name, GENERATE)
         target = ""
-        if name == TOGETHER:
+        if name in (TOGETHER, INSIDE):
             target = at_most(ratio.median, 2.5)
         if name == KVPRESS:
             slower = times.ratio(KVPRESS, EQUAL)
