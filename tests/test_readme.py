@@ -4,7 +4,7 @@ import re
 
 from studies import ROOT
 
-PACKAGES = ("protocol", "policies", "splits", "analysis", "figures")
+PACKAGES = ("protocol", "policies", "splits", "analysis", "figures", "benchmarks")
 
 
 def test_the_readme_lists_every_source_file_and_no_other():

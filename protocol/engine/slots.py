@@ -46,10 +46,8 @@ class Layout(NamedTuple):
 class Plan(NamedTuple):
     """Where the new slots of a forward go and what a new token sees, the same for layers of one layout."""
 
-    slot: Tensor
-    """[lane, kv_head, t], in the row of the head."""
-    together: int | None
-    """The slot of the first new token, where it is the same for all heads and lanes."""
+    at: Tensor
+    """[lane x kv_head x t], counted through all rows of these lanes."""
     end: int
     """No slot at or beyond it is in use."""
     visible: Tensor | None
@@ -180,14 +178,17 @@ def plan(layout: Layout, shape: Shape, new: int, queries: int, device: torch.dev
     lanes, heads = lengths.shape
     slot = (starts + lengths)[..., None] + torch.arange(new)
     end = int(slot.max()) + 1
+    rows = 1 if shape.flat else heads
+    row = torch.arange(lanes * rows).view(lanes, rows, 1)  # of a flat shape, the same for all heads
+    at = row * shape.capacity + slot
     same = bool((slot == slot[0, 0]).all())
     visible = None
     if new > 1 or shape.flat or not same:
-        at = torch.arange(end)
-        seen = (at >= starts[..., None, None]) & (at <= slot[..., None])  # [lane, kv_head, t, end]
+        column = torch.arange(end)
+        seen = (column >= starts[..., None, None]) & (column <= slot[..., None])  # [lane, kv_head, t, end]
         seen = seen.repeat_interleave(queries // heads, 1)  # [lane, q_head, t, end]
-        visible = seen.reshape(lanes, 1 if shape.flat else heads, -1, end).to(device)
-    return Plan(slot.to(device), int(slot[0, 0, 0]) if same else None, end, visible)
+        visible = seen.reshape(lanes, rows, -1, end).to(device)
+    return Plan(at.flatten().to(device), end, visible)
 
 
 class Turn(Generic[Member]):
@@ -216,14 +217,8 @@ class Turn(Generic[Member]):
         flat = pool.shape[layer].flat
         stored_keys = pool.keys[layer][self.own]
         stored_values = pool.values[layer][self.own]
-        if made.together is not None and not flat:
-            stored_keys[:, :, made.together : made.together + new] = keys
-            stored_values[:, :, made.together : made.together + new] = values
-        else:
-            lane = torch.arange(lanes, device=keys.device)[:, None, None]
-            row = torch.zeros_like(lane) if flat else torch.arange(heads, device=keys.device)[:, None]
-            stored_keys[lane, row, made.slot] = keys
-            stored_values[lane, row, made.slot] = values
+        stored_keys.view(-1, dim).index_copy_(0, made.at, keys.reshape(-1, dim))
+        stored_values.view(-1, dim).index_copy_(0, made.at, values.reshape(-1, dim))
 
         # The query heads that read a row become rows of one product, so that no key is ever repeated.
         packed = queries.reshape(lanes, 1 if flat else heads, -1, dim)
