@@ -3,7 +3,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 MODEL := smollm2-135m
 
-# Idle threads sleep instead of spinning: nothing is lost on a quiet machine, half the time is won on a busy one.
+# Idle threads sleep instead of spinning: a batch decodes a fifth slower on a quiet machine, three times faster on a
+# busy one (benchmarks/RESULTS.md).
 export OMP_WAIT_POLICY ?= PASSIVE
 
 .PHONY: confirm test check format model

@@ -44,7 +44,8 @@ class Rows(NamedTuple):
 
     attention: Tensor
     """[..., q_head, row, slot], float32 or better; 0 where a row may not see a slot. In a prefill the slots
-    are those up to the last row; while decoding there is one row, and a leading axis for the layers.
+    are those up to the last row; while decoding there is one row, and a leading axis for the layers. The
+    next block overlays this one: a signal keeps sums or copies, never a view.
     """
     layer: int
     """Layer of the rows in a prefill; the first of the stacked layers while decoding."""

@@ -57,7 +57,7 @@ class NeglectCounts:
         last = torch.arange(first, first + count, device=attention.device)[:, None]
         seen = torch.arange(n, device=attention.device) <= last
         low = (attention < 1 / (last + 1).to(attention.dtype)) & seen
-        found = Passed(low.sum(-2), attention.sum(-2))
+        found = Passed(low.sum(-2, dtype=torch.int32), attention.sum(-2))
         if before is None:
             return found
         grown = (functional.pad(past, (0, n - past.shape[-1])) for past in before)

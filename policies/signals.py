@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -26,18 +27,23 @@ BLOCK = 128
 """Query rows worked on at once: [q_head, BLOCK, n] is the largest block of attention ever held."""
 
 
-def attention_rows(queries: Tensor, keys: Tensor, scale: float, first: int) -> Tensor:
+def attention_rows(
+    queries: Tensor, keys: Tensor, scale: float, first: int, workspace: Tensor | None = None
+) -> Tensor:
     """Causal softmax of t query rows over the keys they may see: [q_head, t, n].
 
     queries [q_head, t, d] and keys [kv_head, n, d], both with RoPE; query head h reads KV head h // group.
-    Row i sees keys 0..first+i. float32 or better, whatever the inputs.
+    Row i sees keys 0..first+i. float32 or better, whatever the inputs. workspace: flat, at least as many
+    numbers, which the result overlays; fresh memory for every block costs more than the product.
     """
     wide = torch.promote_types(queries.dtype, torch.float32)
     heads, n, dim = keys.shape
     rows = queries.shape[1]
     # The query heads of a group are rows of their KV head, so that no key is repeated.
     packed = queries.to(wide).mul(scale).reshape(heads, -1, dim)
-    logits = (packed @ keys.to(wide).transpose(-1, -2)).view(-1, rows, n)
+    shape = (heads, packed.shape[1], n)
+    out = None if workspace is None else workspace[: math.prod(shape)].view(shape)
+    logits = torch.bmm(packed, keys.to(wide).transpose(-1, -2), out=out).view(-1, rows, n)
     if first + 1 < n:
         tail = torch.arange(first + 1, n, device=queries.device)
         own = torch.arange(first, first + rows, device=queries.device)[:, None]

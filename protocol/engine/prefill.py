@@ -49,6 +49,7 @@ class Recorder:
         self.recent: list[Tensor] = []
         self.wanted = recent
         self.scale = 0.0
+        self.workspace: Tensor | None = None
         self.signals = tuple(signals)
         self.rows = tuple(signal for signal in self.signals if isinstance(signal, AttentionSignal))
         self.states: dict[tuple[Signal, int], Any] = {}
@@ -66,10 +67,12 @@ class Recorder:
             parts.append(fused(own[:, : first - start], keys[:, :first], values[:, :first], scale))
         if first < stop:
             wide_keys, wide_values = wide(keys), wide(values)
+            if self.workspace is None:
+                self.workspace = wide_keys.new_empty(len(own) * BLOCK * self.total)
         while first < stop:
             last = min(first + BLOCK, stop)
             block = own[:, first - start : last - start]
-            attention = attention_rows(block, wide_keys[:, :last], scale, first)
+            attention = attention_rows(block, wide_keys[:, :last], scale, first, self.workspace)
             parts.append(weighted(attention, wide_values[:, :last]).to(values.dtype))
             for signal in readers:
                 if last > self.first_row(signal):

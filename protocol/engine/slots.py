@@ -213,7 +213,7 @@ class Turn(Generic[Member]):
     def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
         """Append the new slots in place; a new token sees all older slots of its head, and itself."""
         pool, made = self.pool, self.plans[layer]
-        lanes, heads, new, dim = keys.shape
+        lanes, heads, _, dim = keys.shape
         flat = pool.shape[layer].flat
         stored_keys = pool.keys[layer][self.own]
         stored_values = pool.values[layer][self.own]

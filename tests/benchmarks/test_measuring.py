@@ -41,7 +41,8 @@ def test_the_account_of_memory_is_what_was_held_at_once():
         return second + 1
 
     found = memory.account(act, "cpu")
-    assert found.peak == 8_000_000  # never more than two of the three at once
+    # Never more than two of the three at once, and a few scalars.
+    assert 8_000_000 <= found.peak < 8_000_100
     assert 4_000_000 in found.sizes
 
 
