@@ -33,16 +33,11 @@ def test_a_covering_budget_reproduces_greedy_generation(smollm2, query):
         prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=12, do_sample=False, pad_token_id=0
     )[0, prompt.shape[1] :].tolist()
     expected = [token for token in expected if token not in smollm2.stop_ids]
-    lanes = [
+    lanes = tuple(
         engine.Lane(name, policies.get(name), len(context) if policies.get(name).evicts else None, 0)
         for name in policies.names()
-    ]
-    ran = engine.run(
-        smollm2,
-        engine.Prompt(tuple(context), tuple(asked)),
-        lanes,
-        problem=item,
-        max_new_tokens=12,
     )
-    assert [list(outcome.token_ids) for outcome in ran.outcomes] == [expected] * len(lanes)
+    request = engine.Request(item, engine.Prompt(tuple(context), tuple(asked)), lanes)
+    (answers,) = engine.run(smollm2, [request], max_new_tokens=12).answers
+    assert [list(outcome.token_ids) for outcome in answers.outcomes] == [expected] * len(lanes)
     assert problem.gold in words.decode(expected)
