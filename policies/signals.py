@@ -36,14 +36,13 @@ def attention_rows(
     Row i sees keys 0..first+i. float32 or better, whatever the inputs. workspace: flat, at least as many
     numbers, which the result overlays; fresh memory for every block costs more than the product.
     """
-    wide = torch.promote_types(queries.dtype, torch.float32)
     heads, n, dim = keys.shape
     rows = queries.shape[1]
     # The query heads of a group are rows of their KV head, so that no key is repeated.
-    packed = queries.to(wide).mul(scale).reshape(heads, -1, dim)
+    packed = wide(queries).mul(scale).reshape(heads, -1, dim)
     shape = (heads, packed.shape[1], n)
     out = None if workspace is None else workspace[: math.prod(shape)].view(shape)
-    logits = torch.bmm(packed, keys.to(wide).transpose(-1, -2), out=out).view(-1, rows, n)
+    logits = torch.bmm(packed, wide(keys).transpose(-1, -2), out=out).view(-1, rows, n)
     if first + 1 < n:
         tail = torch.arange(first + 1, n, device=queries.device)
         own = torch.arange(first, first + rows, device=queries.device)[:, None]

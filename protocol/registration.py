@@ -6,7 +6,7 @@ manifests, prompt lengths from the development split.
 
 import itertools
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -29,6 +29,9 @@ DISCORDANCES = (0.2, 0.6)  # shares of problems on which the arms differ, for wh
 TYPE_ONE_LIMIT = 1.2  # times the nominal level; above it a method is refused
 RULE_SOURCE = "analysis/decisions.py"
 
+# Tokens of (context, query) of every development problem, by model and task.
+Lengths: TypeAlias = dict[tuple[str, Task], list[tuple[int, int]]]
+
 
 def register(folder: Path, home: Path, *, parent: dict[str, str] | None = None) -> Lock:
     """Lock the protocol in `folder`. Raises BadInput, Drifted or AlreadyClaimed; then nothing was written.
@@ -42,7 +45,8 @@ def register(folder: Path, home: Path, *, parent: dict[str, str] | None = None) 
     data, protocol = read_protocol(folder)
     frozen_weights = weights(protocol, home)
     items = {task.name: _items(task.name) for task in protocol.tasks}
-    _refuse_small_budgets(protocol, items, home)
+    lengths = _lengths(protocol, items, home)
+    _refuse_small_budgets(protocol, lengths)
     sources = closure.sources(ROOT)
     content = {
         "kind": "kv-prereg lock",
@@ -52,7 +56,7 @@ def register(folder: Path, home: Path, *, parent: dict[str, str] | None = None) 
         "protocol": {"sha256": closure.digest_of(data), "content": protocol.content()},
         "grid": [list(cell) for cell in grid.cells(protocol)],
         "items": items,
-        "batch": {"lanes": {model: _lanes(protocol, model, items, home) for model in protocol.models}},
+        "batch": {"lanes": {model: _lanes(protocol, model, lengths, home) for model in protocol.models}},
         "sources": sources,
         "data": {},
         "weights": frozen_weights,
@@ -80,12 +84,24 @@ def _items(name: str) -> dict[str, Any]:
     return {"manifest": manifest.digest, "dev": list(manifest.dev), "confirm": list(manifest.confirm)}
 
 
-def _refuse_small_budgets(protocol: Protocol, items: dict[str, Any], home: Path) -> None:
+def _lengths(protocol: Protocol, items: dict[str, Any], home: Path) -> Lengths:
+    found: Lengths = {}
+    for source in protocol.models:
+        tokenizer = load.tokenizer(source, home)
+        count = prompting.counter(tokenizer)
+        for task in protocol.tasks:
+            built = (tasks.get(task.name).build(item, count) for item in items[task.name]["dev"])
+            rendered = (prompting.render(problem, tokenizer, task.query) for problem in built)
+            found[source, task] = [(len(context), len(query)) for context, query in rendered]
+    return found
+
+
+def _refuse_small_budgets(protocol: Protocol, lengths: Lengths) -> None:
     """A budget below the set a policy protects is refused by name, on the shortest development prompt."""
     policy_of = {arm.name: protocol.policy(arm.name) for arm in protocol.arms}
     evicting = {arm: policy for arm, policy in policy_of.items() if policy.evicts}
-    for source, task in itertools.product(protocol.models, protocol.tasks):
-        shortest = _shortest(load.tokenizer(source, home), task, items[task.name]["dev"])
+    for (_, task), each in lengths.items():
+        shortest = min(context for context, _ in each)
         for (arm, policy), budget in itertools.product(evicting.items(), protocol.budgets):
             slots = budget.of(shortest)
             protected = int(policy.protect.slots(torch.ones(shortest, dtype=torch.bool), slots).sum())
@@ -96,7 +112,7 @@ def _refuse_small_budgets(protocol: Protocol, items: dict[str, Any], home: Path)
                 )
 
 
-def _lanes(protocol: Protocol, model: str, items: dict[str, Any], home: Path) -> int:
+def _lanes(protocol: Protocol, model: str, lengths: Lengths, home: Path) -> int:
     """Lanes that decode at once: as registered, or as many as half of the memory free now holds.
 
     Every lane is taken to keep the longest development prompt whole.
@@ -104,28 +120,15 @@ def _lanes(protocol: Protocol, model: str, items: dict[str, Any], home: Path) ->
     generation = protocol.generation
     if generation.lanes_per_batch is not None:
         return generation.lanes_per_batch
-    tokenizer = load.tokenizer(model, home)
     slots = max(
-        max(context + query for context, query in _lengths(tokenizer, task, items[task.name]["dev"]))
-        + task.max_new_tokens
+        context + query + task.max_new_tokens
         for task in protocol.tasks
+        for context, query in lengths[model, task]
     )
     config = transformers.AutoConfig.from_pretrained(catalogue.locate(model, home))
-    dtype: torch.dtype = getattr(torch, generation.dtype)
+    dtype = load.DTYPES[generation.dtype]
     lanes = len(grid.cells(protocol)) * (generation.problems_per_batch or 1)
     return engine.places_within(config, dtype, torch.device(generation.device), slots, lanes)
-
-
-def _shortest(tokenizer: Any, task: Task, ids: list[str]) -> int:
-    """Tokens of the shortest context that would be compressed."""
-    return min(context for context, _ in _lengths(tokenizer, task, ids))
-
-
-def _lengths(tokenizer: Any, task: Task, ids: list[str]) -> list[tuple[int, int]]:
-    """Tokens of (context, query) of every problem."""
-    built = (tasks.get(task.name).build(item, prompting.counter(tokenizer)) for item in ids)
-    rendered = (prompting.render(problem, tokenizer, task.query) for problem in built)
-    return [(len(context), len(query)) for context, query in rendered]
 
 
 def _checks(protocol: Protocol, items: dict[str, Any]) -> dict[str, Any]:

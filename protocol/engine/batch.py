@@ -42,10 +42,6 @@ class Seat:
         return self.pool.members.index(self)
 
     @property
-    def watches(self) -> bool:
-        return self.memory is not None and memories.watches(self.lane.policy)
-
-    @property
     def step(self) -> int:
         """New tokens fed."""
         return self.seen - len(self.request.prompt.context) - len(self.request.prompt.query)
@@ -124,18 +120,7 @@ class Batch:
         fed = torch.tensor(token_ids, device=network.device)
         new = fed.shape[1]
         starts = torch.tensor([seat.seen for seat in seats], device=network.device)
-        feeding = Feeding(
-            [
-                Turn(
-                    pool,
-                    range(first, last),
-                    new,
-                    config.num_attention_heads,
-                    [lane for lane, seat in enumerate(pool.members[first:last]) if seat.watches],
-                )
-                for pool, first, last in turns
-            ]
-        )
+        feeding = Feeding([turn_of(*turn, new, config.num_attention_heads) for turn in turns])
         output = network(
             input_ids=fed,
             position_ids=starts[:, None] + torch.arange(new, device=network.device),
@@ -157,14 +142,20 @@ class Batch:
     def remember(self, feeding: Feeding, seats: Sequence[Seat]) -> None:
         """Fold what the forward showed into the memories of the lanes."""
         for turn in feeding.turns:
-            if not turn.watched:
-                continue
-            weights, queries = turn.stacked()
-            for row, lane in enumerate(turn.watched):
-                seat = turn.pool.members[turn.places[lane]]
-                assert seat.memory is not None
-                slots = int(turn.pool.lengths[:, turn.places[lane]].max())
-                seat.memory.step(weights[:, row], queries[:, row], seat.seen, slots)
+            members = turn.pool.members[turn.own]
+            if turn.watched:
+                weights = turn.all_weights()
+                for row, lane in enumerate(turn.watched):
+                    memory = members[lane].memory
+                    assert memory is not None
+                    slots = int(turn.pool.lengths[:, turn.places[lane]].max())
+                    memory.add(weights[:, row], members[lane].seen, slots)
+            if turn.noted:
+                queries = turn.all_queries()
+                for row, lane in enumerate(turn.noted):
+                    memory = members[lane].memory
+                    assert memory is not None
+                    memory.note(queries[:, row], members[lane].seen + turn.new)
         for layer, hidden in feeding.hidden.items():
             for seat, row in zip(seats, hidden, strict=True):
                 if seat.memory is not None:
@@ -216,7 +207,7 @@ class Batch:
         for layer, (keys, values) in enumerate(cached):
             seat.pool.fill(target, layer, keys, values, kept[layer], counts[layer])
         if shape != pool.shape:
-            self.slots.vacate(pool, seat)
+            self.slots.vacate(pool, (seat,))
         memory.compact(kept, stored, seat.seen)
         seat.events.append((seat.step, int(lengths.sum()), int(counts.sum())))
 
@@ -279,6 +270,14 @@ def outcome(seat: Seat, stop: str) -> Outcome:
         seat.joined,
         perf_counter() - seat.since,
     )
+
+
+def turn_of(pool: Pool[Seat], first: int, last: int, new: int, queries: int) -> Turn[Seat]:
+    """The forward of the seats at places first..last-1, which shows their memories what they carry."""
+    carried = [(lane, seat.memory) for lane, seat in enumerate(pool.members[first:last]) if seat.memory]
+    watched = [lane for lane, memory in carried if memory.sums]
+    noted = [lane for lane, memory in carried if memory.recent is not None]
+    return Turn(pool, range(first, last), new, queries, watched, noted)
 
 
 class Feeding:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from policies import AttentionSignal, Signal, View
+from policies import Signal, View
 from protocol.engine import memory, prefill, sampling
 from protocol.engine.lanes import Lane, LaneFailure, Model, Request
 from protocol.engine.memory import Memory
@@ -50,14 +50,8 @@ def fork(model: Model, request: Request, chunk: int | None) -> Forked:
     start = perf_counter()
     context = request.prompt.context
     signals = dict.fromkeys(signal for lane in request.lanes for signal in lane.policy.needs)
-    windows = [
-        signal.window or 0
-        for lane in request.lanes
-        if lane.policy.cadence.interval is not None
-        for signal in lane.policy.needs
-        if isinstance(signal, AttentionSignal)
-    ]
-    fed = prefill.feed(model, context, signals, chunk=chunk, recent=max(windows, default=0))
+    recent = max(memory.queries_kept(lane.policy) for lane in request.lanes)
+    fed = prefill.feed(model, context, signals, chunk=chunk, recent=recent)
     token_ids = torch.tensor(context, device=model.network.device)
     waiting: deque[Fork] = deque()
     failures: dict[int, LaneFailure] = {}

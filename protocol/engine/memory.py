@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from policies import AttentionSignal, CacheSignal, HiddenSignal, Policy, Rows, Signal
+from policies.signals import wide
 
 
 @dataclass
@@ -39,19 +40,17 @@ class Memory:
         held = (self.positions, self.recent, *self.sums.values(), *self.traces.values())
         return sum(tensor.nbytes for tensor in tensors(held))
 
-    def step(self, weights: Tensor, queries: Tensor, seen: int, slots: int) -> None:
-        """Fold in the attention of t new tokens, the first at position `seen`.
+    def add(self, weights: Tensor, seen: int, slots: int) -> None:
+        """Fold in the attention [layer, q_head, t, n] of t new tokens, the first at position `seen`.
 
-        weights [layer, q_head, t, n], queries [layer, q_head, t, d]. slots: of the fullest head now.
+        slots: of the fullest head now.
         """
-        if self.recent is not None:
-            self.write(queries, seen + queries.shape[2])
         for signal, before in self.sums.items():
             read = layers_of(signal, len(weights))
             rows = Rows(weights[read][..., :slots], read[0], seen, seen + weights.shape[2])
             self.sums[signal] = signal.attend(rows, before)
 
-    def write(self, queries: Tensor, seen: int) -> None:
+    def note(self, queries: Tensor, seen: int) -> None:
         """queries [layer, q_head, t, d], the last of which has position seen - 1."""
         assert self.recent is not None
         width = self.recent.shape[2]
@@ -97,18 +96,15 @@ def begin(
 ) -> Memory:
     """The memory after the first event. signals, recent: of the prefill; kept [layer, kv_head, n]."""
     memory = Memory(torch.empty(0), 0, scale)
-    windows = []
     for signal in policy.needs:
         if isinstance(signal, HiddenSignal):
             memory.traces[signal] = signals[signal]
         elif isinstance(signal, AttentionSignal) and signal.window is None:
             memory.sums[signal] = stacked([state for state in signals[signal] if state is not None])
-        elif isinstance(signal, AttentionSignal):
-            windows.append(signal.window or 0)
-    if windows:
+    if width := queries_kept(policy):
         last = torch.stack(list(recent))
-        memory.recent = last.new_zeros(*last.shape[:2], max(windows), last.shape[-1])
-        memory.write(last, seen)
+        memory.recent = last.new_zeros(*last.shape[:2], width, last.shape[-1])
+        memory.note(last, seen)
     memory.compact(kept, torch.arange(seen, device=kept.device).expand(kept.shape), seen)
     return memory
 
@@ -154,20 +150,20 @@ def recent_rows(memory: Memory, layer: int, stored: Tensor, seen: int, window: i
     width = memory.recent.shape[2]
     own = torch.arange(max(0, seen - min(window, width)), seen, device=keys.device)
     queries = memory.recent[layer][:, own % width]
-    wide = torch.promote_types(queries.dtype, torch.float32)
     heads, rows, dim = queries.shape
-    logits = queries.to(wide).mul(memory.scale).reshape(len(keys), -1, dim) @ keys.to(wide).transpose(-1, -2)
+    logits = wide(queries).mul(memory.scale).reshape(len(keys), -1, dim) @ wide(keys).transpose(-1, -2)
     visible = (stored[:, None] >= 0) & (stored[:, None] <= own[:, None])  # [kv_head, row, n]
     visible = visible.repeat_interleave(heads // len(keys), 0)
     logits = logits.view(heads, rows, -1).masked_fill(~visible, -torch.inf)
     return Rows(logits.softmax(-1).masked_fill(~visible, 0.0), layer, seen - rows, seen)
 
 
-def watches(policy: Policy) -> bool:
-    """Whether the policy reads attention or queries while its lanes decode."""
-    return policy.cadence.interval is not None and any(
-        isinstance(signal, AttentionSignal) for signal in policy.needs
-    )
+def queries_kept(policy: Policy) -> int:
+    """How many of the last queries its lanes carry: its widest window, 0 without an interval."""
+    if policy.cadence.interval is None:
+        return 0
+    signals = (signal for signal in policy.needs if isinstance(signal, AttentionSignal))
+    return max((signal.window or 0 for signal in signals), default=0)
 
 
 def layers_of(signal: AttentionSignal, layers: int) -> list[int]:

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad, scaled_dot_product_attention
 
+from policies.signals import wide
+
 QUANTUM = 16
 """Capacities are multiples of it, so that lanes of nearly equal capacity share a pool."""
 
@@ -197,16 +199,23 @@ class Turn(Generic[Member]):
     watched: among these lanes, the ones whose policies read the attention of the new tokens.
     weights: what they read, one tensor a layer, [watched, q_head, t, n] in float32 or better, n the slots of
         the fullest head of the layer; 0 where a head holds fewer.
-    queries: of the new tokens, one tensor a layer, [watched, q_head, t, d].
+    noted: the ones whose policies read it later, over the slots of then, and need the queries.
+    queries: of the new tokens, one tensor a layer, [noted, q_head, t, d].
     """
 
     def __init__(
-        self, pool: Pool[Member], places: range, new: int, queries: int, watched: Sequence[int]
+        self,
+        pool: Pool[Member],
+        places: range,
+        new: int,
+        queries: int,
+        watched: Sequence[int],
+        noted: Sequence[int],
     ) -> None:
         self.pool, self.places, self.new = pool, places, new
         self.own = slice(places.start, places.stop)
         self.plans = pool.plans(self.own, new, queries)
-        self.watched = list(watched)
+        self.watched, self.noted = list(watched), list(noted)
         self.weights: list[Tensor] = []
         self.queries: list[Tensor] = []
 
@@ -223,24 +232,23 @@ class Turn(Generic[Member]):
         # The query heads that read a row become rows of one product, so that no key is ever repeated.
         packed = queries.reshape(lanes, 1 if flat else heads, -1, dim)
         used_keys, used_values = stored_keys[:, :, : made.end], stored_values[:, :, : made.end]
+        if self.noted:
+            self.queries.append(queries[self.noted])
         if self.watched:
-            self.watch(layer, packed, used_keys, queries, scale)
+            self.weights.append(self.watch(layer, packed[self.watched], used_keys[self.watched], scale))
         output = scaled_dot_product_attention(
             packed, used_keys, used_values, attn_mask=made.visible, scale=scale
         )
         return output.reshape(queries.shape)
 
-    def watch(self, layer: int, packed: Tensor, keys: Tensor, queries: Tensor, scale: float) -> None:
-        made, chosen = self.plans[layer], self.watched
-        wide = torch.promote_types(packed.dtype, torch.float32)
-        logits = (packed[chosen].to(wide) * scale) @ keys[chosen].to(wide).transpose(-1, -2)
-        if made.visible is not None:
-            logits.masked_fill_(~made.visible[chosen], -torch.inf)
-        weights = logits.softmax(-1).view(len(chosen), queries.shape[1], self.new, made.end)
-        if self.pool.shape[layer].flat:
-            weights = self.by_head(layer, weights)
-        self.weights.append(weights)
-        self.queries.append(queries[chosen])
+    def watch(self, layer: int, packed: Tensor, keys: Tensor, scale: float) -> Tensor:
+        """The weights of a layer, from the packed queries and the keys of the watched lanes."""
+        visible = self.plans[layer].visible
+        logits = (wide(packed) * scale) @ wide(keys).transpose(-1, -2)
+        if visible is not None:
+            logits.masked_fill_(~visible[self.watched], -torch.inf)
+        weights = logits.softmax(-1).view(len(packed), -1, self.new, logits.shape[-1])
+        return self.by_head(layer, weights) if self.pool.shape[layer].flat else weights
 
     def by_head(self, layer: int, weights: Tensor) -> Tensor:
         """weights [lane, q_head, t, flat slot] -> [lane, q_head, t, slot of the head]."""
@@ -253,11 +261,14 @@ class Turn(Generic[Member]):
         slot = slot.repeat_interleave(group, 1)[:, :, None].to(weights.device)
         return weights.gather(-1, slot.expand(-1, -1, self.new, -1)) * inside
 
-    def stacked(self) -> tuple[Tensor, Tensor]:
-        """weights [layer, watched, q_head, t, n] and queries [layer, watched, q_head, t, d]."""
+    def all_weights(self) -> Tensor:
+        """[layer, watched, q_head, t, n], n the slots of the fullest head of all layers."""
         n = max(weights.shape[-1] for weights in self.weights)
-        weights = [pad(weights, (0, n - weights.shape[-1])) for weights in self.weights]
-        return torch.stack(weights), torch.stack(self.queries)
+        return torch.stack([pad(weights, (0, n - weights.shape[-1])) for weights in self.weights])
+
+    def all_queries(self) -> Tensor:
+        """[layer, noted, q_head, t, d]"""
+        return torch.stack(self.queries)
 
     def end(self) -> None:
         """Count the new slots."""
@@ -277,13 +288,11 @@ class Slots(Generic[Member]):
 
     def dismiss(self, leaving: Collection[Member]) -> None:
         for pool in list(self.pools.values()):
-            pool.dismiss(leaving)
-            if not pool.members:
-                del self.pools[pool.shape]
+            self.vacate(pool, leaving)
 
-    def vacate(self, pool: Pool[Member], member: Member) -> None:
-        """A lane has moved to another pool."""
-        pool.dismiss((member,))
+    def vacate(self, pool: Pool[Member], leaving: Collection[Member]) -> None:
+        """Lanes leave this pool, for another one or for good."""
+        pool.dismiss(leaving)
         if not pool.members:
             del self.pools[pool.shape]
 
