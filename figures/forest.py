@@ -9,64 +9,31 @@ Exit status: 0 drawn; 2 there is no verdict to draw.
 
 import argparse
 import itertools
-import json
 import sys
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import matplotlib
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import blended_transform_factory
 
-from figures import numbers
+from figures import numbers, page
+from figures.page import INK, PALE, NoVerdict
+from figures.rows import ROW, bands, grouped, groups
 
 __all__ = ["NoVerdict", "draw", "forest"]
 
-WIDTH, ROW, HEADER, FOOTER = 10.0, 0.235, 1.12, 1.12  # inches
+WIDTH, HEADER, FOOTER = 10.0, 1.12, 1.12  # inches
 LEFT, RIGHT = 0.20, 0.565  # the axes, as shares of the width
 # Right edges of the columns beside the axes, as shares of the width.
 COLUMNS = {"Δ (pp)": 0.635, "95 % interval": 0.765, "p": 0.835, "n": 0.88, "cache": 0.945}
-INK, PALE, BAND = "#1a1a1a", "#6b6b6b", "#f3f3f1"
-STYLE = {
-    "font.family": "DejaVu Sans",
-    "font.size": 8.5,
-    "svg.fonttype": "path",
-    "svg.hashsalt": "kv-prereg",
-    "axes.linewidth": 0.8,
-}
-
-
-class NoVerdict(ValueError):
-    """There is no judged result to draw."""
-
-
-class Row(NamedTuple):
-    """A line of the figure: the heading of a group, or a contrast of it."""
-
-    label: str
-    contrast: Mapping[str, Any] | None
 
 
 def draw(folder: Path) -> tuple[Path, ...]:
     """Draw FOLDER/verdict.json into FOLDER/figures/forest.svg and .png. Raises NoVerdict without one."""
-    path = Path(folder) / "verdict.json"
-    try:
-        judged = json.loads(path.read_bytes())["judged"]
-    except FileNotFoundError:
-        raise NoVerdict(f"{path}: missing; run: python -m protocol.confirm {folder}") from None
-    except (ValueError, KeyError, TypeError):
-        raise NoVerdict(f"{path}: holds no judgement; run: python -m protocol.audit {folder}") from None
-    target = Path(folder) / "figures"
-    target.mkdir(exist_ok=True)
-    drawn = target / "forest.svg", target / "forest.png"
-    with matplotlib.rc_context(STYLE):
-        figure = forest(judged)
-        figure.savefig(drawn[0], metadata={"Date": None, "Creator": None})
-        figure.savefig(drawn[1], dpi=200, metadata={"Software": None})
-    return drawn
+    return page.write(Path(folder) / "figures", "forest", forest, page.judged(folder))
 
 
 def forest(judged: Mapping[str, Any]) -> Figure:
@@ -77,31 +44,25 @@ def forest(judged: Mapping[str, Any]) -> Figure:
     says that an interval goes on beyond the axis. Each artist carries its meaning and the index of its
     contrast as gid ("point-3", "nominal-3", "simultaneous-3").
     """
-    rows = _rows(judged["contrasts"])
+    rows = grouped(judged["contrasts"], lambda one: f"against {one['against']}")
     height = HEADER + ROW * len(rows) + FOOTER
     figure = Figure(figsize=(WIDTH, height))
     axes = figure.add_axes((LEFT, FOOTER / height, RIGHT - LEFT, ROW * len(rows) / height))
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.set_xlim(*_limits(judged["contrasts"]))
     across = blended_transform_factory(figure.transFigure, axes.transData)
-    _groups(axes, rows, across)
+    bands(axes, rows, 0.015, 0.985, across)
+    for first, last, _ in groups(rows):
+        axes.plot((0, 0), (first + 0.5, last - 0.5), color=INK, linewidth=0.9, zorder=1, gid="zero")
     index = itertools.count()
     for y, row in enumerate(rows):
-        if row.contrast is None:
+        if row.entry is None:
             axes.text(0.025, y, row.label, transform=across, va="center", weight="bold", color=INK)
             continue
         axes.text(0.04, y, row.label, transform=across, va="center", color=INK)
-        _contrast(axes, across, y, next(index), row.contrast)
+        _contrast(axes, across, y, next(index), row.entry)
     _frame(figure, axes, across, judged)
     return figure
-
-
-def _rows(contrasts: Sequence[Mapping[str, Any]]) -> list[Row]:
-    rows = []
-    for place, group in itertools.groupby(contrasts, lambda one: (one["model"], one["task"], one["budget"])):
-        rows.append(Row(" · ".join([*place[:2], f"budget {place[2]}"]), None))
-        rows += [Row(f"against {one['against']}", one) for one in group]
-    return rows
 
 
 def _limits(contrasts: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
@@ -109,25 +70,6 @@ def _limits(contrasts: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
     ends = [100 * float(one[end]) for one in contrasts for end in ("low", "high") if one[end] is not None]
     low, high = min([-5.0, *ends]), max([5.0, *ends])
     return low - 0.06 * (high - low), high + 0.06 * (high - low)
-
-
-def _groups(axes: Any, rows: Sequence[Row], across: Any) -> None:
-    """The zero line beside the contrasts of each group, and a pale band behind every second group."""
-    starts = [y for y, row in enumerate(rows) if row.contrast is None] + [len(rows)]
-    groups = list(itertools.pairwise(starts))
-    for first, last in groups:
-        axes.plot((0, 0), (first + 0.5, last - 0.5), color=INK, linewidth=0.9, zorder=1, gid="zero")
-    for first, last in groups[::2]:
-        axes.fill_betweenx(
-            (first - 0.5, last - 0.5),
-            0.015,
-            0.985,
-            transform=across,
-            color=BAND,
-            linewidth=0,
-            zorder=-2,
-            clip_on=False,
-        )
 
 
 def _contrast(axes: Any, across: Any, y: int, index: int, one: Mapping[str, Any]) -> None:

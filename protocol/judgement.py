@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from analysis.judge import judge
-from figures import forest
+from figures import study
 from protocol.evidence import records, verdict
 from protocol.evidence.lock import Lock
 
@@ -21,5 +21,5 @@ def judge_sealed(folder: Path, locked: Lock) -> Judgement:
     judged = judge(folder)
     verdict.write(folder, locked, judged)
     return Judgement(
-        judged, (folder / records.FOLDERS["confirm"], folder / verdict.NAME, *forest.draw(folder))
+        judged, (folder / records.FOLDERS["confirm"], folder / verdict.NAME, *study.draw(folder))
     )

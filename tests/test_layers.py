@@ -37,6 +37,7 @@ WITHOUT_TORCH = [
     "analysis.judge",
     "analysis.power",
     "figures.forest",
+    "figures.study",
     "figures.table",
     "splits",
 ]

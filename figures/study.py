@@ -1,0 +1,69 @@
+"""Draw everything that applies to a judged study.
+
+    python -m figures.study registrations/quickstart
+
+Writes figures/forest, accuracy, needle (where a needle task ran) and ablation (where the subject is compared
+with variants of itself), each as .svg and .png, into the same folder. The same verdict and records give the
+same bytes with one version of matplotlib.
+Exit status: 0 drawn; 2 there is no verdict to draw, or its records cannot be read.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from analysis.records import RecordError, read
+from figures import page
+from figures.ablation import ablation, variants
+from figures.accuracy import accuracy
+from figures.forest import forest
+from figures.needle import needle, placed
+from figures.page import NoVerdict
+
+__all__ = ["draw"]
+
+
+def draw(folder: Path) -> tuple[Path, ...]:
+    """Draw FOLDER/verdict.json and FOLDER/records into FOLDER/figures.
+
+    Raises NoVerdict and `analysis.records.RecordError`, before anything is written.
+    """
+    folder = Path(folder)
+    judged, study = page.judged(folder), read(folder)
+    drawings: dict[str, tuple[Any, ...]] = {
+        "forest": (forest, judged),
+        "accuracy": (accuracy, judged, study.lanes),
+    }
+    cells = placed(study.lanes)
+    if cells:
+        drawings["needle"] = needle, judged, cells
+    if variants(judged, study.lock):
+        drawings["ablation"] = ablation, judged, study.lock
+    target = folder / "figures"
+    return tuple(
+        path
+        for name, (drawing, *data) in drawings.items()
+        for path in page.write(target, name, drawing, *data)
+    )
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m figures.study",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("folder", type=Path, help="a confirmed registration, e.g. registrations/quickstart")
+    args = parser.parse_args(argv)
+    try:
+        drawn = draw(args.folder)
+    except (NoVerdict, RecordError) as refusal:
+        print(f"{type(refusal).__name__}: {refusal}", file=sys.stderr)
+        return 2
+    print(*drawn, sep="\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
