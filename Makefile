@@ -7,13 +7,16 @@ MODEL := smollm2-135m
 # busy one (benchmarks/RESULTS.md).
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: confirm test check format model
+.PHONY: confirm test parity check format model
 
 confirm: model  ## replicate the shipped quickstart; ends well whenever the study ran to a verdict
 	$(BIN)/python -m protocol.replicate registrations/quickstart || { s=$$?; [ $$s -eq 10 ] || [ $$s -eq 11 ] || exit $$s; }
 
 test: model  ## the whole test suite
 	$(BIN)/python -m pytest
+
+parity: .venv-parity/installed  ## our policies against the presses of kvpress, in an environment of its own
+	.venv-parity/bin/python -m pytest tests/parity
 
 check: .venv/installed  ## format, lint, types
 	$(BIN)/ruff format --check .
@@ -28,10 +31,21 @@ model: .venv/installed  ## the only step that downloads weights
 	$(BIN)/python -m protocol.models fetch $(MODEL)
 
 # The CPU build of torch: already at hand, else from its own index, else whatever the registry has (macOS).
+define install-torch
+$(1) -m pip install -q $(2) "torch==2.13.0+cpu" \
+  || $(1) -m pip install -q $(2) --extra-index-url https://download.pytorch.org/whl/cpu "torch==2.13.0+cpu" \
+  || $(1) -m pip install -q $(2) "torch==2.13.0"
+endef
+
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install -q -c constraints.txt "torch==2.13.0+cpu" \
-	  || $(BIN)/pip install -q -c constraints.txt --extra-index-url https://download.pytorch.org/whl/cpu "torch==2.13.0+cpu" \
-	  || $(BIN)/pip install -q -c constraints.txt "torch==2.13.0"
+	$(call install-torch,$(BIN)/python,-c constraints.txt)
 	$(BIN)/pip install -q -c constraints.txt -e ".[run,dev]"
+	touch $@
+
+# Unconstrained: kvpress and constraints.txt ask for different versions of transformers.
+.venv-parity/installed: pyproject.toml
+	$(PYTHON) -m venv .venv-parity
+	$(call install-torch,.venv-parity/bin/python)
+	.venv-parity/bin/pip install -q -e ".[parity]"
 	touch $@

@@ -1,0 +1,353 @@
+"""Our policies against the presses of kvpress 0.5.5: equal queries, keys and budgets, equal kept slots.
+
+A press forms the window's attention itself, from queries that reach it through an identity projection and an
+identity rotation. Not compared, since they are others by design: `random` (RandomPress protects nothing and
+draws one mask for all layers) and `h2o` as published (no press). kvpress has no scissorhands and no crystal.
+"""
+
+import math
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from six_tokens import SIX_TOKENS, slots_of
+from torch import Tensor, nn
+
+import policies
+from policies import CacheSignal, Chunks, PerHead, Policy, Protect, Pyramid, Rows, Scores, View
+from policies.adakv import ada_snapkv
+from policies.h2o import AccumulatedAttention
+from policies.pyramidkv import pyramidkv
+from policies.signals import AttentionSums, Norms, attention_rows
+from policies.snapkv import WindowAttention, snapkv
+from policies.streaming import streaming
+
+if find_spec("kvpress") is None:
+    pytest.skip("kvpress is not installed here: run `make parity`", allow_module_level=True)
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # one of its dependencies imports a deprecated module
+    import kvpress
+
+SEEDS = range(40)
+DIM = 16
+HEADS = ((8, 2), (4, 4), (6, 3), (5, 1))
+NOTHING, LAST = Protect(sinks=0, recent=0), Protect(sinks=0, recent=1)
+
+
+class Case(NamedTuple):
+    """One layer, and what the two sides are asked for."""
+
+    queries: Tensor  # [q_head, n, d]
+    keys: Tensor  # [kv_head, n, d]
+    budget: int
+    window: int
+    kernel: int
+
+    @property
+    def n(self) -> int:
+        return self.keys.shape[1]
+
+
+def a_case(seed: int, *, layer: int = 0, n: int | None = None) -> Case:
+    """Heads attend with different sharpness, so that they compete for the slots of a layer."""
+    random = torch.Generator().manual_seed(1000 * layer + seed)
+    q_heads, kv_heads = HEADS[seed % 4]
+    n = n or 180 + 3 * seed
+    sharpness = torch.linspace(0.5, 3, q_heads)[:, None, None]
+    return Case(
+        queries=sharpness * torch.randn(q_heads, n, DIM, generator=random),
+        keys=torch.randn(kv_heads, n, DIM, generator=random),
+        budget=n // (2 + seed % 4),
+        window=(8, 16, 32)[seed % 3],
+        kernel=(1, 5, 7)[seed // 3 % 3],
+    )
+
+
+# Ours
+
+
+def attention(case: Case) -> Tensor:
+    return attention_rows(case.queries, case.keys, DIM**-0.5, 0)
+
+
+def kept_by(policy: Policy, *cases: Case, budget: int) -> Tensor:
+    """Kept slots of a model of which each case is a layer: bool [layer, kv_head, n]."""
+    kv_heads, n, _ = cases[0].keys.shape
+    filled = torch.ones(kv_heads, n, dtype=torch.bool)
+
+    def measured(signal: Any, layer: int) -> Any:
+        if isinstance(signal, CacheSignal):
+            keys = cases[layer].keys
+            return signal.summarise(layer, keys, torch.zeros_like(keys), filled)
+        return signal.attend(Rows(attention(cases[layer]), layer, 0, n), None)
+
+    signals = {signal: tuple(measured(signal, i) for i in range(len(cases))) for signal in policy.needs}
+    return policy.keep(View(torch.arange(n), len(cases), kv_heads, frozenset(), 0, signals), budget)
+
+
+# Theirs
+
+
+def drop(budget: float, n: int) -> float:
+    """The compression ratio at which kvpress keeps `budget` of n: it truncates n * (1 - ratio), in floats."""
+    return 1 - (budget + 0.5) / n
+
+
+def module(case: Case, layer: int = 0, layers: int = 1) -> Any:
+    q_heads, kv_heads = len(case.queries), len(case.keys)
+    config = SimpleNamespace(
+        num_attention_heads=q_heads,
+        num_key_value_heads=kv_heads,
+        num_hidden_layers=layers,
+        _attn_implementation="sdpa",
+    )
+    return SimpleNamespace(config=config, head_dim=DIM, layer_idx=layer, q_proj=nn.Identity())
+
+
+def inputs(case: Case, values: Tensor, attentions: Tensor | None = None) -> tuple[Any, ...]:
+    """Hidden states, keys, values, attentions and keyword arguments of a press, for a batch of one."""
+    hidden = case.queries.transpose(0, 1).reshape(1, case.n, -1)
+    unrotated = (torch.ones(1, case.n, DIM), torch.zeros(1, case.n, DIM))
+    return hidden, case.keys[None], values[None], attentions, {"position_embeddings": unrotated}
+
+
+def left_by(press: Any, case: Case, *, attentions: Tensor | None = None, layer: Any = None) -> Tensor:
+    """Kept slots bool [kv_head, n]: the values are the slots' numbers, of which a press keeps some."""
+    numbers = torch.arange(case.n).view(1, -1, 1).expand(len(case.keys), -1, DIM)
+    values = press.compress(layer or module(case), *inputs(case, numbers, attentions))[1]
+    return torch.zeros(case.keys.shape[:2], dtype=torch.bool).scatter(1, values[0, ..., 0], True)
+
+
+def unmasked_by(press: Any, case: Case) -> Tensor:
+    """Kept slots bool [kv_head, n] of AdaKVPress, which masks what it evicts."""
+    layer = module(case)
+    press.compress(layer, *inputs(case, case.keys))
+    _, heads, slots = layer.masked_key_indices
+    return torch.ones(case.keys.shape[:2], dtype=torch.bool).index_put((heads, slots), torch.tensor(False))
+
+
+def ada_press(case: Case, safeguard: float) -> Any:
+    return kvpress.AdaKVPress(snapkv_press(case, case.budget), alpha_safeguard=safeguard)
+
+
+def snapkv_press(case: Case, budget: int) -> Any:
+    return kvpress.SnapKVPress(drop(budget, case.n), window_size=case.window, kernel_size=case.kernel)
+
+
+# Score and selection
+
+
+@dataclass(frozen=True)
+class MeanAttention(AccumulatedAttention):
+    """H2O's sums, divided by the number of queries that see a slot: ObservedAttentionPress."""
+
+    def score(self, view: View) -> Scores:
+        return Scores(super().score(view).slots / torch.arange(view.slots, 0, -1))
+
+
+PAIRS: dict[str, tuple[Callable[[Case], Policy], Callable[[Case], Any]]] = {
+    "streaming": (
+        lambda case: policies.get("streaming"),
+        lambda case: kvpress.StreamingLLMPress(drop(case.budget, case.n), n_sink=4),
+    ),
+    "streaming, window as sinks": (
+        lambda case: streaming(sinks=case.window),
+        lambda case: kvpress.StreamingLLMPress(drop(case.budget, case.n), n_sink=case.window),
+    ),
+    "snapkv": (
+        lambda case: snapkv(case.window, case.kernel),
+        lambda case: snapkv_press(case, case.budget),
+    ),
+    "tova, last slot protected": (
+        lambda case: policies.get("tova", protect=LAST),
+        lambda case: kvpress.TOVAPress(drop(case.budget, case.n)),
+    ),
+    "knorm": (
+        lambda case: policies.get("knorm"),
+        lambda case: kvpress.KnormPress(drop(case.budget, case.n)),
+    ),
+    "keydiff": (
+        lambda case: policies.get("keydiff"),
+        lambda case: kvpress.KeyDiffPress(drop(case.budget, case.n)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_policy_and_its_press_keep_the_same_slots(name, seed):
+    case = a_case(seed)
+    policy, press = (make(case) for make in PAIRS[name])
+    assert torch.equal(kept_by(policy, case, budget=case.budget)[0], left_by(press, case))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_h2o_averaged_and_without_recent_slots_is_the_observed_attention_press(seed):
+    case = a_case(seed)
+    policy = policies.get("h2o", scoring=MeanAttention(), protect=NOTHING)
+    press = kvpress.ObservedAttentionPress(drop(case.budget, case.n))
+    expected = left_by(press, case, attentions=attention(case)[None])
+    assert torch.equal(kept_by(policy, case, budget=case.budget)[0], expected)
+    assert not torch.equal(kept_by(policies.get("h2o"), case, budget=case.budget)[0], expected)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_of_equal_norms_at_the_boundary_we_keep_the_lower_slots_and_kvpress_any(seed):
+    """Equal tokens have keys of equal length, in the first layer of any model with RoPE."""
+    case = a_case(seed)
+    case = case._replace(keys=case.keys[:, torch.arange(case.n) % 60])
+    score = kvpress.KnormPress(0.5).score(module(case), *inputs(case, case.keys))[0]
+    ours = kept_by(policies.get("knorm"), case, budget=case.budget)[0]
+    theirs = left_by(kvpress.KnormPress(drop(case.budget, case.n)), case)
+    lengths = Norms().summarise(0, case.keys, case.keys, torch.ones(case.keys.shape[:2], dtype=torch.bool))
+    assert torch.equal(score, -lengths.key)
+    boundary = score.sort(-1, descending=True).values[:, case.budget - 1, None]
+    for kept in (ours, theirs):
+        assert kept[score > boundary].all()
+        assert not kept[score < boundary].any()
+    for level, kept in zip(score == boundary, ours, strict=True):
+        ties = level.nonzero().flatten()
+        count = int(kept[ties].sum())
+        assert kept[ties[:count]].all()
+
+
+def test_the_observed_attention_of_six_tokens_by_hand():
+    # Column sums over the queries that see a slot: .5 .19 .2125 .2167 .125 .3 and .5833 .2 .125 .1667 .15 .2.
+    case = a_case(1)._replace(keys=torch.zeros(2, 6, DIM), queries=torch.zeros(2, 6, DIM), budget=4)
+    press = kvpress.ObservedAttentionPress(drop(4, 6))
+    assert slots_of(left_by(press, case, attentions=SIX_TOKENS[None])) == [[0, 2, 3, 5], [0, 1, 3, 5]]
+    signals = {AttentionSums(): (SIX_TOKENS.sum(1),)}
+    policy = policies.get("h2o", scoring=MeanAttention(), protect=NOTHING)
+    view = View(torch.arange(6), 1, 2, frozenset(), 0, signals)
+    assert slots_of(policy.keep(view, 4)[0]) == [[0, 2, 3, 5], [0, 1, 3, 5]]
+    assert slots_of(policy.keep(view._replace(kv_heads=1), 4)[0]) == [[0, 1, 3, 5]]
+
+
+# Ada-KV
+
+
+@pytest.mark.parametrize("floor", [0.0, 1.0])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_without_a_floor_and_with_a_whole_one_ada_snapkv_is_the_press(floor, seed):
+    case = a_case(seed)
+    policy = ada_snapkv(case.window, case.kernel, floor)
+    assert torch.equal(
+        kept_by(policy, case, budget=case.budget)[0], unmasked_by(ada_press(case, floor), case)
+    )
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_safeguard_within_the_window_is_no_floor(seed):
+    """kvpress counts the window towards the safeguard; our floor is beside the window."""
+    case = a_case(seed)
+    safeguard = case.window / case.budget
+    policy = ada_snapkv(case.window, case.kernel, floor=0.0)
+    assert torch.equal(
+        kept_by(policy, case, budget=case.budget)[0], unmasked_by(ada_press(case, safeguard), case)
+    )
+
+
+@dataclass(frozen=True)
+class Given(PerHead):
+    """Counts of the heads of one layer, found elsewhere."""
+
+    counts: tuple[int, ...]
+
+    def allocate(self, slots: Tensor, protected: Tensor, budget: int) -> Tensor:
+        return torch.tensor([self.counts])
+
+
+@pytest.mark.parametrize("safeguard", [0.2, 0.5, 0.8])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_at_the_head_counts_of_the_press_ada_snapkv_keeps_its_slots(safeguard, seed):
+    case = a_case(seed)
+    expected = unmasked_by(ada_press(case, safeguard), case)
+    routing = Given(tuple(expected.sum(-1).tolist()))
+    policy = replace(ada_snapkv(case.window, case.kernel), routing=routing)
+    assert torch.equal(kept_by(policy, case, budget=case.budget)[0], expected)
+
+
+# ChunkKV
+
+
+@pytest.mark.parametrize("name", ["chunkkv", "chunkkv-20"])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_chunkkv_is_the_press_where_the_window_begins_a_chunk(name, seed):
+    """The press then has no pooling, and a budget of the window and whole chunks."""
+    size = policies.get(name).selection.size
+    case = a_case(seed, n=32 + size * (5 + seed // 2))._replace(window=32, kernel=1)
+    chunks = 1 + seed % 4
+    expected = left_by(chunk_press(case, size, chunks), case)
+    assert torch.equal(kept_by(policies.get(name), case, budget=32 + size * chunks)[0], expected)
+
+
+@pytest.mark.parametrize("size", [10, 20])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_chunkkv_is_the_press_once_pooled_and_with_every_chunk_of_the_window_protected(size, seed):
+    """The press ranks the chunk in which the window begins before all others: the window scores highest."""
+    case = a_case(seed)
+    first = (case.n - case.window) // size * size
+    policy = policies.get(
+        "chunkkv",
+        selection=Chunks(size),
+        scoring=WindowAttention(case.window, case.kernel),
+        protect=Protect(sinks=0, recent=case.n - first),
+    )
+    chunks = 1 + seed % 4
+    expected = left_by(chunk_press(case, size, chunks), case)
+    assert torch.equal(kept_by(policy, case, budget=case.n - first + size * chunks)[0], expected)
+
+
+def chunk_press(case: Case, size: int, chunks: int) -> Any:
+    """Keeps `chunks` chunks beside those of the window."""
+    before = (case.n - case.window) // size
+    total = math.ceil(case.n / size)
+    press = kvpress.SnapKVPress(
+        drop(total - before + chunks, total), window_size=case.window, kernel_size=case.kernel
+    )
+    return kvpress.ChunkKVPress(press, chunk_length=size)
+
+
+# PyramidKV
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_at_our_budgets_the_pyramid_press_keeps_our_slots(seed):
+    layers = [a_case(seed, layer=layer) for layer in range(4)]
+    budget, window, kernel = layers[0].budget, layers[0].window, layers[0].kernel
+    kept = kept_by(pyramidkv(window, kernel), *layers, budget=budget)
+    counts = kept.sum(-1)[:, 0].tolist()
+    assert counts[0] > budget > counts[-1]
+    press = kvpress.PyramidKVPress(0.5, window_size=window, kernel_size=kernel)
+    press.get_layer_budget = lambda module, n: counts[module.layer_idx]
+    for number, case in enumerate(layers):
+        assert torch.equal(kept[number], left_by(press, case, layer=module(case, number, 4)))
+
+
+@pytest.mark.parametrize("beta", [1, 3, 20])
+@pytest.mark.parametrize(("n", "layers"), [(200, 2), (1000, 30), (4096, 32), (8192, 6)])
+def test_budgets_beside_the_window_are_those_of_the_press_up_to_rounding(n, layers, beta):
+    """The press counts the window in the base of its pyramid: here it is asked for one without a window.
+
+    It rounds each layer alone, so that the sum may miss the budget; where it does not, all are equal.
+    """
+    window, case = 32, a_case(0)
+    met = 0
+    for budget in range(window + 1, n, max(1, n // 97)):
+        protected = (torch.arange(n) >= n - window).view(1, 1, n)
+        ours = Pyramid(beta).allocate(torch.zeros(layers, 1, n), protected, budget)[:, 0] - window
+        ratio = 1 - (budget - window) / (n - window)
+        press = kvpress.PyramidKVPress(ratio, window_size=0, beta=beta)
+        theirs = torch.tensor(
+            [press.get_layer_budget(module(case, layer, layers), n - window) for layer in range(layers)]
+        )
+        assert (ours - theirs).abs().max() <= 1
+        if theirs.sum() == (budget - window) * layers:
+            met += 1
+            assert torch.equal(ours, theirs)
+    assert met > 10
