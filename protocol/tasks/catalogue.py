@@ -12,6 +12,7 @@ from protocol.evidence.refusals import BadInput
 from protocol.tasks.association import Association
 from protocol.tasks.needle import Needle
 from protocol.tasks.problem import Problem
+from protocol.tasks.recital import Recital
 
 __all__ = ["TASKS", "Task", "UnknownTask", "get", "names"]
 
@@ -40,6 +41,13 @@ TASKS: Mapping[str, Task] = MappingProxyType(
         # At least 205 held-out problems each; indices go on where the small ones end, so none is in both.
         "needle-768-large": Needle(768, repetitions=72, first=8),
         "association-768-large": Association(768, repetitions=205, first=22),
+        # The fewest repetitions with at least 200 held-out problems. Above 1,024 tokens CrystalCache makes
+        # two chunks.
+        "needle-1024": Needle(1024, repetitions=70),
+        "association-1024": Association(1024, repetitions=165),
+        "needle-1536": Needle(1536, repetitions=69),
+        "association-1280": Association(1280, repetitions=172),
+        "recital-448": Recital(448, lines=8, repetitions=343),
     }
 )
 

@@ -10,9 +10,10 @@ import splits
 from protocol import tasks
 from protocol.evidence.refusals import BadInput
 from protocol.models import catalogue, load
-from protocol.tasks import association, filler, needle, prompting
+from protocol.tasks import association, filler, needle, prompting, recital
 
 EVERY = tasks.names()
+RETRIEVAL = [name for name in EVERY if not name.startswith("recital")]
 FACTS = {fact.stem: fact for fact in (*needle.TEMPLATES, *(topic.fact for topic in association.TOPICS))}
 
 
@@ -55,7 +56,7 @@ def test_large_tasks_hold_at_least_205_problems_back_and_share_none_with_the_sma
         assert not set(small.ids) & set(large.ids)
 
 
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("name", RETRIEVAL)
 def test_the_fact_stands_in_the_context_once_and_its_value_nowhere_else(name):
     for problem in problems(name):
         assert problem.context.count(stated(problem)) == 1
@@ -86,6 +87,32 @@ def test_an_association_opens_with_its_fact_and_holds_the_mentions_of_its_densit
             assert len(mentions) == sizes[density]
             there = [problem.context.count(mention) for mention in mentions]
             assert there == [density == setting(problem)] * len(mentions)
+
+
+def test_a_recital_is_a_passage_and_then_a_register_whose_last_number_is_asked_for():
+    for problem in problems("recital-448"):
+        passage, register = problem.context.split(f"\n\n{recital.HEADING}\n")
+        assert not re.search(r"\d", passage)
+        lines = [re.fullmatch(r"The (\w+) has the number (\d{4})\.", line) for line in register.splitlines()]
+        objects, numbers = zip(*(line.groups() for line in lines), strict=True)
+        assert len(lines) == int(setting(problem)) == len(set(objects)) == len(set(numbers)) == 8
+        assert set(objects) <= set(recital.OBJECTS)
+        assert numbers[-1] == problem.gold
+        assert problem.prefix == f"{recital.HEADING}\n"
+
+
+def test_many_lines_have_a_number_each():
+    task = recital.Recital(2048, lines=33, repetitions=3)
+    for item in task.ids():
+        numbers = re.findall(r"\d{4}", task.build(item, words).context)
+        assert len(numbers) == len(set(numbers)) == 33
+
+
+@pytest.mark.parametrize(
+    "name", ["needle-1024", "association-1024", "needle-1536", "association-1280", "recital-448"]
+)
+def test_tasks_of_large_studies_hold_at_least_200_problems_back(name):
+    assert len(splits.load(name).confirm) >= 200
 
 
 def test_mentions_are_spaced_evenly_among_the_filler():
@@ -164,6 +191,11 @@ MEANING = {
     "association-768": "f121c9668560d5be60ec774a1a736f42c0c002c9004b86ddde5a286a1b31e8a3",
     "needle-768-large": "056a2c96acf5664555e1e0c71b9ff0c4c561bbf055d5167f26845f6957692865",
     "association-768-large": "fbc78e3537409913035c543babfff21c8f285e51b655e83ecc0d2eeee461303a",
+    "needle-1024": "2df837a029505873399dbff34ca00127ccd9367b1be26e2082b66ffbb24a81b2",
+    "association-1024": "1ef856a1dd7cb729630f490d46bfb1d5779cbdcb8cd76ea2389e2d5ab077fa60",
+    "needle-1536": "694b828c13bacb3161213fbe56103f3b17403b386b3120ab43e5e829cf716d29",
+    "association-1280": "8055562a1b98ba90019fb0e810db45702be000492305ba8747f2112ad1c6b60b",
+    "recital-448": "e103ed619332439f69a167d1c53de3fea9061ca76000640e6ca69dad842e949d",
 }
 
 

@@ -1,0 +1,69 @@
+"""Recital: copy a register at the end of a passage, line by line, in an answer of a hundred tokens."""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from protocol.evidence import canonical
+from protocol.evidence.refusals import BadInput
+from protocol.tasks import draws, filler
+from protocol.tasks.length import longest
+from protocol.tasks.problem import Problem
+
+__all__ = ["HEADING", "OBJECTS", "QUESTION", "Recital"]
+
+HEADING = "This is the register of the museum."
+QUESTION = "Copy the register of the museum, line by line."
+
+OBJECTS = (
+    *("anchor", "basket", "bicycle", "blanket", "candle", "clock", "compass", "cradle", "drum", "flute"),
+    *("globe", "helmet", "kettle", "kite", "ladder", "ladle", "lamp", "lantern", "mirror", "plough"),
+    *("puppet", "ribbon", "rocket", "saddle", "statue", "teapot", "telescope", "trumpet", "umbrella"),
+    *("vase", "violin", "wagon", "whistle"),
+)
+
+
+@dataclass(frozen=True)
+class Recital:
+    """Problems recital/<length>/<lines>/<index>, `repetitions` of them.
+
+    A passage, then a register of `lines` objects with a number each. The answer begins with the heading of
+    the register; it is right when it holds the number of the last line, which an answer reaches only after
+    all the others. So what is asked for has to outlive every event on the way.
+
+    length: tokens of a whole prompt, see protocol.tasks.length. A problem depends on its id, `seed` and the
+    tokenizer alone.
+    """
+
+    length: int
+    lines: int
+    repetitions: int
+    seed: int = 42
+
+    def ids(self) -> tuple[str, ...]:
+        return tuple(f"recital/{self.length}/{self.lines}/{index:03d}" for index in range(self.repetitions))
+
+    def build(self, problem_id: str, count: Callable[[str], int]) -> Problem:
+        """count: tokens of a text. Raises BadInput for another task's id or too short a length."""
+        if problem_id not in self.ids():
+            raise BadInput(f"problem {problem_id!r}: not of this task, whose ids run from {self.ids()[0]}")
+        passage = draws.shuffled(filler.TOWN, self.seed, problem_id, "filler")
+        objects = draws.shuffled(OBJECTS, self.seed, problem_id, "objects")[: self.lines]
+        # A stride without a common divisor with 9000 gives every line a number of its own.
+        first = int(draws.value(self.seed, problem_id)) - 1000
+        values = [str(1000 + (first + 3571 * line) % 9000) for line in range(self.lines)]
+        register = [
+            f"The {name} has the number {value}." for name, value in zip(objects, values, strict=True)
+        ]
+
+        def make(n: int) -> Problem:
+            text = " ".join(filler.sentences(passage, n))
+            context = "\n".join([text, "", HEADING, *register])
+            return Problem(problem_id, context, QUESTION, HEADING + "\n", values[-1])
+
+        return longest(make, self.length, count)
+
+    def source(self) -> str:
+        """SHA-256 of what the problems are made of: these settings, the objects and the passage."""
+        parts: dict[str, Any] = {"family": "recital", "heading": HEADING, "question": QUESTION}
+        return canonical.digest(parts | {"objects": OBJECTS, "filler": list(filler.TOWN), **asdict(self)})
