@@ -12,6 +12,7 @@ from policies.contract import (
     CacheSignal,
     HiddenSignal,
     Protection,
+    Remembered,
     Routing,
     Rows,
     Scores,
@@ -24,7 +25,7 @@ from policies.contract import (
 )
 from policies.crystal import BranchDissolution
 from policies.decoding import Plain
-from policies.policy import Policy
+from policies.policy import Event, Policy
 from policies.protect import Protect, RecentHalf
 from policies.routing import Adaptive, PerHead, PerLayer, Pyramid, Shared
 from policies.selection import Chunks, TopK
@@ -38,6 +39,7 @@ __all__ = [
     "CacheSignal",
     "Cadence",
     "Chunks",
+    "Event",
     "HiddenSignal",
     "PerHead",
     "PerLayer",
@@ -47,6 +49,7 @@ __all__ = [
     "Protection",
     "Pyramid",
     "RecentHalf",
+    "Remembered",
     "Routing",
     "Rows",
     "Scores",

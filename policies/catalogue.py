@@ -12,7 +12,7 @@ from typing import Any
 from policies.adakv import ada_snapkv
 from policies.chunkkv import chunkkv
 from policies.contract import UnknownPolicy
-from policies.crystal.policy import crystal
+from policies.crystal.policy import crystal, variants
 from policies.full import full
 from policies.h2o import h2o
 from policies.keydiff import keydiff
@@ -43,6 +43,7 @@ CATALOGUE: Mapping[str, Policy] = MappingProxyType(
         "chunkkv-20": chunkkv(size=20),
         "ada-snapkv": ada_snapkv(),
         "scissorhands": scissorhands(),
+        **variants(),
     }
 )
 

@@ -19,6 +19,7 @@ __all__ = [
     "CacheSignal",
     "HiddenSignal",
     "Protection",
+    "Remembered",
     "Routing",
     "Rows",
     "Scores",
@@ -71,8 +72,16 @@ class AttentionSignal(Protocol):
     def carried(self) -> bool:
         """Whether it can be measured while decoding.
 
-        Without a window its state is then the policy's per-slot memory: every tensor in it has the axes
-        [layer, q_head or kv_head, slot], and the engine keeps the columns of the kept slots at each event.
+        Without a window its state is then part of the policy's per-slot memory: every tensor in it has the
+        axes [layer, q_head or kv_head, slot], and the engine keeps the columns of the kept slots at an event.
+        """
+        ...
+
+    @property
+    def afresh(self) -> bool:
+        """Whether it begins anew after each event, in place of being carried over it.
+
+        It then reads one layer, and what outlives an event is in the memory of the scoring.
         """
         ...
 
@@ -80,6 +89,10 @@ class AttentionSignal(Protocol):
 
     def attend(self, rows: Rows, before: Any | None) -> Any:
         """The state after these rows, given the state before them (None at the first)."""
+        ...
+
+    def read(self, state: Any) -> Any:
+        """What a View holds, out of the state after the last row; the state stays as it is."""
         ...
 
 
@@ -124,8 +137,10 @@ class View(NamedTuple):
     """
     stored: Tensor | None = None
     """[layer | 1, kv_head | 1, n] int64, the position of each slot, ascending; -1 beyond the slots of a head
-    that holds fewer than another. None where every token has its slot, as at the end of a prefill.
+    that holds fewer than another. None at the end of a prefill, where every token has its slot.
     """
+    memory: Remembered | None = None
+    """What the scoring remembers of the last event; None at the first."""
 
     @property
     def positions(self) -> Tensor:
@@ -143,6 +158,19 @@ class View(NamedTuple):
     def slots(self) -> int:
         """n: the slots of the fullest head."""
         return len(self.token_ids) if self.stored is None else self.stored.shape[-1]
+
+
+@runtime_checkable
+class Remembered(Protocol):
+    """What a scoring knows of the slots from one event to the next, in the order of the slots."""
+
+    def after(self, kept: Tensor) -> Remembered:
+        """What is left of it when of the slots only kept [layer, kv_head, n] stay."""
+        ...
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        """All that it holds, for the count of bytes."""
+        ...
 
 
 class Trunks(NamedTuple):
@@ -163,6 +191,8 @@ class Scores(NamedTuple):
     """[layer | 1, kv_head | 1, n], float32 or better, finite where a slot is; higher is kept."""
     trunks: Trunks | None = None
     """Units for a selection that keeps more than single slots."""
+    memory: Remembered | None = None
+    """What the scoring wants back at the next event, should there be one."""
 
 
 class Scoring(Protocol):
@@ -209,6 +239,9 @@ class Routing(Protocol):
 class Protection(Protocol):
     """Slots that no selection may drop."""
 
-    def slots(self, filled: Tensor, budget: int) -> Tensor:
-        """[layer | 1, kv_head | 1, n] bool, as `filled`; True is kept whatever its score."""
+    def slots(self, filled: Tensor, budget: int, *, decoding: bool) -> Tensor:
+        """[layer | 1, kv_head | 1, n] bool, as `filled`; True is kept whatever its score.
+
+        decoding: at an event after the first, which is the end of the prefill.
+        """
         ...

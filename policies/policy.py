@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,7 +13,9 @@ from policies.contract import (
     AttentionSignal,
     BudgetError,
     Protection,
+    Remembered,
     Routing,
+    Scores,
     Scoring,
     Selection,
     Signal,
@@ -24,7 +27,16 @@ from policies.routing import Shared
 from policies.selection import TopK
 from policies.state import Verbatim
 
-__all__ = ["Policy", "refuse_non_finite"]
+__all__ = ["Event", "Policy", "refuse_non_finite"]
+
+
+class Event(NamedTuple):
+    """One compression."""
+
+    kept: Tensor
+    """bool [layer, kv_head, n], in memory of its own."""
+    memory: Remembered | None
+    """What the scoring remembers of the kept slots."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +73,11 @@ class Policy:
         )
 
     def keep(self, view: View, budget: int) -> Tensor:
-        """Kept slots, bool [layer, kv_head, n], in memory of its own.
+        """Kept slots, bool [layer, kv_head, n]: those of `event`."""
+        return self.event(view, budget).kept
+
+    def event(self, view: View, budget: int) -> Event:
+        """Which slots stay, and what the scoring remembers of them.
 
         budget: slots per KV head per layer, protected ones included. Kept slots summed over layers and
         heads are layers * kv_heads * budget, less at most `selection.slack` in each head. A budget of n or
@@ -70,20 +86,30 @@ class Policy:
         Raises BudgetError for a budget below the protected set, ValueError for a score that is not finite and
         for a part that breaks its promise.
         """
-        n, filled = view.slots, view.filled
-        shape = (view.layers, view.kv_heads, n)
-        if not self.evicts or budget >= n:
-            return filled.expand(shape).clone()
-        protected = self.protect.slots(filled, budget)
-        refuse_below(budget, int(protected.sum(-1).max()), self.protect)
+        fits = not self.evicts or budget >= view.slots
+        if fits and self.cadence.interval is None:
+            return Event(whole(view), None)
+        protected = self.protect.slots(view.filled, budget, decoding=view.stored is not None)
+        if not fits:
+            refuse_below(budget, int(protected.sum(-1).max()), self.protect)
         scores = self.scoring.score(view)
-        refuse_non_finite(scores.slots, filled)
+        refuse_non_finite(scores.slots, view.filled)
+        kept = whole(view) if fits else self.choose(view, scores, protected, budget)
+        return Event(kept, None if scores.memory is None else scores.memory.after(kept))
+
+    def choose(self, view: View, scores: Scores, protected: Tensor, budget: int) -> Tensor:
+        """Kept slots of an event that drops some. protected [layer | 1, kv_head | 1, n]."""
+        filled = view.filled
         routed = self.routing.route(scores, view.layers, view.kv_heads)
         routed = routed._replace(slots=routed.slots.masked_fill(~filled, -torch.inf))
         allocation = self.routing.allocate(routed.slots, protected, budget)
         kept = self.selection.select(routed, protected, allocation)
         refuse_broken(kept, filled, protected, allocation, budget, self.selection.slack)
-        return kept.expand(shape).clone()
+        return kept.expand(view.layers, view.kv_heads, -1).clone()
+
+
+def whole(view: View) -> Tensor:
+    return view.filled.expand(view.layers, view.kv_heads, -1).clone()
 
 
 def refuse_below(budget: int, held: int, protect: Protection) -> None:

@@ -15,16 +15,21 @@ class Protect:
     """The first `sinks` and the last `recent` slots, both inside the budget.
 
     Attention sinks: StreamingLLM, arXiv:2309.17453. The defaults are those of CrystalCache, Table 14.
+
+    always: at every event; False at the end of the prefill only.
     """
 
     sinks: int = 4
     recent: int = 128
+    always: bool = True
 
     def __post_init__(self) -> None:
         if self.sinks < 0 or self.recent < 0:
             raise ValueError(f"sinks and recent must be 0 or more, not {self.sinks} and {self.recent}")
 
-    def slots(self, filled: Tensor, budget: int) -> Tensor:
+    def slots(self, filled: Tensor, budget: int, *, decoding: bool) -> Tensor:
+        if decoding and not self.always:
+            return torch.zeros_like(filled)
         return filled & ((from_first(filled) < self.sinks) | (from_last(filled) < self.recent))
 
 
@@ -32,7 +37,7 @@ class Protect:
 class RecentHalf:
     """The last budget // 2 slots; an odd slot goes to the scored half."""
 
-    def slots(self, filled: Tensor, budget: int) -> Tensor:
+    def slots(self, filled: Tensor, budget: int, *, decoding: bool) -> Tensor:
         return filled & (from_last(filled) < budget // 2)
 
 

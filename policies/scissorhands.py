@@ -46,6 +46,10 @@ class NeglectCounts:
     def carried(self) -> bool:
         return False
 
+    @property
+    def afresh(self) -> bool:
+        return False
+
     def reads(self, layer: int) -> bool:
         return True
 
@@ -62,6 +66,9 @@ class NeglectCounts:
             return found
         grown = (functional.pad(past, (0, n - past.shape[-1])) for past in before)
         return Passed(*(now + past for now, past in zip(found, grown, strict=True)))
+
+    def read(self, state: Passed) -> Passed:
+        return state
 
 
 @dataclass(frozen=True)

@@ -64,6 +64,10 @@ class AttentionSums:
     def carried(self) -> bool:
         return True
 
+    @property
+    def afresh(self) -> bool:
+        return False
+
     def reads(self, layer: int) -> bool:
         return True
 
@@ -73,6 +77,9 @@ class AttentionSums:
         return (
             sums if before is None else sums + functional.pad(before, (0, sums.shape[-1] - before.shape[-1]))
         )
+
+    def read(self, state: Tensor) -> Tensor:
+        return state
 
 
 @dataclass(frozen=True)

@@ -104,7 +104,9 @@ def _refuse_small_budgets(protocol: Protocol, lengths: Lengths) -> None:
         shortest = min(context for context, _ in each)
         for (arm, policy), budget in itertools.product(evicting.items(), protocol.budgets):
             slots = budget.of(shortest)
-            protected = int(policy.protect.slots(torch.ones(shortest, dtype=torch.bool), slots).sum())
+            protected = int(
+                policy.protect.slots(torch.ones(shortest, dtype=torch.bool), slots, decoding=False).sum()
+            )
             if slots < protected:
                 raise BadInput(
                     f"budgets: {budget} gives {slots} slots for {task.name} ({shortest} tokens), "

@@ -76,11 +76,6 @@ def parse(text: str) -> spec.Protocol:
             'threads = 1\ninterval = 8\ncadence = "exakt"',
             "generation.cadence: unknown cadence 'exakt'; did you mean 'exact'?",
         ),
-        (
-            "threads = 1",
-            "threads = 1\ninterval = 8",
-            "generation.interval: CoAttention, which arm 'crystal' needs, cannot be measured while decoding",
-        ),
     ],
 )
 def test_a_mistake_is_refused_by_field_with_the_fix(old, new, said):
@@ -132,6 +127,14 @@ def test_what_may_be_left_out_of_generation_is_not_locked_unless_written():
     written = parse(TEXT.replace("threads = 1", "threads = 1\nproblems_per_batch = 3\nprefill_chunk = 256"))
     assert written.content()["generation"]["problems_per_batch"] == 3
     assert written.content()["generation"]["prefill_chunk"] == 256
+
+
+def test_an_interval_is_refused_for_an_arm_that_cannot_be_measured_while_decoding():
+    text = TEXT.replace('policy = "crystal"', 'policy = "scissorhands"')
+    with pytest.raises(
+        BadInput, match=r"generation\.interval: NeglectCounts, which arm 'crystal' needs, cannot"
+    ):
+        parse(text.replace("threads = 1", "threads = 1\ninterval = 8"))
 
 
 @pytest.mark.parametrize(

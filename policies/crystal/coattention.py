@@ -7,18 +7,21 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from policies.contract import Rows
-from policies.selection import highest
+from policies.crystal.sketch import Sketch
+from policies.signals import BLOCK
 
-__all__ = ["CoAttention", "Edges", "FirstLayer"]
+__all__ = ["CoAttention", "Edges", "FirstLayer", "Observed"]
 
 TOP_HEADS = 3  # Eq. 11, Table 14
 EPSILON = 1e-8  # Eq. 12; the paper gives its value for Eq. 27 only
+PART = 64  # columns whose maximum is looked at first
 
 
 class Edges(NamedTuple):
-    """Entries (i, j, weight) of E, each tensor [edge].
+    """Entries (i, j, weight) of E, each tensor [edge]; i and j are slots.
 
     E is directed, as Eq. 24 reads it. An intra-chunk entry (i, j) means that j is among the top-k of i, so
     a pair that chose each other has two entries; a cross-chunk entry has the earlier key as i and the query
@@ -31,34 +34,37 @@ class Edges(NamedTuple):
 
 
 class FirstLayer(NamedTuple):
-    """What S1 leaves behind, and what it holds on the way."""
+    """What S1 holds on the way."""
 
+    origin: int
+    """Slots that are older than the first row; chunks are counted from here."""
     masses: tuple[Tensor, ...] = ()
-    """[chunk length] each, Eq. 11 before clipping: attention from queries of the key's own chunk, its three
-    highest heads.
-    """
+    """[chunk length] each, of the complete chunks: `Observed.mass`."""
     found: tuple[Edges, ...] = ()
     received: Tensor | None = None
     """[head, key of the chunk so far], while a chunk is not complete."""
     patterns: tuple[Tensor, ...] = ()
-    """[row, key of the chunk] each, the head mean, while a chunk is not complete."""
+    """[row, key of the chunk so far] each, the head mean, while a chunk is not complete."""
 
-    @property
-    def mass(self) -> Tensor:
-        """[n]"""
-        return torch.cat(self.masses)
 
-    @property
-    def edges(self) -> Edges:
-        i, j, weight = (torch.cat(column) for column in zip(*self.found, strict=True))
-        return Edges(i, j, weight)
+class Observed(NamedTuple):
+    """What S1 says of the slots from `origin` on."""
+
+    origin: int
+    mass: Tensor
+    """[n - origin], Eq. 11 before clipping: attention from queries of the key's own chunk, its three highest
+    heads.
+    """
+    edges: Edges
 
 
 @dataclass(frozen=True)
 class CoAttention:
     """Signal of the first layer; the others are not read.
 
-    Holds [head, BLOCK, n] and one [chunk, chunk] averaged over heads.
+    Holds [BLOCK, n] and a few [chunk, chunk], averaged over heads. Chunks are counted from the first row
+    that is folded, so while decoding the slots of before are "earlier chunks" to Eq. 14 and no more.
+    sketch: how to look for the neighbours of Eq. 13 among a few candidates; None compares all.
     """
 
     chunk: int = 1024
@@ -66,6 +72,7 @@ class CoAttention:
     intra_threshold: float = 0.3
     cross_k: int = 4
     cross_threshold: float = 0.02
+    sketch: Sketch | None = None
 
     def __post_init__(self) -> None:
         if min(self.chunk, self.intra_k, self.cross_k) < 1:
@@ -80,52 +87,153 @@ class CoAttention:
 
     @property
     def carried(self) -> bool:
-        return False
+        return True
+
+    @property
+    def afresh(self) -> bool:
+        """Starts anew at each event: what it measured before lives on in the policy's memory."""
+        return True
 
     def reads(self, layer: int) -> bool:
         return layer == 0
 
     def attend(self, rows: Rows, before: FirstLayer | None) -> FirstLayer:
-        """A block of rows is cut at the borders of the paper's chunks."""
-        state, start = before or FirstLayer(), rows.start
-        end = start + rows.attention.shape[-2]
-        while start < end:
-            stop = min(end, start - start % self.chunk + self.chunk)
-            piece = rows.attention[:, start - rows.start : stop - rows.start, :stop]
-            state, start = self.take(piece, start, rows.total, state), stop
+        """rows.attention [q_head, row, slot] or [1, q_head, row, slot]; the last slots are the rows' own.
+
+        A block of rows is cut at the borders of the paper's chunks.
+        """
+        attention = rows.attention.flatten(0, -3)
+        count, slots = attention.shape[1:]
+        state, start = before or FirstLayer(slots - count), slots - count
+        mean = mean_head(attention)
+        while start < slots:
+            opened = start - (start - state.origin) % self.chunk
+            stop = min(slots, opened + self.chunk)
+            piece = slice(start + count - slots, stop + count - slots)
+            state = self.take(attention[:, piece, opened:stop], mean[piece, :stop], opened, state)
+            start = stop
         return state
 
-    def take(self, attention: Tensor, first: int, total: int, state: FirstLayer) -> FirstLayer:
-        """attention [head, row, key] of rows from `first` on, all of one chunk."""
-        start = first - first % self.chunk
-        chunk = range(start, min(start + self.chunk, total))
-        stop = attention.shape[-1]
-        own = torch.nn.functional.pad(attention[..., start:], (0, chunk.stop - stop))
-        received = own.sum(1) if state.received is None else state.received + own.sum(1)
-        patterns = (*state.patterns, own.mean(0))
+    def take(self, own: Tensor, mean: Tensor, opened: int, state: FirstLayer) -> FirstLayer:
+        """Rows of one chunk, which begins at slot `opened`.
+
+        own [head, row, slot of the chunk so far]; mean [row, slot], over heads.
+        """
+        received = own.sum(1)
+        if state.received is not None:
+            received[:, : state.received.shape[1]] += state.received
         found = state.found
-        if start:
-            found += (self.cross_edges(attention[..., :start].mean(0), first),)
-        if stop < chunk.stop:
-            return FirstLayer(state.masses, found, received, patterns)
-        found += (self.intra_edges(torch.cat(patterns), start),)
-        return FirstLayer((*state.masses, strongest_heads(received)), found)
+        if opened:
+            found += (self.cross_edges(mean[:, :opened], mean.shape[1] - len(mean)),)
+        patterns = (*state.patterns, mean[:, opened:].clone())
+        state = FirstLayer(state.origin, state.masses, found, received, patterns)
+        return self.closed(state) if received.shape[1] == self.chunk else state
+
+    def closed(self, state: FirstLayer) -> FirstLayer:
+        """The state with its unfinished chunk taken as it is."""
+        if state.received is None:
+            return state
+        opened = state.origin + sum(map(len, state.masses))
+        mass = strongest_heads(state.received)
+        edges = self.intra_edges(square(state.patterns), opened)
+        return FirstLayer(state.origin, (*state.masses, mass), (*state.found, edges))
+
+    def read(self, state: FirstLayer) -> Observed:
+        """What the rows so far say; the state is as before, so that more rows may follow."""
+        whole = self.closed(state)
+        edges = Edges(*(torch.cat(column) for column in zip(*whole.found, strict=True)))
+        return Observed(whole.origin, torch.cat(whole.masses), edges)
 
     def intra_edges(self, patterns: Tensor, start: int) -> Edges:
         """Eq. 12-13. patterns [query, key] of one chunk: each token's most similar rows, itself excluded."""
-        unit = patterns / (patterns.norm(dim=-1, keepdim=True) + EPSILON)
-        cosine = (unit @ unit.T).fill_diagonal_(-torch.inf)
-        chosen = highest(cosine, self.intra_k) & (cosine > self.intra_threshold)
-        i, j = chosen.nonzero(as_tuple=True)
-        return Edges(start + i, start + j, cosine[chosen])
+        unit = patterns.div_(patterns.norm(dim=-1, keepdim=True) + EPSILON)
+        if self.sketch is None:
+            i, j, cosine = strongest(cosines(unit), self.intra_k, self.intra_threshold)
+        else:
+            candidates = self.sketch.nearest(unit)
+            i, place, cosine = strongest(cosines_of(unit, candidates), self.intra_k, self.intra_threshold)
+            j = candidates[i, place]
+        return Edges(start + i, start + j, cosine)
 
     def cross_edges(self, attention: Tensor, first: int) -> Edges:
         """Eq. 14. attention [query, key] to earlier chunks, head mean: the strongest keys of each query."""
-        chosen = highest(attention, self.cross_k) & (attention > self.cross_threshold)
-        query, key = chosen.nonzero(as_tuple=True)
-        return Edges(key, first + query, attention[chosen])
+        query, key, weight = strongest(attention, self.cross_k, self.cross_threshold)
+        return Edges(key, first + query, weight)
+
+
+def mean_head(attention: Tensor) -> Tensor:
+    """[head, row, slot] -> [row, slot]; twice as fast as torch's mean, which reads all heads at once."""
+    total = attention[0].clone()
+    for head in attention[1:]:
+        total += head
+    return total.div_(len(attention))
+
+
+def strongest(values: Tensor, count: int, threshold: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Row, column and value of the entries above the threshold, of each row the `count` highest of them.
+
+    values [row, column]. Ties keep the lower column. The same entries as a stable sort of every row, of which
+    all is read once, to find the maximum of each part of it, and little a second time.
+    """
+    if short := -values.shape[1] % PART:
+        values = functional.pad(values, (0, short), value=-torch.inf)
+    parts = values.view(len(values), -1, PART)
+    peaks = parts.amax(-1)
+    # The `count` highest values of a row lie in as many parts, those of the highest peaks.
+    highest = peaks.topk(min(count, peaks.shape[1]), sorted=False).indices
+    near = parts[torch.arange(len(values), device=values.device)[:, None], highest].flatten(1)
+    last = near.topk(min(count, near.shape[1])).values[:, -1:]
+    # Other parts may hold values equal to the last of these, in a lower column.
+    row, part = ((peaks >= last) & (peaks > threshold)).nonzero(as_tuple=True)
+    near = parts[row, part]
+    hit, column = ((near >= last[row]) & (near > threshold)).nonzero(as_tuple=True)
+    row, column, value = row[hit], column + part[hit] * PART, near[hit, column]
+    counts = torch.bincount(row, minlength=len(values))
+    if int(counts.max()) <= count:
+        return row, column, value
+    order = value.argsort(stable=True, descending=True)
+    order = order[row[order].argsort(stable=True)]
+    place = torch.arange(len(row), device=row.device) - (counts.cumsum(0) - counts)[row]
+    order = order[place < count]
+    return row[order], column[order], value[order]
+
+
+def cosines(unit: Tensor) -> Tensor:
+    """Eq. 13: [row, row], -inf between a row and itself. unit [row, key], rows of length one.
+
+    Row i is 0 after key i, so the product of rows i and j may end at the lower of both, and one of (i, j) and
+    (j, i) is formed: a quarter of the work.
+    """
+    cosine = unit.new_empty(len(unit), len(unit))
+    for start in range(0, len(unit), BLOCK):
+        stop = min(start + BLOCK, len(unit))
+        cosine[start:, start:stop] = unit[start:, :stop] @ unit[start:stop, :stop].T
+        cosine[start:stop, stop:] = cosine[stop:, start:stop].T
+    return cosine.fill_diagonal_(-torch.inf)
+
+
+def cosines_of(unit: Tensor, candidates: Tensor) -> Tensor:
+    """Eq. 13: [row, candidate], of the rows that candidates [row, candidate] names."""
+    parts = []
+    for start in range(0, len(unit), BLOCK):
+        stop = min(start + BLOCK, len(unit))
+        chosen = unit[candidates[start:stop], :stop]
+        parts.append((chosen @ unit[start:stop, :stop, None]).squeeze(-1))
+    own = torch.arange(len(unit), device=unit.device)[:, None]
+    return torch.cat(parts).masked_fill(candidates == own, -torch.inf)
 
 
 def strongest_heads(received: Tensor) -> Tensor:
     """received [head, key] -> [key], the sum of the three highest heads (of all, where there are fewer)."""
     return received.topk(min(TOP_HEADS, received.shape[0]), dim=0).values.sum(0)
+
+
+def square(patterns: tuple[Tensor, ...]) -> Tensor:
+    """[row, key] out of causal rows that grow by a column each."""
+    size = patterns[-1].shape[1]
+    whole = patterns[-1].new_zeros(size, size)
+    start = 0
+    for piece in patterns:
+        whole[start : start + len(piece), : piece.shape[1]] = piece
+        start += len(piece)
+    return whole

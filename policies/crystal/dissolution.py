@@ -6,25 +6,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import nlargest
 from itertools import product
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import torch
 from torch import Tensor
 
 from policies.contract import BudgetError, Scores, Trunks
 
-__all__ = ["BranchDissolution", "Dissolved"]
+__all__ = ["BranchDissolution", "Dissolved", "Fusion"]
 
 EPSILON = 1e-8  # Eq. 28; the paper gives its value for Eq. 27 only
+
+Fusion: TypeAlias = Literal["maximum", "average", "product", "impact"]
 
 
 class Dissolved(NamedTuple):
     kept: list[int]
-    """Positions, ascending."""
+    """Slots, ascending."""
     score: Tensor
     """[trunk] float64, Eq. 29; the formula is extended to protected trunks, whose score decides nothing."""
     retention: Tensor
-    """[trunk] float64, r_g of Eq. 32. D after the event is retention * D in every case of Eq. 34."""
+    """[trunk] float64, r_g of Eq. 32."""
 
 
 @dataclass(frozen=True)
@@ -34,10 +36,25 @@ class BranchDissolution:
     A trunk that holds a protected slot leaves the pool whole. A remainder of fewer than `min_keep` slots goes
     as well, so up to min_keep - 1 slots of the budget stay unused (the degenerate partial of Eq. 32).
     Ties keep the lower position, between trunks and within one; the paper leaves them open.
+
+    fusion: how D and the scaled impact make a score. "maximum" is Eq. 29; the others are what section 3.6
+        argues against and section 6.1 ablates: their average with equal weights, their product, and the
+        impact alone. D alone is alpha = 0.
+    coverage: the share of the unprotected budget that is spread evenly over the slots that dissolved, and
+        with it all that the dissolution leaves unused (F3 of the paper, which leaves the form open).
     """
 
     alpha: float = 1.0
     min_keep: int = 3
+    fusion: Fusion = "maximum"
+    coverage: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.coverage <= 1 or self.fusion not in get_args(Fusion):
+            raise ValueError(
+                f"fusion must be one of {', '.join(get_args(Fusion))} and coverage from 0 to 1, "
+                f"not {self.fusion!r} and {self.coverage}"
+            )
 
     @property
     def slack(self) -> int:
@@ -58,45 +75,67 @@ class BranchDissolution:
 
         Raises BudgetError for protected trunks larger than the budget.
         """
-        held = protected.tolist()
-        whole = [any(held[span.start : span.stop]) for span in trunks.spans]
-        alive = [g for g, is_whole in enumerate(whole) if not is_whole]
-        size = sum(len(span) for span, is_whole in zip(trunks.spans, whole, strict=True) if is_whole)
-        if size > budget:
+        spans, held = trunks.spans, protected.tolist()
+        alive = [g for g, span in enumerate(spans) if not any(held[span.start : span.stop])]
+        available = budget - len(held) + sum(len(spans[g]) for g in alive)
+        if available < 0:
             raise BudgetError(
-                f"budget of {budget} slots is below the {size} slots of the trunks that hold the {sum(held)} "
-                f"protected slots: raise the budget to at least {size} or protect fewer"
+                f"budget of {budget} slots is below the {budget - available} slots of the trunks that hold "
+                f"the {sum(held)} protected slots: raise the budget to at least {budget - available} "
+                "or protect fewer"
             )
         score = self.compose(trunks, alive)
-        retention = self.retain(trunks.spans, score, alive, budget - size)
+        worth = score.tolist()
+        ranked = sorted(alive, key=lambda g: (worth[g], -g))
+        fits = sum(len(spans[g]) for g in alive) <= available
+        reserve = 0 if fits else int(self.coverage * available)
+        counts = [len(span) for span in spans]
+        for g, count in zip(
+            ranked, self.counts([counts[g] for g in ranked], available - reserve), strict=True
+        ):
+            counts[g] = count
         values = impact.tolist()
-        kept: list[int] = []
-        for span, share in zip(trunks.spans, retention, strict=True):
-            if share == 1:
-                kept.extend(span)
-            elif share > 0:
-                count = min(len(span), max(self.min_keep, round(share * len(span))))  # Eq. 33
-                kept.extend(sorted(nlargest(count, span, key=lambda position: (values[position], -position))))
+        kept = [slot for span, count in zip(spans, counts, strict=True) for slot in best(span, count, values)]
+        if self.coverage:
+            kept = covered(kept, len(held), budget)
+        retention = [count / len(span) for span, count in zip(spans, counts, strict=True)]
         return Dissolved(kept, score, score.new_tensor(retention))
 
     def compose(self, trunks: Trunks, alive: Sequence[int]) -> Tensor:
-        """Eq. 28-29: max of D and the impact, log-compressed and scaled over the unprotected trunks."""
+        """Eq. 28-29: the impact, log-compressed and scaled over the unprotected trunks, with D."""
         compressed = torch.log1p(trunks.impact)
         pool = compressed[list(alive)] if alive else compressed
         scaled = (compressed - pool.min()) / (pool.max() - pool.min() + EPSILON)
-        return torch.maximum(trunks.crystallization, self.alpha * scaled)
+        impact, crystallization = self.alpha * scaled, trunks.crystallization
+        if self.fusion == "maximum":
+            return torch.maximum(crystallization, impact)
+        if self.fusion == "average":
+            return (crystallization + impact) / 2
+        return crystallization * impact if self.fusion == "product" else impact
 
-    def retain(
-        self, spans: Sequence[range], score: Tensor, alive: Sequence[int], available: int
-    ) -> list[float]:
-        """Eq. 32: r_g of every trunk, when the unprotected ones may hold `available` slots."""
-        retention = [1.0] * len(spans)
-        values = score.tolist()
-        cut = sum(len(spans[g]) for g in alive) - available
-        for g in sorted(alive, key=lambda g: (values[g], -g)):
-            if cut <= 0:
-                break
-            rest = len(spans[g]) - cut
-            retention[g] = rest / len(spans[g]) if rest >= max(1, self.min_keep) else 0.0
-            cut = 0 if retention[g] else cut - len(spans[g])
-        return retention
+    def counts(self, sizes: Sequence[int], available: int) -> list[int]:
+        """Eq. 32-33: how many slots each trunk keeps. sizes: from the lowest score up.
+
+        Of a trunk kept in part, round(r_g |g|) is |g| - c: the rounding of Eq. 33 has nothing to decide.
+        """
+        cut, kept = sum(sizes) - available, []
+        for size in sizes:
+            rest = size - max(0, cut)
+            kept.append(rest if rest >= max(1, self.min_keep) or cut <= 0 else 0)
+            cut -= size - kept[-1]
+        return kept
+
+
+def best(span: range, count: int, values: Sequence[float]) -> Sequence[int]:
+    """The `count` slots of a trunk with the highest values, in order; Eq. 33."""
+    if count == len(span):
+        return span
+    return sorted(nlargest(count, span, key=lambda slot: (values[slot], -slot)))
+
+
+def covered(kept: Sequence[int], n: int, budget: int) -> list[int]:
+    """kept, and of the other slots evenly spaced ones until the budget is used."""
+    held = set(kept)
+    others = [slot for slot in range(n) if slot not in held]
+    spare = min(budget - len(kept), len(others))
+    return sorted([*kept, *(others[(2 * k + 1) * len(others) // (2 * spare)] for k in range(spare))])

@@ -2,30 +2,100 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from heapq import nlargest
+from types import MappingProxyType
+from typing import Literal, Protocol, TypeAlias
 
 import torch
 from torch import Tensor
 
-__all__ = ["of_tokens", "of_trunks", "rarity"]
+__all__ = ["RARITY", "Encoding", "Impact", "Rarity", "Scaled", "Uniform", "top_members"]
 
 TOP_MEMBERS = 3  # Eq. 23, Table 14
 
-
-def rarity(token_ids: Tensor) -> Tensor:
-    """Eq. 20-21. [n] -> [n] float64 in (0, 0.591]: the rarer a token in this prompt, the higher."""
-    _, which, counts = torch.unique(token_ids, return_inverse=True, return_counts=True)
-    return 1 / (1 + torch.log1p(counts[which].double()))
+Rarity: TypeAlias = Literal["logarithmic", "inverse", "exponential", "document", "none"]
 
 
-def of_tokens(salience: Tensor, token_ids: Tensor, lowest: float, highest: float) -> Tensor:
-    """Eq. 22: M_i [n] float64, from the clipped salience [n]."""
-    mixed = 0.5 * (salience.double() / highest) + 0.5 * rarity(token_ids)
-    return (highest * mixed).clamp(lowest, highest)
+class Encoding(Protocol):
+    """How much a token stands out where it is encoded, and a trunk by its members."""
+
+    def of_tokens(self, mass: Tensor, token_ids: Tensor, sentences: Sequence[range]) -> Tensor:
+        """M_i [n] float64 of the last n of all tokens seen.
+
+        mass [n] float64, the attention that each received: Eq. 11 before its clip. token_ids [t] and
+        sentences of all that were seen.
+        """
+        ...
+
+    def of_trunks(self, impact: Tensor, spans: Sequence[range]) -> Tensor:
+        """[trunk] float64 from the impact [n] of the tokens."""
+        ...
 
 
-def of_trunks(impact: Tensor, spans: Sequence[range]) -> Tensor:
+@dataclass(frozen=True)
+class Impact:
+    """Eq. 22 and 23, with the rarity of Eq. 21 or another form of it (F5 of the paper).
+
+    rarity "none" drops the term: M_i is the salience (section 3.4, the ablation without Von Restorff).
+    """
+
+    rarity: Rarity = "logarithmic"
+    lowest: float = 0.1
+    highest: float = 20.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.lowest < self.highest:
+            raise ValueError(f"impact needs 0 <= lowest < highest, not {self.lowest} and {self.highest}")
+        if self.rarity not in (*RARITY, "none"):
+            raise ValueError(f"rarity must be one of {', '.join(RARITY)} or none, not {self.rarity!r}")
+
+    def salience(self, mass: Tensor) -> Tensor:
+        """S_i, Eq. 11."""
+        return mass.clamp(self.lowest, self.highest)
+
+    def of_tokens(self, mass: Tensor, token_ids: Tensor, sentences: Sequence[range]) -> Tensor:
+        salience = self.salience(mass)
+        if self.rarity == "none":
+            return salience
+        rarity = RARITY[self.rarity](token_ids, sentences)[-len(mass) :]
+        mixed = 0.5 * (salience / self.highest) + 0.5 * rarity
+        return (self.highest * mixed).clamp(self.lowest, self.highest)
+
+    def of_trunks(self, impact: Tensor, spans: Sequence[range]) -> Tensor:
+        return top_members(impact, spans)
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """M_i = 1 for every token: the ablation of salience and rarity together (section 6.1)."""
+
+    def of_tokens(self, mass: Tensor, token_ids: Tensor, sentences: Sequence[range]) -> Tensor:
+        return torch.ones_like(mass)
+
+    def of_trunks(self, impact: Tensor, spans: Sequence[range]) -> Tensor:
+        return top_members(impact, spans)
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """The blog's impact: salience and impact of trunks are each scaled to [0, 1] (its sections 3 and 7).
+
+    Its text says "normalized" and not how: lowest to 0, highest to 1, over the tokens of the prompt and over
+    its trunks; of decoded tokens, over those that an event admits.
+    """
+
+    def of_tokens(self, mass: Tensor, token_ids: Tensor, sentences: Sequence[range]) -> Tensor:
+        return 0.5 * scaled(mass) + 0.5 * logarithmic(token_ids, sentences)[-len(mass) :]
+
+    def of_trunks(self, impact: Tensor, spans: Sequence[range]) -> Tensor:
+        return scaled(top_members(impact, spans))
+
+
+def top_members(impact: Tensor, spans: Sequence[range]) -> Tensor:
     """Eq. 23: [trunk], mean of the three highest members (of all, where there are fewer)."""
     values = impact.tolist()
     means = []
@@ -33,3 +103,47 @@ def of_trunks(impact: Tensor, spans: Sequence[range]) -> Tensor:
         top = nlargest(TOP_MEMBERS, values[span.start : span.stop])
         means.append(sum(top) / len(top))
     return impact.new_tensor(means)
+
+
+def scaled(values: Tensor) -> Tensor:
+    """Lowest to 0, highest to 1; 0 where all are equal."""
+    span = values.max() - values.min()
+    return (values - values.min()) / span if span > 0 else torch.zeros_like(values)
+
+
+def logarithmic(token_ids: Tensor, sentences: Sequence[range]) -> Tensor:
+    """Eq. 20-21. [t] -> [t] float64 in (0, 0.591]: the rarer a token among all, the higher."""
+    return 1 / (1 + torch.log1p(counts(token_ids)))
+
+
+def inverse(token_ids: Tensor, sentences: Sequence[range]) -> Tensor:
+    """1 / (1 + c), in (0, 0.5]."""
+    return 1 / (1 + counts(token_ids))
+
+
+def exponential(token_ids: Tensor, sentences: Sequence[range]) -> Tensor:
+    """exp(-c), in (0, 0.368]."""
+    return torch.exp(-counts(token_ids))
+
+
+def document(token_ids: Tensor, sentences: Sequence[range]) -> Tensor:
+    """Inverse document frequency, in [0, 1); the m sentences are the documents, of which df hold the token.
+
+    log((1 + m) / (1 + df)) / log(1 + m)
+    """
+    ids, m = token_ids.tolist(), len(sentences)
+    df = Counter(token for span in sentences for token in set(ids[span.start : span.stop]))
+    rarity = [math.log((1 + m) / (1 + df[token])) / math.log(1 + m) for token in ids]
+    return torch.tensor(rarity, dtype=torch.float64, device=token_ids.device)
+
+
+def counts(token_ids: Tensor) -> Tensor:
+    """[t] float64: how often each token occurs, Eq. 20."""
+    _, which, found = torch.unique(token_ids, return_inverse=True, return_counts=True)
+    each: Tensor = found[which].double()
+    return each
+
+
+RARITY: Mapping[str, Callable[[Tensor, Sequence[range]], Tensor]] = MappingProxyType(
+    {"logarithmic": logarithmic, "inverse": inverse, "exponential": exponential, "document": document}
+)

@@ -1,67 +1,22 @@
-"""CrystalCache as a policy."""
+"""CrystalCache as a policy, its ablations and the extensions that its paper names."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 
-from torch import Tensor
-
-from policies.contract import Scores, Signal, Trunks, View
-from policies.crystal import graph, impact, trunks
-from policies.crystal.coattention import CoAttention, Edges, FirstLayer
+from policies.crystal.breath import Breath
+from policies.crystal.coattention import CoAttention
 from policies.crystal.dissolution import BranchDissolution
+from policies.crystal.impact import Impact, Scaled, Uniform
+from policies.crystal.scoring import TrunkScoring
+from policies.crystal.tiers import TieredDissolution
+from policies.crystal.trunks import Adaptive
 from policies.policy import Policy
 from policies.protect import Protect
-from policies.signals import of_all_layers
 
-__all__ = ["CrystalConfig", "TrunkScoring", "crystal"]
-
-
-@dataclass(frozen=True)
-class TrunkScoring:
-    """S2-S4: trunks with D and impact; the score of a slot is its encoding impact M_i.
-
-    Runs on the host in float64, whatever the device: it is O(n), it walks over trunks one by one, and the
-    fate of a trunk must not hang on the summation order of an accelerator.
-    """
-
-    coattention: CoAttention = field(default_factory=CoAttention)
-    max_trunk: int = 32
-    merge_threshold: float = 0.3
-    impact_min: float = 0.1
-    impact_max: float = 20.0
-    edge_threshold: float = 0.05
-    steepness: float = 5.0
-
-    def __post_init__(self) -> None:
-        if self.max_trunk < 1 or not 0 <= self.impact_min < self.impact_max:
-            raise ValueError(
-                f"max_trunk must be 1 or more and 0 <= impact_min < impact_max, not {self.max_trunk}, "
-                f"{self.impact_min} and {self.impact_max}"
-            )
-
-    @property
-    def needs(self) -> frozenset[Signal]:
-        return frozenset({self.coattention})
-
-    def salience(self, first: FirstLayer) -> Tensor:
-        """S_i [n] float64 on the host, Eq. 11."""
-        return first.mass.to("cpu").double().clamp(self.impact_min, self.impact_max)
-
-    def score(self, view: View) -> Scores:
-        first: FirstLayer = of_all_layers(view, self.coattention)[0]
-        edges = Edges(*(column.to("cpu") for column in first.edges))
-        token_ids = view.token_ids.to("cpu")
-        worth = impact.of_tokens(self.salience(first), token_ids, self.impact_min, self.impact_max)
-        spans = trunks.build(token_ids, view.sentence_ends, edges, self.merge_threshold, self.max_trunk)
-        return Scores(
-            slots=worth.view(1, 1, -1).to(view.token_ids.device),
-            trunks=Trunks(
-                spans=spans,
-                crystallization=graph.crystallization(spans, edges, self.edge_threshold, self.steepness),
-                impact=impact.of_trunks(worth, spans),
-            ),
-        )
+__all__ = ["CrystalConfig", "blog", "crystal", "variants"]
 
 
 @dataclass(frozen=True)
@@ -85,15 +40,13 @@ class CrystalConfig:
     min_keep: int = 3
 
     def scoring(self) -> TrunkScoring:
-        coattention = CoAttention(
-            self.chunk, self.intra_k, self.intra_threshold, self.cross_k, self.cross_threshold
-        )
         return TrunkScoring(
-            coattention=coattention,
+            coattention=CoAttention(
+                self.chunk, self.intra_k, self.intra_threshold, self.cross_k, self.cross_threshold
+            ),
+            impact=Impact(lowest=self.impact_min, highest=self.impact_max),
             max_trunk=self.max_trunk,
             merge_threshold=self.merge_threshold,
-            impact_min=self.impact_min,
-            impact_max=self.impact_max,
             edge_threshold=self.edge_threshold,
             steepness=self.steepness,
         )
@@ -102,16 +55,76 @@ class CrystalConfig:
         return BranchDissolution(self.alpha, self.min_keep)
 
     def protect(self) -> Protect:
-        return Protect(self.sinks, self.recent)
+        return Protect(self.sinks, self.recent, always=False)
 
 
 def crystal(config: CrystalConfig | None = None) -> Policy:
-    """CrystalCache at the end of prefill (sections 3.2-3.7); the decode-time part (3.8) is not here.
+    """CrystalCache: sections 3.2-3.7 at the end of the prefill, and 3.8 at events while decoding.
 
+    With a cadence of 64 steps the events are its breaths; without one it is what the paper evaluated.
     Departs from the paper: a budget that the protected trunks exceed is refused, where Eq. 30 raises the
     budget to sinks + recent and leaves larger protected trunks open. Readings of what the paper leaves
     open: ties keep the lower position; the edge set is directed (`coattention.Edges`) and Eq. 17 reads its
-    forward entries only; the deviation of Eq. 27 is the population's.
+    forward entries only; the deviation of Eq. 27 is the population's; at decode time `TrunkScoring` and
+    `Breath`.
     """
     config = config or CrystalConfig()
     return Policy(scoring=config.scoring(), selection=config.selection(), protect=config.protect())
+
+
+def blog() -> Policy:
+    """The variant of the author's blog post: chunks of 128, steepness 2, scaled impact, tiers, renewal.
+
+    Where the post is silent the paper holds: edges between chunks, the merge threshold, the hops.
+    """
+    parent = crystal()
+    return replace(
+        parent,
+        scoring=replace(
+            scoring_of(parent),
+            coattention=CoAttention(chunk=128),
+            impact=Scaled(),
+            steepness=2.0,
+            breath=Breath(renewal=0.3),
+        ),
+        selection=TieredDissolution(),
+    )
+
+
+def variants() -> Mapping[str, Policy]:
+    """By name: each differs from `crystal` in exactly one component, but for `crystal-blog`.
+
+    Ablations of section 6.1, what section 3.6 argues against, section 6.4, extensions F2-F5 of section 8.4,
+    and the settings of the blog post one by one.
+    """
+    parent = crystal()
+    scoring = scoring_of(parent)
+    by_scoring = {
+        "crystal-uniform": replace(scoring, impact=Uniform()),
+        "crystal-no-rarity": replace(scoring, impact=Impact(rarity="none")),
+        "crystal-token-level": replace(scoring, max_trunk=1),
+        "crystal-static-graph": replace(scoring, breath=Breath(hebbian=0.0, edge_decay=1.0)),
+        "crystal-still": replace(scoring, breath=None),
+        "crystal-adaptive-merge": replace(scoring, merge_threshold=Adaptive()),
+        "crystal-rarity-inverse": replace(scoring, impact=Impact(rarity="inverse")),
+        "crystal-rarity-exponential": replace(scoring, impact=Impact(rarity="exponential")),
+        "crystal-rarity-document": replace(scoring, impact=Impact(rarity="document")),
+        "crystal-chunk-128": replace(scoring, coattention=CoAttention(chunk=128)),
+        "crystal-steepness-2": replace(scoring, steepness=2.0),
+    }
+    by_selection = {
+        "crystal-d-only": BranchDissolution(alpha=0.0),
+        "crystal-impact-only": BranchDissolution(fusion="impact"),
+        "crystal-average": BranchDissolution(fusion="average"),
+        "crystal-product": BranchDissolution(fusion="product"),
+        "crystal-coverage": BranchDissolution(coverage=0.1),
+        "crystal-tiers": TieredDissolution(),
+    }
+    found = {name: replace(parent, scoring=changed) for name, changed in by_scoring.items()}
+    found |= {name: replace(parent, selection=changed) for name, changed in by_selection.items()}
+    return MappingProxyType(found | {"crystal-blog": blog()})
+
+
+def scoring_of(policy: Policy) -> TrunkScoring:
+    assert isinstance(policy.scoring, TrunkScoring)
+    return policy.scoring

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from policies.contract import Rows, View
+from policies.contract import Rows, Trunks, View
+from policies.crystal.impact import Impact
 from policies.crystal.policy import CrystalConfig
 from policies.policy import refuse_non_finite
 from policies.signals import BLOCK
@@ -50,12 +51,13 @@ def trace(
     config = config or CrystalConfig()
     scoring = config.scoring()
     n = attention.shape[-1]
-    first = None
+    state = None
     for start in range(0, n, BLOCK):
         stop = min(start + BLOCK, n)
         rows = Rows(attention[:, start:stop, :stop].tril(start), layer=0, start=start, total=n)
-        first = scoring.coattention.attend(rows, first)
-    assert first is not None
+        state = scoring.coattention.attend(rows, state)
+    assert state is not None
+    first = scoring.coattention.read(state)
     view = View(
         token_ids=token_ids,
         layers=1,
@@ -64,20 +66,21 @@ def trace(
         seed=0,
         signals={scoring.coattention: (first,)},
     )
-    scores = scoring.score(view)
-    refuse_non_finite(scores.slots, view.filled)
-    assert scores.trunks is not None
-    protected = config.protect().slots(view.filled, budget)[0, 0]
-    impact = scores.slots[0, 0]
-    dissolved = config.selection().dissolve(impact, scores.trunks, protected, budget)
-    columns = (column.tolist() for column in first.edges)
+    observed = scoring.observed(view)
+    table = scoring.admit(view)
+    slots = table.slots.view(1, 1, -1)
+    refuse_non_finite(slots, view.filled)
+    protected = config.protect().slots(view.filled, budget, decoding=False)[0, 0]
+    trunks = Trunks(table.spans, table.crystallization, table.impact)
+    dissolved = config.selection().dissolve(table.slots, trunks, protected, budget)
+    columns = (column.tolist() for column in observed.edges)
     return CrystalTrace(
         kept=dissolved.kept,
-        salience=scoring.salience(first),
-        impact=impact,
-        trunks=[list(span) for span in scores.trunks.spans],
+        salience=Impact(lowest=config.impact_min, highest=config.impact_max).salience(observed.mass),
+        impact=table.slots,
+        trunks=[list(span) for span in table.spans],
         edges=sorted(zip(*columns, strict=True)),
-        crystallization=scores.trunks.crystallization,
+        crystallization=table.crystallization,
         score=dissolved.score,
         retention=dissolved.retention,
     )

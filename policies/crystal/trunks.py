@@ -2,54 +2,83 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass
 from itertools import pairwise
 from math import fsum
+from statistics import median
 
 from torch import Tensor
 
 from policies.crystal.coattention import Edges
 
-__all__ = ["build", "merge", "sentences", "split"]
+__all__ = ["Adaptive", "build", "merge", "sentences", "split", "strength_of"]
 
 INTERFACE = 5  # Eq. 16
 
 
+@dataclass(frozen=True)
+class Adaptive:
+    """A merge threshold taken from the text itself (F4 of the paper, which leaves the form open).
+
+    The median strength of the interfaces between neighbouring sentences that have a recorded edge at all, so
+    that about half of them merge, be co-attention strong or weak in this text.
+    """
+
+    def threshold(self, strengths: Sequence[float]) -> float:
+        recorded = [strength for strength in strengths if strength > 0]
+        return median(recorded) if recorded else 0.0
+
+
 def build(
-    token_ids: Tensor, sentence_ends: Set[int], edges: Edges, merge_threshold: float, max_trunk: int
+    parts: list[range], edges: Edges, merge_threshold: float | Adaptive, max_trunk: int
 ) -> tuple[range, ...]:
-    """Spans of the trunks, in order, together 0..n-1; none is longer than max_trunk."""
-    merged = merge(sentences(token_ids, sentence_ends), edges, merge_threshold, max_trunk)
+    """Spans of the trunks made of these sentences, in order; none is longer than max_trunk."""
+    merged = merge(parts, edges, merge_threshold, max_trunk)
     return tuple(piece for trunk in merged for piece in split(trunk, max_trunk))
 
 
-def sentences(token_ids: Tensor, sentence_ends: Set[int]) -> list[range]:
-    """Step 1. A sentence ends with its ending token; what follows the last one is a sentence too."""
+def sentences(token_ids: Tensor, sentence_ends: Set[int], first: int = 0) -> list[range]:
+    """Step 1. A sentence ends with its ending token; what follows the last one is a sentence too.
+
+    token_ids [n], n >= 1; the positions of the spans are counted from `first`.
+    """
     ids = token_ids.tolist()
     stops = [position + 1 for position, token in enumerate(ids) if token in sentence_ends]
     if not stops or stops[-1] < len(ids):
         stops.append(len(ids))
-    return [range(start, stop) for start, stop in pairwise([0, *stops])]
+    return [range(first + start, first + stop) for start, stop in pairwise([0, *stops])]
 
 
-def merge(parts: list[range], edges: Edges, threshold: float, max_trunk: int) -> list[range]:
-    """Step 2, Eq. 16-19: one pass from left to right; a sentence joins the running trunk or starts the next.
+def strength_of(edges: Edges) -> Callable[[range, range], float]:
+    """Eq. 16-18: CAS of two neighbouring pieces of text, 0 where no edge is recorded.
 
-    The mean runs over recorded entries (a, b) with a in the trunk's last five tokens and b in the sentence's
-    first five. Entries (b, a) are not in the window P as written, and not counted.
+    The mean runs over recorded entries (a, b) with a in the last five tokens of the one and b in the first
+    five of the other. Entries (b, a) are not in the window P as written, and not counted.
     """
     near = (edges.j > edges.i) & (edges.j - edges.i < 2 * INTERFACE)
     recorded = {
         (a, b): weight for a, b, weight in zip(*(column[near].tolist() for column in edges), strict=True)
     }
+
+    def strength(before: range, after: range) -> float:
+        weights = [
+            recorded[a, b] for a in before[-INTERFACE:] for b in after[:INTERFACE] if (a, b) in recorded
+        ]
+        return fsum(weights) / len(weights) if weights else 0.0
+
+    return strength
+
+
+def merge(parts: list[range], edges: Edges, threshold: float | Adaptive, max_trunk: int) -> list[range]:
+    """Step 2, Eq. 19: one pass from left to right; a sentence joins the running trunk or starts the next."""
+    strength = strength_of(edges)
+    if isinstance(threshold, Adaptive):
+        threshold = threshold.threshold([strength(*pair) for pair in pairwise(parts)])
     trunks = [parts[0]]
     for sentence in parts[1:]:
         trunk = trunks[-1]
-        weights = [
-            recorded[a, b] for a in trunk[-INTERFACE:] for b in sentence[:INTERFACE] if (a, b) in recorded
-        ]
-        strength = fsum(weights) / len(weights) if weights else 0.0
-        if strength > threshold and len(trunk) + len(sentence) <= max_trunk:
+        if strength(trunk, sentence) > threshold and len(trunk) + len(sentence) <= max_trunk:
             trunks[-1] = range(trunk.start, sentence.stop)
         else:
             trunks.append(sentence)

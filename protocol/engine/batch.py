@@ -143,13 +143,13 @@ class Batch:
         """Fold what the forward showed into the memories of the lanes."""
         for turn in feeding.turns:
             members = turn.pool.members[turn.own]
-            if turn.watched:
-                weights = turn.all_weights()
-                for row, lane in enumerate(turn.watched):
+            for watch in turn.watches:
+                weights = watch.all_weights()
+                for row, lane in enumerate(watch.lanes):
                     memory = members[lane].memory
                     assert memory is not None
                     slots = int(turn.pool.lengths[:, turn.places[lane]].max())
-                    memory.add(weights[:, row], members[lane].seen, slots)
+                    memory.add(weights[:, row], watch.layers, members[lane].seen, slots)
             if turn.noted:
                 queries = turn.all_queries()
                 for row, lane in enumerate(turn.noted):
@@ -194,8 +194,9 @@ class Batch:
             pool.heads,
             step=seat.seen,
             stored=stored,
+            remembered=memory.remembered,
         )
-        kept = seat.lane.policy.keep(view, budget)
+        kept, remembered = seat.lane.policy.event(view, budget)
         counts = kept.sum(-1).cpu()
         shape = shapes(counts, self.room(seat.lane, counts, 0))
         if shape != pool.shape:
@@ -208,7 +209,7 @@ class Batch:
             seat.pool.fill(target, layer, keys, values, kept[layer], counts[layer])
         if shape != pool.shape:
             self.slots.vacate(pool, (seat,))
-        memory.compact(kept, stored, seat.seen)
+        memory.compact(kept, stored, seat.seen, remembered)
         seat.events.append((seat.step, int(lengths.sum()), int(counts.sum())))
 
     def room(self, lane: Lane, counts: Tensor, query: int) -> int:
@@ -275,7 +276,10 @@ def outcome(seat: Seat, stop: str) -> Outcome:
 def turn_of(pool: Pool[Seat], first: int, last: int, new: int, queries: int) -> Turn[Seat]:
     """The forward of the seats at places first..last-1, which shows their memories what they carry."""
     carried = [(lane, seat.memory) for lane, seat in enumerate(pool.members[first:last]) if seat.memory]
-    watched = [lane for lane, memory in carried if memory.sums]
+    watched: dict[tuple[int, ...], list[int]] = {}
+    for lane, memory in carried:
+        if memory.sums:
+            watched.setdefault(memory.layers_read(len(pool.shape)), []).append(lane)
     noted = [lane for lane, memory in carried if memory.recent is not None]
     return Turn(pool, range(first, last), new, queries, watched, noted)
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from policies import Signal, View
+from policies import Remembered, Signal, View
 from protocol.engine import memory, prefill, sampling
 from protocol.engine.lanes import Lane, LaneFailure, Model, Request
 from protocol.engine.memory import Memory
@@ -59,14 +59,14 @@ def fork(model: Model, request: Request, chunk: int | None) -> Forked:
         measured = {signal: fed.signals[signal] for signal in lane.policy.needs}
         view = view_of(model, request, lane, token_ids, measured, len(fed.keys[0]))
         try:
-            kept = lane.policy.keep(view, len(context) if lane.budget is None else lane.budget)
+            event = lane.policy.event(view, len(context) if lane.budget is None else lane.budget)
         except ValueError as refusal:
             failures[index] = failure(refusal)
             continue
         carried = None
         if lane.policy.cadence.interval is not None:
-            carried = memory.begin(lane.policy, measured, fed.recent, kept, len(context), fed.scale)
-        waiting.append(Fork(index, lane, kept, kept.sum(-1).cpu(), carried))
+            carried = memory.begin(lane.policy, measured, fed.recent, event, len(context), fed.scale)
+        waiting.append(Fork(index, lane, event.kept, event.kept.sum(-1).cpu(), carried))
     seconds = perf_counter() - start
     return Forked(request, fed.keys, fed.values, fed.logits, waiting, failures, seconds)
 
@@ -81,6 +81,7 @@ def view_of(
     *,
     step: int = 0,
     stored: Tensor | None = None,
+    remembered: Remembered | None = None,
 ) -> View:
     """What the policy of a lane sees at the event of `step`. token_ids: every token seen."""
     stream = ("view", request.problem, lane.seed) + ((step,) if step else ())
@@ -92,6 +93,7 @@ def view_of(
         seed=sampling.key(*stream, bits=64),
         signals=measured,
         stored=stored,
+        memory=remembered,
     )
 
 

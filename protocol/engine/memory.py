@@ -11,7 +11,16 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from policies import AttentionSignal, CacheSignal, HiddenSignal, Policy, Rows, Signal
+from policies import (
+    AttentionSignal,
+    CacheSignal,
+    Event,
+    HiddenSignal,
+    Policy,
+    Remembered,
+    Rows,
+    Signal,
+)
 from policies.signals import wide
 
 
@@ -22,11 +31,13 @@ class Memory:
     positions: [layer, kv_head, n] int64 of the slots at the last event; -1 beyond those of a head. Slots
         since then stand at consecutive positions, from `fed` on.
     fed: tokens seen at the last event.
-    sums: states of attention signals without a window, stacked over the layers that they read.
+    sums: states of attention signals without a window, stacked over the layers that they read; None of one
+        that has just begun afresh.
     traces: states of hidden signals.
     recent: [layer, q_head, w, d], queries of the last tokens, for attention signals with a window; the one of
         position p in column p % w.
     scale: what multiplies the attention logits.
+    remembered: what the scoring knows of the slots since the last event.
     """
 
     positions: Tensor
@@ -35,19 +46,27 @@ class Memory:
     sums: dict[AttentionSignal, Any] = field(default_factory=dict)
     traces: dict[HiddenSignal, Any] = field(default_factory=dict)
     recent: Tensor | None = None
+    remembered: Remembered | None = None
 
     def bytes(self) -> int:
         held = (self.positions, self.recent, *self.sums.values(), *self.traces.values())
-        return sum(tensor.nbytes for tensor in tensors(held))
+        remembered = () if self.remembered is None else self.remembered.tensors()
+        return sum(tensor.nbytes for tensor in (*tensors(held), *remembered))
 
-    def add(self, weights: Tensor, seen: int, slots: int) -> None:
+    def layers_read(self, layers: int) -> tuple[int, ...]:
+        """The layers whose attention some signal sums up."""
+        return tuple(sorted({layer for signal in self.sums for layer in layers_of(signal, layers)}))
+
+    def add(self, weights: Tensor, layers: Sequence[int], seen: int, slots: int) -> None:
         """Fold in the attention [layer, q_head, t, n] of t new tokens, the first at position `seen`.
 
-        slots: of the fullest head now.
+        layers: which layers these are. slots: of the fullest head now.
         """
         for signal, before in self.sums.items():
-            read = layers_of(signal, len(weights))
-            rows = Rows(weights[read][..., :slots], read[0], seen, seen + weights.shape[2])
+            read = [index for index, layer in enumerate(layers) if signal.reads(layer)]
+            # Most signals read every layer there is: a slice is no copy.
+            own = weights if len(read) == len(weights) else weights[read]
+            rows = Rows(own[..., :slots], layers[read[0]], seen, seen + weights.shape[2])
             self.sums[signal] = signal.attend(rows, before)
 
     def note(self, queries: Tensor, seen: int) -> None:
@@ -72,7 +91,7 @@ class Memory:
         old = pad(self.positions, (0, slots - self.positions.shape[-1]), value=-1)
         return torch.where(new < self.fed, old, grown)
 
-    def compact(self, kept: Tensor, stored: Tensor, seen: int) -> None:
+    def compact(self, kept: Tensor, stored: Tensor, seen: int, remembered: Remembered | None) -> None:
         """Keep the columns of the kept slots. kept and stored [layer, kv_head, n]."""
         counts = kept.sum(-1, keepdim=True)
         columns = int(counts.max())
@@ -80,32 +99,35 @@ class Memory:
         order = (~kept).to(torch.uint8).argsort(dim=-1, stable=True)[..., :columns]
         within = torch.arange(columns, device=kept.device) < counts
         self.positions = stored.gather(-1, order).masked_fill(~within, -1)
-        self.fed = seen
+        self.fed, self.remembered = seen, remembered
         for signal, state in self.sums.items():
             read = layers_of(signal, len(kept))
-            self.sums[signal] = every(columns_of(order[read], within[read]), state)
+            self.sums[signal] = None if signal.afresh else every(columns_of(order[read], within[read]), state)
 
 
 def begin(
     policy: Policy,
     signals: Mapping[Signal, Any],
     recent: Sequence[Tensor],
-    kept: Tensor,
+    event: Event,
     seen: int,
     scale: float,
 ) -> Memory:
-    """The memory after the first event. signals, recent: of the prefill; kept [layer, kv_head, n]."""
+    """The memory after the first event. signals, recent: of the prefill."""
     memory = Memory(torch.empty(0), 0, scale)
     for signal in policy.needs:
         if isinstance(signal, HiddenSignal):
             memory.traces[signal] = signals[signal]
         elif isinstance(signal, AttentionSignal) and signal.window is None:
-            memory.sums[signal] = stacked([state for state in signals[signal] if state is not None])
+            memory.sums[signal] = (
+                None if signal.afresh else stacked([state for state in signals[signal] if state is not None])
+            )
     if width := queries_kept(policy):
         last = torch.stack(list(recent))
         memory.recent = last.new_zeros(*last.shape[:2], width, last.shape[-1])
         memory.note(last, seen)
-    memory.compact(kept, torch.arange(seen, device=kept.device).expand(kept.shape), seen)
+    stored = torch.arange(seen, device=event.kept.device).expand(event.kept.shape)
+    memory.compact(event.kept, stored, seen, event.memory)
     return memory
 
 
@@ -131,11 +153,14 @@ def measured(
         else:
             of_layer = dict[int, Any]()
             for index, layer in enumerate(layers_of(signal, len(layers))):
-                if signal.window is None:
-                    of_layer[layer] = every(itemgetter(index), memory.sums[signal])
-                else:
+                if signal.window is not None:
                     rows = recent_rows(memory, layer, stored[layer], seen, signal.window, cached[layer][0])
-                    of_layer[layer] = signal.attend(rows, None)
+                    state = signal.attend(rows, None)
+                elif signal.afresh:
+                    state = memory.sums[signal]
+                else:
+                    state = every(itemgetter(index), memory.sums[signal])
+                of_layer[layer] = signal.read(state)
             found[signal] = tuple(map(of_layer.get, layers))
     return found
 

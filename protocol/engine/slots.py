@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 import torch
@@ -193,12 +193,27 @@ def plan(layout: Layout, shape: Shape, new: int, queries: int, device: torch.dev
     return Plan(at.flatten().to(device), end, visible)
 
 
+class Watch(NamedTuple):
+    """What policies that read the same layers see of the attention of the new tokens.
+
+    weights: one tensor for each of the layers, [lane, q_head, t, n] in float32 or better, n the slots of the
+        fullest head of the layer; 0 where a head holds fewer.
+    """
+
+    layers: tuple[int, ...]
+    lanes: list[int]
+    weights: list[Tensor]
+
+    def all_weights(self) -> Tensor:
+        """[layer, lane, q_head, t, n], n the slots of the fullest head of these layers."""
+        n = max(weights.shape[-1] for weights in self.weights)
+        return torch.stack([pad(weights, (0, n - weights.shape[-1])) for weights in self.weights])
+
+
 class Turn(Generic[Member]):
     """One forward of the lanes at some places of a pool, `new` tokens each.
 
-    watched: among these lanes, the ones whose policies read the attention of the new tokens.
-    weights: what they read, one tensor a layer, [watched, q_head, t, n] in float32 or better, n the slots of
-        the fullest head of the layer; 0 where a head holds fewer.
+    watches: the attention of the new tokens, for those of these lanes whose policies read it.
     noted: the ones whose policies read it later, over the slots of then, and need the queries.
     queries: of the new tokens, one tensor a layer, [noted, q_head, t, d].
     """
@@ -209,14 +224,15 @@ class Turn(Generic[Member]):
         places: range,
         new: int,
         queries: int,
-        watched: Sequence[int],
+        watched: Mapping[tuple[int, ...], Sequence[int]],
         noted: Sequence[int],
     ) -> None:
+        """watched: lanes by the layers that they read."""
         self.pool, self.places, self.new = pool, places, new
         self.own = slice(places.start, places.stop)
         self.plans = pool.plans(self.own, new, queries)
-        self.watched, self.noted = list(watched), list(noted)
-        self.weights: list[Tensor] = []
+        self.watches = [Watch(layers, list(lanes), []) for layers, lanes in watched.items()]
+        self.noted = list(noted)
         self.queries: list[Tensor] = []
 
     def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
@@ -234,25 +250,27 @@ class Turn(Generic[Member]):
         used_keys, used_values = stored_keys[:, :, : made.end], stored_values[:, :, : made.end]
         if self.noted:
             self.queries.append(queries[self.noted])
-        if self.watched:
-            self.weights.append(self.watch(layer, packed[self.watched], used_keys[self.watched], scale))
+        for watch in self.watches:
+            if layer in watch.layers:
+                own = watch.lanes
+                watch.weights.append(self.watch(layer, own, packed[own], used_keys[own], scale))
         output = scaled_dot_product_attention(
             packed, used_keys, used_values, attn_mask=made.visible, scale=scale
         )
         return output.reshape(queries.shape)
 
-    def watch(self, layer: int, packed: Tensor, keys: Tensor, scale: float) -> Tensor:
-        """The weights of a layer, from the packed queries and the keys of the watched lanes."""
+    def watch(self, layer: int, lanes: Sequence[int], packed: Tensor, keys: Tensor, scale: float) -> Tensor:
+        """The weights of some lanes in a layer, from their packed queries and their keys."""
         visible = self.plans[layer].visible
         logits = (wide(packed) * scale) @ wide(keys).transpose(-1, -2)
         if visible is not None:
-            logits.masked_fill_(~visible[self.watched], -torch.inf)
+            logits.masked_fill_(~visible[lanes], -torch.inf)
         weights = logits.softmax(-1).view(len(packed), -1, self.new, logits.shape[-1])
-        return self.by_head(layer, weights) if self.pool.shape[layer].flat else weights
+        return self.by_head(layer, lanes, weights) if self.pool.shape[layer].flat else weights
 
-    def by_head(self, layer: int, weights: Tensor) -> Tensor:
+    def by_head(self, layer: int, lanes: Sequence[int], weights: Tensor) -> Tensor:
         """weights [lane, q_head, t, flat slot] -> [lane, q_head, t, slot of the head]."""
-        places = [self.places[lane] for lane in self.watched]
+        places = [self.places[lane] for lane in lanes]
         starts, lengths = self.pool.starts[layer, places], self.pool.lengths[layer, places] + self.new
         group = weights.shape[1] // starts.shape[1]
         at = torch.arange(int(lengths.max()))
@@ -260,11 +278,6 @@ class Turn(Generic[Member]):
         slot = (starts[..., None] + at).clamp_(max=weights.shape[-1] - 1)
         slot = slot.repeat_interleave(group, 1)[:, :, None].to(weights.device)
         return weights.gather(-1, slot.expand(-1, -1, self.new, -1)) * inside
-
-    def all_weights(self) -> Tensor:
-        """[layer, watched, q_head, t, n], n the slots of the fullest head of all layers."""
-        n = max(weights.shape[-1] for weights in self.weights)
-        return torch.stack([pad(weights, (0, n - weights.shape[-1])) for weights in self.weights])
 
     def all_queries(self) -> Tensor:
         """[layer, noted, q_head, t, d]"""

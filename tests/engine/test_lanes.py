@@ -20,7 +20,7 @@ from tiny_networks import (
 )
 
 from policies import Cadence, Policy
-from policies.crystal.policy import crystal
+from policies.scissorhands import scissorhands
 from policies.signals import HiddenChange
 from protocol import engine
 from protocol.engine import Lane, LaneFailure, Prompt, Request
@@ -147,8 +147,8 @@ REFUSED = {
     "budget of lane full: 12 given; None fits a policy that never": {
         "lanes": (Lane("full", all_kept(), 12, 0),)
     },
-    "interval of lane c/0.5: CoAttention cannot be measured while decoding; leave the interval out": {
-        "lanes": (Lane("c/0.5", Policy(crystal().scoring, cadence=Cadence(interval=4)), 9, 0),)
+    "interval of lane c/0.5: NeglectCounts cannot be measured while decoding; leave the interval out": {
+        "lanes": (Lane("c/0.5", Policy(scissorhands().scoring, cadence=Cadence(interval=4)), 9, 0),)
     },
 }
 

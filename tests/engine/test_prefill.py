@@ -170,6 +170,7 @@ class Counting:
     name: str
     window: int | None = None
     carried = True
+    afresh = False
     seen: list = field(default_factory=list, compare=False)
 
     def reads(self, layer):
@@ -178,6 +179,9 @@ class Counting:
     def attend(self, rows, before):
         self.seen.append((rows.layer, rows.start, rows.total, tuple(rows.attention.shape)))
         return (before or self.name) + str(rows.layer)
+
+    def read(self, state):
+        return state + "!"
 
 
 def reading(*signals):
@@ -202,8 +206,8 @@ def test_a_signal_that_several_lanes_need_is_measured_once_a_block_of_the_layers
     ]
     assert [seen[:3] for seen in second.seen] == [(layer, BLOCK, total) for layer in (0, 2)]
     views = [one.policy.notes[0][0] for one in lanes[:4]]
-    assert views[0].signals == {first: ("a00", None, "a22")}
-    assert views[2].signals == {first: ("a00", None, "a22"), second: ("b0", None, "b2")}
+    assert views[0].signals == {first: ("a00!", None, "a22!")}
+    assert views[2].signals == {first: ("a00!", None, "a22!"), second: ("b0!", None, "b2!")}
     assert views[3].signals == {}
 
 

@@ -215,13 +215,14 @@ def test_a_new_token_sees_the_slots_of_its_own_lane_and_head_and_what_is_watched
             attention_by_loops(pool, place, 0, queries[i], keys[i], values[i], 0.7)
             for i, place in enumerate(lanes)
         ]
-        turn = Turn(pool, range(lanes.start, lanes.stop), new, 4, watched, watched)
+        watches = {(0,): watched} if watched else {}
+        turn = Turn(pool, range(lanes.start, lanes.stop), new, 4, watches, watched)
         output = turn.attend(0, queries, keys, values, 0.7)
         torch.testing.assert_close(output, torch.stack([made for made, _ in expected]))
         before = pool.lengths.clone()
         turn.end()
         for row, lane in enumerate(watched):
-            seen, asked = turn.all_weights()[0, row], turn.all_queries()[0, row]
+            seen, asked = turn.watches[0].all_weights()[0, row], turn.all_queries()[0, row]
             assert torch.equal(asked, queries[lane])
             for (query_head, step), share in expected[lane][1].items():
                 torch.testing.assert_close(seen[query_head, step, : len(share)], share)
@@ -233,11 +234,13 @@ def test_a_new_token_sees_the_slots_of_its_own_lane_and_head_and_what_is_watched
 
 def test_layers_of_different_layouts_are_watched_with_zeros_where_a_layer_holds_fewer():
     pool = filled([0], room=4)
-    turn = Turn(pool, range(1), 1, 2, (0,), (0,))
+    turn = Turn(pool, range(1), 1, 2, {(0, 1): (0,), (1,): (0,)}, (0,))
     for layer in (0, 1):
         new = torch.ones(1, 2, 1, DIM).double()
         turn.attend(layer, new, new, new, 1.0)
-    weights, queries = turn.all_weights(), turn.all_queries()
+    weights, queries = turn.watches[0].all_weights(), turn.all_queries()
+    second = turn.watches[1].all_weights()
+    torch.testing.assert_close(second, weights[1:, ..., : second.shape[-1]])
     assert (weights.shape, queries.shape) == ((2, 1, 2, 1, 6), (2, 1, 2, 1, DIM))
     assert weights[0, 0, :, 0, 4:].eq(0).all()
     assert weights[1, 0, 0, 0, 2:].eq(0).all()

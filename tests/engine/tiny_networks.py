@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 import transformers
 
-from policies import Cadence, PerHead, Policy, Protect, Scores
+from policies import Cadence, Event, PerHead, Policy, Protect, Scores
 from policies.full import full
 from policies.signals import HiddenChange, Norms
 from protocol import engine
@@ -154,10 +154,10 @@ class Noted(Policy):
 
     notes: list = field(default_factory=list, compare=False)
 
-    def keep(self, view, budget):
-        kept = super().keep(view, budget)
+    def event(self, view, budget):
+        kept, memory = super().event(view, budget)
         self.notes.append((view, kept))
-        return kept
+        return Event(kept, memory)
 
 
 def noted(scoring, routing=None, cadence=None, protect=None, **parts) -> Noted:

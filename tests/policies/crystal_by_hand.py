@@ -1,30 +1,39 @@
 """CrystalCache S1-S6 as plain loops over numbers, read from the paper equation by equation.
 
-Shares nothing with the package. attention[head][query][key], lists or anything that indexes like them.
-Ties keep the lower position; E is a list of directed entries (i, j, weight).
+Shares nothing with the package. attention[head][row][slot], lists or anything that indexes like them; the
+row after `origin` older slots is that of slot `origin`. Ties keep the lower position; E is a list of directed
+entries (i, j, weight).
 """
 
 import math
 
 
-def salience(attention, chunk, lowest, highest):
-    """Eq. 11."""
+def salience(attention, chunk, lowest, highest, origin=0):
+    """Eq. 11, of the slots from the origin on."""
+    return [min(max(total, lowest), highest) for total in received(attention, chunk, origin)]
+
+
+def received(attention, chunk, origin=0):
+    """Eq. 11 before its clip."""
     n = len(attention[0])
     result = []
     for i in range(n):
         start = i // chunk * chunk
         queries = range(start, min(start + chunk, n))
-        per_head = sorted((sum(head[q][i] for q in queries) for head in attention), reverse=True)
-        result.append(min(max(sum(per_head[:3]), lowest), highest))
+        per_head = sorted((sum(head[q][origin + i] for q in queries) for head in attention), reverse=True)
+        result.append(sum(per_head[:3]))
     return result
 
 
-def edges(attention, chunk, intra_k, intra_threshold, cross_k, cross_threshold):
-    """Eq. 12-15."""
-    heads, n = len(attention), len(attention[0])
-    mean = [[sum(head[q][k] for head in attention) / heads for k in range(n)] for q in range(n)]
+def edges(attention, chunk, intra_k, intra_threshold, cross_k, cross_threshold, origin=0):
+    """Eq. 12-15; chunks are counted from the origin."""
+    heads, n = len(attention), origin + len(attention[0])
+    mean = {
+        q: [sum(head[q - origin][k] for head in attention) / heads for k in range(n)]
+        for q in range(origin, n)
+    }
     found = []
-    for start in range(0, n, chunk):
+    for start in range(origin, n, chunk):
         members = range(start, min(start + chunk, n))
         unit = {}
         for q in members:
@@ -40,21 +49,30 @@ def edges(attention, chunk, intra_k, intra_threshold, cross_k, cross_threshold):
     return found
 
 
-def trunks(ids, ends, found, merge_threshold, max_trunk):
-    """Eq. 16-19 and the split of step 3."""
-    sentences, current = [], []
+def sentences(ids, ends, origin=0):
+    """Step 1."""
+    result, current = [], []
     for position, token in enumerate(ids):
-        current.append(position)
+        current.append(origin + position)
         if token in ends:
-            sentences.append(current)
+            result.append(current)
             current = []
-    if current:
-        sentences.append(current)
-    merged, running = [], sentences[0]
-    for sentence in sentences[1:]:
-        window = [w for a, b, w in found if a in running[-5:] and b in sentence[:5]]
-        strength = sum(window) / len(window) if window else 0
-        if strength > merge_threshold and len(running) + len(sentence) <= max_trunk:
+    return [*result, current] if current else result
+
+
+def strength(before, after, found):
+    """Eq. 16-18."""
+    window = [w for a, b, w in found if a in before[-5:] and b in after[:5]]
+    return sum(window) / len(window) if window else 0
+
+
+def trunks(ids, ends, found, merge_threshold, max_trunk, origin=0):
+    """Eq. 16-19 and the split of step 3."""
+    parts = sentences(ids, ends, origin)
+    merged, running = [], parts[0]
+    for sentence in parts[1:]:
+        joins = strength(running, sentence, found) > merge_threshold
+        if joins and len(running) + len(sentence) <= max_trunk:
             running = running + sentence
         else:
             merged.append(running)
@@ -71,9 +89,9 @@ def trunks(ids, ends, found, merge_threshold, max_trunk):
 
 
 def impact(salient, ids, lowest, highest):
-    """Eq. 20-22."""
+    """Eq. 20-22, of the last of all tokens, as many as there are salient."""
     result = []
-    for s, token in zip(salient, ids, strict=True):
+    for s, token in zip(salient, ids[-len(salient) :], strict=True):
         rarity = 1 / (1 + math.log(1 + ids.count(token)))
         result.append(min(max(highest * (0.5 * s / highest + 0.5 * rarity), lowest), highest))
     return result
@@ -88,23 +106,26 @@ def trunk_impact(worth, groups):
     return result
 
 
-def crystallization(groups, found, edge_threshold, steepness):
-    """Eq. 24-27."""
-    degree = []
-    for a, one in enumerate(groups):
-        total = 0.0
-        for b, other in enumerate(groups):
-            if a == b:
-                continue
-            weights = [w for i, j, w in found if i in one and j in other]
-            weights += [w for j, i, w in found if i in one and j in other]
-            if weights:
-                weight = sum(weights) / len(weights) * math.sqrt(len(weights) / (len(one) * len(other)))
-                if weight > edge_threshold:
-                    total += weight
-        degree.append(total)
-    mu = sum(degree) / len(degree)
-    sigma = math.sqrt(sum((x - mu) ** 2 for x in degree) / len(degree))
+def weights(groups, found, edge_threshold):
+    """Eq. 24-25: {(a, b): weight} of the pairs a < b that are linked."""
+    owner = {i: g for g, group in enumerate(groups) for i in group}
+    between = {}
+    for i, j, w in found:
+        if owner[i] != owner[j]:
+            between.setdefault((min(owner[i], owner[j]), max(owner[i], owner[j])), []).append(w)
+    result = {}
+    for (a, b), ws in between.items():
+        weight = sum(ws) / len(ws) * math.sqrt(len(ws) / (len(groups[a]) * len(groups[b])))
+        if weight > edge_threshold:
+            result[a, b] = weight
+    return result
+
+
+def crystallization(linked, count, steepness):
+    """Eq. 26-27, of `count` trunks."""
+    degree = [sum(w for pair, w in linked.items() if g in pair) for g in range(count)]
+    mu = sum(degree) / count
+    sigma = math.sqrt(sum((x - mu) ** 2 for x in degree) / count)
     if sigma < 1e-8:
         sigma = 1.0
     return [1 / (1 + math.exp(-steepness * (x - mu) / sigma)) for x in degree]

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from policies import AttentionSignal, CacheSignal, Policy, Rows, Signal, View
+from policies import AttentionSignal, CacheSignal, Event, Policy, Rows, Signal, View
 from policies.signals import BLOCK, attention_rows
 
 
@@ -74,7 +74,48 @@ def measured(signal: Signal, prompt: Prompt, layer: int = 0, block: int = BLOCK)
         attention = attention_rows(queries[:, first:stop], keys[:, :stop], prompt.scale, first)
         if signal.window is None or stop > n - signal.window:
             state = signal.attend(Rows(attention, layer, first, n), state)
-    return state
+    return None if state is None else signal.read(state)
+
+
+def up_to(prompt: Prompt, stop: int) -> Prompt:
+    """The first tokens of a prompt."""
+    return Prompt(prompt.token_ids[:stop], *(part[:, :, :stop] for part in prompt[1:4]), prompt.scale)
+
+
+def a_later_view(prompt: Prompt, policy: Policy, before: View, event: Event, stop: int) -> View:
+    """What the engine shows at the next event, once the tokens up to `stop` have been fed one by one.
+
+    For policies with one keep set and signals that begin afresh. before: the view of the last event.
+    """
+    kept = before.positions[0, 0][event.kept[0, 0]]
+    positions = torch.cat([kept, torch.arange(len(before.token_ids), stop)])
+    layers = range(before.layers)
+    return before._replace(
+        token_ids=prompt.token_ids[:stop],
+        signals={
+            signal: tuple(decoded(signal, prompt, positions, len(kept), layer) for layer in layers)
+            for signal in policy.needs
+        },
+        stored=positions.expand(before.layers, before.kv_heads, -1),
+        memory=event.memory,
+    )
+
+
+def decoded(signal: Signal, prompt: Prompt, positions: Tensor, origin: int, layer: int) -> Any:
+    """A signal of the slots at these positions, of which those from `origin` on were fed one by one."""
+    keys, values = (part[layer][:, positions] for part in (prompt.keys, prompt.values))
+    if isinstance(signal, CacheSignal):
+        return signal.summarise(layer, keys, values, torch.ones(keys.shape[:2], dtype=torch.bool))
+    assert isinstance(signal, AttentionSignal)
+    assert signal.afresh
+    state = None
+    for slot in range(origin, len(positions) if signal.reads(layer) else origin):
+        position = int(positions[slot])
+        query = prompt.queries[layer][:, position : position + 1]
+        row = attention_rows(query, keys[:, : slot + 1], prompt.scale, slot)
+        # While decoding the engine stacks the layers that a signal reads.
+        state = signal.attend(Rows(row[None], layer, position, position + 1), state)
+    return None if state is None else signal.read(state)
 
 
 def plain_attention(queries: Tensor, keys: Tensor, scale: float) -> Tensor:

@@ -47,10 +47,9 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_every_stage_is_that_of_the_paper(case):
-    n, heads, ends, budget, config = CASES[case]
-    attention, token_ids = attention_of(n, heads=heads)
+def agrees(attention, token_ids, ends, budget, config):
+    """Compares every stage with the loops; the kept slots."""
+    n = len(token_ids)
     result = trace(attention, token_ids, frozenset(ends), budget, config)
     rows, ids = attention.tolist(), token_ids.tolist()
 
@@ -70,7 +69,8 @@ def test_every_stage_is_that_of_the_paper(case):
     worth = paper.impact(salient, ids, config.impact_min, config.impact_max)
     assert result.impact.tolist() == pytest.approx(worth, rel=1e-9)
 
-    d = paper.crystallization(groups, found, config.edge_threshold, config.steepness)
+    linked = paper.weights(groups, found, config.edge_threshold)
+    d = paper.crystallization(linked, len(groups), config.steepness)
     assert result.crystallization.tolist() == pytest.approx(d, rel=1e-6)
 
     whole = paper.protected(groups, n, config.sinks, config.recent)
@@ -81,7 +81,56 @@ def test_every_stage_is_that_of_the_paper(case):
     kept, share = paper.dissolve(groups, score, whole, worth, budget, config.min_keep)
     assert result.kept == kept
     assert result.retention.tolist() == pytest.approx(share)
-    assert 0 <= budget - len(kept) <= max(0, config.min_keep - 1)
+    assert 0 <= min(budget, n) - len(kept) <= max(0, config.min_keep - 1)
+    return kept
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_stage_is_that_of_the_paper(case):
+    n, heads, ends, budget, config = CASES[case]
+    agrees(*attention_of(n, heads=heads), ends, budget, config)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 31, 32, 33, 61, 64, 65, 97])
+@pytest.mark.parametrize("chunk", [1, 2, 32])
+def test_every_stage_is_that_of_the_paper_whatever_the_length_and_the_chunk(n, chunk):
+    config = replace(SMALL, chunk=chunk, sinks=1, recent=0)
+    agrees(*attention_of(n, seed=n), (0, 1), max(12, n // 2), config)
+
+
+def test_in_chunks_of_one_token_all_edges_are_cross_chunk_edges():
+    attention, token_ids = attention_of(40)
+    found = trace(attention, token_ids, {0}, 40, replace(SMALL, chunk=1)).edges
+    assert found
+    assert all(i < j for i, j, _ in found)
+
+
+@pytest.mark.parametrize("n", [33, 64, 90])
+@pytest.mark.parametrize("end", ["at the last token", "nowhere"])
+def test_one_giant_sentence_is_split_into_pieces_and_treated_as_the_paper_does(n, end):
+    attention, token_ids = attention_of(n, seed=n)
+    token_ids[-1] = 99
+    agrees(attention, token_ids, {99} if end == "at the last token" else (), n - 8, SMALL)
+    pieces = trace(attention, token_ids, {99}, n, SMALL).trunks
+    assert len(pieces) == math.ceil(n / 12)
+    assert {len(piece) for piece in pieces} <= {n // len(pieces), n // len(pieces) + 1}
+
+
+@pytest.mark.parametrize("ends", [(), (7,)])
+@pytest.mark.parametrize("sharpness", [0.0, 2.0])
+def test_every_stage_is_that_of_the_paper_where_all_tokens_are_equal(ends, sharpness):
+    """One sentence, or as many as tokens; with a sharpness of 0 the attention knows positions only."""
+    attention, _ = attention_of(80, sharpness=sharpness)
+    agrees(attention, torch.full((80,), 7), ends, 44, SMALL)
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 131, 132])
+def test_a_prompt_of_sinks_and_window_is_kept_at_its_length_and_refused_below(n):
+    attention, token_ids = attention_of(n, heads=3)
+    for budget in (n, n + 1):
+        assert agrees(attention, token_ids, {0}, budget, CrystalConfig()) == list(range(n))
+    with pytest.raises(BudgetError, match=f"budget of {n - 1} slots is below the {n} slots of the trunks"):
+        trace(attention, token_ids, {0}, n - 1)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -111,8 +160,7 @@ def test_the_streamed_signal_equals_the_trace_of_materialised_attention(n, chunk
     budget = max(12, n // 2)
     result = trace(attention, prompt.token_ids, set(range(4)), budget, config)
 
-    (signal,) = policy.needs
-    first, *others = view.signals[signal]
+    first, *others = view.signals[policy.scoring.coattention]
     assert others == [None]
     assert sorted(zip(first.edges.i.tolist(), first.edges.j.tolist(), strict=True)) == [
         edge[:2] for edge in result.edges
@@ -131,16 +179,16 @@ def test_the_signal_never_holds_more_than_the_rows_of_one_chunk():
     for start in range(0, 500, 128):
         stop = min(start + 128, 500)
         state = signal.attend(Rows(torch.ones(2, stop - start, stop) / stop, 0, start, 500), state)
-        assert sum(map(len, state.patterns)) == (stop % 200 if stop < 500 else 0)
+        assert sum(map(len, state.patterns)) == stop % 200
         assert all(pattern.shape[1] <= 200 for pattern in state.patterns)
-    assert len(state.mass) == 500
+    assert len(signal.read(state).mass) == 500
 
 
 @pytest.mark.parametrize("block", [1, 7, 64, 128, 300])
 def test_blocks_of_rows_change_nothing(block):
     prompt = a_prompt(300, layers=1)
     signal = CoAttention(chunk=90)
-    whole, cut = measured(signal, prompt, block=300), measured(signal, prompt, block=block)
+    whole, cut = (measured(signal, prompt, block=size) for size in (300, block))
     torch.testing.assert_close(cut.mass, whole.mass)
     edges = [sorted(zip(*(column.tolist() for column in state.edges), strict=True)) for state in (whole, cut)]
     assert [edge[:2] for edge in edges[0]] == [edge[:2] for edge in edges[1]]
@@ -257,31 +305,41 @@ def test_a_long_trunk_is_split_into_nearly_equal_pieces():
 def test_rarity_has_the_values_of_the_paper():
     ids = torch.tensor([0] + [1] * 10 + [2] * 100)
     # The paper prints 0.295 for ten occurrences; its formula gives 0.2943.
-    assert impact.rarity(ids)[[0, 1, 11]].tolist() == pytest.approx([0.591, 0.2943, 0.178], abs=5e-4)
+    assert impact.RARITY["logarithmic"](ids, ())[[0, 1, 11]].tolist() == pytest.approx(
+        [0.591, 0.2943, 0.178], abs=5e-4
+    )
 
 
 def test_impact_of_a_trunk_is_the_mean_of_its_three_highest():
     worth = torch.tensor([1.0, 5.0, 2.0, 4.0, 7.0, 3.0], dtype=torch.float64)
-    assert impact.of_trunks(worth, spans_of(4, 1, 1)).tolist() == pytest.approx([11 / 3, 7.0, 3.0])
+    assert impact.top_members(worth, spans_of(4, 1, 1)).tolist() == pytest.approx([11 / 3, 7.0, 3.0])
+
+
+def degrees(spans, found, edge_threshold):
+    links = graph.links_of(spans, found, edge_threshold)
+    return graph.dense(links, len(spans)).sum(0)
 
 
 def test_trunk_weight_is_the_mean_scaled_by_the_root_of_the_density():
     # Between trunks of 2 and 3: weights .4 .6 .8 of both directions, mean .6, density 3 / 6.
     found = edges_of((0, 2, 0.4), (3, 1, 0.6), (1, 3, 0.8), (0, 1, 0.9), (5, 0, 0.06))
-    degree = graph.degrees(spans_of(2, 3, 2), found, 0.05)
+    degree = degrees(spans_of(2, 3, 2), found, 0.05)
     assert degree.tolist() == pytest.approx([0.6 * math.sqrt(0.5), 0.6 * math.sqrt(0.5), 0.0])
     # .06 * sqrt(1 / 4) = .03 is pruned; without a threshold it counts.
-    assert graph.degrees(spans_of(2, 3, 2), found, 0.0)[2].item() == pytest.approx(0.03)
+    assert degrees(spans_of(2, 3, 2), found, 0.0)[2].item() == pytest.approx(0.03)
+
+
+def crystallized(spans, found):
+    return graph.crystallization(graph.links_of(spans, found, 0.05), len(spans), 5.0).tolist()
 
 
 def test_trunks_without_edges_are_equally_crystallized():
-    assert graph.crystallization(spans_of(3, 4, 5), NO_EDGES, 0.05, 5.0).tolist() == [0.5] * 3
+    assert crystallized(spans_of(3, 4, 5), NO_EDGES) == [0.5] * 3
 
 
 def test_crystallization_uses_the_deviation_of_the_population():
     # Degrees 1, 1, 0: mean 2/3, deviation sqrt(2)/3.
-    d = graph.crystallization(spans_of(1, 1, 1), edges_of((0, 1, 1.0)), 0.05, 5.0)
-    assert d.tolist() == pytest.approx(
+    assert crystallized(spans_of(1, 1, 1), edges_of((0, 1, 1.0))) == pytest.approx(
         [1 / (1 + math.exp(-5 / math.sqrt(2)))] * 2 + [1 / (1 + math.exp(5 * math.sqrt(2)))]
     )
 
@@ -418,7 +476,15 @@ def test_the_defaults_are_those_of_table_14():
     )
 
 
-@pytest.mark.parametrize("bad", [{"chunk": 0}, {"max_trunk": 0}, {"impact_min": 30.0}, {"recent": -1}])
-def test_settings_out_of_range_are_refused(bad):
-    with pytest.raises(ValueError, match="must be"):
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ({"chunk": 0}, "chunk, intra_k and cross_k must be 1 or more, not 0"),
+        ({"max_trunk": 0}, "max_trunk must be 1 or more, not 0"),
+        ({"impact_min": 30.0}, "0 <= lowest < highest, not 30.0 and 20.0"),
+        ({"recent": -1}, "sinks and recent must be 0 or more, not 4 and -1"),
+    ],
+)
+def test_settings_out_of_range_are_refused(bad, message):
+    with pytest.raises(ValueError, match=message):
         crystal(CrystalConfig(**bad))

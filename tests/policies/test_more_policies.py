@@ -411,7 +411,9 @@ def test_the_paper_and_kvpress_differ_in_the_length_of_a_chunk():
 def test_what_the_policies_protect():
     ends = {name: policies.get(name).protect for name in policies.names()[6:]}
     window = Protect(sinks=0, recent=32)
+    crystals = [name for name in ends if name.startswith("crystal-")]
     assert ends == {
+        **dict.fromkeys(crystals, Protect(sinks=4, recent=128, always=False)),
         **dict.fromkeys(("tova", "knorm", "keydiff"), Protect(sinks=0, recent=0)),
         **dict.fromkeys(("pyramidkv", "chunkkv", "chunkkv-20", "ada-snapkv"), window),
         "scissorhands": Protect(sinks=0, recent=10),

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 import torch
-from policy_prompts import Prompt, a_prompt, a_view, measured
+from policy_prompts import Prompt, a_later_view, a_prompt, a_view, measured, up_to
 from torch.nn.functional import pad
 
 import policies
-from policies import BudgetError, Policy, Protect, Scores, View
+from policies import BudgetError, Cadence, Policy, Protect, Scores, View
 from policies.crystal import CrystalConfig, crystal
 from policies.uniform import stream
 
@@ -18,9 +18,11 @@ N = 300
 PROMPT = a_prompt(N)
 EVICTING = tuple(name for name in policies.names() if policies.get(name).evicts)
 MEASURING = tuple(name for name in EVICTING if policies.get(name).needs)
+CRYSTALS = tuple(name for name in EVICTING if name.startswith("crystal"))
 SNAPKV_WINDOWS = ("snapkv", "pyramidkv", "chunkkv", "chunkkv-20", "ada-snapkv")
 every_policy = pytest.mark.parametrize("name", policies.names())
 every_evicting_policy = pytest.mark.parametrize("name", EVICTING)
+every_crystal = pytest.mark.parametrize("name", CRYSTALS)
 
 
 def keep(policy: Policy, budget: int, prompt: Prompt = PROMPT, *, seed: int = 5) -> torch.Tensor:
@@ -40,7 +42,7 @@ def test_budgets_are_exact(name, budget):
     else:
         assert (counts <= budget).all()
         assert (counts >= budget - policy.selection.slack).all()
-    assert policy.selection.slack == (2 if name == "crystal" else 0)
+    assert policy.selection.slack == (2 if name in CRYSTALS else 0)
 
 
 @every_policy
@@ -59,7 +61,7 @@ def test_the_full_cache_is_kept_whatever_the_budget():
 @every_evicting_policy
 def test_protected_slots_are_kept(name):
     policy = policies.get(name)
-    protected = policy.protect.slots(torch.ones(N, dtype=torch.bool), 200)
+    protected = policy.protect.slots(torch.ones(N, dtype=torch.bool), 200, decoding=False)
     assert keep(policy, 200)[..., protected].all()
 
 
@@ -67,7 +69,7 @@ def test_protected_slots_are_kept(name):
     ("name", "first", "last"),
     [
         ("random", 4, 128),
-        ("crystal", 4, 128),
+        *((name, 4, 128) for name in CRYSTALS),
         ("streaming", 4, 196),
         ("h2o", 0, 100),
         ("scissorhands", 0, 10),
@@ -133,7 +135,7 @@ def test_a_default_device_elsewhere_changes_nothing(name):
     ("name", "held"),
     [
         ("random", 132),
-        ("crystal", 132),
+        *((name, 132) for name in CRYSTALS),
         ("streaming", 4),
         ("h2o", 1),
         ("scissorhands", 10),
@@ -149,7 +151,7 @@ def test_a_budget_below_the_protected_set_is_refused_by_name(name, held):
 @pytest.mark.parametrize("name", ["random", "streaming", "scissorhands", *SNAPKV_WINDOWS])
 def test_a_budget_of_the_protected_set_keeps_just_that(name):
     policy = policies.get(name)
-    protected = policy.protect.slots(torch.ones(N, dtype=torch.bool), N)
+    protected = policy.protect.slots(torch.ones(N, dtype=torch.bool), N, decoding=False)
     assert torch.equal(keep(policy, int(protected.sum())), protected.expand(2, 2, N))
 
 
@@ -163,7 +165,7 @@ def test_a_prompt_of_protected_slots_only_is_kept_or_refused(name):
     policy = policies.get(name)
     prompt = a_prompt(20)
     assert keep(policy, 20, prompt).all()
-    if name in ("random", "crystal", *SNAPKV_WINDOWS):
+    if name in ("random", *CRYSTALS, *SNAPKV_WINDOWS):
         with pytest.raises(BudgetError):
             keep(policy, 19, prompt)
     else:
@@ -238,9 +240,10 @@ def test_keys_that_are_not_finite_are_refused(name):
 @pytest.mark.parametrize("name", MEASURING)
 def test_a_signal_that_was_not_measured_is_refused_by_name(name):
     policy = policies.get(name)
-    (signal,) = policy.needs
     view = a_view(PROMPT, [])
-    with pytest.raises(ValueError, match=type(signal).__name__):
+    first = policy.scoring.coattention if name in CRYSTALS else next(iter(policy.needs))
+    assert len(policy.needs) == (2 if name in CRYSTALS else 1)
+    with pytest.raises(ValueError, match=type(first).__name__):
         policy.keep(view, 210)
 
 
@@ -315,8 +318,9 @@ def test_every_layer_and_head_is_scored_by_itself(name):
 def test_one_view_serves_every_policy():
     everyone = [policies.get(name) for name in policies.names()]
     view = a_view(PROMPT, everyone)
-    # Column sums, those of the last 32 rows and of the last one, co-attention, norms, cosines and neglect.
-    assert len(view.signals) == 7
+    # Column sums, those of the last 32 rows and of the last one, co-attention in chunks of two sizes, norms,
+    # inverse norms, cosines and neglect.
+    assert len(view.signals) == 9
     for policy in everyone:
         assert torch.equal(policy.keep(view, 210), keep(policy, 210))
 
@@ -363,13 +367,13 @@ def kept_at(view: View, policy: Policy, budget: int) -> torch.Tensor:
     kept = policy.keep(view, budget)
     for row, positions in zip(kept.flatten(0, 1), view.stored.flatten(0, 1), strict=True):
         count = int((positions >= 0).sum())
-        protected = policy.protect.slots(torch.ones(count, dtype=torch.bool), budget)
+        protected = policy.protect.slots(torch.ones(count, dtype=torch.bool), budget, decoding=True)
         assert row[:count][protected].all()
         assert not row[count:].any()
     return kept
 
 
-every_later_policy = pytest.mark.parametrize("name", [name for name in EVICTING if name != "crystal"])
+every_later_policy = pytest.mark.parametrize("name", [name for name in EVICTING if name not in CRYSTALS])
 
 
 @every_later_policy
@@ -417,3 +421,106 @@ def test_layers_of_a_pyramid_may_hold_less_than_the_budget(budget):
     policy = policies.get("pyramidkv")
     kept = kept_at(an_event(policy, [[250, 250], [90, 90]]), policy, budget)
     assert kept.sum() == 4 * budget
+
+
+def at_a_breath(name: str) -> tuple[Policy, View]:
+    """A crystal and its second event: 240 tokens cut down to 180 slots, and 60 tokens fed since."""
+    policy = policies.get(name, cadence=Cadence(interval=60))
+    first = a_view(up_to(PROMPT, 240), [policy])
+    return policy, a_later_view(PROMPT, policy, first, policy.event(first, 180), N)
+
+
+@every_crystal
+def test_a_breath_meets_the_budget_and_remembers_the_slots_it_keeps(name):
+    policy, view = at_a_breath(name)
+    for budget in (7, 140, 177, 201):
+        kept, memory = policy.event(view, budget)
+        assert kept.shape == (2, 2, view.slots)
+        assert torch.equal(kept, kept[:1, :1].expand_as(kept))
+        assert 0 <= budget - int(kept[0, 0].sum()) <= policy.selection.slack
+        assert [slot for span in memory.spans for slot in span] == list(range(int(kept[0, 0].sum())))
+        assert len(memory.spans) == len(memory.crystallization) == len(memory.impact)
+        assert torch.equal(memory.slots, policy.scoring.score(view).slots[0, 0][kept[0, 0]])
+        assert memory.seen == N
+
+
+@every_crystal
+def test_a_breath_with_room_for_all_keeps_what_is_there_and_remembers_it(name):
+    policy, view = at_a_breath(name)
+    kept, memory = policy.event(view, view.slots)
+    assert kept.all()
+    assert len(memory.slots) == view.slots
+    assert torch.equal(memory.crystallization, policy.scoring.score(view).trunks.crystallization)
+
+
+@every_crystal
+def test_a_breath_leaves_what_was_remembered_as_it_is(name):
+    policy, view = at_a_breath(name)
+    before = [tensor.clone() for tensor in view.memory.tensors()]
+    one, other = policy.event(view, 150), policy.event(view, 150)
+    assert torch.equal(one.kept, other.kept)
+    assert all(map(torch.equal, one.memory.tensors(), other.memory.tensors()))
+    assert all(map(torch.equal, view.memory.tensors(), before))
+
+
+@every_crystal
+def test_a_default_device_elsewhere_changes_nothing_at_a_breath(name):
+    policy, view = at_a_breath(name)
+    expected = policy.event(view, 150)
+    with torch.device("meta"):
+        found = policy.event(view, 150)
+    assert torch.equal(found.kept, expected.kept)
+    assert all(map(torch.equal, found.memory.tensors(), expected.memory.tensors()))
+
+
+@every_crystal
+def test_no_slot_is_protected_at_a_breath(name):
+    policy, view = at_a_breath(name)
+    assert not policy.protect.slots(view.filled, 150, decoding=True).any()
+    assert policy.keep(view, 1).sum() <= 4
+
+
+@every_crystal
+def test_a_breath_without_its_signals_is_refused_by_name(name):
+    policy, view = at_a_breath(name)
+    needed = [policy.scoring.coattention] if name == "crystal-still" else policy.needs
+    for signal in needed:
+        signals = {other: state for other, state in view.signals.items() if other != signal}
+        with pytest.raises(ValueError, match=type(signal).__name__):
+            policy.keep(view._replace(signals=signals), 150)
+
+
+def test_a_breath_without_the_memory_of_the_last_event_is_refused():
+    policy, view = at_a_breath("crystal")
+    with pytest.raises(ValueError, match=r"but 0 of 2\d\d slots are in trunks"):
+        policy.keep(view._replace(memory=None), 150)
+    with pytest.raises(ValueError, match=r"view\.memory must be the TrunkTable of the last event, not Other"):
+        policy.keep(view._replace(memory=Other()), 150)
+
+
+class Other:
+    """A memory of another scoring."""
+
+
+def test_without_later_events_layers_may_dissolve_trunks_to_budgets_of_their_own():
+    policy = policies.get("crystal", routing=policies.Pyramid(), protect=Protect(4, 20))
+    counts = keep(policy, 200).sum(-1)
+    assert (counts[0] > counts[1]).all()
+
+
+def test_trunks_are_not_remembered_where_heads_keep_different_slots():
+    _, view = at_a_breath("crystal")
+    kept = torch.ones(2, 2, len(view.memory.slots), dtype=torch.bool)
+    kept[1, 0, 3] = False
+    with pytest.raises(ValueError, match="trunks are remembered for one keep set"):
+        view.memory.after(kept)
+
+
+@every_evicting_policy
+def test_memory_is_for_later_events(name):
+    """With room for all and no later event nothing is even scored; crystals begin theirs at the first."""
+    policy, view = policies.get(name), a_view(PROMPT, [policies.get(name)])
+    assert policy.event(view, N).memory is None
+    breathing = replace(policy, cadence=Cadence(interval=60))
+    assert (breathing.event(view, N).memory is not None) == (name in CRYSTALS)
+    assert (breathing.event(view, 210).memory is not None) == (name in CRYSTALS)

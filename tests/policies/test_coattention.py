@@ -1,0 +1,202 @@
+"""S1 as a fold over rows: in a prefill, after an eviction, read at any moment, and by a sketch."""
+
+from dataclasses import replace
+
+import crystal_by_hand as paper
+import pytest
+import torch
+from policy_prompts import a_prompt, plain_attention
+
+from policies import Rows
+from policies.crystal.coattention import PART, CoAttention, cosines, strongest
+from policies.crystal.sketch import Sketch
+
+SMALL = CoAttention(chunk=24, intra_k=3, intra_threshold=0.3, cross_k=2, cross_threshold=0.02)
+
+
+def attention_of(n, *, heads=4, seed=0):
+    """[head, n, n], causal, float64."""
+    prompt = a_prompt(n, layers=1, q_heads=heads, kv_heads=heads, seed=seed)
+    return plain_attention(prompt.queries[0], prompt.keys[0], prompt.scale)
+
+
+def folded(signal, attention, steps, origin=0, state=None):
+    """The state after `steps` rows at a time of attention [head, row, slot], from row `origin` on."""
+    start = origin
+    for step in steps:
+        stop = start + step
+        rows = Rows(attention[None, :, start:stop, :stop], layer=0, start=0, total=0)
+        state, start = signal.attend(rows, state), stop
+    return state
+
+
+def plainly(signal, attention, origin=0):
+    """Mass and edges from plain loops over the paper, which count chunks from slot 0: slots that nobody
+    attends to are put in front, so that a chunk begins at the origin.
+    """
+    n, front = attention.shape[-1], -origin % signal.chunk
+    whole = torch.zeros(len(attention), front + n, front + n, dtype=torch.float64)
+    whole[:, front:, front:] = attention
+    found = paper.edges(
+        whole.tolist(),
+        signal.chunk,
+        signal.intra_k,
+        signal.intra_threshold,
+        signal.cross_k,
+        signal.cross_threshold,
+    )
+    mass = paper.salience(whole.tolist(), signal.chunk, -1.0, 1e9)[front + origin :]
+    return mass, sorted((i - front, j - front, w) for i, j, w in found if max(i, j) >= front + origin)
+
+
+def listed(edges):
+    return sorted(zip(*(column.tolist() for column in edges), strict=True))
+
+
+def assert_as_read_plainly(observed, expected):
+    mass, edges = expected
+    found = listed(observed.edges)
+    assert observed.mass.tolist() == pytest.approx(mass, rel=1e-9)
+    assert [edge[:2] for edge in found] == [edge[:2] for edge in edges]
+    assert [edge[2] for edge in found] == pytest.approx([edge[2] for edge in edges], rel=1e-9)
+
+
+@pytest.mark.parametrize("steps", [[80], [1] * 80, [7, 40, 33], [24, 24, 24, 8]])
+def test_a_prefill_is_read_as_the_paper_says_whatever_the_blocks(steps):
+    attention = attention_of(80)
+    observed = SMALL.read(folded(SMALL, attention, steps))
+    assert observed.origin == 0
+    assert_as_read_plainly(observed, plainly(SMALL, attention))
+
+
+@pytest.mark.parametrize("origin", [1, 24, 37, 79])
+@pytest.mark.parametrize("first", [1, 5])
+def test_after_an_eviction_chunks_are_counted_from_the_first_new_token(origin, first):
+    """Older slots are earlier chunks of Eq. 14; with 55 new tokens two chunks complete on the way."""
+    attention = attention_of(origin + 55)
+    state = folded(SMALL, attention, [first] + [1] * (55 - first), origin)
+    observed = SMALL.read(state)
+    assert observed.origin == origin
+    assert_as_read_plainly(observed, plainly(SMALL, attention, origin))
+    assert any(i < origin for i, _, _ in listed(observed.edges)), "no edge from an older slot"
+
+
+def test_few_new_tokens_after_an_eviction_are_a_chunk():
+    attention = attention_of(42)
+    for count in (1, 2):
+        seen = attention[:, : 40 + count, : 40 + count]
+        observed = SMALL.read(folded(SMALL, attention, [1] * count, 40))
+        assert_as_read_plainly(observed, plainly(SMALL, seen, 40))
+
+
+@pytest.mark.parametrize("origin", [0, 10])
+def test_an_unfinished_chunk_can_be_read_at_any_moment_and_goes_on(origin):
+    attention, state = attention_of(60), None
+    for stop in range(origin + 1, 61):
+        state = folded(SMALL, attention, [1], stop - 1, state)
+        observed = SMALL.read(state)
+        assert len(observed.mass) == stop - origin
+        if stop % 7 == 0:
+            assert_as_read_plainly(observed, plainly(SMALL, attention[:, :stop, :stop], origin))
+    unread = folded(SMALL, attention, [1] * (60 - origin), origin)
+    assert listed(SMALL.read(unread).edges) == listed(SMALL.read(state).edges)
+
+
+def test_the_state_keeps_no_row_over_all_slots():
+    attention = torch.full((2, 4, 5000), 1 / 5000)
+    prefilled = SMALL.attend(Rows(attention, 0, 0, 0), None)
+    decoded = SMALL.attend(Rows(attention[:, :1], 0, 0, 0), None)
+    for state in (prefilled, decoded):
+        held = sum(pattern.untyped_storage().nbytes() for pattern in state.patterns)
+        assert 0 < held <= 4 * 4 * 4, "four rows of four columns in float32"
+
+
+def test_the_attention_that_other_signals_read_is_left_as_it_was():
+    attention = attention_of(60)
+    before = attention.clone()
+    SMALL.read(folded(SMALL, attention, [60]))
+    assert torch.equal(attention, before)
+
+
+def by_sorting(values, count, threshold):
+    found = []
+    for row, line in enumerate(values.tolist()):
+        columns = sorted(range(len(line)), key=lambda column: (-line[column], column))[:count]
+        found += [(row, column, line[column]) for column in columns if line[column] > threshold]
+    return sorted(found)
+
+
+@pytest.mark.parametrize("columns", [1, 5, PART - 1, PART, PART + 1, 3 * PART, 5 * PART + 9])
+@pytest.mark.parametrize("count", [1, 3, 8, 400])
+def test_the_strongest_are_those_of_a_sorted_row_and_ties_keep_the_lower_column(columns, count):
+    random = torch.Generator().manual_seed(columns)
+    few_values = torch.randint(6, (40, columns), generator=random).float()
+    many_values = torch.randn(40, columns, generator=random)
+    for values in (few_values, many_values, torch.ones(3, columns)):
+        for threshold in (-3.0, 0.5, 4.0, 9.0):
+            assert listed(strongest(values, count, threshold)) == by_sorting(values, count, threshold)
+
+
+@pytest.mark.parametrize("n", [1, 2, 128, 129, 300])
+def test_cosines_of_causal_rows_are_those_of_the_whole_product(n):
+    unit = torch.nn.functional.normalize(torch.rand(n, n, dtype=torch.float64).tril(), dim=1)
+    expected = (unit @ unit.T).fill_diagonal_(-torch.inf)
+    torch.testing.assert_close(cosines(unit), expected)
+
+
+def test_a_sketch_that_takes_every_token_for_a_candidate_misses_no_edge():
+    attention = attention_of(60)
+    sketched = replace(SMALL, sketch=Sketch(width=1, candidates=SMALL.chunk))
+    assert_as_read_plainly(sketched.read(folded(sketched, attention, [60])), plainly(SMALL, attention))
+
+
+def test_a_sketch_weighs_its_edges_exactly_and_errs_only_by_which_it_finds():
+    attention = attention_of(300)
+    exact = CoAttention(chunk=150, cross_threshold=1.0)
+    every = replace(exact, intra_k=150)
+    sketched = replace(exact, sketch=Sketch(width=16, candidates=20))
+    read = {
+        signal: listed(signal.read(folded(signal, attention, [300])).edges)
+        for signal in (exact, every, sketched)
+    }
+    weight = {(i, j): w for i, j, w in read[every]}
+    found = {(i, j): w for i, j, w in read[sketched]}
+    assert found == pytest.approx({pair: weight[pair] for pair in found}, rel=1e-9)
+    assert max(sum(i == row for i, _ in found) for row in range(300)) <= exact.intra_k
+    assert all(i != j for i, j in found)
+    recall = sum((i, j) in found for i, j, _ in read[exact]) / len(read[exact])
+    assert 0.5 < recall < 1, "neither useless nor exact here"
+
+
+def test_equal_neighbours_of_a_sketch_are_chosen_from_the_lower_position():
+    attention = torch.zeros(1, 40, 40, dtype=torch.float64)
+    attention[:, :, 0] = 1.0  # every row is alike
+    signal = CoAttention(chunk=40, intra_k=2, sketch=Sketch(width=4, candidates=40))
+    found = listed(signal.read(folded(signal, attention, [40])).edges)
+    assert [j for _, j, _ in found] == [1, 2, 0, 2, *[0, 1] * 38]
+
+
+def test_a_wider_sketch_finds_more():
+    attention = attention_of(150)
+    exact = {edge[:2] for edge in plainly(CoAttention(chunk=150), attention)[1]}
+    recall = []
+    for width in (2, 16, 128):
+        signal = CoAttention(chunk=150, sketch=Sketch(width, candidates=20))
+        found = {edge[:2] for edge in listed(signal.read(folded(signal, attention, [150])).edges)}
+        recall.append(len(found & exact) / len(exact))
+    assert recall[0] < recall[1] < recall[2]
+
+
+def test_a_sketch_is_the_same_each_time_and_leaves_the_global_generator_alone():
+    attention, signal = attention_of(100), CoAttention(chunk=100, sketch=Sketch(8, 12, seed=3))
+    before = torch.get_rng_state()
+    one, other = (listed(signal.read(folded(signal, attention, [100])).edges) for _ in range(2))
+    assert one == other
+    assert torch.equal(torch.get_rng_state(), before)
+    reseeded = replace(signal, sketch=Sketch(8, 12, seed=4))
+    assert listed(reseeded.read(folded(reseeded, attention, [100])).edges) != one
+
+
+def test_a_sketch_of_nothing_is_refused():
+    with pytest.raises(ValueError, match="width and candidates must be 1 or more, not 0 and 4"):
+        Sketch(0, 4)
