@@ -95,7 +95,9 @@ class Policy:
         scores = self.scoring.score(view)
         refuse_non_finite(scores.slots, view.filled)
         kept = whole(view) if fits else self.choose(view, scores, protected, budget)
-        return Event(kept, None if scores.memory is None else scores.memory.after(kept))
+        if scores.memory is None or self.cadence.interval is None:
+            return Event(kept, None)
+        return Event(kept, scores.memory.after(kept))
 
     def choose(self, view: View, scores: Scores, protected: Tensor, budget: int) -> Tensor:
         """Kept slots of an event that drops some. protected [layer | 1, kv_head | 1, n]."""

@@ -9,9 +9,12 @@ from pathlib import Path
 import pytest
 import studies
 
+import policies
+from protocol import spec
 from protocol.evidence import audit
 
 SHIPPED = sorted(path.parent for path in (studies.ROOT / "registrations").glob("*/verdict.json"))
+PROTOCOLS = sorted((studies.ROOT / "registrations").glob("*/protocol.toml"))
 EVIDENCE = (
     "protocol.toml",
     "lock.json",
@@ -46,6 +49,12 @@ def test_the_evidence_holds_without_torch_and_after_the_code_changed(folder, tmp
         [sys.executable, "-c", WITHOUT_TORCH, str(folder)], cwd=tree, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("path", PROTOCOLS, ids=lambda path: path.parent.name)
+def test_a_protocol_is_read_whether_it_was_locked_or_waits_for_a_machine(path):
+    protocol = spec.parse(path.read_bytes(), str(path))
+    assert {arm.policy for arm in protocol.arms} <= set(policies.names())
 
 
 @pytest.mark.parametrize("folder", SHIPPED, ids=lambda path: path.name)

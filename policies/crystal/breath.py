@@ -62,7 +62,7 @@ class Breath:
 
         Eq. 38 in the form 1 - D <- (1 - D)(1 - resonance * pulse), which no order of the pulses changes.
         """
-        missing = (1 - crystallization) * (1 - self.renewal * active)
+        missing = (1 - crystallization) * (1 - self.renewal * active.to(crystallization))
         for source in active.nonzero().flatten().tolist():
             missing = missing * (1 - self.resonance * self.pulse(source, weights))
         return 1 - missing

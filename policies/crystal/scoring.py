@@ -34,8 +34,8 @@ class TrunkScoring:
 
     Departs from the paper: a breath is an event, so none takes place before the lane first exceeds its
     budget; the decay of all steps since the last event is applied at the event, before the new trunks come,
-    which is the same since nobody reads D in between. A trunk of which no slot is left neither resonates nor
-    returns.
+    which is the same since nobody reads D in between (tokens of a question fed after the context count as
+    steps). A trunk of which no slot is left neither resonates nor returns.
     """
 
     coattention: CoAttention = field(default_factory=CoAttention)
@@ -52,7 +52,7 @@ class TrunkScoring:
 
     @property
     def needs(self) -> frozenset[Signal]:
-        return frozenset({self.coattention, InverseKeyNorms()})
+        return frozenset({self.coattention} if self.breath is None else {self.coattention, InverseKeyNorms()})
 
     def score(self, view: View) -> Scores:
         table = self.admit(view) if view.memory is None else self.breathe(view)

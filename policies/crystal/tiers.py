@@ -22,7 +22,9 @@ class TieredDissolution(BranchDissolution):
     section 5. "Tier boundaries shift to satisfy the global budget": how is left open. Here both move together
     along the ranking, until the budget is met, so that at a small budget the bottom tier grows and at a large
     one the top tier; within the middle tier the share falls linearly with the rank. What the rounding leaves
-    over fills up trunks from the best on. A trunk that would keep fewer than `min_keep` goes.
+    over fills up trunks from the best on, so that a trunk may keep fewer slots of a larger budget. A trunk of
+    the middle tier that would keep fewer than `min_keep` goes, the second of two sentences that exclude one
+    another.
     """
 
     def counts(self, sizes: Sequence[int], available: int) -> list[int]:

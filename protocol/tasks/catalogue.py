@@ -47,7 +47,7 @@ TASKS: Mapping[str, Task] = MappingProxyType(
         "association-1024": Association(1024, repetitions=165),
         "needle-1536": Needle(1536, repetitions=69),
         "association-1280": Association(1280, repetitions=172),
-        "recital-448": Recital(448, lines=8, repetitions=343),
+        "recital-448": Recital(448, lines=10, repetitions=347),
     }
 )
 

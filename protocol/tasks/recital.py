@@ -28,8 +28,8 @@ class Recital:
     """Problems recital/<length>/<lines>/<index>, `repetitions` of them.
 
     A passage, then a register of `lines` objects with a number each. The answer begins with the heading of
-    the register; it is right when it holds the number of the last line, which an answer reaches only after
-    all the others. So what is asked for has to outlive every event on the way.
+    the register; it is right when it holds the number of one line, drawn for the problem: the accuracy is the
+    share of the lines that were copied. A line has to outlive every event before its turn comes.
 
     length: tokens of a whole prompt, see protocol.tasks.length. A problem depends on its id, `seed` and the
     tokenizer alone.
@@ -48,6 +48,7 @@ class Recital:
         if problem_id not in self.ids():
             raise BadInput(f"problem {problem_id!r}: not of this task, whose ids run from {self.ids()[0]}")
         passage = draws.shuffled(filler.TOWN, self.seed, problem_id, "filler")
+        drawn = draws.pick(self.lines, self.seed, problem_id, "line")
         objects = draws.shuffled(OBJECTS, self.seed, problem_id, "objects")[: self.lines]
         # A stride without a common divisor with 9000 gives every line a number of its own.
         first = int(draws.value(self.seed, problem_id)) - 1000
@@ -59,7 +60,7 @@ class Recital:
         def make(n: int) -> Problem:
             text = " ".join(filler.sentences(passage, n))
             context = "\n".join([text, "", HEADING, *register])
-            return Problem(problem_id, context, QUESTION, HEADING + "\n", values[-1])
+            return Problem(problem_id, context, QUESTION, HEADING + "\n", values[drawn])
 
         return longest(make, self.length, count)
 

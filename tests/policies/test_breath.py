@@ -49,10 +49,10 @@ def over_the_slots(prompt, positions, origin):
 def the_same(memory, state):
     """Spans, D, trunk impact, M_i and W of a table are those of a state."""
     assert [list(span) for span in memory.spans] == [trunk["slots"] for trunk in state["trunks"]]
-    assert memory.crystallization.tolist() == pytest.approx([t["D"] for t in state["trunks"]], rel=1e-6)
+    assert memory.crystallization.tolist() == pytest.approx([t["D"] for t in state["trunks"]], rel=1e-8)
     assert memory.impact.tolist() == pytest.approx([t["M"] for t in state["trunks"]], rel=1e-9)
     assert memory.slots.tolist() == pytest.approx(state["worth"], rel=1e-9)
-    assert pairs(memory.links) == pytest.approx(state["W"], rel=1e-6)
+    assert pairs(memory.links) == pytest.approx(state["W"], rel=1e-9)
     assert memory.seen == state["seen"]
 
 
