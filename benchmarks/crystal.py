@@ -244,7 +244,7 @@ def streamed(first: FirstLayer, signal: CoAttention, device: str) -> tuple[float
         seconds += perf_counter() - start
     assert state is not None
     start = perf_counter()
-    edges = signal.read(state).edges
+    edges = signal.result(state).edges
     wait(device)
     return seconds + perf_counter() - start, edges
 

@@ -91,7 +91,7 @@ class AttentionSignal(Protocol):
         """The state after these rows, given the state before them (None at the first)."""
         ...
 
-    def read(self, state: Any) -> Any:
+    def result(self, state: Any) -> Any:
         """What a View holds, out of the state after the last row; the state stays as it is."""
         ...
 

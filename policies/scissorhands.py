@@ -67,7 +67,7 @@ class NeglectCounts:
         grown = (functional.pad(past, (0, n - past.shape[-1])) for past in before)
         return Passed(*(now + past for now, past in zip(found, grown, strict=True)))
 
-    def read(self, state: Passed) -> Passed:
+    def result(self, state: Passed) -> Passed:
         return state
 
 

@@ -78,7 +78,7 @@ class AttentionSums:
             sums if before is None else sums + functional.pad(before, (0, sums.shape[-1] - before.shape[-1]))
         )
 
-    def read(self, state: Tensor) -> Tensor:
+    def result(self, state: Tensor) -> Tensor:
         return state
 
 

@@ -138,7 +138,7 @@ class CoAttention:
         edges = self.intra_edges(square(state.patterns), opened)
         return FirstLayer(state.origin, (*state.masses, mass), (*state.found, edges))
 
-    def read(self, state: FirstLayer) -> Observed:
+    def result(self, state: FirstLayer) -> Observed:
         """What the rows so far say; the state is as before, so that more rows may follow."""
         whole = self.closed(state)
         edges = Edges(*(torch.cat(column) for column in zip(*whole.found, strict=True)))

@@ -57,7 +57,7 @@ def trace(
         rows = Rows(attention[:, start:stop, :stop].tril(start), layer=0, start=start, total=n)
         state = scoring.coattention.attend(rows, state)
     assert state is not None
-    first = scoring.coattention.read(state)
+    first = scoring.coattention.result(state)
     view = View(
         token_ids=token_ids,
         layers=1,

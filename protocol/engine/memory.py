@@ -160,7 +160,7 @@ def measured(
                     state = memory.sums[signal]
                 else:
                     state = every(itemgetter(index), memory.sums[signal])
-                of_layer[layer] = signal.read(state)
+                of_layer[layer] = signal.result(state)
             found[signal] = tuple(map(of_layer.get, layers))
     return found
 

@@ -126,7 +126,7 @@ class Recorder:
                 signal.summarise(layer, self.keys[layer], self.values[layer], filled) for layer in layers
             )
         states = (self.states.get((signal, layer)) for layer in layers)
-        return tuple(None if state is None else signal.read(state) for state in states)
+        return tuple(None if state is None else signal.result(state) for state in states)
 
 
 def check(model: Model) -> None:

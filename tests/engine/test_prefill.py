@@ -180,7 +180,7 @@ class Counting:
         self.seen.append((rows.layer, rows.start, rows.total, tuple(rows.attention.shape)))
         return (before or self.name) + str(rows.layer)
 
-    def read(self, state):
+    def result(self, state):
         return state + "!"
 
 

@@ -74,7 +74,7 @@ def measured(signal: Signal, prompt: Prompt, layer: int = 0, block: int = BLOCK)
         attention = attention_rows(queries[:, first:stop], keys[:, :stop], prompt.scale, first)
         if signal.window is None or stop > n - signal.window:
             state = signal.attend(Rows(attention, layer, first, n), state)
-    return None if state is None else signal.read(state)
+    return None if state is None else signal.result(state)
 
 
 def up_to(prompt: Prompt, stop: int) -> Prompt:
@@ -115,7 +115,7 @@ def decoded(signal: Signal, prompt: Prompt, positions: Tensor, origin: int, laye
         row = attention_rows(query, keys[:, : slot + 1], prompt.scale, slot)
         # While decoding the engine stacks the layers that a signal reads.
         state = signal.attend(Rows(row[None], layer, position, position + 1), state)
-    return None if state is None else signal.read(state)
+    return None if state is None else signal.result(state)
 
 
 def plain_attention(queries: Tensor, keys: Tensor, scale: float) -> Tensor:

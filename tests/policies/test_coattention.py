@@ -64,7 +64,7 @@ def assert_as_read_plainly(observed, expected):
 @pytest.mark.parametrize("steps", [[80], [1] * 80, [7, 40, 33], [24, 24, 24, 8]])
 def test_a_prefill_is_read_as_the_paper_says_whatever_the_blocks(steps):
     attention = attention_of(80)
-    observed = SMALL.read(folded(SMALL, attention, steps))
+    observed = SMALL.result(folded(SMALL, attention, steps))
     assert observed.origin == 0
     assert_as_read_plainly(observed, plainly(SMALL, attention))
 
@@ -75,7 +75,7 @@ def test_after_an_eviction_chunks_are_counted_from_the_first_new_token(origin, f
     """Older slots are earlier chunks of Eq. 14; with 55 new tokens two chunks complete on the way."""
     attention = attention_of(origin + 55)
     state = folded(SMALL, attention, [first] + [1] * (55 - first), origin)
-    observed = SMALL.read(state)
+    observed = SMALL.result(state)
     assert observed.origin == origin
     assert_as_read_plainly(observed, plainly(SMALL, attention, origin))
     assert any(i < origin for i, _, _ in listed(observed.edges)), "no edge from an older slot"
@@ -85,7 +85,7 @@ def test_few_new_tokens_after_an_eviction_are_a_chunk():
     attention = attention_of(42)
     for count in (1, 2):
         seen = attention[:, : 40 + count, : 40 + count]
-        observed = SMALL.read(folded(SMALL, attention, [1] * count, 40))
+        observed = SMALL.result(folded(SMALL, attention, [1] * count, 40))
         assert_as_read_plainly(observed, plainly(SMALL, seen, 40))
 
 
@@ -94,12 +94,12 @@ def test_an_unfinished_chunk_can_be_read_at_any_moment_and_goes_on(origin):
     attention, state = attention_of(60), None
     for stop in range(origin + 1, 61):
         state = folded(SMALL, attention, [1], stop - 1, state)
-        observed = SMALL.read(state)
+        observed = SMALL.result(state)
         assert len(observed.mass) == stop - origin
         if stop % 7 == 0:
             assert_as_read_plainly(observed, plainly(SMALL, attention[:, :stop, :stop], origin))
     unread = folded(SMALL, attention, [1] * (60 - origin), origin)
-    assert listed(SMALL.read(unread).edges) == listed(SMALL.read(state).edges)
+    assert listed(SMALL.result(unread).edges) == listed(SMALL.result(state).edges)
 
 
 def test_the_state_keeps_no_row_over_all_slots():
@@ -114,7 +114,7 @@ def test_the_state_keeps_no_row_over_all_slots():
 def test_the_attention_that_other_signals_read_is_left_as_it_was():
     attention = attention_of(60)
     before = attention.clone()
-    SMALL.read(folded(SMALL, attention, [60]))
+    SMALL.result(folded(SMALL, attention, [60]))
     assert torch.equal(attention, before)
 
 
@@ -147,7 +147,7 @@ def test_cosines_of_causal_rows_are_those_of_the_whole_product(n):
 def test_a_sketch_that_takes_every_token_for_a_candidate_misses_no_edge():
     attention = attention_of(60)
     sketched = replace(SMALL, sketch=Sketch(width=1, candidates=SMALL.chunk))
-    assert_as_read_plainly(sketched.read(folded(sketched, attention, [60])), plainly(SMALL, attention))
+    assert_as_read_plainly(sketched.result(folded(sketched, attention, [60])), plainly(SMALL, attention))
 
 
 def test_a_sketch_weighs_its_edges_exactly_and_errs_only_by_which_it_finds():
@@ -156,7 +156,7 @@ def test_a_sketch_weighs_its_edges_exactly_and_errs_only_by_which_it_finds():
     every = replace(exact, intra_k=150)
     sketched = replace(exact, sketch=Sketch(width=16, candidates=20))
     read = {
-        signal: listed(signal.read(folded(signal, attention, [300])).edges)
+        signal: listed(signal.result(folded(signal, attention, [300])).edges)
         for signal in (exact, every, sketched)
     }
     weight = {(i, j): w for i, j, w in read[every]}
@@ -172,7 +172,7 @@ def test_equal_neighbours_of_a_sketch_are_chosen_from_the_lower_position():
     attention = torch.zeros(1, 40, 40, dtype=torch.float64)
     attention[:, :, 0] = 1.0  # every row is alike
     signal = CoAttention(chunk=40, intra_k=2, sketch=Sketch(width=4, candidates=40))
-    found = listed(signal.read(folded(signal, attention, [40])).edges)
+    found = listed(signal.result(folded(signal, attention, [40])).edges)
     assert [j for _, j, _ in found] == [1, 2, 0, 2, *[0, 1] * 38]
 
 
@@ -182,7 +182,7 @@ def test_a_wider_sketch_finds_more():
     recall = []
     for width in (2, 16, 128):
         signal = CoAttention(chunk=150, sketch=Sketch(width, candidates=20))
-        found = {edge[:2] for edge in listed(signal.read(folded(signal, attention, [150])).edges)}
+        found = {edge[:2] for edge in listed(signal.result(folded(signal, attention, [150])).edges)}
         recall.append(len(found & exact) / len(exact))
     assert recall[0] < recall[1] < recall[2]
 
@@ -190,11 +190,11 @@ def test_a_wider_sketch_finds_more():
 def test_a_sketch_is_the_same_each_time_and_leaves_the_global_generator_alone():
     attention, signal = attention_of(100), CoAttention(chunk=100, sketch=Sketch(8, 12, seed=3))
     before = torch.get_rng_state()
-    one, other = (listed(signal.read(folded(signal, attention, [100])).edges) for _ in range(2))
+    one, other = (listed(signal.result(folded(signal, attention, [100])).edges) for _ in range(2))
     assert one == other
     assert torch.equal(torch.get_rng_state(), before)
     reseeded = replace(signal, sketch=Sketch(8, 12, seed=4))
-    assert listed(reseeded.read(folded(reseeded, attention, [100])).edges) != one
+    assert listed(reseeded.result(folded(reseeded, attention, [100])).edges) != one
 
 
 def test_a_sketch_of_nothing_is_refused():

@@ -181,7 +181,7 @@ def test_the_signal_never_holds_more_than_the_rows_of_one_chunk():
         state = signal.attend(Rows(torch.ones(2, stop - start, stop) / stop, 0, start, 500), state)
         assert sum(map(len, state.patterns)) == stop % 200
         assert all(pattern.shape[1] <= 200 for pattern in state.patterns)
-    assert len(signal.read(state).mass) == 500
+    assert len(signal.result(state).mass) == 500
 
 
 @pytest.mark.parametrize("block", [1, 7, 64, 128, 300])
