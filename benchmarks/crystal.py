@@ -20,7 +20,7 @@ from math import log
 from pathlib import Path
 from statistics import linear_regression
 from time import perf_counter
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -32,18 +32,28 @@ from benchmarks import plain_edges
 from benchmarks.pairs import Times, alternate, clocked, wait
 from benchmarks.plain_edges import Sort
 from benchmarks.report import at_least, at_most, header, span, table
-from benchmarks.setting import Subject, context, hidden_layers, open_subject, options, setting
+from benchmarks.setting import (
+    Subject,
+    context,
+    hidden_layers,
+    lane_of,
+    open_subject,
+    options,
+    outcomes,
+    setting,
+)
 from policies import Rows, Scores, Signal, View
 from policies.crystal import graph, trunks
 from policies.crystal.coattention import CoAttention, Edges
 from policies.crystal.scoring import TrunkScoring
 from policies.crystal.sketch import Sketch
 from policies.signals import BLOCK, attention_rows
-from protocol.engine import prefill
+from protocol import engine
+from protocol.engine import Prompt, Request, prefill
 from protocol.engine.observation import observed
 from protocol.engine.prefill import Recorder
 
-SHARE = 0.3  # of the context's tokens that the eviction keeps
+SHARES = (0.5, 0.3)  # of the context's tokens that are kept, in the figure; the second is timed
 AFTER = ("trunks", "impact", "graph", "eviction")  # the stages after the forward
 WIDTHS, CANDIDATES = (16, 64, 256), (16, 64)  # of the sketches
 
@@ -82,7 +92,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--edges", type=int, default=8192, metavar="N", help="length of the synthetic attention; default 8192"
     )
     made.add_argument(
-        "--figure", type=Path, metavar="FOLDER", help="where prefill_cost.json is to be written"
+        "--figure",
+        type=Path,
+        metavar="FOLDER",
+        help="where prefill_cost.json and memory.json are to be written",
     )
     arguments = made.parse_args(argv)
     chosen = setting(arguments)
@@ -93,8 +106,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         costs[length] = alternate(stages(subject, first, view, chosen.device), arguments.repetitions)
     if arguments.figure:
         arguments.figure.mkdir(parents=True, exist_ok=True)
-        measured = {"model": subject.name, "rows": [seconds_of(n, times) for n, times in costs.items()]}
-        (arguments.figure / "prefill_cost.json").write_text(json.dumps(measured, indent=2) + "\n")
+        spent = {"model": subject.name, "rows": [seconds_of(n, times) for n, times in costs.items()]}
+        for name, measured in (("prefill_cost", spent), ("memory", bytes_of(subject, sorted(costs)))):
+            (arguments.figure / f"{name}.json").write_text(json.dumps(measured, indent=2) + "\n")
     print(header(chosen, "crystal", argv, "numpy"))
     print(prefill_table(costs), end="\n\n")
     drawn = synthetic(arguments.edges, subject.network.device)
@@ -127,7 +141,7 @@ def stages(subject: Subject, first: FirstLayer, view: View, device: str) -> Mapp
     seen, ids = scoring.observed(view), view.token_ids.cpu()
     parts = trunks.sentences(ids, view.sentence_ends)
     spans = trunks.build(parts, seen.edges, scoring.merge_threshold, scoring.max_trunk)
-    budget = int(SHARE * view.slots)
+    budget = int(SHARES[-1] * view.slots)
     evicting = replace(policy, scoring=Given(scoring.score(view)))
 
     def forward() -> None:
@@ -171,6 +185,29 @@ def seconds_of(tokens: int, times: Times) -> dict[str, float]:
         "forward": times.median("forward"),
         "salience_and_edges": max(0.0, observing),
         **parts,
+    }
+
+
+def bytes_of(subject: Subject, lengths: Sequence[int]) -> dict[str, Any]:
+    """For a figure: bytes allocated for the slots of a lane after its event, with room for one token."""
+    rows = []
+    for length in lengths:
+        prompt = Prompt(context(subject, length), ())
+        full = lane_of("full", None, prompt)
+        lanes = (full, *(lane_of("crystal", share, prompt) for share in SHARES))
+        ran = engine.run(subject, [Request("memory", prompt, lanes)], max_new_tokens=1)
+        held = [outcome.allocated[0] for outcome in outcomes(ran, lanes)]
+        rows += [
+            {"tokens": length, "share": share, "measured_bytes": size}
+            for share, size in zip(("full", *map(str, SHARES)), held, strict=True)
+        ]
+    config = subject.network.config
+    head = config.hidden_size // config.num_attention_heads
+    numbers = 2 * config.num_hidden_layers * config.num_key_value_heads * head
+    return {
+        "model": subject.name,
+        "bytes_per_token": numbers * subject.network.dtype.itemsize,
+        "rows": rows,
     }
 
 
