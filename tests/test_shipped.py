@@ -35,8 +35,8 @@ runpy.run_module("protocol.audit", run_name="__main__")
 )
 
 
-def test_quickstart_and_retrieval_are_shipped_with_their_verdicts():
-    assert {path.name for path in SHIPPED} >= {"quickstart", "retrieval"}
+def test_the_studies_of_the_readme_are_shipped_with_their_verdicts():
+    assert {path.name for path in SHIPPED} >= {"quickstart", "retrieval", "crystal-ablations"}
 
 
 @pytest.mark.parametrize("folder", SHIPPED, ids=lambda path: path.name)
