@@ -32,7 +32,8 @@ def attention_rows(
 ) -> Tensor:
     """Causal softmax of t query rows over the keys they may see: [q_head, t, n].
 
-    queries [q_head, t, d] and keys [kv_head, n, d], both with RoPE; query head h reads KV head h // group.
+    queries [q_head, t, d] and keys [kv_head, n, d], both with RoPE; query head h reads KV head h // group. Of
+    keys that hold each head c times, c dividing group * t, each copy takes its share of the group's rows.
     Row i sees keys 0..first+i. float32 or better, whatever the inputs. workspace: flat, at least as many
     numbers, which the result overlays; fresh memory for every block costs more than the product.
     """

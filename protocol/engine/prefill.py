@@ -66,14 +66,20 @@ class Recorder:
         if first > start:
             parts.append(fused(own[:, : first - start], keys[:, :first], values[:, :first], scale))
         if first < stop:
+            copies = copies_of(keys)
             wide_keys, wide_values = wide(keys), wide(values)
+            if copies > 1:
+                wide_keys, wide_values = (t.repeat_interleave(copies, 0) for t in (wide_keys, wide_values))
             if self.workspace is None:
                 self.workspace = wide_keys.new_empty(len(own) * BLOCK * self.total)
         while first < stop:
             last = min(first + BLOCK, stop)
             block = own[:, first - start : last - start]
-            attention = attention_rows(block, wide_keys[:, :last], scale, first, self.workspace)
-            parts.append(weighted(attention, wide_values[:, :last]).to(values.dtype))
+            # The rows of a group are shared out among the copies of its head, where they can be.
+            spread = copies if (block[..., 0].numel() // len(keys)) % copies == 0 else 1
+            own_keys, own_values = (held[:: copies // spread, :last] for held in (wide_keys, wide_values))
+            attention = attention_rows(block, own_keys, scale, first, self.workspace)
+            parts.append(weighted(attention, own_values).to(values.dtype))
             for signal in readers:
                 if last > self.first_row(signal):
                     before = self.states.get((signal, layer))
@@ -173,6 +179,16 @@ def feed(
     )
 
 
+def copies_of(keys: Tensor) -> int:
+    """How often to hold the keys [kv_head, n, d] of a layer, so that the products of a block spread evenly.
+
+    One matrix a head: three heads keep two threads busy as long as four would. Not so on an accelerator.
+    """
+    threads = torch.get_num_threads()
+    even = (copies for copies in (1, 2, 4) if len(keys) * copies % threads == 0)
+    return next(even, 1) if keys.device.type == "cpu" else 1
+
+
 def fused(queries: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
     """Causal attention of the last t of n tokens: queries [q_head, t, d], keys, values [kv_head, n, d]."""
     t, n = queries.shape[1], keys.shape[1]
@@ -202,6 +218,6 @@ def fused(queries: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor
 
 
 def weighted(attention: Tensor, values: Tensor) -> Tensor:
-    """attention [q_head, t, n] and values [kv_head, n, d] -> [q_head, t, d]."""
+    """attention [q_head, t, n] and values [kv_head, n, d], or each head several times -> [q_head, t, d]."""
     heads, t, n = attention.shape
     return (attention.reshape(len(values), -1, n) @ values).view(heads, t, -1)

@@ -150,6 +150,21 @@ def test_chunks_of_any_size_give_what_one_piece_gives(family, chunk, device):
             assert_near(other, one)
 
 
+@pytest.mark.parametrize(("threads", "copies"), [(1, 1), (2, 1), (4, 2), (8, 4), (3, 1)])
+def test_heads_that_are_held_several_times_for_the_threads_give_what_one_gives(threads, copies):
+    model, context = tiny(), words(BLOCK + 41)  # the rows of the second block do not divide by 2
+    once = fed(model, context, EVERY)
+    torch.set_num_threads(threads)  # put back by a fixture
+    assert prefill.copies_of(once.keys[0]) == copies
+    often = fed(model, context, EVERY)
+    assert_near(often.logits, once.logits)
+    for signal in EVERY:
+        for one, other in zip(once.signals[signal], often.signals[signal], strict=True):
+            if isinstance(one, torch.Tensor):
+                assert_near(other, one)
+    assert_near(often.signals[EDGES][0].mass, once.signals[EDGES][0].mass)
+
+
 @pytest.mark.parametrize("chunk", [None, 3, 16])
 @pytest.mark.parametrize("recent", [1, 10, 40, 60])
 def test_the_last_queries_are_kept_whatever_the_chunks(chunk, recent):
