@@ -36,7 +36,12 @@ runpy.run_module("protocol.audit", run_name="__main__")
 
 
 def test_the_studies_of_the_readme_are_shipped_with_their_verdicts():
-    assert {path.name for path in SHIPPED} >= {"quickstart", "retrieval", "crystal-ablations"}
+    assert {path.name for path in SHIPPED} >= {
+        "quickstart",
+        "retrieval",
+        "crystal-ablations",
+        "crystal-retrieval",
+    }
 
 
 @pytest.mark.parametrize("folder", SHIPPED, ids=lambda path: path.name)
