@@ -41,6 +41,7 @@ def test_the_studies_of_the_readme_are_shipped_with_their_verdicts():
         "retrieval",
         "crystal-ablations",
         "crystal-retrieval",
+        "crystal-long",
     }
 
 
