@@ -1,11 +1,12 @@
-"""What every comparison returns, and the two cases that none of them can resample."""
+"""What every comparison returns, the cases that none of them can resample, and the limits of a share."""
 
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import stats
 
-__all__ = ["DegenerateDifference", "Interval", "problem_means", "without_spread"]
+__all__ = ["DegenerateDifference", "Interval", "exact", "problem_means", "without_spread"]
 
 
 class DegenerateDifference(ValueError):
@@ -19,6 +20,14 @@ class Interval(NamedTuple):
     low: float
     high: float
     p: float
+
+
+def exact(count: int, of: int, level: float = 0.95) -> tuple[float, float]:
+    """Two-sided limits of a share (Clopper & Pearson 1934): at each of them, a count at least as extreme as
+    this one has the probability (1 - level) / 2.
+    """
+    limits = stats.binomtest(count, of).proportion_ci(level)
+    return float(limits.low), float(limits.high)
 
 
 def problem_means(difference: ArrayLike) -> NDArray[np.float64]:

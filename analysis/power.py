@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from analysis.interval import exact
+
 __all__ = [
     "TypeOne",
     "draws_enough",
@@ -83,9 +85,9 @@ def _error_at(
         chance = rng.beta(a, a, (count, problems))
         gained = rng.binomial(seeds, chance) - rng.binomial(seeds, chance)
         rejected += int((p_values(method, _counts(gained, seeds), draws, rng) <= alpha).sum())
-    limits = stats.binomtest(rejected, studies).proportion_ci(0.95)
+    low, high = exact(rejected, studies)
     rate = rejected / studies
-    return TypeOne(rate, rate / alpha, limits.low / alpha, limits.high / alpha, studies, discordance)
+    return TypeOne(rate, rate / alpha, low / alpha, high / alpha, studies, discordance)
 
 
 def minimal_detectable_effect(

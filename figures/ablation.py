@@ -10,7 +10,7 @@ from matplotlib.transforms import ScaledTranslation, blended_transform_factory
 
 from figures import numbers, page
 from figures.page import INK, PALE
-from figures.rows import Table, grouped, groups, table
+from figures.rows import Table, grouped, groups, limits, table
 
 __all__ = ["ablation", "variants"]
 
@@ -133,8 +133,7 @@ def _limits(contrasts: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
     """Wide enough for every interval, and for 5 pp on both sides of zero."""
     names = "difference", "low_simultaneous", "high_simultaneous"
     ends = [-100 * float(one[name]) for one in contrasts for name in names if one[name] is not None]
-    low, high = min([-5.0, *ends]), max([5.0, *ends])
-    return low - 0.06 * (high - low), high + 0.06 * (high - low)
+    return limits(ends)
 
 
 def _registered(task: str, lock: Mapping[str, Any]) -> str:

@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
 from analysis import bootstrap
+from analysis.interval import exact
 from figures import page
 from figures.page import INK, PALE
 from figures.rows import grouped, groups, place, table
 
-__all__ = ["Solved", "accuracy", "exact", "solved"]
+__all__ = ["Solved", "accuracy", "solved"]
 
 COLUMNS = {"accuracy, %": 0.85, "95 % interval": 1.05, "problems": 0.75}
 
@@ -114,31 +114,6 @@ def solved(lanes: Any) -> Solved:
         return Solved(float(means[0]), 0.0, 1.0, 1)
     interval = bootstrap.paired(means[:, None], rng=np.random.default_rng(0))
     return Solved(interval.mean, max(0.0, interval.low), min(1.0, interval.high), problems)
-
-
-def exact(correct: int, problems: int, level: float = 0.95) -> tuple[float, float]:
-    """Two-sided limits of a share (Clopper & Pearson 1934): at each of them, a count at least as extreme as
-    this one has the probability (1 - level) / 2.
-    """
-    tail = (1 - level) / 2
-
-    def lower(count: int) -> float:
-        return 0.0 if count == 0 else _root(np.arange(count, problems + 1), problems, tail)
-
-    return lower(correct), 1 - lower(problems - correct)
-
-
-def _root(counts: NDArray[np.int64], problems: int, tail: float) -> float:
-    """The chance at which Binomial(problems, chance) falls on one of `counts`, the upper ones, with
-    probability `tail`.
-    """
-    ways = [math.lgamma(problems + 1) - math.lgamma(k + 1) - math.lgamma(problems - k + 1) for k in counts]
-    low, high = 0.0, 1.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        logs = np.array(ways) + counts * math.log(middle) + (problems - counts) * math.log1p(-middle)
-        low, high = (low, middle) if np.exp(logs).sum() > tail else (middle, high)
-    return low
 
 
 def _printed(one: Solved) -> dict[str, str]:

@@ -7,7 +7,6 @@ verdict gives the same SVG, byte for byte, with one version of matplotlib.
 Exit status: 0 drawn; 2 there is no verdict to draw.
 """
 
-import argparse
 import itertools
 import sys
 import textwrap
@@ -20,8 +19,9 @@ from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import blended_transform_factory
 
 from figures import numbers, page
+from figures.command import command
 from figures.page import INK, PALE, NoVerdict
-from figures.rows import ROW, bands, grouped, groups
+from figures.rows import ROW, bands, grouped, groups, limits
 
 __all__ = ["NoVerdict", "draw", "forest"]
 
@@ -68,8 +68,7 @@ def forest(judged: Mapping[str, Any]) -> Figure:
 def _limits(contrasts: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
     """Wide enough for every point and nominal interval, and for 5 pp on both sides of zero."""
     ends = [100 * float(one[end]) for one in contrasts for end in ("low", "high") if one[end] is not None]
-    low, high = min([-5.0, *ends]), max([5.0, *ends])
-    return low - 0.06 * (high - low), high + 0.06 * (high - low)
+    return limits(ends)
 
 
 def _contrast(axes: Any, across: Any, y: int, index: int, one: Mapping[str, Any]) -> None:
@@ -160,20 +159,8 @@ def _frame(figure: Figure, axes: Any, across: Any, judged: Mapping[str, Any]) ->
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m figures.forest",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("folder", type=Path, help="a confirmed registration, e.g. registrations/quickstart")
-    args = parser.parse_args(argv)
-    try:
-        drawn = draw(args.folder)
-    except NoVerdict as refusal:
-        print(f"NoVerdict: {refusal}", file=sys.stderr)
-        return 2
-    print(*drawn, sep="\n")
-    return 0
+    folder = {"folder": "a confirmed registration, e.g. registrations/quickstart"}
+    return command("figures.forest", __doc__, folder, draw, NoVerdict, argv)
 
 
 if __name__ == "__main__":

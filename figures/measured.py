@@ -1,14 +1,14 @@
 """Measurements of a benchmark, for the drawings that belong to no study: some values, and rows of values."""
 
-import argparse
 import json
 import math
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-__all__ = ["COUNT", "SECONDS", "TEXT", "BadMeasurements", "Kind", "command", "read"]
+from figures.command import command
+
+__all__ = ["COUNT", "SECONDS", "TEXT", "BadMeasurements", "Kind", "drawing", "read"]
 
 
 class BadMeasurements(ValueError):
@@ -61,25 +61,12 @@ def read(
     return held
 
 
-def command(
+def drawing(
     name: str,
     description: str | None,
     draw: Callable[[Path, Path], Sequence[Path]],
     argv: list[str] | None,
 ) -> int:
     """The command line of such a drawing: measurements and a folder in, the written files out."""
-    parser = argparse.ArgumentParser(
-        prog=f"python -m {name}",
-        description=description,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("source", type=Path, help="measurements, as JSON")
-    parser.add_argument("folder", type=Path, help="where the drawing goes")
-    args = parser.parse_args(argv)
-    try:
-        drawn = draw(args.source, args.folder)
-    except BadMeasurements as refusal:
-        print(f"BadMeasurements: {refusal}", file=sys.stderr)
-        return 2
-    print(*drawn, sep="\n")
-    return 0
+    paths = {"source": "measurements, as JSON", "folder": "where the drawing goes"}
+    return command(name, description, paths, draw, BadMeasurements, argv)

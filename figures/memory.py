@@ -115,7 +115,7 @@ def _line(held: Mapping[str, Any], share: str, tokens: float) -> float:
 
 
 def main(argv: list[str] | None = None) -> int:
-    return measured.command("figures.memory", __doc__, draw, argv)
+    return measured.drawing("figures.memory", __doc__, draw, argv)
 
 
 if __name__ == "__main__":

@@ -107,7 +107,7 @@ def prefill(held: Mapping[str, Any]) -> Figure:
 
 
 def main(argv: list[str] | None = None) -> int:
-    return measured.command("figures.prefill", __doc__, draw, argv)
+    return measured.drawing("figures.prefill", __doc__, draw, argv)
 
 
 if __name__ == "__main__":

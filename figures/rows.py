@@ -8,7 +8,7 @@ from matplotlib.transforms import blended_transform_factory
 
 from figures.page import BAND, INK, MARGIN, PALE, Sheet, inches, sheet
 
-__all__ = ["ROW", "Group", "Row", "Table", "bands", "grouped", "groups", "place", "table"]
+__all__ = ["ROW", "Group", "Row", "Table", "bands", "grouped", "groups", "limits", "place", "table"]
 
 ROW = 0.235  # inches
 INDENT, SPARE = 0.15, 0.9  # before the label of an entry, after a heading
@@ -48,6 +48,12 @@ class Table(NamedTuple):
 def place(one: Mapping[str, Any]) -> tuple[str, str, str]:
     """Model, task and budget of a judged contrast or arm."""
     return one["model"], one["task"], one["budget"]
+
+
+def limits(ends: Sequence[float]) -> tuple[float, float]:
+    """An axis wide enough for these percentage points, and for 5 pp on both sides of zero."""
+    low, high = min([-5.0, *ends]), max([5.0, *ends])
+    return low - 0.06 * (high - low), high + 0.06 * (high - low)
 
 
 def grouped(entries: Sequence[Mapping[str, Any]], label: Callable[[Mapping[str, Any]], str]) -> list[Row]:

@@ -8,7 +8,6 @@ same bytes with one version of matplotlib.
 Exit status: 0 drawn; 2 there is no verdict to draw, or its records cannot be read.
 """
 
-import argparse
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from analysis.records import RecordError, read
 from figures import page
 from figures.ablation import ablation, variants
 from figures.accuracy import accuracy
+from figures.command import command
 from figures.forest import forest
 from figures.needle import needle, placed
 from figures.page import NoVerdict
@@ -49,20 +49,8 @@ def draw(folder: Path) -> tuple[Path, ...]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m figures.study",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("folder", type=Path, help="a confirmed registration, e.g. registrations/quickstart")
-    args = parser.parse_args(argv)
-    try:
-        drawn = draw(args.folder)
-    except (NoVerdict, RecordError) as refusal:
-        print(f"{type(refusal).__name__}: {refusal}", file=sys.stderr)
-        return 2
-    print(*drawn, sep="\n")
-    return 0
+    folder = {"folder": "a confirmed registration, e.g. registrations/quickstart"}
+    return command("figures.study", __doc__, folder, draw, (NoVerdict, RecordError), argv)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from policies.contract import Scores
 
-__all__ = ["Chunks", "TopK", "highest"]
+__all__ = ["Chunks", "TopK"]
 
 
 @dataclass(frozen=True)
@@ -73,15 +73,3 @@ def first(ranked: Tensor, allocation: Tensor) -> Tensor:
     place = torch.arange(ranked.shape[-1], device=ranked.device)
     within = place < allocation[..., None]
     return torch.zeros_like(within).scatter(-1, ranked, within)
-
-
-def highest(values: Tensor, count: int) -> Tensor:
-    """Mask of the `count` highest values of each row [..., column]; ties go to the lower column.
-
-    The same set as a stable sort, without sorting the row.
-    """
-    count = min(count, values.shape[-1])
-    last = values.topk(count, dim=-1).values[..., -1:]
-    above = values > last
-    level = values == last
-    return above | (level & (level.cumsum(-1) <= count - above.sum(-1, keepdim=True)))

@@ -44,12 +44,15 @@ class CrystalConfig:
             coattention=CoAttention(
                 self.chunk, self.intra_k, self.intra_threshold, self.cross_k, self.cross_threshold
             ),
-            impact=Impact(lowest=self.impact_min, highest=self.impact_max),
+            impact=self.impact(),
             max_trunk=self.max_trunk,
             merge_threshold=self.merge_threshold,
             edge_threshold=self.edge_threshold,
             steepness=self.steepness,
         )
+
+    def impact(self) -> Impact:
+        return Impact(lowest=self.impact_min, highest=self.impact_max)
 
     def selection(self) -> BranchDissolution:
         return BranchDissolution(self.alpha, self.min_keep)

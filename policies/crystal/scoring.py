@@ -55,7 +55,7 @@ class TrunkScoring:
         return frozenset({self.coattention} if self.breath is None else {self.coattention, InverseKeyNorms()})
 
     def score(self, view: View) -> Scores:
-        table = self.admit(view) if view.memory is None else self.breathe(view)
+        table = self.admit(view, TrunkTable.empty()) if view.memory is None else self.breathe(view)
         return Scores(
             slots=table.slots.view(1, 1, -1).to(view.token_ids.device),
             trunks=Trunks(table.spans, table.crystallization, table.impact),
@@ -70,10 +70,10 @@ class TrunkScoring:
             raise ValueError(f"scores must be finite: layer 0, head 0, slot {at} is {mass[at - origin]}")
         return Observed(origin, mass.cpu().double(), Edges(*(column.cpu() for column in edges)))
 
-    def admit(self, view: View, table: TrunkTable | None = None) -> TrunkTable:
+    def admit(self, view: View, table: TrunkTable) -> TrunkTable:
         """The table with the tokens fed since the last event as trunks at its end."""
         origin, mass, edges = self.observed(view)
-        known = 0 if table is None else len(table.slots)
+        known = len(table.slots)
         if origin != known or origin + len(mass) != view.slots:
             raise ValueError(
                 f"{self.coattention} has seen slots {origin} to {origin + len(mass)}, "
@@ -81,14 +81,10 @@ class TrunkScoring:
             )
         token_ids = view.token_ids.cpu()
         parts = trunks.sentences(token_ids[-len(mass) :], view.sentence_ends, first=origin)
-        everything = trunks.sentences(token_ids, view.sentence_ends)
+        everything = trunks.sentences(token_ids, view.sentence_ends) if origin else parts
         worth = self.impact.of_tokens(mass, token_ids, everything)
         spans = trunks.build(parts, edges, self.merge_threshold, self.max_trunk)
         impact = self.impact.of_trunks(worth, [range(s.start - origin, s.stop - origin) for s in spans])
-        if table is None:
-            links = graph.links_of(spans, edges, self.edge_threshold)
-            crystallization = graph.crystallization(links, len(spans), self.steepness)
-            return TrunkTable(worth, spans, crystallization, impact, links, len(token_ids))
         all_spans = (*table.spans, *spans)
         links = graph.joined(table.links, graph.links_of(all_spans, edges, self.edge_threshold))
         today = graph.crystallization(links, len(all_spans), self.steepness)

@@ -31,6 +31,13 @@ class TrunkTable(NamedTuple):
     seen: int
     """Tokens seen when it was last touched."""
 
+    @classmethod
+    def empty(cls) -> TrunkTable:
+        """Before the first event."""
+        numbers = torch.zeros(0, dtype=torch.float64, device="cpu")
+        nothing = Links(numbers.long(), numbers.long(), numbers)
+        return cls(numbers, (), numbers, numbers, nothing, 0)
+
     def after(self, kept: Tensor) -> TrunkTable:
         """Eq. 34: D shrinks with the share of its slots that a trunk keeps; without any it is forgotten.
 

@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from policies.contract import Rows, Trunks, View
-from policies.crystal.impact import Impact
+from policies.contract import Rows, View
 from policies.crystal.policy import CrystalConfig
 from policies.policy import refuse_non_finite
 from policies.signals import BLOCK
@@ -66,21 +65,20 @@ def trace(
         seed=0,
         signals={scoring.coattention: (first,)},
     )
-    observed = scoring.observed(view)
-    table = scoring.admit(view)
-    slots = table.slots.view(1, 1, -1)
-    refuse_non_finite(slots, view.filled)
+    scores = scoring.score(view)
+    refuse_non_finite(scores.slots, view.filled)
+    assert scores.trunks is not None
     protected = config.protect().slots(view.filled, budget, decoding=False)[0, 0]
-    trunks = Trunks(table.spans, table.crystallization, table.impact)
-    dissolved = config.selection().dissolve(table.slots, trunks, protected, budget)
-    columns = (column.tolist() for column in observed.edges)
+    worth = scores.slots[0, 0]
+    dissolved = config.selection().dissolve(worth, scores.trunks, protected, budget)
+    columns = (column.tolist() for column in first.edges)
     return CrystalTrace(
         kept=dissolved.kept,
-        salience=Impact(lowest=config.impact_min, highest=config.impact_max).salience(observed.mass),
-        impact=table.slots,
-        trunks=[list(span) for span in table.spans],
+        salience=config.impact().salience(first.mass.cpu().double()),
+        impact=worth,
+        trunks=[list(span) for span in scores.trunks.spans],
         edges=sorted(zip(*columns, strict=True)),
-        crystallization=table.crystallization,
+        crystallization=scores.trunks.crystallization,
         score=dissolved.score,
         retention=dissolved.retention,
     )

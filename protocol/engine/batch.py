@@ -278,8 +278,8 @@ def turn_of(pool: Pool[Seat], first: int, last: int, new: int, queries: int) -> 
     carried = [(lane, seat.memory) for lane, seat in enumerate(pool.members[first:last]) if seat.memory]
     watched: dict[tuple[int, ...], list[int]] = {}
     for lane, memory in carried:
-        if memory.sums:
-            watched.setdefault(memory.layers_read(len(pool.shape)), []).append(lane)
+        if memory.layers:
+            watched.setdefault(memory.layers, []).append(lane)
     noted = [lane for lane, memory in carried if memory.recent is not None]
     return Turn(pool, range(first, last), new, queries, watched, noted)
 

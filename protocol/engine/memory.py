@@ -31,6 +31,7 @@ class Memory:
     positions: [layer, kv_head, n] int64 of the slots at the last event; -1 beyond those of a head. Slots
         since then stand at consecutive positions, from `fed` on.
     fed: tokens seen at the last event.
+    layers: those whose attention some signal sums up.
     sums: states of attention signals without a window, stacked over the layers that they read; None of one
         that has just begun afresh.
     traces: states of hidden signals.
@@ -43,6 +44,7 @@ class Memory:
     positions: Tensor
     fed: int
     scale: float
+    layers: tuple[int, ...] = ()
     sums: dict[AttentionSignal, Any] = field(default_factory=dict)
     traces: dict[HiddenSignal, Any] = field(default_factory=dict)
     recent: Tensor | None = None
@@ -52,10 +54,6 @@ class Memory:
         held = (self.positions, self.recent, *self.sums.values(), *self.traces.values())
         remembered = () if self.remembered is None else self.remembered.tensors()
         return sum(tensor.nbytes for tensor in (*tensors(held), *remembered))
-
-    def layers_read(self, layers: int) -> tuple[int, ...]:
-        """The layers whose attention some signal sums up."""
-        return tuple(sorted({layer for signal in self.sums for layer in layers_of(signal, layers)}))
 
     def add(self, weights: Tensor, layers: Sequence[int], seen: int, slots: int) -> None:
         """Fold in the attention [layer, q_head, t, n] of t new tokens, the first at position `seen`.
@@ -122,6 +120,8 @@ def begin(
             memory.sums[signal] = (
                 None if signal.afresh else stacked([state for state in signals[signal] if state is not None])
             )
+    read = {layer for signal in memory.sums for layer in layers_of(signal, len(event.kept))}
+    memory.layers = tuple(sorted(read))
     if width := queries_kept(policy):
         last = torch.stack(list(recent))
         memory.recent = last.new_zeros(*last.shape[:2], width, last.shape[-1])

@@ -6,7 +6,8 @@ import looking
 import pytest
 from scipy import stats
 
-from figures.accuracy import accuracy, exact, solved
+from analysis.interval import exact
+from figures.accuracy import accuracy, solved
 
 ONE_SEED = {f"needle/512/0/{i:03d}": i < 3 for i in range(8)}  # three of eight
 

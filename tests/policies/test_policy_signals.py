@@ -2,7 +2,7 @@ import pytest
 import torch
 from policy_prompts import a_prompt, measured, plain_attention
 
-from policies.selection import highest
+from policies.crystal.coattention import strongest
 from policies.signals import BLOCK, AttentionSums, attention_rows, group_mean
 
 LENGTHS = (1, 2, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK + 44)
@@ -72,9 +72,10 @@ def test_signals_make_no_tensor_on_another_device():
 
 
 @pytest.mark.parametrize("count", [1, 3, 4, 9, 50])
-def test_highest_is_what_a_stable_sort_puts_first(count):
+def test_the_strongest_edges_are_what_a_stable_sort_puts_first(count):
     random = torch.Generator().manual_seed(3)
     values = torch.randint(5, (20, 9), generator=random).float()
-    for row, mask in zip(values.tolist(), highest(values, count), strict=True):
-        first = sorted(range(9), key=lambda column: (-row[column], column))[:count]
-        assert mask.nonzero().flatten().tolist() == sorted(first)
+    rows, columns, _ = strongest(values, count, -torch.inf)
+    for row, line in enumerate(values.tolist()):
+        first = sorted(range(9), key=lambda column: (-line[column], column))[:count]
+        assert sorted(columns[rows == row].tolist()) == sorted(first)
