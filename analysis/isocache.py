@@ -1,11 +1,13 @@
 """Did both arms hold the same memory? Judged on what was measured, never on the nominal budget."""
 
+import itertools
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Matched", "matched"]
+__all__ = ["Interpolated", "Matched", "PerProblem", "Reference", "interpolated", "matched", "per_problem"]
 
 
 class Matched(NamedTuple):
@@ -16,6 +18,29 @@ class Matched(NamedTuple):
     matched: bool
 
 
+class PerProblem(NamedTuple):
+    """The same comparison made problem by problem; reported, never deciding."""
+
+    ratio: float  # mean over problems of the ratio of slots
+    within: float  # share of problems on which neither arm exceeds the other by more than the tolerance
+
+
+class Reference(NamedTuple):
+    """The comparator at one fixed budget. Axes [problem, seed], 1.0 correct, else 0.0."""
+
+    correct: NDArray[np.float64]
+    slots: NDArray[np.float64]
+
+
+class Interpolated(NamedTuple):
+    """The comparator at the memory of the subject, between two of its references."""
+
+    difference: NDArray[np.float64]  # [problem], accuracy of the subject minus that of the comparator there
+    below: int  # place of the reference that holds less, among those given
+    above: int
+    weight: float  # of `above`, 0 to 1
+
+
 def matched(subject: ArrayLike, comparator: ArrayLike, *, tolerance: float) -> Matched:
     """Compare mean slots held per KV head and layer over a whole generation.
 
@@ -24,6 +49,48 @@ def matched(subject: ArrayLike, comparator: ArrayLike, *, tolerance: float) -> M
     worst problem is reported and does not decide: the output of one problem may end early in one arm. Raises
     ValueError for different shapes, no problem, or slots that are not positive and finite.
     """
+    own, other = _problem_slots(subject, comparator)
+    ratio = float(own.mean() / other.mean())
+    ratios = own / other
+    worst = float(ratios[np.argmax(np.abs(np.log(ratios)))])
+    return Matched(ratio, worst, max(ratio, 1 / ratio) <= 1 + tolerance + 1e-12)
+
+
+def per_problem(subject: ArrayLike, comparator: ArrayLike, *, tolerance: float) -> PerProblem:
+    """As `matched`, for every problem on its own."""
+    own, other = _problem_slots(subject, comparator)
+    ratios = own / other
+    fair = np.maximum(ratios, 1 / ratios) <= 1 + tolerance + 1e-12
+    return PerProblem(float(ratios.mean()), float(fair.mean()))
+
+
+def interpolated(
+    correct: ArrayLike, slots: ArrayLike, references: Sequence[Reference]
+) -> Interpolated | None:
+    """Paired differences at equal memory, for arms that do not match: what the comparator would have got with
+    the subject's measured slots, linear between the two neighbouring references that bracket them.
+
+    correct, slots: [problem, seed] of the subject; the references have the same problems in the same order.
+    One weight holds for all problems, that of the arms' mean slots: a problem that ends before its first
+    eviction holds the same slots at every budget and could not be bracketed alone. None where no two
+    references bracket the subject's mean: there is no extrapolation.
+    """
+    own = np.asarray(correct, dtype=np.float64).mean(axis=1)
+    target = float(np.asarray(slots, dtype=np.float64).mean(axis=1).mean())
+    held = [float(reference.slots.mean(axis=1).mean()) for reference in references]
+    order = sorted(range(len(held)), key=held.__getitem__)
+    for below, above in itertools.pairwise(order):
+        if held[below] <= target <= held[above] and held[below] < held[above]:
+            weight = (target - held[below]) / (held[above] - held[below])
+            low, high = (references[place].correct.mean(axis=1) for place in (below, above))
+            return Interpolated(own - ((1 - weight) * low + weight * high), below, above, weight)
+    return None
+
+
+def _problem_slots(
+    subject: ArrayLike, comparator: ArrayLike
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean slots of each problem in both arms; refuses what was not measured."""
     held = [np.asarray(arm, dtype=np.float64) for arm in (subject, comparator)]
     if held[0].shape != held[1].shape or held[0].ndim != 2 or held[0].size == 0:
         raise ValueError(
@@ -34,7 +101,4 @@ def matched(subject: ArrayLike, comparator: ArrayLike, *, tolerance: float) -> M
             "slots: a value is not positive and finite; an arm that holds nothing was not measured"
         )
     own, other = (arm.mean(axis=1) for arm in held)
-    ratio = float(own.mean() / other.mean())
-    ratios = own / other
-    worst = float(ratios[np.argmax(np.abs(np.log(ratios)))])
-    return Matched(ratio, worst, max(ratio, 1 / ratio) <= 1 + tolerance + 1e-12)
+    return own, other

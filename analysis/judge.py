@@ -3,8 +3,8 @@
     python -m analysis.judge registrations/quickstart
 
 Prints the judgement as canonical JSON: no floats, decimals as strings with six digits. It depends on
-lock.json and records/*.jsonl alone, and is the same byte for byte wherever it is computed. Exit status: 0
-judged, whatever the verdict; 2 the folder cannot be read.
+lock.json and records/*.jsonl alone (with a sweep on selection.json too), and is the same byte for byte
+wherever it is computed. Exit status: 0 judged, whatever the verdict; 2 the folder cannot be read.
 """
 
 import argparse
@@ -12,7 +12,7 @@ import itertools
 import json
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from analysis import decisions, isocache, multiplicity, statements
 from analysis.interval import Interval
-from analysis.records import LANE, RecordError, Study, read
+from analysis.records import LANE, RecordError, Study, document, read
 from analysis.tests_of_difference import METHODS
 
 __all__ = ["CONFIRMATORY", "judge"]
@@ -54,6 +54,30 @@ class Estimate(NamedTuple):
     cache: isocache.Matched
 
 
+class Found(NamedTuple):
+    pairing: Pairing
+    estimate: Estimate | None  # None for fewer than two problems
+
+
+class Compared(NamedTuple):
+    level: float  # of one contrast
+    found: list[Found]
+    rows: list[dict[str, Any]]  # as the judgement prints them
+
+    def estimated(self) -> list[decisions.Contrast]:
+        return [
+            decisions.Contrast(
+                pairing.model,
+                one.simultaneous.mean,
+                one.simultaneous.high,
+                one.simultaneous.p,
+                one.cache.matched,
+            )
+            for pairing, one in self.found
+            if one is not None
+        ]
+
+
 def judge(folder: Path) -> dict[str, Any]:
     """The judgement of FOLDER. Raises RecordError for records that cannot be judged at all.
 
@@ -65,26 +89,13 @@ def judge(folder: Path) -> dict[str, Any]:
     decision = study.lock["protocol"]["content"]["decision"]
     if decision["missing"] != "inconclusive":
         raise RecordError(f"decision.missing: {decision['missing']!r} is unknown; it is inconclusive")
-    pairings = _pairings(study)
     alpha = float(decision["alpha"])
-    corrected = multiplicity.corrected(alpha, len(pairings))
-    estimates = [_estimate(one, index, decision, corrected) for index, one in enumerate(pairings)]
-    p = [1.0 if one is None else one.p[decision["method"]] for one in estimates]
-    holm = multiplicity.adjust(p).holm
-    contrasts = [
-        _printed(pairing, estimate, adjusted, corrected)
-        for pairing, estimate, adjusted in zip(pairings, estimates, holm, strict=True)
-    ]
-    estimated = [
-        decisions.Contrast(
-            pairing.model, one.simultaneous.mean, one.simultaneous.high, one.simultaneous.p, one.cache.matched
-        )
-        for pairing, one in zip(pairings, estimates, strict=True)
-        if one is not None
-    ]
-    complete = study.missing.empty and len(estimated) == len(pairings)
+    family = [(decision["subject"], other) for other in decision["against"]]
+    compared = _compared(study, family, alpha)
+    complete = study.missing.empty and all(one.estimate is not None for one in compared.found)
+    estimated = compared.estimated()
     rule = decisions.RULES[decision["rule"]]
-    small = any(one["n"] < CONFIRMATORY for one in contrasts)
+    small = any(one["n"] < CONFIRMATORY for one in compared.rows)
     judged = {
         "name": study.lock["name"],
         "title": study.lock["protocol"]["content"]["title"],
@@ -94,39 +105,139 @@ def judge(folder: Path) -> dict[str, Any]:
         "at_least": decision.get("at_least"),
         "branch": _branches(estimated, decision) if complete and decision["rule"] == "branch" else None,
         "method": decision["method"],
-        "family": len(contrasts),
+        "family": len(compared.rows),
         "alpha": _decimal(alpha),
-        "corrected_alpha": _decimal(corrected),
-        "contrasts": contrasts,
-        "arms": _arms(study),
+        "corrected_alpha": _decimal(compared.level),
+        "contrasts": compared.rows,
+        "arms": _arms(study, state=_slots_are_memory(decision)),
         "missing": _missing(study),
     }
+    if "beside" in decision:
+        judged["beside"] = _beside(study, len(compared.rows), alpha)
+    if "sweep" in study.lock["protocol"]["content"]:
+        judged["selected"] = _selected(Path(folder))
     return judged | {
         "proves": statements.proves(judged),
         "does_not_prove": statements.does_not_prove(judged, study.lock),
     }
 
 
-def _pairings(study: Study) -> list[Pairing]:
-    """The registered family, by models, tasks, budgets, comparators: a pairing's place seeds its draws."""
-    content = study.lock["protocol"]["content"]
-    decision = content["decision"]
-    arms = dict(list(study.lanes.groupby(["model", "task", "budget", "arm"], sort=False)))
+def _selected(folder: Path) -> dict[str, Any]:
+    """Which candidate of the sweep was confirmed as the subject, and the digest of what chose it."""
+    digest, content = document(folder / "selection.json")
+    return {
+        "arm": content["selected"]["winner"],
+        "policy": content["selected"]["policy"],
+        "selection": digest,
+    }
 
-    def pairing(model: str, task: str, budget: str, against: str) -> Pairing:
-        own, other = (arms.get((model, task, budget, arm)) for arm in (decision["subject"], against))
+
+def _beside(study: Study, first: int, alpha: float) -> dict[str, Any]:
+    """Contrasts outside the decision rule ("Minimal-Intervention KV Retention", appendix B): the subject
+    against the arms beside, corrected over their own number, and each comparator against them, uncorrected.
+    """
+    decision = study.lock["protocol"]["content"]["decision"]
+    beside = decision["beside"]
+    heads = _compared(study, [(decision["subject"], arm) for arm in beside], alpha, first=first)
+    sides = list(itertools.product(decision["against"], beside))
+    auxiliary = _compared(study, sides, alpha, first=first + len(heads.rows), corrected=False)
+    return {
+        "family": len(heads.rows),
+        "alpha": _decimal(alpha),
+        "corrected_alpha": _decimal(heads.level),
+        "contrasts": heads.rows,
+        "auxiliary": auxiliary.rows,
+    }
+
+
+def _compared(
+    study: Study, sides: Sequence[tuple[str, str]], alpha: float, *, first: int = 0, corrected: bool = True
+) -> Compared:
+    """Every (subject, comparator) in every model, task and budget.
+
+    first: place of the first pairing among all of the study; its place seeds its draws.
+    """
+    decision = study.lock["protocol"]["content"]["decision"]
+    pairings = _pairings(study, sides)
+    level = multiplicity.corrected(alpha, len(pairings) if corrected else 1)
+    estimates = [_estimate(one, first + index, decision, level) for index, one in enumerate(pairings)]
+    found = [Found(*both) for both in zip(pairings, estimates, strict=True)]
+    p = [1.0 if one is None else one.p[decision["method"]] for one in estimates]
+    adjusted = multiplicity.adjust(p).holm if corrected else p
+    rows = [_printed(*one, holm, level) for one, holm in zip(found, adjusted, strict=True)]
+    if _slots_are_memory(decision):
+        for index, (row, one) in enumerate(zip(rows, found, strict=True)):
+            row["isocache"] = _isocache(study, *one, first + index)
+    return Compared(level, found, rows)
+
+
+def _pairings(study: Study, sides: Sequence[tuple[str, str]]) -> list[Pairing]:
+    """By models, tasks, budgets, sides: a pairing's place seeds its draws."""
+    content = study.lock["protocol"]["content"]
+    arms = _by_arm(study)
+
+    def pairing(model: str, task: str, budget: str, side: tuple[str, str]) -> Pairing:
+        own, other = (arms.get((model, task, budget, arm)) for arm in side)
         if own is None or other is None:
-            raise RecordError(f"lock: grid: {model} {task} {budget} lacks {decision['subject']} or {against}")
+            raise RecordError(f"lock: grid: {model} {task} {budget} lacks {' or '.join(side)}")
         problems = study.lock["items"][task]["confirm"]
         correct = [_by_problem(arm, "correct", problems) for arm in (own, other)]
         slots = [_by_problem(arm, "mean_slots", problems) for arm in (own, other)]
         both = ~np.isnan(correct).any(axis=(0, 2))
         measured = [values[both] for values in correct + slots]
-        return Pairing(model, task, budget, decision["subject"], against, *measured)
+        return Pairing(model, task, budget, *side, *measured)
 
     tasks = [task["name"] for task in content["tasks"]]
-    family = itertools.product(content["models"], tasks, content["budgets"], decision["against"])
-    return [pairing(*place) for place in family]
+    return [
+        pairing(*place) for place in itertools.product(content["models"], tasks, content["budgets"], sides)
+    ]
+
+
+def _by_arm(study: Study) -> dict[tuple[str, ...], pd.DataFrame]:
+    return dict(list(study.lanes.groupby(["model", "task", "budget", "arm"], sort=False)))
+
+
+def _isocache(study: Study, pairing: Pairing, estimate: Estimate | None, index: int) -> dict[str, Any]:
+    """Memory problem by problem and, for arms that do not match, the difference at the subject's memory.
+
+    It draws the stream of its contrast, and decides nothing.
+    """
+    content = study.lock["protocol"]["content"]
+    decision, budgets = content["decision"], content["budgets"]
+    if estimate is None:
+        return {"ratio": None, "within": None, "interpolated": None, "why": "too few"}
+    each = isocache.per_problem(
+        pairing.own_slots, pairing.other_slots, tolerance=float(decision["cache_tolerance"])
+    )
+    row = {"ratio": _decimal(each.ratio), "within": _decimal(each.within), "interpolated": None}
+    if estimate.cache.matched:
+        return row | {"why": "matched"}
+    arms, problems = _by_arm(study), study.lock["items"][pairing.task]["confirm"]
+    place = pairing.model, pairing.task
+    lanes = [arms[*place, pairing.budget, pairing.subject]]
+    lanes += [arms[*place, budget, pairing.against] for budget in budgets]
+    tables = [
+        isocache.Reference(_by_problem(arm, "correct", problems), _by_problem(arm, "mean_slots", problems))
+        for arm in lanes
+    ]
+    finished = ~np.isnan([table.correct for table in tables]).any(axis=(0, 2))
+    if finished.sum() < 2:
+        return row | {"why": "too few"}
+    own, *references = (isocache.Reference(*(part[finished] for part in table)) for table in tables)
+    found = isocache.interpolated(own.correct, own.slots, references)
+    if found is None:
+        return row | {"why": "outside"}
+    interval = _by_method(found.difference[:, None], index, decision, decision["method"], LEVEL)
+    values = dict(zip(("difference", "low", "high", "p"), map(_decimal, interval), strict=True))
+    between = [budgets[found.below], budgets[found.above]]
+    return row | {
+        "interpolated": values | {"weight": _decimal(found.weight), "between": between},
+        "why": "interpolated",
+    }
+
+
+def _slots_are_memory(decision: Mapping[str, Any]) -> bool:
+    return decision.get("memory") == "slots"
 
 
 def _by_problem(arm: pd.DataFrame, column: str, problems: list[str]) -> NDArray[np.float64]:
@@ -142,19 +253,21 @@ def _estimate(pairing: Pairing, index: int, decision: Mapping[str, Any], correct
     if len(pairing.own) < 2:
         return None
     difference = pairing.own - pairing.other
-
-    def by(method: str, level: float) -> Interval:
-        rng = np.random.default_rng([decision["seed"], index])
-        return METHODS[method](difference, level=level, draws=decision["draws"], rng=rng)
-
     tolerance = float(decision["cache_tolerance"])
-    nominal = {method: by(method, LEVEL) for method in METHODS}
+    nominal = {method: _by_method(difference, index, decision, method, LEVEL) for method in METHODS}
     return Estimate(
         nominal=nominal[decision["method"]],
-        simultaneous=by(decision["method"], 1 - corrected),
+        simultaneous=_by_method(difference, index, decision, decision["method"], 1 - corrected),
         p={method: interval.p for method, interval in nominal.items()},
         cache=isocache.matched(pairing.own_slots, pairing.other_slots, tolerance=tolerance),
     )
+
+
+def _by_method(
+    difference: NDArray[np.float64], index: int, decision: Mapping[str, Any], method: str, level: float
+) -> Interval:
+    rng = np.random.default_rng([decision["seed"], index])
+    return METHODS[method](difference, level=level, draws=decision["draws"], rng=rng)
 
 
 def _printed(pairing: Pairing, estimate: Estimate | None, holm: float, corrected: float) -> dict[str, Any]:
@@ -218,9 +331,14 @@ def _branches(contrasts: list[decisions.Contrast], decision: Mapping[str, Any]) 
     }
 
 
-def _arms(study: Study) -> list[dict[str, Any]]:
-    """One row an arm of a cell, in the order of the grid; means over the lanes that were measured."""
+def _arms(study: Study, *, state: bool) -> list[dict[str, Any]]:
+    """One row an arm of a cell, in the order of the grid; means over the lanes that were measured.
+
+    state: with the bytes that the policy carried beside the slots. Where a second grader read any text, with
+    the number of lanes on which the two disagree.
+    """
     rows = []
+    second = bool(study.lanes["disagrees"].notna().any())
     for key, lanes in study.lanes.groupby(["model", "task", "budget", "arm"], sort=False):
         # NaN, a lane without a grade, is left out.
         accuracy = lanes.groupby("problem")["correct"].mean().mean()
@@ -236,6 +354,8 @@ def _arms(study: Study) -> list[dict[str, Any]]:
                 "no_answer": int((lanes["grade"] == "no answer").sum()),
                 "truncated": int((lanes["stop"] == "length").sum()),
                 "failed": int(lanes["correct"].isna().sum()),
+                **({"mean_state_bytes": _decimal(lanes["state_bytes"].mean())} if state else {}),
+                **({"disagreements": int(lanes["disagrees"].sum())} if second else {}),
             }
         )
     return rows

@@ -9,12 +9,14 @@ from typing import Any, NamedTuple, NoReturn
 
 import pandas as pd
 
-__all__ = ["LANE", "RecordError", "Study", "read"]
+__all__ = ["AGAIN", "LANE", "RecordError", "Study", "document", "probe", "read"]
 
+AGAIN = " (again)"  # ends the name of an arm that a probe ran a second time
 LANE = ["model", "task", "budget", "arm", "seed", "problem"]
 GRADED = {"correct", "wrong", "no answer"}
-MEASURED = ["tokens", "mean_slots", "peak_slots", "mean_bytes"]
+MEASURED = ["tokens", "mean_slots", "peak_slots", "mean_bytes", "state_bytes"]
 UNGRADED = {"timeout", "error"}
+FOLDERS = {"confirm": "records", "probe": "probe"}  # of the records of a phase
 
 
 class RecordError(ValueError):
@@ -26,7 +28,8 @@ class Study(NamedTuple):
 
     lanes: columns LANE; state ("ok", "failed", "excluded", or "not run" where there is no record); grade;
     correct (1.0, 0.0, or NaN for a lane without a grade); stop; tokens; mean_slots and peak_slots per KV head
-    and layer; mean_bytes. Measurements are NaN unless the state is "ok".
+    and layer; mean_bytes; state_bytes. Measurements are NaN unless the state is "ok". disagrees: 1.0 or 0.0
+    where a second grader read the text too, NaN where none did or the first gave no grade.
     """
 
     registration: str  # SHA-256 of the lock
@@ -47,13 +50,38 @@ def read(folder: Path) -> Study:
     no registered lane. A registered lane without a record is a row with the state "not run": the registered
     rule decides what it does.
     """
-    registration, lock = _lock(Path(folder) / "lock.json")
-    registered = [(*cell, problem) for cell in lock["grid"] for problem in lock["items"][cell[1]]["confirm"]]
+    registration, lock = document(Path(folder) / "lock.json")
+    lanes = [(*cell, problem) for cell in lock["grid"] for problem in lock["items"][cell[1]]["confirm"]]
+    return Study(registration, lock, _table(Path(folder), "confirm", registration, lanes))
+
+
+def probe(folder: Path) -> Study:
+    """The lanes of a sweep: its candidates, its baseline and its baseline again, on the development problems,
+    from FOLDER/probe/*.jsonl; read as strictly as `read` does.
+    """
+    registration, lock = document(Path(folder) / "lock.json")
+    content = lock["protocol"]["content"]
+    if "sweep" not in content:
+        raise RecordError(f"{folder}: protocol: has no sweep; there is nothing to select")
+    sweep = content["sweep"]
+    lanes = [
+        (model, task["name"], budget, arm, seed, problem)
+        for model in content["models"]
+        for task in content["tasks"]
+        for arm in (*sweep["candidates"], sweep["baseline"], sweep["baseline"] + AGAIN)
+        for budget in content["budgets"]
+        for seed in sweep["seeds"]
+        for problem in lock["items"][task["name"]]["dev"]
+    ]
+    return Study(registration, lock, _table(Path(folder), "probe", registration, lanes))
+
+
+def _table(folder: Path, phase: str, registration: str, registered: list[tuple[Any, ...]]) -> pd.DataFrame:
     rows: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for where, record in _lines(Path(folder) / "records"):
+    for where, record in _lines(folder / FOLDERS[phase]):
         try:
             body = record["body"]
-            if body["phase"] != "confirm":
+            if body["phase"] != phase:
                 continue
             if body["registration"] != registration:
                 raise RecordError(f"{where}: registration: is not this lock, {registration[:12]}")
@@ -66,11 +94,10 @@ def read(folder: Path) -> Study:
     if strange := rows.keys() - set(registered):
         raise RecordError(f"records: {_name(min(strange))} is not in the registered grid")
     if not rows:
-        raise RecordError(f"{folder}: no confirm records; run: python -m protocol.confirm {folder}")
+        raise RecordError(f"{folder}: no {phase} records; run: python -m protocol.{phase} {folder}")
     absent: dict[str, Any] = {"state": "not run", "grade": None, "correct": math.nan, "stop": None}
-    absent |= dict.fromkeys(MEASURED, math.nan)
-    lanes = [dict(zip(LANE, lane, strict=True)) | rows.get(lane, absent) for lane in registered]
-    return Study(registration, lock, pd.DataFrame(lanes))
+    absent |= dict.fromkeys((*MEASURED, "disagrees"), math.nan)
+    return pd.DataFrame([dict(zip(LANE, lane, strict=True)) | rows.get(lane, absent) for lane in registered])
 
 
 def _row(body: dict[str, Any], where: str) -> dict[str, Any]:
@@ -78,13 +105,16 @@ def _row(body: dict[str, Any], where: str) -> dict[str, Any]:
     if state not in {"ok", "failed", "excluded"}:
         raise RecordError(f"{where}: state: {state!r} is unknown")
     row: dict[str, Any] = {"state": state, "grade": grade, "correct": math.nan, "stop": body["stop"]}
+    row["disagrees"] = math.nan
     if state != "ok":
         return row | dict.fromkeys(MEASURED, math.nan)
     if grade not in GRADED | UNGRADED:
         raise RecordError(f"{where}: grade: {grade!r} is unknown")
     if grade in GRADED:
         row["correct"] = float(grade == "correct")
-    measured = [body["tokens"], *(cache[name] for name in ("mean", "peak", "mean_bytes"))]
+        if "grade_second" in body:
+            row["disagrees"] = float(grade != body["grade_second"])
+    measured = [body["tokens"], *(cache[name] for name in ("mean", "peak", "mean_bytes", "state_bytes"))]
     for name, value in zip(MEASURED, measured, strict=True):
         try:
             row[name] = float(value)
@@ -95,7 +125,8 @@ def _row(body: dict[str, Any], where: str) -> dict[str, Any]:
     return row
 
 
-def _lock(path: Path) -> tuple[str, dict[str, Any]]:
+def document(path: Path) -> tuple[str, dict[str, Any]]:
+    """Digest and content of lock.json or selection.json."""
     try:
         data = path.read_bytes().removesuffix(b"\n")
     except FileNotFoundError:

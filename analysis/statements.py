@@ -37,7 +37,7 @@ def proves(judged: Mapping[str, Any]) -> list[str]:
 
 def does_not_prove(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[str]:
     """The limits of this study; those that weigh most come first."""
-    return [*_shortfalls(judged, lock), *_scope(lock)]
+    return [*_shortfalls(judged, lock), *_choices(judged, lock), *_scope(lock)]
 
 
 def _shortfalls(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[str]:
@@ -60,6 +60,21 @@ def _shortfalls(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[str]
     if judged["label"] == "screening-grade":
         fewest = min(one["n"] for one in contrasts)
         sentences.append(f"A confirmation: n = {fewest}; effects below 200 problems often shrink or flip.")
+    return sentences
+
+
+def _choices(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[str]:
+    content = lock["protocol"]["content"]
+    sentences = []
+    if "selected" in judged:
+        others = [name for name in content["sweep"]["candidates"] if name != judged["selected"]["arm"]]
+        sentences.append(
+            f"Anything about {_list(others)}: {judged['selected']['arm']} alone was confirmed, chosen on "
+            "the development problems."
+        )
+    if "beside" in judged:
+        named = _list(content["decision"]["beside"])
+        sentences.append(f"Anything registered about {named}: these contrasts are outside the rule.")
     return sentences
 
 

@@ -10,18 +10,19 @@ Exit status: 0 drawn; 2 there is no verdict to draw.
 import itertools
 import sys
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import blended_transform_factory
 
 from figures import numbers, page
+from figures.beside import beside
 from figures.command import command
+from figures.contrasts import cells, counts, in_points, mark, span
 from figures.page import INK, PALE, NoVerdict
-from figures.rows import ROW, bands, grouped, groups, limits
+from figures.rows import ROW, bands, grouped, groups
 
 __all__ = ["NoVerdict", "draw", "forest"]
 
@@ -37,19 +38,20 @@ def draw(folder: Path) -> tuple[Path, ...]:
 
 
 def forest(judged: Mapping[str, Any]) -> Figure:
-    """One line a contrast, grouped by model, task and budget; x is the difference in percentage points.
+    """One line a contrast, grouped by model, task and budget; x is the difference in percentage points. The
+    marks are those of `contrasts.mark`; each has its meaning and the index of its contrast as gid ("point-3",
+    "nominal-3", "simultaneous-3").
 
-    Thick: the nominal 95 % interval. Thin: the simultaneous one. A filled diamond passes Bonferroni, an open
-    circle does not; an open diamond passes without matched memory, which counts for nothing. An arrowhead
-    says that an interval goes on beyond the axis. Each artist carries its meaning and the index of its
-    contrast as gid ("point-3", "nominal-3", "simultaneous-3").
+    A second panel (`figures.beside`) where the study compares beside its decision rule.
     """
+    if "beside" in judged:
+        return beside(judged)
     rows = grouped(judged["contrasts"], lambda one: f"against {one['against']}")
     height = HEADER + ROW * len(rows) + FOOTER
     figure = Figure(figsize=(WIDTH, height))
     axes = figure.add_axes((LEFT, FOOTER / height, RIGHT - LEFT, ROW * len(rows) / height))
     axes.set_ylim(len(rows) - 0.5, -0.5)
-    axes.set_xlim(*_limits(judged["contrasts"]))
+    axes.set_xlim(*span(judged["contrasts"]))
     across = blended_transform_factory(figure.transFigure, axes.transData)
     bands(axes, rows, 0.015, 0.985, across)
     for first, last, _ in groups(rows):
@@ -65,63 +67,15 @@ def forest(judged: Mapping[str, Any]) -> Figure:
     return figure
 
 
-def _limits(contrasts: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
-    """Wide enough for every point and nominal interval, and for 5 pp on both sides of zero."""
-    ends = [100 * float(one[end]) for one in contrasts for end in ("low", "high") if one[end] is not None]
-    return limits(ends)
-
-
 def _contrast(axes: Any, across: Any, y: int, index: int, one: Mapping[str, Any]) -> None:
+    right = {"transform": across, "va": "center", "ha": "right"}
     if one["difference"] is None:
-        axes.text(
-            COLUMNS["95 % interval"],
-            y,
-            "not estimated",
-            transform=across,
-            va="center",
-            ha="right",
-            color=PALE,
-        )
+        axes.text(COLUMNS["95 % interval"], y, "not estimated", color=PALE, **right)
         return
-    low, high = axes.get_xlim()
-    passes = one["better"] or one["worse"]
-    counts = passes and one["matched"]
-    for name, width, ends in (
-        ("simultaneous", 0.9, ("low_simultaneous", "high_simultaneous")),
-        ("nominal", 2.8, ("low", "high")),
-    ):
-        left, right = (100 * float(one[end]) for end in ends)
-        shown = max(left, low), min(right, high)
-        axes.plot(
-            shown, (y, y), color=INK, linewidth=width, solid_capstyle="butt", zorder=2, gid=f"{name}-{index}"
-        )
-        for end, clipped, marker in ((shown[0], left < low, "<"), (shown[1], right > high, ">")):
-            if clipped:
-                axes.plot(
-                    end, y, marker, color=INK, markersize=5, clip_on=False, zorder=3, gid=f"clipped-{index}"
-                )
-    axes.plot(
-        100 * float(one["difference"]),
-        y,
-        marker="D" if passes else "o",
-        markersize=6.5 if passes else 6,
-        markerfacecolor=INK if counts else "white",
-        markeredgecolor=INK,
-        markeredgewidth=1.1,
-        linestyle="none",
-        zorder=4,
-        gid=f"point-{index}",
-    )
-    cells = {
-        "Δ (pp)": numbers.points(one["difference"]),
-        "95 % interval": numbers.interval(one["low"], one["high"]),
-        "p": numbers.p_value(one["p"]),
-        "n": str(one["n"]),
-        "cache": f"{float(one['cache_ratio']):.3f}",
-    }
-    weight = "bold" if counts else "normal"
-    for head, text in cells.items():
-        axes.text(COLUMNS[head], y, text, transform=across, va="center", ha="right", weight=weight, color=INK)
+    mark(axes, y, str(index), one)
+    weight = "bold" if counts(one) else "normal"
+    for head, text in cells(one).items():
+        axes.text(COLUMNS[head], y, text, weight=weight, color=INK, **right)
     if not one["matched"]:
         axes.text(COLUMNS["cache"] + 0.004, y, "†", transform=across, va="center", color=INK)
 
@@ -131,8 +85,7 @@ def _frame(figure: Figure, axes: Any, across: Any, judged: Mapping[str, Any]) ->
     axes.spines[["left", "right", "top"]].set_visible(False)
     axes.set_yticks([])
     axes.patch.set_visible(False)
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=8, steps=[1, 2, 2.5, 5, 10], min_n_ticks=4))
-    axes.xaxis.set_major_formatter(lambda x, _: numbers.points(str(x / 100)).removesuffix(".0"))
+    in_points(axes)
     subject = judged["contrasts"][0]["subject"]
     below = blended_transform_factory(axes.transData, figure.dpi_scale_trans)
     for text, side in (("← comparator better   ", "right"), (f"   {subject} better →", "left")):
@@ -145,9 +98,10 @@ def _frame(figure: Figure, axes: Any, across: Any, judged: Mapping[str, Any]) ->
         figure.text(0.025, 1 - inches / height, text, va="top", **how)
 
     branch = judged["branch"]
-    letters = f" (branch {branch['registered']}; symmetric {branch['symmetric']})" if branch else ""
-    line(0.14, textwrap.shorten(judged["title"], 100, placeholder=" …"), size=12, weight="bold")
-    line(0.40, f"{judged['verdict']}{letters}, {judged['label']}, {numbers.WITNESS}", size=10, weight="bold")
+    title = f"Branch {branch['registered']}: {judged['title']}" if branch else judged["title"]
+    chosen = f"; {subject} is {judged['selected']['arm']}" if "selected" in judged else ""
+    line(0.14, textwrap.shorten(title, 100, placeholder=" …"), size=12, weight="bold")
+    line(0.40, f"{numbers.outcome(judged)}{chosen}", size=10, weight="bold")
     line(0.62, textwrap.shorten(numbers.verdict_line(judged), 150, placeholder=" …"), color=PALE)
     notes = [
         "Thick line: 95 % interval. Thin line: simultaneous interval of the family. Arrowhead: it goes on.",

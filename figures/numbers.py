@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["interval", "level", "p_value", "points", "verdict_line"]
+__all__ = ["interval", "level", "outcome", "p_value", "points", "verdict_line"]
 
 
 WITNESS = "UNANCHORED"  # no outside witness stands behind a verdict yet, and every verdict line says so
@@ -25,6 +25,13 @@ def p_value(decimal: str) -> str:
 
 def level(decimal: str) -> str:
     return f"{float(decimal):.5f}".rstrip("0")
+
+
+def outcome(judged: Mapping[str, Any]) -> str:
+    """The verdict with both letters of the branch table, and its grade."""
+    branch = judged["branch"]
+    letters = f" (branch {branch['registered']}; symmetric {branch['symmetric']})" if branch else ""
+    return f"{judged['verdict']}{letters}, {judged['label']}, {WITNESS}"
 
 
 def verdict_line(judged: Mapping[str, Any]) -> str:

@@ -112,7 +112,7 @@ def sheet(width: float, body: float, title: str, said: Sequence[str], notes: Seq
 
 def standing(judged: Mapping[str, Any]) -> str:
     """Title and verdict of a study: no drawing shows a claim without what became of it."""
-    return f"{judged['title']}: {judged['verdict']}, {judged['label']}, {numbers.WITNESS}"
+    return f"{judged['title']}: {numbers.outcome(judged)}"
 
 
 def percent(share: float) -> str:

@@ -8,7 +8,22 @@ from matplotlib.transforms import blended_transform_factory
 
 from figures.page import BAND, INK, MARGIN, PALE, Sheet, inches, sheet
 
-__all__ = ["ROW", "Group", "Row", "Table", "bands", "grouped", "groups", "limits", "place", "table"]
+__all__ = [
+    "HEAD",
+    "ROW",
+    "Frame",
+    "Group",
+    "Row",
+    "Table",
+    "bands",
+    "frame",
+    "grouped",
+    "groups",
+    "limits",
+    "panel",
+    "place",
+    "table",
+]
 
 ROW = 0.235  # inches
 INDENT, SPARE = 0.15, 0.9  # before the label of an entry, after a heading
@@ -28,6 +43,15 @@ class Group(NamedTuple):
     first: int
     last: int
     place: tuple[str, str, str]
+
+
+class Frame(NamedTuple):
+    """Where the plot begins and how wide it is, the right edges of the columns, and the width of the page."""
+
+    left: float
+    plot: float
+    columns: Mapping[str, float]
+    width: float
 
 
 class Table(NamedTuple):
@@ -90,6 +114,36 @@ def bands(axes: Any, rows: Sequence[Row], left: float, right: float, across: Any
         )
 
 
+def frame(rows: Sequence[Row], columns: Mapping[str, float], plot: float) -> Frame:
+    """As wide as the longest label and heading need. columns: the width of each; plot: that of the plot."""
+    entries = [inches(row.label) + INDENT for row in rows if row.entry is not None]
+    headings = [inches(row.label, weight="bold") + SPARE - plot for row in rows if row.entry is None]
+    left = MARGIN + max([1.2, *entries, *headings]) + 0.2
+    edges = itertools.accumulate(columns.values(), initial=left + plot + 0.1)
+    right = dict(zip(columns, list(edges)[1:], strict=True))
+    return Frame(left, plot, right, max(right.values()) + MARGIN)
+
+
+def panel(sheet: Sheet, frame: Frame, rows: Sequence[Row], bottom: float) -> Table:
+    """`rows` with their labels and an empty plot, `bottom` above the floor of the page, and the heads of the
+    columns over them.
+    """
+    axes = sheet.axes(frame.left, bottom, frame.plot, ROW * len(rows))
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.set_yticks([])
+    axes.spines[["left", "right", "top"]].set_visible(False)
+    axes.patch.set_visible(False)
+    across = blended_transform_factory(sheet.figure.dpi_scale_trans, axes.transData)
+    bands(axes, rows, MARGIN - 0.1, frame.width - MARGIN + 0.1, across)
+    for y, row in enumerate(rows):
+        heading = row.entry is None
+        edge, weight = (MARGIN, "bold") if heading else (MARGIN + INDENT, "normal")
+        axes.text(edge, y, row.label, transform=across, va="center", weight=weight, color=INK)
+    drawn = Table(sheet, axes, across, frame.columns)
+    drawn.cells(-0.75, {head: head for head in frame.columns}, va="bottom", color=PALE)
+    return drawn
+
+
 def table(
     rows: Sequence[Row],
     columns: Mapping[str, float],
@@ -99,29 +153,7 @@ def table(
     plot: float = 4.0,
     below: float = 0.72,
 ) -> Table:
-    """The page of `rows`, with their labels, an empty plot, and the heads of the columns.
-
-    columns: the width of each. plot: that of the plot. below: the height of its ticks and their label, all in
-        inches. The page is as wide as the longest label and heading need.
-    """
-    entries = [inches(row.label) + INDENT for row in rows if row.entry is not None]
-    headings = [inches(row.label, weight="bold") + SPARE - plot for row in rows if row.entry is None]
-    left = MARGIN + max([1.2, *entries, *headings]) + 0.2
-    edges = itertools.accumulate(columns.values(), initial=left + plot + 0.1)
-    right = dict(zip(columns, list(edges)[1:], strict=True))
-    width = max(right.values()) + MARGIN
-    page = sheet(width, HEAD + ROW * len(rows) + below, title, said, notes)
-    axes = page.axes(left, below, plot, ROW * len(rows))
-    axes.set_ylim(len(rows) - 0.5, -0.5)
-    axes.set_yticks([])
-    axes.spines[["left", "right", "top"]].set_visible(False)
-    axes.patch.set_visible(False)
-    across = blended_transform_factory(page.figure.dpi_scale_trans, axes.transData)
-    bands(axes, rows, MARGIN - 0.1, width - MARGIN + 0.1, across)
-    for y, row in enumerate(rows):
-        heading = row.entry is None
-        edge, weight = (MARGIN, "bold") if heading else (MARGIN + INDENT, "normal")
-        axes.text(edge, y, row.label, transform=across, va="center", weight=weight, color=INK)
-    drawn = Table(page, axes, across, right)
-    drawn.cells(-0.75, {head: head for head in columns}, va="bottom", color=PALE)
-    return drawn
+    """The page of `rows` alone. below: the height of the ticks of the plot and their label, in inches."""
+    framed = frame(rows, columns, plot)
+    page = sheet(framed.width, HEAD + ROW * len(rows) + below, title, said, notes)
+    return panel(page, framed, rows, below)

@@ -2,9 +2,10 @@
 
     python -m figures.study registrations/quickstart
 
-Writes figures/forest, accuracy, needle (where a needle task ran) and ablation (where the subject is compared
-with variants of itself), each as .svg and .png, into the same folder. The same verdict and records give the
-same bytes with one version of matplotlib.
+Writes figures/forest, accuracy, needle (where a needle task ran), levels (where the ids of problems name a
+level), ablation (where the subject is compared with variants of itself) and, where arms were compressed
+while decoding, trajectories and collapse (also as .md), each as .svg and .png, into the same folder. The
+same verdict and records give the same bytes with one version of matplotlib.
 Exit status: 0 drawn; 2 there is no verdict to draw, or its records cannot be read.
 """
 
@@ -13,13 +14,16 @@ from pathlib import Path
 from typing import Any
 
 from analysis.records import RecordError, read
-from figures import page
+from figures import collapse, page
 from figures.ablation import ablation, variants
 from figures.accuracy import accuracy
 from figures.command import command
 from figures.forest import forest
+from figures.levels import levelled, levels
 from figures.needle import needle, placed
 from figures.page import NoVerdict
+from figures.traces import traces
+from figures.trajectories import trajectories
 
 __all__ = ["draw"]
 
@@ -38,14 +42,24 @@ def draw(folder: Path) -> tuple[Path, ...]:
     cells = placed(study.lanes)
     if cells:
         drawings["needle"] = needle, judged, cells
+    by_level = levelled(study.lanes)
+    if by_level:
+        drawings["levels"] = levels, judged, by_level
     if variants(judged, study.lock):
         drawings["ablation"] = ablation, judged, study.lock
+    held = traces(folder, study.lock)
+    decoded = any(one.events for one in held)
+    if decoded:
+        drawings["trajectories"] = trajectories, judged, held
     target = folder / "figures"
-    return tuple(
+    drawn = [
         path
         for name, (drawing, *data) in drawings.items()
         for path in page.write(target, name, drawing, *data)
-    )
+    ]
+    if decoded:
+        drawn += collapse.write(target, judged, collapse.ended(study.lanes))
+    return tuple(drawn)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -4,13 +4,15 @@ policy = policies.get("snapkv")
 kept = policy.keep(view, budget=256)        # bool [layer, kv_head, n]
 """
 
-from policies.cadence import Cadence
+from policies.cadence import Cadence, Schedule
 from policies.catalogue import diff, get, names
 from policies.contract import (
     AttentionSignal,
     BudgetError,
     CacheSignal,
+    Calibrated,
     HiddenSignal,
+    Measured,
     Protection,
     Remembered,
     Routing,
@@ -19,6 +21,7 @@ from policies.contract import (
     Scoring,
     Selection,
     Signal,
+    Statistics,
     Trunks,
     UnknownPolicy,
     View,
@@ -26,9 +29,9 @@ from policies.contract import (
 from policies.crystal import BranchDissolution
 from policies.decoding import Plain
 from policies.policy import Event, Policy
-from policies.protect import Protect, RecentHalf
+from policies.protect import Pinned, Protect, RecentHalf, pinned
 from policies.routing import Adaptive, PerHead, PerLayer, Pyramid, Shared
-from policies.selection import Chunks, TopK
+from policies.selection import Chunks, Diverse, TopK
 from policies.state import Verbatim
 
 __all__ = [
@@ -38,11 +41,15 @@ __all__ = [
     "BudgetError",
     "CacheSignal",
     "Cadence",
+    "Calibrated",
     "Chunks",
+    "Diverse",
     "Event",
     "HiddenSignal",
+    "Measured",
     "PerHead",
     "PerLayer",
+    "Pinned",
     "Plain",
     "Policy",
     "Protect",
@@ -52,11 +59,13 @@ __all__ = [
     "Remembered",
     "Routing",
     "Rows",
+    "Schedule",
     "Scores",
     "Scoring",
     "Selection",
     "Shared",
     "Signal",
+    "Statistics",
     "TopK",
     "Trunks",
     "UnknownPolicy",
@@ -65,4 +74,5 @@ __all__ = [
     "diff",
     "get",
     "names",
+    "pinned",
 ]

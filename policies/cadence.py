@@ -1,10 +1,13 @@
-"""When an event fires."""
+"""When an event fires, and how many slots it leaves."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, TypeAlias, get_args
 
-__all__ = ["Cadence"]
+__all__ = ["Cadence", "Schedule"]
+
+Load: TypeAlias = Literal["front", "back", "inverted"]
 
 
 @dataclass(frozen=True)
@@ -31,8 +34,69 @@ class Cadence:
     def never(cls) -> Cadence:
         return cls(at_prefill=False)
 
+    def budget(self, budget: int, step: int) -> int:
+        """What of the registered budget an event may leave once `step` new tokens have been fed."""
+        return budget
+
+    def most(self, budget: int) -> int:
+        """The largest of these."""
+        return budget
+
     def due(self, step: int, held: float, budget: int) -> bool:
-        """Whether an event fires when `step` new tokens have been fed and a head holds `held` on average."""
+        """Whether an event fires when `step` new tokens have been fed and a head holds `held` on average.
+
+        budget: what the event may leave.
+        """
         if self.interval is None or held <= budget:
             return False
         return held >= budget + self.interval if self.slack else step % self.interval == 0
+
+
+@dataclass(frozen=True)
+class Schedule(Cadence):
+    """Budgets that change from round to round, a round being `interval` steps, with the registered mean.
+
+    The gate `schedule` of Sun and Harn, which they describe by "front-loaded", "back-loaded" and "a
+    budget-step inversion test". Our readings, for budget b and A = amplitude * b:
+        front     b + A in the first round, falling by equal steps to b - A in the last
+        back      the other way round
+        inverted  one step, the low half first: b - A, and b + A from the middle round on
+    The last round lasts until the answer ends. An event fires at the end of every round in which a head holds
+    more than the budget of the next: with slack, an event that falls below the one before would be followed
+    by all of the remaining ones at once. Rounds in which nothing is evicted count. Without an interval there
+    are no rounds, and the budget is b. The mean that counts is the measured one: a lane never gets back what
+    an early low budget has evicted.
+
+    amplitude: of the budget, more than 0 and less than 1. rounds: how many events the answers are expected to
+    have, an even number; 8 is ours.
+    """
+
+    load: Load = "front"
+    amplitude: float = 0.5
+    rounds: int = 8
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.load not in get_args(Load):
+            raise ValueError(f"load must be one of {', '.join(get_args(Load))}, not {self.load!r}")
+        if not 0 < self.amplitude < 1 or self.rounds < 2 or self.rounds % 2:
+            raise ValueError(
+                f"amplitude must be between 0 and 1 and rounds even, not {self.amplitude} and {self.rounds}"
+            )
+
+    def budget(self, budget: int, step: int) -> int:
+        if self.interval is None:
+            return budget
+        place = min(step // self.interval, self.rounds - 1)
+        tilt = 1 - 2 * place / (self.rounds - 1)
+        if self.load == "back":
+            tilt = -tilt
+        elif self.load == "inverted":
+            tilt = -1 if 2 * place < self.rounds else 1
+        return max(1, int(budget + self.amplitude * budget * tilt))
+
+    def most(self, budget: int) -> int:
+        return max(self.budget(budget, (self.interval or 0) * place) for place in range(self.rounds))
+
+    def due(self, step: int, held: float, budget: int) -> bool:
+        return self.interval is not None and step % self.interval == 0 and held > budget

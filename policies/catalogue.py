@@ -20,9 +20,10 @@ from policies.knorm import knorm
 from policies.policy import Policy
 from policies.pyramidkv import pyramidkv
 from policies.scissorhands import scissorhands
-from policies.snapkv import snapkv
+from policies.snapkv import snapkv, snapkv_with_window
 from policies.streaming import streaming
 from policies.tova import tova
+from policies.triattention import gates
 from policies.uniform import random
 
 __all__ = ["CATALOGUE", "GROUP", "diff", "get", "names"]
@@ -44,6 +45,8 @@ CATALOGUE: Mapping[str, Policy] = MappingProxyType(
         "ada-snapkv": ada_snapkv(),
         "scissorhands": scissorhands(),
         **variants(),
+        **gates(),
+        "snapkv_with_window": snapkv_with_window(),
     }
 )
 

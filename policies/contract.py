@@ -8,6 +8,8 @@ ValueError
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import torch
@@ -17,7 +19,9 @@ __all__ = [
     "AttentionSignal",
     "BudgetError",
     "CacheSignal",
+    "Calibrated",
     "HiddenSignal",
+    "Measured",
     "Protection",
     "Remembered",
     "Routing",
@@ -26,6 +30,7 @@ __all__ = [
     "Scoring",
     "Selection",
     "Signal",
+    "Statistics",
     "Trunks",
     "UnknownPolicy",
     "View",
@@ -117,7 +122,36 @@ class HiddenSignal(Protocol):
         ...
 
 
-Signal: TypeAlias = AttentionSignal | CacheSignal | HiddenSignal
+class Statistics(NamedTuple):
+    """What a calibration run says of a model: its queries before RoPE, its values, its rotation.
+
+    Pairs are those of the half layout: entry i and entry i + d/2 of a head are one complex number.
+    """
+
+    query_mean: Tensor
+    """[layer, q_head, d/2] complex64."""
+    query_magnitude: Tensor
+    """[layer, q_head, d/2] float32, the mean of the absolute values."""
+    value_direction: Tensor
+    """[d] float32 of unit length: where the values point on average (`selection.signature`)."""
+    frequencies: Tensor
+    """[d/2] float64, the angle by which RoPE turns each pair from one position to the next."""
+    scaling: float
+    """Square of what the model's rotary embedding multiplies queries and keys with."""
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """The statistics of the model that were calibrated under this name; a View holds them as `Statistics`."""
+
+    name: str
+
+
+Measured: TypeAlias = AttentionSignal | CacheSignal | HiddenSignal
+"""What the engine measures on the way."""
+
+Signal: TypeAlias = Measured | Calibrated
+"""What a policy may ask for."""
 
 
 class View(NamedTuple):
@@ -132,8 +166,8 @@ class View(NamedTuple):
     seed: int
     """Stream key of this lane and event, for policies that draw."""
     signals: Mapping[Signal, Any]
-    """By signal that the policy needs: one entry a layer (None of a layer that it does not read), or the
-    state of a HiddenSignal.
+    """By signal that the policy needs: one entry a layer (None of a layer that it does not read), the state
+    of a HiddenSignal, or the Statistics of a Calibrated.
     """
     stored: Tensor | None = None
     """[layer | 1, kv_head | 1, n] int64, the position of each slot, ascending; -1 beyond the slots of a head
@@ -141,6 +175,8 @@ class View(NamedTuple):
     """
     memory: Remembered | None = None
     """What the scoring remembers of the last event; None at the first."""
+    prompt: int = 0
+    """How many of the tokens seen are the prompt's; the others are the answer's."""
 
     @property
     def positions(self) -> Tensor:
@@ -193,6 +229,8 @@ class Scores(NamedTuple):
     """Units for a selection that keeps more than single slots."""
     memory: Remembered | None = None
     """What the scoring wants back at the next event, should there be one."""
+    signals: Mapping[Signal, Any] = MappingProxyType({})
+    """Those of the view, for a selection that needs some; no scoring sets them."""
 
 
 class Scoring(Protocol):
@@ -206,6 +244,11 @@ class Scoring(Protocol):
 
 class Selection(Protocol):
     """Scores and an allocation to kept slots."""
+
+    @property
+    def needs(self) -> frozenset[Signal]:
+        """What it reads beside the scores."""
+        ...
 
     @property
     def slack(self) -> int:
@@ -239,9 +282,10 @@ class Routing(Protocol):
 class Protection(Protocol):
     """Slots that no selection may drop."""
 
-    def slots(self, filled: Tensor, budget: int, *, decoding: bool) -> Tensor:
+    def slots(self, filled: Tensor, budget: int, *, decoding: bool, prompt: Tensor | None = None) -> Tensor:
         """[layer | 1, kv_head | 1, n] bool, as `filled`; True is kept whatever its score.
 
         decoding: at an event after the first, which is the end of the prefill.
+        prompt: the filled slots that are the prompt's, as `filled`; None where all of them are.
         """
         ...

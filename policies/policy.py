@@ -63,7 +63,7 @@ class Policy:
     @property
     def needs(self) -> frozenset[Signal]:
         """What the engine must measure before `keep` is called."""
-        return self.scoring.needs if self.evicts else frozenset()
+        return self.scoring.needs | self.selection.needs if self.evicts else frozenset()
 
     @property
     def uncarried(self) -> tuple[Signal, ...]:
@@ -89,11 +89,14 @@ class Policy:
         fits = not self.evicts or budget >= view.slots
         if fits and self.cadence.interval is None:
             return Event(whole(view), None)
-        protected = self.protect.slots(view.filled, budget, decoding=view.stored is not None)
+        filled = view.filled
+        decoding = view.stored is not None
+        prompt = filled & (view.positions < view.prompt) if decoding else None
+        protected = self.protect.slots(filled, budget, decoding=decoding, prompt=prompt)
         if not fits:
             refuse_below(budget, int(protected.sum(-1).max()), self.protect)
         scores = self.scoring.score(view)
-        refuse_non_finite(scores.slots, view.filled)
+        refuse_non_finite(scores.slots, filled)
         kept = whole(view) if fits else self.choose(view, scores, protected, budget)
         if scores.memory is None or self.cadence.interval is None:
             return Event(kept, None)
@@ -105,7 +108,7 @@ class Policy:
         routed = self.routing.route(scores, view.layers, view.kv_heads)
         routed = routed._replace(slots=routed.slots.masked_fill(~filled, -torch.inf))
         allocation = self.routing.allocate(routed.slots, protected, budget)
-        kept = self.selection.select(routed, protected, allocation)
+        kept = self.selection.select(routed._replace(signals=view.signals), protected, allocation)
         refuse_broken(kept, filled, protected, allocation, budget, self.selection.slack)
         return kept.expand(view.layers, view.kv_heads, -1).clone()
 

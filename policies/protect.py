@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-__all__ = ["Protect", "RecentHalf"]
+from policies.contract import Protection
+
+if TYPE_CHECKING:  # a policy is made of what protects its slots
+    from policies.policy import Policy
+
+__all__ = ["Pinned", "Protect", "RecentHalf", "pinned"]
 
 
 @dataclass(frozen=True)
@@ -27,7 +33,7 @@ class Protect:
         if self.sinks < 0 or self.recent < 0:
             raise ValueError(f"sinks and recent must be 0 or more, not {self.sinks} and {self.recent}")
 
-    def slots(self, filled: Tensor, budget: int, *, decoding: bool) -> Tensor:
+    def slots(self, filled: Tensor, budget: int, *, decoding: bool, prompt: Tensor | None = None) -> Tensor:
         if decoding and not self.always:
             return torch.zeros_like(filled)
         return filled & ((from_first(filled) < self.sinks) | (from_last(filled) < self.recent))
@@ -37,8 +43,27 @@ class Protect:
 class RecentHalf:
     """The last budget // 2 slots; an odd slot goes to the scored half."""
 
-    def slots(self, filled: Tensor, budget: int, *, decoding: bool) -> Tensor:
+    def slots(self, filled: Tensor, budget: int, *, decoding: bool, prompt: Tensor | None = None) -> Tensor:
         return filled & (from_last(filled) < budget // 2)
+
+
+@dataclass(frozen=True)
+class Pinned:
+    """Every slot of the prompt, and what `inner` protects with the budget that the prompt leaves."""
+
+    inner: Protection
+
+    def slots(self, filled: Tensor, budget: int, *, decoding: bool, prompt: Tensor | None = None) -> Tensor:
+        prompt = filled if prompt is None else prompt
+        left = max(0, budget - int(prompt.sum(-1).max()))
+        return prompt | self.inner.slots(filled, left, decoding=decoding, prompt=prompt)
+
+
+def pinned(policy: Policy) -> Policy:
+    """The policy with its prompt pinned: no token of it is ever evicted, and budgets below it are refused."""
+    if not policy.evicts or isinstance(policy.protect, Pinned):
+        return policy
+    return replace(policy, protect=Pinned(policy.protect))
 
 
 def from_first(filled: Tensor) -> Tensor:

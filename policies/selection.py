@@ -8,14 +8,22 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from policies.contract import Scores
+from policies.contract import Scores, Signal
+from policies.signals import MeanValues, of_layers, wide
 
-__all__ = ["Chunks", "TopK"]
+__all__ = ["Chunks", "Diverse", "TopK", "diverse", "signature"]
+
+WINDOW = 512
+"""Candidates among which `diverse` picks before it looks at the others again."""
 
 
 @dataclass(frozen=True)
 class TopK:
     """The protected slots, then the highest scores."""
+
+    @property
+    def needs(self) -> frozenset[Signal]:
+        return frozenset()
 
     @property
     def slack(self) -> int:
@@ -43,6 +51,10 @@ class Chunks:
             raise ValueError(f"size of a chunk must be 1 or more, not {self.size}")
 
     @property
+    def needs(self) -> frozenset[Signal]:
+        return frozenset()
+
+    @property
     def slack(self) -> int:
         return 0
 
@@ -66,6 +78,115 @@ class Chunks:
 
         counts = summed(compete.to(slots.dtype))
         return summed(slots.masked_fill(~compete, 0)) / counts.clamp(min=1)
+
+
+@dataclass(frozen=True)
+class Diverse:
+    """The protected slots, then one after the other the slot that adds most to those already kept.
+
+    Algorithm 1 of Sun and Harn, "Minimal-Intervention KV Retention via Set-Conditioned Diversity": a slot
+    adds its score less `weight` times its largest cosine to a kept slot, if that is positive; `diverse`. The
+    protected slots, of which the paper has none, are kept before the first pick and count in the cosines.
+    weight: in units of the score; 0 is TopK, slot for slot. A head that holds other slots than the rest of
+    its model has no signatures of its own, so all of them must share one keep set.
+    """
+
+    weight: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not self.weight >= 0:
+            raise ValueError(f"weight must be 0 (no penalty) or more, not {self.weight}")
+
+    @property
+    def needs(self) -> frozenset[Signal]:
+        return frozenset({MeanValues()})
+
+    @property
+    def slack(self) -> int:
+        return 0
+
+    def select(self, scores: Scores, protected: Tensor, allocation: Tensor) -> Tensor:
+        if self.weight == 0:
+            return TopK().select(scores, protected, allocation)
+        slots, k = scores.slots, int(allocation[0, 0])
+        ranked = slots.masked_fill(protected, torch.inf)
+        if (ranked != ranked[:1, :1]).any() or (allocation != k).any():
+            raise ValueError("Diverse keeps one set for all layers and heads: choose Shared as routing")
+        signatures = signature(torch.stack(of_layers(scores.signals, MeanValues()))[:, None])
+        kept = torch.zeros(slots.shape[-1], dtype=torch.bool, device=slots.device)
+        kept[diverse(slots[0, 0], signatures, k, self.weight, held=protected[0, 0])] = True
+        return kept.expand(slots.shape)
+
+
+def signature(values: Tensor) -> Tensor:
+    """values [layer, kv_head, n, d] -> [n, d] of unit length: where the value of a slot points on average.
+
+    Equation 1 of Sun and Harn, with 1e-8 as the epsilon that they leave open; float32 or better.
+    """
+    mean = wide(values).mean((0, 1))
+    unit: Tensor = mean / (mean.norm(dim=-1, keepdim=True) + 1e-8)
+    return unit
+
+
+def diverse(
+    scores: Tensor, signatures: Tensor, k: int, weight: float, *, held: Tensor | None = None
+) -> Tensor:
+    """The k slots that Algorithm 1 of Sun and Harn keeps, ascending, on the device of the scores.
+
+    scores [n]; signatures [n, d] of unit length; weight, 0 or more, of the penalty. held [n] bool: slots that
+    are kept before the first pick and count among the k; none in the paper. Ties: the lowest slot.
+
+    Without the matrix of all cosines: what a slot adds only falls as others are kept, so an old value bounds
+    it from above. Picks are made among WINDOW candidates, whose cosines are all known, until the best of them
+    adds no more than the bound of a slot outside; then all are brought up to date and the window is chosen
+    anew. Works on the host. Cosines are formed in float64 and rounded to the dtype of the scores (float32 or
+    better), so that equal signatures are equally near whatever the order of summation.
+    """
+    n, device = len(scores), scores.device
+    if k >= n:
+        return torch.arange(n, device=device)
+    taken = torch.zeros(n, dtype=torch.bool, device=device) if held is None else held
+    if weight == 0:
+        ranked = scores.masked_fill(taken, torch.inf).argsort(stable=True, descending=True)
+        return ranked[:k].sort().values
+    worth = wide(scores).cpu()
+    unit = signatures.cpu().double()
+    kept = taken.nonzero().flatten().tolist()
+    gains = penalised(worth, unit, unit[kept], weight) if kept else worth.clone()
+    gains[kept] = -torch.inf
+    while len(kept) < k:
+        order = gains.argsort(stable=True, descending=True)
+        window, outside = order[:WINDOW].sort().values, order[WINDOW:]
+        places = window.tolist()
+        bound, rival = (float(gains[outside[0]]), int(outside[0])) if len(outside) else (-torch.inf, n)
+        inside = gains[window]
+        after = penalties(worth[window], unit[window], unit[window], weight)
+        rows = after.fill_diagonal_(-torch.inf).unbind()  # a slot is not picked twice
+        picks: list[int] = []
+        while len(kept) + len(picks) < k:
+            best, at = inside.max(0)
+            place, gain = int(at), float(best)
+            if gain < bound or (gain == bound and places[place] > rival):
+                break
+            picks.append(place)
+            torch.minimum(inside, rows[place], out=inside)
+        kept += [places[place] for place in picks]
+        gains[window] = inside
+        if len(kept) < k:
+            seen = unit[window[picks]]
+            gains[outside] = gains[outside].minimum(penalised(worth[outside], unit[outside], seen, weight))
+    return torch.tensor(sorted(kept), device=device)
+
+
+def penalties(worth: Tensor, unit: Tensor, kept: Tensor, weight: float) -> Tensor:
+    """worth [n], unit [n, d], kept [m, d] -> [m, n], what each slot would add beside each kept one alone."""
+    return worth - weight * (kept @ unit.T).to(worth.dtype).clamp(min=0)
+
+
+def penalised(worth: Tensor, unit: Tensor, kept: Tensor, weight: float) -> Tensor:
+    """[n], what each slot would add beside all of the kept ones."""
+    nearest = (kept @ unit.T).amax(0).to(worth.dtype).clamp(min=0)
+    return worth - weight * nearest
 
 
 def first(ranked: Tensor, allocation: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -16,11 +17,16 @@ __all__ = [
     "BLOCK",
     "AttentionSums",
     "HiddenChange",
+    "Keys",
+    "MeanValues",
     "Norms",
+    "PastAttention",
     "Trace",
     "attention_rows",
     "group_mean",
     "of_all_layers",
+    "of_layers",
+    "refuse_separate",
 ]
 
 BLOCK = 128
@@ -84,11 +90,63 @@ class AttentionSums:
 
 
 @dataclass(frozen=True)
+class PastAttention:
+    """Attention of the last `window` queries to the slots before them, summed over queries: [q_head, n].
+
+    A softmax over those slots alone, so a query that looks at nothing but the window still counts in full;
+    formed by dividing by what the slots before the window receive. 0 in the window.
+    """
+
+    window: int
+
+    @property
+    def carried(self) -> bool:
+        return True
+
+    @property
+    def afresh(self) -> bool:
+        return False
+
+    def reads(self, layer: int) -> bool:
+        return True
+
+    def attend(self, rows: Rows, before: Tensor | None) -> Tensor:
+        count, n = rows.attention.shape[-2:]
+        slots = n + rows.total - rows.start - count  # once the last row is there
+        past = rows.attention[..., max(0, rows.total - self.window - rows.start) :, :].clone()
+        past[..., max(0, slots - self.window) :] = 0
+        least = torch.finfo(past.dtype).tiny
+        sums = (past / past.sum(-1, keepdim=True).clamp(min=least)).sum(-2)
+        return (
+            sums if before is None else sums + functional.pad(before, (0, sums.shape[-1] - before.shape[-1]))
+        )
+
+    def result(self, state: Tensor) -> Tensor:
+        return state
+
+
+@dataclass(frozen=True)
 class Norms:
     """Euclidean norm of each stored key and value: KeyAndValue of [kv_head, n] each, in float32 or better."""
 
     def summarise(self, layer: int, keys: Tensor, values: Tensor, filled: Tensor) -> KeyAndValue:
         return KeyAndValue(*(wide(part).norm(dim=-1) for part in (keys, values)))
+
+
+@dataclass(frozen=True)
+class Keys:
+    """The stored keys themselves: [kv_head, n, d] with their rotation, for the time of the event only."""
+
+    def summarise(self, layer: int, keys: Tensor, values: Tensor, filled: Tensor) -> Tensor:
+        return keys
+
+
+@dataclass(frozen=True)
+class MeanValues:
+    """Mean over the KV heads of the stored values: [n, d], in float32 or better."""
+
+    def summarise(self, layer: int, keys: Tensor, values: Tensor, filled: Tensor) -> Tensor:
+        return wide(values).mean(0)
 
 
 class KeyAndValue(NamedTuple):
@@ -120,11 +178,25 @@ class HiddenChange:
 
 def of_all_layers(view: View, signal: Signal) -> tuple[Any, ...]:
     """One entry a layer; a signal that the engine did not bring is refused by name."""
-    measured = view.signals.get(signal)
-    if measured is None or len(measured) != view.layers:
+    entries = of_layers(view.signals, signal)
+    if len(entries) != view.layers:
         raise ValueError(f"view.signals must hold {signal} with one entry for each of {view.layers} layers")
-    entries: tuple[Any, ...] = measured
     return entries
+
+
+def of_layers(signals: Mapping[Signal, Any], signal: Signal) -> tuple[Any, ...]:
+    """What was measured, a layer at a time; a signal that the engine did not bring is refused by name."""
+    if signal not in signals:
+        raise ValueError(f"view.signals must hold {signal} with one entry for each layer")
+    entries: tuple[Any, ...] = signals[signal]
+    return entries
+
+
+def refuse_separate(view: View) -> None:
+    """For a score of a token, not of a slot: all heads must hold the same tokens."""
+    positions = view.positions
+    if (positions != positions[:1, :1]).any():
+        raise ValueError("heads hold different slots, but this scoring has one score a token: route Shared")
 
 
 def group_mean(values: Tensor, kv_heads: int) -> Tensor:

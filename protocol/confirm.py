@@ -40,8 +40,11 @@ def act(folder: Path, as_json: bool) -> int:
     result = judgement.judge_sealed(folder, study.lock)
     judged = result.judged
     paths = [str(path) for path in result.files]
-    text = "\n".join([verdict_table(judged), "", *paths])
-    command.say(as_json, text, {"verdict": judged["verdict"], "files": paths, "lock": study.lock.digest})
+    text = "\n".join([verdict_table(judged), "", *judgement.selected(judged), *paths])
+    values = {"verdict": judged["verdict"], "files": paths, "lock": study.lock.digest}
+    if "selected" in judged:
+        values["selected"] = judged["selected"]["arm"]
+    command.say(as_json, text, values)
     return command.STATUS[judged["verdict"]]
 
 

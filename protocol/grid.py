@@ -24,7 +24,12 @@ class Cell(NamedTuple):
 
 
 def cells(protocol: Protocol) -> list[Cell]:
-    """Every cell in running order. An arm that never evicts has one cell a seed, whatever the budgets."""
+    """Every cell in running order. An arm that never evicts has one cell a seed, whatever the budgets.
+
+    Of a protocol with a sweep: the cells that confirm runs, which are the same whoever wins.
+    """
+    if protocol.sweep is not None:
+        protocol = protocol.confirmed(protocol.sweep.candidates[0])
     return [
         Cell(model, task.name, budget, arm.name, seed)
         for model in protocol.models

@@ -8,7 +8,7 @@ from figures import study
 from protocol.evidence import records, verdict
 from protocol.evidence.lock import Lock
 
-__all__ = ["Judgement", "judge_sealed"]
+__all__ = ["Judgement", "judge_sealed", "selected"]
 
 
 class Judgement(NamedTuple):
@@ -23,3 +23,14 @@ def judge_sealed(folder: Path, locked: Lock) -> Judgement:
     return Judgement(
         judged, (folder / records.FOLDERS["confirm"], folder / verdict.NAME, *study.draw(folder))
     )
+
+
+def selected(judged: dict[str, Any]) -> list[str]:
+    """Which candidate of a sweep the subject is, as lines to print; none without a sweep."""
+    if "selected" not in judged:
+        return []
+    subject, chosen = judged["contrasts"][0]["subject"], judged["selected"]
+    return [
+        f"{subject} is {chosen['arm']} (policy {chosen['policy']}), selected on the development problems",
+        "",
+    ]

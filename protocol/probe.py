@@ -3,26 +3,26 @@
     python -m protocol.probe registrations/001-mine
 
 Every registered cell runs on the dev split; the first comparator runs twice (A/A), so that what varies
-without any change of policy is known. Interrupted, it continues; finished, it prints the same table again.
+without any change of policy is known. With a sweep its candidates and its baseline run instead, and the
+committed rule selects which candidate confirm will run: selection.json, written once. Interrupted, it
+continues; finished, it prints the same table again.
 
-Exit status: 0 done; 2 bad input; 3 drifted; 4 another process is running it.
+Exit status: 0 done; 2 bad input, or a lane of a sweep has no grade (nothing is selected); 3 drifted; 4
+another process is running it.
 """
 
 import sys
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from protocol import command, grid, progress, runner
+from protocol import command, grid, progress, runner, selection
 from protocol.evidence import claim, ledger, records
 from protocol.executors.local import executor
 from protocol.models import catalogue
-from protocol.spec import Arm, Protocol
+from protocol.spec import AGAIN
 from protocol.study import Study, open_study, refuse_drift
-
-AGAIN = " (again)"
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -33,18 +33,23 @@ def main(argv: list[str] | None = None) -> int:
     def act() -> int:
         study, home = open_study(args.folder), catalogue.home()
         refuse_drift(study, home, with_weights=True)
-        with claim.running(study.folder), progress.display(f"probe {study.folder.name}") as report:
-            run(study, home, report)
+        with claim.running(study.folder):
+            with progress.display(f"probe {study.folder.name}") as report:
+                run(study, home, report)
+            selected = selection.select(study) if study.protocol.sweep else None
         bodies = [record["body"] for record in records.read(study.folder / records.FOLDERS["probe"])]
         rows = summary(bodies)
-        command.say(args.json, table(rows), {"arms": rows})
+        parts, values = [table(rows)], {"arms": rows, "selected": selected}
+        if selected is not None:
+            parts += ["", selection.table(selected)]
+        command.say(args.json, "\n".join(parts), values)
         return 0
 
     return command.answer(args.json, act)
 
 
 def run(study: Study, home: Path, report: Callable[[runner.Progress], None]) -> None:
-    probed = with_repeat(study.protocol)
+    probed = study.protocol.probed()
     attempt = ledger.count(study.folder, "probe") + 1
     ledger.append(study.folder, "probe", {"number": attempt})
     runner.run(
@@ -56,13 +61,6 @@ def run(study: Study, home: Path, report: Callable[[runner.Progress], None]) -> 
         attempt=attempt,
         report=report,
     )
-
-
-def with_repeat(protocol: Protocol) -> Protocol:
-    """The protocol with its first comparator listed a second time."""
-    name = protocol.decision.against[0]
-    policy = next(arm.policy for arm in protocol.arms if arm.name == name)
-    return replace(protocol, arms=(*protocol.arms, Arm(name + AGAIN, policy)))
 
 
 def summary(bodies: list[dict[str, Any]]) -> list[dict[str, Any]]:

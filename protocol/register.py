@@ -12,6 +12,7 @@ import sys
 from typing import Any
 
 from protocol import command
+from protocol.evidence import selection
 from protocol.models import catalogue
 from protocol.registration import register
 
@@ -28,7 +29,8 @@ def main(argv: list[str] | None = None) -> int:
             f"locked {args.folder} as {held.digest}",
             f"{len(held.content['grid'])} cells; {checks['tests']} tests at {checks['corrected_alpha']} each",
             *(size(count, check) for count, check in checks["problems"].items()),
-            f"next: python -m protocol.probe {args.folder}, or python -m protocol.confirm {args.folder}",
+            f"next: python -m protocol.probe {args.folder}, "
+            f"{'then' if selection.swept(held) else 'or'} python -m protocol.confirm {args.folder}",
         ]
         command.say(args.json, "\n".join(lines), {"lock": held.digest, "checks": checks})
         return 0

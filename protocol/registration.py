@@ -1,7 +1,8 @@
 """Freeze a protocol: check everything that can be checked beforehand, then write the lock, once.
 
 Nothing is written before every check has passed. Held-out problems are not opened: ids come from the frozen
-manifests, prompt lengths from the development split.
+manifests, prompt lengths from the development split. Of held-out mathematical problems the answers alone are
+read, to verify against themselves; the lock's `checks.golds` says so.
 """
 
 import itertools
@@ -14,7 +15,8 @@ import transformers
 
 import splits
 from analysis import decisions, power
-from protocol import engine, grid, tasks
+from policies import Policy
+from protocol import engine, grading, grid, tasks
 from protocol.evidence import bundle, closure, ledger, lock
 from protocol.evidence.lock import Lock
 from protocol.evidence.refusals import BadInput, Drifted
@@ -23,7 +25,7 @@ from protocol.spec import Protocol, Task
 from protocol.study import ROOT, environment, read_protocol, weights
 from protocol.tasks import prompting
 
-__all__ = ["register"]
+__all__ = ["checked", "register"]
 
 DISCORDANCES = (0.2, 0.6)  # shares of problems on which the arms differ, for which power is printed
 TYPE_ONE_LIMIT = 1.2  # times the nominal level; above it a method is refused
@@ -47,6 +49,7 @@ def register(folder: Path, home: Path, *, parent: dict[str, str] | None = None) 
     items = {task.name: _items(task.name) for task in protocol.tasks}
     lengths = _lengths(protocol, items, home)
     _refuse_small_budgets(protocol, lengths)
+    golds = _golds(items)
     sources = closure.sources(ROOT)
     content = {
         "kind": "kv-prereg lock",
@@ -58,16 +61,26 @@ def register(folder: Path, home: Path, *, parent: dict[str, str] | None = None) 
         "items": items,
         "batch": {"lanes": {model: _lanes(protocol, model, lengths, home) for model in protocol.models}},
         "sources": sources,
-        "data": {},
+        "data": tasks.data(items),
         "weights": frozen_weights,
         "environment": environment(protocol),
         "rule": {"name": protocol.decision.rule, "source": RULE_SOURCE, "sha256": sources[RULE_SOURCE]},
-        "checks": _checks(protocol, items),
+        "checks": _checks(protocol, items) | golds,
     }
     content["bundle"] = bundle.write(folder, ROOT, sources)
     digest = lock.write(folder, content)
     ledger.append(folder, "register", {"lock": digest})
     return lock.read(folder)
+
+
+def checked(protocol: Protocol, home: Path) -> dict[str, Any]:
+    """The items of each task, for a protocol that would be locked with these models; raises as `register`
+    does, but writes nothing, hashes nothing and reads no gold.
+    """
+    items = {task.name: _items(task.name) for task in protocol.tasks}
+    _refuse_small_budgets(protocol, _lengths(protocol, items, home))
+    _checks(protocol, items)
+    return items
 
 
 def _items(name: str) -> dict[str, Any]:
@@ -96,22 +109,56 @@ def _lengths(protocol: Protocol, items: dict[str, Any], home: Path) -> Lengths:
     return found
 
 
+def _golds(items: dict[str, Any]) -> dict[str, Any]:
+    """What the lock says of mathematical golds, nothing without any: every one verifies against itself.
+
+    A gold that its grader does not recognise would make every model wrong. Nothing else is done with those of
+    held-out problems: they are no model's output, and the message does not show them.
+    """
+    found = {}
+    for name in (name for name in items if tasks.get(name).grader == "math"):
+        with grading.MathVerify() as grader:
+            for item in (*items[name]["dev"], *items[name]["confirm"]):
+                gold = tasks.get(name).build(item, len).gold
+                alone = grader.grade(gold, rf"\boxed{{{gold}}}").status == "correct"
+                if not alone or grader.compare(gold, gold) != "same":
+                    raise BadInput(
+                        f"tasks: {name}: the gold answer of {item} does not verify against itself; "
+                        f"leave the task out or correct its data"
+                    )
+        sizes = {split: len(items[name][split]) for split in ("dev", "confirm")}
+        found[name] = {"purpose": "gold self-check", **sizes}
+    return {"golds": found} if found else {}
+
+
 def _refuse_small_budgets(protocol: Protocol, lengths: Lengths) -> None:
-    """A budget below the set a policy protects is refused by name, on the shortest development prompt."""
+    """A budget below the set that a policy protects is refused by name, on the shortest and the longest
+    development prompt: a share is smallest on the one, a pinned prompt largest on the other.
+    """
     policy_of = {arm.name: protocol.policy(arm.name) for arm in protocol.arms}
     evicting = {arm: policy for arm, policy in policy_of.items() if policy.evicts}
     for (_, task), each in lengths.items():
-        shortest = min(context for context, _ in each)
-        for (arm, policy), budget in itertools.product(evicting.items(), protocol.budgets):
-            slots = budget.of(shortest)
-            protected = int(
-                policy.protect.slots(torch.ones(shortest, dtype=torch.bool), slots, decoding=False).sum()
-            )
-            if slots < protected:
+        contexts = [context for context, _ in each]
+        ends = sorted({min(contexts), max(contexts)})
+        for tokens, (arm, policy), budget in itertools.product(ends, evicting.items(), protocol.budgets):
+            slots = budget.of(tokens)
+            if slots < (protected := _protected(policy, tokens, slots)):
                 raise BadInput(
-                    f"budgets: {budget} gives {slots} slots for {task.name} ({shortest} tokens), "
+                    f"budgets: {budget} gives {slots} slots for {task.name} ({tokens} tokens), "
                     f"fewer than the {protected} that arm {arm!r} protects; raise the budget"
                 )
+
+
+def _protected(policy: Policy, tokens: int, slots: int) -> int:
+    """The most slots that a policy protects after a prompt of `tokens`: at its end or, with events while
+    decoding, in a cache that has outgrown its budget.
+    """
+    filled = torch.ones(max(tokens, slots) + 1, dtype=torch.bool)
+    held = [policy.protect.slots(filled[:tokens], slots, decoding=False)]
+    if policy.cadence.interval is not None:
+        prompt = torch.arange(len(filled)) < tokens
+        held.append(policy.protect.slots(filled, slots, decoding=True, prompt=prompt))
+    return max(int(protected.sum()) for protected in held)
 
 
 def _lanes(protocol: Protocol, model: str, lengths: Lengths, home: Path) -> int:

@@ -3,7 +3,8 @@
     python -m protocol.replicate registrations/quickstart
 
 Registers a child in replications/ (parent's digest, your environment, your claim), confirms it on the same
-held-out problems and says whether it agrees with its parent. An interrupted replication is continued by the
+held-out problems and says whether it agrees with its parent. The winner of a sweep is the parent's: a
+replication does not probe again. An interrupted replication is continued by the
 same command.
 
 Exit status: that of the child's verdict: 0 CONFIRMED; 10 REFUTED; 11 INCONCLUSIVE; 2 bad input; 3 drifted or
@@ -17,7 +18,7 @@ from typing import Any
 
 from figures.table import verdict_table
 from protocol import command, confirmation, judgement, progress
-from protocol.evidence import lock, records, seal, verdict
+from protocol.evidence import lock, records, seal, selection, verdict
 from protocol.evidence.refusals import BadInput, Drifted
 from protocol.models import catalogue
 from protocol.registration import register
@@ -37,13 +38,24 @@ def act(folder: Path, as_json: bool) -> int:
         raise BadInput(f"{folder}: has no verdict to agree with; first: python -m protocol.confirm {folder}")
     home = catalogue.home()
     child = unfinished(parent, home) or new(parent, home)
+    if child.protocol.sweep is not None:
+        selection.adopt(child.folder, parent.folder, child.lock)
     if not (child.folder / seal.NAME).exists():
         with progress.display(f"replicate {parent.folder.name}") as report:
             confirmation.confirm(child, home, report)
     result = judgement.judge_sealed(child.folder, child.lock)
     compared = compare(parent.folder, child.folder, result.judged)
     paths = [str(path) for path in result.files]
-    text = "\n".join([verdict_table(result.judged), "", words(parent, compared), "", *paths])
+    text = "\n".join(
+        [
+            verdict_table(result.judged),
+            "",
+            words(parent, compared),
+            "",
+            *judgement.selected(result.judged),
+            *paths,
+        ]
+    )
     values = {"verdict": result.judged["verdict"], "files": paths, "parent": parent.lock.digest, **compared}
     command.say(as_json, text, values)
     return command.STATUS[result.judged["verdict"]]
@@ -79,7 +91,8 @@ def new(parent: Study, home: Path) -> Study:
     folder = shelf(parent) / f"{name}-{number:03d}"
     folder.mkdir(parents=True)
     shutil.copyfile(parent.folder / PROTOCOL, folder / PROTOCOL)
-    register(folder, home, parent={"name": name, "lock": parent.lock.digest})
+    chosen = selection.digest(parent.folder, parent.lock)
+    register(folder, home, parent={"name": name, "lock": parent.lock.digest, **chosen})
     return open_study(folder)
 
 

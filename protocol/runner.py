@@ -87,8 +87,7 @@ def run(
                     ({"registration": registration, "phase": phase, **body}, {"attempt": attempt, **costs})
                     for body, costs in (produced.records[lane] for lane in missing)
                 ]
-                for trajectory in produced.trajectories:
-                    shard.keep_trajectory(trajectory)
+                shard.keep_trajectories(produced.trajectories)
                 shard.append(batch)
                 written += len(batch)
                 fresh += len(unit.problems)

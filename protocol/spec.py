@@ -11,22 +11,39 @@ import difflib
 import math
 import tomllib
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, NamedTuple
 
 import policies
+from policies import protect
 from protocol import tasks
 from protocol.evidence.refusals import BadInput
 
-__all__ = ["METHODS", "RULES", "Arm", "Budget", "Decision", "Generation", "Protocol", "Task", "parse"]
+__all__ = [
+    "AGAIN",
+    "METHODS",
+    "RULES",
+    "Arm",
+    "Budget",
+    "Decision",
+    "Generation",
+    "Protocol",
+    "Sweep",
+    "Task",
+    "parse",
+]
+
+AGAIN = " (again)"  # ends the name of an arm that a probe runs a second time
 
 RULES = ("superior", "branch")
 METHODS = ("bootstrap", "t", "sign-flip")
 QUERIES = ("inside", "outside")
 MISSING = ("inconclusive",)
 CADENCES = ("slack", "exact")
+PROMPTS = ("competes", "pinned")
+MEMORIES = ("slots",)
 
 
 class Budget(NamedTuple):
@@ -65,6 +82,7 @@ class Generation(NamedTuple):
     problems_per_batch: problems whose lanes decode together, and are recorded with one write.
     lanes_per_batch: how many of these lanes at once; None: registering chooses, by free memory.
     prefill_chunk: tokens of a prompt fed at once; None: all.
+    prompt: "pinned" protects the tokens of the prompt at every event; else they compete like all others.
     interval, cadence: decode steps between events of every arm that evicts, "slack" or "exact" (see
         policies.Cadence); None: no event while decoding, but for policies that have an interval of their own.
     """
@@ -78,6 +96,7 @@ class Generation(NamedTuple):
     prefill_chunk: int | None = None
     interval: int | None = None
     cadence: str | None = None
+    prompt: str | None = None
 
     def content(self) -> dict[str, Any]:
         """What was written; a field that was left out is not there."""
@@ -87,7 +106,13 @@ class Generation(NamedTuple):
 
 @dataclass(frozen=True)
 class Decision:
-    """The one primary question, the rule that answers it and everything the rule may depend on."""
+    """The one primary question, the rule that answers it and everything the rule may depend on.
+
+    beside: arms with which the subject is also compared, outside the rule and its family.
+    memory: "slots" makes slots what counts as memory: the share of problems on which two arms hold the same
+        number, the accuracy interpolated to the subject's where they do not, and the bytes of the policies'
+        own state are then reported beside. None of it decides.
+    """
 
     rule: str
     subject: str
@@ -101,18 +126,50 @@ class Decision:
     at_least: int | None = None  # superior
     primary_model: str | None = None  # branch
     transfer_model: str | None = None  # branch
+    beside: tuple[str, ...] | None = None
+    memory: str | None = None
 
     def content(self) -> dict[str, Any]:
-        own = {name: value for name, value in vars(self).items() if value is not None}
+        """What was written; a field that was left out is not there."""
+        own = {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in vars(self).items()
+            if value is not None
+        }
         return own | {
-            "against": list(self.against),
             "alpha": f"{self.alpha:f}",
             "cache_tolerance": f"{self.cache_tolerance:f}",
         }
 
 
 @dataclass(frozen=True)
+class Sweep:
+    """Which of some candidates the decision's subject is, found on the development problems alone.
+
+    name: the arm that confirms the winner. candidates: arms, in the order in which ties prefer them.
+    baseline: the arm that they are compared with. tolerance: differences of accuracy that are a tie.
+    """
+
+    name: str
+    candidates: tuple[str, ...]
+    baseline: str
+    seeds: tuple[int, ...]
+    tolerance: Decimal
+
+    def content(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "candidates": list(self.candidates),
+            "baseline": self.baseline,
+            "seeds": list(self.seeds),
+            "tolerance": f"{self.tolerance:f}",
+        }
+
+
+@dataclass(frozen=True)
 class Protocol:
+    """What a person registered. With a sweep, `probed` and `confirmed` are what runs."""
+
     title: str
     question: str
     models: tuple[str, ...]
@@ -122,15 +179,48 @@ class Protocol:
     arms: tuple[Arm, ...]
     generation: Generation
     decision: Decision
+    sweep: Sweep | None = None
+
+    def arm(self, name: str) -> Arm:
+        return next(arm for arm in self.arms if arm.name == name)
 
     def policy(self, name: str) -> policies.Policy:
-        """The policy of an arm, with the registered interval where it evicts and has none of its own."""
-        policy = policies.get(next(arm.policy for arm in self.arms if arm.name == name))
+        """The policy of an arm, with the registered interval where it evicts and has none of its own, and
+        the prompt pinned where that is registered.
+        """
+        policy = policies.get(self.arm(name).policy)
+        if not policy.evicts:
+            return policy
+        if self.generation.prompt == "pinned":
+            policy = protect.pinned(policy)
         interval = self.generation.interval
-        if interval is None or not policy.evicts or policy.cadence.interval is not None:
+        if interval is None or policy.cadence.interval is not None:
             return policy
         slack = self.generation.cadence != "exact"
         return replace(policy, cadence=replace(policy.cadence, interval=interval, slack=slack))
+
+    def probed(self) -> Protocol:
+        """What a probe runs: every arm and the first comparator again or, with a sweep, its candidates and
+        its baseline twice, with its seeds.
+        """
+        if self.sweep is None:
+            again = self.arm(self.decision.against[0])
+            return replace(self, arms=(*self.arms, again._replace(name=again.name + AGAIN)))
+        base = self.arm(self.sweep.baseline)
+        candidates = (self.arm(name) for name in self.sweep.candidates)
+        arms = (*candidates, base, base._replace(name=base.name + AGAIN))
+        return replace(self, arms=arms, seeds=self.sweep.seeds, sweep=None)
+
+    def confirmed(self, winner: str) -> Protocol:
+        """What confirming a sweep runs: the policy of the candidate `winner` under the sweep's name, in place
+        of the candidates.
+        """
+        sweep = self.sweep
+        assert sweep is not None
+        chosen = self.arm(winner)._replace(name=sweep.name)
+        arms = (chosen if arm.name == sweep.candidates[0] else arm for arm in self.arms)
+        kept = tuple(arm for arm in arms if arm.name not in sweep.candidates)
+        return replace(self, arms=kept, sweep=None)
 
     def family(self) -> list[str]:
         """The model of every contrast: one for each (model, task, budget, comparator)."""
@@ -149,6 +239,7 @@ class Protocol:
             "arms": {arm.name: {"policy": arm.policy} for arm in self.arms},
             "generation": self.generation.content(),
             "decision": self.decision.content(),
+            **({} if self.sweep is None else {"sweep": self.sweep.content()}),
         }
 
 
@@ -173,6 +264,7 @@ def parse(data: bytes, where: str) -> Protocol:
         arms=tuple(_arm(name, table) for name, table in top.named_tables("arms")),
         generation=_generation(top.table("generation")),
         decision=_decision(top.table("decision")),
+        sweep=_sweep(top.table("sweep")) if "sweep" in top.values else None,
     )
     top.done()
     _cross_check(protocol, where)
@@ -197,7 +289,7 @@ def _task(table: _Table) -> Task:
     task = Task(
         name=table.choice("name", tasks.names()),
         query=table.choice("query", QUERIES),
-        max_new_tokens=table.integer("max_new_tokens", 1, 4096),
+        max_new_tokens=table.integer("max_new_tokens", 1, 65536),
     )
     table.done()
     return task
@@ -220,6 +312,7 @@ def _generation(table: _Table) -> Generation:
         prefill_chunk=table.optional("prefill_chunk", 1, 2**24),
         interval=table.optional("interval", 1, 1_000_000),
         cadence=table.choice("cadence", CADENCES) if "cadence" in table.values else None,
+        prompt=table.choice("prompt", PROMPTS) if "prompt" in table.values else None,
     )
     if generation.cadence is not None and generation.interval is None:
         raise BadInput(f"{table.prefix}cadence: needs an interval; give one or leave both out")
@@ -242,21 +335,41 @@ def _decision(table: _Table) -> Decision:
         at_least=table.integer("at_least", 1, 10_000) if rule == "superior" else None,
         primary_model=table.text("primary_model") if rule == "branch" else None,
         transfer_model=table.text("transfer_model") if rule == "branch" else None,
+        beside=tuple(table.texts("beside")) if "beside" in table.values else None,
+        memory=table.choice("memory", MEMORIES) if "memory" in table.values else None,
     )
     table.done()
     return decision
+
+
+def _sweep(table: _Table) -> Sweep:
+    sweep = Sweep(
+        name=_name(table.text("name"), f"{table.prefix}name: "),
+        candidates=tuple(table.texts("candidates")),
+        baseline=table.text("baseline"),
+        seeds=tuple(table.integers("seeds")),
+        tolerance=table.decimal("tolerance", Decimal(0), Decimal("0.1")),
+    )
+    if len(sweep.candidates) < 2:
+        raise BadInput(f"{table.prefix}candidates: name at least two; one needs no sweep")
+    table.done()
+    return sweep
 
 
 def _cross_check(protocol: Protocol, where: str) -> None:
     """What only the whole protocol can show: repeated names, names that are not defined, an impossible
     rule.
     """
+    decision, sweep = protocol.decision, protocol.sweep
     repeated = {
         "models": protocol.models,
         "seeds": protocol.seeds,
         "budgets": [str(budget) for budget in protocol.budgets],
         "tasks": [task.name for task in protocol.tasks],
-        "decision.against": protocol.decision.against,
+        "decision.against": decision.against,
+        "decision.beside": decision.beside or (),
+        "sweep.candidates": sweep.candidates if sweep else (),
+        "sweep.seeds": sweep.seeds if sweep else (),
     }
     for field, values in repeated.items():
         twice = sorted({str(value) for value in values if list(values).count(value) > 1})
@@ -270,13 +383,21 @@ def _cross_check(protocol: Protocol, where: str) -> None:
                 f"{where}: generation.interval: {type(policy_of[name].uncarried[0]).__name__}, which arm "
                 f"{name!r} needs, cannot be measured while decoding; leave the interval or the arm out"
             )
-    decision = protocol.decision
-    for field, name in [("subject", decision.subject), *(("against", name) for name in decision.against)]:
-        if name not in evicting:
-            raise BadInput(f"{where}: decision.{field}: " + _unknown(name, evicting, "evicting arm"))
+    if sweep is not None:
+        _check_sweep(sweep, decision, [arm.name for arm in protocol.arms], evicting, where)
+        evicting = [name for name in evicting if name not in sweep.candidates] + [sweep.name]
+    fields = {"subject": [decision.subject], "against": decision.against, "beside": decision.beside or ()}
+    for field, names in fields.items():
+        for name in names:
+            if name not in evicting:
+                raise BadInput(f"{where}: decision.{field}: " + _unknown(name, evicting, "evicting arm"))
     if decision.subject in decision.against:
         raise BadInput(
             f"{where}: decision.against: {decision.subject} is the subject; compare it with others"
+        )
+    if compared := {decision.subject, *decision.against} & set(decision.beside or ()):
+        raise BadInput(
+            f"{where}: decision.beside: {min(compared)} is in the family already; name arms that are not"
         )
     contrasts = len(protocol.family())
     if decision.at_least is not None and decision.at_least > contrasts:
@@ -289,6 +410,23 @@ def _cross_check(protocol: Protocol, where: str) -> None:
             raise BadInput(f"{where}: decision.{field}: " + _unknown(model, protocol.models, "model"))
     if decision.rule == "branch" and decision.primary_model == decision.transfer_model:
         raise BadInput(f"{where}: decision.transfer_model: name another model than primary_model")
+
+
+def _check_sweep(
+    sweep: Sweep, decision: Decision, arms: Sequence[str], evicting: Sequence[str], where: str
+) -> None:
+    if sweep.name in arms:
+        raise BadInput(f"{where}: sweep.name: {sweep.name!r} is an arm; give the winner a name of its own")
+    if decision.subject != sweep.name:
+        raise BadInput(
+            f"{where}: decision.subject: is {decision.subject!r}; a sweep confirms its winner, {sweep.name!r}"
+        )
+    for field, names in {"candidates": sweep.candidates, "baseline": (sweep.baseline,)}.items():
+        for name in names:
+            if name not in evicting:
+                raise BadInput(f"{where}: sweep.{field}: " + _unknown(name, evicting, "evicting arm"))
+    if sweep.baseline in sweep.candidates:
+        raise BadInput(f"{where}: sweep.baseline: {sweep.baseline} is a candidate; name another arm")
 
 
 def _unknown(name: str, valid: Iterable[str], kind: str) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from protocol import command
-from protocol.evidence import claim, lock, records, seal, verdict
+from protocol.evidence import claim, documents, lock, records, seal, selection, verdict
 from protocol.evidence.refusals import BadInput
 
 
@@ -63,6 +63,11 @@ def standing(folder: Path) -> Standing:
         return Standing(name, "sealed, not judged", f"python -m protocol.confirm {folder}")
     if (folder / claim.NAME).exists():
         return Standing(name, f"claimed, {progress(folder)}", f"python -m protocol.confirm {folder}")
+    if selection.swept(lock.read(folder)):
+        if not (folder / selection.NAME).exists():
+            return Standing(name, "locked, nothing selected", f"python -m protocol.probe {folder}")
+        winner = documents.read(folder / selection.NAME).content["selected"]["winner"]
+        return Standing(name, f"locked, {winner} selected", f"python -m protocol.confirm {folder}")
     return Standing(name, "locked", f"python -m protocol.confirm {folder}")
 
 

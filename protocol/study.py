@@ -5,11 +5,12 @@ from typing import Any, NamedTuple
 
 import torch
 
-from protocol import grid, spec
+from policies import Calibrated
+from protocol import grid, spec, tasks
 from protocol.evidence import closure, lock
 from protocol.evidence.lock import Lock
 from protocol.evidence.refusals import BadInput, Drifted
-from protocol.models import catalogue
+from protocol.models import catalogue, statistics
 from protocol.spec import Protocol
 
 __all__ = ["ROOT", "Study", "environment", "open_study", "read_protocol", "refuse_drift", "weights"]
@@ -56,8 +57,32 @@ def open_study(folder: Path) -> Study:
 
 
 def weights(protocol: Protocol, home: Path) -> dict[str, dict[str, str]]:
-    """SHA-256 of every weight, configuration, tokenizer and template file, by model."""
-    return {source: closure.weights(catalogue.files(source, home)) for source in protocol.models}
+    """SHA-256 of every weight, configuration, tokenizer and template file, and of the statistics that an arm
+    needs, by model. Raises BadInput for statistics that were not measured.
+    """
+    needed = {
+        signal.name
+        for arm in protocol.arms
+        for signal in protocol.policy(arm.name).needs
+        if isinstance(signal, Calibrated)
+    }
+    return {
+        source: closure.weights(catalogue.files(source, home) | _statistics(source, home, needed))
+        for source in protocol.models
+    }
+
+
+def _statistics(source: str, home: Path, needed: set[str]) -> dict[str, Path]:
+    found = {}
+    for name in sorted(needed):
+        path = statistics.places(source, home)[name]
+        if not path.is_file():
+            raise BadInput(
+                f"model {source!r}: no statistics {name!r}, which an arm needs; "
+                f"run: python -m protocol.calibrate {source} {name} --task <task>"
+            )
+        found[f"statistics-{name}.safetensors"] = path
+    return found
 
 
 def environment(protocol: Protocol) -> dict[str, Any]:
@@ -80,6 +105,7 @@ def refuse_drift(study: Study, home: Path, *, with_weights: bool) -> None:
     """
     content = study.lock.content
     found = closure.differences(content["sources"], closure.sources(ROOT))
+    found += closure.differences(content["data"], tasks.data(content["data"]))
     found += closure.differences(content["environment"], environment(study.protocol))
     if with_weights:
         found += closure.differences(content["weights"], weights(study.protocol, home))

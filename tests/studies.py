@@ -1,5 +1,8 @@
 """Studies for tests: a protocol small enough to register and confirm in seconds on the tiny model."""
 
+import contextlib
+import importlib
+import io
 import json
 import shutil
 import subprocess
@@ -56,6 +59,24 @@ missing = "inconclusive"
 """
 
 
+# Changes of the template for `write`: one task alone, and a sweep of two candidates on it.
+ONE_TASK = {'[[tasks]]\nname = "association-256"\nquery = "outside"\nmax_new_tokens = 24\n': ""}
+SWEEP = {
+    **ONE_TASK,
+    'crystal = { policy = "crystal" }': 'h2o = { policy = "h2o" }',
+    'streaming = { policy = "streaming" }': (
+        'streaming = { policy = "streaming" }\nsnapkv = { policy = "snapkv" }'
+    ),
+    'subject = "crystal"': 'subject = "chosen"\nbeside = ["snapkv"]\nmemory = "slots"',
+    'against = ["random", "streaming"]': 'against = ["streaming"]',
+    'missing = "inconclusive"': (
+        'missing = "inconclusive"\n[sweep]\nname = "chosen"\ncandidates = ["h2o", "random"]\n'
+        'baseline = "streaming"\nseeds = [3, 4]\ntolerance = 0.005'
+    ),
+    "threads = 1": "threads = 1\nproblems_per_batch = 2",
+}
+
+
 def write(folder: Path, model: Path, replace: dict[str, str] | None = None) -> Path:
     """A folder with protocol.toml; `replace` maps text of the template to other text."""
     text = PROTOCOL.format(model=model)
@@ -71,6 +92,16 @@ def command(name: str, *arguments: object, tree: Path = ROOT) -> subprocess.Comp
     """`python -m protocol.<name>` as run from the source tree `tree`."""
     arguments = (sys.executable, "-m", f"protocol.{name}", *map(str, arguments))
     return subprocess.run(arguments, cwd=tree, capture_output=True, text=True)
+
+
+def here(name: str, *arguments: object) -> subprocess.CompletedProcess:
+    """The same in this process, which has torch already: for the many commands that need no process of their
+    own.
+    """
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        status = importlib.import_module(f"protocol.{name}").main([*map(str, arguments)])
+    return subprocess.CompletedProcess(name, status, out.getvalue(), err.getvalue())
 
 
 def copy_tree(to: Path) -> Path:

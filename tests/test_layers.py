@@ -30,12 +30,13 @@ THIRD_PARTY = {  # beyond the standard library
     "analysis": {"numpy", "pandas", "scipy", "statsmodels"},
     "figures": {"numpy", "matplotlib"},
 }
-COMMANDS = {"register", "probe", "confirm", "replicate", "status", "audit"}
+COMMANDS = {"register", "probe", "rehearse", "confirm", "replicate", "status", "audit"}
 WITHOUT_TORCH = [
     "protocol.audit",
     "protocol.status",
     "analysis.judge",
     "analysis.power",
+    "analysis.selection",
     "figures.forest",
     "figures.study",
     "figures.table",

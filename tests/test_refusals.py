@@ -1,11 +1,14 @@
 """What a person can get wrong: each mistake has one clear line, its own exit status, and writes nothing."""
 
 import shutil
+from dataclasses import replace
 
 import pytest
 import studies
 
+import policies
 import splits
+from policies import protect
 from protocol import registration
 from protocol.evidence.refusals import BadInput, Drifted
 
@@ -36,12 +39,13 @@ def refused(status, said, *arguments, tree=studies.ROOT, folder):
 
 
 @pytest.mark.parametrize(
-    ("replace", "said"),
+    ("changes", "said"),
     [
         ({'policy = "crystal"': 'policy = "cristal"'}, "did you mean 'crystal'?"),
         ({'models = ["path:': 'models = ["smolm2-135m", "path:'}, "did you mean 'smollm2-135m'?"),
         ({'models = ["path:': 'models = ["path:/no/such'}, "/no/such"),
         ({"budgets = [0.8]": "budgets = [0.1]"}, "the 132 that arm 'crystal' protects"),
+        ({"threads = 1": 'threads = 1\nprompt = "pinned"'}, "fewer than the"),
         ({"draws = 10000": "draws = 1000", '"sign-flip"': '"bootstrap"'}, "decision.draws: 1000 draws"),
         (
             {'"sign-flip"': '"bootstrap"', '["random", "streaming"]': '["random"]'},
@@ -49,9 +53,25 @@ def refused(status, said, *arguments, tree=studies.ROOT, folder):
         ),
     ],
 )
-def test_register_refuses_by_field(tmp_path, tiny_model, replace, said):
-    folder = studies.write(tmp_path / "study", tiny_model, replace)
+def test_register_refuses_by_field(tmp_path, tiny_model, changes, said):
+    folder = studies.write(tmp_path / "study", tiny_model, changes)
     refused(2, said, "register", folder=folder)
+
+
+@pytest.mark.parametrize(
+    ("interval", "prompt", "protected"),
+    [
+        (None, None, 40),  # a prompt of 40 tokens is kept whole
+        (16, None, 65),  # 132 slots are protected while decoding, of the 65 that outgrew the budget all
+        (None, "pinned", 40),
+        (16, "pinned", 65),
+    ],
+)
+def test_what_is_protected_while_decoding_counts_before_anything_runs(interval, prompt, protected):
+    policy = policies.get("random")
+    policy = protect.pinned(policy) if prompt else policy
+    policy = replace(policy, cadence=replace(policy.cadence, interval=interval))
+    assert registration._protected(policy, 40, 64) == protected
 
 
 def test_an_empty_split_is_refused(monkeypatch):

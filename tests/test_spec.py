@@ -3,8 +3,9 @@
 from decimal import Decimal
 
 import pytest
-from studies import PROTOCOL
+from studies import PROTOCOL, SWEEP
 
+from policies import protect
 from protocol import grid, spec
 from protocol.evidence.refusals import BadInput
 
@@ -148,3 +149,108 @@ def test_a_registered_interval_is_that_of_every_arm_that_evicts(cadence, slack):
         assert (found.at_prefill, found.interval, found.slack) == (True, 8, slack)
     assert protocol.policy("full").cadence.interval is None
     assert parse(TEXT).policy("random").cadence.interval is None
+
+
+# ---------------------------------------------------------------- sweep, prompt, memory, beside
+
+SWEPT = TEXT
+for old, new in SWEEP.items():
+    SWEPT = SWEPT.replace(old, new)
+
+
+def test_a_protocol_without_a_sweep_is_locked_as_before():
+    content = parse(TEXT).content()
+    assert "sweep" not in content
+    assert set(content["decision"]) == {
+        "rule",
+        "subject",
+        "against",
+        "alpha",
+        "method",
+        "draws",
+        "seed",
+        "cache_tolerance",
+        "missing",
+        "at_least",
+    }
+
+
+def test_a_sweep_is_locked_as_it_was_written():
+    content = parse(SWEPT).content()
+    assert content["sweep"] == {
+        "name": "chosen",
+        "candidates": ["h2o", "random"],
+        "baseline": "streaming",
+        "seeds": [3, 4],
+        "tolerance": "0.005",
+    }
+    assert content["decision"]["beside"] == ["snapkv"]
+    assert content["decision"]["memory"] == "slots"
+
+
+@pytest.mark.parametrize("winner", ["h2o", "random"])
+def test_confirm_runs_the_winner_under_the_sweeps_name_and_no_candidate(winner):
+    protocol = parse(SWEPT)
+    confirmed = protocol.confirmed(winner)
+    assert [arm.name for arm in confirmed.arms] == ["full", "chosen", "streaming", "snapkv"]
+    assert confirmed.policy("chosen") == protocol.policy(winner)
+    assert grid.cells(confirmed) == grid.cells(protocol), "the grid is the same whoever wins"
+    assert {cell.seed for cell in grid.cells(protocol)} == {0}
+
+
+def test_a_probe_of_a_sweep_runs_its_candidates_and_the_baseline_twice_with_its_own_seeds():
+    probed = parse(SWEPT).probed()
+    assert [arm.name for arm in probed.arms] == ["h2o", "random", "streaming", "streaming (again)"]
+    assert probed.policy("streaming (again)") == probed.policy("streaming")
+    assert {cell.seed for cell in grid.cells(probed)} == {3, 4}
+
+
+def test_a_probe_without_a_sweep_runs_every_arm_and_the_first_comparator_twice():
+    probed = parse(TEXT).probed()
+    assert [arm.name for arm in probed.arms] == ["full", "crystal", "random", "streaming", "random (again)"]
+    assert probed.seeds == (0,)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('name = "chosen"', 'name = "full"', "sweep.name: 'full' is an arm; give the winner a name"),
+        ('subject = "chosen"', 'subject = "h2o"', "a sweep confirms its winner, 'chosen'"),
+        ('["h2o", "random"]', '["h2o", "radom"]', "sweep.candidates: unknown evicting arm 'radom'"),
+        ('["h2o", "random"]', '["h2o", "full"]', "sweep.candidates: unknown evicting arm 'full'"),
+        ('["h2o", "random"]', '["h2o"]', "sweep.candidates: name at least two"),
+        ('["h2o", "random"]', '["h2o", "h2o"]', "sweep.candidates: h2o stands twice"),
+        ('baseline = "streaming"', 'baseline = "full"', "sweep.baseline: unknown evicting arm 'full'"),
+        ('baseline = "streaming"', 'baseline = "h2o"', "sweep.baseline: h2o is a candidate"),
+        ("seeds = [3, 4]", "seeds = [3, 3]", "sweep.seeds: 3 stands twice"),
+        ("tolerance = 0.005", "tolerance = 0.5", "sweep.tolerance: write a number from 0 to 0.1"),
+        ("tolerance = 0.005", "tolerence = 0.005", "sweep.tolerance: missing; 'tolerence' is unknown"),
+        ("seeds = [3, 4]", "seeds = [3]\nsplit = 1", "sweep.split: unknown field 'split'"),
+        (
+            'against = ["streaming"]',
+            'against = ["random"]',
+            "decision.against: unknown evicting arm 'random'",
+        ),
+        ('beside = ["snapkv"]', 'beside = ["h2o"]', "decision.beside: unknown evicting arm 'h2o'"),
+        ('beside = ["snapkv"]', 'beside = ["streaming"]', "decision.beside: streaming is in the family"),
+        ('memory = "slots"', 'memory = "bytes"', "decision.memory: unknown memory 'bytes'"),
+        ("threads = 1", 'threads = 1\nprompt = "pined"', "did you mean 'pinned'?"),
+    ],
+)
+def test_a_mistaken_sweep_is_refused_by_field_with_the_fix(old, new, said):
+    assert old in SWEPT
+    with pytest.raises(BadInput) as refusal:
+        parse(SWEPT.replace(old, new))
+    assert said in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_pinned_prompt_is_protected_by_every_arm_that_evicts_and_by_no_other():
+    pinned = parse(TEXT.replace("threads = 1", 'threads = 1\nprompt = "pinned"'))
+    assert pinned.content()["generation"]["prompt"] == "pinned"
+    for name in ("crystal", "random", "streaming"):
+        assert pinned.policy(name) == protect.pinned(parse(TEXT).policy(name))
+        assert pinned.policy(name) != parse(TEXT).policy(name)
+    assert pinned.policy("full") == parse(TEXT).policy("full")
+    competing = parse(TEXT.replace("threads = 1", 'threads = 1\nprompt = "competes"'))
+    assert competing.policy("random") == parse(TEXT).policy("random")

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 import torch
 from torch import Tensor
 
-from policies.contract import BudgetError, Scores, Trunks
+from policies.contract import BudgetError, Scores, Signal, Trunks
 
 __all__ = ["BranchDissolution", "Dissolved", "Fusion"]
 
@@ -55,6 +55,10 @@ class BranchDissolution:
                 f"fusion must be one of {', '.join(get_args(Fusion))} and coverage from 0 to 1, "
                 f"not {self.fusion!r} and {self.coverage}"
             )
+
+    @property
+    def needs(self) -> frozenset[Signal]:
+        return frozenset()
 
     @property
     def slack(self) -> int:

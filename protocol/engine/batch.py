@@ -46,6 +46,11 @@ class Seat:
         """New tokens fed."""
         return self.seen - len(self.request.prompt.context) - len(self.request.prompt.query)
 
+    def count_state(self) -> None:
+        """Note the bytes of the memory, which grows from event to event: counted before each, and at the end."""
+        if self.memory is not None:
+            self.state_bytes = max(self.state_bytes, self.memory.bytes())
+
 
 class Batch:
     """Seats and their slots. `done` is told of every lane that leaves."""
@@ -84,8 +89,7 @@ class Batch:
             events = [(0, before, after)] if fork.lane.policy.evicts else []
             seen, now = len(request.prompt.context), perf_counter()
             seat = Seat(request, fork.number, fork.lane, fork.memory, pool, seen, self.forwards, now, events)
-            if fork.memory is not None:
-                seat.state_bytes = fork.memory.bytes()
+            seat.count_state()
             newcomers.setdefault(pool, []).append((seat, fork))
         turns = []
         for pool, arrived in newcomers.items():
@@ -164,15 +168,16 @@ class Batch:
     def fire(self, seats: Sequence[Seat]) -> None:
         """The events that are due."""
         start = perf_counter()
+        held = {seat: slots for pool in self.slots.pools.values() for seat, slots in pool.means()}
         for seat in seats:
             if seat.memory is None or seat.lane.budget is None:
                 continue
-            lengths = seat.pool.lengths[:, seat.place]
-            held = float(lengths.sum()) / lengths.numel()
-            seat.state_bytes = max(seat.state_bytes, seat.memory.bytes())
-            if seat.lane.policy.cadence.due(seat.step, held, seat.lane.budget):
+            cadence = seat.lane.policy.cadence
+            budget = cadence.budget(seat.lane.budget, seat.step)
+            if cadence.due(seat.step, held[seat], budget):
+                seat.count_state()
                 try:
-                    self.evict(seat, seat.memory, seat.lane.budget)
+                    self.evict(seat, seat.memory, budget)
                 except ValueError as refusal:
                     self.dismiss({seat: forking.failure(refusal)})
         self.event_seconds += perf_counter() - start
@@ -214,11 +219,11 @@ class Batch:
 
     def room(self, lane: Lane, counts: Tensor, query: int) -> int:
         """Slots that a head of a lane may still append before its next event, if there is any."""
-        most = query + self.max_new_tokens
-        if lane.policy.cadence.interval is None or lane.budget is None:
+        most, cadence = query + self.max_new_tokens, lane.policy.cadence
+        if cadence.interval is None or lane.budget is None:
             return most
-        below = max(0, lane.budget - int(counts.sum()) // counts.numel())
-        return min(most, below + query + lane.policy.cadence.interval)
+        below = max(0, cadence.most(lane.budget) - int(counts.sum()) // counts.numel())
+        return min(most, below + query + cadence.interval)
 
     def measure(self, seats: Sequence[Seat]) -> None:
         """Note what the lanes that were fed hold, and what is allocated for them."""
@@ -261,6 +266,7 @@ class Batch:
 
 
 def outcome(seat: Seat, stop: str) -> Outcome:
+    seat.count_state()
     return Outcome(
         tuple(seat.token_ids),
         stop,

@@ -7,7 +7,7 @@ from time import perf_counter
 
 import torch
 
-from policies import HiddenSignal
+from policies import Calibrated, HiddenSignal
 from protocol.engine.batch import Batch, Seat
 from protocol.engine.forking import Forked, fork
 from protocol.engine.lanes import Answers, Lane, LaneFailure, Model, Outcome, Request, Run
@@ -37,11 +37,11 @@ def run(
 
     Raises BadInput for no requests, an empty context, no lanes, less than one new token, place or chunk, a
     negative temperature, a budget that does not fit its policy (a number where it evicts, None where it never
-    does), an interval for a policy whose signals cannot be measured while decoding, and a model with
-    sliding-window or hybrid layers.
+    does), an interval for a policy whose signals cannot be measured while decoding, a policy that needs
+    statistics of the model that are not there, and a model with sliding-window or hybrid layers.
     """
     check(model)
-    refuse(requests, max_new_tokens, temperature, places, prefill_chunk)
+    refuse(model, requests, max_new_tokens, temperature, places, prefill_chunk)
     if places is None:
         places = places_for(model.network, requests, max_new_tokens)
     requests = [request._replace() for request in requests]  # one that is given twice is two
@@ -87,6 +87,7 @@ def admit(batch: Batch, forked: Forked, places: int) -> None:
 
 
 def refuse(
+    model: Model,
     requests: Sequence[Request],
     max_new_tokens: int,
     temperature: float,
@@ -109,6 +110,17 @@ def refuse(
             raise BadInput(f"lanes of {request.problem}: is empty; give at least one lane")
         for lane in request.lanes:
             refuse_lane(lane)
+            refuse_uncalibrated(model, lane)
+
+
+def refuse_uncalibrated(model: Model, lane: Lane) -> None:
+    wanted = (signal.name for signal in lane.policy.needs if isinstance(signal, Calibrated))
+    for name in sorted(wanted):
+        if name not in model.statistics:
+            raise BadInput(
+                f"statistics of model {model.name}: lane {lane.key} needs {name!r}, which are not there; "
+                f"run: python -m protocol.calibrate {model.name} {name} --task <task>"
+            )
 
 
 def refuse_lane(lane: Lane) -> None:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from policies import Remembered, Signal, View
+from policies import Calibrated, Policy, Remembered, Signal, View
 from protocol.engine import memory, prefill, sampling
 from protocol.engine.lanes import Lane, LaneFailure, Model, Request
 from protocol.engine.memory import Memory
@@ -56,10 +56,10 @@ def fork(model: Model, request: Request, chunk: int | None) -> Forked:
     waiting: deque[Fork] = deque()
     failures: dict[int, LaneFailure] = {}
     for index, lane in enumerate(request.lanes):
-        measured = {signal: fed.signals[signal] for signal in lane.policy.needs}
+        measured = {signal: fed.signals[signal] for signal in lane.policy.needs & fed.signals.keys()}
         view = view_of(model, request, lane, token_ids, measured, len(fed.keys[0]))
         try:
-            event = lane.policy.event(view, len(context) if lane.budget is None else lane.budget)
+            event = lane.policy.event(view, first_budget(lane, len(context)))
         except ValueError as refusal:
             failures[index] = failure(refusal)
             continue
@@ -91,10 +91,22 @@ def view_of(
         kv_heads=heads,
         sentence_ends=model.sentence_ends,
         seed=sampling.key(*stream, bits=64),
-        signals=measured,
+        signals={**measured, **calibrated(model, lane.policy)},
         stored=stored,
         memory=remembered,
+        prompt=min(len(token_ids), len(request.prompt.context) + len(request.prompt.query)),
     )
+
+
+def first_budget(lane: Lane, context: int) -> int:
+    """What the event after the context may leave; all of it for a policy that never evicts."""
+    return context if lane.budget is None else lane.policy.cadence.budget(lane.budget, 0)
+
+
+def calibrated(model: Model, policy: Policy) -> dict[Signal, Any]:
+    """The statistics of the model that the policy reads."""
+    wanted = (signal for signal in policy.needs if isinstance(signal, Calibrated))
+    return {signal: model.statistics[signal.name] for signal in wanted}
 
 
 def failure(refusal: ValueError) -> LaneFailure:

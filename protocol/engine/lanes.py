@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
 from transformers import PreTrainedModel
 
-from policies import Policy
+from policies import Policy, Statistics
 
 
 class Model(Protocol):
@@ -20,6 +21,10 @@ class Model(Protocol):
     def stop_ids(self) -> frozenset[int]: ...
     @property
     def sentence_ends(self) -> frozenset[int]: ...
+    @property
+    def statistics(self) -> Mapping[str, Statistics]:
+        """By the name under which they were calibrated."""
+        ...
 
 
 class Prompt(NamedTuple):

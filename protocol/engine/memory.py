@@ -14,6 +14,7 @@ from torch.nn.functional import pad
 from policies import (
     AttentionSignal,
     CacheSignal,
+    Calibrated,
     Event,
     HiddenSignal,
     Policy,
@@ -138,7 +139,7 @@ def measured(
     seen: int,
     cached: Sequence[tuple[Tensor, Tensor]],
 ) -> dict[Signal, Any]:
-    """Every signal that the policy needs at an event, as a View holds it.
+    """Every signal that the policy needs at an event, but for what was calibrated, as a View holds it.
 
     stored [layer, kv_head, n]: positions of the slots. cached: keys and values [kv_head, n, d] a layer.
     """
@@ -150,7 +151,7 @@ def measured(
             found[signal] = tuple(
                 signal.summarise(layer, *cached[layer], stored[layer] >= 0) for layer in layers
             )
-        else:
+        elif not isinstance(signal, Calibrated):
             of_layer = dict[int, Any]()
             for index, layer in enumerate(layers_of(signal, len(layers))):
                 if signal.window is not None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from policies import AttentionSignal, CacheSignal, HiddenSignal, Rows, Signal
+from policies import AttentionSignal, CacheSignal, Calibrated, HiddenSignal, Measured, Rows, Signal
 from policies.signals import BLOCK, attention_rows, wide
 from protocol.engine.lanes import Model
 from protocol.evidence.refusals import BadInput
@@ -21,8 +21,8 @@ MASKED = 512
 class Prefilled(NamedTuple):
     """keys, values: one tensor a layer, [kv_head, n, d]. logits: [vocabulary] after the last token.
 
-    signals: as a View holds them. recent: one tensor a layer, [q_head, w, d], the queries of the last tokens.
-    scale: what multiplies the attention logits.
+    signals: as a View holds them, but for what was calibrated. recent: one tensor a layer, [q_head, w, d],
+    the queries of the last tokens. scale: what multiplies the attention logits.
     """
 
     keys: list[Tensor]
@@ -50,9 +50,9 @@ class Recorder:
         self.wanted = recent
         self.scale = 0.0
         self.workspace: Tensor | None = None
-        self.signals = tuple(signals)
+        self.signals = tuple(signal for signal in signals if not isinstance(signal, Calibrated))
         self.rows = tuple(signal for signal in self.signals if isinstance(signal, AttentionSignal))
-        self.states: dict[tuple[Signal, int], Any] = {}
+        self.states: dict[tuple[Measured, int], Any] = {}
 
     def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
         own, self.scale = queries[0], scale
@@ -122,7 +122,7 @@ class Recorder:
         """Every signal as a View holds it."""
         return {signal: self.result(signal) for signal in self.signals}
 
-    def result(self, signal: Signal) -> Any:
+    def result(self, signal: Measured) -> Any:
         if isinstance(signal, HiddenSignal):
             return self.states[signal, signal.layer]
         layers = range(len(self.keys))

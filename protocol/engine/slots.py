@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 import torch
@@ -88,6 +88,11 @@ class Pool(Generic[Member]):
         """Slots in use, lane by lane, summed over layers and KV heads."""
         totals: list[int] = self.lengths[:, : len(self.members)].sum((0, 2)).tolist()
         return totals
+
+    def means(self) -> Iterator[tuple[Member, float]]:
+        """Slots in use a KV head and layer, lane by lane."""
+        heads = len(self.shape) * self.heads
+        return ((member, held / heads) for member, held in zip(self.members, self.held(), strict=True))
 
     def resize(self, places: int) -> None:
         """More places, or fewer; the lanes stay where they are."""

@@ -26,6 +26,7 @@ from . import (
     lock,
     records,
     seal,
+    selection,
     verdict,
 )
 from .documents import Document
@@ -33,7 +34,7 @@ from .ledger import Entry
 from .records import Record
 from .refusals import Tampered
 
-__all__ = ["Finding", "audit", "judge_again"]
+__all__ = ["Finding", "audit", "judge_again", "select_again"]
 
 _COMPUTING = ("numpy", "pandas", "scipy", "statsmodels")
 
@@ -57,21 +58,35 @@ def judge_again(tree: Path, folder: Path) -> bytes:
 
     It runs the code of the registration: who does not trust its author reads sources.zip first.
     """
+    return _printed("analysis.judge", tree, folder)
+
+
+def select_again(tree: Path, folder: Path) -> bytes:
+    """What `analysis.selection` of the source tree `tree` prints about `folder`; see `judge_again`."""
+    return _printed("analysis.selection", tree, folder)
+
+
+def _printed(module: str, tree: Path, folder: Path) -> bytes:
     settings = {"PYTHONPATH": str(tree), "PYTHONUTF8": "1", "PATH": os.defpath}
-    command = [sys.executable, "-B", "-m", "analysis.judge", str(folder.resolve())]
+    command = [sys.executable, "-B", "-m", module, str(folder.resolve())]
     done = subprocess.run(command, cwd=tree, env=settings, capture_output=True)
     last = (done.stderr.decode(errors="replace").strip().splitlines() or ["(no message)"])[-1]
     if last.startswith("ModuleNotFoundError"):
         raise CannotTell(f"the locked code needs what is not installed here: {last}")
     if not done.stdout:
-        raise Tampered(f"the locked code judged nothing: {last}")
+        raise Tampered(f"the locked {module} said nothing: {last}")
     return done.stdout.removesuffix(b"\n")
 
 
-def audit(folder: Path, rederive: Callable[[Path, Path], bytes] = judge_again) -> list[Finding]:
+def audit(
+    folder: Path,
+    rederive: Callable[[Path, Path], bytes] = judge_again,
+    reselect: Callable[[Path, Path], bytes] = select_again,
+) -> list[Finding]:
     """One finding an item, in the order in which the evidence was made.
 
-    rederive: given the extracted locked tree and the folder, returns the canonical judgement.
+    rederive, reselect: given the extracted locked tree and the folder, return the canonical judgement and
+    selection. Only a study with a sweep has the item "selection".
 
     "not run" is a step that left no trace, as do the steps after it. Other evidence that is not there fails.
     """
@@ -82,6 +97,7 @@ def audit(folder: Path, rederive: Callable[[Path, Path], bytes] = judge_again) -
         "sources": study.check_sources,
         "ledger": study.check_ledger,
         "probe": study.check_probe,
+        **({"selection": lambda: study.check_selection(reselect)} if study.swept else {}),
         "claim": study.check_claim,
         "records": study.check_records,
         "trajectories": study.check_trajectories,
@@ -118,6 +134,13 @@ class _Study:
         self.sealed = self.judged or (folder / seal.NAME).exists() or "seal" in events
         traces = (folder / claim.NAME).exists() or self.place.exists() or "claim" in events
         self.claimed = self.sealed or traces
+        try:
+            self.swept = selection.swept(self.lock)
+        except Exception:  # check_lock says so
+            self.swept = False
+        self.selected = self.swept and (
+            self.claimed or (folder / selection.NAME).exists() or "selection" in events
+        )
 
     @cached_property
     def lock(self) -> Document:
@@ -174,6 +197,8 @@ class _Study:
         last = events.index("seal") if self.sealed else len(events)
         if {"attempt", "held-out"} & {*events[:first], *events[last:]}:
             raise Tampered(f"{ledger.NAME}: held-out problems were read before the claim or after the seal")
+        if "selection" in events[first:] or ("selection" in events and not self.swept):
+            raise Tampered(f"{ledger.NAME}: a selection after the claim, or without a sweep")
         self._whole(self.folder / ledger.NAME)
         return f"{len(events)} lines, chained, up to {events[-1]}"
 
@@ -191,10 +216,23 @@ class _Study:
         records.trajectories(place, found)
         return f"{len(found)} records, of the development split only"
 
+    def check_selection(self, reselect: Callable[[Path, Path], bytes]) -> str:
+        self._reached(self.selected)
+        found = selection.verify(self.folder, self.lock)
+        self._named("selection", found.digest, "selection", "selection")
+        if (self.lock.content.get("parent") or {}).get("selection"):
+            return f"{found.digest}, the parent's, whose audit derives it again"
+        self._stood_at(found)
+        if self._derived(reselect) != canonical.dumps(found.content["selected"]):
+            raise Tampered(f"the locked code selects otherwise than {selection.NAME} says")
+        return f"the locked code selects {found.content['selected']['winner']} from the probe's records"
+
     def check_claim(self) -> str:
         self._reached(self.claimed)
         if self.claim.content["lock"] != self.lock.digest:
             raise Tampered(f"{claim.NAME}: names another lock")
+        if self.claim.content.get("selection") != selection.digest(self.folder, self.lock).get("selection"):
+            raise Tampered(f"{claim.NAME}: names another selection than {selection.NAME}")
         self._named("claim", self.claim.digest, "claim", "claim")
         self._stood_at(self.claim)
         attempts = [entry.body for entry in self.entries if entry.event == "attempt"]
@@ -264,13 +302,17 @@ class _Study:
 
     def check_judgement(self, rederive: Callable[[Path, Path], bytes]) -> str:
         self._reached(self.judged)
-        with tempfile.TemporaryDirectory() as tree:
-            bundle.extract(self.folder, self.lock.content["sources"], Path(tree))
-            again = rederive(Path(tree), self.folder)
+        again = self._derived(rederive)
         if again != canonical.dumps(self.verdict.content["judged"]):
             because = self._other_packages()
             raise Tampered(f"the locked code judges otherwise than {verdict.NAME} says{because}")
         return "the locked code judges the raw records alike"
+
+    def _derived(self, derive: Callable[[Path, Path], bytes]) -> bytes:
+        """What `derive` says about the folder, given the locked tree."""
+        with tempfile.TemporaryDirectory() as tree:
+            bundle.extract(self.folder, self.lock.content["sources"], Path(tree))
+            return derive(Path(tree), self.folder)
 
     def _other_packages(self) -> str:
         """Which packages that compute a judgement are not here as they were locked: they may explain it."""

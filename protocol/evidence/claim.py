@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from . import documents, journal, ledger, lock, records
+from . import documents, journal, ledger, lock, records, selection
 from .documents import Document as Claim
 from .lock import Lock
 from .refusals import AlreadyClaimed, BadInput, Tampered
@@ -27,15 +27,18 @@ def running(folder: Path) -> Iterator[None]:
 def take(folder: Path, locked: Lock) -> int:
     """Claim `folder` for confirmation, or resume a claim that has no seal yet. Call it inside `running`.
 
-    The claim names the lock and the head of the ledger. Each call is one attempt: a line of the ledger with
-    its number, which is returned (1 the first time), and the number of records that it found.
+    The claim names the lock, the head of the ledger and, with a sweep, the selection. Each call is one
+    attempt: a line of the ledger with its number, which is returned (1 the first time), and the number of
+    records that it found.
 
-    Raises AlreadyClaimed once the seal is there, Tampered when ledger, claim or records do not verify.
+    Raises AlreadyClaimed once the seal is there, BadInput for a sweep without a selection, Tampered when
+    ledger, selection, claim or records do not verify.
     """
     if (folder / SEAL).exists():
         raise AlreadyClaimed(f"{folder} was confirmed, which happens once; replicate it instead")
     if [entry.body for entry in ledger.read(folder)[:1]] != [{"lock": locked.digest}]:
         raise Tampered(f"{ledger.NAME}: does not begin with the registration of this lock")
+    selected = selection.digest(folder, locked)
     found = len(records.read(folder / records.FOLDERS["confirm"]))
     if not (folder / NAME).exists():
         if found or ledger.count(folder, "claim"):
@@ -45,9 +48,12 @@ def take(folder: Path, locked: Lock) -> int:
             "version": 1,
             "lock": locked.digest,
             "ledger": ledger.head(folder),
+            **selected,
         }
         documents.write(folder / NAME, content)
     claim = read(folder, locked)
+    if claim.content.get("selection") != selected.get("selection"):
+        raise Tampered(f"{NAME}: names another selection than {selection.NAME}")
     ledger.ensure(folder, "claim", {"claim": claim.digest})
     attempt = ledger.count(folder, "attempt") + 1
     ledger.append(folder, "attempt", {"number": attempt, "records": found})

@@ -1,4 +1,4 @@
-"""Documents: lock, claim, seal and verdict. Canonical JSON and a newline, written once.
+"""Documents: lock, selection, claim, seal and verdict. Canonical JSON and a newline, written once.
 
 The digest of a document is the SHA-256 of its canonical bytes, which end before the newline.
 """

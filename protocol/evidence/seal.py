@@ -71,17 +71,19 @@ def contents(folder: Path, locked: Lock, head: ledger.Head) -> dict[str, Any]:
     found = records.read(place)
     states = Counter(record["body"]["state"] for record in found)
     sides = records.trajectories(place, found)
+    taken = claim.read(folder, locked)
     return {
         "kind": "kv-prereg seal",
         "version": 1,
         "lock": locked.digest,
-        "claim": claim.read(folder, locked).digest,
+        "claim": taken.digest,
         "ledger": head,
         "expected": len(found) + len(missing(locked, found)),
         "found": {state: states[state] for state in records.STATES},
         "shards": {path.name: _shard(path) for path in records.shards(place)},
         "trajectories": {"count": len(sides), "digest": canonical.digest(sides)},
         "outcome": records.outcome_digest(found),
+        **({"selection": taken.content["selection"]} if "selection" in taken.content else {}),
     }
 
 

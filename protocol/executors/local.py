@@ -8,10 +8,9 @@ from typing import Any
 import torch
 import transformers
 
-from protocol import engine, tasks
+from protocol import engine, grading, tasks
 from protocol.evidence import canonical
 from protocol.executors import Executor, Job, Produced
-from protocol.grading import exact
 from protocol.grid import Cell, budget_of
 from protocol.models.load import LoadedModel, load
 from protocol.spec import Protocol
@@ -31,6 +30,7 @@ def executor(protocol: Protocol, home: Path, lanes: Mapping[str, int]) -> Execut
     torch.use_deterministic_algorithms(True)
     transformers.utils.logging.disable_progress_bar()  # one display at a time: ours
     held: dict[str, LoadedModel] = {}
+    graders: dict[str, grading.Grader] = {}
     registered = {task.name: task for task in protocol.tasks}
     policy_of = {arm.name: protocol.policy(arm.name) for arm in protocol.arms}
 
@@ -39,7 +39,9 @@ def executor(protocol: Protocol, home: Path, lanes: Mapping[str, int]) -> Execut
             held.clear()
             settings = protocol.generation
             held[job.model] = load(job.model, home, dtype=settings.dtype, device=settings.device)
-        model, task = held[job.model], registered[job.task]
+        model, task, grader = held[job.model], registered[job.task], tasks.get(job.task).grader
+        if grader not in graders:
+            graders[grader] = grading.GRADERS[grader]()
         counter = prompting.counter(model.tokenizer)
         problems = [tasks.get(job.task).build(problem, counter) for problem in job.problems]
         requests = []
@@ -70,6 +72,8 @@ def executor(protocol: Protocol, home: Path, lanes: Mapping[str, int]) -> Execut
         for problem, request, answers in zip(problems, requests, ran.answers, strict=True):
             for cell, lane, outcome in zip(job.cells, request.lanes, answers.outcomes, strict=True):
                 body, costs, trajectory = _recorded(model, problem, request, cell, lane, outcome, batch)
+                if body["state"] == "ok":
+                    body |= _graded(problem.gold, body["text"], graders[grader], grading.SECOND.get(grader))
                 costs["prefill_seconds"] = f"{answers.prefill_seconds:.3f}"
                 records[cell, problem.id] = (body, costs)
                 trajectories |= trajectory
@@ -101,24 +105,27 @@ def _recorded(
     heads = model.network.config.num_hidden_layers * model.network.config.num_key_value_heads
     trajectory = {"held": list(outcome.held), "allocated": list(outcome.allocated), "heads": heads}
     digest = canonical.digest(trajectory)
-    body |= _answered(model, problem.gold, outcome, heads)
+    body |= _answered(model, outcome, heads)
     body |= {"trajectory": digest, "batch": {**batch, "joined": outcome.joined}}
     return body, {"decode_seconds": f"{outcome.seconds:.3f}"}, {digest: trajectory}
 
 
-def _answered(model: LoadedModel, gold: str, outcome: engine.Outcome, heads: int) -> dict[str, Any]:
-    text = model.tokenizer.decode(outcome.token_ids, skip_special_tokens=False)
-    grade = exact.grade(gold, text)
+def _graded(
+    gold: str, text: str, grader: grading.Grader, second: grading.Grader | None
+) -> dict[str, str | None]:
+    grade = grader.grade(gold, text)
+    graded = {"answer": grade.answer, "grade": grade.status, "grade_reason": grade.reason}
+    return graded | ({"grade_second": second.grade(gold, text).status} if second else {})
+
+
+def _answered(model: LoadedModel, outcome: engine.Outcome, heads: int) -> dict[str, Any]:
     held, allocated = outcome.held, outcome.allocated
     return {
         "state": "ok",
         "reason": "",
-        "text": text,
+        "text": model.tokenizer.decode(outcome.token_ids, skip_special_tokens=False),
         "tokens": len(outcome.token_ids),
         "stop": outcome.stop,
-        "answer": grade.answer,
-        "grade": grade.status,
-        "grade_reason": grade.reason,
         "cache": {
             "mean": _six(sum(held), len(held) * heads),
             "peak": _six(max(held), heads),

@@ -1,1 +1,20 @@
-"""Grading: from generated text to a grade with its reason."""
+"""Grading: from generated text to a grade with its reason.
+
+grader = grading.GRADERS["math"]()     # or "boxed", "exact"; made once, used for every text
+grade = grader.grade(problem.gold, text)
+"""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from protocol.grading import boxed, exact, spelling
+from protocol.grading.grade import Grade, Grader
+from protocol.grading.mathverify import MathVerify
+
+__all__ = ["GRADERS", "SECOND", "Grade", "Grader", "MathVerify"]
+
+GRADERS: Mapping[str, Callable[[], Grader]] = MappingProxyType(
+    {"exact": lambda: exact, "boxed": lambda: boxed, "math": MathVerify}
+)
+# Whose verdict is recorded beside that of the grader.
+SECOND: Mapping[str, Grader] = MappingProxyType({"math": spelling})

@@ -1,26 +1,20 @@
 """Exact match of a value, as CrystalCache grades its retrieval tasks (section 4.2, appendix B.4)."""
 
 import re
-from typing import Literal, NamedTuple
 
-__all__ = ["LONGEST", "Grade", "grade"]
+from protocol.grading.grade import Grade
+
+__all__ = ["LONGEST", "grade"]
 
 LONGEST = 20_000  # characters that are read; generated text is of any length
 NUMBER = re.compile(r"[0-9]+(?:[.,][0-9]+)*")
 
 
-class Grade(NamedTuple):
-    """answer: the first number of the text, None if there is none. reason: empty when correct."""
-
-    status: Literal["correct", "wrong", "no answer", "timeout", "error"]
-    answer: str | None
-    reason: str
-
-
 def grade(gold: str, text: str) -> Grade:
     """Correct if and only if `gold` occurs in the text, also inside a longer run of digits, as in the paper.
 
-    A text without a number gives "no answer", an empty gold value "error".
+    The answer is the first number of the text, None if there is none. A text without a number gives "no
+    answer", an empty gold value "error".
     """
     if not gold:
         return Grade("error", None, "the gold value is empty")

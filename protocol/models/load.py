@@ -1,14 +1,23 @@
 """Open a fetched model. Nothing is downloaded, no pickle is read and no code of a model repository is run."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+)
 
+from policies import Statistics
 from protocol.evidence.refusals import BadInput
-from protocol.models import catalogue, stored
+from protocol.models import catalogue, statistics, stored
 
 __all__ = ["LoadedModel", "load", "tokenizer"]
 
@@ -21,7 +30,8 @@ class LoadedModel:
     """A model ready to run: in evaluation mode, without gradients, with the fused attention kernel (sdpa).
 
     stop_ids: tokens that end an answer. sentence_ends: the tokens that are exactly ".", "!", "?" or a line
-    feed; a mark that the tokenizer has no single token for is left out.
+    feed; a mark that the tokenizer has no single token for is left out. statistics: what was calibrated, by
+    name, on the device of the weights.
     """
 
     name: str
@@ -29,10 +39,13 @@ class LoadedModel:
     tokenizer: PreTrainedTokenizerBase
     stop_ids: frozenset[int]
     sentence_ends: frozenset[int]
+    statistics: Mapping[str, Statistics] = field(default_factory=lambda: MappingProxyType({}))
 
 
 def load(source: str, home: Path, *, dtype: str = "float32", device: str = "cpu") -> LoadedModel:
-    """Raises BadInput for an unknown source or dtype or a model not fetched, Drifted for a damaged file."""
+    """Raises BadInput for an unknown source or dtype, a model not fetched or statistics that do not fit,
+    and Drifted for a damaged file.
+    """
     if dtype not in DTYPES:
         raise BadInput(f"dtype {dtype!r}: not one of {', '.join(DTYPES)}")
     folder = _verified(source, home)
@@ -46,7 +59,8 @@ def load(source: str, home: Path, *, dtype: str = "float32", device: str = "cpu"
     )
     network.to(device).eval().requires_grad_(False)
     words = _tokenizer(folder)
-    return LoadedModel(source, network, words, _stop_ids(network, words), _sentence_ends(words))
+    measured = statistics.of(source, home, network)
+    return LoadedModel(source, network, words, _stop_ids(network, words), _sentence_ends(words), measured)
 
 
 def tokenizer(source: str, home: Path) -> PreTrainedTokenizerBase:
@@ -57,11 +71,16 @@ def tokenizer(source: str, home: Path) -> PreTrainedTokenizerBase:
 def _verified(source: str, home: Path) -> Path:
     folder = catalogue.locate(source, home)
     if not isinstance(catalogue.parse(source), catalogue.Folder):
-        stored.verify(folder, source)
+        stored.verify(folder, source, catalogue.remedy(source, home))
     return folder
 
 
 def _tokenizer(folder: Path) -> PreTrainedTokenizerBase:
+    """tokenizer.json as it is, where there is one: by the type of the model alone transformers 5 would build
+    another pre-tokenizer and other merges (every Qwen2 gets those of Qwen2Tokenizer).
+    """
+    if (folder / "tokenizer.json").is_file():
+        return PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True)
     return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
 
 

@@ -19,9 +19,8 @@ def seal(folder: Path) -> None:
     (folder / SUMS).write_text("".join(lines), encoding="utf-8", newline="\n")
 
 
-def verify(folder: Path, source: str) -> None:
-    """Raises Drifted naming the first file that is missing, was added or differs from what was fetched."""
-    fix = f"delete {folder} and run: python -m protocol.models fetch {source}"
+def verify(folder: Path, source: str, fix: str) -> None:
+    """Raises Drifted naming the first file that is missing, was added or differs, and what to do about it."""
     listing = folder / SUMS
     if not listing.is_file():
         raise Drifted(f"model {source!r}: {listing} is missing; {fix}")
@@ -31,8 +30,8 @@ def verify(folder: Path, source: str) -> None:
     }
     present = {path.name for path in folder.iterdir()} - {SUMS}
     for name in sorted(fetched.keys() ^ present):
-        what = "is missing" if name in fetched else "was not fetched"
+        what = "is missing" if name in fetched else "was added"
         raise Drifted(f"model {source!r}: {folder / name} {what}; {fix}")
     for name, digest in fetched.items():
         if sha256(folder / name) != digest:
-            raise Drifted(f"model {source!r}: {folder / name} is not the file that was fetched; {fix}")
+            raise Drifted(f"model {source!r}: {folder / name} is not the file that was stored; {fix}")

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from protocol.evidence import canonical
 from protocol.evidence.refusals import BadInput
@@ -90,6 +90,7 @@ class Association:
     first: int = 0
     densities: tuple[str, ...] = ("high", "low")
     seed: int = 42
+    grader: ClassVar[str] = "exact"
 
     def ids(self) -> tuple[str, ...]:
         indices = range(self.first, self.first + self.repetitions)

@@ -3,22 +3,30 @@
 A name that a registration cites keeps its meaning for good: a changed task is a new name.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Protocol
 
 from protocol.evidence.refusals import BadInput
 from protocol.tasks.association import Association
+from protocol.tasks.chain import Chain
+from protocol.tasks.dataset import Dataset, aime24, gsm8k, math500
 from protocol.tasks.needle import Needle
 from protocol.tasks.problem import Problem
 from protocol.tasks.recital import Recital
 
-__all__ = ["TASKS", "Task", "UnknownTask", "get", "names"]
+__all__ = ["TASKS", "Task", "UnknownTask", "data", "get", "names"]
 
 
 class Task(Protocol):
-    """A frozen set of problems; `splits` says which of them are held out."""
+    """A frozen set of problems; `splits` says which of them are held out.
+
+    grader: a name of protocol.grading.GRADERS.
+    """
+
+    @property
+    def grader(self) -> str: ...
 
     def ids(self) -> tuple[str, ...]: ...
 
@@ -48,6 +56,35 @@ TASKS: Mapping[str, Task] = MappingProxyType(
         "needle-1536": Needle(1536, repetitions=69),
         "association-1280": Association(1280, repetitions=172),
         "recital-448": Recital(448, lines=10, repetitions=347),
+        # Short chains are the more frequent, as they are what a budget of 64 slots can still hold.
+        "chain": Chain((6, 7, 8, 9, 10, 12, 14, 16, 20, 24), repetitions=50, calibration=100),
+        "math500": Dataset(
+            "math500",
+            sha256="fb890908c810bc7f836a7dde81fa21d9ee368a5d124fa15c2463232b96d5b69d",
+            source_sha256="35dc41080a3680858b27fa7e0533d2d547825316fc5dafe5d316f4ccc5a06132",
+            row=math500,
+            url=(
+                "https://huggingface.co/datasets/HuggingFaceH4/MATH-500/resolve/"
+                "6e4ed1a2a79af7d8630a6b768ec859cb5af4d3be/test.jsonl"
+            ),
+        ),
+        # On the hub as Parquet: HuggingFaceH4/aime_2024 @ 2fe88a2f1091d5048c0f36abc874fb997b3dd99a.
+        "aime24": Dataset(
+            "aime24",
+            sha256="7ec9b3e7155f63fb411560be42b0e118e5e8ecb8352013b78b1701e4282dd336",
+            source_sha256="7ec9b3e7155f63fb411560be42b0e118e5e8ecb8352013b78b1701e4282dd336",
+            row=aime24,
+        ),
+        "gsm8k": Dataset(
+            "gsm8k",
+            sha256="eda17b583de6be58fa776cfd906873f5de42aaf5873eb27e4cc0452d8ffa7098",
+            source_sha256="3730d312f6e3440559ace48831e51066acaca737f6eabec99bccb9e4b3c39d14",
+            row=gsm8k,
+            url=(
+                "https://raw.githubusercontent.com/openai/grade-school-math/"
+                "3101c7d5072418e28b9008a6636bde82a006892c/grade_school_math/data/test.jsonl"
+            ),
+        ),
     }
 )
 
@@ -62,3 +99,9 @@ def get(name: str) -> Task:
 
 def names() -> tuple[str, ...]:
     return tuple(TASKS)
+
+
+def data(names: Iterable[str]) -> dict[str, str]:
+    """SHA-256 of the data file of each task that reads one. Raises as Dataset.digest does."""
+    found = {name: get(name) for name in names}
+    return {name: task.digest() for name, task in found.items() if isinstance(task, Dataset)}

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from protocol.evidence import canonical
 from protocol.evidence.refusals import BadInput
@@ -52,6 +52,7 @@ class Needle:
     first: int = 0
     depths: tuple[str, ...] = ("0", "0.25", "0.5", "0.75", "1")
     seed: int = 42
+    grader: ClassVar[str] = "exact"
 
     def ids(self) -> tuple[str, ...]:
         indices = range(self.first, self.first + self.repetitions)

@@ -2,17 +2,24 @@
 
 from typing import NamedTuple
 
-__all__ = ["Fact", "Problem"]
+__all__ = ["THINK", "Fact", "Problem"]
+
+THINK = "<think>\n"  # the prefix that asks a model to reason before it answers
 
 
 class Problem(NamedTuple):
-    """context: the filler with the fact. prefix: how the answer begins. gold: what has to follow."""
+    """context: the filler with the fact, or the whole of a problem that has no separate question.
+
+    question: may be empty. prefix: how the answer begins. gold: what has to follow, or the answer to reach.
+    level: how difficult the problem is, in its task's words.
+    """
 
     id: str
     context: str
     question: str
     prefix: str
     gold: str
+    level: str = ""
 
 
 class Fact(NamedTuple):

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from protocol.evidence.refusals import BadInput
-from protocol.tasks.problem import Problem
+from protocol.tasks.problem import THINK, Problem
 
 if TYPE_CHECKING:  # a protocol file is checked without transformers
     from transformers import PreTrainedTokenizerBase
@@ -26,6 +26,8 @@ def render(problem: Problem, tokenizer: "PreTrainedTokenizerBase", query: str) -
     The prompt is the tokenizer's chat template around one user message (the context, a line feed, the
     question), then the generation prompt and the problem's prefix. A tokenizer without a chat template gets
     plain text, "<context>\\n<question>\\nAnswer: <prefix>", after its beginning-of-sequence token if any.
+    A problem without a question is its context alone, all of it inside. The prefix "<think>" is fed once,
+    also where the template has it, and never to a tokenizer that does not know it.
 
     The text is cut where the question starts and both parts are tokenised on their own, so that "inside" and
     "outside" feed the same ids. A byte-level tokenizer gives these ids for the uncut text too, since a line
@@ -34,6 +36,8 @@ def render(problem: Problem, tokenizer: "PreTrainedTokenizerBase", query: str) -
     """
     if query not in ("inside", "outside"):
         raise BadInput(f"query {query!r}: write inside or outside")
+    if query == "outside" and not problem.question:
+        raise BadInput(f'problem {problem.id!r}: has no separate question; write query = "inside"')
     text = _text(problem, tokenizer)
     cut = text.rfind(problem.question)
     if cut < 0 or problem.context not in text[:cut]:
@@ -47,9 +51,11 @@ def _ids(tokenizer: "PreTrainedTokenizerBase", text: str) -> list[int]:
 
 
 def _text(problem: Problem, tokenizer: "PreTrainedTokenizerBase") -> str:
-    asked = f"{problem.context}\n{problem.question}"
+    asked = f"{problem.context}\n{problem.question}" if problem.question else problem.context
     if tokenizer.chat_template is None:
-        return f"{tokenizer.bos_token or ''}{asked}\nAnswer: {problem.prefix}"
-    message = [{"role": "user", "content": asked}]
-    opened: str = tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True)
-    return opened + problem.prefix
+        opened = f"{tokenizer.bos_token or ''}{asked}\nAnswer: "
+    else:
+        message = [{"role": "user", "content": asked}]
+        opened = str(tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True))
+    thinks = opened.endswith(THINK) or THINK.strip() not in tokenizer.get_vocab()
+    return opened if problem.prefix == THINK and thinks else opened + problem.prefix

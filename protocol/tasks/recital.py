@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from protocol.evidence import canonical
 from protocol.evidence.refusals import BadInput
@@ -39,6 +39,7 @@ class Recital:
     lines: int
     repetitions: int
     seed: int = 42
+    grader: ClassVar[str] = "exact"
 
     def ids(self) -> tuple[str, ...]:
         return tuple(f"recital/{self.length}/{self.lines}/{index:03d}" for index in range(self.repetitions))

@@ -135,3 +135,16 @@ def test_an_unknown_method_and_a_single_problem_are_refused():
         power.type_one("bca", 30, 1, 0.05, rng())
     with pytest.raises(ValueError, match="plan at least two"):
         power.minimal_detectable_effect(1, 0.05, rng=rng())
+
+
+@pytest.mark.parametrize(("discordance", "seeds"), [(0.25, 1), (0.10, 1), (0.17, 3)])
+def test_the_null_is_that_of_problems_drawn_one_by_one(discordance, seeds):
+    a = discordance / (1 - 2 * discordance)
+    found = power._null(a, seeds)
+    if seeds == 1:
+        assert found == pytest.approx([discordance / 2, 1 - discordance, discordance / 2])
+    draw = rng()
+    chance = draw.beta(a, a, 100_000)
+    gained = draw.binomial(seeds, chance) - draw.binomial(seeds, chance)
+    counted = np.bincount(gained + seeds, minlength=2 * seeds + 1) / 100_000
+    assert found == pytest.approx(counted, abs=5 * 0.5 / np.sqrt(100_000))

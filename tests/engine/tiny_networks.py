@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
 import transformers
 
-from policies import Cadence, Event, PerHead, Policy, Protect, Scores
+from policies import Cadence, Event, PerHead, Policy, Protect, Scores, Statistics
 from policies.full import full
 from policies.signals import HiddenChange, Norms
 from protocol import engine
@@ -26,6 +27,7 @@ class TinyModel(NamedTuple):
     network: Any
     stop_ids: frozenset[int] = frozenset()
     sentence_ends: frozenset[int] = frozenset({7})
+    statistics: Any = MappingProxyType({})
 
 
 def tiny(
@@ -56,7 +58,18 @@ def tiny(
         torch.manual_seed(3)
         network = getattr(transformers, f"{family}ForCausalLM")(config)
     network = network.to(device, dtype).eval().requires_grad_(False)
-    return TinyModel(f"tiny-{family}", network, frozenset(stop))
+    calibrated = {name: statistics(network, seed) for seed, name in enumerate(("text", "traces"))}
+    return TinyModel(f"tiny-{family}", network, frozenset(stop), statistics=calibrated)
+
+
+def statistics(network: Any, seed: int) -> Statistics:
+    """Random ones of the right shape, with the rotation of the network."""
+    generator, device = torch.Generator().manual_seed(seed), network.device
+    heads = network.config.num_hidden_layers, network.config.num_attention_heads, DIM // 2
+    mean = torch.randn(*heads, dtype=torch.complex64, generator=generator).to(device)
+    direction = torch.nn.functional.normalize(torch.randn(DIM, generator=generator), dim=0)
+    frequencies = network.base_model.rotary_emb.inv_freq.double()
+    return Statistics(mean, 1.5 * mean.abs(), direction.to(device), frequencies, 1.0)
 
 
 def words(count: int, seed: int = 0) -> tuple[int, ...]:

@@ -221,7 +221,7 @@ def test_sealing_removes_what_killed_lanes_left(tmp_path):
     finished_study.locked(folder)
     finished_study.confirm(folder, stop_after=1)
     with records.Shard(folder / "records") as shard:
-        orphan = shard.keep_trajectory({"never": "recorded"})
+        (orphan,) = shard.keep_trajectories([{"never": "recorded"}])
     finished_study.confirm(folder)
     with pytest.raises(Tampered, match="missing"):
         records.read_trajectory(folder / "records", orphan)

@@ -172,8 +172,8 @@ def test_a_shard_has_one_writer(place):
 def test_a_trajectory_is_named_by_its_content_and_read_back(place):
     content = {"held": [16, 17, 18]}
     with records.Shard(place) as shard:
-        name = shard.keep_trajectory(content)
-        assert shard.keep_trajectory(content) == name
+        (name,) = shard.keep_trajectories([content])
+        assert shard.keep_trajectories([content, content]) == [name, name]
     assert name == hashlib.sha256(b'{"held":[16,17,18]}').hexdigest()
     assert records.read_trajectory(place, name) == content
 
@@ -189,13 +189,13 @@ def test_a_trajectory_is_named_by_its_content_and_read_back(place):
 )
 def test_a_damaged_trajectory_is_tampering(place, damage):
     with records.Shard(place) as shard:
-        name = shard.keep_trajectory({"held": [16]})
+        (name,) = shard.keep_trajectories([{"held": [16]}])
         path = place / "trajectories" / f"{name}.json.gz"
         path.write_bytes(damage(path.read_bytes()))
         with pytest.raises(Tampered, match=name):
             records.read_trajectory(place, name)
         with pytest.raises(Tampered, match=name):
-            shard.keep_trajectory({"held": [16]})
+            shard.keep_trajectories([{"held": [16]}])
 
 
 def test_the_outcome_is_the_same_killed_and_resumed_or_undisturbed_in_any_order(tmp_path):

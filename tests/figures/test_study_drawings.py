@@ -1,5 +1,6 @@
 import hashlib
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -9,7 +10,7 @@ import looking
 import pytest
 
 from analysis.records import read
-from figures import page, study
+from figures import collapse, page, study, trajectories
 from figures.accuracy import accuracy, solved
 from figures.needle import needle, placed
 
@@ -37,6 +38,33 @@ def test_a_study_of_baselines_with_a_needle_gets_forest_accuracy_and_needle(quic
     assert sorted(drawn) == sorted((quickstart / "figures").iterdir())
 
 
+def test_a_study_that_is_compressed_while_decoding_gets_trajectories_and_the_collapse_of_answers(
+    tmp_path, capsys
+):
+    source = ROOT / "registrations" / "crystal-long"
+    folder = copied(source, tmp_path / "study")
+    assert not [path for path in study.draw(folder) if path.stem in ("trajectories", "collapse")]
+    shutil.copytree(source / "records" / "trajectories", folder / "records" / "trajectories")
+    drawn = [path.name for path in study.draw(folder)]
+    kinds = [f"{name}.{kind}" for name in ("trajectories", "collapse") for kind in ("svg", "png")]
+    assert drawn[-5:] == [*kinds, "collapse.md"]
+    before = {path.name: path.read_bytes() for path in (folder / "figures").iterdir()}
+    for command in (trajectories, collapse):
+        assert command.main([str(folder)]) == 0
+    assert {path.name: path.read_bytes() for path in (folder / "figures").iterdir()} == before
+    names = [Path(line).name for line in capsys.readouterr().out.splitlines()]
+    assert names == drawn[-5:]
+
+
+def test_a_study_whose_problems_have_levels_gets_a_line_over_them(tmp_path):
+    folder = copied(SHIPPED[0], tmp_path / "study")
+    for name in ("lock.json", "records/shard-0.jsonl"):
+        text = (folder / name).read_text()
+        (folder / name).write_text(re.sub(r'"needle/768/(0[.]?\d*|1)/(\d+)"', r'"chain/12/\1-\2"', text))
+    cite(folder)
+    assert [path.stem for path in study.draw(folder)[::2]] == ["forest", "accuracy", "levels"]
+
+
 def test_a_clean_process_draws_the_same_bytes(quickstart, tmp_path):
     here = study.draw(quickstart)
     there = copied(SHIPPED[0], tmp_path / "quickstart")
@@ -59,16 +87,22 @@ def test_a_study_of_variants_gets_bars_too_and_one_without_a_needle_no_heat_map(
 
 
 def rename(folder: Path, names: dict[str, str]) -> None:
-    """Another study of the same form: its lock is another, and its records cite that."""
-    lock, shard = folder / "lock.json", folder / "records" / "shard-0.jsonl"
-    before = read(folder).registration
-    for path in (lock, shard, folder / "verdict.json"):
+    """Another study of the same form."""
+    for path in (folder / "lock.json", folder / "records" / "shard-0.jsonl", folder / "verdict.json"):
         text = path.read_text()
         for old, new in names.items():
             text = text.replace(f'"{old}"', f'"{new}"').replace(f'"{old}/', f'"{new}/')
         path.write_text(text)
-    after = hashlib.sha256(lock.read_bytes().removesuffix(b"\n")).hexdigest()
-    shard.write_text(shard.read_text().replace(before, after))
+    cite(folder)
+
+
+def cite(folder: Path) -> None:
+    """Let the records cite the lock as it is now."""
+    lock, shard = folder / "lock.json", folder / "records" / "shard-0.jsonl"
+    digest = hashlib.sha256(lock.read_bytes().removesuffix(b"\n")).hexdigest()
+    shard.write_text(
+        re.sub(r'"registration":"[0-9a-f]{64}"', f'"registration":"{digest}"', shard.read_text())
+    )
 
 
 @pytest.mark.parametrize("folder", SHIPPED, ids=lambda path: path.name)

@@ -83,7 +83,7 @@ def test_a_download_that_breaks_off_leaves_nothing(tmp_path):
         (lambda folder: (folder / "tokenizer.json").unlink(), "tokenizer.json is missing"),
         (
             lambda folder: (folder / "chat_template.jinja").write_bytes(b""),
-            "chat_template.jinja was not fetched",
+            "chat_template.jinja was added",
         ),
         (lambda folder: (folder / stored.SUMS).unlink(), "SHA256SUMS is missing"),
     ],

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from policies import AttentionSignal, CacheSignal, Event, Policy, Rows, Signal, View
+from policies import AttentionSignal, CacheSignal, Calibrated, Event, Policy, Rows, Signal, Statistics, View
 from policies.signals import BLOCK, attention_rows
 
 
@@ -44,12 +44,7 @@ def a_prompt(
 def a_view(
     prompt: Prompt, policies: Iterable[Policy], *, sentence_ends: Iterable[int] = (0, 1, 2), seed: int = 5
 ) -> View:
-    layers = range(prompt.keys.shape[0])
-    signals = {
-        signal: tuple(measured(signal, prompt, layer) for layer in layers)
-        for policy in policies
-        for signal in policy.needs
-    }
+    signals = {signal: of_model(signal, prompt) for policy in policies for signal in policy.needs}
     return View(
         token_ids=prompt.token_ids,
         layers=prompt.keys.shape[0],
@@ -57,7 +52,25 @@ def a_view(
         sentence_ends=frozenset(sentence_ends),
         seed=seed,
         signals=signals,
+        prompt=len(prompt.token_ids),
     )
+
+
+def of_model(signal: Signal, prompt: Prompt) -> Any:
+    """What a View holds of a signal."""
+    if isinstance(signal, Calibrated):
+        return random_statistics(prompt, seed=len(signal.name))
+    return tuple(measured(signal, prompt, layer) for layer in range(prompt.keys.shape[0]))
+
+
+def random_statistics(prompt: Prompt, *, seed: int = 0) -> Statistics:
+    """Of a model with the heads of this prompt, whose rotation has the angles of RoPE with base 10,000."""
+    random = torch.Generator().manual_seed(seed)
+    layers, q_heads, _, dim = prompt.queries.shape
+    mean = torch.randn(layers, q_heads, dim // 2, dtype=torch.complex64, generator=random, device="cpu")
+    direction = torch.randn(dim, generator=random, device="cpu")
+    pair = torch.arange(dim // 2, dtype=torch.float64, device="cpu")
+    return Statistics(mean, 1.5 * mean.abs(), direction / direction.norm(), 10000 ** (-2 * pair / dim), 1.0)
 
 
 def measured(signal: Signal, prompt: Prompt, layer: int = 0, block: int = BLOCK) -> Any:

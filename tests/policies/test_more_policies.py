@@ -417,5 +417,6 @@ def test_what_the_policies_protect():
         **dict.fromkeys(("tova", "knorm", "keydiff"), Protect(sinks=0, recent=0)),
         **dict.fromkeys(("pyramidkv", "chunkkv", "chunkkv-20", "ada-snapkv"), window),
         "scissorhands": Protect(sinks=0, recent=10),
+        **dict.fromkeys(policies.names()[policies.names().index("1d") :], Protect(sinks=0, recent=0)),
     }
     assert policies.get("tova").routing == PerLayer()

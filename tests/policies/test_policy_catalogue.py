@@ -40,6 +40,16 @@ NAMES = (
     "crystal-coverage",
     "crystal-tiers",
     "crystal-blog",
+    "1d",
+    "1d_div",
+    "1d_div-1.0",
+    "1d_div-1.5",
+    "variant_b",
+    "q_stats",
+    "schedule-front",
+    "schedule-back",
+    "schedule-inverted",
+    "snapkv_with_window",
 )
 
 

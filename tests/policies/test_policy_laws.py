@@ -10,7 +10,7 @@ from policy_prompts import Prompt, a_later_view, a_prompt, a_view, measured, up_
 from torch.nn.functional import pad
 
 import policies
-from policies import BudgetError, Cadence, Policy, Protect, Scores, View
+from policies import BudgetError, Cadence, Policy, Protect, Scores, Shared, View
 from policies.crystal import CrystalConfig, crystal
 from policies.uniform import stream
 
@@ -19,6 +19,9 @@ PROMPT = a_prompt(N)
 EVICTING = tuple(name for name in policies.names() if policies.get(name).evicts)
 MEASURING = tuple(name for name in EVICTING if policies.get(name).needs)
 CRYSTALS = tuple(name for name in EVICTING if name.startswith("crystal"))
+TRIATTENTIONS = policies.names()[policies.names().index("1d") : -1]
+# One score for a token, whatever the head.
+SHARED = (*TRIATTENTIONS, "snapkv_with_window")
 SNAPKV_WINDOWS = ("snapkv", "pyramidkv", "chunkkv", "chunkkv-20", "ada-snapkv")
 every_policy = pytest.mark.parametrize("name", policies.names())
 every_evicting_policy = pytest.mark.parametrize("name", EVICTING)
@@ -237,7 +240,7 @@ def test_keys_that_are_not_finite_are_refused(name):
         keep(policies.get(name), 210, prompt)
 
 
-@pytest.mark.parametrize("name", MEASURING)
+@pytest.mark.parametrize("name", [name for name in MEASURING if name not in TRIATTENTIONS])
 def test_a_signal_that_was_not_measured_is_refused_by_name(name):
     policy = policies.get(name)
     view = a_view(PROMPT, [])
@@ -247,12 +250,22 @@ def test_a_signal_that_was_not_measured_is_refused_by_name(name):
         policy.keep(view, 210)
 
 
+@pytest.mark.parametrize("name", TRIATTENTIONS)
+def test_each_of_several_signals_is_refused_by_name_where_it_was_not_measured(name):
+    policy, view = policies.get(name), a_view(PROMPT, [policies.get(name)])
+    for signal in policy.needs:
+        signals = {other: state for other, state in view.signals.items() if other != signal}
+        with pytest.raises(ValueError, match=type(signal).__name__):
+            policy.keep(view._replace(signals=signals), 210)
+
+
 @dataclass(frozen=True)
 class Careless:
     """Keeps the first slots, as many as told."""
 
     many: int
     slack: int = 0
+    needs: frozenset = frozenset()
 
     def select(self, scores, protected, allocation):
         return (torch.arange(scores.slots.shape[-1]) < self.many).expand(scores.slots.shape)
@@ -319,8 +332,8 @@ def test_one_view_serves_every_policy():
     everyone = [policies.get(name) for name in policies.names()]
     view = a_view(PROMPT, everyone)
     # Column sums, those of the last 32 rows and of the last one, co-attention in chunks of two sizes, norms,
-    # inverse norms, cosines and neglect.
-    assert len(view.signals) == 9
+    # inverse norms, cosines and neglect; keys, mean values, two statistics, attention before the window.
+    assert len(view.signals) == 14
     for policy in everyone:
         assert torch.equal(policy.keep(view, 210), keep(policy, 210))
 
@@ -328,6 +341,8 @@ def test_one_view_serves_every_policy():
 def an_event(policy: Policy, held: list[list[int]], *, seed: int = 0) -> View:
     """A view of a later event: head h of layer l holds held[l][h] of the N slots, drawn at random."""
     random = torch.Generator().manual_seed(seed)
+    if policy.routing == Shared() and policy.scoring.needs:
+        return a_shared_event(policy, held[0][0], random)
     stored = torch.full((len(held), len(held[0]), max(map(max, held))), -1)
     for layer, counts in enumerate(held):
         for head, count in enumerate(counts):
@@ -343,6 +358,20 @@ def an_event(policy: Policy, held: list[list[int]], *, seed: int = 0) -> View:
         for signal in policy.needs
     }
     return a_view(PROMPT, [])._replace(signals=signals, stored=stored)
+
+
+def a_shared_event(policy: Policy, count: int, random: torch.Generator) -> View:
+    """A view of a later event: every head holds the same `count` of the N slots."""
+    left = torch.randperm(N, generator=random)[:count].sort().values
+    shorter = at(PROMPT, left)
+    signals = a_view(shorter, [policy]).signals
+    return a_view(PROMPT, [])._replace(signals=signals, stored=left.expand(2, 2, -1))
+
+
+def at(prompt: Prompt, positions: torch.Tensor) -> Prompt:
+    """The prompt of the tokens at these positions; a key keeps its rotation."""
+    parts = (part[:, :, positions] for part in prompt[1:4])
+    return Prompt(prompt.token_ids[positions], *parts, prompt.scale)
 
 
 def of_head(layer: int, head: int, positions: torch.Tensor) -> Prompt:
@@ -392,19 +421,27 @@ def test_a_later_event_with_room_for_all_keeps_what_is_there(name):
 
 @every_later_policy
 def test_slots_count_by_their_place_and_not_by_their_position(name):
-    """Of a cache that holds every slot but one, what is kept is what a shorter prompt would keep."""
+    """Of a cache that holds every slot but one, what is kept is what a shorter prompt would keep.
+
+    `1d` and its kin ask at which position the next query stands, so their prompt is as long here.
+    """
     policy = policies.get(name)
-    left = torch.arange(N) != 100
-    view = a_view(PROMPT, [])
-    shorter = PROMPT._replace(
-        token_ids=PROMPT.token_ids[left],
-        queries=PROMPT.queries[:, :, left],
-        keys=PROMPT.keys[:, :, left],
-        values=PROMPT.values[:, :, left],
-    )
-    signals = a_view(shorter, [policy]).signals
-    later = view._replace(signals=signals, stored=left.nonzero().view(1, 1, -1))
+    left = (torch.arange(N) != 100).nonzero().flatten()
+    shorter = at(PROMPT, left)
+    view = a_view(shorter if name in TRIATTENTIONS else PROMPT, [])
+    later = view._replace(signals=a_view(shorter, [policy]).signals, stored=left.view(1, 1, -1))
     assert torch.equal(policy.keep(later, 200), keep(policy, 200, shorter))
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_heads_that_hold_different_slots_have_no_score_for_a_token(name):
+    policy = policies.get(name)
+    view = a_view(PROMPT, [policy])
+    stored = torch.arange(N).expand(2, 2, -1).clone()
+    assert torch.equal(policy.keep(view._replace(stored=stored), 200), policy.keep(view, 200))
+    stored[1, 0, -1] = N
+    with pytest.raises(ValueError, match=r"heads hold different slots, .*: route Shared"):
+        policy.keep(view._replace(stored=stored), 200)
 
 
 @pytest.mark.parametrize("budget", [60, 101, 139])

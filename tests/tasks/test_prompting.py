@@ -86,6 +86,40 @@ def test_a_template_that_changes_the_text_is_refused(tokenizer):
         prompting.render(PROBLEM, tokenizer, "inside")
 
 
+ALONE = tasks.Problem("p", "Add 2 and 3.\n\nBox it.", "", "<think>\n", "5")
+
+
+def knows_thinking(tokenizer):
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<think>"]})
+    return tokenizer
+
+
+def test_a_problem_without_a_question_is_all_inside(tokenizer):
+    context, query = prompting.render(ALONE, tokenizer, "inside")
+    assert query == []
+    assert tokenizer.decode(context) == (
+        "<|im_start|>user\nAdd 2 and 3.\n\nBox it.<|im_end|>\n<|im_start|>assistant\n"
+    )
+    with pytest.raises(BadInput, match='no separate question; write query = "inside"'):
+        prompting.render(ALONE, tokenizer, "outside")
+
+
+def test_thinking_is_begun_once_whether_or_not_the_template_does(tokenizer):
+    knows_thinking(tokenizer)
+    begun = "<|im_end|>\n<|im_start|>assistant\n<think>\n"
+    context, _ = prompting.render(ALONE, tokenizer, "inside")
+    assert tokenizer.decode(context).endswith(begun)
+    assert context.count(tokenizer.convert_tokens_to_ids("<think>")) == 1
+    tokenizer.chat_template = CHAT.replace("assistant\n{% endif", "assistant\n<think>\n{% endif")
+    assert prompting.render(ALONE, tokenizer, "inside")[0] == context
+
+
+def test_a_tokenizer_without_a_template_gets_a_lone_problem_as_plain_text(tokenizer):
+    tokenizer.chat_template = None
+    context, _ = prompting.render(ALONE, tokenizer, "inside")
+    assert tokenizer.decode(context) == "Add 2 and 3.\n\nBox it.\nAnswer: "
+
+
 def test_a_query_place_that_does_not_exist_is_refused(tokenizer):
     with pytest.raises(BadInput, match="query 'beside': write inside or outside"):
         prompting.render(PROBLEM, tokenizer, "beside")

@@ -1,0 +1,160 @@
+"""Apply the committed rule of a sweep to the records of its probe, all of them on development problems.
+
+    python -m analysis.selection registrations/alpha-chain
+
+The rule of "Minimal-Intervention KV Retention via Set-Conditioned Diversity", section 4.2, phase 1. Prints
+the selection as canonical JSON: no floats, decimals as strings with six digits. It depends on lock.json and
+probe/*.jsonl alone. Exit status: 0 selected; 2 the folder cannot be read or a lane is missing.
+"""
+
+import argparse
+import itertools
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from analysis import bootstrap
+from analysis.records import AGAIN, RecordError, Study, probe
+
+__all__ = ["Cell", "Choice", "choose", "select"]
+
+DRAWS = 10_000  # of the exploratory intervals
+
+
+class Choice(NamedTuple):
+    """winner, best: places among the candidates; they differ where a tie went to an earlier candidate."""
+
+    winner: int
+    best: int
+    means: tuple[Fraction, ...]  # of each candidate, over cells, in accuracy points
+
+
+class Cell(NamedTuple):
+    """One candidate minus the baseline in one (model, task, budget)."""
+
+    model: str
+    task: str
+    budget: str
+    candidate: str
+    problems: int
+    difference: Fraction
+    low: float  # exploratory 95 % bootstrap interval over problems; it has no part in the rule
+    high: float
+
+
+def choose(differences: Sequence[Sequence[Fraction]], tolerance: Fraction) -> Choice:
+    """The candidate with the largest mean difference; of those within `tolerance` of it, the earliest.
+
+    differences: [candidate][cell], paired differences of accuracy, candidate minus baseline; every cell
+    weighs the same. Fractions, so that a tie is a tie. Raises ValueError unless all candidates have the same
+    cells, at least one.
+    """
+    if not differences or len({len(each) for each in differences}) != 1 or not differences[0]:
+        raise ValueError("differences: candidates have different cells; pass [candidate][cell]")
+    means = tuple(sum(each, Fraction(0)) / len(each) for each in differences)
+    largest = max(means)
+    tied = [place for place, mean in enumerate(means) if largest - mean <= tolerance]
+    return Choice(tied[0], means.index(largest), means)
+
+
+def select(folder: Path) -> dict[str, Any]:
+    """The selection of FOLDER. Raises RecordError when any lane of the probe has no grade: a mean over what
+    happened to finish is not what was registered.
+    """
+    study = probe(Path(folder))
+    if not study.missing.empty:
+        first = study.missing.iloc[0]
+        what = first["grade"] if first["state"] == "ok" else first["state"]
+        raise RecordError(
+            f"{folder}: {len(study.missing)} of {len(study.lanes)} probed lanes have no grade, first "
+            f"{first['model']} {first['budget']} {first['arm']} {first['problem']} ({what}): "
+            "nothing is selected"
+        )
+    content = study.lock["protocol"]["content"]
+    sweep = content["sweep"]
+    cells = _cells(study, sweep, content["decision"]["seed"])
+    differences = [
+        [cell.difference for cell in cells if cell.candidate == name] for name in sweep["candidates"]
+    ]
+    choice = choose(differences, Fraction(sweep["tolerance"]))
+    winner = sweep["candidates"][choice.winner]
+    means = zip(sweep["candidates"], choice.means, strict=True)
+    return {
+        "winner": winner,
+        "policy": content["arms"][winner]["policy"],
+        "best": sweep["candidates"][choice.best],
+        "baseline": sweep["baseline"],
+        "tolerance": sweep["tolerance"],
+        "means": {name: _decimal(mean) for name, mean in means},
+        "cells": [_printed(cell) for cell in cells],
+        "again": _again(study.lanes, sweep["baseline"]),
+    }
+
+
+def _cells(study: Study, sweep: Mapping[str, Any], seed: int) -> list[Cell]:
+    """By models, tasks, budgets, candidates: a cell's place seeds its draws."""
+    content = study.lock["protocol"]["content"]
+    arms = dict(list(study.lanes.groupby(["model", "task", "budget", "arm"], sort=False)))
+    tasks = [task["name"] for task in content["tasks"]]
+    places = itertools.product(content["models"], tasks, content["budgets"], sweep["candidates"])
+    cells = []
+    for index, (model, task, budget, candidate) in enumerate(places):
+        own, base = (
+            arms[model, task, budget, arm].pivot(index="problem", columns="seed", values="correct")
+            for arm in (candidate, sweep["baseline"])
+        )
+        paired = own.to_numpy() - base.loc[own.index].to_numpy()
+        rng = np.random.default_rng([seed, index])
+        low, high = bootstrap.paired(paired, reps=DRAWS, rng=rng)[1:3] if len(paired) > 1 else (-1.0, 1.0)
+        difference = Fraction(int(paired.sum()), paired.size)
+        cells.append(Cell(model, task, budget, candidate, len(paired), difference, low, high))
+    return cells
+
+
+def _again(lanes: pd.DataFrame, baseline: str) -> dict[str, int]:
+    """How often the baseline and the baseline again disagree: what varies without any change of policy."""
+    key = ["model", "task", "budget", "seed", "problem"]
+    first, second = (
+        lanes[lanes["arm"] == arm].set_index(key)["grade"] for arm in (baseline, baseline + AGAIN)
+    )
+    return {"lanes": len(first), "differ": int((first != second.loc[first.index]).sum())}
+
+
+def _printed(cell: Cell) -> dict[str, Any]:
+    numbers = {name: _decimal(getattr(cell, name)) for name in ("difference", "low", "high")}
+    return cell._asdict() | numbers
+
+
+def _decimal(value: Fraction | float) -> str:
+    text = f"{float(value):.6f}"
+    return text.removeprefix("-") if float(text) == 0 else text
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m analysis.selection",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "folder", type=Path, help="a registration with a sweep, e.g. registrations/alpha-chain"
+    )
+    args = parser.parse_args(argv)
+    try:
+        selected = select(args.folder)
+    except ValueError as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return 2
+    text = json.dumps(selected, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    sys.stdout.buffer.write(text.encode() + b"\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

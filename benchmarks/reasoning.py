@@ -1,0 +1,122 @@
+"""What the reasoning protocol costs: decoded tokens a second with the embedded models, and the selector alone.
+
+First table: batches of development problems as registrations/alpha-chain runs them, with all arms, budgets and
+seeds, each model by itself; prefill, events and grading are counted.
+
+Second table: Algorithm 1 of "Minimal-Intervention KV Retention" read plainly, with its n x n matrix, beside
+the selector that the policies use, on random scores and signatures of 128 numbers.
+
+    python -m benchmarks.reasoning
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+
+from benchmarks.pairs import alternate, clocked
+from benchmarks.plain_selector import plain_diverse
+from benchmarks.report import at_least, header, span, table
+from benchmarks.setting import Setting
+from policies.selection import diverse
+from protocol import grid, runner, study
+from protocol.executors import Job
+from protocol.executors.local import executor
+from protocol.models import catalogue
+from protocol.spec import Protocol
+from splits import load
+
+REGISTRATION = Path("registrations/alpha-chain")
+TOKENS_A_SECOND, TIMES_FASTER = 5000, 3
+SIZES = ((144, 128), (1024, 256), (4096, 1024))  # slots, and how many of them are kept
+WIDTH, WEIGHT = 128, 0.5
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    argv = sys.argv[1:] if argv is None else argv
+    made = argparse.ArgumentParser(
+        prog="python -m benchmarks.reasoning",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    made.add_argument("--repetitions", type=int, default=5, help="measured rounds; default 5")
+    made.add_argument("--batches", type=int, default=2, help="of each model and round; default 2")
+    arguments = made.parse_args(argv)
+    _, protocol = study.read_protocol(REGISTRATION)
+    settings = protocol.generation
+    chosen = Setting(" and ".join(protocol.models), settings.device, settings.dtype, settings.threads)
+    print(header(chosen, "reasoning", argv))
+    print(rates(protocol, arguments.batches, arguments.repetitions))
+    print()
+    print(selectors(arguments.repetitions))
+    return 0
+
+
+def rates(protocol: Protocol, batches: int, repetitions: int) -> str:
+    """Every round runs other development problems."""
+    execute = executor(protocol, catalogue.home(), {})
+    problems = {task.name: load(task.name).dev for task in protocol.tasks}
+    units = runner.units(grid.cells(protocol), problems, protocol.generation.problems_per_batch)
+    tokens: dict[str, list[int]] = {model: [] for model in protocol.models}
+
+    def contender(model: str) -> Callable[[], float]:
+        own = [unit for unit in units if unit.model == model]
+
+        def act() -> None:
+            first = len(tokens[model]) * batches
+            jobs = [own[place % len(own)] for place in range(first, first + batches)]
+            made = [execute(Job(*unit)).records.values() for unit in jobs]
+            tokens[model].append(sum(body["tokens"] for records in made for body, _ in records))
+
+        return clocked(act, protocol.generation.device)
+
+    times = alternate({model: contender(model) for model in protocol.models}, repetitions)
+    rows = []
+    for model, lanes in ((model, len(units[0].cells) * len(units[0].problems)) for model in protocol.models):
+        made = tokens[model][1:]  # the first round warmed up
+        each = sorted(count / spent for count, spent in zip(made, times.seconds[model], strict=True))
+        middle = each[len(each) // 2]
+        rows.append(
+            [
+                model,
+                str(lanes),
+                f"{middle:,.0f} [{each[0]:,.0f}, {each[-1]:,.0f}]",
+                at_least(middle, TOKENS_A_SECOND, "{:,.0f}"),
+            ]
+        )
+    return table(("model", "lanes together", "tokens/s", "target"), rows)
+
+
+def selectors(repetitions: int) -> str:
+    source = torch.Generator().manual_seed(0)
+    contenders = {}
+    for n, k in SIZES:
+        scores = torch.randn(n, generator=source)
+        unit = torch.nn.functional.normalize(torch.randn(n, WIDTH, generator=source), dim=-1)
+        for name, select in (("plain", plain_diverse), ("ours", diverse)):
+            contenders[f"{name} {n}"] = selecting(select, scores, unit, k)
+    times = alternate(contenders, repetitions)
+    rows = []
+    for n, k in SIZES:
+        ratio = times.ratio(f"plain {n}", f"ours {n}")
+        each = [f"{1000 * times.median(f'{name} {n}'):.1f} ms" for name in ("plain", "ours")]
+        target = at_least(ratio.median, TIMES_FASTER) if n == SIZES[-1][0] else ""
+        rows.append([f"{k} of {n}", *each, span(ratio), target])
+    return table(("kept", "plain", "ours", "plain / ours", "target"), rows)
+
+
+def selecting(
+    select: Callable[[torch.Tensor, torch.Tensor, int, float], torch.Tensor],
+    scores: torch.Tensor,
+    unit: torch.Tensor,
+    k: int,
+) -> Callable[[], float]:
+    return clocked(lambda: select(scores, unit, k, WEIGHT), "cpu")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

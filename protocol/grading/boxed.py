@@ -1,0 +1,66 @@
+r"""The last \boxed{...} of a text, compared with the gold answer as a string."""
+
+import itertools
+import re
+import unicodedata
+
+from protocol.grading.grade import Grade
+
+__all__ = ["LONGEST", "grade", "last", "plain"]
+
+LONGEST = 20_000  # characters that are read, the last ones: an answer stands at the end
+OPENING = re.compile(r"\\boxed\s*\{")
+BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # a brace after a backslash is a character of the answer
+
+
+def grade(gold: str, text: str) -> Grade:
+    """Correct if and only if the last box holds `gold`, both in plain characters and without outer spaces.
+
+    A text without a box, one whose last box is not closed (it was cut off) or is empty, gives "no answer",
+    an empty gold "error".
+    """
+    if not plain(gold):
+        return Grade("error", None, "the gold answer is empty")
+    found = last(text[-LONGEST:])
+    if found is None:
+        cut = "" if len(text) <= LONGEST else f" in the last {LONGEST} of {len(text)} characters"
+        return Grade("no answer", None, rf"no \boxed{{...}} that is closed stands last{cut}")
+    answer = plain(found)
+    if not answer:
+        return Grade("no answer", None, "the last box is empty")
+    if answer == plain(gold):
+        return Grade("correct", answer, "")
+    return Grade("wrong", answer, "the boxed answer is not the gold answer")
+
+
+def last(text: str) -> str | None:
+    r"""What the last \boxed{...} holds, by matching braces; None without one, or if it is not closed."""
+    start = max((opening.end() for opening in OPENING.finditer(text)), default=None)
+    if start is None:
+        return None
+    depth = 1
+    for brace in BRACE.finditer(text, start):
+        depth += {"{": 1, "}": -1}.get(brace.group(), 0)
+        if depth == 0:
+            return text[start : brace.start()]
+    return None
+
+
+def plain(text: str) -> str:
+    """Compatible characters made one (NFKC), invisible ones removed, outer white space stripped.
+
+    Raised, lowered and fraction characters become LaTeX first, since NFKC makes 52 of "5²".
+    """
+    parts = []
+    for form, run in itertools.groupby(text, key=_form):
+        letters = unicodedata.normalize("NFKC", "".join(run))
+        parts.append(FORMS.get(form, "{}").format(letters))
+    fractions = re.sub("([0-9]+)\N{FRACTION SLASH}([0-9]+)", r"\\frac{\1}{\2}", "".join(parts))
+    return "".join(c for c in fractions if unicodedata.category(c) != "Cf").strip()
+
+
+FORMS = {"<super>": "^{{{}}}", "<sub>": "_{{{}}}"}
+
+
+def _form(character: str) -> str:
+    return unicodedata.decomposition(character).partition(" ")[0]

@@ -1,0 +1,146 @@
+"""Mathematical equality of the boxed answer and the gold answer, as math-verify 0.9 sees it.
+
+math-verify works through sympy, which some formulas keep busy for ever or make eat all memory; its own alarm
+does not always fire (Math-Verify issue 65). Everything it does happens in a second process (see
+protocol.grading.worker) that is killed at a deadline and started anew: nothing that a model wrote is parsed
+in this one, and nowhere is it run as code.
+"""
+
+import importlib.util
+import json
+import os
+import select
+import subprocess
+import sys
+import weakref
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Literal, Self
+
+from protocol.evidence.refusals import BadInput
+from protocol.grading import boxed
+from protocol.grading.grade import Grade
+
+__all__ = ["LONGEST", "MathVerify"]
+
+LONGEST = 500  # characters of an answer that are given to math-verify
+DEADLINE = 10.0  # seconds for one comparison; the slowest of 500 golds of MATH-500 takes 0.2
+MEMORY = 2 * 2**30  # bytes of address space
+STARTING = 120.0  # seconds for importing sympy, on the slowest of machines
+WORKER = Path(__file__).with_name("worker.py")
+
+
+class MathVerify:
+    """A grader with one process of its own, started when first needed; close it, or use it in a `with` block.
+
+    The process also ends with this object, with the interpreter, and when the interpreter is killed.
+
+    Only the last box is compared (protocol.grading.boxed), never another number of the text. Known to be
+    accepted although wrong: an interval (1,2) for the set {1,2}, and a number without its base (2 for 2_8).
+    Known to be rejected: .333 for 1/3, 45 degrees for pi/4. math-verify is not symmetric: the gold comes
+    first.
+    """
+
+    def __init__(self, deadline: float = DEADLINE, memory: int = MEMORY):
+        if importlib.util.find_spec("math_verify") is None:
+            raise BadInput("grader math: math-verify is not installed; pip install 'kv-prereg[run]'")
+        self._deadline = deadline
+        self._memory = memory
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the process. The grader may be used again: it starts another."""
+        if self._process is not None:
+            self._end()
+            self._process = None
+
+    def grade(self, gold: str, text: str) -> Grade:
+        """As protocol.grading.boxed, but that an answer of other spelling is correct when it is equal.
+
+        "timeout" at the deadline; "error" when the process ended twice over the same answer, for want of
+        memory. An answer of more than 500 characters is wrong.
+        """
+        spelled = boxed.grade(gold, text)
+        if spelled.status != "wrong" or spelled.answer is None:
+            return spelled
+        if len(spelled.answer) > LONGEST:
+            return spelled._replace(reason=f"the boxed answer has more than {LONGEST} characters")
+        match self.compare(gold, spelled.answer):
+            case "same":
+                return Grade("correct", spelled.answer, "")
+            case "different":
+                return spelled
+            case "timeout":
+                return Grade("timeout", spelled.answer, f"math-verify took more than {self._deadline:g} s")
+            case "died":
+                return Grade("error", spelled.answer, "math-verify's process ended, probably out of memory")
+
+    def compare(self, gold: str, answer: str) -> Literal["same", "different", "timeout", "died"]:
+        """Are two formulas equal? Also asked when they are the same string, so that a gold can be checked."""
+        verdict = self._asked(gold, answer)
+        # The process keeps what sympy remembers: a fresh one has the memory that an innocent answer needs.
+        return self._asked(gold, answer) if verdict == "died" else verdict
+
+    def _asked(self, gold: str, answer: str) -> Literal["same", "different", "timeout", "died"]:
+        process = self._started()
+        try:
+            _pipe(process.stdin).write(json.dumps([boxed.plain(gold), answer]).encode() + b"\n")
+        except BrokenPipeError:
+            self.close()
+            return "died"
+        match _line(process, self._deadline):
+            case b"same\n":
+                return "same"
+            case b"different\n":
+                return "different"
+            case None:
+                self.close()
+                return "timeout"
+            case _:
+                self.close()
+                return "died"
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        if self._process is None:
+            self._process = subprocess.Popen(
+                # -P: the modules beside worker.py are not on the child's path.
+                [sys.executable, "-P", str(WORKER), str(self._memory), str(2 * self._deadline + 1)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                bufsize=0,
+                env=os.environ | {"PYTHONHASHSEED": "0"},
+                start_new_session=True,  # an interrupted terminal interrupts us, not the answer being graded
+            )
+            self._end = weakref.finalize(self, _end, self._process)
+            if _line(self._process, STARTING) != b"ready\n":
+                self.close()
+                raise BadInput("grader math: its process did not start; try: python -c 'import math_verify'")
+        return self._process
+
+
+def _line(process: subprocess.Popen[bytes], seconds: float) -> bytes | None:
+    """The next line, b"" when the process ended, None when it took too long."""
+    replies = _pipe(process.stdout)
+    readable, _, _ = select.select([replies], [], [], seconds)
+    return replies.readline() if readable else None
+
+
+def _pipe(end: IO[bytes] | None) -> IO[bytes]:
+    assert end is not None  # Popen was told to make it
+    return end
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+    _pipe(process.stdin).close()
+    _pipe(process.stdout).close()

@@ -1,0 +1,84 @@
+"""The process that runs math-verify: a line with two formulas comes in, a line with a verdict goes out.
+
+Started by protocol.grading.mathverify as `python -P worker.py BYTES SECONDS`; imports nothing else of ours.
+BYTES limits its address space where the system can (Linux; macOS ignores or refuses the limit, and has the
+deadline alone). SECONDS ends it for certain, should its parent have died while it computed.
+"""
+
+import importlib
+import json
+import os
+import re
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any
+
+NUMBER = re.compile(r"\s*(?:Integer\s*\(\s*[0-9]+\s*\)|Float\s*\(\s*'[0-9.]+'\s*\))\s*")
+
+
+def main() -> None:
+    size, seconds = int(sys.argv[1]), float(sys.argv[2])
+    limit(size)
+    replies = os.fdopen(os.dup(sys.stdout.fileno()), "w", buffering=1)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # parsers print
+    compare = comparison()
+    print("ready", file=replies)
+    for line in sys.stdin:
+        signal.setitimer(signal.ITIMER_REAL, seconds)  # no handler: the system ends the process
+        verdict = compare(*json.loads(line))
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        print(verdict, file=replies)
+
+
+def limit(size: int) -> None:
+    try:
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (size, size))
+    except (ImportError, ValueError, OSError):  # not this system
+        return
+
+
+def comparison() -> Callable[[str, str], str]:
+    import math_verify
+    from sympy.parsing import sympy_parser
+
+    importlib.import_module("sympy.physics.units")  # else imported late, and it makes its symbols of text
+    sympy_parser.eval_expr = guarded(sympy_parser.eval_expr)
+    formula = [math_verify.LatexExtractionConfig()]  # plain expressions would go through parse_expr
+
+    def compare(gold: str, answer: str) -> str:
+        """ "same" or "different". Running out of memory ends the process instead."""
+        try:
+            read = [
+                math_verify.parse(f"${' '.join(text.split())}$", formula, parsing_timeout=None)
+                for text in (gold, answer)
+            ]
+            same = math_verify.verify(*read, timeout_seconds=None, raise_on_error=True)
+        except MemoryError:
+            os._exit(1)
+        except Exception:  # two kinds of thing that do not compare; math-verify calls them different
+            same = False
+        return "same" if same else "different"
+
+    return compare
+
+
+def guarded(run: Callable[..., Any]) -> Callable[..., Any]:
+    """sympy's last step from text to a value, for numbers alone.
+
+    sympify and parse_expr run Python code that they make of text. math-verify needs them for the digits of a
+    formula, which its grammar has recognised; nothing else gets through.
+    """
+
+    def only_numbers(code: object, *names: object) -> Any:
+        if not isinstance(code, str) or not NUMBER.fullmatch(code):
+            raise ValueError("text is never run as code")
+        return run(code, *names)
+
+    return only_numbers
+
+
+if __name__ == "__main__":
+    main()

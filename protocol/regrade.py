@@ -1,0 +1,107 @@
+"""Grade recorded texts again, and say where the grades differ.
+
+    python -m protocol.regrade registrations/alpha-math500            the sealed records
+    python -m protocol.regrade registrations/alpha-math500 --probe    those of the development problems
+
+Every record keeps its raw text, so a grade can be checked, or a later grader tried, without a model. Nothing
+is written: a verdict stands on the grades that were recorded. Held-out problems are read after the seal only.
+
+Exit status: 0 every grade came out as recorded; 1 some did not; 2 refused; 3 not the data or records of the
+lock.
+"""
+
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from protocol import command, grading, tasks
+from protocol.evidence import lock, records, seal
+from protocol.evidence.refusals import BadInput
+
+__all__ = ["Difference", "Regraded", "regrade"]
+
+
+class Difference(NamedTuple):
+    """before: the recorded grade, or the first grader's. after: that of now, or the second grader's."""
+
+    lane: str
+    before: str
+    after: str
+
+
+class Regraded(NamedTuple):
+    """graded: lanes with a grade. changed: those that grade otherwise now. second: how many lanes two graders
+    graded, disagreed: those of them on which the two differ, by their grades now.
+    """
+
+    graded: int
+    changed: tuple[Difference, ...]
+    second: int
+    disagreed: tuple[Difference, ...]
+
+
+def regrade(bodies: Iterable[Mapping[str, Any]]) -> Regraded:
+    """Grade the texts of these record bodies again; lanes that did not end well are left out."""
+    graded, second = 0, 0
+    changed, disagreed = [], []
+    graders: dict[str, grading.Grader] = {}
+    for body in bodies:
+        if body["state"] != "ok":
+            continue
+        task = tasks.get(body["cell"]["task"])
+        if task.grader not in graders:
+            graders[task.grader] = grading.GRADERS[task.grader]()
+        # No gold depends on the tokenizer; words stand in for tokens.
+        gold = task.build(body["problem"], lambda text: len(text.split())).gold
+        lane = str(records.key(body))
+        again = graders[task.grader].grade(gold, body["text"]).status
+        graded += 1
+        if again != body["grade"]:
+            changed.append(Difference(lane, body["grade"], again))
+        if task.grader in grading.SECOND and again not in ("timeout", "error"):
+            second += 1
+            other = grading.SECOND[task.grader].grade(gold, body["text"]).status
+            if other != again:
+                disagreed.append(Difference(lane, again, other))
+    return Regraded(graded, tuple(changed), second, tuple(disagreed))
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = command.parser("protocol.regrade", __doc__)
+    command.folder(parser)
+    parser.add_argument("--probe", action="store_true", help="the records of the development problems")
+    args = parser.parse_args(argv)
+    return command.answer(args.json, lambda: act(args.folder, args.probe, args.json))
+
+
+def act(folder: Path, probe: bool, as_json: bool) -> int:
+    lock.read(folder)
+    if not probe and not (folder / seal.NAME).exists():
+        raise BadInput(f"{folder}: is not sealed; pass --probe for the development problems")
+    read = records.read(folder / records.FOLDERS["probe" if probe else "confirm"])
+    if not read:
+        raise BadInput(f"{folder}: has no such records; run probe or confirm first")
+    done = regrade(record["body"] for record in read)
+    values = done._asdict() | {name: [one._asdict() for one in getattr(done, name)] for name in LISTED}
+    command.say(as_json, words(done), values)
+    return 1 if done.changed else 0
+
+
+LISTED = ("changed", "disagreed")
+
+
+def words(done: Regraded) -> str:
+    lines = [f"{len(done.changed)} of {done.graded} lanes grade otherwise than recorded"]
+    lines += [f"  {one.lane}: {one.before}, now {one.after}" for one in done.changed]
+    if done.second:
+        share = 100 * len(done.disagreed) / done.second
+        lines.append(f"{len(done.disagreed)} of {done.second} ({share:.1f} %): the two graders disagree")
+        kinds = Counter((one.before, one.after) for one in done.disagreed)
+        lines += [f"  {number} {first}, second grader {other}" for (first, other), number in kinds.items()]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,112 @@
+"""Run the whole grid of a written protocol with small models in place of its own: would it run?
+
+    python -m protocol.rehearse registrations/alpha-math500 --stand-in hf:a/b@<commit>=chain-qwen2
+
+Every cell of probe and confirm runs on a few development problems; nothing is locked, no held-out problem is
+opened and nothing is kept unless --out names a folder. Prints the lanes of each arm, failures with their
+reasons, seconds, peak memory, and what the whole study would take at the measured speed. A device that is
+not here is replaced by the CPU in float32.
+
+Exit status: 0 every lane ran; 2 bad input, or what registering would refuse; 3 some lanes failed.
+"""
+
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from protocol import command, rehearsal
+from protocol.evidence.refusals import BadInput
+from protocol.models import catalogue
+from protocol.rehearsal import Rehearsal
+from protocol.study import read_protocol
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = command.parser("protocol.rehearse", __doc__)
+    command.folder(parser)
+    parser.add_argument(
+        "--stand-in", action="append", default=[], metavar="MODEL=STAND-IN", help="load STAND-IN for MODEL"
+    )
+    parser.add_argument("--problems", type=int, default=2, help="development problems a task (2)")
+    parser.add_argument("--tokens", type=int, help="most new tokens a lane (as registered)")
+    parser.add_argument("--out", type=Path, help="an empty folder to keep the records in")
+    args = parser.parse_args(argv)
+
+    def act() -> int:
+        if args.problems < 1 or (args.tokens is not None and args.tokens < 1):
+            raise BadInput("--problems and --tokens: write whole numbers of at least 1")
+        if args.out is not None and args.out.exists() and any(args.out.iterdir()):
+            raise BadInput(f"--out {args.out}: is not empty; name a new folder")
+        protocol = rehearsal.acted(read_protocol(args.folder)[1], args.tokens)
+        models = rehearsal.stand_ins(protocol, args.stand_in)
+        with tempfile.TemporaryDirectory() as nothing_kept:
+            folder = args.out or Path(nothing_kept)
+            found = rehearsal.rehearse(protocol, models, args.problems, catalogue.home(), folder)
+        values = summary(found)
+        command.say(args.json, text(values, models), values)
+        return 3 if values["failed"] else 0
+
+    return command.answer(args.json, act)
+
+
+def summary(found: Rehearsal) -> dict[str, Any]:
+    bodies = [body for each in found.bodies.values() for body in each]
+    seconds_a_lane = found.seconds / len(bodies)
+    return {
+        "arms": [
+            {**dict(zip(("phase", "model", "task", "budget", "arm"), place, strict=True)), **counted}
+            for place, counted in cells(found.bodies).items()
+        ],
+        "failed": sum(body["state"] == "failed" for body in bodies),
+        "reasons": Counter(body["reason"] for body in bodies if body["state"] == "failed").most_common(),
+        "lanes": len(bodies),
+        "tokens": sum(body["tokens"] for body in bodies),
+        "seconds": round(found.seconds, 1),
+        "peak_bytes": found.peak_bytes,
+        "whole": {
+            phase: {"lanes": lanes, "seconds": round(lanes * seconds_a_lane)}
+            for phase, lanes in found.whole.items()
+        },
+    }
+
+
+def cells(bodies: dict[str, list[dict[str, Any]]]) -> dict[tuple[str, ...], dict[str, int]]:
+    """Lanes, and failed ones, by (phase, model, task, budget, arm), seeds together, in running order."""
+    found: dict[tuple[str, ...], dict[str, int]] = {}
+    for phase, each in bodies.items():
+        for body in each:
+            cell = body["cell"]
+            place = (phase, *(cell[name] for name in ("model", "task", "budget", "arm")))
+            counted = found.setdefault(place, {"lanes": 0, "failed": 0})
+            counted["lanes"] += 1
+            counted["failed"] += body["state"] == "failed"
+    return found
+
+
+def text(values: dict[str, Any], models: dict[str, str]) -> str:
+    lines = ["rehearsed on development problems, nothing locked", ""]
+    lines += [f"{own} played by {other}" for own, other in models.items() if own != other]
+    for row in values["arms"]:
+        words = f"{row['phase']:<8} {row['model']}  {row['task']}  {row['budget']:>5}  {row['arm']:<24}"
+        lines.append(
+            f"{words} {row['lanes']:>4} lanes" + (f"  {row['failed']} failed" if row["failed"] else "")
+        )
+    lines += [f"{count} failed: {reason}" for reason, count in values["reasons"]]
+    speed = values["tokens"] / values["seconds"] if values["seconds"] else 0.0
+    lines += [
+        "",
+        f"{values['lanes']} lanes, {values['failed']} failed, {values['tokens']} tokens in "
+        f"{values['seconds']:.1f} s ({speed:.0f} a second), "
+        f"peak memory {values['peak_bytes'] / 2**30:.1f} GiB",
+    ]
+    lines += [
+        f"the whole {phase} at this speed: {whole['lanes']} lanes, {whole['seconds'] / 60:.0f} min"
+        for phase, whole in values["whole"].items()
+    ]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,131 @@
+"""Chain arithmetic: follow a chain of definitions and write down every step, in 80 to 300 tokens."""
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from typing import Any, ClassVar, NamedTuple, TypeVar
+
+from protocol.evidence import canonical
+from protocol.evidence.refusals import BadInput
+from protocol.tasks.problem import Problem
+
+__all__ = ["DIGITS", "MOST_DISTRACTORS", "OPERATORS", "VARIABLES", "Chain", "Puzzle", "apply", "puzzle"]
+
+VARIABLES = tuple(consonant + vowel for consonant in "bdfgklmnprst" for vowel in "aeio")
+DIGITS = tuple(str(digit) for digit in range(10))
+# Every operator permutes the ten digits, so that a wrong operand gives a wrong result.
+OPERATORS = (*(f"+{n}" for n in range(1, 10)), "*3", "*7", "*9")
+MOST_DISTRACTORS = 14
+LONGEST_DISTRACTION = 5
+
+T = TypeVar("T")
+
+
+class Puzzle(NamedTuple):
+    """definitions: two shuffled tables. question: the variable asked for, the first one and its value."""
+
+    definitions: str
+    question: str
+    solution: str
+    """Every step, then the boxed answer."""
+    answer: str
+
+
+def apply(value: int, operator: str) -> int:
+    """value +n or value *n, modulo 10."""
+    operand = int(operator[1:])
+    return (value + operand if operator[0] == "+" else value * operand) % 10
+
+
+def puzzle(steps: int, distractors: int, source: random.Random) -> Puzzle:
+    """A chain of `steps` definitions among `distractors` that lead elsewhere.
+
+    "From ba, add 3, to ko" stands in two tables: `ba >ko` in the first (where it leads) and `@ba +3` in the
+    second (by which operator). A variable is three words, as what leads on, what is reached and what names an
+    operator: with one word for all of them small models take thousands of steps longer to learn to look up.
+    """
+    sizes = [steps]
+    while sum(sizes) < steps + distractors:
+        most = min(LONGEST_DISTRACTION, steps + distractors - sum(sizes))
+        sizes.append(1 + below(most, source))
+    names = shuffled(VARIABLES, source)
+    if len(names) < steps + distractors + len(sizes):
+        raise ValueError(f"{steps} steps and {distractors} distractors need more than {len(names)} variables")
+    edges = []
+    for size in sizes:
+        chain, names = names[: size + 1], names[size + 1 :]
+        edges += [(a, b, OPERATORS[below(len(OPERATORS), source)]) for a, b in pairwise(chain)]
+    start = value = below(10, source)
+    lines = []
+    for a, b, operator in edges[:steps]:
+        result = apply(value, operator)
+        lines.append(f"from {a} >{b} using @{a} {operator} gives {value} {operator} = {result} ;")
+        value = result
+    first, last = edges[0][0], edges[steps - 1][1]
+    leads = " ".join(f"{a} >{b}" for a, b, _ in shuffled(edges, source))
+    operators = " ".join(f"@{a} {operator}" for a, _, operator in shuffled(edges, source))
+    return Puzzle(
+        definitions=f"{leads}\n{operators}",
+        question=f"find {last} ? starting >{first} = {start} ;",
+        solution="\n".join([*lines, f"from {last} ? \\boxed{{{value}}}"]),
+        answer=str(value),
+    )
+
+
+def below(most: int, source: random.Random) -> int:
+    """0 to most - 1. Python promises the sequence of random(), not that of randrange()."""
+    return int(source.random() * most)
+
+
+def shuffled(items: Sequence[T], source: random.Random) -> list[T]:
+    keys = [source.random() for _ in items]
+    return [items[place] for place in sorted(range(len(items)), key=keys.__getitem__)]
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Problems chain/<steps>/<index>, `repetitions` of each level; the level is the number of steps.
+
+    fewest, most: distractors, drawn for each problem. calibration: further problems of each level, for what
+        is estimated before any experiment; their indices go on where those of the task end, and no puzzle of
+        them is one of the task.
+
+    A problem depends on its id and `seed` alone, whatever the tokenizer.
+    """
+
+    levels: tuple[int, ...]
+    repetitions: int
+    calibration: int
+    fewest: int = 1
+    most: int = 4
+    seed: int = 42
+    grader: ClassVar[str] = "boxed"
+
+    def ids(self) -> tuple[str, ...]:
+        return self._ids(range(self.repetitions))
+
+    def calibration_ids(self) -> tuple[str, ...]:
+        return self._ids(range(self.repetitions, self.repetitions + self.calibration))
+
+    def build(self, problem_id: str, count: Callable[[str], int]) -> Problem:
+        """Raises BadInput for another task's id."""
+        if problem_id not in self.ids() and problem_id not in self.calibration_ids():
+            raise BadInput(f"problem {problem_id!r}: not of this task, whose ids run from {self.ids()[0]}")
+        made = self.puzzle(problem_id)
+        return Problem(problem_id, made.definitions, made.question, prefix="", gold=made.answer)
+
+    def puzzle(self, problem_id: str) -> Puzzle:
+        source = random.Random(f"{self.seed}|{problem_id}")
+        distractors = self.fewest + below(self.most + 1 - self.fewest, source)
+        return puzzle(int(problem_id.split("/")[1]), distractors, source)
+
+    def source(self) -> str:
+        """SHA-256 of what the problems are made of: these settings, the words and every puzzle."""
+        parts: dict[str, Any] = {"family": "chain", "operators": OPERATORS, "variables": VARIABLES}
+        return canonical.digest(
+            parts | asdict(self) | {"puzzles": [list(self.puzzle(i)) for i in self.ids()]}
+        )
+
+    def _ids(self, indices: range) -> tuple[str, ...]:
+        return tuple(f"chain/{steps:02d}/{index:03d}" for steps in self.levels for index in indices)

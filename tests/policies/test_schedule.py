@@ -1,0 +1,71 @@
+"""Budgets that change from round to round."""
+
+from dataclasses import replace
+
+import pytest
+
+import policies
+from policies import Cadence, Schedule
+
+# The example: a budget of 96, 64 slots up and down, four rounds of 32 tokens.
+EXAMPLE = Schedule(interval=32, amplitude=64 / 96, rounds=4)
+
+
+@pytest.mark.parametrize(
+    ("load", "budgets"),
+    [("front", [160, 117, 74, 32]), ("back", [32, 74, 117, 160]), ("inverted", [32, 32, 160, 160])],
+)
+def test_budgets_of_four_rounds_worked_out_by_hand(load, budgets):
+    cadence = replace(EXAMPLE, load=load)
+    assert [cadence.budget(96, 32 * place) for place in range(4)] == budgets
+    assert [cadence.budget(96, step) for step in (31, 32, 63, 64)] == [
+        budgets[0],
+        *budgets[1:2] * 2,
+        budgets[2],
+    ]
+    assert cadence.budget(96, 100_000) == budgets[-1]
+    assert cadence.most(96) == 160
+
+
+@pytest.mark.parametrize("name", ["schedule-front", "schedule-back", "schedule-inverted"])
+@pytest.mark.parametrize("budget", [64, 96, 128])
+def test_the_mean_over_the_rounds_is_the_registered_budget_but_for_rounding_down(name, budget):
+    cadence = replace(policies.get(name).cadence, interval=16)
+    budgets = [cadence.budget(budget, 16 * place) for place in range(cadence.rounds)]
+    assert budget - 1 < sum(budgets) / len(budgets) <= budget
+    assert max(budgets) == cadence.most(budget) == budget + budget // 2
+    assert min(budgets) == budget - budget // 2
+
+
+def test_an_event_is_due_at_the_end_of_every_round_that_holds_too_much():
+    for slack in (True, False):
+        cadence = replace(EXAMPLE, slack=slack)
+        assert cadence.due(32, 118, 117)
+        assert not cadence.due(32, 117, 117)
+        assert not cadence.due(33, 400, 117)
+
+
+def test_without_an_interval_there_are_no_rounds():
+    cadence = policies.get("schedule-front").cadence
+    assert (cadence.budget(96, 0), cadence.most(96), cadence.due(32, 1000, 96)) == (96, 96, False)
+
+
+def test_a_plain_cadence_leaves_the_registered_budget_at_every_event():
+    assert [Cadence(interval=4).budget(10, step) for step in (0, 4, 99)] == [10, 10, 10]
+    assert Cadence(interval=4).most(10) == 10
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"load": "middle"}, "load must be one of front, back, inverted, not 'middle'"),
+        ({"amplitude": 1.0}, "amplitude must be between 0 and 1"),
+        ({"amplitude": 0.0}, "amplitude must be between 0 and 1"),
+        ({"rounds": 0}, "rounds even"),
+        ({"rounds": 3}, "rounds even"),
+        ({"interval": 0}, "interval must be 1 or more"),
+    ],
+)
+def test_settings_without_a_meaning_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        Schedule(**settings)

@@ -1,0 +1,225 @@
+"""A study with a sweep, end to end: probe selects, confirm runs the winner, audit derives both again."""
+
+import hashlib
+import json
+import shutil
+import signal
+import time
+
+import pytest
+import studies
+
+
+@pytest.fixture(scope="module")
+def locked(tiny_model, tmp_path_factory):
+    """A registered study that nobody has probed; copy it before use."""
+    folder = studies.write(tmp_path_factory.mktemp("registrations") / "study", tiny_model, studies.SWEEP)
+    done = studies.here("register", folder)
+    assert done.returncode == 0, done.stderr
+    assert f"next: python -m protocol.probe {folder}, then python -m protocol.confirm" in done.stdout
+    return folder
+
+
+@pytest.fixture(scope="module")
+def probed(locked, tmp_path_factory):
+    folder = shutil.copytree(locked, tmp_path_factory.mktemp("registrations") / "study")
+    done = studies.here("probe", folder)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def confirmed(probed, tmp_path_factory):
+    folder = shutil.copytree(probed, tmp_path_factory.mktemp("registrations") / "study")
+    done = studies.here("confirm", folder)
+    assert done.returncode in (10, 11), done.stderr
+    assert "chosen is h2o (policy h2o), selected on the development problems" in done.stdout
+    return folder
+
+
+def copy(folder, tmp_path):
+    return shutil.copytree(folder, tmp_path / "registrations" / folder.name)
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def kill_when_it_grows(process, path):
+    size = path.stat().st_size if path.exists() else 0
+    while process.poll() is None and not (path.exists() and path.stat().st_size > size):
+        time.sleep(0.005)
+    assert process.poll() is None, "too short to be killed; lengthen it"
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+
+
+def test_the_grid_has_the_sweeps_name_and_no_candidate(locked):
+    lock = studies.content(locked / "lock.json")
+    assert {cell[3] for cell in lock["grid"]} == {"full", "chosen", "streaming", "snapkv"}
+    assert {cell[4] for cell in lock["grid"]} == {0}
+
+
+def test_a_probe_runs_candidates_and_baseline_twice_on_dev_with_the_sweeps_seeds(probed):
+    bodies = [line["body"] for line in lines(probed / "probe" / "shard-0.jsonl")]
+    assert {body["cell"]["arm"] for body in bodies} == {"h2o", "random", "streaming", "streaming (again)"}
+    assert {body["cell"]["seed"] for body in bodies} == {3, 4}
+    items = studies.content(probed / "lock.json")["items"].values()
+    assert {body["problem"] for body in bodies} == {problem for item in items for problem in item["dev"]}
+
+
+def test_a_model_that_knows_nothing_ties_and_the_earliest_candidate_wins(probed):
+    selected = studies.content(probed / "selection.json")["selected"]
+    assert selected["winner"] == "h2o"
+    assert set(selected["means"].values()) == {"0.000000"}
+    assert len(selected["cells"]) == 2  # candidates
+
+
+def test_a_second_probe_prints_the_same_and_leaves_the_selection(probed, tmp_path):
+    folder = copy(probed, tmp_path)
+    said = [studies.here("probe", folder) for _ in range(2)]
+    assert said[0].stdout == said[1].stdout
+    assert "<- selected" in said[0].stdout
+    for name in ("selection.json", "probe/shard-0.jsonl"):
+        assert (folder / name).read_bytes() == (probed / name).read_bytes()
+    assert [line["event"] for line in lines(folder / "ledger.jsonl")].count("selection") == 1
+
+
+def test_a_probe_in_which_a_lane_failed_selects_nothing(tiny_model, tmp_path):
+    """Trunks that hold the protected slots do not fit in 0.8 of these prompts: crystal's lanes fail."""
+    changes = studies.SWEEP | {'crystal = { policy = "crystal" }': 'h2o = { policy = "crystal" }'}
+    folder = studies.write(tmp_path / "registrations" / "study", tiny_model, changes)
+    assert studies.here("register", folder).returncode == 0
+    done = studies.here("probe", folder)
+    assert done.returncode == 2
+    assert "probed lanes have no grade" in done.stderr
+    assert not (folder / "selection.json").exists()
+
+
+def test_confirm_without_a_selection_is_refused_in_one_line_and_writes_nothing(locked, tmp_path):
+    folder = copy(locked, tmp_path)
+    before = studies.snapshot(folder)
+    done = studies.here("confirm", folder)
+    assert done.returncode == 2
+    assert f"run: python -m protocol.probe {folder}" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1, done.stderr
+    assert studies.snapshot(folder) == before
+
+
+def test_status_says_probe_then_confirm(locked, probed):
+    assert f"next: python -m protocol.probe {locked}" in studies.here("status", locked).stdout
+    said = studies.here("status", probed).stdout
+    assert "h2o selected" in said
+    assert f"next: python -m protocol.confirm {probed}" in said
+
+
+def test_claim_seal_and_verdict_name_the_selection(confirmed):
+    digest = hashlib.sha256((confirmed / "selection.json").read_bytes()[:-1]).hexdigest()
+    assert studies.content(confirmed / "claim.json")["selection"] == digest
+    assert studies.content(confirmed / "seal.json")["selection"] == digest
+    judged = studies.content(confirmed / "verdict.json")["judged"]
+    assert judged["selected"] == {"arm": "h2o", "policy": "h2o", "selection": digest}
+    assert {row["subject"] for row in judged["contrasts"]} == {"chosen"}
+
+
+def test_what_was_confirmed_is_the_winners_policy(confirmed, tiny_model, tmp_path):
+    """The same problems under the plain name of the winner leave the same texts and caches."""
+    plain = studies.write(
+        tmp_path / "registrations" / "plain",
+        tiny_model,
+        {
+            **studies.ONE_TASK,
+            "threads = 1": "threads = 1\nproblems_per_batch = 2",
+            'policy = "crystal"': 'policy = "h2o"',
+        },
+    )
+    assert studies.here("register", plain).returncode == 0
+    assert studies.here("confirm", plain).returncode in (10, 11)
+
+    def found(folder, arm):
+        bodies = [line["body"] for line in lines(folder / "records" / "shard-0.jsonl")]
+        return {
+            body["problem"]: (body["text"], body["cache"]) for body in bodies if body["cell"]["arm"] == arm
+        }
+
+    assert found(confirmed, "chosen") == found(plain, "crystal")
+    assert found(confirmed, "chosen") != found(plain, "random")
+
+
+def test_the_audit_holds_and_selects_again(confirmed):
+    done = studies.here("audit", confirmed)
+    assert done.returncode == 0, done.stdout
+    assert "held         selection: the locked code selects h2o" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "item"),
+    [
+        ("selection.json", '"winner":"h2o"', '"winner":"random"', "selection"),
+        ("selection.json", '"0.005"', '"0.050"', "selection"),
+        ("claim.json", '"selection":"', '"selection":"0', "claim"),
+    ],
+)
+def test_an_edited_selection_is_found(confirmed, tmp_path, name, old, new, item):
+    folder = copy(confirmed, tmp_path)
+    text = (folder / name).read_text()
+    assert old in text
+    (folder / name).write_text(text.replace(old, new))
+    done = studies.here("audit", folder)
+    assert done.returncode == 3
+    assert f"failed       {item}:" in done.stdout
+
+
+def test_an_edited_selection_is_not_confirmed(probed, tmp_path):
+    folder = copy(probed, tmp_path)
+    text = (folder / "selection.json").read_text()
+    (folder / "selection.json").write_text(text.replace('"winner":"h2o"', '"winner":"random"'))
+    done = studies.here("confirm", folder)
+    assert done.returncode == 3, done.stderr
+    assert not (folder / "claim.json").exists()
+
+
+def test_a_selection_that_was_cut_off_is_completed_by_the_next_probe(probed, tmp_path):
+    folder = copy(probed, tmp_path)
+    ledger = (folder / "ledger.jsonl").read_text().splitlines(keepends=True)
+    assert '"event":"selection"' in ledger[-1]
+    (folder / "ledger.jsonl").write_text("".join(ledger[:-1]))
+    done = studies.here("confirm", folder)
+    assert done.returncode == 2
+    assert "run again: python -m protocol.probe" in done.stderr
+    assert studies.here("probe", folder).returncode == 0
+    assert studies.here("audit", folder).returncode == 0
+
+
+def test_killed_and_resumed_probe_and_confirm_change_nothing(locked, probed, confirmed, tmp_path):
+    folder = copy(locked, tmp_path)
+    for name, shard in (("probe", "probe/shard-0.jsonl"), ("confirm", "records/shard-0.jsonl")):
+        kill_when_it_grows(studies.start(name, folder), folder / shard)
+        assert studies.here(name, folder).returncode in (0, 10, 11)
+    once, again = (studies.content(each / "selection.json") for each in (probed, folder))
+    assert (once["probe"], once["selected"]) == (again["probe"], again["selected"])
+    assert (
+        studies.content(folder / "seal.json")["outcome"]
+        == studies.content(confirmed / "seal.json")["outcome"]
+    )
+    judged, before = (studies.content(each / "verdict.json")["judged"] for each in (folder, confirmed))
+    assert judged.pop("selected")["arm"] == before["selected"]["arm"]
+    assert judged == {name: value for name, value in before.items() if name != "selected"}
+    assert studies.here("audit", folder).returncode == 0
+
+
+def test_a_replication_takes_its_parents_selection_and_does_not_probe(confirmed):
+    done = studies.here("replicate", confirmed)
+    assert done.returncode in (10, 11), done.stderr
+    assert "agrees with study" in done.stdout
+    assert "chosen is h2o" in done.stdout
+    child = confirmed.parent.parent / "replications" / "study-001"
+    assert not (child / "probe").exists()
+    assert (child / "selection.json").read_bytes() == (confirmed / "selection.json").read_bytes()
+    done = studies.here("audit", child)
+    assert done.returncode == 0, done.stdout
+    edited = (child / "selection.json").read_text().replace('"winner":"h2o"', '"winner":"random"')
+    (child / "selection.json").write_text(edited)
+    assert (
+        "failed       selection: selection.json: is not the parent's" in studies.here("audit", child).stdout
+    )
