@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from analysis import decisions, isocache, multiplicity, statements
 from analysis.interval import Interval
-from analysis.records import LANE, RecordError, Study, document, read
+from analysis.records import LANE, TIMEOUT, RecordError, Study, document, read
 from analysis.tests_of_difference import METHODS
 
 __all__ = ["CONFIRMATORY", "judge"]
@@ -356,6 +356,7 @@ def _arms(study: Study, *, state: bool) -> list[dict[str, Any]]:
                 "failed": int(lanes["correct"].isna().sum()),
                 **({"mean_state_bytes": _decimal(lanes["state_bytes"].mean())} if state else {}),
                 **({"disagreements": int(lanes["disagrees"].sum())} if second else {}),
+                **({"timeouts": int((lanes["grade"] == TIMEOUT).sum())} if second else {}),
             }
         )
     return rows

@@ -15,7 +15,8 @@ AGAIN = " (again)"  # ends the name of an arm that a probe ran a second time
 LANE = ["model", "task", "budget", "arm", "seed", "problem"]
 GRADED = {"correct", "wrong", "no answer"}
 MEASURED = ["tokens", "mean_slots", "peak_slots", "mean_bytes", "state_bytes"]
-UNGRADED = {"timeout", "error"}
+TIMEOUT = "timeout"  # an answer that nobody could verify in time: not correct, or one such would void a study
+UNGRADED = {"error"}
 FOLDERS = {"confirm": "records", "probe": "probe"}  # of the records of a phase
 
 
@@ -38,7 +39,7 @@ class Study(NamedTuple):
 
     @property
     def missing(self) -> pd.DataFrame:
-        """The lanes without a grade: never run, failed, excluded, or ended by a grader's timeout or error."""
+        """The lanes without a grade: never run, failed, excluded, or ended by an error of the grader."""
         return self.lanes[self.lanes["correct"].isna()]
 
 
@@ -108,8 +109,10 @@ def _row(body: dict[str, Any], where: str) -> dict[str, Any]:
     row["disagrees"] = math.nan
     if state != "ok":
         return row | dict.fromkeys(MEASURED, math.nan)
-    if grade not in GRADED | UNGRADED:
+    if grade not in GRADED | UNGRADED | {TIMEOUT}:
         raise RecordError(f"{where}: grade: {grade!r} is unknown")
+    if grade == TIMEOUT:
+        row["correct"] = 0.0
     if grade in GRADED:
         row["correct"] = float(grade == "correct")
         if "grade_second" in body:

@@ -39,7 +39,7 @@ from benchmarks.setting import (
     outcomes,
     setting,
 )
-from policies import Signal
+from policies import Measured
 from protocol import engine
 from protocol.engine import Prompt, Request, prefill
 from protocol.engine.observation import observed
@@ -100,7 +100,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def feeding(subject: Subject, ids: tuple[int, ...], signals: Iterable[Signal]) -> Callable[[], object]:
+def feeding(subject: Subject, ids: tuple[int, ...], signals: Iterable[Measured]) -> Callable[[], object]:
     signals = tuple(signals)
 
     def act() -> object:

@@ -1,7 +1,7 @@
-"""What the reasoning protocol costs: decoded tokens a second with the embedded models, and the selector alone.
+"""What the reasoning protocol costs: decoded tokens a second with the embedded models; the selector alone.
 
-First table: batches of development problems as registrations/alpha-chain runs them, with all arms, budgets and
-seeds, each model by itself; prefill, events and grading are counted.
+First table: batches of development problems as registrations/alpha-chain runs them, with all arms, budgets
+and seeds, each model by itself; prefill, events and grading are counted.
 
 Second table: Algorithm 1 of "Minimal-Intervention KV Retention" read plainly, with its n x n matrix, beside
 the selector that the policies use, on random scores and signatures of 128 numbers.
@@ -24,8 +24,7 @@ from benchmarks.report import at_least, header, span, table
 from benchmarks.setting import Setting
 from policies.selection import diverse
 from protocol import grid, runner, study
-from protocol.executors import Job
-from protocol.executors.local import executor
+from protocol.executors import Executor, Job, pool
 from protocol.models import catalogue
 from protocol.spec import Protocol
 from splits import load
@@ -44,21 +43,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     made.add_argument("--repetitions", type=int, default=5, help="measured rounds; default 5")
-    made.add_argument("--batches", type=int, default=2, help="of each model and round; default 2")
+    made.add_argument("--batches", type=int, default=4, help="of each model and round; default 4")
     arguments = made.parse_args(argv)
     _, protocol = study.read_protocol(REGISTRATION)
     settings = protocol.generation
-    chosen = Setting(" and ".join(protocol.models), settings.device, settings.dtype, settings.threads)
+    cores = settings.threads * (settings.workers or 1)
+    chosen = Setting(" and ".join(protocol.models), settings.device, settings.dtype, cores)
     print(header(chosen, "reasoning", argv))
-    print(rates(protocol, arguments.batches, arguments.repetitions))
+    with pool.opened(protocol, catalogue.home(), {}) as execute:
+        print(rates(protocol, execute, arguments.batches, arguments.repetitions))
     print()
     print(selectors(arguments.repetitions))
     return 0
 
 
-def rates(protocol: Protocol, batches: int, repetitions: int) -> str:
+def rates(protocol: Protocol, execute: Executor, batches: int, repetitions: int) -> str:
     """Every round runs other development problems."""
-    execute = executor(protocol, catalogue.home(), {})
     problems = {task.name: load(task.name).dev for task in protocol.tasks}
     units = runner.units(grid.cells(protocol), problems, protocol.generation.problems_per_batch)
     tokens: dict[str, list[int]] = {model: [] for model in protocol.models}
@@ -69,8 +69,8 @@ def rates(protocol: Protocol, batches: int, repetitions: int) -> str:
         def act() -> None:
             first = len(tokens[model]) * batches
             jobs = [own[place % len(own)] for place in range(first, first + batches)]
-            made = [execute(Job(*unit)).records.values() for unit in jobs]
-            tokens[model].append(sum(body["tokens"] for records in made for body, _ in records))
+            made = execute(Job(*unit) for unit in jobs)
+            tokens[model].append(sum(body["tokens"] for one in made for body, _ in one.records.values()))
 
         return clocked(act, protocol.generation.device)
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
@@ -13,7 +14,7 @@ import transformers
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 import policies
-from policies import HiddenSignal, Signal
+from policies import Calibrated, HiddenSignal, Measured, Signal, Statistics
 from policies.signals import AttentionSums, HiddenChange, Norms
 from protocol.engine import Lane, LaneFailure, Outcome, Prompt, Run
 from protocol.models import catalogue
@@ -29,6 +30,7 @@ __all__ = [
     "every_signal",
     "hidden_layers",
     "lane_of",
+    "needs_by_policy",
     "open_subject",
     "options",
     "outcomes",
@@ -59,6 +61,7 @@ class Subject(NamedTuple):
     sentence_ends: frozenset[int]
     tokenizer: PreTrainedTokenizerBase | None
     stop_ids: frozenset[int] = frozenset()
+    statistics: Mapping[str, Statistics] = MappingProxyType({})
 
 
 def options(script: str, doc: str | None, *, repetitions: int | None = None) -> argparse.ArgumentParser:
@@ -95,7 +98,9 @@ def open_subject(setting: Setting) -> Subject:
         return random_llama(llama_8b(), setting)
     model = load(setting.model, catalogue.home(), dtype=setting.dtype, device=setting.device)
     never_stops(model.network)
-    return Subject(model.name, model.network, model.sentence_ends, model.tokenizer)
+    return Subject(
+        model.name, model.network, model.sentence_ends, model.tokenizer, statistics=model.statistics
+    )
 
 
 def llama_8b() -> Any:
@@ -169,11 +174,23 @@ def outcomes(ran: Run, lanes: Sequence[Lane]) -> list[Outcome]:
     return found
 
 
-def every_signal(subject: Subject) -> tuple[Signal, ...]:
-    """What the policies of the catalogue need, and the signals of the library that none of them needs yet."""
-    library = (AttentionSums(), Norms(), HiddenChange(subject.network.config.num_hidden_layers // 2))
-    needed = (signal for name in policies.names() for signal in policies.get(name).needs)
-    return tuple(sorted({*needed, *library}, key=repr))
+def needs_by_policy(subject: Subject) -> dict[str, frozenset[Measured]]:
+    """What each policy of the catalogue measures; those that need statistics which the model lacks are left
+    out.
+    """
+    found = {}
+    for name in policies.names():
+        needs = policies.get(name).needs
+        if {signal.name for signal in needs if isinstance(signal, Calibrated)} <= subject.statistics.keys():
+            found[name] = frozenset(signal for signal in needs if not isinstance(signal, Calibrated))
+    return found
+
+
+def every_signal(subject: Subject) -> tuple[Measured, ...]:
+    """What these policies measure, and the signals of the library that none of them needs yet."""
+    middle = subject.network.config.num_hidden_layers // 2
+    library: set[Measured] = {AttentionSums(), Norms(), HiddenChange(middle)}
+    return tuple(sorted(library.union(*needs_by_policy(subject).values()), key=repr))
 
 
 def hidden_layers(signals: Iterable[Signal]) -> set[int]:

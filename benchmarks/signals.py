@@ -11,18 +11,26 @@ signals attends by the fused kernel alone.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from statistics import median
 from typing import Any
 
 import torch
 
-import policies
 from benchmarks.pairs import Ratio, alternate, clocked
 from benchmarks.report import at_most, header, percent, table
-from benchmarks.setting import Subject, context, every_signal, hidden_layers, open_subject, options, setting
-from policies import Signal
+from benchmarks.setting import (
+    Subject,
+    context,
+    every_signal,
+    hidden_layers,
+    needs_by_policy,
+    open_subject,
+    options,
+    setting,
+)
+from policies import Measured
 from protocol.engine import prefill
 from protocol.engine.observation import observed
 
@@ -36,8 +44,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = made.parse_args(argv)
     chosen = setting(arguments)
     subject = open_subject(chosen)
-    measured = contenders(every_signal(subject))
-    users = {name: users_of(signals) for name, signals in measured.items()}
+    needed = needs_by_policy(subject)
+    measured = contenders(every_signal(subject), needed)
+    users = {
+        name: [policy for policy, needs in needed.items() if needs == signals]
+        for name, signals in measured.items()
+    }
     costs: dict[str, list[Ratio]] = {name: [] for name in measured if name != NONE}
     forwards = []
     for length in arguments.lengths:
@@ -66,20 +78,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def contenders(signals: Iterable[Signal]) -> dict[str, frozenset[Signal]]:
+def contenders(
+    signals: Iterable[Measured], needed: Mapping[str, frozenset[Measured]]
+) -> dict[str, frozenset[Measured]]:
     """The sets of signals to measure: none, each alone, those of each policy, all."""
     signals = tuple(signals)
-    found: dict[str, frozenset[Signal]] = {NONE: frozenset()}
+    found: dict[str, frozenset[Measured]] = {NONE: frozenset()}
     found |= {label(signal): frozenset({signal}) for signal in signals}
-    for name in policies.names():
-        needs = policies.get(name).needs
+    for needs in needed.values():
         if needs not in found.values():
             found[" + ".join(sorted(map(label, needs)))] = needs
     return {**found, ALL: frozenset(signals)}
-
-
-def users_of(signals: frozenset[Signal]) -> list[str]:
-    return [name for name in policies.names() if policies.get(name).needs == signals]
 
 
 def label(signal: Any) -> str:
@@ -89,7 +98,7 @@ def label(signal: Any) -> str:
     return f"`{type(signal).__name__}({', '.join(changed)})`"
 
 
-def feeding(subject: Subject, ids: tuple[int, ...], signals: frozenset[Signal]) -> Callable[[], object]:
+def feeding(subject: Subject, ids: tuple[int, ...], signals: frozenset[Measured]) -> Callable[[], object]:
     return lambda: prefill.feed(subject, ids, signals, chunk=None)
 
 

@@ -20,11 +20,13 @@ SHADES = {"dark": "#c4c4bf", "light": "#dededa"}  # of the smaller and the large
 
 def variants(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> bool:
     """Whether the subject is compared with variants of itself alone: the names of all these policies begin
-    with one word, as in crystal and crystal-static.
+    with one word, as in crystal and crystal-static. The policy of a swept subject is the winner's.
     """
-    arms = lock["protocol"]["content"]["arms"]
+    ran = {name: arm["policy"] for name, arm in lock["protocol"]["content"]["arms"].items()}
+    if "selected" in judged:
+        ran[judged["contrasts"][0]["subject"]] = judged["selected"]["policy"]
     names = {one[side] for one in judged["contrasts"] for side in ("subject", "against")}
-    return len({arms[name]["policy"].partition("-")[0] for name in names}) == 1
+    return len({ran[name].partition("-")[0] for name in names}) == 1
 
 
 def ablation(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> Figure:

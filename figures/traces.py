@@ -68,15 +68,12 @@ def traces(folder: Path, lock: Mapping[str, Any]) -> list[Trace]:
         lanes[model, task, budget, arm].append(body)
         used = body["cache"]["peak_bytes"] / float(body["cache"]["peak"])
         token[model] = min(used, token.get(model, used))
-    return [
-        _trace(place, bodies, token[place[0]], records / "trajectories")
-        for place, bodies in lanes.items()
-        if bodies
-    ]
+    sides = _Sides(records / "trajectories")
+    return [_trace(place, bodies, token[place[0]], sides) for place, bodies in lanes.items() if bodies]
 
 
-def _trace(place: tuple[str, str, str, str], bodies: Sequence[Any], token: float, sides: Path) -> Trace:
-    held = [_held(sides / f"{body['trajectory']}.json.gz") for body in bodies]
+def _trace(place: tuple[str, str, str, str], bodies: Sequence[Any], token: float, sides: "_Sides") -> Trace:
+    held = [sides.held(body["trajectory"]) for body in bodies]
     nominal = np.mean([np.nan if body["slots"] is None else body["slots"] for body in bodies])
     return Trace(
         *place,
@@ -112,17 +109,29 @@ def _quantile(table: NDArray[np.float64], lanes: NDArray[np.int64], share: float
     return quantile
 
 
-def _held(path: Path) -> NDArray[np.float64]:
-    try:
-        side = json.loads(gzip.decompress(path.read_bytes()))
-        held: NDArray[np.float64] = np.array(side["held"], dtype=np.float64) / side["heads"]
-    except FileNotFoundError:
-        raise RecordError(
-            f"{path.name}: missing among the trajectories; bring back the whole folder"
-        ) from None
-    except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError):
-        raise RecordError(f"{path.name}: damaged; bring back the whole folder of trajectories") from None
-    return held
+class _Sides:
+    """The side files of a study, each of them read once."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.read: dict[str, Any] = {}
+
+    def held(self, cited: str) -> NDArray[np.float64]:
+        """[moment] slots per KV head and layer. cited: a file and a place in it, or one of its own."""
+        name, mark, at = cited.partition("#")
+        path = self.folder / f"{name}.json.gz"
+        try:
+            if name not in self.read:
+                self.read[name] = json.loads(gzip.decompress(path.read_bytes()))
+            side = self.read[name][int(at)] if mark else self.read[name]
+            held: NDArray[np.float64] = np.array(side["held"], dtype=np.float64) / side["heads"]
+        except FileNotFoundError:
+            raise RecordError(
+                f"{path.name}: missing among the trajectories; bring back the whole folder"
+            ) from None
+        except (OSError, EOFError, zlib.error, ValueError, KeyError, IndexError, TypeError):
+            raise RecordError(f"{path.name}: damaged; bring back the whole folder of trajectories") from None
+        return held
 
 
 def _bodies(records: Path) -> Iterator[Any]:

@@ -79,9 +79,7 @@ def calibrate(args: argparse.Namespace) -> int:
     }
     statistics.write(path, found, about)
     if isinstance(catalogue.parse(args.model), catalogue.Embedded):
-        # Loading the model has just verified the other files.
-        (path.parent / stored.SUMS).unlink()
-        stored.seal(path.parent)
+        stored.seal(path.parent)  # loading the model has just verified the other files
     values = {"path": str(path), "tokens": counted, "problems": len(used)}
     command.say(args.json, f"{path}: {counted} tokens, {len(used)} problems", values)
     return 0

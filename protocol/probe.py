@@ -19,7 +19,7 @@ from typing import Any
 
 from protocol import command, grid, progress, runner, selection
 from protocol.evidence import claim, ledger, records
-from protocol.executors.local import executor
+from protocol.executors import pool
 from protocol.models import catalogue
 from protocol.spec import AGAIN
 from protocol.study import Study, open_study, refuse_drift
@@ -52,15 +52,17 @@ def run(study: Study, home: Path, report: Callable[[runner.Progress], None]) -> 
     probed = study.protocol.probed()
     attempt = ledger.count(study.folder, "probe") + 1
     ledger.append(study.folder, "probe", {"number": attempt})
-    runner.run(
-        study.folder,
-        runner.units(grid.cells(probed), study.development(), probed.generation.problems_per_batch),
-        executor(probed, home, study.lanes()),
-        phase="probe",
-        registration=study.lock.digest,
-        attempt=attempt,
-        report=report,
-    )
+    work = runner.units(grid.cells(probed), study.development(), probed.generation.problems_per_batch)
+    with pool.opened(probed, home, study.lanes()) as execute:
+        runner.run(
+            study.folder,
+            work,
+            execute,
+            phase="probe",
+            registration=study.lock.digest,
+            attempt=attempt,
+            report=report,
+        )
 
 
 def summary(bodies: list[dict[str, Any]]) -> list[dict[str, Any]]:

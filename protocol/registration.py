@@ -177,7 +177,8 @@ def _lanes(protocol: Protocol, model: str, lengths: Lengths, home: Path) -> int:
     config = transformers.AutoConfig.from_pretrained(catalogue.locate(model, home))
     dtype = load.DTYPES[generation.dtype]
     lanes = len(grid.cells(protocol)) * (generation.problems_per_batch or 1)
-    return engine.places_within(config, dtype, torch.device(generation.device), slots, lanes)
+    places = engine.places_within(config, dtype, torch.device(generation.device), slots, lanes)
+    return max(1, places // (generation.workers or 1))
 
 
 def _checks(protocol: Protocol, items: dict[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import resource
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +18,7 @@ import torch
 from protocol import grid, registration, runner
 from protocol.evidence import records
 from protocol.evidence.refusals import BadInput
-from protocol.executors import Executor, Job, Produced
+from protocol.executors import Execute, Job, Produced
 from protocol.executors.local import executor
 from protocol.spec import Protocol
 
@@ -68,7 +69,7 @@ def rehearse(
 
     Raises BadInput for what registering would refuse before it reads the registered models' own files.
     """
-    playing = replace(protocol, models=tuple(dict.fromkeys(models.values())))
+    playing = played(protocol, models)
     items = registration.checked(playing, home)
     split = {name: item["dev"][:problems] for name, item in items.items()}
     started = time.monotonic()
@@ -79,7 +80,7 @@ def rehearse(
         runner.run(
             folder,
             work,
-            _standing_in(executor(acting, home, {}), models),
+            partial(map, _standing_in(executor(acting, home, {}), models)),
             phase=phase,
             registration=REGISTRATION,
             attempt=1,
@@ -92,6 +93,19 @@ def rehearse(
     return Rehearsal(bodies, whole, time.monotonic() - started, _peak_bytes())
 
 
+def played(protocol: Protocol, models: Mapping[str, str]) -> Protocol:
+    """The protocol with the stand-ins' names. Raises BadInput where one would play two models."""
+    if len(set(models.values())) < len(models):
+        raise BadInput("--stand-in: one model stands in for two; the decision tells them apart, so name two")
+    primary, transfer = protocol.decision.primary_model, protocol.decision.transfer_model
+    decision = replace(
+        protocol.decision,
+        primary_model=primary and models[primary],
+        transfer_model=transfer and models[transfer],
+    )
+    return replace(protocol, models=tuple(models.values()), decision=decision)
+
+
 def phases(protocol: Protocol) -> dict[str, Protocol]:
     """What probe and confirm would run; of a sweep, confirm with its first candidate as the winner."""
     sweep = protocol.sweep
@@ -99,7 +113,7 @@ def phases(protocol: Protocol) -> dict[str, Protocol]:
     return {"probe": protocol.probed(), "confirm": confirmed}
 
 
-def _standing_in(execute: Executor, models: Mapping[str, str]) -> Executor:
+def _standing_in(execute: Execute, models: Mapping[str, str]) -> Execute:
     """Loads the stand-in; the cells keep the registered model's name."""
 
     def act(job: Job) -> Produced:

@@ -74,20 +74,25 @@ def run(
     total = sum(len(unit.problems) for unit in work)
     last = {cell: index for index, unit in enumerate(work) for cell in unit.cells}
     with records.Shard(folder / records.FOLDERS[phase]) as shard:
-        for done, unit in enumerate(work):
-            missing = [
+        missing = {
+            index: [
                 (cell, problem)
                 for problem in unit.problems
                 for cell in unit.cells
                 if records.key_of(cell.content(), problem) not in shard
             ]
-            if missing:
-                produced = execute(Job(*unit))
+            for index, unit in enumerate(work)
+        }
+        results = execute(Job(*unit) for index, unit in enumerate(work) if missing[index])
+        for done, unit in enumerate(work):
+            if missing[done]:
+                produced = next(results)
                 batch = [
                     ({"registration": registration, "phase": phase, **body}, {"attempt": attempt, **costs})
-                    for body, costs in (produced.records[lane] for lane in missing)
+                    for body, costs in (produced.records[lane] for lane in missing[done])
                 ]
-                shard.keep_trajectories(produced.trajectories)
+                if produced.trajectories:
+                    shard.keep_trajectories(produced.trajectories)
                 shard.append(batch)
                 written += len(batch)
                 fresh += len(unit.problems)

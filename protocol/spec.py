@@ -83,6 +83,7 @@ class Generation(NamedTuple):
     lanes_per_batch: how many of these lanes at once; None: registering chooses, by free memory.
     prefill_chunk: tokens of a prompt fed at once; None: all.
     prompt: "pinned" protects the tokens of the prompt at every event; else they compete like all others.
+    workers: processes that run batches side by side, with `threads` each; None: one. It changes no record.
     interval, cadence: decode steps between events of every arm that evicts, "slack" or "exact" (see
         policies.Cadence); None: no event while decoding, but for policies that have an interval of their own.
     """
@@ -97,6 +98,7 @@ class Generation(NamedTuple):
     interval: int | None = None
     cadence: str | None = None
     prompt: str | None = None
+    workers: int | None = None
 
     def content(self) -> dict[str, Any]:
         """What was written; a field that was left out is not there."""
@@ -313,6 +315,7 @@ def _generation(table: _Table) -> Generation:
         interval=table.optional("interval", 1, 1_000_000),
         cadence=table.choice("cadence", CADENCES) if "cadence" in table.values else None,
         prompt=table.choice("prompt", PROMPTS) if "prompt" in table.values else None,
+        workers=table.optional("workers", 1, 256),
     )
     if generation.cadence is not None and generation.interval is None:
         raise BadInput(f"{table.prefix}cadence: needs an interval; give one or leave both out")

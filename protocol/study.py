@@ -1,5 +1,6 @@
 """One registration on disk, opened: its folder, its lock and the protocol that the lock froze."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +14,16 @@ from protocol.evidence.refusals import BadInput, Drifted
 from protocol.models import catalogue, statistics
 from protocol.spec import Protocol
 
-__all__ = ["ROOT", "Study", "environment", "open_study", "read_protocol", "refuse_drift", "weights"]
+__all__ = [
+    "ROOT",
+    "Study",
+    "calibrated",
+    "environment",
+    "open_study",
+    "read_protocol",
+    "refuse_drift",
+    "weights",
+]
 
 ROOT = Path(__file__).resolve().parent.parent  # the tree whose sources are locked
 PROTOCOL = "protocol.toml"
@@ -60,21 +70,22 @@ def weights(protocol: Protocol, home: Path) -> dict[str, dict[str, str]]:
     """SHA-256 of every weight, configuration, tokenizer and template file, and of the statistics that an arm
     needs, by model. Raises BadInput for statistics that were not measured.
     """
-    needed = {
-        signal.name
-        for arm in protocol.arms
-        for signal in protocol.policy(arm.name).needs
-        if isinstance(signal, Calibrated)
-    }
+    needed = calibrated(protocol)
     return {
         source: closure.weights(catalogue.files(source, home) | _statistics(source, home, needed))
         for source in protocol.models
     }
 
 
-def _statistics(source: str, home: Path, needed: set[str]) -> dict[str, Path]:
+def calibrated(protocol: Protocol) -> list[str]:
+    """The names of the statistics that some arm needs."""
+    needs = (signal for arm in protocol.arms for signal in protocol.policy(arm.name).needs)
+    return sorted({signal.name for signal in needs if isinstance(signal, Calibrated)})
+
+
+def _statistics(source: str, home: Path, needed: Iterable[str]) -> dict[str, Path]:
     found = {}
-    for name in sorted(needed):
+    for name in needed:
         path = statistics.places(source, home)[name]
         if not path.is_file():
             raise BadInput(

@@ -30,9 +30,20 @@ THIRD_PARTY = {  # beyond the standard library
     "analysis": {"numpy", "pandas", "scipy", "statsmodels"},
     "figures": {"numpy", "matplotlib"},
 }
-COMMANDS = {"register", "probe", "rehearse", "confirm", "replicate", "status", "audit"}
+COMMANDS = {
+    "register",
+    "calibrate",
+    "probe",
+    "rehearse",
+    "confirm",
+    "regrade",
+    "replicate",
+    "status",
+    "audit",
+}
 WITHOUT_TORCH = [
     "protocol.audit",
+    "protocol.regrade",
     "protocol.status",
     "analysis.judge",
     "analysis.power",

@@ -1,12 +1,15 @@
 """A rehearsal runs every cell of a written protocol on development problems, and leaves nothing behind."""
 
 import json
+import shutil
 
 import pytest
 import studies
 
 import splits
+from protocol import rehearsal, study
 from protocol.evidence import records
+from protocol.evidence.refusals import BadInput
 
 
 @pytest.fixture
@@ -85,3 +88,35 @@ def test_what_registering_would_refuse_is_refused(tiny_model, tmp_path):
     done = rehearse(folder)
     assert done.returncode == 2
     assert "that arm 'crystal' protects" in done.stderr
+
+
+def reasoning():
+    """The shipped study for a GPU, and its two models."""
+    _, protocol = study.read_protocol(studies.ROOT / "registrations" / "alpha-math500")
+    return protocol, protocol.models
+
+
+def test_the_decision_speaks_of_the_stand_ins_in_their_roles():
+    protocol, (first, second) = reasoning()
+    playing = rehearsal.played(protocol, {first: "chain-qwen2", second: "chain-llama"})
+    assert playing.models == ("chain-qwen2", "chain-llama")
+    assert (playing.decision.primary_model, playing.decision.transfer_model) == playing.models
+
+
+def test_one_model_cannot_play_two():
+    protocol, models = reasoning()
+    with pytest.raises(BadInput, match="one model stands in for two"):
+        rehearsal.played(protocol, dict.fromkeys(models, "chain-llama"))
+
+
+def test_a_rehearsal_on_chain_problems_runs_every_registered_lane(tmp_path):
+    """The default study itself: sweep, two embedded models, events while decoding."""
+    folder = tmp_path / "alpha-chain"
+    folder.mkdir()
+    shutil.copy(studies.ROOT / "registrations" / "alpha-chain" / "protocol.toml", folder)
+    done = rehearse(folder, "--problems", 2, "--tokens", 60, "--json")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["failed"] == 0
+    # 2 problems: 5 arms x 2 budgets x 2 models in the probe; 3 arms x 2 budgets and the full cache, 3 seeds
+    assert told["lanes"] == 2 * (5 * 2 * 2 + (3 * 2 + 1) * 3 * 2)

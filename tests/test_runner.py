@@ -1,5 +1,7 @@
 """The runner: units in registered order, cells counted once complete, nothing run twice."""
 
+from functools import partial
+
 from protocol import runner
 from protocol.executors import Produced
 from protocol.grid import Cell
@@ -36,7 +38,13 @@ def run(folder, work, jobs):
         return Produced({lane: (body(*lane), {}) for lane in lanes}, ())
 
     written = runner.run(
-        folder, work, execute, phase="confirm", registration="0" * 64, attempt=1, report=seen.append
+        folder,
+        work,
+        partial(map, execute),
+        phase="confirm",
+        registration="0" * 64,
+        attempt=1,
+        report=seen.append,
     )
     return written, seen
 

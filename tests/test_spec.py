@@ -254,3 +254,10 @@ def test_a_pinned_prompt_is_protected_by_every_arm_that_evicts_and_by_no_other()
     assert pinned.policy("full") == parse(TEXT).policy("full")
     competing = parse(TEXT.replace("threads = 1", 'threads = 1\nprompt = "competes"'))
     assert competing.policy("random") == parse(TEXT).policy("random")
+
+
+def test_workers_are_written_where_they_were_registered_and_at_least_one():
+    assert "workers" not in parse(TEXT).content()["generation"]
+    assert parse(TEXT.replace("threads = 1", "threads = 1\nworkers = 2")).generation.workers == 2
+    with pytest.raises(BadInput, match=r"generation\.workers: write a whole number from 1 to 256, not 0"):
+        parse(TEXT.replace("threads = 1", "threads = 1\nworkers = 0"))

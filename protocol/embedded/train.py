@@ -142,7 +142,7 @@ def learn(network: PreTrainedModel, optimiser: torch.optim.Optimizer, ids: Tenso
     scored = aim != NOT_SCORED
     loss = functional.cross_entropy(logits[scored], aim[scored])
     optimiser.zero_grad()
-    loss.backward()
+    torch.autograd.backward(loss)
     torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
     optimiser.step()
     right = ((logits.argmax(-1) == aim) | ~scored).all(-1)

@@ -47,7 +47,7 @@ class Seat:
         return self.seen - len(self.request.prompt.context) - len(self.request.prompt.query)
 
     def count_state(self) -> None:
-        """Note the bytes of the memory, which grows from event to event: counted before each, and at the end."""
+        """Note the bytes of the memory, which grows between events: called before each, and at the end."""
         if self.memory is not None:
             self.state_bytes = max(self.state_bytes, self.memory.bytes())
 

@@ -37,7 +37,7 @@ def most_slots(request: Request, lane: Lane, max_new_tokens: int) -> int:
     new = max_new_tokens
     if lane.policy.cadence.interval is not None:
         new = min(new, lane.policy.cadence.interval)
-    return lane.budget + query + new
+    return lane.policy.cadence.most(lane.budget) + query + new
 
 
 def slot_bytes(config: PreTrainedConfig, dtype: torch.dtype) -> int:

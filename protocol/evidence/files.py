@@ -1,11 +1,8 @@
 """Writing a file once, whole and for good."""
 
-import contextlib
 import hashlib
 import os
 import secrets
-import sys
-from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from .refusals import BadInput
@@ -27,26 +24,6 @@ def create(path: Path, data: bytes) -> None:
     sync(path.parent)
 
 
-def create_many(folder: Path, contents: Mapping[str, bytes]) -> None:
-    """As `create` for files of one folder, by name, brought to disk together: a flush for each of some
-    hundred costs seconds. A file that is there already stays as it is.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    unfinished = {name: folder / f".{name}.{secrets.token_hex(4)}" for name in contents}
-    try:
-        for name, path in unfinished.items():
-            with path.open("xb") as file:
-                file.write(contents[name])
-        _flush(unfinished.values())
-        for name, path in unfinished.items():
-            with contextlib.suppress(FileExistsError):
-                os.link(path, folder / name)
-    finally:
-        for path in unfinished.values():
-            path.unlink(missing_ok=True)
-    sync(folder)
-
-
 def replace(path: Path, data: bytes) -> None:
     """As `create`, but in place of what is there: only for files that nothing vouches for yet."""
     os.replace(_written_beside(path, data), path)
@@ -65,16 +42,6 @@ def sync(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _flush(paths: Iterable[Path]) -> None:
-    """Bring the content of closed files to disk."""
-    if sys.platform == "linux":  # where it returns when everything is written
-        os.sync()
-        return
-    for path in paths:
-        with path.open("rb+") as file:
-            os.fsync(file.fileno())
 
 
 def _written_beside(path: Path, data: bytes) -> Path:

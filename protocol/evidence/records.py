@@ -3,8 +3,8 @@
 A line is the canonical {body, costs, sha256, chain}: `sha256` digests {body, costs}, and `chain` digests
 the chain of the line before (64 zeros for the first) followed by this `sha256`, both as ASCII hex. The body
 is what the lane produced; costs are what producing it took, and may differ when it is produced again.
-Trajectories lie beside the shards, each in a file named by the digest of its content. `docs/records.md` has
-every field.
+Trajectories lie beside the shards, those of one batch in a file named by the digest of its content.
+`docs/records.md` has every field.
 
 `place` is the folder of one phase of a registration: `records` when confirming, `probe` when probing.
 """
@@ -121,7 +121,7 @@ class Shard:
             lane = key(body)
             if lane in self or lane in added:
                 raise BadInput(f"{lane}: has its record, and a finished record is never rewritten")
-            if (cited := body["trajectory"]) and not _side_file(self._place, cited).exists():
+            if (cited := body["trajectory"]) and not _side_file(self._place, _name(cited)).exists():
                 raise BadInput(f"{lane}: keep the trajectory {cited} before the record that cites it")
             sha256 = canonical.digest({"body": body, "costs": costs})
             chain = _next(chain, sha256)
@@ -130,23 +130,24 @@ class Shard:
         self._done |= added.keys()
         self._chain = chain
 
-    def keep_trajectories(self, contents: Iterable[Any]) -> list[str]:
-        """Store each of `contents` beside the shards and return their digests, by which records cite them.
+    def keep_trajectories(self, contents: Sequence[Any]) -> str:
+        """Store them beside the shards in one file; returns its name, for `cite`.
 
-        The digest is that of the canonical bytes and not of the compressed ones, which differ between builds
-        of zlib: a replication elsewhere can have the same outcome digest.
+        The name is the digest of the canonical bytes and not of the compressed ones, which differ between
+        builds of zlib: a replication elsewhere can have the same outcome digest.
         """
-        written = [canonical.dumps(content) for content in contents]
-        names = [hashlib.sha256(data).hexdigest() for data in written]
-        missing = {}
-        for name, data in zip(names, written, strict=True):
-            if (path := _side_file(self._place, name)).exists():
-                read_trajectory(self._place, name)
-            else:
-                missing[path.name] = gzip.compress(data, mtime=0)
-        if missing:
-            files.create_many(self._place / TRAJECTORIES, missing)
-        return names
+        data = canonical.dumps(list(contents))
+        name = hashlib.sha256(data).hexdigest()
+        if (path := _side_file(self._place, name)).exists():
+            read_side_file(self._place, name)
+        else:
+            files.create(path, gzip.compress(data, mtime=0))
+        return name
+
+
+def cite(name: str, place: int) -> str:
+    """How a record names the trajectory at a place, from 0, of a side file."""
+    return f"{name}#{place}"
 
 
 def shards(place: Path) -> list[Path]:
@@ -202,7 +203,18 @@ def outcome_digest(records: Iterable[Record]) -> str:
     return outcome.hexdigest()
 
 
-def read_trajectory(place: Path, name: str) -> Any:
+def read_trajectory(place: Path, cited: str) -> Any:
+    """What a record cites. Raises Tampered as `read_side_file` does, and where the file has no such place."""
+    name, mark, at = cited.partition("#")
+    content = read_side_file(place, name)
+    if not mark:  # of before 2026-11-22: a file a trajectory
+        return content
+    if not (isinstance(content, list) and at.isdigit() and int(at) < len(content)):
+        raise Tampered(f"{name}.json.gz: has no trajectory {at!r}, and a record cites it")
+    return content[int(at)]
+
+
+def read_side_file(place: Path, name: str) -> Any:
     """Raises Tampered when the side file is missing, or its content has another digest than its name."""
     path = _side_file(place, name)
     try:
@@ -224,16 +236,30 @@ def side_files(place: Path) -> set[Path]:
 
 def cited(place: Path, records: Iterable[Record]) -> set[Path]:
     """The side files that `records` cite."""
-    return {_side_file(place, name) for record in records if (name := record["body"]["trajectory"])}
+    return {_side_file(place, _name(cited)) for record in records if (cited := record["body"]["trajectory"])}
 
 
 def trajectories(place: Path, records: Iterable[Record]) -> dict[str, str]:
     """SHA-256 of each cited side file, by file name. Raises Tampered unless all are there and intact."""
+    places: dict[str, set[str]] = {}
+    for record in records:
+        if reference := record["body"]["trajectory"]:
+            name, mark, at = reference.partition("#")
+            places.setdefault(name, set()).update({at} if mark else ())
     found = {}
-    for path in sorted(cited(place, records)):
-        read_trajectory(place, path.name.removesuffix(".json.gz"))
+    for name, cited_places in sorted(places.items()):
+        content = read_side_file(place, name)
+        held = set(map(str, range(len(content)))) if isinstance(content, list) else set()
+        for at in sorted(cited_places - held):
+            raise Tampered(f"{name}.json.gz: has no trajectory {at!r}, and a record cites it")
+        path = _side_file(place, name)
         found[path.name] = files.sha256(path)
     return found
+
+
+def _name(cited: str) -> str:
+    """The side file of a citation."""
+    return cited.partition("#")[0]
 
 
 def _side_file(place: Path, name: str) -> Path:

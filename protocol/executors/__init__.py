@@ -1,11 +1,11 @@
-"""The one seam to the world: an executor takes a job (some problems, all their cells) and returns records."""
+"""The one seam to the world: an executor takes jobs (some problems, all their cells) and returns records."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 from protocol.grid import Cell
 
-__all__ = ["Executor", "Job", "Produced"]
+__all__ = ["Execute", "Executor", "Job", "Produced"]
 
 
 class Job(NamedTuple):
@@ -16,12 +16,14 @@ class Job(NamedTuple):
 
 
 class Produced(NamedTuple):
-    """records: (cell, problem) -> (body without registration and phase, costs); trajectories: the side files
-    they cite.
+    """records: (cell, problem) -> (body without registration and phase, costs). trajectories: the content of
+    the one side file that the bodies cite, empty where none does.
     """
 
     records: Mapping[tuple[Cell, str], tuple[dict[str, Any], dict[str, Any]]]
     trajectories: tuple[dict[str, Any], ...]
 
 
-Executor: TypeAlias = Callable[[Job], Produced]
+Execute: TypeAlias = Callable[[Job], Produced]
+Executor: TypeAlias = Callable[[Iterable[Job]], Iterator[Produced]]
+"""Results in the order of the jobs. What comes back of a job does not depend on the others."""

@@ -9,8 +9,8 @@ import torch
 import transformers
 
 from protocol import engine, grading, tasks
-from protocol.evidence import canonical
-from protocol.executors import Executor, Job, Produced
+from protocol.evidence import canonical, records
+from protocol.executors import Execute, Job, Produced
 from protocol.grid import Cell, budget_of
 from protocol.models.load import LoadedModel, load
 from protocol.spec import Protocol
@@ -20,8 +20,8 @@ from protocol.tasks.problem import Problem
 __all__ = ["executor"]
 
 
-def executor(protocol: Protocol, home: Path, lanes: Mapping[str, int]) -> Executor:
-    """An executor over the weights below `home`. Sets torch's thread count and deterministic mode for
+def executor(protocol: Protocol, home: Path, lanes: Mapping[str, int]) -> Execute:
+    """What runs one job, over the weights below `home`. Sets torch's thread count and deterministic mode for
     the process.
 
     lanes: how many decode at once, by model; without a number all lanes of a job do.
@@ -66,8 +66,8 @@ def executor(protocol: Protocol, home: Path, lanes: Mapping[str, int]) -> Execut
             places=min(all_lanes, lanes.get(job.model, all_lanes)),
             prefill_chunk=protocol.generation.prefill_chunk,
         )
-        records: dict[tuple[Cell, str], tuple[dict[str, Any], dict[str, Any]]] = {}
-        trajectories: dict[str, Any] = {}
+        produced: dict[tuple[Cell, str], tuple[dict[str, Any], dict[str, Any]]] = {}
+        trajectories: dict[str, Any] = {}  # by digest, since many lanes of one prompt have the same
         batch = {"problems": list(job.problems), "lanes": ran.places}
         for problem, request, answers in zip(problems, requests, ran.answers, strict=True):
             for cell, lane, outcome in zip(job.cells, request.lanes, answers.outcomes, strict=True):
@@ -75,9 +75,14 @@ def executor(protocol: Protocol, home: Path, lanes: Mapping[str, int]) -> Execut
                 if body["state"] == "ok":
                     body |= _graded(problem.gold, body["text"], graders[grader], grading.SECOND.get(grader))
                 costs["prefill_seconds"] = f"{answers.prefill_seconds:.3f}"
-                records[cell, problem.id] = (body, costs)
+                produced[cell, problem.id] = (body, costs)
                 trajectories |= trajectory
-        return Produced(records, tuple(trajectories.values()))
+        content = tuple(trajectories.values())
+        name, places = canonical.digest(list(content)), {digest: at for at, digest in enumerate(trajectories)}
+        for body, _ in produced.values():
+            if body["trajectory"]:
+                body["trajectory"] = records.cite(name, places[body["trajectory"]])
+        return Produced(produced, content)
 
     return execute
 

@@ -4,68 +4,81 @@ A job is one batch by itself, so how many processes share the jobs changes no re
 """
 
 import multiprocessing
-import os
-import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import Future, ProcessPoolExecutor
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import Path
 
-from protocol.executors import Execute, Executor, Job, Produced
+from protocol.evidence.refusals import Refusal
+from protocol.executors import Executor, Job, Produced
 from protocol.executors.local import executor
 from protocol.spec import Protocol
 
 __all__ = ["opened"]
 
+AHEAD = 2  # jobs that a process has at once, so that it need not wait while its last one is recorded
+
 
 @contextmanager
 def opened(protocol: Protocol, home: Path, lanes: Mapping[str, int]) -> Iterator[Executor]:
-    """An executor of as many processes as the protocol registers; of this one alone where it names none."""
+    """An executor of as many processes as the protocol registers; of this one alone where it names none.
+
+    A process whose parent was killed ends with the job that it has begun. What a job raises is raised here.
+    """
     workers = protocol.generation.workers or 1
     if workers == 1:
-        with executor(protocol, home, lanes) as execute:
-            yield lambda jobs: map(execute, jobs)
+        yield partial(map, executor(protocol, home, lanes))
         return
     # Spawned: a forked copy of a process with running torch threads may hang.
-    pool = ProcessPoolExecutor(
-        workers, multiprocessing.get_context("spawn"), start, initargs=(protocol, home, lanes)
-    )
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = zip(*(context.Pipe() for _ in range(workers)), strict=True)
+    processes = [context.Process(target=serve, args=(end, protocol, home, lanes)) for end in theirs]
+    for process in processes:
+        process.start()
+    for end in theirs:
+        end.close()  # else the death of a process would not end what we read from it
     try:
-        yield lambda jobs: ahead(pool, jobs, 2 * workers)
+        yield partial(shared, ours)
     finally:
-        pool.shutdown(cancel_futures=True)
+        for end, process in zip(ours, processes, strict=True):
+            end.close()
+            process.terminate()
+            process.join()
 
 
-def ahead(pool: ProcessPoolExecutor, jobs: Iterable[Job], most: int) -> Iterator[Produced]:
-    """Results in the order of the jobs, at most `most` of which are under way or waiting to be fetched."""
-    waiting: deque[Future[Produced]] = deque()
-    for job in jobs:
-        waiting.append(pool.submit(work, job))
-        if len(waiting) == most:
-            yield waiting.popleft().result()
-    while waiting:
-        yield waiting.popleft().result()
+def shared(workers: Sequence[Connection], jobs: Iterable[Job]) -> Iterator[Produced]:
+    """Jobs are dealt out in turn, so that results are awaited in turn."""
+    asked: deque[Connection] = deque()
+    try:
+        for number, job in enumerate(jobs):
+            worker = workers[number % len(workers)]
+            worker.send(job)
+            asked.append(worker)
+            if len(asked) == AHEAD * len(workers):
+                yield received(asked.popleft())
+        while asked:
+            yield received(asked.popleft())
+    except (EOFError, ConnectionError):
+        raise Refusal("executor: a process that ran a batch was killed; run the command again") from None
 
 
-class Worker:
-    """What a process of the pool has opened; it lives as long as the process."""
-
-    execute: Execute
-
-
-def start(protocol: Protocol, home: Path, lanes: Mapping[str, int]) -> None:
-    threading.Thread(target=end_with_parent, daemon=True).start()
-    Worker.execute = staticmethod(ExitStack().enter_context(executor(protocol, home, lanes)))
+def received(worker: Connection) -> Produced:
+    answer: Produced | Refusal = worker.recv()
+    if isinstance(answer, Refusal):
+        raise answer
+    return answer
 
 
-def end_with_parent() -> None:
-    """A process whose parent was killed gets no more jobs and would wait for ever."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)
-
-
-def work(job: Job) -> Produced:
-    return Worker.execute(job)
+def serve(jobs: Connection, protocol: Protocol, home: Path, lanes: Mapping[str, int]) -> None:
+    """The life of a process: it ends when the other end of `jobs` does."""
+    with suppress(EOFError, ConnectionError, KeyboardInterrupt):
+        try:
+            execute = executor(protocol, home, lanes)
+            while True:
+                jobs.send(execute(jobs.recv()))
+        except Refusal as refusal:
+            jobs.send(refusal)
+            while True:  # other jobs may be on their way
+                jobs.recv()

@@ -20,7 +20,7 @@ from policies import Statistics
 from protocol.evidence.refusals import BadInput
 from protocol.models import catalogue
 
-__all__ = ["NAMES", "about", "measure", "of", "places", "read", "write"]
+__all__ = ["NAMES", "about", "measure", "of", "places", "prompts", "read", "write"]
 
 NAMES = ("text", "traces")
 """What statistics are of: text that others wrote, or the answers of the model itself."""
@@ -75,6 +75,11 @@ def read(path: Path) -> Statistics:
     except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
         raise BadInput(f"{path}: holds no statistics; run: python -m protocol.calibrate") from error
     return Statistics(torch.complex(real, imag), magnitude, direction, frequencies, scaling)
+
+
+def prompts(path: Path) -> frozenset[str]:
+    """Digests of the prompts that they were measured on, as records have them; none for a plain text."""
+    return frozenset(json.loads(about(path).get("problems", "{}")).values())
 
 
 def about(path: Path) -> dict[str, str]:

@@ -14,8 +14,9 @@ SUMS = "SHA256SUMS"
 
 
 def seal(folder: Path) -> None:
-    """Write the digest of every file in `folder`."""
-    lines = [f"{sha256(path)}  {path.name}\n" for path in sorted(folder.iterdir()) if path.is_file()]
+    """Write the digest of every file in `folder` but this one, which may be there."""
+    paths = sorted(path for path in folder.iterdir() if path.is_file() and path.name != SUMS)
+    lines = [f"{sha256(path)}  {path.name}\n" for path in paths]
     (folder / SUMS).write_text("".join(lines), encoding="utf-8", newline="\n")
 
 

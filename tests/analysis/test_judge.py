@@ -219,13 +219,21 @@ def test_below_two_hundred_problems_a_study_is_a_screening(tmp_path, problems, l
 # ---------------------------------------------------------------- missing lanes
 
 
+def test_an_answer_that_nobody_could_verify_in_time_is_not_correct_and_not_missing(tmp_path):
+    timeout, wrong = (
+        judge(write(tmp_path / grade.replace(" ", "-"), except_for(LANE, {"grade": grade})))
+        for grade in ("timeout", "wrong")
+    )
+    assert timeout == wrong
+    assert timeout["missing"]["lanes"] == 0
+
+
 @pytest.mark.parametrize(
     ("change", "ended"),
     [
         (None, "not run"),
         (study.FAILED, "failed"),
         (study.FAILED | {"state": "excluded"}, "excluded"),
-        ({"grade": "timeout"}, "timeout"),
         ({"grade": "error"}, "error"),
     ],
 )

@@ -29,6 +29,8 @@ def test_disagreements_are_counted_by_arm_where_both_graders_gave_a_grade(tmp_pa
         "snapkv": 0,
         "h2o": 0,
     }
+    seeds = 2
+    assert [row["timeouts"] for row in rows] == [seeds] * 4
 
 
 def test_an_arm_of_a_study_without_a_second_grader_says_nothing_of_it(tmp_path):

@@ -152,7 +152,7 @@ def test_the_repeated_baseline_is_counted_and_does_not_decide(tmp_path):
     [
         (lambda body: None, "not run"),
         (lambda body: body | study.FAILED, "failed"),
-        (lambda body: body | {"grade": "timeout"}, "timeout"),
+        (lambda body: body | {"grade": "error"}, "error"),
     ],
 )
 def test_a_lane_without_a_grade_selects_nothing(tmp_path, change, what):

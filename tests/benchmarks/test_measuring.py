@@ -1,14 +1,18 @@
 """What the benchmark scripts rest on: turns, ratios, a true account of memory, and help that answers."""
 
 import importlib
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from benchmarks import memory, pairs, report
 from benchmarks.pairs import Ratio
+from benchmarks.setting import Subject, every_signal, needs_by_policy
+from benchmarks.signals import ALL, NONE, contenders
+from policies import Calibrated
 
-SCRIPTS = ("sweep", "signals", "memory", "decode")
+SCRIPTS = ("sweep", "signals", "memory", "decode", "reasoning")
 
 
 def test_contenders_take_turns_and_every_second_round_goes_backwards(capsys):
@@ -49,6 +53,23 @@ def test_the_account_of_memory_is_what_was_held_at_once():
 def test_growth_is_the_slope_between_logarithms():
     assert memory.growth("extra", [2**20, 2**21, 2**22], [1, 2, 4])[-2:] == ["1.00", "at most 1.10: met"]
     assert memory.growth("extra", [2**20, 2**22], [1, 2])[-2:] == ["2.00", "at most 1.10: missed by 0.90"]
+
+
+@pytest.mark.parametrize(
+    ("calibrated", "first", "q_stats"),
+    [((), False, False), (("text",), True, False), (("traces",), False, True)],
+)
+def test_a_policy_whose_statistics_the_model_lacks_is_left_out(calibrated, first, q_stats):
+    network = SimpleNamespace(config=SimpleNamespace(num_hidden_layers=4))
+    subject = Subject("a model", network, frozenset(), None, statistics=dict.fromkeys(calibrated))
+    needed = needs_by_policy(subject)
+    assert ("1d" in needed, "q_stats" in needed) == (first, q_stats)
+    assert {"full", "snapkv", "crystal"} <= needed.keys()
+    every = set(every_signal(subject))
+    assert not any(isinstance(signal, Calibrated) for signal in every), "nothing is measured for these"
+    sets = contenders(every, needed)
+    assert (sets[NONE], sets[ALL]) == (frozenset(), every)
+    assert {*needed.values()} <= {*sets.values()}
 
 
 @pytest.mark.parametrize("script", SCRIPTS)

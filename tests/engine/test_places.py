@@ -6,7 +6,7 @@ import torch
 from many_lanes import two_dozen_lanes
 from tiny_networks import HEADS, all_kept, answer, drawn, lane, outside, tiny
 
-from policies import Cadence
+from policies import Cadence, Schedule
 from protocol import engine
 from protocol.engine import Request, places
 
@@ -30,8 +30,9 @@ def places_with(free, given, monkeypatch, dtype=torch.float64, **changes):
         (20, lane(drawn(), 10)),
         (16, lane(drawn(cadence=Cadence(interval=4)), 10)),
         (20, lane(drawn(cadence=Cadence(interval=100)), 10)),
+        (21, lane(drawn(cadence=Schedule(interval=4)), 10)),
     ],
-    ids=["full", "budget", "interval", "interval beyond the text"],
+    ids=["full", "budget", "interval", "interval beyond the text", "half as much again in the first round"],
 )
 def test_as_many_lanes_as_half_of_the_free_memory_holds(slots, given, monkeypatch):
     for lanes in (1, 2, 7):

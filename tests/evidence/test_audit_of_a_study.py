@@ -221,10 +221,10 @@ def test_sealing_removes_what_killed_lanes_left(tmp_path):
     finished_study.locked(folder)
     finished_study.confirm(folder, stop_after=1)
     with records.Shard(folder / "records") as shard:
-        (orphan,) = shard.keep_trajectories([{"never": "recorded"}])
+        orphan = shard.keep_trajectories([{"never": "recorded"}])
     finished_study.confirm(folder)
     with pytest.raises(Tampered, match="missing"):
-        records.read_trajectory(folder / "records", orphan)
+        records.read_side_file(folder / "records", orphan)
     assert statuses(folder)["trajectories"] == "held"
 
 

@@ -68,24 +68,3 @@ def test_a_document_needs_its_last_newline(tmp_path):
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(Tampered, match=r"lock\.json: does not end"):
         documents.read(path)
-
-
-def test_many_files_are_written_whole_and_one_that_is_there_stays(tmp_path):
-    files.create(tmp_path / "old", b"first")
-    files.create_many(tmp_path, {"old": b"second", "new": b"", "other": b"x" * 10_000})
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {
-        "old": b"first",
-        "new": b"",
-        "other": b"x" * 10_000,
-    }
-
-
-def test_of_many_files_none_has_its_name_before_all_are_on_disk(tmp_path, monkeypatch):
-    def full(paths):
-        assert {path.name.split(".")[1] for path in paths} == {"one", "two"}
-        raise OSError("no space")
-
-    monkeypatch.setattr(files, "_flush", full)
-    with pytest.raises(OSError, match="no space"):
-        files.create_many(tmp_path, {"one": b"1", "two": b"2"})
-    assert list(tmp_path.iterdir()) == []

@@ -169,13 +169,33 @@ def test_a_shard_has_one_writer(place):
         pass
 
 
-def test_a_trajectory_is_named_by_its_content_and_read_back(place):
-    content = {"held": [16, 17, 18]}
+def test_trajectories_are_named_by_their_content_and_read_back_by_place(place):
+    content = [{"held": [16, 17, 18]}, {"held": [9]}]
     with records.Shard(place) as shard:
-        (name,) = shard.keep_trajectories([content])
-        assert shard.keep_trajectories([content, content]) == [name, name]
-    assert name == hashlib.sha256(b'{"held":[16,17,18]}').hexdigest()
-    assert records.read_trajectory(place, name) == content
+        name = shard.keep_trajectories(content)
+        assert shard.keep_trajectories(tuple(content)) == name
+    assert name == hashlib.sha256(b'[{"held":[16,17,18]},{"held":[9]}]').hexdigest()
+    assert [records.read_trajectory(place, records.cite(name, at)) for at in (0, 1)] == content
+    for nowhere in ("2", "-1", "x", ""):
+        with pytest.raises(Tampered, match="has no trajectory"):
+            records.read_trajectory(place, f"{name}#{nowhere}")
+
+
+def test_a_side_file_of_one_trajectory_is_read_as_before(place):
+    (place / "trajectories").mkdir(parents=True)
+    data = b'{"held":[16]}'
+    name = hashlib.sha256(data).hexdigest()
+    (place / "trajectories" / f"{name}.json.gz").write_bytes(gzip.compress(data))
+    assert records.read_trajectory(place, name) == {"held": [16]}
+
+
+def test_a_record_that_cites_a_place_beyond_its_side_file_is_tampering(place):
+    with records.Shard(place) as shard:
+        name = shard.keep_trajectories([{"held": [16]}])
+        for at in (0, 1):
+            shard.append([(body("0" * 64, "full", f"q{at}", trajectory=records.cite(name, at)), COSTS)])
+    with pytest.raises(Tampered, match="has no trajectory '1'"):
+        records.trajectories(place, records.read(place))
 
 
 @pytest.mark.parametrize(
@@ -189,11 +209,11 @@ def test_a_trajectory_is_named_by_its_content_and_read_back(place):
 )
 def test_a_damaged_trajectory_is_tampering(place, damage):
     with records.Shard(place) as shard:
-        (name,) = shard.keep_trajectories([{"held": [16]}])
+        name = shard.keep_trajectories([{"held": [16]}])
         path = place / "trajectories" / f"{name}.json.gz"
         path.write_bytes(damage(path.read_bytes()))
         with pytest.raises(Tampered, match=name):
-            records.read_trajectory(place, name)
+            records.read_side_file(place, name)
         with pytest.raises(Tampered, match=name):
             shard.keep_trajectories([{"held": [16]}])
 

@@ -52,6 +52,15 @@ def test_an_arm_that_is_in_no_contrast_may_be_anything():
     assert variants(JUDGED, held)
 
 
+@pytest.mark.parametrize(("winner", "answer"), [("crystal-static", True), ("snapkv", False)])
+def test_the_subject_of_a_sweep_is_the_policy_that_was_selected(winner, answer):
+    """Its name is no arm of the protocol."""
+    held = lock(policies=family(h2o="crystal-product"))
+    del held["protocol"]["content"]["arms"]["crystal"]
+    selected = {"arm": "h2o", "policy": winner, "selection": "0" * 64}
+    assert variants(JUDGED | {"selected": selected}, held) == answer
+
+
 # ---------------------------------------------------------------- it draws what was judged, turned round
 
 

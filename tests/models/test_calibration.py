@@ -44,6 +44,12 @@ def answered(model, problem, new):
     return text[:-1] if text[-1] in model.stop_ids else text
 
 
+def prompt_digest(model, problem):
+    """As a record of the problem has it."""
+    built = tasks.get(TASK).build(problem, prompting.counter(model.tokenizer))
+    return canonical.digest([*prompting.render(built, model.tokenizer, "inside")])
+
+
 def test_traces_are_prompts_with_the_greedy_answers_of_the_model(run, model, tiny_model, tmp_path, capsys):
     assert run("traces", "--task", TASK, "--split", "dev", "--tokens", 700, "--max-new-tokens", 6) == 0
     path = statistics.places(f"path:{tiny_model}", tmp_path)["traces"]
@@ -54,7 +60,8 @@ def test_traces_are_prompts_with_the_greedy_answers_of_the_model(run, model, tin
     assert sorted(used) == sorted(dev[: len(used)])
     assert 1 < len(used) < len(dev)
     texts = {problem: answered(model, problem, 6) for problem in used}
-    assert used == {problem: canonical.digest(text) for problem, text in texts.items()}
+    assert used == {problem: prompt_digest(model, problem) for problem in texts}
+    assert statistics.prompts(path) == set(used.values())
     expected, _ = statistics.measure(
         model.network, [texts[problem] for problem in dev if problem in used], 700
     )
