@@ -9,8 +9,8 @@ export OMP_WAIT_POLICY ?= PASSIVE
 
 .PHONY: confirm test parity check format model
 
-confirm: model  ## replicate the shipped quickstart; ends well whenever the study ran to a verdict
-	$(BIN)/python -m protocol.replicate registrations/quickstart || { s=$$?; [ $$s -eq 10 ] || [ $$s -eq 11 ] || exit $$s; }
+confirm: .venv/installed  ## replicate the shipped alpha-chain; ends well whenever the study ran to a verdict
+	$(BIN)/python -m protocol.replicate registrations/alpha-chain || { s=$$?; [ $$s -eq 10 ] || [ $$s -eq 11 ] || exit $$s; }
 
 test: model  ## the whole test suite
 	$(BIN)/python -m pytest

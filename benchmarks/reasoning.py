@@ -45,12 +45,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     made.add_argument("--repetitions", type=int, default=5, help="measured rounds; default 5")
     made.add_argument("--batches", type=int, default=4, help="of each model and round; default 4")
     arguments = made.parse_args(argv)
-    _, protocol = study.read_protocol(REGISTRATION)
+    _, registered = study.read_protocol(REGISTRATION)
+    assert registered.sweep is not None
+    protocol = registered.confirmed(registered.sweep.candidates[0])
     settings = protocol.generation
     cores = settings.threads * (settings.workers or 1)
     chosen = Setting(" and ".join(protocol.models), settings.device, settings.dtype, cores)
     print(header(chosen, "reasoning", argv))
-    with pool.opened(protocol, catalogue.home(), {}) as execute:
+    lanes = dict.fromkeys(protocol.models, settings.lanes_per_batch or 1)
+    with pool.opened(protocol, catalogue.home(), lanes) as execute:
         print(rates(protocol, execute, arguments.batches, arguments.repetitions))
     print()
     print(selectors(arguments.repetitions))
@@ -76,19 +79,19 @@ def rates(protocol: Protocol, execute: Executor, batches: int, repetitions: int)
 
     times = alternate({model: contender(model) for model in protocol.models}, repetitions)
     rows = []
-    for model, lanes in ((model, len(units[0].cells) * len(units[0].problems)) for model in protocol.models):
+    for model in protocol.models:
         made = tokens[model][1:]  # the first round warmed up
         each = sorted(count / spent for count, spent in zip(made, times.seconds[model], strict=True))
         middle = each[len(each) // 2]
         rows.append(
             [
                 model,
-                str(lanes),
+                f"{protocol.generation.workers} x {protocol.generation.lanes_per_batch}",
                 f"{middle:,.0f} [{each[0]:,.0f}, {each[-1]:,.0f}]",
                 at_least(middle, TOKENS_A_SECOND, "{:,.0f}"),
             ]
         )
-    return table(("model", "lanes together", "tokens/s", "target"), rows)
+    return table(("model", "lanes at once", "tokens/s", "target"), rows)
 
 
 def selectors(repetitions: int) -> str:

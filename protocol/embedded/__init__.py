@@ -1,0 +1,1 @@
+"""Two small language models that this project trained, and how: their folders lie beside this file."""
