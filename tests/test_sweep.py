@@ -13,7 +13,7 @@ import studies
 @pytest.fixture(scope="module")
 def locked(tiny_model, tmp_path_factory):
     """A registered study that nobody has probed; copy it before use."""
-    folder = studies.write(tmp_path_factory.mktemp("registrations") / "study", tiny_model, studies.SWEEP)
+    folder = studies.write(tmp_path_factory.mktemp("sweep") / "registrations" / "study", tiny_model, studies.SWEEP)
     done = studies.here("register", folder)
     assert done.returncode == 0, done.stderr
     assert f"next: python -m protocol.probe {folder}, then python -m protocol.confirm" in done.stdout
@@ -22,7 +22,7 @@ def locked(tiny_model, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def probed(locked, tmp_path_factory):
-    folder = shutil.copytree(locked, tmp_path_factory.mktemp("registrations") / "study")
+    folder = shutil.copytree(locked, tmp_path_factory.mktemp("sweep") / "registrations" / "study")
     done = studies.here("probe", folder)
     assert done.returncode == 0, done.stderr
     return folder
@@ -30,7 +30,7 @@ def probed(locked, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def confirmed(probed, tmp_path_factory):
-    folder = shutil.copytree(probed, tmp_path_factory.mktemp("registrations") / "study")
+    folder = shutil.copytree(probed, tmp_path_factory.mktemp("sweep") / "registrations" / "study")
     done = studies.here("confirm", folder)
     assert done.returncode in (10, 11), done.stderr
     assert "chosen is h2o (policy h2o), selected on the development problems" in done.stdout
