@@ -7,13 +7,12 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from policies.contract import Rows, Scores, Signal, View
 from policies.policy import Policy
 from policies.protect import Protect
 from policies.routing import PerHead
-from policies.signals import group_mean, of_all_layers
+from policies.signals import group_mean, joined, of_all_layers
 
 __all__ = ["Neglect", "NeglectCounts", "Passed", "scissorhands"]
 
@@ -62,10 +61,7 @@ class NeglectCounts:
         seen = torch.arange(n, device=attention.device) <= last
         low = (attention < 1 / (last + 1).to(attention.dtype)) & seen
         found = Passed(low.sum(-2, dtype=torch.int32), attention.sum(-2))
-        if before is None:
-            return found
-        grown = (functional.pad(past, (0, n - past.shape[-1])) for past in before)
-        return Passed(*(now + past for now, past in zip(found, grown, strict=True)))
+        return found if before is None else Passed(*map(joined, found, before))
 
     def result(self, state: Passed) -> Passed:
         return state

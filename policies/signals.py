@@ -57,6 +57,11 @@ def attention_rows(
     return torch.softmax(logits, -1, out=logits)
 
 
+def joined(sums: Tensor, before: Tensor | None) -> Tensor:
+    """sums [..., n] of the new rows, and those of the rows before them, which saw fewer slots."""
+    return sums if before is None else sums + functional.pad(before, (0, sums.shape[-1] - before.shape[-1]))
+
+
 @dataclass(frozen=True)
 class AttentionSums:
     """Attention that each slot receives, summed over query rows: [q_head, n] of every layer.
@@ -81,9 +86,7 @@ class AttentionSums:
     def attend(self, rows: Rows, before: Tensor | None) -> Tensor:
         skipped = 0 if self.window is None else max(0, rows.total - self.window - rows.start)
         sums = rows.attention[..., skipped:, :].sum(-2)
-        return (
-            sums if before is None else sums + functional.pad(before, (0, sums.shape[-1] - before.shape[-1]))
-        )
+        return joined(sums, before)
 
     def result(self, state: Tensor) -> Tensor:
         return state
@@ -117,9 +120,7 @@ class PastAttention:
         past[..., max(0, slots - self.window) :] = 0
         least = torch.finfo(past.dtype).tiny
         sums = (past / past.sum(-1, keepdim=True).clamp(min=least)).sum(-2)
-        return (
-            sums if before is None else sums + functional.pad(before, (0, sums.shape[-1] - before.shape[-1]))
-        )
+        return joined(sums, before)
 
     def result(self, state: Tensor) -> Tensor:
         return state

@@ -29,10 +29,7 @@ class WindowAttention:
     kernel: int = 5
 
     def __post_init__(self) -> None:
-        if self.window < 1 or self.kernel < 1 or self.kernel % 2 == 0:
-            raise ValueError(
-                f"window must be 1 or more and kernel odd, not window {self.window} and kernel {self.kernel}"
-            )
+        refuse_window(self.window, self.kernel)
 
     @property
     def needs(self) -> frozenset[Signal]:
@@ -58,10 +55,7 @@ class WindowFirst:
     kernel: int = 7
 
     def __post_init__(self) -> None:
-        if self.window < 1 or self.kernel < 1 or self.kernel % 2 == 0:
-            raise ValueError(
-                f"window must be 1 or more and kernel odd, not window {self.window} and kernel {self.kernel}"
-            )
+        refuse_window(self.window, self.kernel)
 
     @property
     def needs(self) -> frozenset[Signal]:
@@ -76,6 +70,11 @@ class WindowFirst:
         # No sum of attention exceeds the number of its queries.
         above = self.window + 1 + torch.arange(len(attention) - len(past), device=past.device).to(past)
         return Scores(torch.cat([past, above])[None, None])
+
+
+def refuse_window(window: int, kernel: int) -> None:
+    if window < 1 or kernel < 1 or kernel % 2 == 0:
+        raise ValueError(f"window must be 1 or more and kernel odd, not window {window} and kernel {kernel}")
 
 
 def snapkv_with_window(window: int = 8, kernel: int = 7) -> Policy:

@@ -13,7 +13,8 @@ import studies
 @pytest.fixture(scope="module")
 def locked(tiny_model, tmp_path_factory):
     """A registered study that nobody has probed; copy it before use."""
-    folder = studies.write(tmp_path_factory.mktemp("sweep") / "registrations" / "study", tiny_model, studies.SWEEP)
+    place = tmp_path_factory.mktemp("sweep") / "registrations" / "study"
+    folder = studies.write(place, tiny_model, studies.SWEEP)
     done = studies.here("register", folder)
     assert done.returncode == 0, done.stderr
     assert f"next: python -m protocol.probe {folder}, then python -m protocol.confirm" in done.stdout
