@@ -67,6 +67,18 @@ def test_what_a_process_refuses_is_refused_here(tiny_model, tmp_path):
     assert not multiprocessing.active_children()
 
 
+def test_a_job_that_fails_is_named(tiny_model, tmp_path):
+    registered = protocol(tmp_path / "study", tiny_model, 2)
+    job = jobs(registered, 1)[0]
+    cells = (job.cells[0]._replace(arm="nobody"),)
+    with (
+        pytest.raises(Refusal, match=r"a batch failed: KeyError\('nobody'\)"),
+        pool.opened(registered, tmp_path, {}) as execute,
+    ):
+        list(execute([job._replace(cells=cells)]))
+    assert not multiprocessing.active_children()
+
+
 def test_a_killed_process_is_a_refusal(tiny_model, tmp_path):
     registered = protocol(tmp_path / "study", tiny_model, 2)
     with pool.opened(registered, tmp_path, {}) as execute:

@@ -152,8 +152,9 @@ def learn(network: PreTrainedModel, optimiser: torch.optim.Optimizer, ids: Tenso
 def train(recipe: Recipe, say: Callable[[str], None]) -> tuple[PreTrainedModel, list[dict[str, Any]]]:
     """The network, and what was learned when. Raises Unlucky when look-up has not formed in time.
 
-    A stage is passed once the last 10 batches of its hardest kind were 90 % right, whole sequences under
-    teacher forcing; every fifth batch is still a drill.
+    A drill is passed with one batch of a loss below LOOKED_UP, a length of chain when of its last ten batches
+    nine were right (shares add up), whole sequences under teacher forcing. Chains take as long as they take,
+    and every fifth batch among them is still a drill.
     """
     words, source = tokenizer(), random.Random(f"{recipe.family}|{recipe.seed}")
     network = build(recipe, words)

@@ -4,6 +4,7 @@ A job is one batch by itself, so how many processes share the jobs changes no re
 """
 
 import multiprocessing
+import traceback
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -25,7 +26,8 @@ AHEAD = 2  # jobs that a process has at once, so that it need not wait while its
 def opened(protocol: Protocol, home: Path, lanes: Mapping[str, int]) -> Iterator[Executor]:
     """An executor of as many processes as the protocol registers; of this one alone where it names none.
 
-    A process whose parent was killed ends with the job that it has begun. What a job raises is raised here.
+    A process whose parent was killed ends with the job that it has begun. What a job refuses is refused here,
+    and what else goes wrong in it is a refusal that names it, after its traceback.
     """
     workers = protocol.generation.workers or 1
     if workers == 1:
@@ -78,7 +80,11 @@ def serve(jobs: Connection, protocol: Protocol, home: Path, lanes: Mapping[str, 
             execute = executor(protocol, home, lanes)
             while True:
                 jobs.send(execute(jobs.recv()))
-        except Refusal as refusal:
-            jobs.send(refusal)
+        except (EOFError, ConnectionError):
+            raise
+        except Exception as error:
+            if not isinstance(error, Refusal):
+                traceback.print_exc()
+            jobs.send(error if isinstance(error, Refusal) else Refusal(f"a batch failed: {error!r}"))
             while True:  # other jobs may be on their way
                 jobs.recv()
