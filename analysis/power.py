@@ -56,11 +56,12 @@ def type_one(
 ) -> TypeOne:
     """How often `method` rejects at `alpha` when both arms solve each problem with the same chance.
 
-    The worst case of three populations, reported with a Monte Carlo interval.
+    The worst of three null populations, reported with a Monte Carlo interval.
 
     A problem's chance is drawn from Beta(a, a), a < 1: many easy and many hard problems, few between. Its
-    seeds are independent given that, in both arms. a sets the share of discordant pairs, a / (2a + 1): 25, 17
-    and 10 %. Problems are then independent and alike, so that a study's counts are one multinomial draw.
+    seeds are independent given that, in both arms: that the arms of a study share random numbers is not
+    simulated. a sets the share of discordant pairs, a / (2a + 1): 25, 17 and 10 %. Problems are then
+    independent and alike, so that a study's counts are one multinomial draw.
     alpha: the corrected level of one contrast. Raises ValueError for an unknown method or fewer than two
     problems.
     """

@@ -65,7 +65,7 @@ def choose(differences: Sequence[Sequence[Fraction]], tolerance: Fraction) -> Ch
 
 def select(folder: Path) -> dict[str, Any]:
     """The selection of FOLDER. Raises RecordError when any lane of the probe has no grade: a mean over what
-    happened to finish is not what was registered.
+    happened to finish is not what was registered, and records are not rewritten.
     """
     study = probe(Path(folder))
     if not study.missing.empty:
@@ -74,7 +74,7 @@ def select(folder: Path) -> dict[str, Any]:
         raise RecordError(
             f"{folder}: {len(study.missing)} of {len(study.lanes)} probed lanes have no grade, first "
             f"{first['model']} {first['budget']} {first['arm']} {first['problem']} ({what}): "
-            "nothing is selected"
+            "nothing is selected; register anew in another folder, its question naming this one as the parent"
         )
     content = study.lock["protocol"]["content"]
     sweep = content["sweep"]

@@ -42,6 +42,10 @@ class Cadence:
         """The largest of these."""
         return budget
 
+    def least(self, budget: int) -> int:
+        """The smallest of these."""
+        return budget
+
     def due(self, step: int, held: float, budget: int) -> bool:
         """Whether an event fires when `step` new tokens have been fed and a head holds `held` on average.
 
@@ -54,18 +58,19 @@ class Cadence:
 
 @dataclass(frozen=True)
 class Schedule(Cadence):
-    """Budgets that change from round to round, a round being `interval` steps, with the registered mean.
+    """Budgets that change from round to round, a round being `interval` steps, around the registered one.
 
     The gate `schedule` of Sun and Harn, which they describe by "front-loaded", "back-loaded" and "a
     budget-step inversion test". Our readings, for budget b and A = amplitude * b:
         front     b + A in the first round, falling by equal steps to b - A in the last
         back      the other way round
         inverted  one step, the low half first: b - A, and b + A from the middle round on
-    The last round lasts until the answer ends. An event fires at the end of every round in which a head holds
-    more than the budget of the next: with slack, an event that falls below the one before would be followed
-    by all of the remaining ones at once. Rounds in which nothing is evicted count. Without an interval there
-    are no rounds, and the budget is b. The mean that counts is the measured one: a lane never gets back what
-    an early low budget has evicted.
+    Budgets are rounded down, so that their mean may fall short of b, by less than one slot: for b = 64 it is
+    63.6 (front, back) and 64 (inverted). The last round lasts until the answer ends. An event fires at the
+    end of every round in which a head holds more than the budget of the next: with slack, an event that falls
+    below the one before would be followed by all of the remaining ones at once. Rounds in which nothing is
+    evicted count. Without an interval there are no rounds, and the budget is b. The mean that counts is the
+    measured one: a lane never gets back what an early low budget has evicted.
 
     amplitude: of the budget, more than 0 and less than 1. rounds: how many events the answers are expected to
     have, an even number; 8 is ours.
@@ -96,7 +101,13 @@ class Schedule(Cadence):
         return max(1, int(budget + self.amplitude * budget * tilt))
 
     def most(self, budget: int) -> int:
-        return max(self.budget(budget, (self.interval or 0) * place) for place in range(self.rounds))
+        return max(self._budgets(budget))
+
+    def least(self, budget: int) -> int:
+        return min(self._budgets(budget))
+
+    def _budgets(self, budget: int) -> list[int]:
+        return [self.budget(budget, (self.interval or 0) * place) for place in range(self.rounds)]
 
     def due(self, step: int, held: float, budget: int) -> bool:
         return self.interval is not None and step % self.interval == 0 and held > budget

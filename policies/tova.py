@@ -32,6 +32,7 @@ def tova() -> Policy:
     """Keep, in each layer, the slots with the largest attention from the last query, mean over all heads.
 
     Nothing is protected, not even the last slot. Follows TOVACache.reduce of schwartz-lab-NLP/TOVA @ 9c7d09b
-    at the end of prefill. Departs from it: one event instead of one a decode step.
+    at the end of prefill. Departs from it: an event at the end of the prefill and, with an interval, every so
+    many tokens instead of at every decode step.
     """
     return Policy(scoring=LastRow(), routing=PerLayer(), protect=Protect(sinks=0, recent=0))

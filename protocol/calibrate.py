@@ -1,12 +1,12 @@
 """Measure the statistics of a model that some policies score with.
 
-    python -m protocol.calibrate chain-llama traces --task chain
-    python -m protocol.calibrate chain-llama text --text corpus.txt
-    python -m protocol.calibrate path:weights traces --task math500 --split dev
+    python -m protocol.calibrate chain-llama text --task chain
+    python -m protocol.calibrate chain-llama traces --task chain --split dev
+    python -m protocol.calibrate path:weights text --text corpus.txt
 
 With --task, the prompt of a problem and the answer that the model itself gives with its full cache; with
 --text, a plain text. --split calibration are the problems that a task sets aside for this, dev those for
-development. Problems held out for confirmation are never read.
+development. Problems held out for confirmation are never read. A file of statistics is written once.
 
 Exit status: 0 done; 2 bad input; 3 drifted.
 """
@@ -14,17 +14,20 @@ Exit status: 0 done; 2 bad input; 3 drifted.
 import argparse
 import hashlib
 import json
+import os
 import sys
-from collections.abc import Iterator, Sequence
-from itertools import islice
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice, zip_longest
 from pathlib import Path
 
+import torch
 import transformers
 
 import policies
 import splits
 from protocol import command, engine, tasks
-from protocol.evidence import canonical, closure
+from protocol.evidence import canonical
 from protocol.evidence.refusals import BadInput
 from protocol.models import catalogue, statistics, stored
 from protocol.models.load import LoadedModel, load
@@ -54,35 +57,75 @@ def main(argv: list[str] | None = None) -> int:
 def calibrate(args: argparse.Namespace) -> int:
     if args.tokens < 1 or args.max_new_tokens < 1:
         raise BadInput("tokens and max-new-tokens: give at least 1")
+    refuse_device(args.device)
     ids = problems(args.task, args.split) if args.task else []
     data = content(args.text) if args.text else b""
     transformers.utils.logging.disable_progress_bar()
     home = catalogue.home()
+    path = statistics.places(args.model, home)[args.name]
+    if path.exists():
+        raise BadInput(f"{path}: exists and is written once; {anew(args.model)}")
     model = load(args.model, home, dtype=args.dtype, device=args.device)
     used: dict[str, str] = {}
     if args.task:
         task, count = tasks.get(args.task), prompting.counter(model.tokenizer)
-        built = (task.build(problem, count) for problem in ids)
+        built = (task.build(problem, count) for problem in in_turn(ids))
         texts = traces(model, built, args.max_new_tokens, used)
         about = {"task": args.task, "split": args.split, "max_new_tokens": str(args.max_new_tokens)}
     else:
         texts = iter([model.tokenizer(data.decode(), add_special_tokens=False)["input_ids"]])
         about = {"text": hashlib.sha256(data).hexdigest()}
-    found, counted = statistics.measure(model.network, texts, args.tokens)
-    path = statistics.places(args.model, home)[args.name]
-    about |= {
-        "model": args.model,
-        "weights": canonical.digest(closure.weights(weights(args.model, home))),
-        "dtype": args.dtype,
-        "tokens": str(counted),
-        "problems": json.dumps(used, sort_keys=True),
-    }
-    statistics.write(path, found, about)
-    if isinstance(catalogue.parse(args.model), catalogue.Embedded):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Made before measuring, so that a folder that cannot be written is refused before the work is done.
+    with tempfile.TemporaryDirectory(dir=path.parent.parent) as beside:
+        found, counted = statistics.measure(model.network, texts, args.tokens)
+        about |= {
+            "model": args.model,
+            "weights": statistics.weights_digest(args.model, home),
+            "dtype": args.dtype,
+            "tokens": str(counted),
+            "problems": json.dumps(used, sort_keys=True),
+        }
+        whole = Path(beside, path.name)
+        statistics.write(whole, found, about)
+        os.link(whole, path)  # unlike a rename, a link does not overwrite
+    if embedded(args.model):
         stored.seal(path.parent)  # loading the model has just verified the other files
     values = {"path": str(path), "tokens": counted, "problems": len(used)}
     command.say(args.json, f"{path}: {counted} tokens, {len(used)} problems", values)
     return 0
+
+
+def embedded(source: str) -> bool:
+    return isinstance(catalogue.parse(source), catalogue.Embedded)
+
+
+def anew(source: str) -> str:
+    """What to do about statistics that are there; also after a kill between writing and sealing them."""
+    listed = f" and its line in {stored.SUMS} out" if embedded(source) else ""
+    return f"move it away{listed} to measure anew"
+
+
+def refuse_device(device: str) -> None:
+    try:
+        kind, index = torch.device(device).type, torch.device(device).index or 0
+    except RuntimeError:
+        kind, index = "", 0
+    if kind not in ("cpu", "cuda"):
+        raise BadInput(f"device {device!r}: write cpu or cuda")
+    if kind == "cuda" and index >= torch.cuda.device_count():
+        raise BadInput(f"device {device!r}: torch does not find it here; use a machine that has it, or cpu")
+
+
+def in_turn(ids: Iterable[str]) -> Iterator[str]:
+    """One id of each level, then the next one of each: the measured tokens may end before the ids do.
+
+    Of a level (or depth, or subject) are the ids that differ in their last part alone.
+    """
+    levels: dict[str, list[str]] = {}
+    for one in ids:
+        levels.setdefault(one.rpartition("/")[0], []).append(one)
+    return (one for turn in zip_longest(*levels.values()) for one in turn if one is not None)
 
 
 def problems(task: str, split: str) -> Sequence[str]:
@@ -135,15 +178,6 @@ def content(path: Path) -> bytes:
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"text {path}: is no readable UTF-8 text: {error}") from error
     return data
-
-
-def weights(source: str, home: Path) -> dict[str, Path]:
-    """The files of the model, without its statistics."""
-    return {
-        name: path
-        for name, path in catalogue.files(source, home).items()
-        if not name.startswith("statistics-")
-    }
 
 
 if __name__ == "__main__":

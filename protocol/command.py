@@ -32,17 +32,18 @@ def say(as_json: bool, text: str, values: dict[str, Any]) -> None:
 
 
 def answer(as_json: bool, act: Callable[[], int]) -> int:
-    """Run `act`; a refusal becomes one line on standard error and its own exit status."""
+    """Run `act`; a refusal becomes one line on standard error and its own exit status, and so does what the
+    system refuses (a folder that cannot be written, a full disk), with status 2.
+    """
     try:
         return act()
-    except Refusal as refusal:
-        kind, line = type(refusal).__name__, " ".join(str(refusal).split())
+    except (Refusal, OSError) as refused:
+        kind, line = type(refused).__name__, " ".join(str(refused).split())
+        status = refused.exit_status if isinstance(refused, Refusal) else Refusal.exit_status
         if as_json:
-            print(
-                json.dumps({"refused": kind, "why": line, "exit_status": refusal.exit_status}, sort_keys=True)
-            )
+            print(json.dumps({"refused": kind, "why": line, "exit_status": status}, sort_keys=True))
         print(f"{kind}: {line}", file=sys.stderr)
-        return refusal.exit_status
+        return status
     except KeyboardInterrupt:
         print("interrupted; the same command continues where it stopped", file=sys.stderr)
         return 130

@@ -4,8 +4,8 @@
 
 Every registered cell runs on the dev split; the first comparator runs twice (A/A), so that what varies
 without any change of policy is known. With a sweep its candidates and its baseline run instead, and the
-committed rule selects which candidate confirm will run: selection.json, written once. Interrupted, it
-continues; finished, it prints the same table again.
+committed rule selects which candidate confirm will run: selection.json, written once; from then on nothing is
+run again. Interrupted, it continues; finished, it prints the same table again.
 
 Exit status: 0 done; 2 bad input, or a lane of a sweep has no grade (nothing is selected); 3 drifted; 4
 another process is running it.
@@ -32,10 +32,12 @@ def main(argv: list[str] | None = None) -> int:
 
     def act() -> int:
         study, home = open_study(args.folder), catalogue.home()
+        selection.refuse_inherited(study)
         refuse_drift(study, home, with_weights=True)
         with claim.running(study.folder):
-            with progress.display(f"probe {study.folder.name}") as report:
-                run(study, home, report)
+            if not selection.made(study):
+                with progress.display(f"probe {study.folder.name}") as report:
+                    run(study, home, report)
             selected = selection.select(study) if study.protocol.sweep else None
         bodies = [record["body"] for record in records.read(study.folder / records.FOLDERS["probe"])]
         rows = summary(bodies)
@@ -51,7 +53,8 @@ def main(argv: list[str] | None = None) -> int:
 def run(study: Study, home: Path, report: Callable[[runner.Progress], None]) -> None:
     probed = study.protocol.probed()
     attempt = ledger.count(study.folder, "probe") + 1
-    ledger.append(study.folder, "probe", {"number": attempt})
+    found = len(records.read(study.folder / records.FOLDERS["probe"]))
+    ledger.append(study.folder, "probe", {"number": attempt, "records": found})
     work = runner.units(grid.cells(probed), study.development(), probed.generation.problems_per_batch)
     with pool.opened(probed, home, study.lanes()) as execute:
         runner.run(

@@ -20,9 +20,9 @@ from protocol import engine, grading, grid, tasks
 from protocol.evidence import bundle, closure, ledger, lock
 from protocol.evidence.lock import Lock
 from protocol.evidence.refusals import BadInput, Drifted
-from protocol.models import catalogue, load
+from protocol.models import catalogue, load, statistics
 from protocol.spec import Protocol, Task
-from protocol.study import ROOT, environment, read_protocol, weights
+from protocol.study import ROOT, calibrated, environment, measured, read_protocol, weights
 from protocol.tasks import prompting
 
 __all__ = ["checked", "register"]
@@ -45,8 +45,11 @@ def register(folder: Path, home: Path, *, parent: dict[str, str] | None = None) 
         return lock.read(folder)
     lock.refuse_second(folder)
     data, protocol = read_protocol(folder)
+    surroundings = environment(protocol)
     frozen_weights = weights(protocol, home)
+    _refuse_other_weights(protocol, frozen_weights, home)
     items = {task.name: _items(task.name) for task in protocol.tasks}
+    _refuse_calibrated(protocol, items, home)
     lengths = _lengths(protocol, items, home)
     _refuse_small_budgets(protocol, lengths)
     golds = _golds(items)
@@ -63,7 +66,7 @@ def register(folder: Path, home: Path, *, parent: dict[str, str] | None = None) 
         "sources": sources,
         "data": tasks.data(items),
         "weights": frozen_weights,
-        "environment": environment(protocol),
+        "environment": surroundings,
         "rule": {"name": protocol.decision.rule, "source": RULE_SOURCE, "sha256": sources[RULE_SOURCE]},
         "checks": _checks(protocol, items) | golds,
     }
@@ -78,9 +81,35 @@ def checked(protocol: Protocol, home: Path) -> dict[str, Any]:
     does, but writes nothing, hashes nothing and reads no gold.
     """
     items = {task.name: _items(task.name) for task in protocol.tasks}
+    _refuse_calibrated(protocol, items, home)
     _refuse_small_budgets(protocol, _lengths(protocol, items, home))
     _checks(protocol, items)
     return items
+
+
+def _refuse_other_weights(protocol: Protocol, frozen: dict[str, dict[str, str]], home: Path) -> None:
+    """Statistics that an arm needs and that were measured on another model, or on other weights of it."""
+    for model in protocol.models:
+        for name in calibrated(protocol):
+            path = statistics.places(model, home)[name]
+            if statistics.about(path).get("weights") != statistics.digest(frozen[model]):
+                raise BadInput(
+                    f"{path}: was measured on other weights than those of {model}; move it away and run: "
+                    f"python -m protocol.calibrate {model} {name} --task <task>"
+                )
+
+
+def _refuse_calibrated(protocol: Protocol, items: dict[str, Any], home: Path) -> None:
+    """Held-out problems that needed statistics were measured on, by id; confirming compares the prompts."""
+    for model in protocol.models:
+        for path in measured(model, home, calibrated(protocol)).values():
+            used = statistics.problems(path).keys()
+            for task, item in items.items():
+                if shared := sorted(used & set(item["confirm"])):
+                    raise BadInput(
+                        f"{path}: was measured on held-out problems of {task} ({len(shared)}, the first is "
+                        f"{shared[0]}); move it away and calibrate {model} on other problems"
+                    )
 
 
 def _items(name: str) -> dict[str, Any]:
@@ -133,7 +162,8 @@ def _golds(items: dict[str, Any]) -> dict[str, Any]:
 
 def _refuse_small_budgets(protocol: Protocol, lengths: Lengths) -> None:
     """A budget below the set that a policy protects is refused by name, on the shortest and the longest
-    development prompt: a share is smallest on the one, a pinned prompt largest on the other.
+    development prompt: a share is smallest on the one, a pinned prompt largest on the other. Of a budget that
+    changes from round to round, the smallest counts.
     """
     policy_of = {arm.name: protocol.policy(arm.name) for arm in protocol.arms}
     evicting = {arm: policy for arm, policy in policy_of.items() if policy.evicts}
@@ -141,7 +171,7 @@ def _refuse_small_budgets(protocol: Protocol, lengths: Lengths) -> None:
         contexts = [context for context, _ in each]
         ends = sorted({min(contexts), max(contexts)})
         for tokens, (arm, policy), budget in itertools.product(ends, evicting.items(), protocol.budgets):
-            slots = budget.of(tokens)
+            slots = policy.cadence.least(budget.of(tokens))
             if slots < (protected := _protected(policy, tokens, slots)):
                 raise BadInput(
                     f"budgets: {budget} gives {slots} slots for {task.name} ({tokens} tokens), "

@@ -5,11 +5,27 @@ from typing import Any
 from analysis import selection as rule
 from analysis.records import RecordError
 from protocol.evidence import selection
-from protocol.evidence.refusals import BadInput
+from protocol.evidence.refusals import BadInput, Tampered
 from protocol.spec import Protocol
 from protocol.study import Study
 
-__all__ = ["confirmed", "line", "select", "table"]
+__all__ = ["confirmed", "line", "made", "refuse_inherited", "select", "table"]
+
+
+def refuse_inherited(study: Study) -> None:
+    """Raises BadInput for a replication of a sweep, which has nothing to probe for."""
+    if selection.inherited(study.lock):
+        raise BadInput(
+            f"{study.folder}: a replication takes its parent's selection and does not probe; "
+            f"run: python -m protocol.replicate <its parent>"
+        )
+
+
+def made(study: Study) -> bool:
+    """Whether the sweep has its selection, after which no lane is probed again. Raises Tampered for one that
+    does not verify, or that only the ledger still has.
+    """
+    return study.protocol.sweep is not None and selection.made(study.folder, study.lock)
 
 
 def select(study: Study) -> dict[str, Any]:
@@ -27,12 +43,26 @@ def select(study: Study) -> dict[str, Any]:
 def confirmed(study: Study) -> Protocol:
     """What confirm runs: the protocol as registered or, with a sweep, with the winner as its subject.
 
-    Raises BadInput for a sweep without a selection, Tampered for a selection that does not verify.
+    The rule is applied again, except to a selection that is the parent's. Raises BadInput for a sweep without
+    a selection, Tampered for a selection that does not verify or that the rule does not give.
     """
     if study.protocol.sweep is None:
         return study.protocol
-    winner = selection.read(study.folder, study.lock).content["selected"]["winner"]
-    return study.protocol.confirmed(winner)
+    selected = selection.read(study.folder, study.lock).content["selected"]
+    if not selection.inherited(study.lock):
+        _refuse_other(study, selected)
+    return study.protocol.confirmed(selected["winner"])
+
+
+def _refuse_other(study: Study, selected: dict[str, Any]) -> None:
+    try:
+        again = rule.select(study.folder)
+    except RecordError as incomplete:
+        raise Tampered(f"{selection.NAME}: the rule selects nothing: {incomplete}") from None
+    if again != selected:
+        raise Tampered(
+            f"{selection.NAME}: is not what the rule gives, {again['winner']}; restore what the probe wrote"
+        )
 
 
 def table(selected: dict[str, Any]) -> str:

@@ -522,6 +522,8 @@ class _Table:
 def _name(value: str, prefix: str) -> str:
     if not value.isascii() or not value:
         raise BadInput(f"{prefix}{value}: arm names are plain ASCII; rename it")
+    if value.endswith(AGAIN):
+        raise BadInput(f"{prefix}{value}: a name ending in {AGAIN!r} is a probe's second run; rename it")
     return value
 
 

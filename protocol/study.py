@@ -19,6 +19,7 @@ __all__ = [
     "Study",
     "calibrated",
     "environment",
+    "measured",
     "open_study",
     "read_protocol",
     "refuse_drift",
@@ -72,7 +73,7 @@ def weights(protocol: Protocol, home: Path) -> dict[str, dict[str, str]]:
     """
     needed = calibrated(protocol)
     return {
-        source: closure.weights(catalogue.files(source, home) | _statistics(source, home, needed))
+        source: closure.weights(catalogue.files(source, home) | measured(source, home, needed))
         for source in protocol.models
     }
 
@@ -83,7 +84,10 @@ def calibrated(protocol: Protocol) -> list[str]:
     return sorted({signal.name for signal in needs if isinstance(signal, Calibrated)})
 
 
-def _statistics(source: str, home: Path, needed: Iterable[str]) -> dict[str, Path]:
+def measured(source: str, home: Path, needed: Iterable[str]) -> dict[str, Path]:
+    """The files of these statistics, by the name that the lock uses. Raises BadInput for one that is not
+    there.
+    """
     found = {}
     for name in needed:
         path = statistics.places(source, home)[name]
@@ -97,8 +101,14 @@ def _statistics(source: str, home: Path, needed: Iterable[str]) -> dict[str, Pat
 
 
 def environment(protocol: Protocol) -> dict[str, Any]:
-    """Everything installed, and how torch was built and will be run."""
+    """Everything installed, and how torch was built and will be run. Raises BadInput for a device that is not
+    here.
+    """
     generation = protocol.generation
+    if generation.device == "cuda" and not torch.cuda.is_available():
+        raise BadInput(
+            'generation.device: torch finds no "cuda" here; use a machine that has it or register "cpu"'
+        )
     return closure.environment() | {
         "torch": {
             "build": closure.digest_of(torch.__config__.show().encode()),

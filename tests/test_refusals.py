@@ -1,16 +1,22 @@
 """What a person can get wrong: each mistake has one clear line, its own exit status, and writes nothing."""
 
+import json
 import shutil
 from dataclasses import replace
 
 import pytest
 import studies
+import torch
 
 import policies
 import splits
-from policies import protect
-from protocol import registration
+from policies import Statistics, protect
+from protocol import registration, spec, tasks
+from protocol.evidence import canonical
 from protocol.evidence.refusals import BadInput, Drifted
+from protocol.models import load, statistics
+from protocol.study import open_study, refuse_drift
+from protocol.tasks import prompting
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +78,87 @@ def test_what_is_protected_while_decoding_counts_before_anything_runs(interval, 
     policy = protect.pinned(policy) if prompt else policy
     policy = replace(policy, cadence=replace(policy.cadence, interval=interval))
     assert registration._protected(policy, 40, 64) == protected
+
+
+def test_a_budget_counts_by_the_smallest_of_its_rounds():
+    """A pinned prompt of 300 tokens: a schedule leaves 250 of 500 slots in some rounds, 350 of 700."""
+    text = studies.PROTOCOL.format(model="/nowhere")
+    text = text.replace("threads = 1", 'threads = 1\ninterval = 16\nprompt = "pinned"')
+    text = text.replace('policy = "crystal"', 'policy = "schedule-front"')
+
+    def check(slots):
+        protocol = spec.parse(text.replace("budgets = [0.8]", f"budgets = [{slots}]").encode(), "here")
+        registration._refuse_small_budgets(protocol, {("model", protocol.tasks[0]): [(300, 0)]})
+
+    with pytest.raises(BadInput, match=r"500 gives 250 slots .* fewer than the 300 that arm 'crystal'"):
+        check(500)
+    check(700)
+
+
+def test_a_device_that_is_not_here_is_refused_in_one_line(tmp_path, tiny_model, locked, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    folder = studies.write(tmp_path / "study", tiny_model, {'device = "cpu"': 'device = "cuda"'})
+    before = studies.snapshot(folder)
+    done = studies.here("register", folder)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert 'generation.device: torch finds no "cuda" here' in done.stderr
+    assert studies.snapshot(folder) == before
+    study = open_study(locked)
+    elsewhere = replace(study.protocol, generation=study.protocol.generation._replace(device="cuda"))
+    with pytest.raises(BadInput, match=r"generation\.device"):  # what probe and confirm ask first
+        refuse_drift(study._replace(protocol=elsewhere), tmp_path, with_weights=True)
+
+
+@pytest.fixture
+def calibrated(tmp_path, tiny_model, monkeypatch):
+    """Writes statistics of the tiny model, with what they say of themselves changed, and a study of them."""
+    monkeypatch.setenv("KV_PREREG_HOME", str(tmp_path / "home"))
+    source, home = f"path:{tiny_model}", tmp_path / "home"
+
+    def write(**about):
+        mean = torch.ones(2, 4, 4, dtype=torch.complex64)
+        found = Statistics(mean, mean.abs(), torch.ones(8) / 8**0.5, torch.ones(4).double(), 1.0)
+        about = {"weights": statistics.weights_digest(source, home), "problems": "{}", **about}
+        statistics.write(statistics.places(source, home)["traces"], found, about)
+        changes = {**studies.ONE_TASK, 'policy = "crystal"': 'policy = "q_stats"'}
+        return studies.write(tmp_path / "study", tiny_model, changes)
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("about", "said"),
+    [
+        ({"weights": "0" * 64}, "traces.safetensors: was measured on other weights than those of path:"),
+        (
+            {"problems": json.dumps({splits.load("needle-256").confirm[1]: "", "elsewhere/1": ""})},
+            f"held-out problems of needle-256 (1, the first is {splits.load('needle-256').confirm[1]})",
+        ),
+    ],
+)
+def test_statistics_that_are_not_fit_for_a_study_are_refused_before_it_is_locked(calibrated, about, said):
+    folder = calibrated(**about)
+    before = studies.snapshot(folder)
+    done = studies.here("register", folder)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert said in done.stderr
+    assert studies.snapshot(folder) == before
+
+
+def test_a_held_out_prompt_that_was_calibrated_on_under_another_id_stops_confirm(calibrated, tiny_model):
+    words = load.tokenizer(f"path:{tiny_model}", tiny_model)
+    held_out = splits.load("needle-256").confirm[-1]
+    built = tasks.get("needle-256").build(held_out, prompting.counter(words))
+    context, query = prompting.render(built, words, "inside")
+    used = {"elsewhere/1": canonical.digest([list(context), list(query)])}
+    used |= dict.fromkeys(splits.load("needle-256").dev, "")  # these may be looked at
+    folder = calibrated(problems=json.dumps(used))
+    done = studies.here("register", folder)
+    assert done.returncode == 0, done.stderr
+    done = studies.here("confirm", folder)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert f"problem {held_out!r}: statistics of path:{tiny_model} were measured on its prompt" in done.stderr
+    assert not (folder / "records").exists()
 
 
 def test_an_empty_split_is_refused(monkeypatch):

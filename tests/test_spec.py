@@ -73,6 +73,11 @@ def parse(text: str) -> spec.Protocol:
         ),
         ("threads = 1", 'threads = 1\ncadence = "exact"', "generation.cadence: needs an interval"),
         (
+            'full = { policy = "full" }',
+            '"random (again)" = { policy = "full" }',
+            "arms.random (again): a name ending in ' (again)' is a probe's second run; rename it",
+        ),
+        (
             "threads = 1",
             'threads = 1\ninterval = 8\ncadence = "exakt"',
             "generation.cadence: unknown cadence 'exakt'; did you mean 'exact'?",
@@ -215,6 +220,7 @@ def test_a_probe_without_a_sweep_runs_every_arm_and_the_first_comparator_twice()
     ("old", "new", "said"),
     [
         ('name = "chosen"', 'name = "full"', "sweep.name: 'full' is an arm; give the winner a name"),
+        ('name = "chosen"', 'name = "h2o (again)"', "sweep.name: h2o (again): a name ending in ' (again)'"),
         ('subject = "chosen"', 'subject = "h2o"', "a sweep confirms its winner, 'chosen'"),
         ('["h2o", "random"]', '["h2o", "radom"]', "sweep.candidates: unknown evicting arm 'radom'"),
         ('["h2o", "random"]', '["h2o", "full"]', "sweep.candidates: unknown evicting arm 'full'"),

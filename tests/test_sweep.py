@@ -9,6 +9,8 @@ import time
 import pytest
 import studies
 
+from protocol.evidence import audit, canonical, ledger, lock, records, selection
+
 
 @pytest.fixture(scope="module")
 def locked(tiny_model, tmp_path_factory):
@@ -83,7 +85,95 @@ def test_a_second_probe_prints_the_same_and_leaves_the_selection(probed, tmp_pat
     assert "<- selected" in said[0].stdout
     for name in ("selection.json", "probe/shard-0.jsonl"):
         assert (folder / name).read_bytes() == (probed / name).read_bytes()
-    assert [line["event"] for line in lines(folder / "ledger.jsonl")].count("selection") == 1
+    assert (folder / "ledger.jsonl").read_bytes() == (probed / "ledger.jsonl").read_bytes()
+
+
+def test_a_finished_sweep_prints_its_selection_again(confirmed, tmp_path):
+    folder = copy(confirmed, tmp_path)
+    before = studies.snapshot(folder)
+    done = studies.here("probe", folder)
+    assert done.returncode == 0, done.stderr
+    assert "<- selected" in done.stdout
+    assert studies.snapshot(folder) == before
+
+
+def throw_away_the_records(folder):
+    shutil.rmtree(folder / "probe")
+
+
+def throw_away_records_and_selection(folder):
+    shutil.rmtree(folder / "probe")
+    (folder / "selection.json").unlink()
+
+
+@pytest.mark.parametrize("throw_away", [throw_away_the_records, throw_away_records_and_selection])
+def test_a_selected_probe_that_was_thrown_away_is_not_run_again(probed, tmp_path, throw_away):
+    folder = copy(probed, tmp_path)
+    throw_away(folder)
+    before = studies.snapshot(folder)
+    done = studies.here("probe", folder)
+    assert done.returncode == 3, done.stderr
+    assert "selection.json" in done.stderr
+    assert studies.snapshot(folder) == before
+
+
+def test_a_probe_says_how_many_records_it_found(locked, tmp_path):
+    """Killed after its first batch; the second attempt counts what that left, so dropping it shows."""
+    folder = copy(locked, tmp_path)
+    kill_when_it_grows(studies.start("probe", folder), folder / "probe" / "shard-0.jsonl")
+    left = (folder / "probe" / "shard-0.jsonl").read_text().count("\n")
+    assert studies.here("probe", folder).returncode == 0
+    bodies = [line["body"] for line in lines(folder / "ledger.jsonl") if line["event"] == "probe"]
+    assert bodies == [{"number": 1, "records": 0}, {"number": 2, "records": left}]
+    held = statuses(folder)
+    assert held["probe"].detail.endswith("2 attempts")
+
+    rewrite(folder, lambda record: record["costs"].update(attempt=2))
+    failed = statuses(folder)["probe"]
+    assert failed.detail == f"attempt 2 found {left} records; now it would find 0"
+
+
+def rewrite(folder, change):
+    """Every record of the probe changed, all digests of the shard made to fit again."""
+    found = records.read(folder / "probe")
+    (folder / "probe" / "shard-0.jsonl").unlink()
+    for record in found:
+        change(record)
+    with records.Shard(folder / "probe") as shard:
+        shard.append([(record["body"], record["costs"]) for record in found])
+
+
+def statuses(folder):
+    """The findings by item; the locked code is not run."""
+    return {each.item: each for each in audit.audit(folder, lambda *_: b"", selected_as_written)}
+
+
+def selected_as_written(_, folder):
+    return canonical.dumps(studies.content(folder / "selection.json")["selected"])
+
+
+def test_records_of_a_probe_after_the_selection_are_found(probed, tmp_path):
+    folder = copy(probed, tmp_path)
+    assert statuses(folder)["selection"].status == "held"
+    count = len(lines(folder / "probe" / "shard-0.jsonl"))
+    ledger.append(folder, "probe", {"number": 2, "records": 0})
+    rewrite(folder, lambda record: record["costs"].update(attempt=2))
+    found = statuses(folder)
+    assert found["probe"].status == "held", "the ledger says that attempt 2 began with nothing"
+    assert found["probe"].detail == (
+        f"{count} records, of the development split only; 2 attempts, 1 of them without a record"
+    )
+    assert found["selection"].status == "failed"
+    assert found["selection"].detail.endswith("was probed in attempt 2, after the selection")
+
+
+def test_a_ledger_of_before_probes_counted_records_holds(probed, tmp_path):
+    folder = copy(probed, tmp_path)
+    entries = ledger.read(folder)
+    (folder / "ledger.jsonl").unlink()
+    for entry in entries[:-1]:
+        ledger.append(folder, entry.event, {"number": 1} if entry.event == "probe" else entry.body)
+    assert statuses(folder)["probe"].status == "held"
 
 
 def test_a_probe_in_which_a_lane_failed_selects_nothing(tiny_model, tmp_path):
@@ -94,6 +184,7 @@ def test_a_probe_in_which_a_lane_failed_selects_nothing(tiny_model, tmp_path):
     done = studies.here("probe", folder)
     assert done.returncode == 2
     assert "probed lanes have no grade" in done.stderr
+    assert "register anew in another folder, its question naming this one as the parent" in done.stderr
     assert not (folder / "selection.json").exists()
 
 
@@ -180,6 +271,23 @@ def test_an_edited_selection_is_not_confirmed(probed, tmp_path):
     assert not (folder / "claim.json").exists()
 
 
+def test_a_selection_that_the_rule_does_not_give_is_not_confirmed(probed, tmp_path):
+    """Another winner, with every digest made to fit: no digest tells, the rule does."""
+    folder = copy(probed, tmp_path)
+    kept = ledger.read(folder)[:-1]
+    content = studies.content(folder / "selection.json")
+    (folder / "ledger.jsonl").unlink()
+    (folder / "selection.json").unlink()
+    for entry in kept:
+        ledger.append(folder, entry.event, entry.body)
+    chosen = content["selected"] | {"winner": "random", "policy": "random"}
+    selection.write(folder, lock.read(folder), chosen)
+    done = studies.here("confirm", folder)
+    assert done.returncode == 3, done.stderr
+    assert "selection.json: is not what the rule gives, h2o" in done.stderr
+    assert not (folder / "claim.json").exists()
+
+
 def test_a_selection_that_was_cut_off_is_completed_by_the_next_probe(probed, tmp_path):
     folder = copy(probed, tmp_path)
     ledger = (folder / "ledger.jsonl").read_text().splitlines(keepends=True)
@@ -219,6 +327,26 @@ def test_a_replication_takes_its_parents_selection_and_does_not_probe(confirmed)
     assert (child / "selection.json").read_bytes() == (confirmed / "selection.json").read_bytes()
     done = studies.here("audit", child)
     assert done.returncode == 0, done.stdout
+    before = studies.snapshot(child)
+    done = studies.here("probe", child)
+    assert done.returncode == 2
+    assert "a replication takes its parent's selection and does not probe" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1, done.stderr
+    assert studies.snapshot(child) == before
+
+    parent, away = confirmed.parent, confirmed.parent.with_name("away")
+    parent.rename(away)
+    try:
+        alone = statuses(child)["selection"]
+        assert (alone.status, "no folder is at hand" in alone.detail) == ("cannot tell", True)
+        shutil.copytree(away / "study", parent / "study", ignore=shutil.ignore_patterns("selection.json"))
+        assert statuses(child)["selection"].status == "failed"
+        (parent / "study" / "lock.json").write_text('{"another":"lock"}\n')
+        assert statuses(child)["selection"].status == "cannot tell"
+    finally:
+        shutil.rmtree(parent)
+        away.rename(parent)
+    assert statuses(child)["selection"].status == "held"
     edited = (child / "selection.json").read_text().replace('"winner":"h2o"', '"winner":"random"')
     (child / "selection.json").write_text(edited)
     assert (

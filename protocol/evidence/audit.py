@@ -204,9 +204,10 @@ class _Study:
 
     def check_probe(self) -> str:
         place = self.folder / records.FOLDERS["probe"]
+        found = records.read(place)
+        attempts = self._attempts("probe", found)
         if not place.exists():
             raise NotRun
-        found = records.read(place)
         for record in found:
             body, lane = record["body"], records.key(record["body"])
             if (body["registration"], body["phase"]) != (self.lock.digest, "probe"):
@@ -214,15 +215,23 @@ class _Study:
             if lane.problem not in self.lock.content["items"][lane.task]["dev"]:
                 raise Tampered(f"{lane}: was probed and is not of the development split")
         records.trajectories(place, found)
-        return f"{len(found)} records, of the development split only"
+        fruitless = attempts - len({record["costs"]["attempt"] for record in found})
+        left = f", {fruitless} of them without a record" if fruitless > 0 else ""
+        return f"{len(found)} records, of the development split only; {attempts} attempts{left}"
 
     def check_selection(self, reselect: Callable[[Path, Path], bytes]) -> str:
         self._reached(self.selected)
         found = selection.verify(self.folder, self.lock)
         self._named("selection", found.digest, "selection", "selection")
-        if (self.lock.content.get("parent") or {}).get("selection"):
-            return f"{found.digest}, the parent's, whose audit derives it again"
+        if selection.inherited(self.lock):
+            return self._inherited(found)
         self._stood_at(found)
+        events = [entry.event for entry in self.entries]
+        attempts = events[: events.index("selection")].count("probe")
+        for record in records.read(self.folder / records.FOLDERS["probe"]):
+            if record["costs"]["attempt"] > attempts:
+                lane, number = records.key(record["body"]), record["costs"]["attempt"]
+                raise Tampered(f"{lane}: was probed in attempt {number}, after the selection")
         if self._derived(reselect) != canonical.dumps(found.content["selected"]):
             raise Tampered(f"the locked code selects otherwise than {selection.NAME} says")
         return f"the locked code selects {found.content['selected']['winner']} from the probe's records"
@@ -235,17 +244,7 @@ class _Study:
             raise Tampered(f"{claim.NAME}: names another selection than {selection.NAME}")
         self._named("claim", self.claim.digest, "claim", "claim")
         self._stood_at(self.claim)
-        attempts = [entry.body for entry in self.entries if entry.event == "attempt"]
-        started = [record["costs"]["attempt"] for record in self.records]
-        for number, attempt in enumerate(attempts, start=1):
-            before = sum(each < number for each in started)
-            if attempt != {"number": number, "records": before}:
-                raise Tampered(
-                    f"attempt {number} found {attempt['records']} records; now it would find {before}"
-                )
-        if not set(started) <= set(range(1, len(attempts) + 1)):
-            raise Tampered("records are of an attempt that the ledger does not have")
-        return f"names the lock; {len(attempts)} attempts"
+        return f"names the lock; {self._attempts('attempt', self.records)} attempts"
 
     def check_records(self) -> str:
         self._reached(self.claimed)
@@ -307,6 +306,39 @@ class _Study:
             because = self._other_packages()
             raise Tampered(f"the locked code judges otherwise than {verdict.NAME} says{because}")
         return "the locked code judges the raw records alike"
+
+    def _inherited(self, found: Document) -> str:
+        """Followed up to the registration that made it: a parent that is not here could be anything."""
+        folder, locked = self.folder, self.lock
+        while selection.inherited(locked):
+            parent = selection.parent(folder, locked)
+            if parent is None:
+                named = locked.content["parent"]
+                raise CannotTell(
+                    f"that of {named['name']}, of whose lock {named['lock']} no folder is at hand"
+                )
+            folder, locked = parent, lock.read(parent)
+            if selection.verify(folder, locked).digest != found.digest:
+                raise Tampered(f"{selection.NAME}: {folder.name} has another")
+        return f"{found.digest}, that of {folder.name}, whose audit derives it again"
+
+    def _attempts(self, event: str, found: list[Record]) -> int:
+        """How many attempts the ledger has, each of which found the records of those before it. Lines of
+        probes from before 2026-11-22 do not say what they found.
+        """
+        lines = [entry.body for entry in self.entries if entry.event == event]
+        started = [record["costs"]["attempt"] for record in found]
+        for number, line in enumerate(lines, start=1):
+            before = sum(each < number for each in started)
+            if event == "probe" and line == {"number": number}:
+                continue
+            if line != {"number": number, "records": before}:
+                raise Tampered(
+                    f"attempt {number} found {line.get('records')} records; now it would find {before}"
+                )
+        if not set(started) <= set(range(1, len(lines) + 1)):
+            raise Tampered("records are of an attempt that the ledger does not have")
+        return len(lines)
 
     def _derived(self, derive: Callable[[Path, Path], bytes]) -> bytes:
         """What `derive` says about the folder, given the locked tree."""

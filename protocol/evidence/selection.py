@@ -4,12 +4,25 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from . import documents, files, ledger, records
+from . import documents, files, ledger, lock, records
 from .documents import Document as Selection
 from .lock import Lock
 from .refusals import BadInput, Tampered
 
-__all__ = ["NAME", "Selection", "adopt", "digest", "outcome", "read", "swept", "verify", "write"]
+__all__ = [
+    "NAME",
+    "Selection",
+    "adopt",
+    "digest",
+    "inherited",
+    "made",
+    "outcome",
+    "parent",
+    "read",
+    "swept",
+    "verify",
+    "write",
+]
 
 NAME = "selection.json"
 
@@ -17,6 +30,36 @@ NAME = "selection.json"
 def swept(locked: Lock) -> bool:
     """Whether the registration has a sweep, so that confirming it needs a selection."""
     return "sweep" in locked.content["protocol"]["content"]
+
+
+def inherited(locked: Lock) -> str | None:
+    """The digest of the selection that a replication takes from its parent; otherwise None."""
+    digest: str | None = (locked.content.get("parent") or {}).get("selection")
+    return digest
+
+
+def parent(folder: Path, locked: Lock) -> Path | None:
+    """The parent of the replication in `folder`: the folder in registrations/ or replications/ beside that
+    has the name and the lock that this lock names; None where there is none.
+    """
+    named = locked.content["parent"]
+    for shelf in ("registrations", "replications"):
+        place: Path = folder.resolve().parent.parent / shelf / named["name"]
+        if (place / lock.NAME).is_file() and lock.read(place).digest == named["lock"]:
+            return place
+    return None
+
+
+def made(folder: Path, locked: Lock) -> bool:
+    """Whether the selection was written, after which no lane is probed again. Raises Tampered when it does
+    not verify, or when only the ledger still has it.
+    """
+    if (folder / NAME).exists():
+        verify(folder, locked)
+        return True
+    if ledger.count(folder, "selection"):
+        raise Tampered(f"{NAME}: missing, and the ledger has its line; restore the file")
+    return False
 
 
 def write(folder: Path, locked: Lock, selected: Mapping[str, Any]) -> None:
@@ -69,9 +112,9 @@ def verify(folder: Path, locked: Lock) -> Selection:
     probe's records; raises Tampered otherwise.
     """
     found = documents.read(folder / NAME)
-    if inherited := (locked.content.get("parent") or {}).get("selection"):
-        if found.digest != inherited:
-            raise Tampered(f"{NAME}: is not the parent's, {inherited}")
+    if parents := inherited(locked):
+        if found.digest != parents:
+            raise Tampered(f"{NAME}: is not the parent's, {parents}")
         return found
     if found.content.get("lock") != locked.digest:
         raise Tampered(f"{NAME}: names another lock than {locked.digest}")

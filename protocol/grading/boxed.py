@@ -49,17 +49,19 @@ def last(text: str) -> str | None:
 def plain(text: str) -> str:
     """Compatible characters made one (NFKC), invisible ones removed, outer white space stripped.
 
-    Raised, lowered and fraction characters become LaTeX first, since NFKC makes 52 of "5²".
+    Raised, lowered and fraction characters become LaTeX first, since NFKC makes 52 of "5²" and 21/2 of "2½".
     """
     parts = []
     for form, run in itertools.groupby(text, key=_form):
         letters = unicodedata.normalize("NFKC", "".join(run))
         parts.append(FORMS.get(form, "{}").format(letters))
-    fractions = re.sub("([0-9]+)\N{FRACTION SLASH}([0-9]+)", r"\\frac{\1}{\2}", "".join(parts))
+    fractions = SLASHED.sub(r"\\frac{\1}{\2}", "".join(parts))
     return "".join(c for c in fractions if unicodedata.category(c) != "Cf").strip()
 
 
-FORMS = {"<super>": "^{{{}}}", "<sub>": "_{{{}}}"}
+APART = "\N{ZERO WIDTH SPACE}"  # invisible, so gone in the end
+SLASHED = re.compile(f"([0-9]+)\N{FRACTION SLASH}{APART}?([0-9]+)")
+FORMS = {"<super>": "^{{{}}}", "<sub>": "_{{{}}}", "<fraction>": f"{APART}{{}}{APART}"}
 
 
 def _form(character: str) -> str:

@@ -19,6 +19,7 @@ WORDS = re.compile(r"\\(?:text|mathrm|textbf|mbox)\{([^{}]*)\}")
 UNIT = re.compile(r"(?<=[0-9}])\\(?:text|mathrm|mbox)\{\s*[A-Za-z .^0-9]*\}(?:\^\{?[0-9]\}?)?$")
 ROOT = re.compile(r"\\sqrt([0-9A-Za-z])")
 FRACTION = re.compile(r"\\[dt]?frac(?:\{([^{}]*)\}|([0-9A-Za-z]))(?:\{([^{}]*)\}|([0-9A-Za-z]))")
+MIXED = re.compile(r"(?<=[0-9])(?:\s|~|\\[,;: ])+([0-9]+)/([0-9]+)")
 SLASHED = re.compile(r"(-?)([0-9]+)/([0-9]+)")
 THOUSANDS = re.compile(r"[0-9]{1,3}(?:,(?:\\!)?[0-9]{3})+")
 DECIMAL = re.compile(r"(-?)0*([0-9]*)\.([0-9]+)")
@@ -38,9 +39,11 @@ def tidied(answer: str) -> str:
 
     Removed: spaces, \left, \right, dollar, percent and degree signs, a unit in \text{} after a number, the
     commas between thousands, "x =" before a value, a full stop at the end. Rewritten: \dfrac, \tfrac, \frac12
-    and 1/2 to \frac{1}{2}, \sqrt3 to \sqrt{3}, 007 to 7, .50 to 0.5, \text{yes} to yes.
+    and 1/2 to \frac{1}{2}, also after a whole number (2 1/2 is not 21/2), \sqrt3 to \sqrt{3}, 007 to 7, .50
+    to 0.5, \text{yes} to yes.
     """
     text = answer.replace("\N{MINUS SIGN}", "-").strip().removesuffix(".")
+    text = MIXED.sub(r"\\frac{\1}{\2}", text)
     if THOUSANDS.fullmatch(text.strip("$\\ ")):
         text = text.replace(",", "")
     text = UNIT.sub("", NOTHING.sub("", text))

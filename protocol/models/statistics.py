@@ -17,10 +17,23 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from policies import Statistics
+from protocol.evidence import canonical, closure
 from protocol.evidence.refusals import BadInput
 from protocol.models import catalogue
 
-__all__ = ["NAMES", "about", "measure", "of", "places", "prompts", "read", "write"]
+__all__ = [
+    "NAMES",
+    "about",
+    "digest",
+    "measure",
+    "of",
+    "places",
+    "problems",
+    "prompts",
+    "read",
+    "weights_digest",
+    "write",
+]
 
 NAMES = ("text", "traces")
 """What statistics are of: text that others wrote, or the answers of the model itself."""
@@ -39,6 +52,16 @@ def places(source: str, home: Path) -> dict[str, Path]:
         return {name: folder / f"statistics-{name}.safetensors" for name in NAMES}
     folder = home / "statistics" / re.sub(r"[^\w.@-]+", "--", source)
     return {name: folder / f"{name}.safetensors" for name in NAMES}
+
+
+def weights_digest(source: str, home: Path) -> str:
+    """What statistics say of the weights that they were measured on: `digest` of the model's files."""
+    return digest(closure.weights(catalogue.files(source, home)))
+
+
+def digest(files: Mapping[str, str]) -> str:
+    """One digest of the files of a model, given as SHA-256 by name; statistics among them do not count."""
+    return canonical.digest({name: of for name, of in files.items() if not name.startswith("statistics-")})
 
 
 def of(source: str, home: Path, network: PreTrainedModel) -> Mapping[str, Statistics]:
@@ -68,24 +91,35 @@ def shape(network: PreTrainedModel) -> tuple[int, int, int]:
 
 def read(path: Path) -> Statistics:
     """Raises BadInput for a file that `write` did not write."""
-    try:
-        with safe_open(path, "pt") as opened:
-            real, imag, magnitude, direction, frequencies = (opened.get_tensor(name) for name in TENSORS)
-            scaling = float(json.loads(opened.metadata()[ABOUT])["scaling"])
-    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise BadInput(f"{path}: holds no statistics; run: python -m protocol.calibrate") from error
+    with opened(path) as file:
+        real, imag, magnitude, direction, frequencies = (file.get_tensor(name) for name in TENSORS)
+        scaling = float(json.loads(file.metadata()[ABOUT])["scaling"])
     return Statistics(torch.complex(real, imag), magnitude, direction, frequencies, scaling)
 
 
 def prompts(path: Path) -> frozenset[str]:
     """Digests of the prompts that they were measured on, as records have them; none for a plain text."""
-    return frozenset(json.loads(about(path).get("problems", "{}")).values())
+    return frozenset(problems(path).values())
+
+
+def problems(path: Path) -> dict[str, str]:
+    """The problems that they were measured on: the digest of each prompt by id; none for a plain text."""
+    return dict(json.loads(about(path).get("problems", "{}")))
 
 
 def about(path: Path) -> dict[str, str]:
-    """What `write` was told of the statistics, and their scaling."""
-    with safe_open(path, "pt") as opened:
-        return dict(json.loads(opened.metadata()[ABOUT]))
+    """What `write` was told of the statistics, and their scaling. BadInput as for `read`."""
+    with opened(path) as file:
+        return dict(json.loads(file.metadata()[ABOUT]))
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Any]:
+    try:
+        with safe_open(path, "pt") as file:
+            yield file
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise BadInput(f"{path}: holds no statistics; run: python -m protocol.calibrate") from error
 
 
 def write(path: Path, statistics: Statistics, about: Mapping[str, str]) -> None:

@@ -4,6 +4,7 @@ A data file is canonical JSON, one problem a line: `answer`, `level` (text, may 
 `unique_id`. It lies in $KV_PREREG_HOME/data, or ~/.cache/kv-prereg/data.
 """
 
+import http.client
 import json
 import os
 import urllib.request
@@ -105,7 +106,7 @@ class Dataset:
             )
         try:
             raw = published.read_bytes() if published else download(str(self.url))
-        except OSError as error:
+        except (OSError, http.client.HTTPException) as error:
             raise BadInput(f"task {self.name}: {published or self.url} could not be read: {error}") from error
         data = self._made(raw, published or self.url)
         self._verify(data, published or self.url)

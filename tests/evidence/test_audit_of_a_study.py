@@ -203,6 +203,7 @@ def test_a_study_that_was_killed_says_what_is_left(tmp_path):
 
 def test_held_out_problems_in_the_probe_fail(tmp_path):
     held = finished_study.locked(tmp_path / "study")
+    ledger.append(tmp_path / "study", "probe", {"number": 1, "records": 0})
     with records.Shard(tmp_path / "study" / "probe") as shard:
         shard.append([(finished_study.body(held.digest, "full", "p0", phase="probe"), {"attempt": 1})])
         assert statuses(tmp_path / "study")["probe"] == "held"

@@ -45,6 +45,8 @@ SAME = [  # gold, answer
     ("\\frac{5\\pi}{6}", "5\\pi/6"),
     ("(2, -5)", "\\left(2,\n-5\\right)"),
     ("-4", "\N{MINUS SIGN}4"),
+    ("\\frac{5}{2}", "2\N{VULGAR FRACTION ONE HALF}"),
+    ("-\\frac{5}{2}", "-2\N{VULGAR FRACTION ONE HALF}"),
 ]
 DIFFERENT = [
     ("17", "18"),
@@ -54,6 +56,7 @@ DIFFERENT = [
     ("[-1, 6)", "[-1, 6]"),
     ("\\text{Thursday}", "\\text{Friday}"),
     ("17", "no idea"),
+    ("\\frac{21}{2}", "2\\frac{1}{2}"),
 ]
 # What math-verify 0.9 makes of these is known to be wrong or arguable, and registered as it is.
 KNOWN = [
@@ -63,6 +66,7 @@ KNOWN = [
     ("10\\%", "0.1", "correct"),
     ("\\frac{1}{3}", ".333", "wrong"),
     ("\\frac{\\pi}{4}", "45^\\circ", "wrong"),
+    ("\\frac{5}{2}", "2 1/2", "wrong"),
 ]
 
 CANARY = "canary-of-the-grader"
@@ -125,6 +129,10 @@ def test_another_answer_is_wrong_and_says_so(grader, gold, answer):
     grade = grader.grade(gold, boxes(answer))
     assert (grade.status, grade.answer) == ("wrong", answer)
     assert grade.reason
+
+
+def test_a_fraction_character_after_a_number_is_not_part_of_its_digits(grader):
+    assert grader.grade("\\frac{21}{2}", boxes("2\N{VULGAR FRACTION ONE HALF}")).status == "wrong"
 
 
 @pytest.mark.parametrize(("gold", "answer", "status"), KNOWN)

@@ -1,5 +1,7 @@
 """What is measured of a model equals a plain loop, and comes back from its file as it was written."""
 
+import shutil
+
 import pytest
 import torch
 import transformers
@@ -7,7 +9,7 @@ from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
 from policies import Statistics
 from protocol.evidence.refusals import BadInput
-from protocol.models import statistics
+from protocol.models import catalogue, statistics
 from protocol.models.load import load
 
 LAYERS, Q_HEADS, KV_HEADS, DIM = 2, 4, 2, 8
@@ -168,8 +170,27 @@ def test_a_file_gives_back_what_was_written_and_the_same_bytes_each_time(tmp_pat
 def test_a_file_of_something_else_is_refused_by_name(tmp_path):
     path = tmp_path / "text.safetensors"
     path.write_bytes(b"nothing of the kind")
-    with pytest.raises(BadInput, match=r"text\.safetensors: holds no statistics"):
-        statistics.read(path)
+    for reading in (statistics.read, statistics.about):
+        with pytest.raises(BadInput, match=r"text\.safetensors: holds no statistics"):
+            reading(path)
+
+
+@pytest.mark.parametrize("model", ["chain-llama", "chain-qwen2"])
+def test_the_statistics_of_embedded_models_are_of_the_weights_beside_them(model):
+    expected = statistics.weights_digest(model, catalogue.home())
+    for path in statistics.places(model, catalogue.home()).values():
+        assert statistics.about(path)["weights"] == expected
+
+
+def test_weights_are_other_weights_once_a_file_that_changes_outputs_is_another(tiny_model, tmp_path):
+    folder = shutil.copytree(tiny_model, tmp_path / "model")
+    before = statistics.weights_digest(f"path:{folder}", tmp_path)
+    statistics.write(folder / "statistics-text.safetensors", random_statistics(), {})
+    (folder / "README.md").write_text("A model.")
+    assert statistics.weights_digest(f"path:{folder}", tmp_path) == before
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"!")
+    assert statistics.weights_digest(f"path:{folder}", tmp_path) != before
 
 
 def test_statistics_lie_beside_the_weights_of_an_embedded_model_and_below_home_for_others(tmp_path):

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from dataclasses import replace
+from http.client import BadStatusLine, IncompleteRead
 
 import pytest
 
@@ -111,12 +112,20 @@ def test_a_download_is_checked_as_a_file_is(tiny, published, monkeypatch):
     assert at_a_url.fetch().read_bytes() == MADE
 
 
-def test_a_hub_that_does_not_answer_is_a_refusal(tiny, monkeypatch):
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (OSError("no route"), "could not be read: no route"),
+        (IncompleteRead(b"half"), "could not be read: IncompleteRead"),
+        (BadStatusLine("HTTP/9"), "could not be read: HTTP/9"),
+    ],
+)
+def test_a_hub_that_does_not_answer_in_full_is_a_refusal(tiny, monkeypatch, error, line):
     def unreachable(url):
-        raise OSError("no route")
+        raise error
 
     monkeypatch.setattr(dataset, "download", unreachable)
-    with pytest.raises(BadInput, match="could not be read: no route"):
+    with pytest.raises(BadInput, match=line):
         replace(tiny, url="https://nowhere.invalid/x").fetch()
 
 
