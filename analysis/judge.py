@@ -7,10 +7,7 @@ lock.json and records/*.jsonl alone (with a sweep on selection.json too), and is
 wherever it is computed. Exit status: 0 judged, whatever the verdict; 2 the folder cannot be read.
 """
 
-import argparse
 import itertools
-import json
-import math
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,6 +19,7 @@ from numpy.typing import NDArray
 
 from analysis import decisions, isocache, multiplicity, statements
 from analysis.interval import Interval
+from analysis.printed import command, decimal
 from analysis.records import LANE, TIMEOUT, RecordError, Study, document, read
 from analysis.tests_of_difference import METHODS
 
@@ -106,8 +104,8 @@ def judge(folder: Path) -> dict[str, Any]:
         "branch": _branches(estimated, decision) if complete and decision["rule"] == "branch" else None,
         "method": decision["method"],
         "family": len(compared.rows),
-        "alpha": _decimal(alpha),
-        "corrected_alpha": _decimal(compared.level),
+        "alpha": decimal(alpha),
+        "corrected_alpha": decimal(compared.level),
         "contrasts": compared.rows,
         "arms": _arms(study, state=_slots_are_memory(decision)),
         "missing": _missing(study),
@@ -143,8 +141,8 @@ def _beside(study: Study, first: int, alpha: float) -> dict[str, Any]:
     auxiliary = _compared(study, sides, alpha, first=first + len(heads.rows), corrected=False)
     return {
         "family": len(heads.rows),
-        "alpha": _decimal(alpha),
-        "corrected_alpha": _decimal(heads.level),
+        "alpha": decimal(alpha),
+        "corrected_alpha": decimal(heads.level),
         "contrasts": heads.rows,
         "auxiliary": auxiliary.rows,
     }
@@ -174,7 +172,7 @@ def _compared(
 def _pairings(study: Study, sides: Sequence[tuple[str, str]]) -> list[Pairing]:
     """By models, tasks, budgets, sides: a pairing's place seeds its draws."""
     content = study.lock["protocol"]["content"]
-    arms = _by_arm(study)
+    arms = study.by_arm()
 
     def pairing(model: str, task: str, budget: str, side: tuple[str, str]) -> Pairing:
         own, other = (arms.get((model, task, budget, arm)) for arm in side)
@@ -193,10 +191,6 @@ def _pairings(study: Study, sides: Sequence[tuple[str, str]]) -> list[Pairing]:
     ]
 
 
-def _by_arm(study: Study) -> dict[tuple[str, ...], pd.DataFrame]:
-    return dict(list(study.lanes.groupby(["model", "task", "budget", "arm"], sort=False)))
-
-
 def _isocache(study: Study, pairing: Pairing, estimate: Estimate | None, index: int) -> dict[str, Any]:
     """Memory problem by problem and, for arms that do not match, the difference at the subject's memory.
 
@@ -209,10 +203,10 @@ def _isocache(study: Study, pairing: Pairing, estimate: Estimate | None, index: 
     each = isocache.per_problem(
         pairing.own_slots, pairing.other_slots, tolerance=float(decision["cache_tolerance"])
     )
-    row = {"ratio": _decimal(each.ratio), "within": _decimal(each.within), "interpolated": None}
+    row = {"ratio": decimal(each.ratio), "within": decimal(each.within), "interpolated": None}
     if estimate.cache.matched:
         return row | {"why": "matched"}
-    arms, problems = _by_arm(study), study.lock["items"][pairing.task]["confirm"]
+    arms, problems = study.by_arm(), study.lock["items"][pairing.task]["confirm"]
     place = pairing.model, pairing.task
     lanes = [arms[*place, pairing.budget, pairing.subject]]
     lanes += [arms[*place, budget, pairing.against] for budget in budgets]
@@ -228,10 +222,10 @@ def _isocache(study: Study, pairing: Pairing, estimate: Estimate | None, index: 
     if found is None:
         return row | {"why": "outside"}
     interval = _by_method(found.difference[:, None], index, decision, decision["method"], LEVEL)
-    values = dict(zip(("difference", "low", "high", "p"), map(_decimal, interval), strict=True))
+    values = dict(zip(("difference", "low", "high", "p"), map(decimal, interval), strict=True))
     between = [budgets[found.below], budgets[found.above]]
     return row | {
-        "interpolated": values | {"weight": _decimal(found.weight), "between": between},
+        "interpolated": values | {"weight": decimal(found.weight), "between": between},
         "why": "interpolated",
     }
 
@@ -300,7 +294,7 @@ def _printed(pairing: Pairing, estimate: Estimate | None, holm: float, corrected
     seen = decisions.Contrast(pairing.model, nominal.mean, simultaneous.high, nominal.p, cache.matched)
     return (
         row
-        | dict(zip(ESTIMATED, map(_decimal, values), strict=True))
+        | dict(zip(ESTIMATED, map(decimal, values), strict=True))
         | {"better": decisions.better(seen, corrected), "worse": decisions.worse(seen, corrected)}
         | {"matched": cache.matched}
     )
@@ -339,22 +333,22 @@ def _arms(study: Study, *, state: bool) -> list[dict[str, Any]]:
     """
     rows = []
     second = bool(study.lanes["disagrees"].notna().any())
-    for key, lanes in study.lanes.groupby(["model", "task", "budget", "arm"], sort=False):
+    for key, lanes in study.by_arm().items():
         # NaN, a lane without a grade, is left out.
         accuracy = lanes.groupby("problem")["correct"].mean().mean()
         rows.append(
             {
                 **dict(zip(("model", "task", "budget", "arm"), key, strict=True)),
                 "n": int(lanes["problem"].nunique()),
-                "accuracy": _decimal(accuracy),
-                "mean_slots": _decimal(lanes["mean_slots"].mean()),
-                "peak_slots": _decimal(lanes["peak_slots"].max()),
-                "mean_bytes": _decimal(lanes["mean_bytes"].mean()),
-                "mean_tokens": _decimal(lanes["tokens"].mean()),
+                "accuracy": decimal(accuracy),
+                "mean_slots": decimal(lanes["mean_slots"].mean()),
+                "peak_slots": decimal(lanes["peak_slots"].max()),
+                "mean_bytes": decimal(lanes["mean_bytes"].mean()),
+                "mean_tokens": decimal(lanes["tokens"].mean()),
                 "no_answer": int((lanes["grade"] == "no answer").sum()),
                 "truncated": int((lanes["stop"] == "length").sum()),
                 "failed": int(lanes["correct"].isna().sum()),
-                **({"mean_state_bytes": _decimal(lanes["state_bytes"].mean())} if state else {}),
+                **({"mean_state_bytes": decimal(lanes["state_bytes"].mean())} if state else {}),
                 **({"disagreements": int(lanes["disagrees"].sum())} if second else {}),
                 **({"timeouts": int((lanes["grade"] == TIMEOUT).sum())} if second else {}),
             }
@@ -372,34 +366,8 @@ def _missing(study: Study) -> dict[str, Any]:
     return {"rule": "inconclusive", "registered": len(study.lanes), "lanes": len(missing), "cells": cells}
 
 
-def _decimal(value: float) -> str | None:
-    """Six digits, never -0; None for a mean of nothing."""
-    if math.isnan(value):
-        return None
-    text = f"{value:.6f}"
-    return text.removeprefix("-") if float(text) == 0 else text
-
-
-def dumps(judged: Mapping[str, Any]) -> str:
-    """Canonical JSON: sorted keys, no spaces."""
-    return json.dumps(judged, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-
-
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m analysis.judge",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("folder", type=Path, help="a registration, e.g. registrations/quickstart")
-    args = parser.parse_args(argv)
-    try:
-        judged = judge(args.folder)
-    except ValueError as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        return 2
-    sys.stdout.buffer.write(dumps(judged).encode() + b"\n")
-    return 0
+    return command("judge", __doc__, "a registration, e.g. registrations/quickstart", judge, argv)
 
 
 if __name__ == "__main__":

@@ -37,6 +37,10 @@ class Study(NamedTuple):
     lock: dict[str, Any]
     lanes: pd.DataFrame
 
+    def by_arm(self) -> dict[tuple[str, ...], pd.DataFrame]:
+        """The lanes of each (model, task, budget, arm), in the order of the grid."""
+        return dict(list(self.lanes.groupby(["model", "task", "budget", "arm"], sort=False)))
+
     @property
     def missing(self) -> pd.DataFrame:
         """The lanes without a grade: never run, failed, excluded, or ended by an error of the grader."""

@@ -7,9 +7,7 @@ the selection as canonical JSON: no floats, decimals as strings with six digits.
 probe/*.jsonl alone. Exit status: 0 selected; 2 the folder cannot be read or a lane is missing.
 """
 
-import argparse
 import itertools
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
@@ -20,6 +18,7 @@ import numpy as np
 import pandas as pd
 
 from analysis import bootstrap
+from analysis.printed import command, decimal
 from analysis.records import AGAIN, RecordError, Study, probe
 
 __all__ = ["Cell", "Choice", "choose", "select"]
@@ -91,7 +90,7 @@ def select(folder: Path) -> dict[str, Any]:
         "best": sweep["candidates"][choice.best],
         "baseline": sweep["baseline"],
         "tolerance": sweep["tolerance"],
-        "means": {name: _decimal(mean) for name, mean in means},
+        "means": {name: decimal(mean) for name, mean in means},
         "cells": [_printed(cell) for cell in cells],
         "again": _again(study.lanes, sweep["baseline"]),
     }
@@ -100,7 +99,7 @@ def select(folder: Path) -> dict[str, Any]:
 def _cells(study: Study, sweep: Mapping[str, Any], seed: int) -> list[Cell]:
     """By models, tasks, budgets, candidates: a cell's place seeds its draws."""
     content = study.lock["protocol"]["content"]
-    arms = dict(list(study.lanes.groupby(["model", "task", "budget", "arm"], sort=False)))
+    arms = study.by_arm()
     tasks = [task["name"] for task in content["tasks"]]
     places = itertools.product(content["models"], tasks, content["budgets"], sweep["candidates"])
     cells = []
@@ -127,33 +126,14 @@ def _again(lanes: pd.DataFrame, baseline: str) -> dict[str, int]:
 
 
 def _printed(cell: Cell) -> dict[str, Any]:
-    numbers = {name: _decimal(getattr(cell, name)) for name in ("difference", "low", "high")}
+    numbers = {name: decimal(getattr(cell, name)) for name in ("difference", "low", "high")}
     return cell._asdict() | numbers
 
 
-def _decimal(value: Fraction | float) -> str:
-    text = f"{float(value):.6f}"
-    return text.removeprefix("-") if float(text) == 0 else text
-
-
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m analysis.selection",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    return command(
+        "selection", __doc__, "a registration with a sweep, e.g. registrations/alpha-chain", select, argv
     )
-    parser.add_argument(
-        "folder", type=Path, help="a registration with a sweep, e.g. registrations/alpha-chain"
-    )
-    args = parser.parse_args(argv)
-    try:
-        selected = select(args.folder)
-    except ValueError as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        return 2
-    text = json.dumps(selected, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    sys.stdout.buffer.write(text.encode() + b"\n")
-    return 0
 
 
 if __name__ == "__main__":

@@ -180,9 +180,9 @@ def needs_by_policy(subject: Subject) -> dict[str, frozenset[Measured]]:
     """
     found = {}
     for name in policies.names():
-        needs = policies.get(name).needs
-        if {signal.name for signal in needs if isinstance(signal, Calibrated)} <= subject.statistics.keys():
-            found[name] = frozenset(signal for signal in needs if not isinstance(signal, Calibrated))
+        policy = policies.get(name)
+        if {signal.name for signal in policy.calibrated} <= subject.statistics.keys():
+            found[name] = frozenset(one for one in policy.needs if not isinstance(one, Calibrated))
     return found
 
 

@@ -12,6 +12,7 @@ from policies.cadence import Cadence
 from policies.contract import (
     AttentionSignal,
     BudgetError,
+    Calibrated,
     Protection,
     Remembered,
     Routing,
@@ -64,6 +65,12 @@ class Policy:
     def needs(self) -> frozenset[Signal]:
         """What the engine must measure before `keep` is called."""
         return self.scoring.needs | self.selection.needs if self.evicts else frozenset()
+
+    @property
+    def calibrated(self) -> tuple[Calibrated, ...]:
+        """The statistics of the model that it reads, by name."""
+        wanted = (signal for signal in self.needs if isinstance(signal, Calibrated))
+        return tuple(sorted(wanted, key=lambda signal: signal.name))
 
     @property
     def uncarried(self) -> tuple[Signal, ...]:

@@ -62,8 +62,26 @@ def joined(sums: Tensor, before: Tensor | None) -> Tensor:
     return sums if before is None else sums + functional.pad(before, (0, sums.shape[-1] - before.shape[-1]))
 
 
+class Carried:
+    """Of an attention signal that reads every layer, and is carried through decoding as it is."""
+
+    @property
+    def carried(self) -> bool:
+        return True
+
+    @property
+    def afresh(self) -> bool:
+        return False
+
+    def reads(self, layer: int) -> bool:
+        return True
+
+    def result(self, state: Tensor) -> Tensor:
+        return state
+
+
 @dataclass(frozen=True)
-class AttentionSums:
+class AttentionSums(Carried):
     """Attention that each slot receives, summed over query rows: [q_head, n] of every layer.
 
     window: how many query rows, counted from the last (SnapKV); None sums all of them (H2O), which is n - i
@@ -72,28 +90,14 @@ class AttentionSums:
 
     window: int | None = None
 
-    @property
-    def carried(self) -> bool:
-        return True
-
-    @property
-    def afresh(self) -> bool:
-        return False
-
-    def reads(self, layer: int) -> bool:
-        return True
-
     def attend(self, rows: Rows, before: Tensor | None) -> Tensor:
         skipped = 0 if self.window is None else max(0, rows.total - self.window - rows.start)
         sums = rows.attention[..., skipped:, :].sum(-2)
         return joined(sums, before)
 
-    def result(self, state: Tensor) -> Tensor:
-        return state
-
 
 @dataclass(frozen=True)
-class PastAttention:
+class PastAttention(Carried):
     """Attention of the last `window` queries to the slots before them, summed over queries: [q_head, n].
 
     A softmax over those slots alone, so a query that looks at nothing but the window still counts in full;
@@ -101,17 +105,6 @@ class PastAttention:
     """
 
     window: int
-
-    @property
-    def carried(self) -> bool:
-        return True
-
-    @property
-    def afresh(self) -> bool:
-        return False
-
-    def reads(self, layer: int) -> bool:
-        return True
 
     def attend(self, rows: Rows, before: Tensor | None) -> Tensor:
         count, n = rows.attention.shape[-2:]
@@ -121,9 +114,6 @@ class PastAttention:
         least = torch.finfo(past.dtype).tiny
         sums = (past / past.sum(-1, keepdim=True).clamp(min=least)).sum(-2)
         return joined(sums, before)
-
-    def result(self, state: Tensor) -> Tensor:
-        return state
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,6 @@ import transformers
 import policies
 import splits
 from protocol import command, engine, tasks
-from protocol.evidence import canonical
 from protocol.evidence.refusals import BadInput
 from protocol.models import catalogue, statistics, stored
 from protocol.models.load import LoadedModel, load
@@ -167,7 +166,7 @@ def traces(
             if isinstance(outcome, engine.LaneFailure):
                 raise BadInput(f"problem {request.problem}: {outcome.reason}")
             text = request.prompt.context + outcome.token_ids
-            used[request.problem] = canonical.digest([list(request.prompt.context), []])
+            used[request.problem] = prompting.digest(*request.prompt)
             yield text
 
 

@@ -17,10 +17,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from protocol import command, grid, progress, runner, selection
+from protocol import command, grid, phase, progress, selection
 from protocol.evidence import claim, ledger, records
-from protocol.executors import pool
 from protocol.models import catalogue
+from protocol.runner import Progress
 from protocol.spec import AGAIN
 from protocol.study import Study, open_study, refuse_drift
 
@@ -50,22 +50,13 @@ def main(argv: list[str] | None = None) -> int:
     return command.answer(args.json, act)
 
 
-def run(study: Study, home: Path, report: Callable[[runner.Progress], None]) -> None:
+def run(study: Study, home: Path, report: Callable[[Progress], None]) -> None:
     probed = study.protocol.probed()
     attempt = ledger.count(study.folder, "probe") + 1
     found = len(records.read(study.folder / records.FOLDERS["probe"]))
     ledger.append(study.folder, "probe", {"number": attempt, "records": found})
-    work = runner.units(grid.cells(probed), study.development(), probed.generation.problems_per_batch)
-    with pool.opened(probed, home, study.lanes()) as execute:
-        runner.run(
-            study.folder,
-            work,
-            execute,
-            phase="probe",
-            registration=study.lock.digest,
-            attempt=attempt,
-            report=report,
-        )
+    cells, problems = grid.cells(probed), study.development()
+    phase.run(study, probed, cells, problems, home, phase="probe", attempt=attempt, report=report)
 
 
 def summary(bodies: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ read, to verify against themselves; the lock's `checks.golds` says so.
 
 import itertools
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -48,10 +48,7 @@ def register(folder: Path, home: Path, *, parent: dict[str, str] | None = None) 
     surroundings = environment(protocol)
     frozen_weights = weights(protocol, home)
     _refuse_other_weights(protocol, frozen_weights, home)
-    items = {task.name: _items(task.name) for task in protocol.tasks}
-    _refuse_calibrated(protocol, items, home)
-    lengths = _lengths(protocol, items, home)
-    _refuse_small_budgets(protocol, lengths)
+    items, lengths, checks = checked(protocol, home)
     golds = _golds(items)
     sources = closure.sources(ROOT)
     content = {
@@ -68,7 +65,7 @@ def register(folder: Path, home: Path, *, parent: dict[str, str] | None = None) 
         "weights": frozen_weights,
         "environment": surroundings,
         "rule": {"name": protocol.decision.rule, "source": RULE_SOURCE, "sha256": sources[RULE_SOURCE]},
-        "checks": _checks(protocol, items) | golds,
+        "checks": checks | golds,
     }
     content["bundle"] = bundle.write(folder, ROOT, sources)
     digest = lock.write(folder, content)
@@ -76,15 +73,21 @@ def register(folder: Path, home: Path, *, parent: dict[str, str] | None = None) 
     return lock.read(folder)
 
 
-def checked(protocol: Protocol, home: Path) -> dict[str, Any]:
-    """The items of each task, for a protocol that would be locked with these models; raises as `register`
-    does, but writes nothing, hashes nothing and reads no gold.
+class Checked(NamedTuple):
+    items: dict[str, Any]  # by task
+    lengths: Lengths
+    checks: dict[str, Any]  # what the rule can see
+
+
+def checked(protocol: Protocol, home: Path) -> Checked:
+    """What a lock with these models would hold; raises as `register` does, but writes nothing, hashes nothing
+    and reads no gold.
     """
     items = {task.name: _items(task.name) for task in protocol.tasks}
     _refuse_calibrated(protocol, items, home)
-    _refuse_small_budgets(protocol, _lengths(protocol, items, home))
-    _checks(protocol, items)
-    return items
+    lengths = _lengths(protocol, items, home)
+    _refuse_small_budgets(protocol, lengths)
+    return Checked(items, lengths, _checks(protocol, items))
 
 
 def _refuse_other_weights(protocol: Protocol, frozen: dict[str, dict[str, str]], home: Path) -> None:

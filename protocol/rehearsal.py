@@ -70,7 +70,7 @@ def rehearse(
     Raises BadInput for what registering would refuse before it reads the registered models' own files.
     """
     playing = played(protocol, models)
-    items = registration.checked(playing, home)
+    items = registration.checked(playing, home).items
     split = {name: item["dev"][:problems] for name, item in items.items()}
     started = time.monotonic()
     bodies, whole = {}, {}

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 import torch
 
-from policies import Calibrated
 from protocol import grid, spec, tasks
 from protocol.evidence import closure, lock
 from protocol.evidence.lock import Lock
@@ -80,8 +79,7 @@ def weights(protocol: Protocol, home: Path) -> dict[str, dict[str, str]]:
 
 def calibrated(protocol: Protocol) -> list[str]:
     """The names of the statistics that some arm needs."""
-    needs = (signal for arm in protocol.arms for signal in protocol.policy(arm.name).needs)
-    return sorted({signal.name for signal in needs if isinstance(signal, Calibrated)})
+    return sorted({one.name for arm in protocol.arms for one in protocol.policy(arm.name).calibrated})
 
 
 def measured(source: str, home: Path, needed: Iterable[str]) -> dict[str, Path]:

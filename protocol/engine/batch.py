@@ -168,10 +168,12 @@ class Batch:
     def fire(self, seats: Sequence[Seat]) -> None:
         """The events that are due."""
         start = perf_counter()
-        held = {seat: slots for pool in self.slots.pools.values() for seat, slots in pool.means()}
+        held: dict[Seat, float] = {}
         for seat in seats:
             if seat.memory is None or seat.lane.budget is None:
                 continue
+            if seat not in held:
+                held |= seat.pool.means()
             cadence = seat.lane.policy.cadence
             budget = cadence.budget(seat.lane.budget, seat.step)
             if cadence.due(seat.step, held[seat], budget):

@@ -7,7 +7,7 @@ from time import perf_counter
 
 import torch
 
-from policies import Calibrated, HiddenSignal
+from policies import HiddenSignal
 from protocol.engine.batch import Batch, Seat
 from protocol.engine.forking import Forked, fork
 from protocol.engine.lanes import Answers, Lane, LaneFailure, Model, Outcome, Request, Run
@@ -114,8 +114,7 @@ def refuse(
 
 
 def refuse_uncalibrated(model: Model, lane: Lane) -> None:
-    wanted = (signal.name for signal in lane.policy.needs if isinstance(signal, Calibrated))
-    for name in sorted(wanted):
+    for name in (signal.name for signal in lane.policy.calibrated):
         if name not in model.statistics:
             raise BadInput(
                 f"statistics of model {model.name}: lane {lane.key} needs {name!r}, which are not there; "

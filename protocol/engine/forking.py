@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from policies import Calibrated, Policy, Remembered, Signal, View
+from policies import Remembered, Signal, View
 from protocol.engine import memory, prefill, sampling
 from protocol.engine.lanes import Lane, LaneFailure, Model, Request
 from protocol.engine.memory import Memory
@@ -91,7 +91,7 @@ def view_of(
         kv_heads=heads,
         sentence_ends=model.sentence_ends,
         seed=sampling.key(*stream, bits=64),
-        signals={**measured, **calibrated(model, lane.policy)},
+        signals={**measured, **{one: model.statistics[one.name] for one in lane.policy.calibrated}},
         stored=stored,
         memory=remembered,
         prompt=min(len(token_ids), len(request.prompt.context) + len(request.prompt.query)),
@@ -101,12 +101,6 @@ def view_of(
 def first_budget(lane: Lane, context: int) -> int:
     """What the event after the context may leave; all of it for a policy that never evicts."""
     return context if lane.budget is None else lane.policy.cadence.budget(lane.budget, 0)
-
-
-def calibrated(model: Model, policy: Policy) -> dict[Signal, Any]:
-    """The statistics of the model that the policy reads."""
-    wanted = (signal for signal in policy.needs if isinstance(signal, Calibrated))
-    return {signal: model.statistics[signal.name] for signal in wanted}
 
 
 def failure(refusal: ValueError) -> LaneFailure:

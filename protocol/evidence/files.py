@@ -1,4 +1,4 @@
-"""Writing a file once, whole and for good."""
+"""Files that are written once, whole and for good; where those that were fetched are kept."""
 
 import hashlib
 import os
@@ -55,3 +55,9 @@ def _written_beside(path: Path, data: bytes) -> Path:
         unfinished.unlink(missing_ok=True)
         raise
     return unfinished
+
+
+def home() -> Path:
+    """Where what was fetched is kept: $KV_PREREG_HOME, else ~/.cache/kv-prereg."""
+    chosen = os.environ.get("KV_PREREG_HOME")
+    return Path(chosen).expanduser() if chosen else Path.home() / ".cache" / "kv-prereg"

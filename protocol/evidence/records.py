@@ -11,6 +11,7 @@ Trajectories lie beside the shards, those of one batch in a file named by the di
 
 import gzip
 import hashlib
+import itertools
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -205,13 +206,7 @@ def outcome_digest(records: Iterable[Record]) -> str:
 
 def read_trajectory(place: Path, cited: str) -> Any:
     """What a record cites. Raises Tampered as `read_side_file` does, and where the file has no such place."""
-    name, mark, at = cited.partition("#")
-    content = read_side_file(place, name)
-    if not mark:  # of before 2026-11-22: a file a trajectory
-        return content
-    if not (isinstance(content, list) and at.isdigit() and int(at) < len(content)):
-        raise Tampered(f"{name}.json.gz: has no trajectory {at!r}, and a record cites it")
-    return content[int(at)]
+    return _found(_by_citation(place, _name(cited)), cited)
 
 
 def read_side_file(place: Path, name: str) -> Any:
@@ -241,20 +236,30 @@ def cited(place: Path, records: Iterable[Record]) -> set[Path]:
 
 def trajectories(place: Path, records: Iterable[Record]) -> dict[str, str]:
     """SHA-256 of each cited side file, by file name. Raises Tampered unless all are there and intact."""
-    places: dict[str, set[str]] = {}
-    for record in records:
-        if reference := record["body"]["trajectory"]:
-            name, mark, at = reference.partition("#")
-            places.setdefault(name, set()).update({at} if mark else ())
+    citations = sorted({cited for record in records if (cited := record["body"]["trajectory"])})
     found = {}
-    for name, cited_places in sorted(places.items()):
-        content = read_side_file(place, name)
-        held = set(map(str, range(len(content)))) if isinstance(content, list) else set()
-        for at in sorted(cited_places - held):
-            raise Tampered(f"{name}.json.gz: has no trajectory {at!r}, and a record cites it")
+    for name, own in itertools.groupby(citations, key=_name):
+        held = _by_citation(place, name)
+        for cited in own:
+            _found(held, cited)
         path = _side_file(place, name)
         found[path.name] = files.sha256(path)
     return found
+
+
+def _by_citation(place: Path, name: str) -> dict[str, Any]:
+    """The trajectories of a side file by what records call them."""
+    content = read_side_file(place, name)
+    if isinstance(content, list):
+        return {cite(name, at): one for at, one in enumerate(content)}
+    return {name: content}  # of before 2026-11-22: a file a trajectory
+
+
+def _found(held: Mapping[str, Any], cited: str) -> Any:
+    if cited not in held:
+        name, _, at = cited.partition("#")
+        raise Tampered(f"{name}.json.gz: has no trajectory {at!r}, and a record cites it")
+    return held[cited]
 
 
 def _name(cited: str) -> str:

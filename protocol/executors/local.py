@@ -67,22 +67,19 @@ def executor(protocol: Protocol, home: Path, lanes: Mapping[str, int]) -> Execut
             prefill_chunk=protocol.generation.prefill_chunk,
         )
         produced: dict[tuple[Cell, str], tuple[dict[str, Any], dict[str, Any]]] = {}
-        trajectories: dict[str, Any] = {}  # by digest, since many lanes of one prompt have the same
         batch = {"problems": list(job.problems), "lanes": ran.places}
+        trajectories = _trajectories(ran, heads_of(model))
+        side_file = canonical.digest(list(trajectories.values()))
+        cited = {key: records.cite(side_file, place) for place, key in enumerate(trajectories)}
         for problem, request, answers in zip(problems, requests, ran.answers, strict=True):
             for cell, lane, outcome in zip(job.cells, request.lanes, answers.outcomes, strict=True):
-                body, costs, trajectory = _recorded(model, problem, request, cell, lane, outcome, batch)
-                if body["state"] == "ok":
+                body, costs = _recorded(model, problem, request, cell, lane, outcome, batch)
+                if isinstance(outcome, engine.Outcome):
+                    body["trajectory"] = cited[outcome.held, outcome.allocated]
                     body |= _graded(problem.gold, body["text"], graders[grader], grading.SECOND.get(grader))
                 costs["prefill_seconds"] = f"{answers.prefill_seconds:.3f}"
                 produced[cell, problem.id] = (body, costs)
-                trajectories |= trajectory
-        content = tuple(trajectories.values())
-        name, places = canonical.digest(list(content)), {digest: at for at, digest in enumerate(trajectories)}
-        for body, _ in produced.values():
-            if body["trajectory"]:
-                body["trajectory"] = records.cite(name, places[body["trajectory"]])
-        return Produced(produced, content)
+        return Produced(produced, tuple(trajectories.values()))
 
     return execute
 
@@ -95,24 +92,37 @@ def _recorded(
     lane: engine.Lane,
     outcome: engine.Outcome | engine.LaneFailure,
     batch: Mapping[str, Any],
-) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-    """Body, costs and trajectory by digest of one lane."""
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Body and costs of one lane, but for its grade and its trajectory."""
     prompt = request.prompt
     body: dict[str, Any] = {
         "cell": cell.content(),
         "problem": problem.id,
-        "prompt": canonical.digest([list(prompt.context), list(prompt.query)]),
+        "prompt": prompting.digest(*prompt),
         "prompt_tokens": len(prompt.context),
         "slots": lane.budget,
     }
     if isinstance(outcome, engine.LaneFailure):
-        return body | _failed(outcome.reason) | {"batch": dict(batch)}, {}, {}
-    heads = model.network.config.num_hidden_layers * model.network.config.num_key_value_heads
-    trajectory = {"held": list(outcome.held), "allocated": list(outcome.allocated), "heads": heads}
-    digest = canonical.digest(trajectory)
-    body |= _answered(model, outcome, heads)
-    body |= {"trajectory": digest, "batch": {**batch, "joined": outcome.joined}}
-    return body, {"decode_seconds": f"{outcome.seconds:.3f}"}, {digest: trajectory}
+        return body | _failed(outcome.reason) | {"batch": dict(batch)}, {}
+    body |= _answered(model, outcome, heads_of(model))
+    body |= {"batch": {**batch, "joined": outcome.joined}}
+    return body, {"decode_seconds": f"{outcome.seconds:.3f}"}
+
+
+def _trajectories(ran: engine.Run, heads: int) -> dict[tuple[tuple[int, ...], ...], dict[str, Any]]:
+    """By slots held and bytes allocated, in the order of the lanes, many of which have the same."""
+    outcomes = (outcome for answers in ran.answers for outcome in answers.outcomes)
+    return {
+        (one.held, one.allocated): {"held": list(one.held), "allocated": list(one.allocated), "heads": heads}
+        for one in outcomes
+        if isinstance(one, engine.Outcome)
+    }
+
+
+def heads_of(model: LoadedModel) -> int:
+    """KV heads of all layers."""
+    layers: int = model.network.config.num_hidden_layers
+    return layers * int(model.network.config.num_key_value_heads)
 
 
 def _graded(

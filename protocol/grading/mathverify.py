@@ -38,8 +38,7 @@ class MathVerify:
     Only the last box is compared (protocol.grading.boxed), never another number of the text. Known to be
     accepted although wrong: an interval (1,2) for the set {1,2}, and a number without its base (2 for 2_8).
     Known to be rejected: .333 for 1/3, 45 degrees for pi/4, 2 1/2 for 5/2 (not so "2½").
-    math-verify is not symmetric: the gold comes
-    first.
+    math-verify is not symmetric: the gold comes first.
     """
 
     def __init__(self, deadline: float = DEADLINE, memory: int = MEMORY):

@@ -6,7 +6,6 @@ A source is one of
     path:<folder>             a folder that already holds safetensors, configuration and tokenizer
 """
 
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from types import MappingProxyType
 
+from protocol.evidence.files import home
 from protocol.evidence.refusals import BadInput
 
 __all__ = [
@@ -82,12 +82,6 @@ MODELS: Mapping[str, Packaged | Embedded] = MappingProxyType(
         ),
     }
 )
-
-
-def home() -> Path:
-    """Where fetched models are kept: $KV_PREREG_HOME, else ~/.cache/kv-prereg."""
-    chosen = os.environ.get("KV_PREREG_HOME")
-    return Path(chosen).expanduser() if chosen else Path.home() / ".cache" / "kv-prereg"
 
 
 def parse(source: str) -> Packaged | Embedded | Hub | Folder:

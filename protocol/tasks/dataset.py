@@ -6,7 +6,6 @@ A data file is canonical JSON, one problem a line: `answer`, `level` (text, may 
 
 import http.client
 import json
-import os
 import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -46,8 +45,7 @@ def gsm8k(number: int, row: Row) -> dict[str, str]:
 
 def folder() -> Path:
     """Where data files are kept, beside the fetched models."""
-    chosen = os.environ.get("KV_PREREG_HOME")
-    return (Path(chosen).expanduser() if chosen else Path.home() / ".cache" / "kv-prereg") / "data"
+    return files.home() / "data"
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,16 @@
 """From a problem to the token ids that a model is fed."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from protocol.evidence import canonical
 from protocol.evidence.refusals import BadInput
 from protocol.tasks.problem import THINK, Problem
 
 if TYPE_CHECKING:  # a protocol file is checked without transformers
     from transformers import PreTrainedTokenizerBase
 
-__all__ = ["counter", "render"]
+__all__ = ["counter", "digest", "render"]
 
 
 def counter(tokenizer: "PreTrainedTokenizerBase") -> Callable[[str], int]:
@@ -44,6 +45,11 @@ def render(problem: Problem, tokenizer: "PreTrainedTokenizerBase", query: str) -
         raise BadInput(f"problem {problem.id!r}: the chat template changes its text; use another tokenizer")
     before, after = (_ids(tokenizer, part) for part in (text[:cut], text[cut:]))
     return (before + after, []) if query == "inside" else (before, after)
+
+
+def digest(context: Sequence[int], query: Sequence[int]) -> str:
+    """What a record says of its prompt."""
+    return canonical.digest([list(context), list(query)])
 
 
 def _ids(tokenizer: "PreTrainedTokenizerBase", text: str) -> list[int]:

@@ -12,6 +12,7 @@ from scipy import stats
 
 from analysis import judge as judging
 from analysis.judge import judge
+from analysis.printed import dumps
 from analysis.records import RecordError, read
 from analysis.tests_of_difference import METHODS
 
@@ -244,7 +245,7 @@ def test_one_lane_without_a_grade_is_inconclusive_and_named(tmp_path, change, en
     assert (judged["missing"]["lanes"], judged["missing"]["registered"]) == (1, 4 * 2 * 12)
     cell = dict(zip(("model", "task", "budget", "arm", "seed"), LANE[:-1], strict=True))
     assert judged["missing"]["cells"] == [cell | {"ended": ended, "lanes": 1}]
-    json.loads(judging.dumps(judged), parse_float=pytest.fail)
+    json.loads(dumps(judged), parse_float=pytest.fail)
     assert [one["failed"] for one in judged["arms"] if one["arm"] == "h2o"] == [1]
     # The other comparator keeps twelve problems; p009, which h2o alone solves, falls out of this one.
     assert [one["n"] for one in judged["contrasts"]] == [12, 11]
@@ -278,7 +279,7 @@ def test_failed_lanes_are_counted_by_cell_and_end(tmp_path):
 
 
 def test_the_output_is_canonical_without_floats_and_reproducible(folder, judged, monkeypatch):
-    text = judging.dumps(judged)
+    text = dumps(judged)
 
     def check(value):
         assert not isinstance(value, float)
@@ -290,7 +291,7 @@ def test_the_output_is_canonical_without_floats_and_reproducible(folder, judged,
     assert text.encode() == rfc8785.dumps(json.loads(text))
     assert "-0.000000" not in text
     monkeypatch.chdir(folder)
-    assert judging.dumps(judge(Path("."))) == text
+    assert dumps(judge(Path("."))) == text
 
 
 def test_the_order_and_sharding_of_records_do_not_matter(tmp_path, judged):
@@ -433,7 +434,7 @@ def command(folder: Path) -> subprocess.CompletedProcess:
 def test_the_command_prints_the_judgement_and_nothing_else(folder, judged):
     done = command(folder)
     assert (done.returncode, done.stderr) == (0, b"")
-    assert done.stdout == judging.dumps(judged).encode() + b"\n"
+    assert done.stdout == dumps(judged).encode() + b"\n"
 
 
 def test_the_command_succeeds_whatever_the_verdict(tmp_path, capsysbinary):

@@ -1,0 +1,39 @@
+"""One phase of a study, probe or confirm: its cells on some problems, in the registered processes."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from protocol import runner
+from protocol.executors import pool
+from protocol.grid import Cell
+from protocol.spec import Protocol
+from protocol.study import Study
+
+__all__ = ["run"]
+
+
+def run(
+    study: Study,
+    protocol: Protocol,
+    cells: Sequence[Cell],
+    problems: Mapping[str, Sequence[str]],
+    home: Path,
+    *,
+    phase: str,
+    attempt: int,
+    report: Callable[[runner.Progress], None],
+) -> None:
+    """Record every lane that the study does not hold yet. protocol: what of the registered one runs now;
+    problems: by task.
+    """
+    work = runner.units(cells, problems, protocol.generation.problems_per_batch)
+    with pool.opened(protocol, home, study.lanes()) as execute:
+        runner.run(
+            study.folder,
+            work,
+            execute,
+            phase=phase,
+            registration=study.lock.digest,
+            attempt=attempt,
+            report=report,
+        )
