@@ -7,13 +7,13 @@ MODEL := smollm2-135m
 # busy one (benchmarks/RESULTS.md).
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: confirm test parity check format model
+.PHONY: confirm test parity check reports format model
 
 confirm: .venv/installed  ## replicate the shipped alpha-chain; ends well whenever the study ran to a verdict
 	$(BIN)/python -m protocol.replicate registrations/alpha-chain || { s=$$?; [ $$s -eq 10 ] || [ $$s -eq 11 ] || exit $$s; }
 
 test: model  ## the whole test suite
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 parity: .venv-parity/installed  ## our policies against the presses of kvpress, in an environment of its own
 	.venv-parity/bin/python -m pytest tests/parity
@@ -22,6 +22,11 @@ check: .venv/installed  ## format, lint, types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+reports: .venv/installed  ## the pages of all judged registrations, the index, and the audit of published claims
+	for study in registrations/*/verdict.json; do $(BIN)/python -m figures.report $$(dirname $$study) || exit; done
+	$(BIN)/python -m figures.report registrations
+	$(BIN)/python -m analysis.claims analysis/published/*.toml --markdown docs/published_claims.md > /dev/null
 
 format: .venv/installed
 	$(BIN)/ruff format .
@@ -40,7 +45,7 @@ endef
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(call install-torch,$(BIN)/python,-c constraints.txt)
-	$(BIN)/pip install -q -c constraints.txt -e ".[run,dev]"
+	$(BIN)/pip install -q -c constraints.txt -e ".[run,anchor,seal,dev]"
 	touch $@
 
 # Unconstrained: kvpress and constraints.txt ask for different versions of transformers.

@@ -20,7 +20,6 @@ __all__ = [
     "branch",
     "branch_verdict",
     "cells",
-    "reachable",
     "superior",
     "worse",
 ]
@@ -146,14 +145,3 @@ def _branch(contrasts: Sequence[Contrast], decision: Mapping[str, Any]) -> str:
 RULES: Mapping[str, Callable[[Sequence[Contrast], Mapping[str, Any]], str]] = MappingProxyType(
     {"superior": _superior, "branch": _branch}
 )
-
-
-def reachable(models: Sequence[str], decision: Mapping[str, Any]) -> frozenset[str]:
-    """The verdicts that a registered rule gives when all is won, nothing differs, or all is lost.
-
-    models: the model of every contrast of the family. A rule that does not reach all three verdicts cannot
-    fail, cannot succeed or cannot abstain, and should not be registered.
-    """
-    worlds = [(0.9, 1.0, 0.0), (0.0, 0.1, 1.0), (-0.9, -0.8, 0.0)]  # delta, upper end, p
-    rule = RULES[decision["rule"]]
-    return frozenset(rule([Contrast(model, *world, True) for model in models], decision) for world in worlds)

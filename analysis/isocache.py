@@ -7,7 +7,20 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Interpolated", "Matched", "PerProblem", "Reference", "interpolated", "matched", "per_problem"]
+from analysis.interval import DegenerateDifference, Interval, without_spread
+
+__all__ = [
+    "Interpolated",
+    "Matched",
+    "PerProblem",
+    "Reference",
+    "interpolated",
+    "matched",
+    "per_problem",
+    "resampled",
+]
+
+BLOCK = 1 << 20  # numbers drawn at a time
 
 
 class Matched(NamedTuple):
@@ -85,6 +98,53 @@ def interpolated(
             low, high = (references[place].correct.mean(axis=1) for place in (below, above))
             return Interpolated(own - ((1 - weight) * low + weight * high), below, above, weight)
     return None
+
+
+def resampled(
+    correct: ArrayLike,
+    slots: ArrayLike,
+    references: Sequence[Reference],
+    found: Interpolated,
+    *,
+    reps: int = 10_000,
+    level: float = 0.95,
+    rng: np.random.Generator,
+) -> Interval:
+    """Percentile interval of the difference that `interpolated` found, and its two-sided p.
+
+    The arguments of `interpolated`, and what it gave for them. A draw is of whole problems, with the slots
+    that they held: the weight is measured anew in each draw, between the same two references, so that the
+    interval holds its error too. A weight outside [0, 1] is cut there.
+
+    p: twice the smaller share of draws on either side of zero, with the +1 correction. Where no draw differs
+    `interval.without_spread` answers. Raises DegenerateDifference for fewer than two problems.
+    """
+    low, high = references[found.below], references[found.above]
+    tables = (correct, low.correct, high.correct, slots, low.slots, high.slots)
+    each = [np.asarray(table, dtype=np.float64).mean(axis=1) for table in tables]
+    problems = np.stack(each, axis=1)
+    if len(problems) < 2:
+        raise DegenerateDifference(f"correct: {len(problems)} problem(s) show no spread; pass at least two")
+    rows = max(1, BLOCK // problems.size)
+    sizes = (min(rows, reps - start) for start in range(0, reps, rows))
+    drawn = np.concatenate(
+        [_at_equal_memory(problems[rng.integers(0, len(problems), (size, len(problems)))]) for size in sizes]
+    )
+    if np.ptp(drawn) == 0 and (flat := without_spread(np.full(len(problems), drawn[0]), level)):
+        return flat
+    shares = ((drawn <= 0).sum() + 1) / (reps + 1), ((drawn >= 0).sum() + 1) / (reps + 1)
+    start, end = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2])
+    p = float(min(1.0, 2 * min(shares)))
+    return Interval(float(found.difference.mean()), float(start), float(end), p)
+
+
+def _at_equal_memory(problems: NDArray[np.float64]) -> NDArray[np.float64]:
+    """[draw] of [draw, problem, 6], the columns of `resampled`."""
+    own, below, above, target, less, more = np.moveaxis(problems.mean(axis=1), -1, 0)
+    gap = np.maximum(more - less, np.finfo(float).tiny)
+    weight = np.clip((target - less) / gap, 0, 1)
+    found: NDArray[np.float64] = np.round(own - ((1 - weight) * below + weight * above), 12)
+    return found
 
 
 def _problem_slots(

@@ -14,33 +14,19 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
-from analysis import decisions, isocache, multiplicity, statements
+from analysis import contrasts, decisions, isocache, multiplicity, statements
 from analysis.interval import Interval
 from analysis.printed import command, decimal
-from analysis.records import LANE, TIMEOUT, RecordError, Study, document, read
+from analysis.records import EXCLUDED, LANE, TIMEOUT, Study, document, read, ungraded
 from analysis.tests_of_difference import METHODS
 
-__all__ = ["CONFIRMATORY", "judge"]
+__all__ = ["CONFIRMATORY", "DEVIATED", "judge", "judged"]
 
 CONFIRMATORY = 200  # problems; fewer are screening ("Minimal-Intervention KV Retention", section 6)
+DEVIATED = "DEVIATED"  # whatever the rule says of a study that was amended after its claim
 LEVEL = 0.95  # coverage of the nominal interval
-
-
-class Pairing(NamedTuple):
-    """Two arms on the problems that both finished with every seed. Axes [problem, seed]."""
-
-    model: str
-    task: str
-    budget: str
-    subject: str
-    against: str
-    own: NDArray[np.float64]  # 1.0 correct, else 0.0
-    other: NDArray[np.float64]
-    own_slots: NDArray[np.float64]
-    other_slots: NDArray[np.float64]
 
 
 class Estimate(NamedTuple):
@@ -53,8 +39,8 @@ class Estimate(NamedTuple):
 
 
 class Found(NamedTuple):
-    pairing: Pairing
-    estimate: Estimate | None  # None for fewer than two problems
+    pairing: contrasts.Pairing
+    estimate: Estimate | None  # None for fewer than two problems that were measured
 
 
 class Compared(NamedTuple):
@@ -77,27 +63,35 @@ class Compared(NamedTuple):
 
 
 def judge(folder: Path) -> dict[str, Any]:
-    """The judgement of FOLDER. Raises RecordError for records that cannot be judged at all.
-
-    A missing lane (never run, failed, excluded, or not graded) makes the verdict INCONCLUSIVE wherever it
-    lies, as `decision.missing` registers; what the complete problems show is still computed. So does a
-    pairing of fewer than two problems.
-    """
+    """The judgement of FOLDER. Raises RecordError for records that cannot be judged at all."""
     study = read(Path(folder))
-    decision = study.lock["protocol"]["content"]["decision"]
-    if decision["missing"] != "inconclusive":
-        raise RecordError(f"decision.missing: {decision['missing']!r} is unknown; it is inconclusive")
+    return judged(study, _selected(Path(folder)) if "sweep" in study.lock["protocol"]["content"] else None)
+
+
+def judged(study: Study, selected: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The judgement of a study that was read. selected: what a sweep chose, with a sweep.
+
+    A registered lane that was never run makes the verdict INCONCLUSIVE wherever it lies. So does one that
+    failed or was not graded where `decision.missing` is "inconclusive"; where it is "wrong", such a lane is
+    not correct. So does a contrast of fewer than two problems, or of fewer than two whose every lane measured
+    its cache. An excluded problem is in no contrast of its model, and no lane of it is missing. What the
+    problems at hand show is computed whatever the verdict.
+    """
+    content = study.lock["protocol"]["content"]
+    decision = content["decision"]
     alpha = float(decision["alpha"])
     family = [(decision["subject"], other) for other in decision["against"]]
-    compared = _compared(study, family, alpha)
-    complete = study.missing.empty and all(one.estimate is not None for one in compared.found)
+    counted, decisive = contrasts.counted(study)
+    compared = _compared(counted, family, alpha)
+    complete = decisive.empty and all(one.estimate is not None for one in compared.found)
     estimated = compared.estimated()
-    rule = decisions.RULES[decision["rule"]]
+    says = decisions.RULES[decision["rule"]](estimated, decision) if complete else decisions.INCONCLUSIVE
+    deviated = _deviated(study.lock)
     small = any(one["n"] < CONFIRMATORY for one in compared.rows)
-    judged = {
+    judgement = {
         "name": study.lock["name"],
-        "title": study.lock["protocol"]["content"]["title"],
-        "verdict": rule(estimated, decision) if complete else decisions.INCONCLUSIVE,
+        "title": content["title"],
+        "verdict": DEVIATED if deviated else says,
         "label": "screening-grade" if small else "confirmatory-grade",
         "rule": decision["rule"],
         "at_least": decision.get("at_least"),
@@ -107,17 +101,42 @@ def judge(folder: Path) -> dict[str, Any]:
         "alpha": decimal(alpha),
         "corrected_alpha": decimal(compared.level),
         "contrasts": compared.rows,
-        "arms": _arms(study, state=_slots_are_memory(decision)),
-        "missing": _missing(study),
+        "arms": _arms(counted, state=_slots_are_memory(decision)),
+        "missing": _missing(study, decision["missing"]),
     }
+    if deviated:
+        judgement["rule_says"] = says
     if "beside" in decision:
-        judged["beside"] = _beside(study, len(compared.rows), alpha)
-    if "sweep" in study.lock["protocol"]["content"]:
-        judged["selected"] = _selected(Path(folder))
-    return judged | {
-        "proves": statements.proves(judged),
-        "does_not_prove": statements.does_not_prove(judged, study.lock),
+        judgement["beside"] = _beside(counted, len(compared.rows), alpha)
+    if selected is not None:
+        judgement["selected"] = selected
+    if "exclude" in content:
+        judgement["excluded"] = _excluded(study)
+    return judgement | {
+        "proves": statements.proves(judgement),
+        "does_not_prove": statements.does_not_prove(judgement, study.lock),
     }
+
+
+def _deviated(lock: Mapping[str, Any]) -> bool:
+    amends = lock.get("amends")
+    return amends is not None and amends["after_claim"] is True
+
+
+def _excluded(study: Study) -> list[dict[str, Any]]:
+    """How many problems of each task the registered exclusion took out, by model."""
+    lanes = study.lanes
+    out = lanes[lanes["state"] == EXCLUDED].groupby(["model", "task"])["problem"].nunique()
+    content = study.lock["protocol"]["content"]
+    return [
+        {
+            "model": model,
+            "task": task["name"],
+            "problems": int(out.get((model, task["name"]), 0)),
+            "of": len(study.lock["items"][task["name"]]["confirm"]),
+        }
+        for model, task in itertools.product(content["models"], content["tasks"])
+    ]
 
 
 def _selected(folder: Path) -> dict[str, Any]:
@@ -156,7 +175,7 @@ def _compared(
     first: place of the first pairing among all of the study; its place seeds its draws.
     """
     decision = study.lock["protocol"]["content"]["decision"]
-    pairings = _pairings(study, sides)
+    pairings = contrasts.pairings(study, sides)
     level = multiplicity.corrected(alpha, len(pairings) if corrected else 1)
     estimates = [_estimate(one, first + index, decision, level) for index, one in enumerate(pairings)]
     found = [Found(*both) for both in zip(pairings, estimates, strict=True)]
@@ -169,29 +188,9 @@ def _compared(
     return Compared(level, found, rows)
 
 
-def _pairings(study: Study, sides: Sequence[tuple[str, str]]) -> list[Pairing]:
-    """By models, tasks, budgets, sides: a pairing's place seeds its draws."""
-    content = study.lock["protocol"]["content"]
-    arms = study.by_arm()
-
-    def pairing(model: str, task: str, budget: str, side: tuple[str, str]) -> Pairing:
-        own, other = (arms.get((model, task, budget, arm)) for arm in side)
-        if own is None or other is None:
-            raise RecordError(f"lock: grid: {model} {task} {budget} lacks {' or '.join(side)}")
-        problems = study.lock["items"][task]["confirm"]
-        correct = [_by_problem(arm, "correct", problems) for arm in (own, other)]
-        slots = [_by_problem(arm, "mean_slots", problems) for arm in (own, other)]
-        both = ~np.isnan(correct).any(axis=(0, 2))
-        measured = [values[both] for values in correct + slots]
-        return Pairing(model, task, budget, *side, *measured)
-
-    tasks = [task["name"] for task in content["tasks"]]
-    return [
-        pairing(*place) for place in itertools.product(content["models"], tasks, content["budgets"], sides)
-    ]
-
-
-def _isocache(study: Study, pairing: Pairing, estimate: Estimate | None, index: int) -> dict[str, Any]:
+def _isocache(
+    study: Study, pairing: contrasts.Pairing, estimate: Estimate | None, index: int
+) -> dict[str, Any]:
     """Memory problem by problem and, for arms that do not match, the difference at the subject's memory.
 
     It draws the stream of its contrast, and decides nothing.
@@ -200,9 +199,7 @@ def _isocache(study: Study, pairing: Pairing, estimate: Estimate | None, index: 
     decision, budgets = content["decision"], content["budgets"]
     if estimate is None:
         return {"ratio": None, "within": None, "interpolated": None, "why": "too few"}
-    each = isocache.per_problem(
-        pairing.own_slots, pairing.other_slots, tolerance=float(decision["cache_tolerance"])
-    )
+    each = isocache.per_problem(*pairing.slots(), tolerance=float(decision["cache_tolerance"]))
     row = {"ratio": decimal(each.ratio), "within": decimal(each.within), "interpolated": None}
     if estimate.cache.matched:
         return row | {"why": "matched"}
@@ -211,10 +208,12 @@ def _isocache(study: Study, pairing: Pairing, estimate: Estimate | None, index: 
     lanes = [arms[*place, pairing.budget, pairing.subject]]
     lanes += [arms[*place, budget, pairing.against] for budget in budgets]
     tables = [
-        isocache.Reference(_by_problem(arm, "correct", problems), _by_problem(arm, "mean_slots", problems))
+        isocache.Reference(
+            contrasts.by_problem(arm, "correct", problems), contrasts.by_problem(arm, "mean_slots", problems)
+        )
         for arm in lanes
     ]
-    finished = ~np.isnan([table.correct for table in tables]).any(axis=(0, 2))
+    finished = ~np.isnan([part for table in tables for part in table]).any(axis=(0, 2))
     if finished.sum() < 2:
         return row | {"why": "too few"}
     own, *references = (isocache.Reference(*(part[finished] for part in table)) for table in tables)
@@ -234,17 +233,14 @@ def _slots_are_memory(decision: Mapping[str, Any]) -> bool:
     return decision.get("memory") == "slots"
 
 
-def _by_problem(arm: pd.DataFrame, column: str, problems: list[str]) -> NDArray[np.float64]:
-    """[problem, seed], problems in the given order."""
-    table: NDArray[np.float64] = (
-        arm.pivot(index="problem", columns="seed", values=column).loc[problems].to_numpy()
-    )
-    return table
-
-
-def _estimate(pairing: Pairing, index: int, decision: Mapping[str, Any], corrected: float) -> Estimate | None:
-    """None for fewer than two problems. Every method draws one stream, that of (decision.seed, index)."""
-    if len(pairing.own) < 2:
+def _estimate(
+    pairing: contrasts.Pairing, index: int, decision: Mapping[str, Any], corrected: float
+) -> Estimate | None:
+    """None for fewer than two problems whose every lane was measured. Every method draws one stream, that of
+    (decision.seed, index).
+    """
+    slots = pairing.slots()
+    if len(slots[0]) < 2:
         return None
     difference = pairing.own - pairing.other
     tolerance = float(decision["cache_tolerance"])
@@ -253,7 +249,7 @@ def _estimate(pairing: Pairing, index: int, decision: Mapping[str, Any], correct
         nominal=nominal[decision["method"]],
         simultaneous=_by_method(difference, index, decision, decision["method"], 1 - corrected),
         p={method: interval.p for method, interval in nominal.items()},
-        cache=isocache.matched(pairing.own_slots, pairing.other_slots, tolerance=tolerance),
+        cache=isocache.matched(*slots, tolerance=tolerance),
     )
 
 
@@ -264,7 +260,9 @@ def _by_method(
     return METHODS[method](difference, level=level, draws=decision["draws"], rng=rng)
 
 
-def _printed(pairing: Pairing, estimate: Estimate | None, holm: float, corrected: float) -> dict[str, Any]:
+def _printed(
+    pairing: contrasts.Pairing, estimate: Estimate | None, holm: float, corrected: float
+) -> dict[str, Any]:
     row: dict[str, Any] = {
         "model": pairing.model,
         "task": pairing.task,
@@ -333,8 +331,9 @@ def _arms(study: Study, *, state: bool) -> list[dict[str, Any]]:
     """
     rows = []
     second = bool(study.lanes["disagrees"].notna().any())
-    for key, lanes in study.by_arm().items():
-        # NaN, a lane without a grade, is left out.
+    for key, every in study.by_arm().items():
+        lanes = every[every["state"] != EXCLUDED]
+        # NaN, a lane without a grade that does not count as wrong, is left out.
         accuracy = lanes.groupby("problem")["correct"].mean().mean()
         rows.append(
             {
@@ -347,7 +346,7 @@ def _arms(study: Study, *, state: bool) -> list[dict[str, Any]]:
                 "mean_tokens": decimal(lanes["tokens"].mean()),
                 "no_answer": int((lanes["grade"] == "no answer").sum()),
                 "truncated": int((lanes["stop"] == "length").sum()),
-                "failed": int(lanes["correct"].isna().sum()),
+                "failed": int(ungraded(lanes).sum()),
                 **({"mean_state_bytes": decimal(lanes["state_bytes"].mean())} if state else {}),
                 **({"disagreements": int(lanes["disagrees"].sum())} if second else {}),
                 **({"timeouts": int((lanes["grade"] == TIMEOUT).sum())} if second else {}),
@@ -356,14 +355,14 @@ def _arms(study: Study, *, state: bool) -> list[dict[str, Any]]:
     return rows
 
 
-def _missing(study: Study) -> dict[str, Any]:
+def _missing(study: Study, rule: str) -> dict[str, Any]:
     """How many lanes have no grade, and how many of them each cell has, by what became of them."""
     missing = study.missing
     ended = missing["grade"].where(missing["state"] == "ok", missing["state"])
     columns = [*LANE[:-1], "ended"]
     counts = missing.assign(ended=ended).groupby(columns, sort=False).size()
     cells = [dict(zip(columns, key, strict=True)) | {"lanes": int(count)} for key, count in counts.items()]
-    return {"rule": "inconclusive", "registered": len(study.lanes), "lanes": len(missing), "cells": cells}
+    return {"rule": rule, "registered": len(study.lanes), "lanes": len(missing), "cells": cells}
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -17,6 +17,7 @@ from analysis.interval import exact
 
 __all__ = [
     "TypeOne",
+    "counted",
     "draws_enough",
     "draws_needed",
     "minimal_detectable_effect",
@@ -124,7 +125,7 @@ def minimal_detectable_effect(
 
     def found(effect: float) -> bool:
         gained = np.where(uniforms < (discordance + effect) / 2, 1, np.where(uniforms < discordance, -1, 0))
-        return bool((p_values(method, _counts(gained, 1), draws, rng) <= alpha).mean() >= power)
+        return bool((p_values(method, counted(gained, 1), draws, rng) <= alpha).mean() >= power)
 
     low, high = 0, int(1000 * discordance)
     if not found(high / 1000):
@@ -247,8 +248,8 @@ def _blockwise(
     return np.concatenate([tail(counts[i : i + rows], steps) for i in range(0, len(counts), rows)])
 
 
-def _counts(gained: NDArray[np.int64], seeds: int) -> NDArray[np.int64]:
-    """[study, problem] sums over seeds to [study, 2 seeds + 1] counts."""
+def counted(gained: NDArray[np.int64], seeds: int) -> NDArray[np.int64]:
+    """[study, problem] sums over seeds, -seeds to seeds, to the counts [study, 2 seeds + 1] of `p_values`."""
     studies, width = len(gained), 2 * seeds + 1
     flat = (gained + seeds) + width * np.arange(studies)[:, None]
     return np.bincount(flat.ravel(), minlength=studies * width).reshape(studies, width)

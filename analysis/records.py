@@ -3,16 +3,28 @@
 import hashlib
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 import pandas as pd
 
-__all__ = ["AGAIN", "LANE", "RecordError", "Study", "document", "probe", "read"]
+__all__ = [
+    "AGAIN",
+    "EXCLUDED",
+    "LANE",
+    "NOT_RUN",
+    "RecordError",
+    "Study",
+    "document",
+    "probe",
+    "read",
+    "ungraded",
+]
 
 AGAIN = " (again)"  # ends the name of an arm that a probe ran a second time
 LANE = ["model", "task", "budget", "arm", "seed", "problem"]
+EXCLUDED, NOT_RUN = "excluded", "not run"  # states of a lane; the second is that of one without a record
 GRADED = {"correct", "wrong", "no answer"}
 MEASURED = ["tokens", "mean_slots", "peak_slots", "mean_bytes", "state_bytes"]
 TIMEOUT = "timeout"  # an answer that nobody could verify in time: not correct, or one such would void a study
@@ -29,8 +41,9 @@ class Study(NamedTuple):
 
     lanes: columns LANE; state ("ok", "failed", "excluded", or "not run" where there is no record); grade;
     correct (1.0, 0.0, or NaN for a lane without a grade); stop; tokens; mean_slots and peak_slots per KV head
-    and layer; mean_bytes; state_bytes. Measurements are NaN unless the state is "ok". disagrees: 1.0 or 0.0
-    where a second grader read the text too, NaN where none did or the first gave no grade.
+    and layer; mean_bytes; state_bytes. Measurements are NaN unless the state is "ok". An excluded problem is
+    excluded in every lane of its model that has a record. disagrees: 1.0 or 0.0 where a second grader read
+    the text too, NaN where none did or the first gave no grade.
     """
 
     registration: str  # SHA-256 of the lock
@@ -43,21 +56,26 @@ class Study(NamedTuple):
 
     @property
     def missing(self) -> pd.DataFrame:
-        """The lanes without a grade: never run, failed, excluded, or ended by an error of the grader."""
-        return self.lanes[self.lanes["correct"].isna()]
+        """The lanes without a grade: never run, failed, or ended by an error of the grader."""
+        return self.lanes[ungraded(self.lanes)]
+
+
+def ungraded(lanes: pd.DataFrame) -> "pd.Series[bool]":
+    """[lane]: registered, not excluded, and without a grade."""
+    return lanes["state"].isin(["failed", NOT_RUN]) | lanes["grade"].isin(UNGRADED)
 
 
 def read(folder: Path) -> Study:
     """Read FOLDER/lock.json and the confirm records in FOLDER/records/*.jsonl.
 
     Raises RecordError for a folder without a lock or a single record, a line that is not JSON, NaN or
-    infinity, an unknown grade or state, a second record of a lane, and a record of another registration or of
-    no registered lane. A registered lane without a record is a row with the state "not run": the registered
-    rule decides what it does.
+    infinity, an unknown grade or state, a second record of a lane, a record of another registration or of no
+    registered lane, and one that the registered exclusion contradicts. A registered lane without a record is
+    a row with the state "not run": the registered rule decides what it does.
     """
     registration, lock = document(Path(folder) / "lock.json")
     lanes = [(*cell, problem) for cell in lock["grid"] for problem in lock["items"][cell[1]]["confirm"]]
-    return Study(registration, lock, _table(Path(folder), "confirm", registration, lanes))
+    return Study(registration, lock, _table(Path(folder), "confirm", registration, lock, lanes))
 
 
 def probe(folder: Path) -> Study:
@@ -78,10 +96,17 @@ def probe(folder: Path) -> Study:
         for seed in sweep["seeds"]
         for problem in lock["items"][task["name"]]["dev"]
     ]
-    return Study(registration, lock, _table(Path(folder), "probe", registration, lanes))
+    return Study(registration, lock, _table(Path(folder), "probe", registration, lock, lanes))
 
 
-def _table(folder: Path, phase: str, registration: str, registered: list[tuple[Any, ...]]) -> pd.DataFrame:
+def _table(
+    folder: Path,
+    phase: str,
+    registration: str,
+    lock: Mapping[str, Any],
+    registered: list[tuple[Any, ...]],
+) -> pd.DataFrame:
+    longest = _longest(lock["protocol"]["content"])
     rows: dict[tuple[Any, ...], dict[str, Any]] = {}
     for where, record in _lines(folder / FOLDERS[phase]):
         try:
@@ -93,6 +118,7 @@ def _table(folder: Path, phase: str, registration: str, registered: list[tuple[A
             lane = (*(body["cell"][name] for name in LANE[:-1]), body["problem"])
             if lane in rows:
                 raise RecordError(f"{where}: second record of {_name(lane)}; a lane is recorded once")
+            _check_exclusion(body, longest, where)
             rows[lane] = _row(body, where)
         except (KeyError, TypeError) as error:
             raise RecordError(f"{where}: not a record of the documented format: {error}") from None
@@ -100,14 +126,56 @@ def _table(folder: Path, phase: str, registration: str, registered: list[tuple[A
         raise RecordError(f"records: {_name(min(strange))} is not in the registered grid")
     if not rows:
         raise RecordError(f"{folder}: no {phase} records; run: python -m protocol.{phase} {folder}")
-    absent: dict[str, Any] = {"state": "not run", "grade": None, "correct": math.nan, "stop": None}
+    _check_whole(rows)
+    absent: dict[str, Any] = {"state": NOT_RUN, "grade": None, "correct": math.nan, "stop": None}
     absent |= dict.fromkeys((*MEASURED, "disagrees"), math.nan)
     return pd.DataFrame([dict(zip(LANE, lane, strict=True)) | rows.get(lane, absent) for lane in registered])
 
 
+def _longest(content: Mapping[str, Any]) -> int | None:
+    """Tokens of the longest prompt that the registered exclusion lets in; None without one."""
+    exclude = content.get("exclude")
+    if exclude is None:
+        return None
+    if set(exclude) != {"prompt_tokens_above"}:
+        raise RecordError(f"exclude: {', '.join(sorted(exclude))}: unknown; it is prompt_tokens_above")
+    longest: int = exclude["prompt_tokens_above"]
+    return longest
+
+
+def _check_exclusion(body: dict[str, Any], longest: int | None, where: str) -> None:
+    """The registered predicate alone excludes, and it excludes whatever became of the lane."""
+    excluded = body["state"] == EXCLUDED
+    if longest is None:
+        if excluded:
+            raise RecordError(f"{where}: state: 'excluded', but the lock registers no exclusion")
+        return
+    tokens = body["prompt_tokens"]
+    if isinstance(tokens, bool) or not isinstance(tokens, int):
+        raise RecordError(f"{where}: prompt_tokens: {tokens!r} is not a whole number")
+    if excluded != (tokens > longest):
+        covered = "are not above" if excluded else "are above"
+        raise RecordError(
+            f"{where}: state: {body['state']!r}, but {tokens} prompt tokens {covered} the {longest} "
+            "beyond which the lock excludes"
+        )
+
+
+def _check_whole(rows: Mapping[tuple[Any, ...], Mapping[str, Any]]) -> None:
+    """A problem that is excluded in one lane of a model is in all that have a record."""
+    first: dict[tuple[Any, ...], bool] = {}
+    for lane, row in rows.items():
+        model, task, *_, problem = lane
+        excluded = row["state"] == EXCLUDED
+        if first.setdefault((model, task, problem), excluded) != excluded:
+            raise RecordError(
+                f"records: {_name(lane)}: is excluded in some lanes only; its prompt is the same in all"
+            )
+
+
 def _row(body: dict[str, Any], where: str) -> dict[str, Any]:
     state, grade, cache = body["state"], body["grade"], body["cache"]
-    if state not in {"ok", "failed", "excluded"}:
+    if state not in {"ok", "failed", EXCLUDED}:
         raise RecordError(f"{where}: state: {state!r} is unknown")
     row: dict[str, Any] = {"state": state, "grade": grade, "correct": math.nan, "stop": body["stop"]}
     row["disagrees"] = math.nan
@@ -122,14 +190,20 @@ def _row(body: dict[str, Any], where: str) -> dict[str, Any]:
         if "grade_second" in body:
             row["disagrees"] = float(grade != body["grade_second"])
     measured = [body["tokens"], *(cache[name] for name in ("mean", "peak", "mean_bytes", "state_bytes"))]
-    for name, value in zip(MEASURED, measured, strict=True):
-        try:
-            row[name] = float(value)
-        except (TypeError, ValueError):
-            row[name] = math.nan
-        if not math.isfinite(row[name]):
-            raise RecordError(f"{where}: {name}: {value!r} is not a finite number")
+    row |= {name: _finite(value, name, where) for name, value in zip(MEASURED, measured, strict=True)}
+    for name in ("prefill_end", "peak_bytes"):
+        _finite(cache[name], name, where)
     return row
+
+
+def _finite(value: Any, name: str, where: str) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise RecordError(f"{where}: {name}: {str(value)[:40]!r} is not a finite number")
+    return number
 
 
 def document(path: Path) -> tuple[str, dict[str, Any]]:
@@ -158,12 +232,28 @@ def _json(data: bytes, where: str) -> dict[str, Any]:
             raise RecordError(f"{where}: a key stands twice in one object")
         return held
 
+    def whole(text: str) -> int:
+        if len(text) > 17 or abs(int(text)) >= 2**53:
+            raise RecordError(f"{where}: an integer beyond 2^53-1; it is written as text")
+        return int(text)
+
     try:
-        value = json.loads(data, parse_constant=refuse, parse_float=refuse, object_pairs_hook=once)
+        value = json.loads(
+            data.decode("utf-8"),
+            parse_constant=refuse,
+            parse_float=refuse,
+            parse_int=whole,
+            object_pairs_hook=once,
+        )
+        json.dumps(value, ensure_ascii=False).encode()  # refuses half a surrogate pair
     except UnicodeDecodeError as error:
         raise RecordError(f"{where}: not UTF-8 at byte {error.start}; the line was edited") from None
     except json.JSONDecodeError as error:
         raise RecordError(f"{where}: not JSON at column {error.colno}; the line was cut or edited") from None
+    except UnicodeEncodeError:
+        raise RecordError(f"{where}: half a surrogate pair, which UTF-8 cannot carry") from None
+    except RecursionError:
+        raise RecordError(f"{where}: nested too deeply to be ours") from None
     if not isinstance(value, dict):
         raise RecordError(f"{where}: not an object")
     return value

@@ -19,7 +19,7 @@ import pandas as pd
 
 from analysis import bootstrap
 from analysis.printed import command, decimal
-from analysis.records import AGAIN, RecordError, Study, probe
+from analysis.records import AGAIN, EXCLUDED, RecordError, Study, probe
 
 __all__ = ["Cell", "Choice", "choose", "select"]
 
@@ -92,7 +92,7 @@ def select(folder: Path) -> dict[str, Any]:
         "tolerance": sweep["tolerance"],
         "means": {name: decimal(mean) for name, mean in means},
         "cells": [_printed(cell) for cell in cells],
-        "again": _again(study.lanes, sweep["baseline"]),
+        "again": _again(study.lanes[study.lanes["state"] != EXCLUDED], sweep["baseline"]),
     }
 
 
@@ -109,6 +109,9 @@ def _cells(study: Study, sweep: Mapping[str, Any], seed: int) -> list[Cell]:
             for arm in (candidate, sweep["baseline"])
         )
         paired = own.to_numpy() - base.loc[own.index].to_numpy()
+        paired = paired[~np.isnan(paired).any(axis=1)]  # nothing is missing, so NaN is a problem left out
+        if not len(paired):
+            raise RecordError(f"probe: every problem of {task} on {model} is excluded; nothing is selected")
         rng = np.random.default_rng([seed, index])
         low, high = bootstrap.paired(paired, reps=DRAWS, rng=rng)[1:3] if len(paired) > 1 else (-1.0, 1.0)
         difference = Fraction(int(paired.sum()), paired.size)

@@ -1,16 +1,27 @@
 """What a judgement proves and what it does not: plain sentences, computed from the judgement and the lock."""
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from analysis import decisions
+from analysis.records import NOT_RUN
 
 __all__ = ["does_not_prove", "proves"]
+
+# Late randomness, by its name in a protocol.
+SOURCES: Mapping[str, str] = MappingProxyType(
+    {
+        "nonce": "an auditor's nonce",
+        "beacon": "a public beacon",
+        "anchor": "the Bitcoin block that anchors the lock",
+    }
+)
 
 
 def proves(judged: Mapping[str, Any]) -> list[str]:
     """Nothing unless the rule confirmed or refuted."""
-    if judged["verdict"] == decisions.INCONCLUSIVE:
+    if judged["verdict"] not in (decisions.CONFIRMED, decisions.REFUTED):
         return []
     contrasts, subject = judged["contrasts"], judged["contrasts"][0]["subject"]
     how = f"{judged['method']}, level {_short(judged['alpha'])}, Bonferroni"
@@ -42,14 +53,28 @@ def does_not_prove(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[s
 
 def _shortfalls(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[str]:
     contrasts, missing = judged["contrasts"], judged["missing"]
-    sentences = []
-    if missing["lanes"]:
+    decisive = _decisive(missing)
+    sentences = _deviation(judged, lock)
+    if decisive:
+        what = "have no grade" if missing["rule"] == "inconclusive" else "were never run"
         sentences.append(
-            f"The registered question: {missing['lanes']} of {missing['registered']} lanes have no grade, "
+            f"The registered question: {decisive} of {missing['registered']} lanes {what}, "
             "and the registered rule then answers INCONCLUSIVE."
         )
     elif judged["verdict"] == decisions.INCONCLUSIVE:
         sentences.append("Equality: INCONCLUSIVE says that this study could not tell.")
+    if wrong := missing["lanes"] - decisive:
+        sentences.append(
+            f"What {wrong} of {missing['registered']} lanes would have answered: they ended without a grade "
+            "and count as not correct, as registered; caches are compared on the problems whose every lane "
+            "was measured."
+        )
+    few = [_place(one) for one in contrasts if one["difference"] is None]
+    if few:
+        sentences.append(
+            f"Anything in {len(few)} of {len(contrasts)} contrasts, where fewer than two problems could be "
+            f"compared: {_list(few)}."
+        )
     unmatched = [_place(one) for one in contrasts if not one["matched"] and one["difference"] is not None]
     if unmatched:
         tolerance = _short(lock["protocol"]["content"]["decision"]["cache_tolerance"])
@@ -63,9 +88,33 @@ def _shortfalls(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[str]
     return sentences
 
 
+def _deviation(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[str]:
+    if "rule_says" not in judged:
+        return []
+    amends = lock["amends"]
+    return [
+        f"The registered question: this lock amends {amends['name']} ({amends['lock'][:12]}) after its "
+        f"claim, when held-out answers could be known. The rule alone says {judged['rule_says']}."
+    ]
+
+
+def _decisive(missing: Mapping[str, Any]) -> int:
+    """How many of the lanes without a grade leave the question open."""
+    if missing["rule"] == "inconclusive":
+        return int(missing["lanes"])
+    return sum(one["lanes"] for one in missing["cells"] if one["ended"] == NOT_RUN)
+
+
 def _choices(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[str]:
     content = lock["protocol"]["content"]
     sentences = []
+    out = [one for one in judged.get("excluded", []) if one["problems"]]
+    if out:
+        counts = _list(
+            f"{one['problems']} of {one['of']} problems of {one['task']} on {one['model']}" for one in out
+        )
+        longest = content["exclude"]["prompt_tokens_above"]
+        sentences.append(f"Prompts above {longest} tokens: the registered exclusion left out {counts}.")
     if "selected" in judged:
         others = [name for name in content["sweep"]["candidates"] if name != judged["selected"]["arm"]]
         sentences.append(
@@ -84,16 +133,28 @@ def _scope(lock: Mapping[str, Any]) -> list[str]:
     greedy = float(generation["temperature"]) == 0
     sampling = "greedy" if greedy else f"temperature {generation['temperature']}"
     generated = "" if lock["data"] else ", and its problems are generated text"
-    tasks, seeds = [task["name"] for task in content["tasks"]], [str(seed) for seed in content["seeds"]]
+    tasks = [task["name"] for task in content["tasks"]]
     return [
         f"Other models or sizes: only {_list(content['models'])} ran.",
         f"Other tasks: only {_list(tasks)} ran{generated}.",
         f"Other budgets or decoding: only {_list(content['budgets'])}, {sampling}, {generation['dtype']}.",
         "Lower peak memory: every arm holds its whole prompt until its event; slots count from then on.",
         "The policies as their authors published them: these are this project's implementations.",
-        f"Freedom from the author's choices: the seeds ({_list(seeds)}) are author-chosen.",
-        "Order in time: UNANCHORED, no outside witness stands in the lock.",
+        _seeds(content),
+        "Order in time: this judgement rests on no outside witness; anchors, where there are any, stand "
+        "beside it (python -m protocol.audit).",
     ]
+
+
+def _seeds(content: Mapping[str, Any]) -> str:
+    if "randomness" in content:
+        source = SOURCES[content["randomness"]["source"]]
+        return (
+            "Freedom from the author's choices: seeds and generated problems derive from the lock and "
+            f"{source}, as the claim records; all else is author-chosen."
+        )
+    seeds = _list(str(seed) for seed in content["seeds"])
+    return f"Freedom from the author's choices: the seeds ({seeds}) are author-chosen."
 
 
 def _place(one: Mapping[str, Any]) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 __all__ = ["interval", "level", "outcome", "p_value", "points", "verdict_line"]
 
 
-WITNESS = "UNANCHORED"  # no outside witness stands behind a verdict yet, and every verdict line says so
+WITNESS = "UNANCHORED"  # what every verdict line says until proofs of outside witnesses were verified
 
 
 def points(decimal: str) -> str:

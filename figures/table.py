@@ -12,12 +12,15 @@ WIDTH = 110
 NAME = 24  # columns of the longest name that is printed whole, if a row has room for it
 
 
-def verdict_table(judged: Mapping[str, Any]) -> str:
-    """Verdict, contrasts, arms, and what the study proves and does not prove."""
+def verdict_table(judged: Mapping[str, Any], witness: str = numbers.WITNESS) -> str:
+    """Verdict, contrasts, arms, and what the study proves and does not prove.
+
+    witness: who outside vouches for it, as `protocol.evidence.anchors.word` says after verifying.
+    """
     branch = judged["branch"]
     letters = f" (branch {branch['registered']}, symmetric {branch['symmetric']})" if branch else ""
     parts = [
-        f"{judged['verdict']}{letters}  {judged['label']}  {numbers.WITNESS}  {judged['title']}",
+        f"{judged['verdict']}{letters}  {judged['label']}  {witness}  {judged['title']}",
         numbers.verdict_line(judged),
         "",
         *_aligned(CONTRASTS, [_contrast(one) for one in judged["contrasts"]]),

@@ -67,8 +67,8 @@ def calibrate(args: argparse.Namespace) -> int:
     model = load(args.model, home, dtype=args.dtype, device=args.device)
     used: dict[str, str] = {}
     if args.task:
-        task, count = tasks.get(args.task), prompting.counter(model.tokenizer)
-        built = (task.build(problem, count) for problem in in_turn(ids))
+        count = prompting.counter(model.tokenizer)
+        built = (tasks.build(args.task, problem, count) for problem in in_turn(ids))
         texts = traces(model, built, args.max_new_tokens, used)
         about = {"task": args.task, "split": args.split, "max_new_tokens": str(args.max_new_tokens)}
     else:

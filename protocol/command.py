@@ -7,9 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from protocol import witnesses
+from protocol.evidence.anchors import Witness
 from protocol.evidence.refusals import Refusal
+from protocol.witnesses.remote import BRANCH
 
-__all__ = ["STATUS", "answer", "folder", "parser", "say"]
+__all__ = ["STATUS", "answer", "folder", "parser", "say", "trust", "trusted"]
 
 STATUS = {"CONFIRMED": 0, "REFUTED": 10, "INCONCLUSIVE": 11, "DEVIATED": 12}
 
@@ -25,6 +28,23 @@ def parser(module: str, doc: str | None) -> argparse.ArgumentParser:
 
 def folder(made: argparse.ArgumentParser) -> None:
     made.add_argument("folder", type=Path, help="a registration, e.g. registrations/quickstart")
+
+
+def trust(made: argparse.ArgumentParser) -> None:
+    """The options that say which outside witnesses are believed."""
+    made.add_argument("--ca", type=Path, metavar="FILE", help="PEM certificates of authorities to trust")
+    made.add_argument("--headers", type=Path, metavar="FOLDER", help="more headers of Bitcoin blocks")
+    made.add_argument("--remote", metavar="URL", help="the git remote to trust")
+    made.add_argument("--branch", default=BRANCH, help="its branch (default: %(default)s)")
+    made.add_argument(
+        "--require-anchor", action="store_true", help="status 5 unless a proof holds for each document"
+    )
+
+
+def trusted(args: argparse.Namespace) -> list[Witness]:
+    return witnesses.trusted(
+        args.folder, ca=args.ca, headers=args.headers, remote=args.remote, branch=args.branch
+    )
 
 
 def say(as_json: bool, text: str, values: dict[str, Any]) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from analysis.judge import judge
-from figures import study
+from figures.report import report
 from protocol.evidence import records, verdict
 from protocol.evidence.lock import Lock
 
@@ -13,15 +13,16 @@ __all__ = ["Judgement", "judge_sealed", "selected"]
 
 class Judgement(NamedTuple):
     judged: dict[str, Any]
-    files: tuple[Path, ...]  # the records it rests on, the verdict, its drawings
+    files: tuple[Path, ...]  # the records it rests on, the verdict, its drawings and the report
 
 
 def judge_sealed(folder: Path, locked: Lock) -> Judgement:
     """verdict.json is created once; an interrupted judging is completed, never repeated differently."""
     judged = judge(folder)
     verdict.write(folder, locked, judged)
+    drawn = report(folder)
     return Judgement(
-        judged, (folder / records.FOLDERS["confirm"], folder / verdict.NAME, *study.draw(folder))
+        judged, (folder / records.FOLDERS["confirm"], folder / verdict.NAME, folder / "figures", drawn)
     )
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from protocol import runner
+from protocol.evidence.sealed import HeldOut
 from protocol.executors import pool
 from protocol.grid import Cell
 from protocol.spec import Protocol
@@ -22,12 +23,13 @@ def run(
     phase: str,
     attempt: int,
     report: Callable[[runner.Progress], None],
+    held_out: HeldOut | None = None,
 ) -> None:
     """Record every lane that the study does not hold yet. protocol: what of the registered one runs now;
-    problems: by task.
+    problems: by task; held-out ones need `held_out`.
     """
     work = runner.units(cells, problems, protocol.generation.problems_per_batch)
-    with pool.opened(protocol, home, study.lanes()) as execute:
+    with pool.opened(protocol, home, study.lanes(), held_out) as execute:
         runner.run(
             study.folder,
             work,

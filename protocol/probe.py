@@ -2,10 +2,11 @@
 
     python -m protocol.probe registrations/001-mine
 
-Every registered cell runs on the dev split; the first comparator runs twice (A/A), so that what varies
-without any change of policy is known. With a sweep its candidates and its baseline run instead, and the
-committed rule selects which candidate confirm will run: selection.json, written once; from then on nothing is
-run again. Interrupted, it continues; finished, it prints the same table again.
+The locked sources run, unpacked into a temporary folder. Every registered cell runs on the dev split; the
+first comparator runs twice (A/A), so that what varies without any change of policy is known. With a sweep its
+candidates and its baseline run instead, and the committed rule selects which candidate confirm will run:
+selection.json, written once; from then on nothing is run again. Interrupted, it continues; finished, it
+prints the same table again.
 
 Exit status: 0 done; 2 bad input, or a lane of a sweep has no grade (nothing is selected); 3 drifted; 4
 another process is running it.
@@ -17,15 +18,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from protocol import command, grid, phase, progress, selection
-from protocol.evidence import claim, ledger, records
+from protocol import command, grid, locked_tree, phase, progress, selection
+from protocol.evidence import claim, ledger, probing, records
 from protocol.models import catalogue
 from protocol.runner import Progress
 from protocol.spec import AGAIN
 from protocol.study import Study, open_study, refuse_drift
 
 
-def main(argv: list[str] | None = None) -> int:
+def main(argv: list[str] | None = None, *, enter: bool = False) -> int:
     parser = command.parser("protocol.probe", __doc__)
     command.folder(parser)
     args = parser.parse_args(argv)
@@ -33,6 +34,10 @@ def main(argv: list[str] | None = None) -> int:
     def act() -> int:
         study, home = open_study(args.folder), catalogue.home()
         selection.refuse_inherited(study)
+        if not selection.made(study):
+            ledger.refuse_closed(study.folder)
+        if enter:
+            locked_tree.enter(study.folder, study.lock, "protocol.probe")
         refuse_drift(study, home, with_weights=True)
         with claim.running(study.folder):
             if not selection.made(study):
@@ -52,11 +57,10 @@ def main(argv: list[str] | None = None) -> int:
 
 def run(study: Study, home: Path, report: Callable[[Progress], None]) -> None:
     probed = study.protocol.probed()
-    attempt = ledger.count(study.folder, "probe") + 1
-    found = len(records.read(study.folder / records.FOLDERS["probe"]))
-    ledger.append(study.folder, "probe", {"number": attempt, "records": found})
+    attempt = probing.begin(study.folder)
     cells, problems = grid.cells(probed), study.development()
     phase.run(study, probed, cells, problems, home, phase="probe", attempt=attempt, report=report)
+    probing.end(study.folder)
 
 
 def summary(bodies: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -95,4 +99,4 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(locked_tree.run(main))

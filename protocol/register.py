@@ -1,18 +1,21 @@
 """Freeze a protocol: hash it with code, splits, weights and environment, once.
 
     python -m protocol.register registrations/001-mine
+    python -m protocol.register registrations/001-mine --sign ~/.ssh/id_ed25519
 
-Reads protocol.toml in the folder, checks every name and budget, simulates the decision's type-I error at the
-planned size, then writes lock.json, sources.zip and the first ledger entry. A refusal writes nothing.
+Reads protocol.toml in the folder, checks every name and budget, runs the decision rule on made-up studies
+that must give each verdict, simulates its type-I error at the planned size, then writes lock.json,
+sources.zip and the first ledger entry; with --sign the signature of the lock too. A refusal writes nothing.
 
 Exit status: 0 locked; 2 bad input; 3 corrupt weights; 4 the folder is locked already.
 """
 
 import sys
+from pathlib import Path
 from typing import Any
 
 from protocol import command
-from protocol.evidence import selection
+from protocol.evidence import installed, selection
 from protocol.models import catalogue
 from protocol.registration import register
 
@@ -20,15 +23,18 @@ from protocol.registration import register
 def main(argv: list[str] | None = None) -> int:
     parser = command.parser("protocol.register", __doc__)
     command.folder(parser)
+    parser.add_argument("--sign", type=Path, metavar="KEY", help="private ssh key to sign the lock with")
     args = parser.parse_args(argv)
 
     def act() -> int:
-        held = register(args.folder, catalogue.home())
+        held = register(args.folder, catalogue.home(), key=args.sign)
         checks = held.content["checks"]
         lines = [
             f"locked {args.folder} as {held.digest}",
             f"{len(held.content['grid'])} cells; {checks['tests']} tests at {checks['corrected_alpha']} each",
             *(size(count, check) for count, check in checks["problems"].items()),
+            *said(checks),
+            *installed.words(held.content["environment"]["altered"]),
             f"next: python -m protocol.probe {args.folder}, "
             f"{'then' if selection.swept(held) else 'or'} python -m protocol.confirm {args.folder}",
         ]
@@ -36,6 +42,16 @@ def main(argv: list[str] | None = None) -> int:
         return 0
 
     return command.answer(args.json, act)
+
+
+def said(checks: dict[str, Any]) -> list[str]:
+    """How often the whole decision errs where nothing differs."""
+    errors = checks["decision_errors"]
+    confirmed, refuted = (float(errors[word]["share"]) for word in ("confirmed", "refuted"))
+    return [
+        f"where nothing differs the rule says CONFIRMED in {confirmed:.1%} "
+        f"and REFUTED in {refuted:.1%} of studies"
+    ]
 
 
 def size(problems: str, check: dict[str, Any]) -> str:

@@ -2,10 +2,11 @@
 
 Nothing is written before every check has passed. Held-out problems are not opened: ids come from the frozen
 manifests, prompt lengths from the development split. Of held-out mathematical problems the answers alone are
-read, to verify against themselves; the lock's `checks.golds` says so.
+read, to verify against themselves, unless they are encrypted; the lock's `checks.golds` says so.
 """
 
 import itertools
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -14,16 +15,17 @@ import torch
 import transformers
 
 import splits
-from analysis import decisions, power
+from analysis import falsifiable, familywise, power, worlds
 from policies import Policy
+from policies.structure import structure
 from protocol import engine, grading, grid, tasks
-from protocol.evidence import bundle, closure, ledger, lock
+from protocol.evidence import bundle, closure, history, ledger, lock, signature
 from protocol.evidence.lock import Lock
 from protocol.evidence.refusals import BadInput, Drifted
 from protocol.models import catalogue, load, statistics
 from protocol.spec import Protocol, Task
 from protocol.study import ROOT, calibrated, environment, measured, read_protocol, weights
-from protocol.tasks import prompting
+from protocol.tasks import door, prompting
 
 __all__ = ["checked", "register"]
 
@@ -35,14 +37,22 @@ RULE_SOURCE = "analysis/decisions.py"
 Lengths: TypeAlias = dict[tuple[str, Task], list[tuple[int, int]]]
 
 
-def register(folder: Path, home: Path, *, parent: dict[str, str] | None = None) -> Lock:
+def register(
+    folder: Path,
+    home: Path,
+    *,
+    parent: dict[str, str] | None = None,
+    amends: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None,
+    key: Path | None = None,
+) -> Lock:
     """Lock the protocol in `folder`. Raises BadInput, Drifted or AlreadyClaimed; then nothing was written.
 
+    parent: the study that this one replicates; amends: the lock that this one amends, as
+    `evidence.amendment` describes it; key: a private key of ssh, to sign the lock with.
     A locking that a crash cut off before its line in the ledger is completed.
     """
     if (folder / lock.NAME).exists() and not (folder / ledger.NAME).exists():
-        ledger.append(folder, "register", {"lock": lock.read(folder).digest})
-        return lock.read(folder)
+        return _completed(folder, key)
     lock.refuse_second(folder)
     data, protocol = read_protocol(folder)
     surroundings = environment(protocol)
@@ -56,8 +66,13 @@ def register(folder: Path, home: Path, *, parent: dict[str, str] | None = None) 
         "version": 1,
         "name": folder.resolve().name,
         "parent": parent,
+        "amends": None,
+        "ledger": ledger.at([]),
+        "git": history.committed(ROOT, sources),
+        "signer": signature.public(key) if key else None,
         "protocol": {"sha256": closure.digest_of(data), "content": protocol.content()},
         "grid": [list(cell) for cell in grid.cells(protocol)],
+        "policies": {arm.name: structure(protocol.policy(arm.name)) for arm in protocol.arms},
         "items": items,
         "batch": {"lanes": {model: _lanes(protocol, model, lengths, home) for model in protocol.models}},
         "sources": sources,
@@ -67,10 +82,22 @@ def register(folder: Path, home: Path, *, parent: dict[str, str] | None = None) 
         "rule": {"name": protocol.decision.rule, "source": RULE_SOURCE, "sha256": sources[RULE_SOURCE]},
         "checks": checks | golds,
     }
+    if amends is not None:
+        content["amends"] = amends(content)
     content["bundle"] = bundle.write(folder, ROOT, sources)
-    digest = lock.write(folder, content)
-    ledger.append(folder, "register", {"lock": digest})
-    return lock.read(folder)
+    lock.write(folder, content)
+    return _completed(folder, key)
+
+
+def _completed(folder: Path, key: Path | None) -> Lock:
+    """The lock as written, with its signature and its line in the ledger."""
+    held = lock.read(folder)
+    if key is not None and not (folder / signature.NAME).exists():
+        signature.sign(folder, key)
+    elif key is None and held.content.get("signer") and not (folder / signature.NAME).exists():
+        raise BadInput(f"{folder}: was locked to be signed and is not; register again with --sign KEY")
+    ledger.append(folder, "register", {"lock": held.digest})
+    return held
 
 
 class Checked(NamedTuple):
@@ -86,6 +113,7 @@ def checked(protocol: Protocol, home: Path) -> Checked:
     items = {task.name: _items(task.name) for task in protocol.tasks}
     _refuse_calibrated(protocol, items, home)
     lengths = _lengths(protocol, items, home)
+    _refuse_long_prompts(lengths, home)
     _refuse_small_budgets(protocol, lengths)
     return Checked(items, lengths, _checks(protocol, items))
 
@@ -135,9 +163,14 @@ def _lengths(protocol: Protocol, items: dict[str, Any], home: Path) -> Lengths:
         tokenizer = load.tokenizer(source, home)
         count = prompting.counter(tokenizer)
         for task in protocol.tasks:
-            built = (tasks.get(task.name).build(item, count) for item in items[task.name]["dev"])
+            built = (tasks.build(task.name, item, count) for item in items[task.name]["dev"])
             rendered = (prompting.render(problem, tokenizer, task.query) for problem in built)
-            found[source, task] = [(len(context), len(query)) for context, query in rendered]
+            sizes = [(len(context), len(query)) for context, query in rendered]
+            found[source, task] = [size for size in sizes if protocol.excludes(size[0]) is None]
+            if not found[source, task]:
+                raise BadInput(
+                    f"exclude: leaves no development problem of {task.name}; raise prompt_tokens_above"
+                )
     return found
 
 
@@ -145,22 +178,35 @@ def _golds(items: dict[str, Any]) -> dict[str, Any]:
     """What the lock says of mathematical golds, nothing without any: every one verifies against itself.
 
     A gold that its grader does not recognise would make every model wrong. Nothing else is done with those of
-    held-out problems: they are no model's output, and the message does not show them.
+    held-out problems: they are no model's output, and the message does not show them. Encrypted ones are not
+    read; the lock then counts none.
     """
     found = {}
     for name in (name for name in items if tasks.get(name).grader == "math"):
+        read = {"dev": items[name]["dev"], "confirm": [] if door.sealed(name) else items[name]["confirm"]}
         with grading.MathVerify() as grader:
-            for item in (*items[name]["dev"], *items[name]["confirm"]):
-                gold = tasks.get(name).build(item, len).gold
+            for item in (*read["dev"], *read["confirm"]):
+                gold = tasks.gold(name, item)
                 alone = grader.grade(gold, rf"\boxed{{{gold}}}").status == "correct"
                 if not alone or grader.compare(gold, gold) != "same":
                     raise BadInput(
                         f"tasks: {name}: the gold answer of {item} does not verify against itself; "
                         f"leave the task out or correct its data"
                     )
-        sizes = {split: len(items[name][split]) for split in ("dev", "confirm")}
-        found[name] = {"purpose": "gold self-check", **sizes}
+        found[name] = {"purpose": "gold self-check", **{split: len(ids) for split, ids in read.items()}}
     return {"golds": found} if found else {}
+
+
+def _refuse_long_prompts(lengths: Lengths, home: Path) -> None:
+    """Positions beyond those that a model was trained for make it fail silently."""
+    for (model, task), each in lengths.items():
+        config = transformers.AutoConfig.from_pretrained(catalogue.locate(model, home))
+        if (longest := max(map(sum, each))) + task.max_new_tokens > config.max_position_embeddings:
+            raise BadInput(
+                f"tasks: {task.name}: a prompt of {longest} tokens and {task.max_new_tokens} new ones exceed "
+                f"the {config.max_position_embeddings} positions of {model}; shorten it, or set [exclude] "
+                "prompt_tokens_above"
+            )
 
 
 def _refuse_small_budgets(protocol: Protocol, lengths: Lengths) -> None:
@@ -218,15 +264,22 @@ def _checks(protocol: Protocol, items: dict[str, Any]) -> dict[str, Any]:
     """What the rule can see at the planned size; refuses a method whose type-I error is too high there."""
     decision = protocol.decision
     models = protocol.family()
-    verdicts = decisions.reachable(models, decision.content())
-    if len(verdicts) < 3:
-        raise BadInput(
-            f"decision.rule: can only say {', '.join(sorted(verdicts))}; a rule must be able to fail"
-        )
     corrected = float(decision.alpha) / len(models)
     sizes = sorted({len(item["confirm"]) for item in items.values()})
     found = {str(size): _check_size(protocol, size, corrected) for size in sizes}
-    return {"tests": len(models), "corrected_alpha": f"{corrected:.6f}", "problems": found}
+    plan = worlds.Plan(protocol.content(), [list(cell) for cell in grid.cells(protocol)], items)
+    try:
+        rule = falsifiable.tried(plan)
+    except falsifiable.Vacuous as vacuous:
+        raise BadInput(f"decision.rule: {vacuous}") from None
+    errors = familywise.errors(plan, np.random.default_rng([decision.seed, len(models)]))
+    return {
+        "tests": len(models),
+        "corrected_alpha": f"{corrected:.6f}",
+        "problems": found,
+        "rule": rule,
+        "decision_errors": familywise.printed(errors),
+    }
 
 
 def _check_size(protocol: Protocol, problems: int, corrected: float) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
     python -m protocol.regrade registrations/alpha-math500            the sealed records
     python -m protocol.regrade registrations/alpha-math500 --probe    those of the development problems
+    python -m protocol.regrade registrations/001-mine --identity FILE    with encrypted held-out problems
 
 Every record keeps its raw text, so a grade can be checked, or a later grader tried, without a model. Nothing
 is written: a verdict stands on the grades that were recorded. Held-out problems are read after the seal only.
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from protocol import command, grading, tasks
-from protocol.evidence import lock, records, seal
+from protocol.evidence import claim, late, lock, records, seal
 from protocol.evidence.refusals import BadInput
 
 __all__ = ["Difference", "Regraded", "regrade"]
@@ -42,27 +43,33 @@ class Regraded(NamedTuple):
     disagreed: tuple[Difference, ...]
 
 
-def regrade(bodies: Iterable[Mapping[str, Any]]) -> Regraded:
-    """Grade the texts of these record bodies again; lanes that did not end well are left out."""
+def regrade(
+    bodies: Iterable[Mapping[str, Any]], key: str | None = None, identity: Path | None = None
+) -> Regraded:
+    """Grade the texts of these record bodies again; lanes that did not end well are left out.
+
+    key: that of the claim, where held-out problems were drawn late. identity: a file with the private key of
+    those that are encrypted.
+    """
     graded, second = 0, 0
     changed, disagreed = [], []
     graders: dict[str, grading.Grader] = {}
     for body in bodies:
         if body["state"] != "ok":
             continue
-        task = tasks.get(body["cell"]["task"])
-        if task.grader not in graders:
-            graders[task.grader] = grading.GRADERS[task.grader]()
-        # No gold depends on the tokenizer; words stand in for tokens.
-        gold = task.build(body["problem"], lambda text: len(text.split())).gold
+        task = body["cell"]["task"]
+        grader = tasks.get(task).grader
+        if grader not in graders:
+            graders[grader] = grading.GRADERS[grader]()
+        gold = tasks.gold(task, body["problem"], key, identity)
         lane = str(records.key(body))
-        again = graders[task.grader].grade(gold, body["text"]).status
+        again = graders[grader].grade(gold, body["text"]).status
         graded += 1
         if again != body["grade"]:
             changed.append(Difference(lane, body["grade"], again))
-        if task.grader in grading.SECOND and again not in ("timeout", "error"):
+        if grader in grading.SECOND and again not in ("timeout", "error"):
             second += 1
-            other = grading.SECOND[task.grader].grade(gold, body["text"]).status
+            other = grading.SECOND[grader].grade(gold, body["text"]).status
             if other != again:
                 disagreed.append(Difference(lane, again, other))
     return Regraded(graded, tuple(changed), second, tuple(disagreed))
@@ -72,18 +79,22 @@ def main(argv: list[str] | None = None) -> int:
     parser = command.parser("protocol.regrade", __doc__)
     command.folder(parser)
     parser.add_argument("--probe", action="store_true", help="the records of the development problems")
+    parser.add_argument(
+        "--identity", type=Path, metavar="FILE", help="the private key (age, ssh) of encrypted problems"
+    )
     args = parser.parse_args(argv)
-    return command.answer(args.json, lambda: act(args.folder, args.probe, args.json))
+    return command.answer(args.json, lambda: act(args.folder, args.probe, args.json, args.identity))
 
 
-def act(folder: Path, probe: bool, as_json: bool) -> int:
-    lock.read(folder)
+def act(folder: Path, probe: bool, as_json: bool, identity: Path | None = None) -> int:
+    locked = lock.read(folder)
     if not probe and not (folder / seal.NAME).exists():
         raise BadInput(f"{folder}: is not sealed; pass --probe for the development problems")
     read = records.read(folder / records.FOLDERS["probe" if probe else "confirm"])
     if not read:
         raise BadInput(f"{folder}: has no such records; run probe or confirm first")
-    done = regrade(record["body"] for record in read)
+    key = None if probe else late.key_of(locked, claim.read(folder, locked))
+    done = regrade((record["body"] for record in read), key, identity)
     values = done._asdict() | {name: [one._asdict() for one in getattr(done, name)] for name in LISTED}
     command.say(as_json, words(done), values)
     return 1 if done.changed else 0

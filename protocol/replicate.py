@@ -3,8 +3,8 @@
     python -m protocol.replicate registrations/quickstart
 
 Registers a child in replications/ (parent's digest, your environment, your claim), confirms it on the same
-held-out problems and says whether it agrees with its parent. The winner of a sweep is the parent's: a
-replication does not probe again. An interrupted replication is continued by the
+held-out problems, from the sources that it locked, and says whether it agrees with its parent. The winner of
+a sweep is the parent's: a replication does not probe again. An interrupted replication is continued by the
 same command.
 
 Exit status: that of the child's verdict: 0 CONFIRMED; 10 REFUTED; 11 INCONCLUSIVE; 2 bad input; 3 drifted or
@@ -13,36 +13,56 @@ tampered.
 
 import shutil
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from figures.table import verdict_table
-from protocol import command, confirmation, judgement, progress
-from protocol.evidence import lock, records, seal, selection, verdict
-from protocol.evidence.refusals import BadInput, Drifted
+from protocol import command, confirmation, judgement, locked_tree, progress
+from protocol.evidence import ledger, lock, records, seal, selection, verdict
+from protocol.evidence.refusals import BadInput, Drifted, Tampered
 from protocol.models import catalogue
 from protocol.registration import register
 from protocol.study import PROTOCOL, Study, open_study, refuse_drift
 
 
-def main(argv: list[str] | None = None) -> int:
+def main(argv: list[str] | None = None, *, enter: bool = False) -> int:
     parser = command.parser("protocol.replicate", __doc__)
     command.folder(parser)
+    parser.add_argument(
+        "--value", type=Path, metavar="FILE", help="the late value of the replication, if one is registered"
+    )
+    parser.add_argument(
+        "--identity", type=Path, metavar="FILE", help="the private key (age, ssh) of encrypted problems"
+    )
     args = parser.parse_args(argv)
-    return command.answer(args.json, lambda: act(args.folder, args.json))
+    return command.answer(
+        args.json, lambda: act(args.folder, args.json, args.value, args.identity, enter=enter)
+    )
 
 
-def act(folder: Path, as_json: bool) -> int:
+def act(
+    folder: Path,
+    as_json: bool,
+    value: Path | None = None,
+    identity: Path | None = None,
+    *,
+    enter: bool = False,
+) -> int:
     parent = open_study(folder)
     if not (folder / verdict.NAME).exists():
         raise BadInput(f"{folder}: has no verdict to agree with; first: python -m protocol.confirm {folder}")
+    if verdict.word(verdict.read(folder)) == "DEVIATED":
+        raise BadInput(f"{folder}: DEVIATED from what was registered; register its question anew instead")
     home = catalogue.home()
-    child = unfinished(parent, home) or new(parent, home)
+    child = standing(parent) or unfinished(parent, home) or new(parent, home)
     if child.protocol.sweep is not None:
         selection.adopt(child.folder, parent.folder, child.lock)
+    if enter:
+        locked_tree.enter(child.folder, child.lock, "protocol.replicate")
     if not (child.folder / seal.NAME).exists():
         with progress.display(f"replicate {parent.folder.name}") as report:
-            confirmation.confirm(child, home, report)
+            confirmation.confirm(child, home, report, value, identity=identity)
     result = judgement.judge_sealed(child.folder, child.lock)
     compared = compare(parent.folder, child.folder, result.judged)
     paths = [str(path) for path in result.files]
@@ -71,10 +91,21 @@ def children(parent: Study) -> list[Path]:
     return sorted(shelf(parent).glob(f"{parent.folder.resolve().name}-[0-9][0-9][0-9]"))
 
 
+def standing(parent: Study) -> Study | None:
+    """The replication whose locked tree this process runs; None in a working tree."""
+    if (digest := locked_tree.held()) is None:
+        return None
+    for folder in children(parent):
+        if (folder / lock.NAME).exists() and lock.read(folder).digest == digest:
+            return open_study(folder)
+    raise Tampered(f"{shelf(parent)}: has no replication of the lock {digest[:12]} any more; start again")
+
+
 def unfinished(parent: Study, home: Path) -> Study | None:
     """The newest replication, if it has no verdict yet and today's bytes are still those it locked."""
     for folder in children(parent)[-1:]:
-        if (folder / lock.NAME).exists() and not (folder / verdict.NAME).exists():
+        ended = (folder / ledger.NAME).exists() and ledger.closing(ledger.read(folder))
+        if (folder / lock.NAME).exists() and not ended:
             child = open_study(folder)
             try:
                 refuse_drift(child, home, with_weights=False)
@@ -86,13 +117,21 @@ def unfinished(parent: Study, home: Path) -> Study | None:
 
 
 def new(parent: Study, home: Path) -> Study:
+    """Register the next replication. A refusal leaves no folder behind."""
     name = parent.folder.resolve().name
     number = max((int(path.name[-3:]) for path in children(parent)), default=0) + 1
     folder = shelf(parent) / f"{name}-{number:03d}"
-    folder.mkdir(parents=True)
-    shutil.copyfile(parent.folder / PROTOCOL, folder / PROTOCOL)
     chosen = selection.digest(parent.folder, parent.lock)
-    register(folder, home, parent={"name": name, "lock": parent.lock.digest, **chosen})
+    folder.mkdir(parents=True)
+    try:
+        shutil.copyfile(parent.folder / PROTOCOL, folder / PROTOCOL)
+        register(folder, home, parent={"name": name, "lock": parent.lock.digest, **chosen})
+    except BaseException:
+        if not (folder / lock.NAME).exists():
+            shutil.rmtree(folder)
+            with suppress(OSError):  # other replications stand there
+                folder.parent.rmdir()
+        raise
     return open_study(folder)
 
 
@@ -125,4 +164,4 @@ def words(parent: Study, compared: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(locked_tree.run(main))

@@ -7,8 +7,10 @@ as decimals, never as binary floats, so that what is hashed is what was written.
 
 from __future__ import annotations
 
+import codecs
 import difflib
 import math
+import re
 import tomllib
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,6 +21,7 @@ from typing import Any, NamedTuple
 import policies
 from policies import protect
 from protocol import tasks
+from protocol.evidence import late
 from protocol.evidence.refusals import BadInput
 
 __all__ = [
@@ -27,9 +30,12 @@ __all__ = [
     "RULES",
     "Arm",
     "Budget",
+    "Claim",
     "Decision",
+    "Exclude",
     "Generation",
     "Protocol",
+    "Randomness",
     "Sweep",
     "Task",
     "parse",
@@ -40,10 +46,16 @@ AGAIN = " (again)"  # ends the name of an arm that a probe runs a second time
 RULES = ("superior", "branch")
 METHODS = ("bootstrap", "t", "sign-flip")
 QUERIES = ("inside", "outside")
-MISSING = ("inconclusive",)
+MISSING = ("inconclusive", "wrong")
 CADENCES = ("slack", "exact")
+DECIMALS = 6  # of a share
 PROMPTS = ("competes", "pinned")
 MEMORIES = ("slots",)
+SAYS = ("worse", "same", "better")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")  # of an arm
+PLACEHOLDER = re.compile(r"\b(TODO|FIXME|TBD|XXX+)\b|\?{3}|\.{3}|…|_{3}|<.*>", re.IGNORECASE | re.DOTALL)
+# As ssh-keygen writes it, without the comment: the kind, then 51 bytes whose first 19 are the same in all.
+AUDITOR = re.compile(r"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI[A-Za-z0-9+/]{43}")
 
 
 class Budget(NamedTuple):
@@ -74,6 +86,23 @@ class Task(NamedTuple):
 class Arm(NamedTuple):
     name: str
     policy: str
+
+
+class Claim(NamedTuple):
+    """What is claimed of an arm in every cell, outside the rule: its accuracy is worse or better than that of
+    `parent` (None: of the subject), or the same within `margin` accuracy points.
+    """
+
+    name: str
+    arm: str
+    says: str
+    parent: str | None = None
+    margin: Decimal | None = None
+
+    def content(self) -> dict[str, str]:
+        """What was written; a field that was left out is not there."""
+        own = {name: value for name, value in self._asdict().items() if name != "name" and value is not None}
+        return own | ({} if self.margin is None else {"margin": f"{self.margin:f}"})
 
 
 class Generation(NamedTuple):
@@ -110,6 +139,8 @@ class Generation(NamedTuple):
 class Decision:
     """The one primary question, the rule that answers it and everything the rule may depend on.
 
+    missing: what a registered lane without a grade is: "inconclusive" rules a verdict out, "wrong" counts it
+        as not correct.
     beside: arms with which the subject is also compared, outside the rule and its family.
     memory: "slots" makes slots what counts as memory: the share of problems on which two arms hold the same
         number, the accuracy interpolated to the subject's where they do not, and the bytes of the policies'
@@ -169,6 +200,33 @@ class Sweep:
 
 
 @dataclass(frozen=True)
+class Randomness:
+    """Where the value will come from, after the lock, that seeds and generated held-out problems are drawn
+    with: see protocol.evidence.late. Without it they are as registered.
+
+    auditor: of a nonce, the public key that will sign it. name, round: of a beacon.
+    """
+
+    source: str
+    auditor: str | None = None
+    name: str | None = None
+    round: int | None = None
+
+    def content(self) -> dict[str, Any]:
+        """What was written; a field that was left out is not there."""
+        return {name: value for name, value in vars(self).items() if value is not None}
+
+
+@dataclass(frozen=True)
+class Exclude:
+    """Problems that are recorded as excluded and not run: those with a context of more tokens than this (a
+    record's `prompt_tokens`), in the probe as well.
+    """
+
+    prompt_tokens_above: int
+
+
+@dataclass(frozen=True)
 class Protocol:
     """What a person registered. With a sweep, `probed` and `confirmed` are what runs."""
 
@@ -182,6 +240,15 @@ class Protocol:
     generation: Generation
     decision: Decision
     sweep: Sweep | None = None
+    randomness: Randomness | None = None
+    exclude: Exclude | None = None
+    claims: tuple[Claim, ...] = ()
+
+    def excludes(self, prompt_tokens: int) -> str | None:
+        """Why a problem with a context of so many tokens is not run; None where it is."""
+        if self.exclude is None or prompt_tokens <= self.exclude.prompt_tokens_above:
+            return None
+        return f"prompt_tokens: {prompt_tokens}, above {self.exclude.prompt_tokens_above}"
 
     def arm(self, name: str) -> Arm:
         return next(arm for arm in self.arms if arm.name == name)
@@ -242,17 +309,26 @@ class Protocol:
             "generation": self.generation.content(),
             "decision": self.decision.content(),
             **({} if self.sweep is None else {"sweep": self.sweep.content()}),
+            **({} if self.randomness is None else {late.FIELD: self.randomness.content()}),
+            **({} if self.exclude is None else {"exclude": vars(self.exclude)}),
+            **({"claims": {claim.name: claim.content() for claim in self.claims}} if self.claims else {}),
         }
 
 
 def parse(data: bytes, where: str) -> Protocol:
     """The protocol in `data`. Raises BadInput, one line that names the field and the fix."""
+    if data.startswith(codecs.BOM_UTF8):
+        raise BadInput(f"{where}: begins with a byte order mark; save the file as UTF-8 without one")
     try:
         document = tomllib.loads(data.decode("utf-8"), parse_float=Decimal)
     except UnicodeDecodeError as error:
         raise BadInput(f"{where}: not UTF-8 at byte {error.start}; save the file as UTF-8") from error
     except tomllib.TOMLDecodeError as error:
         raise BadInput(f"{where}: not valid TOML: {error}") from error
+    except RecursionError:
+        raise BadInput(f"{where}: nested too deeply for a protocol; write plain lists and tables") from None
+    except (ValueError, ArithmeticError):  # thousands of digits, or an exponent of as many
+        raise BadInput(f"{where}: has a number that nobody can mean; write one of a few digits") from None
     top = _Table(document, where)
     protocol = Protocol(
         title=top.text("title"),
@@ -267,6 +343,9 @@ def parse(data: bytes, where: str) -> Protocol:
         generation=_generation(top.table("generation")),
         decision=_decision(top.table("decision")),
         sweep=_sweep(top.table("sweep")) if "sweep" in top.values else None,
+        randomness=_randomness(top.table(late.FIELD)) if late.FIELD in top.values else None,
+        exclude=_exclude(top.table("exclude")) if "exclude" in top.values else None,
+        claims=tuple(_claim(*one) for one in top.named_tables("claims")) if "claims" in top.values else (),
     )
     top.done()
     _cross_check(protocol, where)
@@ -275,14 +354,16 @@ def parse(data: bytes, where: str) -> Protocol:
 
 def _budget(value: Any, at: str) -> Budget:
     if isinstance(value, int) and not isinstance(value, bool):
-        if value < 1:
-            raise BadInput(f"{at}: {value} slots; write at least 1, or a share in (0, 1] with a point")
+        if not 1 <= value <= 2**24:
+            raise BadInput(f"{at}: {value} slots; write 1 to {2**24}, or a share in (0, 1) with a point")
         return Budget(None, value)
     if isinstance(value, Decimal):
-        if not (value.is_finite() and 0 < value <= 1):
+        if not (value.is_finite() and 0 < value < 1):
             raise BadInput(
-                f"{at}: a share of the prompt lies in (0, 1], not {value}; whole slots have no point"
+                f"{at}: a share of the prompt lies in (0, 1), not {value}; whole slots have no point"
             )
+        if value != round(value, DECIMALS):
+            raise BadInput(f"{at}: {value} has more than {DECIMALS} decimals; write fewer")
         return Budget(value, None)
     raise BadInput(f"{at}: write a number, a share such as 0.3 or whole slots such as 128, not {value!r}")
 
@@ -301,6 +382,19 @@ def _arm(name: str, table: _Table) -> Arm:
     arm = Arm(name, table.choice("policy", policies.names()))
     table.done()
     return arm
+
+
+def _claim(name: str, table: _Table) -> Claim:
+    says = table.choice("says", SAYS)
+    claim = Claim(
+        name,
+        table.text("arm"),
+        says,
+        table.text("parent") if "parent" in table.values else None,
+        table.decimal("margin", Decimal("0.001"), Decimal("0.5")) if says == "same" else None,
+    )
+    table.done()
+    return claim
 
 
 def _generation(table: _Table) -> Generation:
@@ -359,6 +453,29 @@ def _sweep(table: _Table) -> Sweep:
     return sweep
 
 
+def _randomness(table: _Table) -> Randomness:
+    source = table.choice("source", late.SOURCES)
+    nonce, beacon = source == "nonce", source == "beacon"
+    randomness = Randomness(
+        source=source,
+        auditor=table.text("auditor") if nonce else None,
+        name=table.text("name") if beacon else None,
+        round=table.integer("round", 1, 2**53 - 1) if beacon else None,
+    )
+    if randomness.auditor is not None and not AUDITOR.fullmatch(randomness.auditor):
+        raise BadInput(
+            f"{table.prefix}auditor: write the auditor's public key, ssh-ed25519 AAAA..., without a comment"
+        )
+    table.done()
+    return randomness
+
+
+def _exclude(table: _Table) -> Exclude:
+    exclude = Exclude(prompt_tokens_above=table.integer("prompt_tokens_above", 1, 2**24))
+    table.done()
+    return exclude
+
+
 def _cross_check(protocol: Protocol, where: str) -> None:
     """What only the whole protocol can show: repeated names, names that are not defined, an impossible
     rule.
@@ -402,6 +519,15 @@ def _cross_check(protocol: Protocol, where: str) -> None:
         raise BadInput(
             f"{where}: decision.beside: {min(compared)} is in the family already; name arms that are not"
         )
+    for claim in protocol.claims:
+        parent = claim.parent or decision.subject
+        for field, name in {"arm": claim.arm, "parent": parent}.items():
+            if name not in evicting:
+                raise BadInput(
+                    f"{where}: claims.{claim.name}.{field}: " + _unknown(name, evicting, "evicting arm")
+                )
+        if claim.arm == parent:
+            raise BadInput(f"{where}: claims.{claim.name}.arm: {parent} is its own parent; name another arm")
     contrasts = len(protocol.family())
     if decision.at_least is not None and decision.at_least > contrasts:
         raise BadInput(
@@ -520,10 +646,13 @@ class _Table:
 
 
 def _name(value: str, prefix: str) -> str:
-    if not value.isascii() or not value:
-        raise BadInput(f"{prefix}{value}: arm names are plain ASCII; rename it")
     if value.endswith(AGAIN):
         raise BadInput(f"{prefix}{value}: a name ending in {AGAIN!r} is a probe's second run; rename it")
+    if not NAME.fullmatch(value):
+        raise BadInput(
+            f"{prefix}{value!r}: arm names are ASCII letters, digits and . _ + -, beginning with one of the "
+            f"first two; rename it"
+        )
     return value
 
 
@@ -532,6 +661,9 @@ def _text(value: Any, at: str) -> str:
         raise BadInput(f"{at}: write text, not {value!r}")
     if unicodedata.normalize("NFC", value) != value:
         raise BadInput(f"{at}: text is not NFC; normalise it (two spellings of one text hash differently)")
-    if "TODO" in value or ("<" in value and ">" in value):
+    for character in value:
+        if unicodedata.category(character)[0] == "C" and character != "\n":
+            raise BadInput(f"{at}: has U+{ord(character):04X}, which cannot be seen; delete it")
+    if PLACEHOLDER.search(value):
         raise BadInput(f"{at}: placeholder left unfilled: {value!r}")
     return value

@@ -6,11 +6,12 @@ from typing import Any, NamedTuple
 
 import torch
 
-from protocol import grid, spec, tasks
+from protocol import drift, grid, spec
+from protocol.drift import ROOT
 from protocol.evidence import closure, lock
 from protocol.evidence.lock import Lock
 from protocol.evidence.refusals import BadInput, Drifted
-from protocol.models import catalogue, statistics
+from protocol.models import catalogue, places
 from protocol.spec import Protocol
 
 __all__ = [
@@ -25,7 +26,6 @@ __all__ = [
     "weights",
 ]
 
-ROOT = Path(__file__).resolve().parent.parent  # the tree whose sources are locked
 PROTOCOL = "protocol.toml"
 
 
@@ -88,13 +88,13 @@ def measured(source: str, home: Path, needed: Iterable[str]) -> dict[str, Path]:
     """
     found = {}
     for name in needed:
-        path = statistics.places(source, home)[name]
+        path = places.places(source, home)[name]
         if not path.is_file():
             raise BadInput(
                 f"model {source!r}: no statistics {name!r}, which an arm needs; "
                 f"run: python -m protocol.calibrate {source} {name} --task <task>"
             )
-        found[f"statistics-{name}.safetensors"] = path
+        found[places.locked_name(name)] = path
     return found
 
 
@@ -123,14 +123,9 @@ def refuse_drift(study: Study, home: Path, *, with_weights: bool) -> None:
     many there are.
     """
     content = study.lock.content
-    found = closure.differences(content["sources"], closure.sources(ROOT))
-    found += closure.differences(content["data"], tasks.data(content["data"]))
-    found += closure.differences(content["environment"], environment(study.protocol))
+    found = drift.of_files(content) + drift.of_environment(
+        content["environment"], environment(study.protocol)
+    )
     if with_weights:
         found += closure.differences(content["weights"], weights(study.protocol, home))
-    if found:
-        more = f" (and {len(found) - 3} more)" if len(found) > 3 else ""
-        raise Drifted(
-            f"{study.folder.name}: {'; '.join(found[:3])}{more} since the lock {study.lock.digest[:12]}; "
-            f"check out the locked tree, or replicate: python -m protocol.replicate {study.folder}"
-        )
+    drift.refuse(study.folder, study.lock, found)

@@ -11,6 +11,7 @@ import json
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any, NoReturn
 
 from splits.manifest import HERE, SplitError, canonical, content
 
@@ -30,14 +31,35 @@ def write(name: str, ids: Iterable[str], source: str, folder: Path = HERE) -> Pa
 
 
 def read_ids(path: Path) -> list[str]:
-    """The unique_id of every line. Raises SplitError naming the line without one."""
+    """The unique_id of every line. Raises SplitError naming the line that is no JSON object with one, says
+    NaN, or has a key twice.
+    """
     ids = []
-    for number, line in enumerate(path.read_text("utf-8").splitlines(), start=1):
+    for number, line in enumerate(path.read_bytes().removesuffix(b"\n").split(b"\n"), start=1):
+        where = f"{path}: line {number}"
         try:
-            ids.append(json.loads(line)["unique_id"])
-        except (ValueError, KeyError, TypeError):
-            raise SplitError(f"{path}: line {number} is not an object with a unique_id") from None
+            row = json.loads(line.decode("utf-8"), object_pairs_hook=_once, parse_constant=_refuse)
+            ids.append(row["unique_id"])
+        except _Ambiguous as two:
+            raise SplitError(f"{where}: {two}") from None
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise SplitError(f"{where} is not an object with a unique_id") from None
     return ids
+
+
+class _Ambiguous(Exception):
+    """JSON that two readers may read differently."""
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    row = dict(pairs)
+    if len(row) < len(pairs):
+        raise _Ambiguous("has a key twice; keep one of them")
+    return row
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise _Ambiguous(f"{constant} is no JSON; write null or leave the field out")
 
 
 def main(argv: list[str] | None = None) -> int:

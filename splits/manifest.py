@@ -10,6 +10,8 @@ file's bytes, or a generated task's settings). digest: SHA-256 of the canonical 
 
 import hashlib
 import json
+import re
+import unicodedata
 from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
@@ -44,13 +46,14 @@ def load(name: str, folder: Path = HERE) -> Manifest:
     if name not in known:
         nearest = get_close_matches(name, known, n=1, cutoff=0.0)
         raise SplitError(f"{path}: no such split" + (f"; did you mean {nearest[0]!r}?" if nearest else ""))
-    data = path.read_bytes()
     try:
+        data = path.read_bytes()
         read = json.loads(data)
         ids = tuple(pair[0] for pair in read["ids"])
         expected = content(name, ids, read["source"])
-    except (ValueError, KeyError, TypeError, IndexError) as error:
-        raise SplitError(f"{path}: not a split manifest ({error}); restore it from version control") from None
+    except (OSError, ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
+        why = " ".join(str(error).split())
+        raise SplitError(f"{path}: not a split manifest ({why}); restore it from version control") from None
     if data != canonical(expected) + b"\n":
         wrong = [key for key in expected if not isinstance(read, dict) or read.get(key) != expected[key]]
         raise SplitError(
@@ -64,7 +67,11 @@ def load(name: str, folder: Path = HERE) -> Manifest:
 
 
 def content(name: str, ids: Iterable[str], source: str) -> dict[str, Any]:
-    """The manifest of these ids. Raises SplitError for a repeated id, one that is not text, or none."""
+    """The manifest of these ids. Raises SplitError for a repeated id, one that is not text in NFC, or none,
+    and for a source that is no digest.
+    """
+    if not (isinstance(source, str) and re.fullmatch("[0-9a-f]{64}", source)):
+        raise SplitError(f"{name}: source {source!r} is not a SHA-256 in lower-case hex")
     pairs = [[unique_id, bucket(unique_id)] for unique_id in _checked(name, list(ids))]
     sizes = [sum(place == number for _, place in pairs) for number in range(BUCKETS)]
     fields = {
@@ -93,6 +100,8 @@ def _checked(name: str, ids: list[Any]) -> list[str]:
     for unique_id in ids:
         if not isinstance(unique_id, str) or not unique_id:
             raise SplitError(f"{name}: id {unique_id!r} is not text; give every problem a unique_id")
+        if unicodedata.normalize("NFC", unique_id) != unique_id:
+            raise SplitError(f"{name}: id {unique_id!r} is not NFC; normalise it, or two ids look alike")
         if unique_id in seen:
             raise SplitError(f"{name}: id {unique_id!r} is there twice; one problem, one id")
         seen.add(unique_id)

@@ -1,6 +1,7 @@
 """Studies for tests: a protocol small enough to register and confirm in seconds on the tiny model."""
 
 import contextlib
+import functools
 import importlib
 import io
 import json
@@ -8,6 +9,9 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
+
+from protocol.evidence import closure
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -99,9 +103,14 @@ def here(name: str, *arguments: object) -> subprocess.CompletedProcess:
     own.
     """
     out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+    same = mock.patch.object(closure, "environment", surroundings)
+    with same, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         status = importlib.import_module(f"protocol.{name}").main([*map(str, arguments)])
     return subprocess.CompletedProcess(name, status, out.getvalue(), err.getvalue())
+
+
+# This process stays in one environment, and hashing all of it takes seconds.
+surroundings = functools.cache(closure.environment)
 
 
 def copy_tree(to: Path) -> Path:
@@ -112,12 +121,18 @@ def copy_tree(to: Path) -> Path:
     return to
 
 
-def start(name: str, *arguments: object) -> subprocess.Popen:
+# What `here` calls, in a process of its own.
+MAIN = "import importlib, sys; sys.exit(importlib.import_module(sys.argv[1]).main(sys.argv[2:]))"
+
+
+def start(name: str, *arguments: object, typed: bool = False) -> subprocess.Popen:
+    """The command in a process that goes on beside the test. typed: as on a command line, so that confirm
+    runs the locked tree, which takes the time to compile it.
+    """
+    how = ["-m", f"protocol.{name}"] if typed else ["-c", MAIN, f"protocol.{name}"]
+    quiet = subprocess.DEVNULL
     return subprocess.Popen(
-        [sys.executable, "-m", f"protocol.{name}", *map(str, arguments)],
-        cwd=ROOT,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
+        [sys.executable, *how, *map(str, arguments)], cwd=ROOT, stdout=quiet, stderr=quiet
     )
 
 

@@ -99,4 +99,5 @@ def test_a_changed_byte_is_found(quickstart, seed):
 
 
 def test_an_untouched_copy_holds(quickstart):
-    assert {one.status for one in audit.audit(quickstart)} <= {"held", "not run"}
+    inside = {one.status for one in audit.audit(quickstart) if one.item not in audit.OUTSIDE}
+    assert inside <= {"held", "not run"}

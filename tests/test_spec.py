@@ -32,7 +32,7 @@ def parse(text: str) -> spec.Protocol:
         ("alpha = 0.05", "alfa = 0.05", "decision.alpha: missing; 'alfa' is unknown"),
         ("seeds = [0]", "seeds = [0]\nseed = 1", "seed: unknown field 'seed'; did you mean 'seeds'?"),
         ("seeds = [0]", "seeds = [0]\nseeds = [1]", "not valid TOML"),
-        ("budgets = [0.8]", "budgets = [1.2]", "budgets[0]: a share of the prompt lies in (0, 1]"),
+        ("budgets = [0.8]", "budgets = [1.2]", "budgets[0]: a share of the prompt lies in (0, 1)"),
         ("budgets = [0.8]", "budgets = [0.0]", "budgets[0]: a share"),
         ("budgets = [0.8]", "budgets = [-3]", "budgets[0]: -3 slots"),
         ("budgets = [0.8]", "budgets = [nan]", "budgets[0]: a share"),
@@ -267,3 +267,85 @@ def test_workers_are_written_where_they_were_registered_and_at_least_one():
     assert parse(TEXT.replace("threads = 1", "threads = 1\nworkers = 2")).generation.workers == 2
     with pytest.raises(BadInput, match=r"generation\.workers: write a whole number from 1 to 256, not 0"):
         parse(TEXT.replace("threads = 1", "threads = 1\nworkers = 0"))
+
+
+# ---------------------------------------------------------------- late randomness, exclusions
+
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI" + 43 * "x"
+
+
+def with_tables(*tables):
+    return TEXT + "\n".join(("", *tables))
+
+
+@pytest.mark.parametrize(
+    ("table", "content"),
+    [
+        (f'source = "nonce"\nauditor = "{KEY}"', {"source": "nonce", "auditor": KEY}),
+        (
+            'source = "beacon"\nname = "drand quicknet"\nround = 12',
+            {"source": "beacon", "name": "drand quicknet", "round": 12},
+        ),
+        ('source = "anchor"', {"source": "anchor"}),
+    ],
+)
+def test_a_late_source_is_locked_as_it_was_written(table, content):
+    assert parse(with_tables("[randomness]", table)).content()["randomness"] == content
+
+
+def test_a_protocol_without_late_source_and_exclusions_is_locked_as_before():
+    assert list(parse(TEXT).content()) == [
+        "title",
+        "question",
+        "models",
+        "seeds",
+        "budgets",
+        "tasks",
+        "arms",
+        "generation",
+        "decision",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("tables", "said"),
+    [
+        (("[randomness]", 'source = "dice"'), "randomness.source: unknown source 'dice'"),
+        (("[randomness]", 'source = "nonce"'), "randomness.auditor: missing"),
+        (("[randomness]", 'source = "nonce"', f'auditor = "{KEY} me"'), "without a comment"),
+        (("[randomness]", 'source = "nonce"', f'auditor = "{KEY[:-1]}"'), "write the auditor's public key"),
+        (("[randomness]", 'source = "nonce"', 'auditor = "ssh-rsa AAAA"'), "ssh-ed25519 AAAA..."),
+        (("[randomness]", 'source = "nonce"', f'auditor = "{KEY}"', "round = 1"), "unknown field 'round'"),
+        (("[randomness]", 'source = "beacon"', 'name = "drand"'), "randomness.round: missing"),
+        (("[randomness]", 'source = "beacon"', 'name = "drand"', "round = 0"), "round: write a whole number"),
+        (("[randomness]", 'source = "beacon"', "round = 1"), "randomness.name: missing"),
+        (("[randomness]", 'source = "anchor"', 'name = "x"'), "randomness.name: unknown field 'name'"),
+        (
+            ("[exclude]", "prompt_tokens_above = 0"),
+            "exclude.prompt_tokens_above: write a whole number from 1",
+        ),
+        (("[exclude]", "prompt_tokens_over = 9"), "exclude.prompt_tokens_above: missing"),
+        (("[exclude]", "prompt_tokens_above = 9", 'grade = "wrong"'), "exclude.grade: unknown field"),
+    ],
+)
+def test_a_mistaken_late_source_or_exclusion_is_refused_by_field(tables, said):
+    with pytest.raises(BadInput) as refusal:
+        parse(with_tables(*tables))
+    assert said in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_prompt_above_the_limit_is_excluded_and_one_at_it_is_not():
+    protocol = parse(with_tables("[exclude]", "prompt_tokens_above = 300"))
+    assert protocol.content()["exclude"] == {"prompt_tokens_above": 300}
+    assert protocol.excludes(300) is None
+    assert protocol.excludes(301) == "prompt_tokens: 301, above 300"
+    assert protocol.probed().excludes(301), "in the probe as well"
+    assert parse(TEXT).excludes(2**20) is None
+
+
+def test_what_a_missing_lane_does_is_one_of_two_words():
+    old = 'missing = "inconclusive"'
+    assert parse(TEXT.replace(old, 'missing = "wrong"')).content()["decision"]["missing"] == "wrong"
+    with pytest.raises(BadInput, match=r"decision\.missing: unknown missing 'dropped'"):
+        parse(TEXT.replace(old, 'missing = "dropped"'))

@@ -45,7 +45,7 @@ def test_register_writes_a_lock_once(locked, tmp_path):
     folder = copy(locked, tmp_path)
     before = studies.snapshot(folder)
     assert set(before) == {"protocol.toml", "lock.json", "sources.zip", "ledger.jsonl"}
-    done = studies.command("register", folder)
+    done = studies.here("register", folder)
     assert done.returncode == 4
     assert studies.snapshot(folder) == before
 
@@ -54,21 +54,21 @@ def test_a_locking_that_was_cut_off_is_completed(locked, tmp_path):
     folder = copy(locked, tmp_path)
     (folder / "ledger.jsonl").unlink()
     before = (folder / "lock.json").read_bytes()
-    assert studies.command("register", folder).returncode == 0
+    assert studies.here("register", folder).returncode == 0
     assert (folder / "lock.json").read_bytes() == before
-    assert studies.command("audit", folder).returncode == 0
+    assert studies.here("audit", folder).returncode == 0
 
 
 def test_the_lock_covers_code_split_weights_and_environment(locked):
     lock = studies.content(locked / "lock.json")
-    assert {"policies/crystal/trunks.py", "analysis/decisions.py", "protocol/runner.py"} <= set(
-        lock["sources"]
-    )
+    code = {"policies/crystal/trunks.py", "analysis/decisions.py", "protocol/runner.py", "figures/forest.py"}
+    assert code <= set(lock["sources"])
     assert "splits/needle-256.json" in lock["sources"]
     (weights,) = lock["weights"].values()
     assert {"model.safetensors", "config.json", "tokenizer.json"} <= set(weights)
     assert "torch" in lock["environment"]["distributions"]
     assert lock["environment"]["torch"]["threads"] == 1
+    assert {"altered", "library", "own"} <= set(lock["environment"])
 
 
 def test_confirm_ends_in_a_sealed_verdict_with_a_figure(confirmed):
@@ -109,14 +109,14 @@ def test_killed_at_random_moments_and_resumed_seals_the_same_outcome(locked, con
         assert process.poll() is None, "the study is too short to be killed five times; lengthen it"
         process.send_signal(signal.SIGKILL)
         process.wait()
-    done = studies.command("confirm", folder)
+    done = studies.here("confirm", folder)
     assert done.returncode in (10, 11), done.stderr
     assert sealed(folder) == sealed(confirmed)
     again, once = (studies.content(each / "verdict.json")["judged"] for each in (folder, confirmed))
     assert again == once
     attempts = [line for line in (folder / "ledger.jsonl").read_text().splitlines() if '"attempt"' in line]
     assert 4 <= len(attempts) <= 6  # a kill before its line is written leaves none
-    assert studies.command("audit", folder).returncode == 0
+    assert studies.here("audit", folder).returncode == 0
 
 
 def test_batches_with_refill_and_events_are_resumed_whole(tiny_model, tmp_path):
@@ -124,19 +124,19 @@ def test_batches_with_refill_and_events_are_resumed_whole(tiny_model, tmp_path):
     settings = "threads = 1\nproblems_per_batch = 3\nlanes_per_batch = 5\nprefill_chunk = 100\ninterval = 8"
     changes = {"threads = 1": settings, 'policy = "crystal"': 'policy = "h2o"'}
     once = studies.write(tmp_path / "registrations" / "once", tiny_model, changes)
-    assert studies.command("register", once).returncode == 0
+    assert studies.here("register", once).returncode == 0
     lock = studies.content(once / "lock.json")
     assert list(lock["batch"]["lanes"].values()) == [5]
     killed = shutil.copytree(once, once.parent / "killed")
-    assert studies.command("confirm", once).returncode in (10, 11)
+    assert studies.here("confirm", once).returncode in (10, 11)
     for _ in range(2):
         process = studies.start("confirm", killed)
         wait_for_growth(process, killed / "records/shard-0.jsonl")
         process.send_signal(signal.SIGKILL)
         process.wait()
-    assert studies.command("confirm", killed).returncode in (10, 11)
+    assert studies.here("confirm", killed).returncode in (10, 11)
     assert sealed(killed) == sealed(once)
-    assert studies.command("audit", killed).returncode == 0
+    assert studies.here("audit", killed).returncode == 0
 
     bodies = [
         studies.json.loads(line)["body"] for line in (once / "records/shard-0.jsonl").read_text().splitlines()
@@ -168,7 +168,7 @@ def test_two_confirms_at_once_run_once(locked, tmp_path):
 
 def test_a_probe_reads_the_development_split_only(locked, tmp_path):
     folder = copy(locked, tmp_path)
-    done = studies.command("probe", folder)
+    done = studies.here("probe", folder)
     assert done.returncode == 0, done.stderr
     assert "random (again)" in done.stdout
     items = studies.content(folder / "lock.json")["items"].values()
@@ -178,13 +178,13 @@ def test_a_probe_reads_the_development_split_only(locked, tmp_path):
     }
     assert seen == {problem for item in items for problem in item["dev"]}
     assert not seen & {problem for item in items for problem in item["confirm"]}
-    assert studies.command("audit", folder).returncode == 0
+    assert studies.here("audit", folder).returncode == 0
 
 
 def test_status_names_the_one_next_step(locked, confirmed):
-    assert f"python -m protocol.confirm {locked}" in studies.command("status", locked).stdout
-    assert f"python -m protocol.audit {confirmed}" in studies.command("status", confirmed).stdout
-    assert "1 registered, 1 confirmed" in studies.command("status", confirmed).stdout
+    assert f"python -m protocol.confirm {locked}" in studies.here("status", locked).stdout
+    assert f"python -m protocol.audit {confirmed}" in studies.here("status", confirmed).stdout
+    assert "1 registered, 0 confirmed" in studies.here("status", confirmed).stdout
 
 
 def test_a_replication_agrees_with_its_parent(confirmed):
@@ -193,4 +193,4 @@ def test_a_replication_agrees_with_its_parent(confirmed):
     assert "agrees with study" in done.stdout
     child = confirmed.parent.parent / "replications" / "study-001"
     assert studies.content(child / "lock.json")["parent"]["lock"] == lock_digest(confirmed)
-    assert studies.command("audit", child).returncode == 0
+    assert studies.here("audit", child).returncode == 0

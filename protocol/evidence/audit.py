@@ -1,56 +1,28 @@
 """Whether a registration holds, from its files alone.
 
 Every digest is computed again, every chain followed, every cell accounted for, and the verdict derived again
-from the raw records by the locked code. What audit cannot see: whether the whole folder was written anew with
-consistent digests (only an outside witness shows that), and what was run before registering.
+from the raw records by the locked code. What the folder cannot show by itself, whether it was written anew as
+a whole with digests that fit, git history and outside witnesses show where there are any. What was run
+before registering, nothing shows.
 """
 
 import os
 import subprocess
 import sys
-import tempfile
-from collections.abc import Callable
-from functools import cached_property
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
 
-from . import (
-    bundle,
-    canonical,
-    claim,
-    closure,
-    documents,
-    files,
-    journal,
-    ledger,
-    lock,
-    records,
-    seal,
-    selection,
-    verdict,
-)
-from .documents import Document
-from .ledger import Entry
-from .records import Record
+from . import late
+from .anchors import Witness
+from .checks import Checks
+from .findings import CannotTell, Finding, NotRun
 from .refusals import Tampered
 
-__all__ = ["Finding", "audit", "judge_again", "select_again"]
+__all__ = ["OUTSIDE", "audit", "failed", "judge_again", "select_again", "untold"]
 
-_COMPUTING = ("numpy", "pandas", "scipy", "statsmodels")
-
-
-class Finding(NamedTuple):
-    item: str
-    status: Literal["held", "failed", "cannot tell", "not run"]
-    detail: str
-
-
-class CannotTell(Exception):
-    """The evidence neither holds nor fails: it is not whole yet, or this machine cannot check it."""
-
-
-class NotRun(Exception):
-    """A step of which, and of whose successors, there is no trace."""
+# Items that lie outside the folder: that they cannot be told here is no fault of the evidence.
+RANDOMNESS = ("protocol", "content", late.FIELD)
+OUTSIDE = ("commit", "history", "signature", "amendment", "ending", "randomness", "anchors")
 
 
 def judge_again(tree: Path, folder: Path) -> bytes:
@@ -66,6 +38,70 @@ def select_again(tree: Path, folder: Path) -> bytes:
     return _printed("analysis.selection", tree, folder)
 
 
+def audit(
+    folder: Path,
+    rederive: Callable[[Path, Path], bytes] = judge_again,
+    reselect: Callable[[Path, Path], bytes] = select_again,
+    *,
+    signers: Path | None = None,
+    witnesses: Sequence[Witness] = (),
+    block: Callable[[], late.Block] | None = None,
+) -> list[Finding]:
+    """One finding an item, in the order in which the evidence was made; some items only some studies have.
+
+    rederive, reselect: given the extracted locked tree and the folder, return the canonical judgement and
+    selection. signers: the keys that may have signed the lock, as ssh-keygen reads them. witnesses: who can
+    verify the proofs in anchors/. block: the block of Bitcoin that the lock's proof leads to.
+
+    "not run" is a step that left no trace, as do the steps after it. Other evidence that is not there fails.
+    """
+    study = Checks(folder)
+    checks: dict[str, Callable[[], str]] = {
+        "lock": study.check_lock,
+        "protocol": study.check_protocol,
+        "sources": study.check_sources,
+        "commit": study.check_commit,
+        "signature": lambda: study.check_signature(signers),
+        **({"amendment": study.check_amendment} if study.has("amends") else {}),
+        "ledger": study.check_ledger,
+        "history": study.check_history,
+        "probe": study.check_probe,
+        **({"selection": lambda: study.check_selection(reselect)} if study.swept else {}),
+        "claim": study.check_claim,
+        **({"randomness": lambda: study.check_randomness(block)} if study.has(*RANDOMNESS) else {}),
+        "records": study.check_records,
+        "trajectories": study.check_trajectories,
+        "grid": study.check_grid,
+        "seal": study.check_seal,
+        "verdict": study.check_verdict,
+        "judgement": lambda: study.check_judgement(rederive),
+        **({"ending": study.check_ending} if study.ended else {}),
+        "anchors": lambda: study.check_anchors(witnesses),
+    }
+    return [_found(item, check) for item, check in checks.items()]
+
+
+def failed(findings: Iterable[Finding]) -> list[str]:
+    return [one.item for one in findings if one.status == "failed"]
+
+
+def untold(findings: Iterable[Finding]) -> list[str]:
+    """What of the evidence itself could not be told here."""
+    return [one.item for one in findings if one.status == "cannot tell" and one.item not in OUTSIDE]
+
+
+def _found(item: str, check: Callable[[], str]) -> Finding:
+    try:
+        return Finding(item, "held", check())
+    except NotRun as absent:
+        return Finding(item, "not run", str(absent))
+    except CannotTell as gap:
+        return Finding(item, "cannot tell", str(gap))
+    except Exception as problem:  # whatever a damaged file provokes is a finding
+        kind = "" if isinstance(problem, Tampered) else f"{type(problem).__name__}: "
+        return Finding(item, "failed", kind + " ".join(str(problem).split()))
+
+
 def _printed(module: str, tree: Path, folder: Path) -> bytes:
     settings = {"PYTHONPATH": str(tree), "PYTHONUTF8": "1", "PATH": os.defpath}
     command = [sys.executable, "-B", "-m", module, str(folder.resolve())]
@@ -76,301 +112,3 @@ def _printed(module: str, tree: Path, folder: Path) -> bytes:
     if not done.stdout:
         raise Tampered(f"the locked {module} said nothing: {last}")
     return done.stdout.removesuffix(b"\n")
-
-
-def audit(
-    folder: Path,
-    rederive: Callable[[Path, Path], bytes] = judge_again,
-    reselect: Callable[[Path, Path], bytes] = select_again,
-) -> list[Finding]:
-    """One finding an item, in the order in which the evidence was made.
-
-    rederive, reselect: given the extracted locked tree and the folder, return the canonical judgement and
-    selection. Only a study with a sweep has the item "selection".
-
-    "not run" is a step that left no trace, as do the steps after it. Other evidence that is not there fails.
-    """
-    study = _Study(folder)
-    checks: dict[str, Callable[[], str]] = {
-        "lock": study.check_lock,
-        "protocol": study.check_protocol,
-        "sources": study.check_sources,
-        "ledger": study.check_ledger,
-        "probe": study.check_probe,
-        **({"selection": lambda: study.check_selection(reselect)} if study.swept else {}),
-        "claim": study.check_claim,
-        "records": study.check_records,
-        "trajectories": study.check_trajectories,
-        "grid": study.check_grid,
-        "seal": study.check_seal,
-        "verdict": study.check_verdict,
-        "judgement": lambda: study.check_judgement(rederive),
-    }
-    findings = []
-    for item, check in checks.items():
-        try:
-            findings.append(Finding(item, "held", check()))
-        except NotRun:
-            findings.append(Finding(item, "not run", ""))
-        except CannotTell as gap:
-            findings.append(Finding(item, "cannot tell", str(gap)))
-        except Exception as problem:  # whatever a damaged file provokes is a finding
-            kind = "" if isinstance(problem, Tampered) else f"{type(problem).__name__}: "
-            findings.append(Finding(item, "failed", kind + " ".join(str(problem).split())))
-    return findings
-
-
-class _Study:
-    """The files of one registration, each read when first asked for; reading a damaged one raises."""
-
-    def __init__(self, folder: Path):
-        self.folder = folder
-        self.place = folder / records.FOLDERS["confirm"]
-        try:
-            events = {entry.event for entry in ledger.read(folder)}
-        except Exception:  # check_ledger says so; what the files show has to do
-            events = set()
-        self.judged = (folder / verdict.NAME).exists() or "verdict" in events
-        self.sealed = self.judged or (folder / seal.NAME).exists() or "seal" in events
-        traces = (folder / claim.NAME).exists() or self.place.exists() or "claim" in events
-        self.claimed = self.sealed or traces
-        try:
-            self.swept = selection.swept(self.lock)
-        except Exception:  # check_lock says so
-            self.swept = False
-        self.selected = self.swept and (
-            self.claimed or (folder / selection.NAME).exists() or "selection" in events
-        )
-
-    @cached_property
-    def lock(self) -> Document:
-        return lock.read(self.folder)
-
-    @cached_property
-    def entries(self) -> list[Entry]:
-        return ledger.read(self.folder)
-
-    @cached_property
-    def claim(self) -> Document:
-        return documents.read(self.folder / claim.NAME)
-
-    @cached_property
-    def records(self) -> list[Record]:
-        return records.read(self.place)
-
-    @cached_property
-    def seal(self) -> Document:
-        return seal.read(self.folder)
-
-    @cached_property
-    def verdict(self) -> Document:
-        return verdict.read(self.folder)
-
-    def check_lock(self) -> str:
-        self._named("lock", self.lock.digest, "register", "lock")
-        return f"{self.lock.digest}, {len(self.lock.content['grid'])} cells"
-
-    def check_protocol(self) -> str:
-        digest = files.sha256(self.folder / "protocol.toml")
-        if digest != self.lock.content["protocol"]["sha256"]:
-            raise Tampered("protocol.toml: is not the file that was locked")
-        return "protocol.toml is the file that was locked"
-
-    def check_sources(self) -> str:
-        sources = self.lock.content["sources"]
-        if wrong := bundle.verify(self.folder, sources):
-            raise Tampered(f"{bundle.NAME}: {'; '.join(wrong[:3])}")
-        if files.sha256(self.folder / bundle.NAME) != self.lock.content["bundle"]:
-            raise Tampered(f"{bundle.NAME}: its members hold, its bytes are not those that were locked")
-        return f"{len(sources)} files in {bundle.NAME} are those that were locked"
-
-    def check_ledger(self) -> str:
-        events = [entry.event for entry in self.entries]
-        once = ["register", "claim", "seal", "verdict"]
-        steps = [event for event in events if event in once]
-        reached = once[: 1 + self.claimed + self.sealed + self.judged]
-        if steps != reached:
-            raise Tampered(f"{ledger.NAME}: says {', '.join(steps)} where the files say {', '.join(reached)}")
-        if events[0] != "register" or (self.judged and events[-1] != "verdict"):
-            raise Tampered(f"{ledger.NAME}: begins with {events[0]} and ends with {events[-1]}")
-        first = events.index("claim") if self.claimed else len(events)
-        last = events.index("seal") if self.sealed else len(events)
-        if {"attempt", "held-out"} & {*events[:first], *events[last:]}:
-            raise Tampered(f"{ledger.NAME}: held-out problems were read before the claim or after the seal")
-        if "selection" in events[first:] or ("selection" in events and not self.swept):
-            raise Tampered(f"{ledger.NAME}: a selection after the claim, or without a sweep")
-        self._whole(self.folder / ledger.NAME)
-        return f"{len(events)} lines, chained, up to {events[-1]}"
-
-    def check_probe(self) -> str:
-        place = self.folder / records.FOLDERS["probe"]
-        found = records.read(place)
-        attempts = self._attempts("probe", found)
-        if not place.exists():
-            raise NotRun
-        for record in found:
-            body, lane = record["body"], records.key(record["body"])
-            if (body["registration"], body["phase"]) != (self.lock.digest, "probe"):
-                raise Tampered(f"{lane}: its record is of another registration or phase")
-            if lane.problem not in self.lock.content["items"][lane.task]["dev"]:
-                raise Tampered(f"{lane}: was probed and is not of the development split")
-        records.trajectories(place, found)
-        fruitless = attempts - len({record["costs"]["attempt"] for record in found})
-        left = f", {fruitless} of them without a record" if fruitless > 0 else ""
-        return f"{len(found)} records, of the development split only; {attempts} attempts{left}"
-
-    def check_selection(self, reselect: Callable[[Path, Path], bytes]) -> str:
-        self._reached(self.selected)
-        found = selection.verify(self.folder, self.lock)
-        self._named("selection", found.digest, "selection", "selection")
-        if selection.inherited(self.lock):
-            return self._inherited(found)
-        self._stood_at(found)
-        events = [entry.event for entry in self.entries]
-        attempts = events[: events.index("selection")].count("probe")
-        for record in records.read(self.folder / records.FOLDERS["probe"]):
-            if record["costs"]["attempt"] > attempts:
-                lane, number = records.key(record["body"]), record["costs"]["attempt"]
-                raise Tampered(f"{lane}: was probed in attempt {number}, after the selection")
-        if self._derived(reselect) != canonical.dumps(found.content["selected"]):
-            raise Tampered(f"the locked code selects otherwise than {selection.NAME} says")
-        return f"the locked code selects {found.content['selected']['winner']} from the probe's records"
-
-    def check_claim(self) -> str:
-        self._reached(self.claimed)
-        if self.claim.content["lock"] != self.lock.digest:
-            raise Tampered(f"{claim.NAME}: names another lock")
-        if self.claim.content.get("selection") != selection.digest(self.folder, self.lock).get("selection"):
-            raise Tampered(f"{claim.NAME}: names another selection than {selection.NAME}")
-        self._named("claim", self.claim.digest, "claim", "claim")
-        self._stood_at(self.claim)
-        return f"names the lock; {self._attempts('attempt', self.records)} attempts"
-
-    def check_records(self) -> str:
-        self._reached(self.claimed)
-        shards = records.shards(self.place)
-        kept = self.place / records.TRAJECTORIES
-        present = set(self.place.iterdir()) if self.place.exists() else set()
-        if extra := present - {kept, *shards}:
-            raise Tampered(f"{min(extra).name}: is not evidence of ours")
-        count = len(self.records)
-        for path in shards:
-            self._whole(path)
-        return f"{count} records, chained, in {len(shards)} shards"
-
-    def check_trajectories(self) -> str:
-        self._reached(self.claimed)
-        found = records.trajectories(self.place, self.records)
-        if extra := records.side_files(self.place) - records.cited(self.place, self.records):
-            if self.sealed:
-                raise Tampered(f"{min(extra).name}: no record cites it")
-            raise CannotTell(f"{len(found)} hold; {len(extra)} are not cited yet")
-        return f"{len(found)} cited, all there, none besides"
-
-    def check_grid(self) -> str:
-        self._reached(self.claimed)
-        missing = seal.missing(self.lock, self.records)
-        if missing and self.sealed:
-            raise Tampered(f"{len(missing)} registered records are missing, first {missing[0]}")
-        if missing:
-            raise CannotTell(f"not finished: {len(self.records)} records, {len(missing)} to go")
-        opened = {entry.body["task"] for entry in self.entries if entry.event == "held-out"}
-        if unopened := {cell[1] for cell in self.lock.content["grid"]} - opened:
-            raise Tampered(f"{ledger.NAME}: {min(unopened)} was confirmed and its held-out ids never opened")
-        return f"{len(self.records)} registered lanes, one record each"
-
-    def check_seal(self) -> str:
-        self._reached(self.sealed)
-        self._named("seal", self.seal.digest, "seal", "seal")
-        self._stood_at(self.seal)
-        again = seal.contents(self.folder, self.lock, self.seal.content["ledger"])
-        if wrong := closure.differences(self.seal.content, again):
-            raise Tampered(f"{seal.NAME}: {'; '.join(wrong[:3])}")
-        return f"outcome {again['outcome']}"
-
-    def check_verdict(self) -> str:
-        self._reached(self.judged)
-        content = self.verdict.content
-        if content.keys() != {"judged", "lock", "seal", "ledger"}:
-            raise Tampered(f"{verdict.NAME}: needs judged, lock, seal and ledger, and nothing else")
-        if (content["lock"], content["seal"]) != (self.lock.digest, self.seal.digest):
-            raise Tampered(f"{verdict.NAME}: names another lock or seal")
-        self._named("verdict", files.sha256(self.folder / verdict.NAME), "verdict", "sha256")
-        self._stood_at(self.verdict)
-        return "names lock, seal and ledger, and the ledger ends with it"
-
-    def check_judgement(self, rederive: Callable[[Path, Path], bytes]) -> str:
-        self._reached(self.judged)
-        again = self._derived(rederive)
-        if again != canonical.dumps(self.verdict.content["judged"]):
-            because = self._other_packages()
-            raise Tampered(f"the locked code judges otherwise than {verdict.NAME} says{because}")
-        return "the locked code judges the raw records alike"
-
-    def _inherited(self, found: Document) -> str:
-        """Followed up to the registration that made it: a parent that is not here could be anything."""
-        folder, locked = self.folder, self.lock
-        while selection.inherited(locked):
-            parent = selection.parent(folder, locked)
-            if parent is None:
-                named = locked.content["parent"]
-                raise CannotTell(
-                    f"that of {named['name']}, of whose lock {named['lock']} no folder is at hand"
-                )
-            folder, locked = parent, lock.read(parent)
-            if selection.verify(folder, locked).digest != found.digest:
-                raise Tampered(f"{selection.NAME}: {folder.name} has another")
-        return f"{found.digest}, that of {folder.name}, whose audit derives it again"
-
-    def _attempts(self, event: str, found: list[Record]) -> int:
-        """How many attempts the ledger has, each of which found the records of those before it. Lines of
-        probes from before 2026-11-22 do not say what they found.
-        """
-        lines = [entry.body for entry in self.entries if entry.event == event]
-        started = [record["costs"]["attempt"] for record in found]
-        for number, line in enumerate(lines, start=1):
-            before = sum(each < number for each in started)
-            if event == "probe" and line == {"number": number}:
-                continue
-            if line != {"number": number, "records": before}:
-                raise Tampered(
-                    f"attempt {number} found {line.get('records')} records; now it would find {before}"
-                )
-        if not set(started) <= set(range(1, len(lines) + 1)):
-            raise Tampered("records are of an attempt that the ledger does not have")
-        return len(lines)
-
-    def _derived(self, derive: Callable[[Path, Path], bytes]) -> bytes:
-        """What `derive` says about the folder, given the locked tree."""
-        with tempfile.TemporaryDirectory() as tree:
-            bundle.extract(self.folder, self.lock.content["sources"], Path(tree))
-            return derive(Path(tree), self.folder)
-
-    def _other_packages(self) -> str:
-        """Which packages that compute a judgement are not here as they were locked: they may explain it."""
-        locked = self.lock.content["environment"]["distributions"]
-        here = closure.environment()["distributions"]
-        others = [name for name in _COMPUTING if locked.get(name) != here.get(name)]
-        return f" (here with another {', '.join(others)} than was locked)" if others else ""
-
-    def _reached(self, reached: bool) -> None:
-        if not reached:
-            raise NotRun
-
-    def _named(self, what: str, digest: str, event: str, field: str) -> None:
-        """The ledger's one line of `event` cites `digest`."""
-        if [entry.body.get(field) for entry in self.entries if entry.event == event] != [digest]:
-            raise Tampered(f"the ledger's {event} line is missing or cites another {what}")
-
-    def _stood_at(self, document: Document) -> None:
-        """The ledger once had the count and the head that the document keeps."""
-        kept = document.content["ledger"]
-        if kept["count"] > len(self.entries) or kept != ledger.at(self.entries[: kept["count"]]):
-            raise Tampered("names a ledger head that this ledger never had; lines were cut or rewritten")
-
-    def _whole(self, path: Path) -> None:
-        if torn := journal.split(path.read_bytes()).torn:
-            text = f"{path.name}: ends in {torn} bytes of a torn line"
-            if self.sealed:
-                raise Tampered(text)
-            raise CannotTell(f"{text}, which the next attempt truncates")

@@ -6,7 +6,7 @@ written as strings: a float has two readings (its shortest decimal, its bits), a
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, NoReturn
 
 from .refusals import BadInput, Tampered
@@ -54,6 +54,19 @@ def loads(data: bytes, where: str) -> Any:
         at = next((i for i, (a, b) in enumerate(zip(written, data, strict=False)) if a != b), len(written))
         raise Tampered(f"{where}: not canonical JSON from byte {at} on; the file was edited or rewritten")
     return value
+
+
+def texts(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """Every text in `value`, with the key path that leads to it; keys are not among them."""
+    match value:
+        case str():
+            yield path.lstrip("."), value
+        case Mapping():
+            for key, item in value.items():
+                yield from texts(item, f"{path}.{key}")
+        case list() | tuple():
+            for index, item in enumerate(value):
+                yield from texts(item, f"{path}[{index}]")
 
 
 class _Pairs(list[tuple[str, Any]]):

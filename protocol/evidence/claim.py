@@ -1,10 +1,10 @@
 """The claim: written before the first held-out byte is read, once for ever."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from . import documents, journal, ledger, lock, records, selection
+from . import documents, journal, late, ledger, lock, records, selection
 from .documents import Document as Claim
 from .lock import Lock
 from .refusals import AlreadyClaimed, BadInput, Tampered
@@ -24,18 +24,23 @@ def running(folder: Path) -> Iterator[None]:
         yield
 
 
-def take(folder: Path, locked: Lock) -> int:
+def take(
+    folder: Path, locked: Lock, value: Path | None = None, block: Callable[[], late.Block] | None = None
+) -> int:
     """Claim `folder` for confirmation, or resume a claim that has no seal yet. Call it inside `running`.
 
-    The claim names the lock, the head of the ledger and, with a sweep, the selection. Each call is one
-    attempt: a line of the ledger with its number, which is returned (1 the first time), and the number of
+    The claim names the lock, the head of the ledger and, with a sweep, the selection; with late randomness it
+    keeps the value (`value`, `block`: see `late.drawn`), which resuming need not be given again. Each call is
+    one attempt: a line of the ledger with its number, which is returned (1 the first time), and the number of
     records that it found.
 
-    Raises AlreadyClaimed once the seal is there, BadInput for a sweep without a selection, Tampered when
-    ledger, selection, claim or records do not verify.
+    Raises AlreadyClaimed once the seal is there, BadInput for a sweep without a selection, a late value that
+    is missing, not usable or another than the claim's, Tampered when ledger, selection, claim or records do
+    not verify.
     """
     if (folder / SEAL).exists():
         raise AlreadyClaimed(f"{folder} was confirmed, which happens once; replicate it instead")
+    ledger.refuse_closed(folder)
     if [entry.body for entry in ledger.read(folder)[:1]] != [{"lock": locked.digest}]:
         raise Tampered(f"{ledger.NAME}: does not begin with the registration of this lock")
     selected = selection.digest(folder, locked)
@@ -43,15 +48,20 @@ def take(folder: Path, locked: Lock) -> int:
     if not (folder / NAME).exists():
         if found or ledger.count(folder, "claim"):
             raise Tampered(f"{NAME}: missing, and the claim was taken before")
+        drawn = late.drawn(locked, value, block)
         content = {
             "kind": "kv-prereg claim",
             "version": 1,
             "lock": locked.digest,
             "ledger": ledger.head(folder),
             **selected,
+            **({} if drawn is None else {late.FIELD: drawn}),
         }
         documents.write(folder / NAME, content)
     claim = read(folder, locked)
+    key = late.key_of(locked, claim)
+    if value is not None and (again := late.drawn(locked, value)) and again["key"] != key:
+        raise BadInput(f"--value {value}: {NAME} has another value already; leave it out to resume")
     if claim.content.get("selection") != selected.get("selection"):
         raise Tampered(f"{NAME}: names another selection than {selection.NAME}")
     ledger.ensure(folder, "claim", {"claim": claim.digest})

@@ -6,23 +6,20 @@ What git thinks of a file plays no part: an untracked helper is imported as well
 import hashlib
 import os
 import platform
-import re
 from collections.abc import Iterator, Mapping
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from . import files
+from . import files, installed
 from .refusals import BadInput
 
-PACKAGES = ("policies", "protocol", "splits", "analysis")
-SELF = "kv-prereg"  # its bytes are the sources; its installed record changes with every editable install
+PACKAGES = ("policies", "protocol", "splits", "analysis", "figures")
 # What Python imports, and the data that code reads beside itself.
 _SUFFIXES = (".py", ".json", ".pyc", ".so", ".pyd")
 
 
 def sources(root: Path) -> dict[str, str]:
-    """SHA-256 of every code and JSON file below the four packages of `root`, by posix path relative to it.
+    """SHA-256 of every code and JSON file below the packages of `root`, by posix path relative to it.
 
     Python's caches and hidden folders, which cannot be imported from, are left out.
     """
@@ -31,16 +28,17 @@ def sources(root: Path) -> dict[str, str]:
 
 
 def environment() -> dict[str, Any]:
-    """The interpreter, the machine, and every installed distribution with the digest of its file list.
-
-    The list (RECORD) holds the digest of each installed file, so two builds of one version differ.
-    """
+    """The interpreter, the machine, and everything installed, by its bytes (see `installed`)."""
+    packages = installed.found(PACKAGES)
     return {
         "python": platform.python_version(),
         "implementation": platform.python_implementation(),
         "system": platform.system(),
         "machine": platform.machine(),
-        "distributions": dict(sorted(_distributions())),
+        "library": installed.standard_library(),
+        "distributions": packages.distributions,
+        "altered": packages.altered,
+        "own": packages.own,
     }
 
 
@@ -75,17 +73,3 @@ def _below(folder: Path) -> Iterator[Path]:
             if (linked := Path(place, name)).is_symlink():
                 raise BadInput(f"{linked} is a link to a folder; put the folder itself there")
         yield from (Path(place, name) for name in names if name.endswith(_SUFFIXES))
-
-
-def _distributions() -> Iterator[tuple[str, dict[str, str]]]:
-    seen = {SELF}
-    for distribution in metadata.distributions():
-        about = distribution.metadata
-        name = re.sub(r"[-_.]+", "-", about["Name"] or "").lower()
-        if not name or name in seen:  # the first on the path is the one that is imported
-            continue
-        seen.add(name)
-        listings = (distribution.read_text(file) for file in ("RECORD", "installed-files.txt", "METADATA"))
-        listing = next((text for text in listings if text), "")
-        digest = digest_of(listing.encode())
-        yield name, {"version": distribution.version, "files": digest}

@@ -1,15 +1,17 @@
 """Documents: lock, selection, claim, seal and verdict. Canonical JSON and a newline, written once.
 
-The digest of a document is the SHA-256 of its canonical bytes, which end before the newline.
+The digest of a document is the SHA-256 of its canonical bytes, which end before the newline. Its text is NFC:
+what looks the same is the same. (What a model wrote is in no document, and stays as it was written.)
 """
 
 import hashlib
+import unicodedata
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from . import canonical, files
-from .refusals import Tampered
+from .refusals import BadInput, Tampered
 
 
 class Document(NamedTuple):
@@ -18,8 +20,10 @@ class Document(NamedTuple):
 
 
 def write(path: Path, content: Mapping[str, Any]) -> str:
-    """Create the document and return its digest."""
+    """Create the document and return its digest. Raises BadInput for what `read` would not take back."""
     data = canonical.dumps(content)
+    if spelling := _not_nfc(content):
+        raise BadInput(f"{path.name}: {spelling}")
     files.create(path, data + b"\n")
     return hashlib.sha256(data).hexdigest()
 
@@ -27,7 +31,7 @@ def write(path: Path, content: Mapping[str, Any]) -> str:
 def read(path: Path) -> Document:
     """Raises Tampered when the file is missing or is not what `write` leaves."""
     try:
-        data = path.read_bytes()
+        data = files.read(path)
     except FileNotFoundError:
         raise Tampered(f"{path.name}: missing") from None
     if not data.endswith(b"\n"):
@@ -35,4 +39,13 @@ def read(path: Path) -> Document:
     content = canonical.loads(data[:-1], path.name)
     if not isinstance(content, dict):
         raise Tampered(f"{path.name}: not an object")
+    if spelling := _not_nfc(content):
+        raise Tampered(f"{path.name}: {spelling}")
     return Document(content, hashlib.sha256(data[:-1]).hexdigest())
+
+
+def _not_nfc(content: Mapping[str, Any]) -> str | None:
+    for at, text in canonical.texts(content):
+        if not unicodedata.is_normalized("NFC", text):
+            return f"{at}: text is not NFC; normalise it (two spellings of one text hash differently)"
+    return None

@@ -3,9 +3,12 @@
 import hashlib
 import os
 import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from .refusals import BadInput
+from .refusals import BadInput, Tampered
 
 
 def create(path: Path, data: bytes) -> None:
@@ -13,7 +16,7 @@ def create(path: Path, data: bytes) -> None:
 
     Raises BadInput when it exists: what is there is never replaced. Missing folders are made.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make(path.parent)
     unfinished = _written_beside(path, data)
     try:
         os.link(unfinished, path)  # unlike a rename, a link does not overwrite
@@ -30,24 +33,56 @@ def replace(path: Path, data: bytes) -> None:
     sync(path.parent)
 
 
+def read(path: Path) -> bytes:
+    """The bytes of a plain file. Raises FileNotFoundError, and Tampered for anything else in its place: a
+    link shows other bytes on another machine, and a pipe waits for ever.
+    """
+    refuse_other(path)
+    return path.read_bytes()
+
+
+def refuse_other(path: Path) -> None:
+    """Raises as `read` does, but reads nothing."""
+    if not stat.S_ISREG(path.lstat().st_mode):
+        raise Tampered(f"{path.name}: is not a plain file; put the file itself there")
+
+
 def sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def make(folder: Path) -> None:
+    """Make `folder` and what is missing above it; on return their names are on disk."""
+    if not folder.is_dir():
+        make(folder.parent)
+        folder.mkdir(exist_ok=True)
+        sync(folder.parent)
 
 
 def sync(folder: Path) -> None:
     """Bring the names in `folder` to disk; syncing a file does not bring its name."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        with named(folder):
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def named(path: Path) -> Iterator[None]:
+    """An OSError from within says which path it is about: those of writing and syncing do not."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror or str(error), str(path)) from error
 
 
 def _written_beside(path: Path, data: bytes) -> Path:
     unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        with unfinished.open("xb") as file:
+        with named(path), unfinished.open("xb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())

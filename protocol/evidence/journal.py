@@ -26,15 +26,17 @@ def split(data: bytes) -> Lines:
 class Journal:
     """A file of lines that this process alone may append to, until the `with` block ends."""
 
-    def __init__(self, descriptor: int, lines: Lines):
+    def __init__(self, path: Path, descriptor: int, lines: Lines):
         self.lines = lines
+        self._path = path
         self._descriptor = descriptor
 
     def drop_torn(self) -> None:
         """Cut a torn last line off; otherwise the next line would be glued to it."""
         if self.lines.torn:
-            os.ftruncate(self._descriptor, os.fstat(self._descriptor).st_size - self.lines.torn)
-            os.fsync(self._descriptor)
+            with files.named(self._path):
+                os.ftruncate(self._descriptor, os.fstat(self._descriptor).st_size - self.lines.torn)
+                os.fsync(self._descriptor)
             self.lines = Lines(self.lines.whole, 0)
 
     def append(self, lines: list[bytes]) -> None:
@@ -42,13 +44,14 @@ class Journal:
         self.drop_torn()
         data = b"".join(line + b"\n" for line in lines)
         size = os.fstat(self._descriptor).st_size
-        try:
-            if os.write(self._descriptor, data) != len(data):
-                raise OSError(errno.ENOSPC, "the disk took only a part of the write")
-            os.fsync(self._descriptor)
-        except OSError:
-            os.ftruncate(self._descriptor, size)
-            raise
+        with files.named(self._path):
+            try:
+                if os.write(self._descriptor, data) != len(data):
+                    raise OSError(errno.ENOSPC, "the disk took only a part of the write")
+                os.fsync(self._descriptor)
+            except OSError:
+                os.ftruncate(self._descriptor, size)
+                raise
         self.lines.whole.extend(lines)
 
 
@@ -56,16 +59,16 @@ class Journal:
 def opened(path: Path, *, wait: bool) -> Iterator[Journal]:
     """The journal at `path`, made if missing. Opening changes nothing in it.
 
-    Held by another process: wait for it, or raise AlreadyClaimed.
+    Held by another process: wait for it, or raise AlreadyClaimed. Raises Tampered where no plain file is.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    new = not path.exists()
+    files.make(path.parent)
+    if os.path.lexists(path):
+        files.refuse_other(path)
     with path.open("a+b", buffering=0) as file:
         hold(file, wait=wait, what=str(path))
-        if new:
-            files.sync(path.parent)
+        files.sync(path.parent)  # always: whoever made the file may have died before its name was on disk
         file.seek(0)
-        yield Journal(file.fileno(), split(file.read()))
+        yield Journal(path, file.fileno(), split(file.read()))
 
 
 def hold(file: IO[bytes], *, wait: bool, what: str) -> None:

@@ -16,7 +16,7 @@ from . import canonical, journal
 from .refusals import AlreadyClaimed, Tampered
 
 NAME = "ledger.jsonl"
-LAST = "verdict"  # the event after which nothing is added
+CLOSING = ("verdict", "withdraw", "amended")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +39,11 @@ class Head(TypedDict):
 def append(folder: Path, event: str, body: Mapping[str, Any]) -> Entry:
     """Add one line; on return it is on disk.
 
-    Raises Tampered when the lines before it do not verify, AlreadyClaimed when the last is the verdict.
+    Raises Tampered when the lines before it do not verify, AlreadyClaimed when the last of them closed it.
     """
     canonical.dumps(body)  # refused here, nothing is written
     with journal.opened(folder / NAME, wait=True) as lines:
-        return _append(lines, event, body)
+        return _append(folder, lines, event, body)
 
 
 def ensure(folder: Path, event: str, body: Mapping[str, Any]) -> Entry:
@@ -53,7 +53,7 @@ def ensure(folder: Path, event: str, body: Mapping[str, Any]) -> Entry:
         for entry in _chain(lines.lines.whole):
             if (entry.event, entry.body) == (event, body):
                 return entry
-        return _append(lines, event, body)
+        return _append(folder, lines, event, body)
 
 
 def read(folder: Path) -> list[Entry]:
@@ -74,15 +74,43 @@ def count(folder: Path, event: str) -> int:
     return sum(entry.event == event for entry in read(folder)) if (folder / NAME).exists() else 0
 
 
+def closing(entries: list[Entry]) -> Entry | None:
+    """The line that closed the ledger of `entries`; None while it is open."""
+    return entries[-1] if entries and entries[-1].event in CLOSING else None
+
+
+def refuse_closed(folder: Path) -> None:
+    """Raises AlreadyClaimed when the ledger of `folder` is closed, saying by what and what may be done.
+
+    For whoever writes a document before its line: a refusal has written nothing.
+    """
+    _refuse_closed(folder, read(folder))
+
+
 def at(entries: list[Entry]) -> Head:
     """Count and head of a chain that ends with the last of `entries`."""
     return {"count": len(entries), "head": entries[-1].sha256 if entries else journal.START}
 
 
-def _append(lines: journal.Journal, event: str, body: Mapping[str, Any]) -> Entry:
+def _refuse_closed(folder: Path, entries: list[Entry]) -> None:
+    match closing(entries):
+        case Entry(event="verdict"):
+            raise AlreadyClaimed(
+                f"{folder}: the verdict closed it; to run it again: python -m protocol.replicate {folder}"
+            )
+        case Entry(event="withdraw", body=body):
+            raise AlreadyClaimed(
+                f"{folder}: was withdrawn ({body.get('reason')}); register another study in another folder"
+            )
+        case Entry(body=body):
+            raise AlreadyClaimed(
+                f"{folder}: was amended ({body.get('reason')}); go on with the lock {body.get('lock')}"
+            )
+
+
+def _append(folder: Path, lines: journal.Journal, event: str, body: Mapping[str, Any]) -> Entry:
     entries = _chain(lines.lines.whole)
-    if entries and entries[-1].event == LAST:
-        raise AlreadyClaimed(f"{NAME}: the verdict closed it; replicate the study instead")
+    _refuse_closed(folder, entries)
     tip = at(entries)
     time = datetime.now(UTC).isoformat(timespec="seconds")
     signed: dict[str, Any] = {
@@ -104,11 +132,15 @@ def _chain(lines: list[bytes]) -> list[Entry]:
         parsed = canonical.loads(line, where)
         if not isinstance(parsed, dict) or set(parsed) != {field.name for field in fields(Entry)}:
             raise Tampered(f"{where}: not a ledger line")
+        if not isinstance(parsed["event"], str) or not isinstance(parsed["body"], dict):
+            raise Tampered(f"{where}: its event is text and its body an object, or it is not a line of ours")
         entry = Entry(**parsed)
         del parsed["sha256"]
         if canonical.digest(parsed) != entry.sha256:
             raise Tampered(f"{where}: its digest is not that of its fields; the line was edited")
         if {"count": entry.index, "head": entry.previous} != at(entries):
             raise Tampered(f"{where}: does not follow the line before; lines were removed, added or swapped")
+        if closed := closing(entries):
+            raise Tampered(f"{where}: follows the line {closed.event!r}, after which nothing is added")
         entries.append(entry)
     return entries

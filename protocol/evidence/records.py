@@ -20,33 +20,12 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, Self, TypedDict
 
 from . import canonical, files, journal
+from .record_fields import STATES as STATES
+from .record_fields import fault
 from .refusals import BadInput, Tampered
 
 FOLDERS = MappingProxyType({"probe": "probe", "confirm": "records"})  # by phase, below a registration
 TRAJECTORIES = "trajectories"
-STATES = ("ok", "failed", "excluded")
-_BODY = {
-    "registration",
-    "phase",
-    "cell",
-    "problem",
-    "state",
-    "reason",
-    "prompt",
-    "prompt_tokens",
-    "slots",
-    "text",
-    "tokens",
-    "stop",
-    "answer",
-    "grade",
-    "grade_reason",
-    "cache",
-    "trajectory",
-    "batch",
-}
-_LATER = {"batch"}  # records of before 2026-11-21 lack it
-_SOMETIMES = {"grade_second"}  # of tasks that a second grader reads too
 
 
 class Key(NamedTuple):
@@ -117,8 +96,8 @@ class Shard:
         added: dict[Key, Record] = {}
         chain = self._chain
         for body, costs in batch:
-            if fault := _fault(body, costs):
-                raise BadInput(f"record: {fault}")
+            if wrong := fault(body, costs):
+                raise BadInput(f"record: {wrong}")
             lane = key(body)
             if lane in self or lane in added:
                 raise BadInput(f"{lane}: has its record, and a finished record is never rewritten")
@@ -172,7 +151,7 @@ class Read(NamedTuple):
 
 
 def read_shard(path: Path) -> Read:
-    lines = journal.split(path.read_bytes())
+    lines = journal.split(files.read(path))
     records: list[Record] = []
     chain = journal.START
     for number, line in enumerate(lines.whole, start=1):
@@ -186,8 +165,8 @@ def read_shard(path: Path) -> Read:
         chain = _next(chain, record["sha256"])
         if chain != record["chain"]:
             raise Tampered(f"{where}: does not follow the line before; lines were removed, added or swapped")
-        if fault := _fault(record["body"], record["costs"]):
-            raise Tampered(f"{where}: {fault}")
+        if wrong := fault(record["body"], record["costs"]):
+            raise Tampered(f"{where}: {wrong}")
         records.append(record)
     return Read(records, lines.torn)
 
@@ -213,7 +192,7 @@ def read_side_file(place: Path, name: str) -> Any:
     """Raises Tampered when the side file is missing, or its content has another digest than its name."""
     path = _side_file(place, name)
     try:
-        data = gzip.decompress(path.read_bytes())
+        data = gzip.decompress(files.read(path))
     except FileNotFoundError:
         raise Tampered(f"{path.name}: missing, and a record cites it") from None
     except (OSError, EOFError, zlib.error) as problem:
@@ -250,9 +229,11 @@ def trajectories(place: Path, records: Iterable[Record]) -> dict[str, str]:
 def _by_citation(place: Path, name: str) -> dict[str, Any]:
     """The trajectories of a side file by what records call them."""
     content = read_side_file(place, name)
-    if isinstance(content, list):
-        return {cite(name, at): one for at, one in enumerate(content)}
-    return {name: content}  # of before 2026-11-22: a file a trajectory
+    several = isinstance(content, list)
+    held = {cite(name, at): one for at, one in enumerate(content)} if several else {name: content}
+    if not all(isinstance(one, dict) for one in held.values()):
+        raise Tampered(f"{_side_file(place, name).name}: holds what is no trajectory")
+    return held  # of before 2026-11-22: a file a trajectory
 
 
 def _found(held: Mapping[str, Any], cited: str) -> Any:
@@ -273,27 +254,3 @@ def _side_file(place: Path, name: str) -> Path:
 
 def _next(chain: str, sha256: str) -> str:
     return hashlib.sha256((chain + sha256).encode("ascii")).hexdigest()
-
-
-def _fault(body: Any, costs: Any) -> str | None:
-    """What keeps body and costs from being those of a record."""
-    names = body.keys() if isinstance(body, Mapping) else set()
-    if wrong := (names | _LATER) - _SOMETIMES ^ _BODY:
-        return f"body: the fields {sorted(wrong)} are missing or unknown"
-    cell = body["cell"]
-    if not isinstance(cell, Mapping) or cell.keys() | {"problem"} != set(Key._fields):
-        return "body.cell: needs model, task, budget, arm and seed, and nothing else"
-    *words, seed, problem = key(body)
-    if not all(isinstance(word, str) for word in [*words, problem]) or type(seed) is not int:
-        return "body.cell: its seed is an integer, its other fields and body.problem are text"
-    if body["state"] not in STATES:
-        return f"body.state: is {body['state']!r}; use one of {', '.join(STATES)}"
-    if body["state"] == "ok" and body["cache"] is None:
-        return "body.cache: is missing; a lane that ended well was measured"
-    if body["state"] != "ok" and not body["reason"]:
-        return f"body.reason: is empty; a record in the state {body['state']!r} says why"
-    if body["state"] != "ok" and any(body[name] is not None for name in ("grade", "cache", "trajectory")):
-        return f"body.state: {body['state']!r} goes with no grade, no cache and no trajectory"
-    if not isinstance(costs, Mapping) or type(costs.get("attempt")) is not int:
-        return "costs.attempt: needs the number of the attempt, counted from 1"
-    return None

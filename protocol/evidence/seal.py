@@ -20,10 +20,12 @@ def write(folder: Path, locked: Lock) -> str:
     """Seal the records of `folder`, enter it in the ledger and return the digest of the outcome.
 
     Call it inside `claim.running`. Raises BadInput when a registered lane lacks its record, Tampered for a
-    record too many or one that does not verify, AlreadyClaimed when the seal is there.
+    record too many or one that does not verify, AlreadyClaimed when the seal is there or the ledger is
+    closed.
     """
     if (folder / NAME).exists():
         raise AlreadyClaimed(f"{folder} is sealed already")
+    ledger.refuse_closed(folder)
     place = folder / records.FOLDERS["confirm"]
     found = records.read(place)
     if absent := missing(locked, found):

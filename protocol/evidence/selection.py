@@ -72,6 +72,7 @@ def write(folder: Path, locked: Lock, selected: Mapping[str, Any]) -> None:
         if verify(folder, locked).content["selected"] != selected:
             raise Tampered(f"{NAME}: holds another selection from the same records")
     else:
+        ledger.refuse_closed(folder)
         content = {
             "kind": "kv-prereg selection",
             "version": 1,
@@ -87,6 +88,7 @@ def write(folder: Path, locked: Lock, selected: Mapping[str, Any]) -> None:
 def adopt(folder: Path, parent: Path, locked: Lock) -> None:
     """Take over the selection of the `parent` that this replication's lock names, byte for byte."""
     if not (folder / NAME).exists():
+        ledger.refuse_closed(folder)
         files.create(folder / NAME, (parent / NAME).read_bytes())
     verify(folder, locked)
     _enter(folder)

@@ -9,7 +9,8 @@ import torch
 import transformers
 
 from protocol import engine, grading, tasks
-from protocol.evidence import canonical, records
+from protocol.evidence import canonical, late, records
+from protocol.evidence.sealed import HeldOut
 from protocol.executors import Execute, Job, Produced
 from protocol.grid import Cell, budget_of
 from protocol.models.load import LoadedModel, load
@@ -20,11 +21,14 @@ from protocol.tasks.problem import Problem
 __all__ = ["executor"]
 
 
-def executor(protocol: Protocol, home: Path, lanes: Mapping[str, int]) -> Execute:
+def executor(
+    protocol: Protocol, home: Path, lanes: Mapping[str, int], held_out: HeldOut | None = None
+) -> Execute:
     """What runs one job, over the weights below `home`. Sets torch's thread count and deterministic mode for
     the process.
 
-    lanes: how many decode at once, by model; without a number all lanes of a job do.
+    lanes: how many decode at once, by model; without a number all lanes of a job do. held_out: without it no
+        held-out problem is built; seeds are drawn with its key, if it has one.
     """
     torch.set_num_threads(protocol.generation.threads)
     torch.use_deterministic_algorithms(True)
@@ -33,6 +37,7 @@ def executor(protocol: Protocol, home: Path, lanes: Mapping[str, int]) -> Execut
     graders: dict[str, grading.Grader] = {}
     registered = {task.name: task for task in protocol.tasks}
     policy_of = {arm.name: protocol.policy(arm.name) for arm in protocol.arms}
+    key = held_out.key() if held_out else None
 
     def execute(job: Job) -> Produced:
         if job.model not in held:
@@ -43,8 +48,9 @@ def executor(protocol: Protocol, home: Path, lanes: Mapping[str, int]) -> Execut
         if grader not in graders:
             graders[grader] = grading.GRADERS[grader]()
         counter = prompting.counter(model.tokenizer)
-        problems = [tasks.get(job.task).build(problem, counter) for problem in job.problems]
-        requests = []
+        problems = [tasks.build(job.task, problem, counter, held_out) for problem in job.problems]
+        requests, answering = [], []
+        produced: dict[tuple[Cell, str], tuple[dict[str, Any], dict[str, Any]]] = {}
         for problem in problems:
             prompt = engine.Prompt(*map(tuple, prompting.render(problem, model.tokenizer, task.query)))
             forked = (
@@ -52,11 +58,20 @@ def executor(protocol: Protocol, home: Path, lanes: Mapping[str, int]) -> Execut
                     key="/".join(map(str, cell)),
                     policy=policy_of[cell.arm],
                     budget=budget_of(protocol, cell, len(prompt.context)),
-                    seed=cell.seed,
+                    seed=late.seed(key, cell.seed),
                 )
                 for cell in job.cells
             )
-            requests.append(engine.Request(problem.id, prompt, tuple(forked)))
+            request = engine.Request(problem.id, prompt, tuple(forked))
+            if reason := protocol.excludes(len(prompt.context)):
+                for cell, lane in zip(job.cells, request.lanes, strict=True):
+                    body = _asked(problem, request, cell, lane) | _without_answer("excluded", reason)
+                    produced[cell, problem.id] = (body, {})
+            else:
+                requests.append(request)
+                answering.append(problem)
+        if not requests:
+            return Produced(produced, ())
         all_lanes = len(requests) * len(job.cells)
         ran = engine.run(
             model,
@@ -66,12 +81,11 @@ def executor(protocol: Protocol, home: Path, lanes: Mapping[str, int]) -> Execut
             places=min(all_lanes, lanes.get(job.model, all_lanes)),
             prefill_chunk=protocol.generation.prefill_chunk,
         )
-        produced: dict[tuple[Cell, str], tuple[dict[str, Any], dict[str, Any]]] = {}
-        batch = {"problems": list(job.problems), "lanes": ran.places}
+        batch = {"problems": [problem.id for problem in answering], "lanes": ran.places}
         trajectories = _trajectories(ran, heads_of(model))
         side_file = canonical.digest(list(trajectories.values()))
-        cited = {key: records.cite(side_file, place) for place, key in enumerate(trajectories)}
-        for problem, request, answers in zip(problems, requests, ran.answers, strict=True):
+        cited = {each: records.cite(side_file, place) for place, each in enumerate(trajectories)}
+        for problem, request, answers in zip(answering, requests, ran.answers, strict=True):
             for cell, lane, outcome in zip(job.cells, request.lanes, answers.outcomes, strict=True):
                 body, costs = _recorded(model, problem, request, cell, lane, outcome, batch)
                 if isinstance(outcome, engine.Outcome):
@@ -94,19 +108,22 @@ def _recorded(
     batch: Mapping[str, Any],
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Body and costs of one lane, but for its grade and its trajectory."""
-    prompt = request.prompt
-    body: dict[str, Any] = {
-        "cell": cell.content(),
-        "problem": problem.id,
-        "prompt": prompting.digest(*prompt),
-        "prompt_tokens": len(prompt.context),
-        "slots": lane.budget,
-    }
+    body = _asked(problem, request, cell, lane)
     if isinstance(outcome, engine.LaneFailure):
-        return body | _failed(outcome.reason) | {"batch": dict(batch)}, {}
+        return body | _without_answer("failed", outcome.reason) | {"batch": dict(batch)}, {}
     body |= _answered(model, outcome, heads_of(model))
     body |= {"batch": {**batch, "joined": outcome.joined}}
     return body, {"decode_seconds": f"{outcome.seconds:.3f}"}
+
+
+def _asked(problem: Problem, request: engine.Request, cell: Cell, lane: engine.Lane) -> dict[str, Any]:
+    return {
+        "cell": cell.content(),
+        "problem": problem.id,
+        "prompt": prompting.digest(*request.prompt),
+        "prompt_tokens": len(request.prompt.context),
+        "slots": lane.budget,
+    }
 
 
 def _trajectories(ran: engine.Run, heads: int) -> dict[tuple[tuple[int, ...], ...], dict[str, Any]]:
@@ -153,9 +170,9 @@ def _answered(model: LoadedModel, outcome: engine.Outcome, heads: int) -> dict[s
     }
 
 
-def _failed(reason: str) -> dict[str, Any]:
+def _without_answer(state: str, reason: str) -> dict[str, Any]:
     nothing = dict.fromkeys(("stop", "answer", "grade", "cache", "trajectory"))
-    return {"state": "failed", "reason": reason, "text": "", "tokens": 0, "grade_reason": "", **nothing}
+    return {"state": state, "reason": reason, "text": "", "tokens": 0, "grade_reason": "", **nothing}
 
 
 def _six(total: int, parts: int) -> str:

@@ -13,6 +13,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from protocol.evidence.refusals import Refusal
+from protocol.evidence.sealed import HeldOut
 from protocol.executors import Executor, Job, Produced
 from protocol.executors.local import executor
 from protocol.spec import Protocol
@@ -23,7 +24,9 @@ AHEAD = 2  # jobs that a process has at once, so that it need not wait while its
 
 
 @contextmanager
-def opened(protocol: Protocol, home: Path, lanes: Mapping[str, int]) -> Iterator[Executor]:
+def opened(
+    protocol: Protocol, home: Path, lanes: Mapping[str, int], held_out: HeldOut | None = None
+) -> Iterator[Executor]:
     """An executor of as many processes as the protocol registers; of this one alone where it names none.
 
     A process whose parent was killed ends with the job that it has begun. What a job refuses is refused here,
@@ -31,12 +34,13 @@ def opened(protocol: Protocol, home: Path, lanes: Mapping[str, int]) -> Iterator
     """
     workers = protocol.generation.workers or 1
     if workers == 1:
-        yield partial(map, executor(protocol, home, lanes))
+        yield partial(map, executor(protocol, home, lanes, held_out))
         return
     # Spawned: a forked copy of a process with running torch threads may hang.
     context = multiprocessing.get_context("spawn")
     ours, theirs = zip(*(context.Pipe() for _ in range(workers)), strict=True)
-    processes = [context.Process(target=serve, args=(end, protocol, home, lanes)) for end in theirs]
+    settings = (protocol, home, lanes, held_out)
+    processes = [context.Process(target=serve, args=(end, *settings)) for end in theirs]
     for process in processes:
         process.start()
     for end in theirs:
@@ -73,11 +77,13 @@ def received(worker: Connection) -> Produced:
     return answer
 
 
-def serve(jobs: Connection, protocol: Protocol, home: Path, lanes: Mapping[str, int]) -> None:
+def serve(
+    jobs: Connection, protocol: Protocol, home: Path, lanes: Mapping[str, int], held_out: HeldOut | None
+) -> None:
     """The life of a process: it ends when the other end of `jobs` does."""
     with suppress(EOFError, ConnectionError, KeyboardInterrupt):
         try:
-            execute = executor(protocol, home, lanes)
+            execute = executor(protocol, home, lanes, held_out)
             while True:
                 jobs.send(execute(jobs.recv()))
         except (EOFError, ConnectionError):

@@ -34,9 +34,9 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     try:
         print(f"{args.source}: {fetch(args.source, home)}")
-    except Refusal as refusal:
-        print(f"{type(refusal).__name__}: {refusal}", file=sys.stderr)
-        return refusal.exit_status
+    except (Refusal, OSError) as refusal:
+        print(f"{type(refusal).__name__}: {' '.join(str(refusal).split())}", file=sys.stderr)
+        return refusal.exit_status if isinstance(refusal, Refusal) else Refusal.exit_status
     return 0
 
 

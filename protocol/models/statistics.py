@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -12,14 +11,15 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from policies import Statistics
-from protocol.evidence import canonical, closure
+from protocol.evidence import canonical, closure, files
 from protocol.evidence.refusals import BadInput
 from protocol.models import catalogue
+from protocol.models.places import NAMES, places
 
 __all__ = [
     "NAMES",
@@ -35,23 +35,8 @@ __all__ = [
     "write",
 ]
 
-NAMES = ("text", "traces")
-"""What statistics are of: text that others wrote, or the answers of the model itself."""
-
 ABOUT = "kv-prereg statistics"
 TENSORS = ("query_mean_real", "query_mean_imag", "query_magnitude", "value_direction", "frequencies")
-
-
-def places(source: str, home: Path) -> dict[str, Path]:
-    """Where the statistics of a model belong, by name, whether or not they are there.
-
-    Those of an embedded model lie beside its weights, those of another below `home`.
-    """
-    if isinstance(catalogue.parse(source), catalogue.Embedded):
-        folder = catalogue.place(source, home)
-        return {name: folder / f"statistics-{name}.safetensors" for name in NAMES}
-    folder = home / "statistics" / re.sub(r"[^\w.@-]+", "--", source)
-    return {name: folder / f"{name}.safetensors" for name in NAMES}
 
 
 def weights_digest(source: str, home: Path) -> str:
@@ -127,12 +112,12 @@ def write(path: Path, statistics: Statistics, about: Mapping[str, str]) -> None:
     mean, magnitude, direction, frequencies, scaling = statistics
     tensors = dict(zip(TENSORS, (mean.real, mean.imag, magnitude, direction, frequencies), strict=True))
     path.parent.mkdir(parents=True, exist_ok=True)
-    save_file(
+    data = save(
         {name: tensor.contiguous().cpu() for name, tensor in tensors.items()},
-        path,
         # One entry, since safetensors writes several in any order.
         metadata={ABOUT: json.dumps({**about, "scaling": repr(scaling)}, sort_keys=True)},
     )
+    files.replace(path, data)
 
 
 def measure(network: PreTrainedModel, texts: Iterable[Sequence[int]], tokens: int) -> tuple[Statistics, int]:

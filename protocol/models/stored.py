@@ -3,6 +3,7 @@
 The file is named SHA256SUMS and has the form that `sha256sum --check` reads.
 """
 
+import re
 from pathlib import Path
 
 from protocol.evidence.files import sha256
@@ -11,6 +12,7 @@ from protocol.evidence.refusals import Drifted
 __all__ = ["SUMS", "seal", "verify"]
 
 SUMS = "SHA256SUMS"
+LINE = re.compile(r"(?P<digest>[0-9a-f]{64})  (?P<name>[^/]+)")
 
 
 def seal(folder: Path) -> None:
@@ -25,10 +27,12 @@ def verify(folder: Path, source: str, fix: str) -> None:
     listing = folder / SUMS
     if not listing.is_file():
         raise Drifted(f"model {source!r}: {listing} is missing; {fix}")
-    fetched = {
-        name: digest
-        for digest, _, name in (line.partition("  ") for line in listing.read_text("utf-8").splitlines())
-    }
+    fetched = {}
+    for number, line in enumerate(listing.read_bytes().splitlines(), start=1):
+        found = LINE.fullmatch(line.decode("utf-8", "replace"))
+        if found is None or found["name"] in fetched:
+            raise Drifted(f"model {source!r}: {listing}:{number}: not one digest of one more file; {fix}")
+        fetched[found["name"]] = found["digest"]
     present = {path.name for path in folder.iterdir()} - {SUMS}
     for name in sorted(fetched.keys() ^ present):
         what = "is missing" if name in fetched else "was added"

@@ -1,12 +1,17 @@
-"""List the tasks, freeze the split of a new one, and bring published problems here.
+"""List the tasks, freeze the split of a new one, bring published problems here, seal those that are held out.
 
     python -m protocol.tasks list
     python -m protocol.tasks freeze needle-768     writes splits/needle-768.json, once
     python -m protocol.tasks fetch math500         downloads the problems, or verifies them
     python -m protocol.tasks fetch math500 --from test.jsonl
+    python -m protocol.tasks seal math500 --to age1... --to "$(cat auditor.pub)"
 
 Fetching is the only step that uses the network, and not with --from; problems are kept below
-$KV_PREREG_HOME, or ~/.cache/kv-prereg. Exit status: 0 done, 2 refused, 3 not the pinned problems.
+$KV_PREREG_HOME, or ~/.cache/kv-prereg. Sealing splits a data file into the development problems and the
+held-out ones, these encrypted (age) so that each --to can open them with a private key: `confirm --identity`.
+It hides nothing from those who have the plain file, which you then remove, or find the problems elsewhere.
+
+Exit status: 0 done, 2 refused, 3 not the pinned problems.
 """
 
 import argparse
@@ -32,25 +37,43 @@ def main(argv: list[str] | None = None) -> int:
     fetching = acts.add_parser("fetch", help="bring the problems of one published task here, checked")
     fetching.add_argument("name")
     fetching.add_argument("--from", dest="file", type=Path, help="the published file, in JSON lines")
+    sealing = acts.add_parser("seal", help="encrypt the held-out problems of one published task")
+    sealing.add_argument("name")
+    sealing.add_argument(
+        "--to", action="append", required=True, metavar="KEY", help="a public key: age1... or ssh-ed25519 ..."
+    )
     args = parser.parse_args(argv)
     try:
         if args.act == "freeze":
             task = tasks.get(args.name)
             print(make.write(args.name, task.ids(), task.source()))
             return 0
-        if args.act == "fetch":
+        if args.act in ("fetch", "seal"):
             task = tasks.get(args.name)
             if not isinstance(task, Dataset):
-                raise BadInput(f"task {args.name!r}: is generated; there is nothing to fetch")
-            print(f"{args.name}: {task.fetch(args.file)}")
+                raise BadInput(f"task {args.name!r}: is generated; there is nothing to {args.act}")
+            if args.act == "fetch":
+                print(f"{args.name}: {task.fetch(args.file)}")
+            else:
+                print(sealed(task, args.to))
             return 0
         for name in tasks.names():
             frozen = splits.load(name)
             print(f"{name}  {len(frozen.dev)} dev, {len(frozen.confirm)} confirm")
-    except (Refusal, splits.SplitError) as refusal:
-        print(f"{type(refusal).__name__}: {refusal}", file=sys.stderr)
-        return refusal.exit_status if isinstance(refusal, Refusal) else 2
+    except (Refusal, splits.SplitError, OSError) as refusal:
+        print(f"{type(refusal).__name__}: {' '.join(str(refusal).split())}", file=sys.stderr)
+        return refusal.exit_status if isinstance(refusal, Refusal) else Refusal.exit_status
     return 0
+
+
+def sealed(task: Dataset, recipients: list[str]) -> str:
+    parts, frozen = task.seal(recipients), splits.load(task.name)
+    plain = parts.dev.with_name(f"{task.name}.jsonl")
+    return (
+        f"{len(frozen.dev)} development problems: {parts.dev}\n"
+        f"{len(frozen.confirm)} held-out problems, encrypted: {parts.confirm}\n"
+        f"now remove {plain}: until then the task is refused"
+    )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Delayed Association: a fact, then mentions of its topic among filler (CrystalCache, appendix B)."""
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
 from protocol.evidence import canonical
@@ -105,7 +105,7 @@ class Association:
         fact, high, low = TOPICS[draws.pick(len(TOPICS), self.seed, problem_id, "topic")]
         pool = {"high": high, "low": low}[problem_id.split("/")[2]]
         mentions = draws.shuffled(pool, self.seed, problem_id, "mentions")
-        value = draws.value(self.seed, problem_id)
+        value = self.gold(problem_id)
         passage = draws.shuffled(filler.ORGANISATION, self.seed, problem_id, "filler")
 
         def make(n: int) -> Problem:
@@ -116,6 +116,12 @@ class Association:
             return Problem(problem_id, context, fact.question, fact.stem, value)
 
         return longest(make, self.length, count)
+
+    def gold(self, problem_id: str) -> str:
+        return draws.value(self.seed, problem_id)
+
+    def redrawn(self, seed: int) -> "Association":
+        return replace(self, seed=seed)
 
     def source(self) -> str:
         """SHA-256 of what the problems are made of: these settings, the topics and the paragraph."""

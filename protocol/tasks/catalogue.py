@@ -20,9 +20,10 @@ __all__ = ["TASKS", "Task", "UnknownTask", "data", "get", "names"]
 
 
 class Task(Protocol):
-    """A frozen set of problems; `splits` says which of them are held out.
+    """A frozen set of problems; `splits` says which of them are held out, protocol.tasks.door guards those.
 
-    grader: a name of protocol.grading.GRADERS.
+    grader: a name of protocol.grading.GRADERS. gold: the answer of a problem alone. redrawn: the same ids
+    with problems drawn from another seed; published problems stay as they are.
     """
 
     @property
@@ -31,6 +32,10 @@ class Task(Protocol):
     def ids(self) -> tuple[str, ...]: ...
 
     def build(self, problem_id: str, count: Callable[[str], int]) -> Problem: ...
+
+    def gold(self, problem_id: str) -> str: ...
+
+    def redrawn(self, seed: int) -> "Task": ...
 
     def source(self) -> str: ...
 
@@ -101,7 +106,9 @@ def names() -> tuple[str, ...]:
     return tuple(TASKS)
 
 
-def data(names: Iterable[str]) -> dict[str, str]:
-    """SHA-256 of the data file of each task that reads one. Raises as Dataset.digest does."""
+def data(names: Iterable[str]) -> dict[str, str | dict[str, str]]:
+    """SHA-256 of the data file of each task that reads one, by part where it is sealed. Raises as
+    Dataset.digest does.
+    """
     found = {name: get(name) for name in names}
     return {name: task.digest() for name, task in found.items() if isinstance(task, Dataset)}

@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
@@ -114,6 +114,12 @@ class Chain:
             raise BadInput(f"problem {problem_id!r}: not of this task, whose ids run from {self.ids()[0]}")
         made = self.puzzle(problem_id)
         return Problem(problem_id, made.definitions, made.question, prefix="", gold=made.answer)
+
+    def gold(self, problem_id: str) -> str:
+        return self.puzzle(problem_id).answer
+
+    def redrawn(self, seed: int) -> "Chain":
+        return replace(self, seed=seed)
 
     def puzzle(self, problem_id: str) -> Puzzle:
         source = random.Random(f"{self.seed}|{problem_id}")

@@ -1,23 +1,25 @@
 """Tasks of published problems, whose text is brought here once: this repository holds ids and digests alone.
 
 A data file is canonical JSON, one problem a line: `answer`, `level` (text, may be empty), `problem` and
-`unique_id`. It lies in $KV_PREREG_HOME/data, or ~/.cache/kv-prereg/data.
+`unique_id`. It lies in $KV_PREREG_HOME/data, or ~/.cache/kv-prereg/data. A sealed task has two files there
+instead: the development problems, in the same form, and the held-out ones, encrypted (see `encrypted`).
 """
 
 import http.client
 import json
 import urllib.request
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import splits
 from protocol.evidence import canonical, closure, files
 from protocol.evidence.refusals import BadInput, Drifted
+from protocol.tasks import encrypted
 from protocol.tasks.problem import THINK, Problem
 
-__all__ = ["INSTRUCTION", "Dataset", "aime24", "folder", "gsm8k", "math500"]
+__all__ = ["INSTRUCTION", "Dataset", "Parts", "aime24", "folder", "gsm8k", "math500"]
 
 # What DeepSeek-R1's model cards ask to append to a mathematical problem; they ask for no system prompt.
 INSTRUCTION = "\n\nPlease reason step by step, and put your final answer within \\boxed{}."
@@ -48,13 +50,21 @@ def folder() -> Path:
     return files.home() / "data"
 
 
+class Parts(NamedTuple):
+    """The files of a sealed task: dev is plain, confirm is encrypted."""
+
+    dev: Path
+    confirm: Path
+
+
 @dataclass(frozen=True)
 class Dataset:
     """A published set of problems; graded by math-verify.
 
     sha256: of the data file. source_sha256: of what the frozen ids were taken from. row: makes a line of the
     data file of the published file's line, counted from 0. url: where the published file is, at a revision
-    that cannot move; None where there is none in JSON lines.
+    that cannot move; None where there is none in JSON lines. identity: a file with the private key that opens
+    the held-out part of a sealed task; without it only development problems can be had of one.
     """
 
     name: str
@@ -62,6 +72,7 @@ class Dataset:
     source_sha256: str
     row: Callable[[int, Row], dict[str, str]]
     url: str | None = None
+    identity: Path | None = None
     grader: ClassVar[str] = "math"
 
     def ids(self) -> tuple[str, ...]:
@@ -70,30 +81,84 @@ class Dataset:
     def build(self, problem_id: str, count: Callable[[str], int]) -> Problem:
         """One user message: the problem and the instruction; a model that can think is made to.
 
-        Reads the asked problem alone out of the data file. Raises BadInput for another task's id or without
-        the file, Drifted when the file is not the pinned one.
+        Reads the asked problem alone out of the data file. Raises BadInput for another task's id, without the
+        file, and for a problem that is encrypted; Drifted when the file is not the pinned one.
         """
-        wanted = f'"unique_id":{json.dumps(problem_id, ensure_ascii=False)}}}'.encode()
-        for line in self._data().splitlines():
-            if line.endswith(wanted):
-                row = json.loads(line)
-                context = row["problem"].strip() + INSTRUCTION
-                return Problem(problem_id, context, "", THINK, row["answer"], row["level"])
-        raise BadInput(f"problem {problem_id!r}: not of this task, whose ids run from {self.ids()[0]}")
+        row = self._line(problem_id)
+        context = row["problem"].strip() + INSTRUCTION
+        return Problem(problem_id, context, "", THINK, row["answer"], row["level"])
+
+    def gold(self, problem_id: str) -> str:
+        """Raises as `build` does."""
+        return self._line(problem_id)["answer"]
+
+    def redrawn(self, seed: int) -> "Dataset":
+        """Itself: what is published is not drawn."""
+        return self
 
     def source(self) -> str:
         return self.source_sha256
 
-    def digest(self) -> str:
-        """SHA-256 of the data file as it lies here; raises as `build` does."""
-        return closure.digest_of(self._data())
+    def digest(self) -> str | dict[str, str]:
+        """SHA-256 of the data file as it lies here, or of each file of a sealed task. Raises as `build` does,
+        and BadInput where a sealed task could not be opened for want of pyrage: installed later it is drift.
+        """
+        if not self.sealed():
+            return closure.digest_of(self._data())
+        encrypted.pyrage()
+        return {"dev": closure.digest_of(self._data()), "confirm": files.sha256(self._parts().confirm)}
+
+    def sealed(self) -> bool:
+        """Whether the held-out problems lie here encrypted. Raises BadInput when the plain file does too."""
+        plain, hidden = self._plain(), self._parts().confirm
+        if plain.exists() and hidden.exists():
+            raise BadInput(
+                f"task {self.name}: {plain} shows what {hidden} keeps encrypted; remove one of the two"
+            )
+        return hidden.exists()
+
+    def seal(self, recipients: Sequence[str]) -> Parts:
+        """Write the two files of a sealed task beside the plain one; recipients: of `encrypted.encrypt`. The
+        plain file stays, and the task is refused until it is removed.
+
+        Raises as `build` and `encrypt` do, and BadInput for a task that is sealed.
+        """
+        parts = self._parts()
+        if self.sealed():
+            raise BadInput(f"task {self.name}: is sealed: {parts.confirm}")
+        frozen = splits.load(self.name)
+        lines = _by_id(self._data(), frozen.ids, self._plain())
+        dev, confirm = (b"".join(lines[item] for item in ids) for ids in (frozen.dev, frozen.confirm))
+        hidden = encrypted.encrypt(confirm, recipients)
+        self._verify(self._joined(dev, confirm), parts.confirm)
+        if not parts.dev.exists() or parts.dev.read_bytes() != dev:  # a crash may have left it
+            files.create(parts.dev, dev)
+        files.create(parts.confirm, hidden)
+        return parts
+
+    def unsealed(self, identity: Path) -> "Dataset":
+        """This task with the key to its held-out part."""
+        return replace(self, identity=identity)
+
+    def refuse_other_key(self, identity: Path | None) -> None:
+        """Raises BadInput unless `identity` opens the held-out part; opens none of it."""
+        if identity is None:
+            raise BadInput(
+                f"task {self.name}: its held-out problems are encrypted; "
+                "get the private key from its holder and pass it: --identity FILE"
+            )
+        encrypted.refuse_other_key(self._parts().confirm, identity)
 
     def fetch(self, published: Path | None = None) -> Path:
         """Make the data file of the published one: a file in JSON lines, else what is at `url`.
 
         A file that is there is verified instead. Raises Drifted when the problems are not the pinned ones.
         """
-        path = folder() / f"{self.name}.jsonl"
+        path = self._plain()
+        if self.sealed():
+            raise BadInput(
+                f"task {self.name}: is sealed; to have all of it in the clear, remove {self._parts().confirm}"
+            )
         if path.exists():
             self._data()
             return path
@@ -111,6 +176,18 @@ class Dataset:
         files.create(path, data)
         return path
 
+    def _line(self, problem_id: str) -> dict[str, str]:
+        wanted = f'"unique_id":{json.dumps(problem_id, ensure_ascii=False)}}}'.encode()
+        for line in self._data().splitlines():
+            if line.endswith(wanted):
+                row: dict[str, str] = json.loads(line)
+                return row
+        if self.identity is None and self.sealed() and problem_id in splits.load(self.name).confirm:
+            raise BadInput(
+                f"problem {problem_id!r} of {self.name}: is encrypted; pass the key: --identity FILE"
+            )
+        raise BadInput(f"problem {problem_id!r}: not of this task, whose ids run from {self.ids()[0]}")
+
     def _made(self, raw: bytes, where: object) -> bytes:
         lines = []
         for number, line in enumerate(raw.splitlines()):
@@ -122,8 +199,17 @@ class Dataset:
                 ) from None
         return b"".join(lines)
 
+    def _plain(self) -> Path:
+        return folder() / f"{self.name}.jsonl"
+
+    def _parts(self) -> Parts:
+        return Parts(folder() / f"{self.name}.dev.jsonl", folder() / f"{self.name}.confirm.jsonl.age")
+
     def _data(self) -> bytes:
-        path = folder() / f"{self.name}.jsonl"
+        """Every problem that can be had, in the order of the data file."""
+        if self.sealed():
+            return self._opened()
+        path = self._plain()
         try:
             data = path.read_bytes()
         except FileNotFoundError:
@@ -133,6 +219,26 @@ class Dataset:
         self._verify(data, path)
         return data
 
+    def _opened(self) -> bytes:
+        """Of a sealed task: with the key the data file, as it is pinned, else the development problems."""
+        parts = self._parts()
+        try:
+            dev = parts.dev.read_bytes()
+        except FileNotFoundError:
+            raise BadInput(f"task {self.name}: no {parts.dev} beside {parts.confirm}; bring both") from None
+        if self.identity is None:
+            _by_id(dev, splits.load(self.name).dev, parts.dev)
+            return dev
+        data = self._joined(dev, encrypted.decrypt(parts.confirm, self.identity))
+        self._verify(data, " and ".join(map(str, parts)))
+        return data
+
+    def _joined(self, dev: bytes, confirm: bytes) -> bytes:
+        """The data file of what its two parts hold."""
+        frozen, parts = splits.load(self.name), self._parts()
+        lines = _by_id(dev, frozen.dev, parts.dev) | _by_id(confirm, frozen.confirm, parts.confirm)
+        return b"".join(lines[item] for item in frozen.ids)
+
     def _verify(self, data: bytes, where: object) -> None:
         found = closure.digest_of(data)
         if found != self.sha256:
@@ -141,6 +247,20 @@ class Dataset:
                 f"not the pinned {self.sha256}; "
                 f"use the published file (a data file that was altered: remove it and fetch again)"
             )
+
+
+def _by_id(data: bytes, ids: Sequence[str], where: Path) -> dict[str, bytes]:
+    """The lines of `data` by id. Raises Drifted unless they are exactly `ids`, in that order."""
+    lines = data.splitlines(keepends=True)
+    try:
+        found = [json.loads(line)["unique_id"] for line in lines]
+    except (ValueError, KeyError, TypeError):
+        found = []
+    if found != list(ids) or not data.endswith(b"\n"):
+        raise Drifted(
+            f"{where}: does not hold exactly the {len(ids)} problems of its split; restore the file as sealed"
+        )
+    return dict(zip(ids, lines, strict=True))
 
 
 def download(url: str) -> bytes:

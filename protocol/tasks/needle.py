@@ -1,7 +1,7 @@
 """Needle-in-a-Haystack: one fact at a chosen depth of a long passage (CrystalCache, section 4.2)."""
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
 
 from protocol.evidence import canonical
@@ -66,7 +66,7 @@ class Needle:
             raise BadInput(f"problem {problem_id!r}: not of this task, whose ids run from {self.ids()[0]}")
         depth = float(problem_id.split("/")[2])
         fact = TEMPLATES[draws.pick(len(TEMPLATES), self.seed, problem_id, "template")]
-        value = draws.value(self.seed, problem_id)
+        value = self.gold(problem_id)
         passage = draws.shuffled(filler.TOWN, self.seed, problem_id, "filler")
 
         def make(n: int) -> Problem:
@@ -75,6 +75,12 @@ class Needle:
             return Problem(problem_id, " ".join(text), fact.question, fact.stem, value)
 
         return longest(make, self.length, count)
+
+    def gold(self, problem_id: str) -> str:
+        return draws.value(self.seed, problem_id)
+
+    def redrawn(self, seed: int) -> "Needle":
+        return replace(self, seed=seed)
 
     def source(self) -> str:
         """SHA-256 of what the problems are made of: these settings, the templates and the passage."""

@@ -1,7 +1,7 @@
 """Recital: copy a register at the end of a passage, line by line, in an answer of a hundred tokens."""
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
 
 from protocol.evidence import canonical
@@ -49,11 +49,8 @@ class Recital:
         if problem_id not in self.ids():
             raise BadInput(f"problem {problem_id!r}: not of this task, whose ids run from {self.ids()[0]}")
         passage = draws.shuffled(filler.TOWN, self.seed, problem_id, "filler")
-        drawn = draws.pick(self.lines, self.seed, problem_id, "line")
         objects = draws.shuffled(OBJECTS, self.seed, problem_id, "objects")[: self.lines]
-        # A stride without a common divisor with 9000 gives every line a number of its own.
-        first = int(draws.value(self.seed, problem_id)) - 1000
-        values = [str(1000 + (first + 3571 * line) % 9000) for line in range(self.lines)]
+        values = self._values(problem_id)
         register = [
             f"The {name} has the number {value}." for name, value in zip(objects, values, strict=True)
         ]
@@ -61,9 +58,21 @@ class Recital:
         def make(n: int) -> Problem:
             text = " ".join(filler.sentences(passage, n))
             context = "\n".join([text, "", HEADING, *register])
-            return Problem(problem_id, context, QUESTION, HEADING + "\n", values[drawn])
+            return Problem(problem_id, context, QUESTION, HEADING + "\n", self.gold(problem_id))
 
         return longest(make, self.length, count)
+
+    def gold(self, problem_id: str) -> str:
+        """The number of the line that is drawn."""
+        return self._values(problem_id)[draws.pick(self.lines, self.seed, problem_id, "line")]
+
+    def redrawn(self, seed: int) -> "Recital":
+        return replace(self, seed=seed)
+
+    def _values(self, problem_id: str) -> list[str]:
+        """The number of each line: a stride without a common divisor with 9000 makes them differ."""
+        first = int(draws.value(self.seed, problem_id)) - 1000
+        return [str(1000 + (first + 3571 * line) % 9000) for line in range(self.lines)]
 
     def source(self) -> str:
         """SHA-256 of what the problems are made of: these settings, the objects and the passage."""

@@ -45,18 +45,14 @@ def write(
     content: Mapping[str, Any],
     problems: int,
     record: Callable[[Lane], Mapping[str, Any] | None],
+    **lock: Any,
 ) -> Path:
-    """Lock and records. record: a lane to what it changes in an ordinary wrong answer; None: it never ran."""
+    """Lock and records. record: a lane to what it changes in an ordinary wrong answer; None: it never ran.
+    lock: more of its fields.
+    """
     ids = [f"p{i:03d}" for i in range(problems)]
-    grid = [
-        [model, task["name"], budget, arm, seed]
-        for model in content["models"]
-        for task in content["tasks"]
-        for arm in content["arms"]
-        for budget in (["full"] if arm == "full" else content["budgets"])
-        for seed in content["seeds"]
-    ]
-    lock = canonical(
+    grid = cells(content)
+    written = canonical(
         {
             "kind": "kv-prereg lock",
             "version": 1,
@@ -64,19 +60,35 @@ def write(
             "parent": None,
             "protocol": {"sha256": "0", "content": content},
             "grid": grid,
-            "items": {task["name"]: {"dev": ["d"], "confirm": ids} for task in content["tasks"]},
+            "items": items(content, ids),
             "data": {},
         }
+        | lock
     )
     (folder / "records").mkdir(parents=True)
-    (folder / "lock.json").write_bytes(lock + b"\n")
-    registration = hashlib.sha256(lock).hexdigest()
+    (folder / "lock.json").write_bytes(written + b"\n")
+    registration = hashlib.sha256(written).hexdigest()
     lanes = [(cell, problem) for cell in grid for problem in ids]
     changes = [(cell, problem, record((*cell, problem))) for cell, problem in lanes]
     append(
         folder, *(ordinary(registration, *lane) | change for *lane, change in changes if change is not None)
     )
     return folder
+
+
+def cells(content: Mapping[str, Any]) -> list[list[Any]]:
+    return [
+        [model, task["name"], budget, arm, seed]
+        for model in content["models"]
+        for task in content["tasks"]
+        for arm in content["arms"]
+        for budget in (["full"] if arm == "full" else content["budgets"])
+        for seed in content["seeds"]
+    ]
+
+
+def items(content: Mapping[str, Any], ids: list[str]) -> dict[str, Any]:
+    return {task["name"]: {"dev": ["d"], "confirm": ids} for task in content["tasks"]}
 
 
 def append(folder: Path, *bodies: Mapping[str, Any]) -> None:

@@ -9,7 +9,6 @@ from analysis.decisions import (
     branch,
     branch_verdict,
     cells,
-    reachable,
     superior,
 )
 
@@ -150,23 +149,3 @@ def test_the_level_divides_by_the_whole_family_unmatched_contrasts_included():
     nearly = of("m", 0.1, 0.02)
     assert superior([nearly, nearly], 2, 0.05) == CONFIRMED
     assert superior([nearly, nearly, EVEN], 2, 0.05) == INCONCLUSIVE
-
-
-# ---------------------------------------------------------------- what a rule can say
-
-
-SUPERIOR = {"rule": "superior", "alpha": "0.05", "at_least": 1}
-
-
-def test_an_ordinary_rule_reaches_all_three_verdicts():
-    assert reachable(["m", "m"], SUPERIOR) == {CONFIRMED, REFUTED, INCONCLUSIVE}
-    both = {"rule": "branch", "alpha": "0.05", "primary_model": "qwen", "transfer_model": "llama"}
-    assert reachable(["qwen", "llama"], both) == {CONFIRMED, REFUTED, INCONCLUSIVE}
-
-
-def test_a_rule_that_asks_for_more_wins_than_contrasts_cannot_succeed():
-    assert CONFIRMED not in reachable(["m", "m"], SUPERIOR | {"at_least": 3})
-
-
-def test_a_rule_that_asks_for_no_win_cannot_abstain():
-    assert INCONCLUSIVE not in reachable(["m", "m"], SUPERIOR | {"at_least": 0})

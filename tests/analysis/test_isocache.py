@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from analysis.isocache import Reference, interpolated, matched, per_problem
+from analysis.interval import DegenerateDifference
+from analysis.isocache import Reference, interpolated, matched, per_problem, resampled
 
 
 def test_the_ratio_is_that_of_the_mean_slots_by_hand():
@@ -122,3 +123,78 @@ def test_one_reference_or_two_alike_bracket_nothing():
     subject = np.zeros((3, 1)), [[60.0]] * 3
     assert interpolated(*subject, [LOW]) is None
     assert interpolated(*subject, [LOW, LOW]) is None
+
+
+# ---------------------------------------------------------------- its interval
+
+
+def mixed(seed, problems=40):
+    """A subject between two references, all of mixed outcomes and slots."""
+    rng = np.random.default_rng(seed)
+    correct = rng.integers(0, 2, (3, problems, 2)).astype(float)
+    slots = rng.uniform(0.8, 1.2, (3, problems, 2)) * np.array([90, 60, 120])[:, None, None]
+    own, low, high = (Reference(*table) for table in zip(correct, slots, strict=True))
+    return own, [low, high]
+
+
+def by_a_loop(own, references, reps, rng):
+    """Every draw from whole problems, through `interpolated`'s own arithmetic written out."""
+    low, high = references
+    means = []
+    for _ in range(reps):
+        chosen = rng.integers(0, len(own.correct), len(own.correct))
+        held = [arm.slots[chosen].mean() for arm in (own, low, high)]
+        weight = (held[0] - held[1]) / (held[2] - held[1])
+        right = [arm.correct[chosen].mean() for arm in (own, low, high)]
+        means.append(right[0] - ((1 - weight) * right[1] + weight * right[2]))
+    return np.array(means)
+
+
+def test_the_weight_is_measured_anew_in_every_draw():
+    own, references = mixed(3)
+    found = interpolated(own.correct, own.slots, references)
+    interval = resampled(
+        own.correct, own.slots, references, found, reps=2_000, level=0.9, rng=np.random.default_rng(5)
+    )
+    drawn = by_a_loop(own, references, 2_000, np.random.default_rng(5))  # the same stream
+    assert interval.mean == pytest.approx(found.difference.mean())
+    assert (interval.low, interval.high) == pytest.approx(tuple(np.quantile(drawn, [0.05, 0.95])))
+    assert interval.p == pytest.approx(2 * (min((drawn <= 0).sum(), (drawn >= 0).sum()) + 1) / 2_001)
+
+
+def test_the_interval_of_an_uncertain_weight_is_wider_than_that_of_a_known_one():
+    rng = np.random.default_rng(0)
+    own = reference(rng.integers(0, 2, (50, 1)), 90)
+    low, high = reference(np.zeros((50, 1)), 60), reference(np.ones((50, 1)), 120)
+    sure = interpolated(own.correct, own.slots, [low, high])
+    unsure = np.where(np.arange(50)[:, None] % 2 == 0, 60.0, 120.0)
+    arguments = {"reps": 4_000, "rng": np.random.default_rng(1)}
+    narrow = resampled(own.correct, own.slots, [low, high], sure, **arguments)
+    wide = resampled(own.correct, unsure, [low, high], sure, **arguments)
+    assert wide.high - wide.low > 1.1 * (narrow.high - narrow.low)
+
+
+def test_a_draw_beyond_a_reference_is_cut_at_it():
+    low, high = reference(np.zeros((2, 1)), 60), reference(np.ones((2, 1)), 100)
+    slots = np.array([[50.0], [80.0]])  # draws hold 50, 65 or 80
+    found = interpolated(np.ones((2, 1)), slots, [low, high])
+    interval = resampled(
+        np.ones((2, 1)), slots, [low, high], found, reps=1_000, level=0.999, rng=np.random.default_rng(0)
+    )
+    assert (interval.low, interval.high) == pytest.approx((0.5, 1.0))
+
+
+def test_problems_that_all_agree_are_answered_by_the_rule_of_three():
+    ones = np.ones((100, 1))
+    references = [reference(ones, 60), reference(ones, 120)]
+    found = interpolated(ones, 90 * ones, references)
+    interval = resampled(ones, 90 * ones, references, found, rng=np.random.default_rng(0))
+    assert interval == pytest.approx((0.0, -(1 - 0.05**0.01), 1 - 0.05**0.01, 1.0))
+
+
+def test_one_problem_has_no_interval():
+    one = np.ones((1, 1))
+    references = [reference(0 * one, 60), reference(one, 120)]
+    found = interpolated(one, 90 * one, references)
+    with pytest.raises(DegenerateDifference, match="1 problem"):
+        resampled(one, 90 * one, references, found, rng=np.random.default_rng(0))

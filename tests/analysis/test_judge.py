@@ -234,7 +234,6 @@ def test_an_answer_that_nobody_could_verify_in_time_is_not_correct_and_not_missi
     [
         (None, "not run"),
         (study.FAILED, "failed"),
-        (study.FAILED | {"state": "excluded"}, "excluded"),
         ({"grade": "error"}, "error"),
     ],
 )
@@ -364,6 +363,13 @@ def test_probe_records_are_not_judged(tmp_path, judged):
         ({"problem": "p099", "cache": None}, r"shard-0.jsonl:97: not a record"),
         ({"problem": "p099", "cache": study.cache(float("nan"))}, r"97: mean_slots: 'nan' is not a finite"),
         ({"problem": "p099", "tokens": "many"}, r"97: tokens: 'many' is not a finite"),
+        ({"problem": "p099", "tokens": 10**400}, r"97: tokens: '1000\d+' is not a finite"),
+        ({"problem": "p099", "cache": study.cache(1) | {"peak": "inf"}}, r"97: peak_slots: 'inf' is not a"),
+        (
+            {"problem": "p099", "cache": study.cache(1) | {"prefill_end": "-inf"}},
+            r"97: prefill_end: '-inf' is",
+        ),
+        ({"problem": "p099", "cache": study.cache(1) | {"peak_bytes": "nan"}}, r"97: peak_bytes: 'nan' is"),
     ],
 )
 def test_a_record_that_cannot_be_is_refused_by_name(tmp_path, change, says):
@@ -392,6 +398,9 @@ def test_a_record_of_an_unknown_cell_is_refused_by_name(tmp_path):
         (b'{"body": "\xff"}', "not UTF-8 at byte 10"),
         (b'{"body": {"tokens": 7.5}}', r"7\.5: numbers are integers"),
         (b'{"body": {"tokens": NaN}}', "NaN: numbers are integers"),
+        (b'{"body": {"tokens": -Infinity}}', "-Infinity: numbers are integers"),
+        (b'{"body": {"tokens": 1e999}}', "1e999: numbers are integers"),
+        (b'{"body": {"tokens": ' + b"9" * 5000 + b"}}", "integer string conversion"),
         (b"[]", "not an object"),
         (b"{}", "not a record"),
     ],

@@ -6,7 +6,7 @@ from importlib import metadata
 import finished_study
 import pytest
 
-from protocol.evidence import bundle, closure, lock
+from protocol.evidence import audit, bundle, closure, lock
 from protocol.evidence.refusals import AlreadyClaimed, BadInput, Drifted, Tampered
 
 
@@ -17,12 +17,13 @@ def root(tmp_path):
 
 def test_an_untracked_helper_an_edit_and_a_lost_file_are_all_named(root):
     locked = closure.sources(root)
-    (root / "policies" / "helper.py").write_text("SLOTS = 8\n")
+    (root / "figures").mkdir()
+    (root / "figures" / "helper.py").write_text("SLOTS = 8\n")
     (root / "analysis" / "judge.py").write_text("print(1)\n")
     (root / "splits" / "toy.json").unlink()
     assert closure.differences(locked, closure.sources(root)) == [
         "analysis/judge.py: changed",
-        "policies/helper.py: new",
+        "figures/helper.py: new",
         "splits/toy.json: missing",
     ]
 
@@ -146,3 +147,13 @@ def test_the_lock_digest_is_of_the_canonical_bytes_without_the_newline(tmp_path)
     held = finished_study.locked(tmp_path / "study")
     data = (tmp_path / "study" / lock.NAME).read_bytes()
     assert held.digest == closure.digest_of(data.removesuffix(b"\n"))
+
+
+def test_a_lock_from_before_the_drawings_were_sources_still_audits(tmp_path):
+    folder = tmp_path / "study"
+    finished_study.finished(folder)
+    (tmp_path / "tree" / "figures").mkdir()
+    (tmp_path / "tree" / "figures" / "forest.py").write_text("1\n")
+    assert not any(name.startswith("figures/") for name in lock.read(folder).content["sources"])
+    inside = [one.status for one in audit.audit(folder) if one.item not in audit.OUTSIDE]
+    assert set(inside) <= {"held", "not run"}

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from protocol.evidence import journal, ledger
+from protocol.evidence import canonical, journal, ledger
 from protocol.evidence.refusals import AlreadyClaimed, BadInput, Tampered
 
 
@@ -70,13 +70,49 @@ def test_ensuring_a_line_that_is_there_changes_nothing(folder):
     assert len(lines(folder)) == 4
 
 
-def test_nothing_follows_the_verdict(folder):
-    ledger.append(folder, "verdict", {})
+@pytest.mark.parametrize(
+    ("event", "body", "said"),
+    [
+        ("verdict", {"sha256": "1"}, r"protocol\.replicate"),
+        ("withdraw", {"reason": "wrong golds"}, r"withdrawn \(wrong golds\)"),
+        ("amended", {"reason": "a typing error", "lock": "abc"}, r"amended \(a typing error\).*abc"),
+    ],
+)
+def test_nothing_follows_what_closes_a_ledger(folder, event, body, said):
+    ledger.refuse_closed(folder)
+    assert ledger.closing(ledger.read(folder)) is None
+    closed = ledger.append(folder, event, body)
+    assert ledger.closing(ledger.read(folder)) == closed
     before = lines(folder)
-    with pytest.raises(AlreadyClaimed, match="replicate"):
-        ledger.append(folder, "probe", {})
+    for act in (
+        lambda: ledger.append(folder, "probe", {}),
+        lambda: ledger.ensure(folder, "claim", {"n": 2}),
+        lambda: ledger.refuse_closed(folder),
+    ):
+        with pytest.raises(AlreadyClaimed, match=said):
+            act()
     ledger.ensure(folder, "claim", {"n": 1})
     assert lines(folder) == before
+
+
+@pytest.mark.parametrize("event", ["verdict", "withdraw", "amended"])
+def test_a_line_that_was_forged_onto_a_closed_ledger_is_found(folder, event):
+    tip = ledger.append(folder, event, {})
+    signed = {"index": 4, "event": "probe", "body": {}, "time": tip.time, "previous": tip.sha256}
+    line = canonical.dumps({**signed, "sha256": canonical.digest(signed)})
+    with (folder / ledger.NAME).open("ab") as file:
+        file.write(line + b"\n")
+    with pytest.raises(Tampered, match=rf"ledger\.jsonl:5: follows the line '{event}'"):
+        ledger.read(folder)
+
+
+@pytest.mark.parametrize("wrong", [{"event": ["verdict"]}, {"event": None}, {"body": []}, {"body": "n"}])
+def test_a_line_of_other_types_is_found(tmp_path, wrong):
+    signed = {"index": 0, "event": "register", "body": {}, "time": "", "previous": journal.START} | wrong
+    line = canonical.dumps({**signed, "sha256": canonical.digest(signed)})
+    (tmp_path / ledger.NAME).write_bytes(line + b"\n")
+    with pytest.raises(Tampered, match=r"ledger\.jsonl:1"):
+        ledger.read(tmp_path)
 
 
 def test_a_body_that_cannot_be_written_leaves_no_file(tmp_path):

@@ -13,6 +13,8 @@ from protocol.evidence import canonical, lock, records, seal
 from protocol.evidence.refusals import AlreadyClaimed, BadInput, Tampered
 
 COSTS = {"attempt": 1, "prefill_seconds": "0.1"}
+CELL = body("0" * 64, "full", "p3")["cell"]
+CACHE = body("0" * 64, "full", "p3")["cache"]
 
 # Appends records one at a time for ever, and says so once each is on disk.
 APPEND = """
@@ -134,7 +136,35 @@ def test_a_finished_record_is_never_rewritten(place):
         ({"state": "failed", "reason": "budget", "grade": None}, "body.state"),
         ({"problem": 3}, "body.problem"),
         ({"speed": "1"}, "speed"),
-        ({"tokens": 0.5}, "body.tokens is the number"),
+        ({"tokens": 0.5}, "body.tokens: is 0.5"),
+        ({"tokens": True}, "body.tokens"),
+        ({"slots": -4}, "body.slots: is -4; it must be a whole number from 1, or null"),
+        ({"prompt_tokens": 0}, "body.prompt_tokens"),
+        ({"prompt": "E" * 64}, "body.prompt"),
+        ({"prompt": "e" * 64 + "\n"}, "body.prompt"),
+        ({"phase": "both"}, "body.phase"),
+        ({"stop": "tired"}, "body.stop"),
+        ({"stop": None}, "body.stop: is missing"),
+        ({"grade": "right"}, "body.grade"),
+        ({"grade": None}, "body.grade: is missing"),
+        ({"grade_second": None}, "body.grade_second"),
+        ({"reason": "late"}, "body.reason: must be empty"),
+        ({"answer": ["7492"]}, "body.answer"),
+        ({"trajectory": "e" * 64 + "#x"}, "body.trajectory"),
+        ({"batch": {"problems": [], "lanes": 1}}, "body.batch.problems"),
+        ({"batch": {"problems": ["p3"], "lanes": 0}}, "body.batch.lanes"),
+        ({"cell": CELL | {"seed": -1}}, "body.cell.seed"),
+        ({"cell": CELL | {"budget": "nan"}}, "body.cell.budget"),
+        ({"cell": CELL | {"budget": "0.٣"}}, "body.cell.budget"),
+        ({"cell": CELL | {"speed": 1}}, "body.cell: the fields ['speed']"),
+        ({"cache": CACHE | {"mean": "nan"}}, "body.cache.mean"),
+        ({"cache": CACHE | {"mean": "inf"}}, "body.cache.mean"),
+        ({"cache": CACHE | {"peak": "1e999"}}, "body.cache.peak"),
+        ({"cache": CACHE | {"peak": "-1"}}, "body.cache.peak"),
+        ({"cache": CACHE | {"mean": 8}}, "body.cache.mean"),
+        ({"cache": CACHE | {"mean_bytes": -1}}, "body.cache.mean_bytes"),
+        ({"cache": CACHE | {"events": [[0, 32]]}}, "body.cache.events"),
+        ({"cache": CACHE | {"events": [[0, 32, -1]]}}, "body.cache.events"),
         ({"trajectory": "e" * 64}, "keep the trajectory"),
     ],
 )
@@ -146,11 +176,44 @@ def test_a_malformed_record_is_refused_by_the_name_of_its_field(place, change, n
     assert snapshot(place) == before
 
 
+@pytest.mark.parametrize(
+    ("costs", "named"),
+    [
+        ({}, "costs: the fields ['attempt']"),
+        ({"attempt": 0}, "costs.attempt"),
+        ({"attempt": True}, "costs.attempt"),
+        ({"attempt": 1, "decode_seconds": "nan"}, "costs.decode_seconds"),
+        ({"attempt": 1, "decode_seconds": "Infinity"}, "costs.decode_seconds"),
+        ({"attempt": 1, "prefill_seconds": "-0.1"}, "costs.prefill_seconds"),
+        ({"attempt": 1, "joules": "3"}, "costs: the fields ['joules']"),
+        (None, "costs: must be an object"),
+    ],
+)
+def test_malformed_costs_are_refused_by_the_name_of_their_field(place, costs, named):
+    before = snapshot(place)
+    with records.Shard(place) as shard, pytest.raises(BadInput) as refusal:
+        shard.append([(body("0" * 64, "full", "p3"), costs)])
+    assert named in str(refusal.value)
+    assert snapshot(place) == before
+
+
+@pytest.mark.parametrize("extra", [{"grade": "wrong"}, {"grade_second": "wrong"}, {"stop": "eos"}])
+@pytest.mark.parametrize("state", ["failed", "excluded"])
+def test_a_lane_that_did_not_end_well_has_no_outcome(place, state, extra):
+    nothing = dict.fromkeys(("stop", "answer", "grade", "cache", "trajectory"))
+    ended = body("0" * 64, "full", "p3") | {"state": state, "reason": "because"} | nothing
+    with records.Shard(place) as shard:
+        with pytest.raises(BadInput, match=f"'{state}' goes with no {next(iter(extra))}"):
+            shard.append([(ended | extra, COSTS)])
+        shard.append([(ended, COSTS)])
+
+
 def test_a_failed_lane_is_recorded_with_its_reason(place):
     failed = body("0" * 64, "full", "p3")
     failed |= {
         "state": "failed",
         "reason": "budget below the window",
+        "stop": None,
         "grade": None,
         "cache": None,
         "text": "",

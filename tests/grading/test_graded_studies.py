@@ -7,7 +7,6 @@ import pytest
 from protocol import grading, registration, regrade, tasks
 from protocol.evidence.refusals import BadInput
 from protocol.executors import local
-from protocol.tasks.problem import Problem
 
 GOLDS = {"p/0": "\\frac{1}{2}", "p/1": "12", "p/2": "x^2"}
 
@@ -17,8 +16,8 @@ class Tiny:
 
     grader = "math"
 
-    def build(self, problem_id, count):
-        return Problem(problem_id, "What is it?", "", "", GOLDS[problem_id])
+    def gold(self, problem_id):
+        return GOLDS[problem_id]
 
 
 @pytest.fixture

@@ -1,0 +1,27 @@
+"""Every setting of a policy by its path, as text: what a lock holds of it."""
+
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from policies.policy import Policy
+
+__all__ = ["structure"]
+
+
+def structure(policy: Policy) -> dict[str, str]:
+    """E.g. {"selection": "policies.selection.Diverse()", "selection.weight": "0.5"}: a part is its class and
+    "()", then what is in it; a value is its repr.
+    """
+    found: dict[str, str] = {}
+
+    def walk(path: str, value: Any) -> None:
+        if not is_dataclass(value):
+            found[path] = repr(value)
+            return
+        found[path] = f"{type(value).__module__}.{type(value).__qualname__}()"
+        for field in fields(value):
+            walk(f"{path}.{field.name}", getattr(value, field.name))
+
+    for field in fields(policy):
+        walk(field.name, getattr(policy, field.name))
+    return found

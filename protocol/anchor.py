@@ -1,0 +1,92 @@
+"""Have outside witnesses vouch for a registration, and check what they said.
+
+    python -m protocol.anchor registrations/quickstart                       what the proofs there show
+    python -m protocol.anchor registrations/quickstart lock --witness ots    OpenTimestamps (Bitcoin)
+    python -m protocol.anchor registrations/quickstart --upgrade             its block, some hours later
+    python -m protocol.anchor registrations/quickstart --witness rfc3161 --tsa URL --ca FILE
+    python -m protocol.anchor registrations/quickstart --witness git --remote URL
+
+Each witness stamps the documents named (lock, claim, seal, verdict; without a name all that exist) that it
+has not stamped yet; the proofs are kept in anchors/. Then every proof is checked. It holds only by what you
+name as trusted: certificates (--ca), a git remote (--remote); headers of Bitcoin blocks (--headers, or
+anchors/headers/<height>.hex) are checked by their work.
+
+Exit status: 0 no proof fails; 2 bad input, or a witness cannot be reached; 3 a proof does not
+verify; 5 with --require-anchor, a document has no proof that holds.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from protocol import command
+from protocol.evidence import anchors, lock
+from protocol.evidence.refusals import BadInput
+from protocol.witnesses import Authority, OpenTimestamps, Remote
+from protocol.witnesses.ots import CALENDARS
+
+
+def main(argv: list[str] | None = None) -> int:
+    args = _parser().parse_args(argv)
+
+    def act() -> int:
+        lock.read(args.folder)  # refuses what is not a registration
+        believed = command.trusted(args)
+        named = documents(args.folder, args.documents)
+        calendars = OpenTimestamps(calendars=tuple(args.calendar or CALENDARS))
+        asked: dict[str, anchors.Witness] = {
+            "ots": calendars,
+            "rfc3161": Authority(args.tsa, args.ca),
+            "git": Remote(args.remote, args.branch),
+        }
+        if args.upgrade:
+            for document in named:
+                if anchors.stamped(args.folder, document, calendars):
+                    anchors.upgrade(args.folder, document, calendars)
+        for witness in (asked[name] for name in args.witness):
+            for document in named:
+                if not anchors.stamped(args.folder, document, witness):
+                    anchors.stamp(args.folder, document, witness)
+        needed = named if args.require_anchor else []
+        found = (
+            anchors.require(args.folder, believed, needed)
+            if needed
+            else anchors.verified(args.folder, believed)
+        )
+        failed = any(one.status == "failed" for one in found)
+        word = anchors.word(found)
+        text = "\n".join([*(one.line() for one in found), word])
+        command.say(args.json, text, {"anchors": [one._asdict() for one in found], "word": word})
+        return 3 if failed else 0
+
+    return command.answer(args.json, act)
+
+
+def documents(folder: Path, named: Iterable[str]) -> list[str]:
+    """Those `named`, in the order of their making; without names all that `folder` has."""
+    present, wanted = anchors.existing(folder), set(named)
+    for name in wanted:
+        if name not in anchors.DOCUMENTS:
+            raise BadInput(f"{name}: not one of {', '.join(anchors.DOCUMENTS)}")
+        if name not in present:
+            raise BadInput(f"{folder} has no {anchors.DOCUMENTS[name]} yet")
+    return [name for name in present if name in wanted or not wanted]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = command.parser("protocol.anchor", __doc__)
+    command.folder(parser)
+    parser.add_argument("documents", nargs="*", metavar="document", help="lock, claim, seal or verdict")
+    parser.add_argument(
+        "--witness", action="append", default=[], choices=["ots", "rfc3161", "git"], help="who is to stamp"
+    )
+    parser.add_argument("--calendar", action="append", metavar="URL", help="ask this one; may be repeated")
+    parser.add_argument("--tsa", metavar="URL", help="the time-stamping authority to ask")
+    parser.add_argument("--upgrade", action="store_true", help="fetch the blocks of pending ots proofs")
+    command.trust(parser)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

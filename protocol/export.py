@@ -1,0 +1,82 @@
+"""Write a registration as others read it: a registration text, or an in-toto statement of its verdict.
+
+    python -m protocol.export registrations/quickstart --format osf            the OSF's headings, Markdown
+    python -m protocol.export registrations/quickstart --format aspredicted    AsPredicted's nine questions
+    python -m protocol.export registrations/quickstart --format in-toto        in-toto Statement v1, JSON
+
+Reads the files of a locked registration alone, and verifies no more than that they belong together: the rest
+is for python -m protocol.audit. An in-toto statement needs a verdict. With --to FILE the text is written
+there, once.
+
+Exit status: 0 exported; 2 not a registration, not locked, no verdict, or FILE exists; 3 the files contradict
+each other.
+"""
+
+import json
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+from protocol import command
+from protocol.evidence import files, ledger, lock, registration_text, statement
+from protocol.evidence.refusals import Tampered
+
+__all__ = ["FORMATS", "exported", "main"]
+
+
+def _statement(folder: Path) -> str:
+    return json.dumps(statement.of(folder), indent=2, ensure_ascii=False) + "\n"
+
+
+def _osf(folder: Path) -> str:
+    return registration_text.osf(lock.read(folder), ledger.read(folder))
+
+
+def _as_predicted(folder: Path) -> str:
+    return registration_text.as_predicted(lock.read(folder), ledger.read(folder))
+
+
+FORMATS: Mapping[str, Callable[[Path], str]] = MappingProxyType(
+    {"in-toto": _statement, "osf": _osf, "aspredicted": _as_predicted}
+)
+
+
+def exported(folder: Path, form: str) -> str:
+    """`folder` as a name of FORMATS has it. Raises Tampered unless its ledger begins with its lock, and its
+    files have the fields that are needed.
+    """
+    held = lock.read(folder)
+    if [entry.body for entry in ledger.read(folder)[:1]] != [{"lock": held.digest}]:
+        raise Tampered(
+            f"{lock.NAME}: is not the lock that {ledger.NAME} begins with; restore the one that is"
+        )
+    try:
+        return FORMATS[form](folder)
+    except (KeyError, TypeError) as gap:
+        raise Tampered(
+            f"{folder}: cannot be written as {form}, since a field is missing or misstated: {gap}"
+        ) from gap
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = command.parser("protocol.export", __doc__)
+    command.folder(parser)
+    parser.add_argument("--format", required=True, choices=FORMATS, help="what to write")
+    parser.add_argument("--to", type=Path, metavar="FILE", help="write it there instead of printing it")
+    args = parser.parse_args(argv)
+
+    def act() -> int:
+        text = exported(args.folder, args.format)
+        if args.to:
+            files.create(args.to, text.encode())
+            command.say(args.json, f"written: {args.to}", {"format": args.format, "written": str(args.to)})
+        else:
+            command.say(args.json, text.removesuffix("\n"), {"format": args.format, "text": text})
+        return 0
+
+    return command.answer(args.json, act)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,69 @@
+"""The one way to a problem: what is held out is built under an open claim and never without one."""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from protocol.evidence import late
+from protocol.evidence.refusals import BadInput
+from protocol.evidence.sealed import HeldOut
+from protocol.tasks.catalogue import Task, get
+from protocol.tasks.dataset import Dataset
+from protocol.tasks.problem import Problem
+from splits import CONFIRM, bucket
+
+__all__ = ["build", "gold", "refuse_unopenable", "sealed"]
+
+
+def build(
+    name: str, problem_id: str, count: Callable[[str], int], held_out: HeldOut | None = None
+) -> Problem:
+    """A problem of the task `name`; one that is held out comes of `held_out`, drawn with the key of its claim
+    if there is one, decrypted with its identity if it is encrypted. count: tokens of a text.
+
+    Raises BadInput for a held-out problem without `held_out`, and as HeldOut.admit and Task.build do.
+    """
+    task = get(name)
+    if _is_held_out(task, problem_id):
+        if held_out is None:
+            raise BadInput(f"problem {problem_id!r} of {name}: is held out; confirm alone reads it")
+        task = _reached(task, held_out.admit(name, problem_id), held_out.identity)
+    return task.build(problem_id, count)
+
+
+def gold(name: str, problem_id: str, key: str | None = None, identity: Path | None = None) -> str:
+    """The answer of a problem and nothing else of it: for checking golds and regrading sealed records.
+
+    key: that of the claim, where held-out problems were drawn late. identity: a file with the private key,
+    where they are encrypted. Raises as Task.build does.
+    """
+    task = get(name)
+    if (key or identity) and _is_held_out(task, problem_id):
+        task = _reached(task, key, identity)
+    return task.gold(problem_id)
+
+
+def sealed(name: str) -> bool:
+    """Whether the held-out problems of the task `name` lie here encrypted. Raises as Dataset.sealed does."""
+    return isinstance(task := get(name), Dataset) and task.sealed()
+
+
+def refuse_unopenable(names: Iterable[str], identity: Path | None) -> None:
+    """Raises BadInput unless `identity` opens the held-out problems of each of these tasks that is sealed,
+    and for one that none of them needs. Decrypts no problem, so that it may come before the claim.
+    """
+    needing = [task for name in names if isinstance(task := get(name), Dataset) and task.sealed()]
+    for task in needing:
+        task.refuse_other_key(identity)
+    if identity is not None and not needing:
+        raise BadInput(f"--identity {identity}: no task of this study is encrypted here; leave it out")
+
+
+def _is_held_out(task: Task, problem_id: str) -> bool:
+    """By the rule of every manifest; what a task sets aside for calibration is not among its ids."""
+    return bucket(problem_id) in CONFIRM and problem_id in task.ids()
+
+
+def _reached(task: Task, key: str | None, identity: Path | None) -> Task:
+    if identity is not None and isinstance(task, Dataset):
+        task = task.unsealed(identity)
+    return task if key is None else task.redrawn(late.number(key, "problems"))

@@ -1,0 +1,106 @@
+"""Held-out problems encrypted to somebody else, who lends the key when the study is confirmed.
+
+The file is one of age (age-encryption.org/v1), so that the `age` tool opens it too. What this does not do:
+whoever had the plain file may have kept it; what is published anybody can find; nothing shows that the key is
+held by somebody else, or that they are no friend of the author; and a key that was lent once opens the file
+for good.
+"""
+
+import importlib
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from protocol.evidence.refusals import BadInput, Drifted
+
+__all__ = ["decrypt", "encrypt", "pyrage", "refuse_other_key"]
+
+NONCE = 16  # bytes between the header of an age file and its content
+OTHER_KEY = "No matching keys"
+
+
+def encrypt(data: bytes, recipients: Sequence[str]) -> bytes:
+    """data, for each of the public keys (`age1...`, `ssh-ed25519 ...` or `ssh-rsa ...`) to open by itself.
+
+    Raises BadInput for what is no such key.
+    """
+    encrypted: bytes = pyrage().encrypt(data, [_recipient(text.strip()) for text in recipients])
+    return encrypted
+
+
+def decrypt(path: Path, identity: Path) -> bytes:
+    """What `path` holds, opened in memory with the private key in `identity`.
+
+    Raises BadInput when that is none of its keys, Drifted when it was altered.
+    """
+    return _opened(path, path.read_bytes(), identity)
+
+
+def refuse_other_key(path: Path, identity: Path) -> None:
+    """Raises as `decrypt` does for a private key that does not open `path`, and decrypts nothing of its
+    content: the header alone, which holds the content's key once for each recipient, is tried.
+    """
+    stanzas, mark, rest = path.read_bytes().partition(b"\n--- ")
+    mac, _, content = rest.partition(b"\n")
+    if not mark:
+        raise _altered(path)
+    with suppress(Drifted):  # of a key that fits: the content is missing
+        _opened(path, stanzas + mark + mac + b"\n" + content[:NONCE], identity)
+
+
+def pyrage() -> Any:
+    """The library. Raises BadInput without it: installed after the lock it would be drift."""
+    try:
+        return importlib.import_module("pyrage")
+    except ImportError:
+        raise BadInput(
+            "encrypted problems need pyrage; run: pip install 'kv-prereg[seal]' (before registering)"
+        ) from None
+
+
+def _opened(path: Path, data: bytes, identity: Path) -> bytes:
+    age, keys = pyrage(), _identities(identity)
+    try:
+        opened: bytes = age.decrypt(data, keys)
+    except age.DecryptError as error:
+        if OTHER_KEY in str(error):
+            raise BadInput(
+                f"--identity {identity}: is not a key that {path} was encrypted to; ask its holder"
+            ) from None
+        raise _altered(path) from None
+    return opened
+
+
+def _altered(path: Path) -> Drifted:
+    return Drifted(f"{path}: was altered since it was encrypted; bring the file that was locked")
+
+
+def _recipient(text: str) -> Any:
+    age = pyrage()
+    kind = age.x25519 if text.startswith("age1") else age.ssh
+    try:
+        return kind.Recipient.from_str(text)
+    except age.RecipientError:  # a private key given by mistake is not shown
+        raise BadInput("--to: is no public key; use age1..., ssh-ed25519 ... or ssh-rsa ...") from None
+
+
+def _identities(path: Path) -> list[Any]:
+    """Of a file that age-keygen or ssh-keygen wrote."""
+    age = pyrage()
+    try:
+        data = path.read_bytes()
+        if data.startswith(b"-----BEGIN"):
+            return [age.ssh.Identity.from_buffer(data)]
+        lines = [line for line in data.decode().splitlines() if line.strip() and not line.startswith("#")]
+        found = [age.x25519.Identity.from_str(line.strip()) for line in lines]
+    except (age.IdentityError, UnicodeDecodeError):
+        found = []
+    except OSError as error:
+        raise BadInput(f"--identity {path}: could not be read: {error.strerror}") from None
+    if not found:
+        raise BadInput(
+            f"--identity {path}: is no private key of age or ssh without a passphrase; "
+            "give the file that age-keygen or ssh-keygen wrote"
+        )
+    return found

@@ -1,0 +1,38 @@
+"""Withdraw a registration that gets no verdict, and say why.
+
+    python -m protocol.withdraw registrations/001-mine --reason "The task has wrong golds."
+
+Nothing is deleted: the ledger is closed with the reason and with what had been seen by then, and nobody can
+claim, probe or confirm the study any more. Withdrawing after the claim shows as that. A verdict is not
+withdrawn.
+
+Exit status: 0 withdrawn; 2 bad input; 3 the files contradict each other; 4 it has its verdict, was amended,
+was withdrawn before, or is being run.
+"""
+
+import sys
+
+from protocol import command
+from protocol.evidence import amendment
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = command.parser("protocol.withdraw", __doc__)
+    command.folder(parser)
+    parser.add_argument("--reason", required=True, help="why, in one sentence")
+    args = parser.parse_args(argv)
+
+    def act() -> int:
+        why = amendment.reason(args.reason)
+        seen = amendment.withdraw(args.folder, why)
+        when = "after" if seen["claim"] else "before"
+        held = f"{seen['probe']['records']} probed and {seen['records']} held-out records"
+        line = f"withdrew {args.folder} {when} its claim, with {held} seen: {why}"
+        command.say(args.json, line, {"withdrawn": str(args.folder), "reason": why, "seen": seen})
+        return 0
+
+    return command.answer(args.json, act)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

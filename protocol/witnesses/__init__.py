@@ -1,0 +1,48 @@
+"""The three outside witnesses of `protocol.evidence.anchors`, and which of them an auditor believes."""
+
+from pathlib import Path
+
+from protocol.evidence import documents, lock
+from protocol.evidence.anchors import FOLDER, HEADERS, Witness
+from protocol.evidence.refusals import BadInput
+
+from .ots import Block, OpenTimestamps
+from .remote import BRANCH, Remote
+from .rfc3161 import Authority
+
+__all__ = ["Authority", "Block", "OpenTimestamps", "Remote", "block", "trusted"]
+
+
+def trusted(
+    folder: Path,
+    *,
+    ca: Path | None = None,
+    headers: Path | None = None,
+    remote: str | None = None,
+    branch: str = BRANCH,
+) -> list[Witness]:
+    """All witnesses, to verify the proofs in `folder` with. They believe whom the caller names and nobody
+    else: the authorities that the PEM file `ca` certifies, and `branch` of the git `remote`. Headers of
+    Bitcoin blocks, in `headers` or in the folder itself, are checked by their work.
+
+    Only a named remote is asked over the network. Raises BadInput for a file or folder that is not there.
+    """
+    if ca and not ca.is_file():
+        raise BadInput(f"--ca {ca}: no such file")
+    if headers and not headers.is_dir():
+        raise BadInput(f"--headers {headers}: no such folder")
+    shelves = (folder / FOLDER / HEADERS, *([headers] if headers else []))
+    return [OpenTimestamps(shelves), Authority(ca=ca), Remote(remote, branch)]
+
+
+def block(folder: Path, headers: Path | None = None) -> Block:
+    """The Bitcoin block of the lock's OpenTimestamps proof: its hash did not exist when the lock was written.
+
+    Raises BadInput without that proof, Unproven (of `protocol.evidence.anchors`) while it cannot be told,
+    Tampered when it is not one.
+    """
+    proof = folder / FOLDER / f"lock.{OpenTimestamps.suffix}"
+    if not proof.is_file():
+        raise BadInput(f"{proof}: missing; run: python -m protocol.anchor {folder} lock --witness ots")
+    shelves = (folder / FOLDER / HEADERS, *([headers] if headers else []))
+    return OpenTimestamps(shelves).block(documents.read(folder / lock.NAME).digest, proof.read_bytes())

@@ -1,0 +1,36 @@
+"""One header of a Bitcoin block, checked on its own: what it commits to, when, and what work it took."""
+
+import hashlib
+import struct
+from typing import NamedTuple
+
+from protocol.evidence.refusals import Tampered
+
+__all__ = ["EASIEST", "Header", "header"]
+
+EASIEST = 0xFFFF << 208  # the target of difficulty 1
+
+
+class Header(NamedTuple):
+    hash: str  # as it is displayed: the digest backwards
+    merkle_root: bytes  # as it is hashed, not as it is displayed
+    time: int  # Unix seconds
+    target: int  # the work: the hash is at most this
+
+    def as_hard_as(self, difficulty: int) -> bool:
+        return self.target * difficulty <= EASIEST
+
+
+def header(text: str, where: str) -> Header:
+    """Read 80 bytes of hex. Raises Tampered when they are not a header, or its hash misses its own target."""
+    try:
+        raw = bytes.fromhex(text)
+        _, _, root, time, bits, _ = struct.unpack("<i32s32sIII", raw)
+    except (ValueError, struct.error):
+        raise Tampered(f"{where}: not the 80 bytes of a block header in hex") from None
+    digest = hashlib.sha256(hashlib.sha256(raw).digest()).digest()
+    exponent, mantissa = bits >> 24, bits & 0xFFFFFF
+    target = mantissa << 8 * (exponent - 3) if exponent >= 3 else mantissa >> 8 * (3 - exponent)
+    if mantissa >= 1 << 23 or int.from_bytes(digest, "little") > target:  # a negative target is none
+        raise Tampered(f"{where}: its hash does not meet its own target; no miner made this header")
+    return Header(digest[::-1].hex(), root, time, target)

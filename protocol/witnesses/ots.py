@@ -1,0 +1,167 @@
+"""OpenTimestamps: a calendar puts the digest, into a Bitcoin block. A library does the parsing.
+
+A block is believed by its header alone, without a node and offline: the header must commit to the proof, its
+hash must meet its target, and the target must be as hard as only Bitcoin's miners reach.
+"""
+
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib import import_module
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+from protocol.evidence.anchors import FOLDER, HEADERS, Unproven, Vouched
+from protocol.evidence.refusals import Tampered
+
+from . import bitcoin
+
+__all__ = ["CALENDARS", "FLOOR", "Block", "OpenTimestamps"]
+
+SECONDS = 30  # for one answer of a calendar
+
+CALENDARS = (
+    "https://a.pool.opentimestamps.org",
+    "https://b.pool.opentimestamps.org",
+    "https://a.pool.eternitywall.com",
+    "https://ots.btc.catallaxy.com",
+)
+
+# A header of this difficulty takes 2 * 10^23 hashes. Bitcoin's has been higher since the middle of 2023 (and
+# was 72 * 10^12 at the end of that year): no block of a later study is below it, and to make a header up
+# costs a good part of what a miner earns with a block.
+FLOOR = 50 * 10**12
+
+
+class Block(NamedTuple):
+    height: int  # as the calendar says; the header does not hold it
+    hash: str  # as it is displayed
+    time: str  # UTC, by the miner's clock, which the network allows to be up to two hours ahead
+
+
+@dataclass(frozen=True)
+class OpenTimestamps:
+    """Asks `calendars`; believes blocks whose header is `<height>.hex` in one of the folders `headers` and
+    whose difficulty is at least `floor`.
+    """
+
+    headers: tuple[Path, ...] = ()
+    calendars: tuple[str, ...] = CALENDARS
+    floor: int = FLOOR
+
+    name: ClassVar[str] = "ots"
+    suffix: ClassVar[str] = "ots"
+
+    def stamp(self, digest: str) -> bytes:
+        """A pending proof; hours later `upgrade` has the block. The calendars see a salted digest."""
+        core, op, calendar = _library("core.timestamp"), _library("core.op"), _library("calendar")
+        stamp = core.Timestamp(bytes.fromhex(digest))
+        salted = stamp.ops.add(op.OpAppend(secrets.token_bytes(16))).ops.add(op.OpSHA256())
+        silent = []
+        for url in self.calendars:
+            try:
+                salted.merge(calendar.RemoteCalendar(url).submit(salted.msg, timeout=SECONDS))
+            except Exception as problem:  # the library raises bare ones too
+                silent.append(f"{url}: {problem}")
+        if len(silent) == len(self.calendars):
+            raise Unproven(f"no calendar answers; {'; '.join(silent)}")
+        return _written(core.DetachedTimestampFile(op.OpSHA256(), stamp))
+
+    def upgrade(self, digest: str, proof: bytes) -> bytes | None:
+        """With one block a proof is complete and stays as it is: late randomness may rest on its block.
+
+        Only the library's known calendars and our own are asked, whatever the proof names.
+        """
+        detached, calendar = _read(digest, proof), _library("calendar")
+        if _blocks(detached):
+            return None
+        silent, answered = [], False
+        for stamp, url in list(_pending(detached.timestamp)):
+            try:
+                if url not in self.calendars and url not in calendar.DEFAULT_CALENDAR_WHITELIST:
+                    raise ValueError("not a calendar that is known here; name it with --calendar")
+                stamp.merge(calendar.RemoteCalendar(url).get_timestamp(stamp.msg, timeout=SECONDS))
+                answered = True
+            except calendar.CommitmentNotFoundError:  # it has the digest, and no block yet
+                answered = True
+            except Exception as problem:
+                silent.append(f"{url}: {problem}")
+        if not answered:
+            raise Unproven(f"no calendar answers; {'; '.join(silent)}")
+        return _written(detached) if _blocks(detached) else None
+
+    def verify(self, digest: str, proof: bytes) -> Vouched:
+        block = self.block(digest, proof)
+        return Vouched(f"block {block.height}", block.time, block.height)
+
+    def block(self, digest: str, proof: bytes) -> Block:
+        """The earliest block that the proof names. Raises Unproven while there is none or its header is not
+        here, Tampered when header and proof contradict each other.
+        """
+        detached = _read(digest, proof)
+        blocks = _blocks(detached)
+        if not blocks:
+            where = ", ".join(sorted({url for _, url in _pending(detached.timestamp)})) or "no calendar"
+            raise Unproven(
+                f"pending at {where}; after some hours: python -m protocol.anchor FOLDER --upgrade"
+            )
+        height = min(blocks)
+        name = f"{height}.hex"
+        path = next((folder / name for folder in self.headers if (folder / name).is_file()), None)
+        if path is None:
+            raise Unproven(f"names block {height}; put its header into {FOLDER}/{HEADERS}/{name}")
+        header = bitcoin.header(path.read_text(errors="replace"), name)
+        if blocks[height] != {header.merkle_root}:
+            raise Tampered(f"block {height} has another merkle root than the proof leads to")
+        if not header.as_hard_as(self.floor):
+            raise Unproven(f"{name} took less work than any block of Bitcoin since 2023; it is not believed")
+        time = datetime.fromtimestamp(header.time, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return Block(height, header.hash, time)
+
+
+def _library(part: str) -> Any:
+    try:
+        return import_module(f"opentimestamps.{part}")
+    except ImportError:
+        raise Unproven(
+            "the library opentimestamps is not installed here: pip install 'kv-prereg[anchor]'"
+        ) from None
+
+
+def _read(digest: str, proof: bytes) -> Any:
+    """The proof as the library's DetachedTimestampFile; it computes every message from the digest on."""
+    core, op, serialize = _library("core.timestamp"), _library("core.op"), _library("core.serialize")
+    try:
+        detached = core.DetachedTimestampFile.deserialize(serialize.BytesDeserializationContext(proof))
+    except Exception as problem:  # whatever foreign bytes provoke
+        raise Tampered(f"not an OpenTimestamps proof: {problem}") from None
+    if not isinstance(detached.file_hash_op, op.OpSHA256) or detached.file_digest.hex() != digest:
+        raise Tampered(f"a proof of {detached.file_digest.hex()}, not of this document")
+    return detached
+
+
+def _written(detached: Any) -> bytes:
+    context = _library("core.serialize").BytesSerializationContext()
+    detached.serialize(context)
+    return bytes(context.getbytes())
+
+
+def _blocks(detached: Any) -> dict[int, set[bytes]]:
+    """By height, the merkle roots that the proof leads to."""
+    found: dict[int, set[bytes]] = {}
+    for message, attestation in detached.timestamp.all_attestations():
+        if isinstance(attestation, _library("core.notary").BitcoinBlockHeaderAttestation):
+            if attestation.height >= 1 << 32:
+                raise Tampered("names a block that no chain will reach")
+            found.setdefault(attestation.height, set()).add(message)
+    return found
+
+
+def _pending(stamp: Any) -> Iterator[tuple[Any, str]]:
+    """Every part of the proof that a calendar promised to complete, and the calendar's address."""
+    for attestation in stamp.attestations:
+        if isinstance(attestation, _library("core.notary").PendingAttestation):
+            yield stamp, attestation.uri
+    for following in stamp.ops.values():
+        yield from _pending(following)

@@ -1,0 +1,121 @@
+"""A time-stamping authority (RFC 3161): its signature says when it saw the digest. Uses `openssl`."""
+
+import http.client
+import os
+import re
+import subprocess
+import urllib.request
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import ClassVar, NamedTuple
+
+from protocol.evidence.anchors import Unproven, Vouched
+from protocol.evidence.refusals import Tampered
+
+__all__ = ["Authority"]
+
+SECONDS = 60  # for one answer of the authority, or one run of openssl
+LARGEST = 1 << 20  # bytes of an answer; a time stamp with its certificates has some thousands
+
+
+class _Stamp(NamedTuple):
+    digest: str
+    time: datetime
+
+
+@dataclass(frozen=True)
+class Authority:
+    """Asks `url`; believes what `ca` (a file of PEM certificates) signed, or nobody."""
+
+    url: str | None = None
+    ca: Path | None = None
+
+    name: ClassVar[str] = "rfc3161"
+    suffix: ClassVar[str] = "tsr"
+
+    def stamp(self, digest: str) -> bytes:
+        if not self.url or not self.url.startswith(("http://", "https://")):
+            raise Unproven("name an authority, http:// or https://, with --tsa URL")
+        # No nonce: it would guard against an old answer, and an old answer about this digest proves more.
+        query = _openssl("ts", "-query", "-digest", digest, "-sha256", "-cert", "-no_nonce").stdout
+        asked = urllib.request.Request(self.url, query, {"Content-Type": "application/timestamp-query"})
+        try:
+            with urllib.request.urlopen(asked, timeout=SECONDS) as answer:
+                return bytes(answer.read(LARGEST))
+        except (OSError, ValueError, http.client.HTTPException) as problem:
+            raise Unproven(f"{self.url} does not answer: {problem}") from None
+
+    def verify(self, digest: str, proof: bytes) -> Vouched:
+        """The time is the authority's. Its certificates have to be valid at that time, not today, since a
+        proof is to outlive them.
+        """
+        with TemporaryDirectory() as scratch:
+            answer, token = Path(scratch, "answer"), Path(scratch, "token")
+            answer.write_bytes(proof)
+            # Only the token is signed; the words around it could say anything.
+            if _openssl("ts", "-reply", "-in", answer, "-token_out", "-out", token).returncode:
+                raise Tampered("not an answer of RFC 3161 that grants a time stamp")
+            stamp = _read(token)
+            if stamp.digest != digest:
+                raise Tampered(f"a time stamp of {stamp.digest}, not of this document")
+            _check_signature(token)
+            if self.ca is None:
+                raise Unproven(
+                    "signed by an authority that is not trusted here; name its certificate with --ca"
+                )
+            _check_trust(token, stamp, self.ca)
+        time = stamp.time.strftime("%Y-%m-%dT%H:%M:%SZ")
+        return Vouched(time, time, int(stamp.time.timestamp()))
+
+
+def _read(token: Path) -> _Stamp:
+    text = _openssl("ts", "-reply", "-in", token, "-token_in", "-text").stdout.decode(errors="replace")
+    algorithm = re.search(r"^Hash Algorithm: (\S+)$", text, re.MULTILINE)
+    message = re.search(r"^Message data:\n((?: +[0-9a-f]{4} - .*\n)+)", text, re.MULTILINE)
+    time = re.search(r"^Time stamp: (\w{3}) +(\d+) ([\d:]{8})(?:\.\d+)? (\d{4}) GMT$", text, re.MULTILINE)
+    if not (algorithm and message and time and algorithm[1] == "sha256"):
+        raise Tampered("not a time stamp of a SHA-256 digest")
+    hexadecimal = (line.split(" - ", 1)[1][:48] for line in message[1].splitlines())  # then as characters
+    digest = "".join(re.findall(r"[0-9a-f]{2}", " ".join(hexadecimal)))
+    return _Stamp(digest, datetime.strptime(" ".join(time.groups()), "%b %d %H:%M:%S %Y").replace(tzinfo=UTC))
+
+
+def _check_signature(token: Path) -> None:
+    """Whether somebody signed this token, whoever it was."""
+    done = _openssl("cms", "-verify", "-noverify", "-binary", "-inform", "DER", "-in", token)
+    if b"signer certificate not found" in done.stderr:
+        raise Unproven("does not bring the certificate that signed it")
+    if done.returncode:
+        raise Tampered("the signature is not one of this time stamp")
+
+
+def _check_trust(token: Path, stamp: _Stamp, ca: Path) -> None:
+    seconds = str(int(stamp.time.timestamp()))
+    signed = ("ts", "-verify", "-digest", stamp.digest, "-token_in", "-in", token)
+    done = _openssl(*signed, "-CAfile", ca, "-attime", seconds)
+    if done.returncode == 0:
+        return
+    said = done.stdout + done.stderr
+    if b"Verification: FAILED" not in said or b"Error loading file" in said:
+        raise Unproven(f"openssl finds no certificate in {ca}, or is too old to check a time stamp")
+    if b"certificate verify error" in said:
+        raise Unproven(f"signed by an authority that {ca} does not vouch for; name its certificate with --ca")
+    raise Tampered("the time stamp does not verify against the certificate that signed it")
+
+
+def _openssl(*arguments: str | Path) -> subprocess.CompletedProcess[bytes]:
+    settings = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"}
+    try:
+        return subprocess.run(
+            ["openssl", *map(str, arguments)],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            env=settings,
+            timeout=SECONDS,
+        )
+    except FileNotFoundError:
+        raise Unproven("openssl is not installed here, and checks time stamps") from None
+    except subprocess.TimeoutExpired:
+        raise Unproven(f"openssl did not end within {SECONDS} s") from None

@@ -1,0 +1,127 @@
+"""The machine dies, the disk is full, the folder cannot be written: nothing acknowledged is lost or counted
+twice.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import finished_study
+import pytest
+import studies
+
+from protocol.evidence import audit, canonical, records, seal
+
+HERE = Path(__file__).resolve().parent
+PATHS = os.pathsep.join([str(studies.ROOT), str(HERE.parent)])
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("toy") / "study"
+    finished_study.finished(folder)
+    return seal.read(folder).content["outcome"]
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("toy") / "study"
+    finished_study.locked(folder)
+    return folder
+
+
+def run(folder: Path, how: str, at: int) -> int:
+    command = [sys.executable, str(HERE / "crashing.py"), str(folder), how, str(at)]
+    return subprocess.run(command, env={"PYTHONPATH": PATHS}, capture_output=True).returncode
+
+
+def completed(folder: Path, undisturbed: str) -> None:
+    assert run(folder, "never", 0) == 0
+    found = audit.audit(folder, rederive=lambda tree, folder: canonical.dumps(finished_study.JUDGED))
+    assert {one.status for one in found} <= {"held", "not run", "cannot tell"}, found
+    assert seal.read(folder).content["outcome"] == undisturbed
+    keys = [records.key(record["body"]) for record in records.read(folder / "records")]
+    assert len(keys) == len(set(keys)) == len(finished_study.lanes())
+
+
+def test_a_kill_at_every_single_write_is_survived(toy, undisturbed, tmp_path):
+    """One process a write, until one is not reached any more."""
+    for at in range(1, 1000):
+        folder = shutil.copytree(toy, tmp_path / str(at))
+        status = run(folder, "kill", at)
+        if status == 0:
+            break
+        assert status == -9
+        completed(folder, undisturbed)
+    assert at > 50, "the study writes more often than that"
+
+
+def test_a_disk_that_is_full_from_some_write_on_is_survived(toy, undisturbed, tmp_path):
+    for at in range(1, 1000, 3):
+        folder = shutil.copytree(toy, tmp_path / str(at))
+        if run(folder, "full", at) == 0:
+            break
+        assert not list(folder.rglob(".*.????????")), "a half-written file was left"
+        completed(folder, undisturbed)
+    assert at > 50
+
+
+def test_a_confirmation_that_is_killed_in_its_locked_tree_seals_the_same_outcome(unconfirmed, history):
+    """As it was typed, twice, each time once it has records; then it is let finish."""
+    for records_before in (0, 1):
+        shard = unconfirmed / "records" / "shard-0.jsonl"
+        size = shard.stat().st_size if records_before else 0
+        process = studies.start("confirm", unconfirmed, typed=True)
+        while not shard.exists() or shard.stat().st_size == size:
+            assert process.poll() is None
+        process.kill()
+        process.wait()
+    assert studies.here("confirm", unconfirmed).returncode in (10, 11)
+    undisturbed = seal.read(history["confirm"] / "registrations" / "study")
+    assert seal.read(unconfirmed).content["outcome"] == undisturbed.content["outcome"]
+    assert studies.here("audit", unconfirmed).returncode == 0
+
+
+def in_a_small_world(mount: str, folder: Path, *command: object) -> subprocess.CompletedProcess:
+    """Run `command` where `mount` was done first, in a namespace of its own that ends with it."""
+    script = f'set -e; {mount}; exec "$@"'
+    words = ["unshare", "--map-root-user", "--mount", "sh", "-c", script, "sh", *map(str, command)]
+    return subprocess.run(words, cwd=studies.ROOT, capture_output=True, text=True)
+
+
+@pytest.fixture(scope="module")
+def namespaces(tmp_path_factory):
+    place = tmp_path_factory.mktemp("mount")
+    if (
+        not shutil.which("unshare")
+        or in_a_small_world(f"mount -t tmpfs none {place}", place, "true").returncode
+    ):
+        pytest.skip("this machine gives tests no mounts of their own")
+
+
+def test_a_disk_that_is_too_small_for_the_records_ends_in_one_line(namespaces, unconfirmed, tmp_path):
+    """A real file system of a few pages: what fits is kept, and a larger disk continues it."""
+    kept, small = tmp_path / "kept", tmp_path / "small"
+    small.mkdir()
+    size = sum(path.stat().st_size for path in unconfirmed.rglob("*") if path.is_file()) + 160 * 1024
+    mount = f"mount -t tmpfs -o size={size} none {small}; cp -r {unconfirmed} {small}/study"
+    keep = f'"{sys.executable}" -m protocol.confirm {small}/study; s=$?; cp -r {small}/study {kept}; exit $s'
+    done = in_a_small_world(mount, small, "sh", "-c", keep)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    assert "[Errno 28]" in done.stderr  # ENOSPC, whichever write met it
+    assert (kept / "claim.json").exists()
+    assert studies.here("confirm", kept).returncode in (10, 11)
+    assert studies.here("audit", kept).returncode == 0
+
+
+def test_a_folder_that_cannot_be_written_is_refused_in_one_line(namespaces, unconfirmed):
+    before = studies.snapshot(unconfirmed)
+    mount = f"mount --bind {unconfirmed} {unconfirmed}; mount -o remount,ro,bind {unconfirmed}"
+    done = in_a_small_world(mount, unconfirmed, sys.executable, "-m", "protocol.confirm", unconfirmed)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "Read-only file system" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert studies.snapshot(unconfirmed) == before

@@ -1,0 +1,95 @@
+"""Between lock and confirmation somebody changes what would run. Confirm names it and runs nothing."""
+
+import os
+
+from attacking import findings, refused, rewrite
+
+
+def test_the_protocol_gets_an_easier_rule(unconfirmed):
+    path = unconfirmed / "protocol.toml"
+    path.write_bytes(path.read_bytes().replace(b'"random", "streaming"', b'"random"'))
+    refused(3, "protocol.toml: differs from the locked file", "confirm", unconfirmed)
+
+
+def test_the_lock_gets_the_easier_rule_too(unconfirmed):
+    rewrite(
+        unconfirmed / "lock.json", lambda lock: lock["protocol"]["content"]["decision"].update(alpha="0.2")
+    )
+    refused(3, "protocol.toml: differs from the locked file", "confirm", unconfirmed)
+
+
+def test_a_lock_that_was_edited_by_hand_is_not_read(unconfirmed):
+    path = unconfirmed / "lock.json"
+    path.write_bytes(path.read_bytes().replace(b'"version":1', b'"version": 1'))
+    refused(3, "lock.json", "confirm", unconfirmed)
+
+
+def test_a_lock_of_another_grid_does_not_fit_its_ledger(unconfirmed):
+    rewrite(unconfirmed / "lock.json", lambda lock: lock["grid"].pop())
+    refused(3, "ledger.jsonl: does not begin with the registration of this lock", "confirm", unconfirmed)
+
+
+def test_the_decision_rule_is_softened(unconfirmed, sources, edited):
+    edited("analysis/decisions.py", lambda code: code.replace(b"CONFIRMED", b"CONFIRMED ", 1))
+    refused(3, "analysis/decisions.py: changed", "confirm", unconfirmed, tree=sources)
+
+
+def test_a_helper_that_the_rule_calls_is_softened(unconfirmed, sources, edited):
+    edited("analysis/multiplicity.py", lambda code: code + b"\nlevel = 0.5\n")
+    refused(3, "analysis/multiplicity.py: changed", "confirm", unconfirmed, tree=sources)
+
+
+def test_a_policy_is_tuned(unconfirmed, sources, edited):
+    edited("policies/streaming.py", lambda code: code + b"\n# tuned\n")
+    refused(3, "policies/streaming.py: changed", "confirm", unconfirmed, tree=sources)
+
+
+def test_an_untracked_module_is_put_beside_the_policies(unconfirmed, sources):
+    stray = sources / "policies" / "sitehelp.py"
+    stray.write_text("BONUS = 1\n")
+    try:
+        refused(3, "policies/sitehelp.py: new", "confirm", unconfirmed, tree=sources)
+    finally:
+        stray.unlink()
+
+
+def test_held_out_problems_are_moved_to_the_development_split(unconfirmed, sources, edited):
+    edited("splits/needle-256.json", lambda data: data.replace(b'"confirm":', b'"confirm" :', 1))
+    refused(3, "splits/needle-256.json: changed", "confirm", unconfirmed, tree=sources)
+
+
+def test_the_locked_sources_are_replaced(unconfirmed):
+    bundle = unconfirmed / "sources.zip"
+    bundle.write_bytes(bundle.read_bytes()[:-1] + b"x")
+    assert findings(unconfirmed)["sources"]["status"] == "failed"
+
+
+def test_the_weights_are_swapped(unconfirmed, tiny_model):
+    weights = tiny_model / "model.safetensors"
+    kept = weights.read_bytes()
+    try:
+        weights.write_bytes(kept[:-1] + bytes([kept[-1] ^ 1]))
+        refused(3, "model.safetensors: changed", "confirm", unconfirmed)
+    finally:
+        weights.write_bytes(kept)
+
+
+def test_the_chat_template_is_swapped(unconfirmed, tiny_model):
+    path = next(
+        path
+        for path in tiny_model.iterdir()
+        if b"im_start" in path.read_bytes() and path.suffix != ".safetensors"
+    )
+    kept = path.read_bytes()
+    try:
+        path.write_bytes(kept + b" ")
+        refused(3, f"{path.name}: changed", "confirm", unconfirmed)
+    finally:
+        path.write_bytes(kept)
+
+
+def test_no_environment_variable_lets_an_edit_pass(unconfirmed, sources, edited, monkeypatch):
+    for name in ("KV_PREREG_FORCE", "FORCE", "PYTHONOPTIMIZE", "KV_PREREG_SKIP_CHECKS"):
+        monkeypatch.setitem(os.environ, name, "1")
+    edited("policies/streaming.py", lambda code: code + b"\n# tuned\n")
+    refused(3, "policies/streaming.py: changed", "confirm", unconfirmed, tree=sources)

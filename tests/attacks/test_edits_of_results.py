@@ -1,0 +1,205 @@
+"""After the verdict somebody changes what came out, carelessly or with every digest of a file mended."""
+
+import random
+import shutil
+
+import pytest
+from attacking import caught, findings, rewrite, rewrite_ledger, rewrite_records
+
+from protocol.evidence import audit, records
+
+DOCUMENTS = [
+    "protocol.toml",
+    "lock.json",
+    "sources.zip",
+    "claim.json",
+    "seal.json",
+    "verdict.json",
+    "ledger.jsonl",
+]
+
+
+def test_the_untouched_study_holds(study):
+    """But for the commit that the code was locked on, which is in another repository than the study here."""
+    found = findings(study)
+    assert found.pop("commit")["status"] in {"cannot tell", "not run"}
+    assert {one["status"] for one in found.values()} <= {"held", "not run"}
+
+
+def test_a_wrong_answer_is_made_right_in_the_text_of_a_record(study):
+    path = study / "records" / "shard-0.jsonl"
+    path.write_bytes(path.read_bytes().replace(b'"grade":"wrong"', b'"grade":"correct"', 1))
+    caught(study, "records", "the line was edited")
+
+
+def test_a_wrong_answer_is_made_right_and_the_shard_mended(study):
+    def improve(found):
+        wrong = next(one for one in found if one["body"]["grade"] == "wrong")
+        wrong["body"]["grade"] = "correct"
+
+    rewrite_records(study, improve)
+    caught(study, "seal", "outcome: changed")
+
+
+def test_the_verdict_is_turned_round(study):
+    rewrite(study / "verdict.json", lambda verdict: verdict["judged"].update(verdict="CONFIRMED"))
+    caught(study, "verdict", "the ledger's verdict line is missing or cites another verdict")
+
+
+def test_the_verdict_is_turned_round_and_the_ledger_mended(study):
+    rewrite(study / "verdict.json", lambda verdict: verdict["judged"].update(verdict="CONFIRMED"))
+    from protocol.evidence import files
+
+    digest = files.sha256(study / "verdict.json")
+    rewrite_ledger(study, lambda lines: lines[-1][1].update(sha256=digest))
+    caught(study, "judgement", "the locked code judges otherwise")
+
+
+def test_another_outcome_is_made_the_primary_one(study):
+    def switch(verdict):
+        verdict["judged"]["contrasts"].reverse()
+
+    rewrite(study / "verdict.json", switch)
+    caught(study, "judgement", "the locked code judges otherwise")
+
+
+def test_the_last_lines_of_the_ledger_are_cut_off(study):
+    path = study / "ledger.jsonl"
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-2]))
+    caught(study, "ledger", "where the files say")
+
+
+def test_the_tip_of_the_ledger_is_rewritten(study):
+    rewrite_ledger(study, lambda lines: lines[-1][1].update(sha256="0" * 64))
+    caught(study, "verdict", "the ledger's verdict line is missing or cites another verdict")
+
+
+def test_an_aborted_attempt_is_taken_out_of_the_ledger(study):
+    def forget(lines):
+        del lines[next(place for place, (event, _) in enumerate(lines) if event == "attempt")]
+
+    rewrite_ledger(study, forget)
+    caught(study, "seal", "names a ledger head that this ledger never had")
+
+
+def test_a_probe_is_taken_out_of_the_ledger(study):
+    def forget(lines):
+        del lines[next(place for place, (event, _) in enumerate(lines) if event == "probe")]
+
+    rewrite_ledger(study, forget)
+    caught(study, "probe", "records are of an attempt that the ledger does not have")
+
+
+def test_the_claim_is_removed(study):
+    (study / "claim.json").unlink()
+    caught(study, "claim", "claim.json: missing")
+
+
+def test_the_claim_is_replaced_by_one_that_names_another_lock(study):
+    rewrite(study / "claim.json", lambda claim: claim.update(lock="0" * 64))
+    caught(study, "claim", "names another lock")
+
+
+def test_a_cell_is_dropped(study):
+    def drop(found):
+        arm = found[0]["body"]["cell"]["arm"]
+        found[:] = [one for one in found if one["body"]["cell"]["arm"] != arm]
+
+    rewrite_records(study, drop)
+    caught(study, "grid", "registered records are missing")
+
+
+def test_a_cell_is_added(study):
+    def add(found):
+        body = {**found[0]["body"], "cell": {**found[0]["body"]["cell"], "seed": 1}}
+        found.append({**found[0], "body": body})
+
+    rewrite_records(study, add)
+    caught(study, "grid", "has a record and is not registered")
+
+
+def test_two_cells_are_swapped(study):
+    def swap(found):
+        first, second = (
+            next(one for one in found if one["body"]["cell"]["arm"] == arm) for arm in ("crystal", "random")
+        )
+        for name in ("text", "answer", "grade", "grade_reason"):
+            first["body"][name], second["body"][name] = second["body"][name], first["body"][name]
+        first["body"]["text"] += " "
+
+    rewrite_records(study, swap)
+    caught(study, "seal", "outcome: changed")
+
+
+def test_a_cache_that_is_not_a_number_is_written(study):
+    path = study / "records" / "shard-0.jsonl"
+    found = records.read(study / "records")
+    lines = path.read_bytes().splitlines(keepends=True)
+    mean = found[0]["body"]["cache"]["mean"].encode()
+    lines[0] = lines[0].replace(b'"mean":"' + mean, b'"mean":"nan')
+    path.write_bytes(b"".join(lines))
+    caught(study, "records", "shard-0.jsonl:1")
+
+
+def test_seeds_are_swapped_for_others(study):
+    def reseed(found):
+        for one in found:
+            one["body"]["cell"]["seed"] = 99
+
+    rewrite_records(study, reseed)
+    caught(study, "grid", "has a record and is not registered")
+
+
+def test_the_grid_of_the_lock_is_cut_to_the_cells_that_went_well(study):
+    rewrite(study / "lock.json", lambda lock: lock["grid"].pop())
+    caught(
+        study,
+        "lock",
+        "the ledger's lock line is missing or cites another lock".replace("lock line", "register line"),
+    )
+
+
+@pytest.mark.parametrize("name", [*DOCUMENTS, "records/shard-0.jsonl"])
+def test_a_file_is_lost(study, name):
+    (study / name).unlink()
+    failed = [item for item, one in findings(study).items() if one["status"] == "failed"]
+    assert failed, name
+
+
+def test_a_trajectory_is_lost(study):
+    side = min((study / "records" / "trajectories").iterdir())
+    side.unlink()
+    caught(study, "trajectories", side.name)
+
+
+def test_a_second_shard_is_slipped_in(study):
+    (study / "records" / "shard-1.jsonl").write_bytes(b"")
+    caught(study, "seal", "shards")
+
+
+@pytest.fixture(scope="module")
+def copied(history, tmp_path_factory):
+    """One finished study for all flips, each undone; outside git, which would find all of them."""
+    honest = history["confirm"] / "registrations" / "study"
+    return shutil.copytree(honest, tmp_path_factory.mktemp("flips") / "study")
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_any_single_byte_of_the_evidence_is_flipped(copied, seed):
+    """Thirty places a test. The verdict is not derived again: digests and chains have to notice."""
+    draw = random.Random(seed)
+    single = [copied / name for name in DOCUMENTS]
+    many = [
+        path for name in ("records", "probe") for path in sorted((copied / name).rglob("*")) if path.is_file()
+    ]
+    for _ in range(30):
+        path = draw.choice(single if draw.random() < 0.6 else many)
+        data = path.read_bytes()
+        place = draw.randrange(len(data))
+        path.write_bytes(data[:place] + bytes([data[place] ^ (1 << draw.randrange(8))]) + data[place + 1 :])
+        try:
+            found = audit.audit(copied, rederive=lambda tree, folder: b"")
+        finally:
+            path.write_bytes(data)
+        failed = {one.item for one in found if one.status == "failed"} - {"judgement"}
+        assert failed, f"{path.relative_to(copied)}: byte {place} was flipped unnoticed"

@@ -1,0 +1,73 @@
+"""Somebody who does not like what came out, or fears it, runs until it pleases."""
+
+import shutil
+
+import studies
+from attacking import caught, refused, repository
+
+from protocol.evidence import ledger
+
+
+def test_a_finished_study_is_confirmed_again(study):
+    refused(4, "the verdict closed it; to run it again: python -m protocol.replicate", "confirm", study)
+
+
+def test_a_finished_study_is_locked_again(study):
+    refused(4, "is locked already", "register", study)
+
+
+def test_the_claim_of_a_run_that_began_is_removed_before_the_next(unconfirmed):
+    process = studies.start("confirm", unconfirmed)
+    while not (unconfirmed / "records" / "shard-0.jsonl").exists():
+        assert process.poll() is None
+    process.kill()
+    process.wait()
+    (unconfirmed / "claim.json").unlink()
+    refused(3, "claim.json: missing, and the claim was taken before", "confirm", unconfirmed)
+
+
+def test_the_results_are_deleted_and_made_again_behind_the_same_lock(study):
+    """Everything but the lock goes, the ledger is begun anew, and the study is confirmed a second time: every
+    digest fits. What was committed after the first time does not.
+    """
+    first = studies.content(study / "lock.json")
+    kept = {name: (study / name).read_bytes() for name in ("protocol.toml", "lock.json", "sources.zip")}
+    line = ledger.read(study)[0]
+    shutil.rmtree(study)
+    study.mkdir()
+    for name, data in kept.items():
+        (study / name).write_bytes(data)
+    ledger.append(study, line.event, line.body)
+    assert studies.here("confirm", study).returncode in (10, 11)
+    assert studies.content(study / "lock.json") == first
+    caught(study, "history", "has another claim.json: it was replaced")
+
+
+def test_the_study_is_locked_anew_under_its_old_name(study, tiny_model):
+    """A new lock, claim, records and verdict that fit each other, in place of those that were committed."""
+    shutil.rmtree(study)
+    studies.write(study, tiny_model, {"budgets = [0.8]": "budgets = [0.9]"})
+    for act in ("register", "confirm"):
+        assert studies.here(act, study).returncode in (0, 10, 11)
+    repository(study).commit("as if nothing had been")
+    caught(study, "history", "lock.json")
+
+
+def test_two_processes_confirm_at_once(unconfirmed):
+    """One runs; the other is told so, or that it is done."""
+    both = [studies.start("confirm", unconfirmed, typed=True) for _ in range(2)]
+    statuses = sorted(process.wait() for process in both)
+    assert statuses[0] == 4
+    assert statuses[1] in (10, 11)
+    claims = [entry for entry in ledger.read(unconfirmed) if entry.event == "claim"]
+    assert len(claims) == 1
+
+
+def test_development_problems_are_probed_after_the_verdict(study):
+    refused(4, "the verdict closed it", "probe", study)
+
+
+def test_records_of_a_probe_are_thrown_away_and_drawn_again(unconfirmed):
+    shutil.rmtree(unconfirmed / "probe")
+    assert studies.here("probe", unconfirmed).returncode == 0
+    caught(unconfirmed, "probe", "attempt")
