@@ -1,0 +1,30 @@
+"""Audit published claims from printed numbers alone: pure checks, a strict format, and two verdicts a claim.
+
+    python -m analysis.claims analysis/published/*.toml
+
+Each check is a function of numbers to a NamedTuple or a number, so that other audits can use it.
+"""
+
+from analysis.claims.granularity import Fit, counts, fit
+from analysis.claims.printed_p import Agreement, agreement, correlation_p
+from analysis.claims.proportions import Bounds, boschloo, fisher, paired_bounds
+from analysis.claims.rounding import Range, rounding
+from analysis.claims.several import Best, best_of, passing
+
+__all__ = [
+    "Agreement",
+    "Best",
+    "Bounds",
+    "Fit",
+    "Range",
+    "agreement",
+    "best_of",
+    "boschloo",
+    "correlation_p",
+    "counts",
+    "fisher",
+    "fit",
+    "paired_bounds",
+    "passing",
+    "rounding",
+]

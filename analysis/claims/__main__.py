@@ -1,0 +1,91 @@
+"""Audit published claims from their printed numbers, without raw data.
+
+    python -m analysis.claims analysis/published/*.toml
+    python -m analysis.claims analysis/published/*.toml --markdown docs/published_claims.md
+
+For each claim two verdicts: consistent or inconsistent (or not printed), and supported, not supported or
+undecidable, with the numbers that decide. For each table, whether its values are possible at its n.
+Exit status: 0 the audit ran, whatever it found; 2 a file cannot be read.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from analysis.claims.markdown import document
+from analysis.claims.reading import ClaimError, Paper, read
+from analysis.claims.verdicts import findings, table_findings
+from analysis.printed import dumps
+
+__all__ = ["main"]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m analysis.claims",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "files", nargs="+", type=Path, metavar="FILE.toml", help="published numbers and claims"
+    )
+    output = parser.add_mutually_exclusive_group()
+    output.add_argument("--json", action="store_true", help="print canonical JSON")
+    output.add_argument("--markdown", type=Path, metavar="FILE", help="write the document there")
+    args = parser.parse_args(argv)
+    try:
+        papers = [read(path) for path in args.files]
+        if args.markdown:
+            text = document(papers)
+            args.markdown.write_text(text, encoding="utf-8")
+        else:
+            text = dumps({"papers": [_data(paper) for paper in papers]}) if args.json else _text(papers)
+            print(text)
+    except (ClaimError, OSError) as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _data(paper: Paper) -> dict[str, Any]:
+    return {
+        "key": paper.key,
+        "title": paper.title,
+        "tables": [
+            {"id": found.table.id, "impossible": list(found.impossible), "because": found.because}
+            for found in table_findings(paper)
+        ],
+        "claims": [
+            {
+                "id": found.claim.id,
+                "where": found.claim.where,
+                "sentence": found.claim.sentence,
+                "consistent": found.consistent,
+                "supported": found.supported,
+                "numbers": found.numbers,
+                "because": found.because,
+            }
+            for found in findings(paper)
+        ],
+    }
+
+
+def _text(papers: Sequence[Paper]) -> str:
+    lines = []
+    for paper in papers:
+        lines += [paper.title, ""]
+        lines += [f"{found.table.id:24} {found.because}" for found in table_findings(paper)]
+        lines.append("")
+        for found in findings(paper):
+            lines.append(
+                f"{found.claim.id:6} {found.consistent:13} {found.supported:14} {found.claim.sentence}"
+            )
+            lines.append(f"{'':6} {found.because} [{found.numbers}]")
+        lines.append("")
+    return "\n".join(lines).rstrip()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,178 @@
+"""The checkable form of a claim: comparisons of printed numbers, in a small part of Python's notation.
+
+Numbers       v(table, part, ...) is the cell "part|part|..."; each(...) those cells that are printed, where a
+              part, or the table, may be a list; + - * / sum mean min max abs log sqrt len count
+Truth         == != < <= > >= in, and or not, all any; `a if b` in a comprehension
+Statistics    paired(a, b)       p of McNemar's test, over all pairings (a range)
+              unpaired(a, b)     p of Boschloo's test
+              gap(a, b)          Newcombe's 95 % interval of a - b (a range)
+              correlated(r, n)   p of a correlation
+              agree(effect, low, high, p)   the p follows from the interval
+              passing(method, [p, ...])     how many of the family pass at 0.05
+              lucky(m, a, b)     chance that the best of m candidates no better than b reaches a
+              answerable(a, n)   n single answers, or differences of n pairs, can give a
+Rules         branch([(role, delta, p), ...]), choose([[delta, ...], ...], tolerance)
+              unprinted(what)    cannot be told: the paper does not print it
+"""
+
+import ast
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from analysis.claims import quantity
+from analysis.claims.functions import FUNCTIONS
+from analysis.claims.quantity import Answer, Quantity, computed
+from analysis.claims.rounding import Range, rounding
+
+__all__ = ["Cells", "ExpressionError", "decide"]
+
+ARITHMETIC = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
+COMPARISON = {ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
+
+
+class ExpressionError(ValueError):
+    """A checkable form that does not follow this notation, or names a cell that is not in the file."""
+
+
+class Cells(Protocol):
+    """The printed cells of one file. A cell is a number or a word; None when it is not printed."""
+
+    def cell(self, table: str, name: str) -> Quantity | str | None: ...
+
+
+def decide(form: str, cells: Cells, names: Mapping[str, str | tuple[str, ...]]) -> Answer:
+    """Whether `form` holds. names: lists of words, or forms such as "lambda m: v('5', m)", by name.
+
+    Raises ExpressionError.
+    """
+    try:
+        answer = _Reading(form, cells, names).value(_parsed(form), {})
+    except ExpressionError:
+        raise
+    except (ValueError, TypeError, ZeroDivisionError, AttributeError, KeyError) as error:
+        raise ExpressionError(f"{form!r}: {error}") from error
+    if not isinstance(answer, Answer):
+        raise ExpressionError(f"{form!r} is not a statement; compare it with something")
+    return answer
+
+
+def _parsed(form: str) -> ast.expr:
+    try:
+        return ast.parse(form.strip(), mode="eval").body
+    except SyntaxError as error:
+        raise ExpressionError(f"{form!r}: {error.msg}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    source: str
+    cells: Cells
+    names: Mapping[str, str | tuple[str, ...]]
+
+    def value(self, node: ast.expr, scope: Mapping[str, Any]) -> Any:
+        match node:
+            case ast.Constant(value=str() as word):
+                return word
+            case ast.Constant(value=bool() as truth):
+                return Answer(truth, ())
+            case ast.Constant(value=int() | float()):
+                return self._literal(node)
+            case ast.Name(id=name):
+                return scope[name] if name in scope else self._named(name)
+            case ast.List(elts=parts) | ast.Tuple(elts=parts):
+                return [self.value(part, scope) for part in parts]
+            case ast.GeneratorExp() | ast.ListComp():
+                return [self.value(node.elt, inner) for inner in self._scopes(node.generators, scope)]
+            case ast.BinOp() if type(node.op) in ARITHMETIC:
+                left, right = self._operand(node.left, scope), self._operand(node.right, scope)
+                return quantity.combine(ARITHMETIC[type(node.op)], left, right)
+            case ast.UnaryOp(op=ast.USub()):
+                return quantity.combine("-", computed(0), self.value(node.operand, scope))
+            case ast.UnaryOp(op=ast.Not()):
+                return quantity.negated(self.value(node.operand, scope))
+            case ast.BoolOp():
+                answers = [self.value(part, scope) for part in node.values]
+                return (quantity.every if isinstance(node.op, ast.And) else quantity.some)(answers)
+            case ast.Compare():
+                return self._compared(node, scope)
+            case ast.Lambda():
+                return lambda *values: self.value(
+                    node.body, {**scope, **dict(zip((a.arg for a in node.args.args), values, strict=True))}
+                )
+            case ast.Call(func=ast.Name(id="v"), args=args, keywords=[]):
+                return self._cell(*(self.value(arg, scope) for arg in args))
+            case ast.Call(func=ast.Name(id="each"), args=args, keywords=[]):
+                return self._printed(*(self.value(arg, scope) for arg in args))
+            case ast.Call(func=ast.Name(id=name), args=args, keywords=[]):
+                function = scope.get(name) or FUNCTIONS.get(name) or self._named(name)
+                return function(*(self.value(arg, scope) for arg in args))
+        raise ExpressionError(f"{ast.get_source_segment(self.source, node)!r} is not in this notation")
+
+    def _literal(self, node: ast.expr) -> Quantity:
+        """Exact, except that it equals whatever rounds to it."""
+        text = (ast.get_source_segment(self.source, node) or "").replace("_", "")
+        ends = rounding("0" + text if text.startswith(".") else text)
+        exact = (ends.low + ends.high) / 2
+        point = Range(exact, exact)
+        return Quantity(ends if "." in text else point, point, text)
+
+    def _operand(self, node: ast.expr, scope: Mapping[str, Any]) -> Quantity:
+        value: Quantity = self.value(node, scope)
+        return computed(value.counted.low) if isinstance(node, ast.Constant) else value
+
+    def _named(self, name: str) -> Any:
+        if name not in self.names:
+            raise ExpressionError(f"{name!r} is no function, list or form of this file")
+        found = self.names[name]
+        if isinstance(found, tuple):
+            return list(found)
+        return _Reading(found, self.cells, self.names).value(_parsed(found), {})
+
+    def _cell(self, table: str, *parts: str) -> Quantity | str:
+        found = self.cells.cell(table, "|".join(parts))
+        if found is None:
+            raise ExpressionError(f"table {table!r} has no cell {'|'.join(parts)!r}")
+        return found
+
+    def _printed(self, *parts: str | list[str]) -> list[Quantity | str]:
+        choices = [part if isinstance(part, list) else [part] for part in parts]
+        found = (self.cells.cell(table, "|".join(name)) for table, *name in itertools.product(*choices))
+        return [cell for cell in found if cell is not None]
+
+    def _scopes(
+        self, generators: list[ast.comprehension], scope: Mapping[str, Any]
+    ) -> Iterator[Mapping[str, Any]]:
+        if not generators:
+            yield scope
+            return
+        first, *rest = generators
+        for item in self.value(first.iter, scope):
+            match first.target:
+                case ast.Name(id=name):
+                    inner = {**scope, name: item}
+                case ast.Tuple(elts=targets):
+                    bound = zip((t.id for t in targets if isinstance(t, ast.Name)), item, strict=True)
+                    inner = {**scope, **dict(bound)}
+                case _:
+                    raise ExpressionError("a comprehension binds names only")
+            if all(self.value(test, inner).truth for test in first.ifs):
+                yield from self._scopes(rest, inner)
+
+    def _compared(self, node: ast.Compare, scope: Mapping[str, Any]) -> Answer:
+        values = [self.value(part, scope) for part in (node.left, *node.comparators)]
+        return quantity.every(map(_one, values, node.ops, values[1:]))
+
+
+def _one(left: Any, operator: ast.cmpop, right: Any) -> Answer:
+    if isinstance(operator, ast.In | ast.NotIn):
+        return Answer((left in right) == isinstance(operator, ast.In), (f"{left} in {right}",))
+    symbol = COMPARISON[type(operator)]
+    if isinstance(left, Quantity) and isinstance(right, Quantity):
+        return quantity.compare(symbol, left, right)
+    if isinstance(left, str) and isinstance(right, str) and symbol in ("==", "!="):
+        return Answer((left == right) == (symbol == "=="), (f"{left} {symbol} {right}",))
+    if isinstance(left, Answer) or isinstance(right, Answer):
+        raise ExpressionError("a truth is joined by and, or, not; it is not compared")
+    raise ExpressionError(f"{left!r} {symbol} {right!r} compares different kinds")

@@ -1,0 +1,67 @@
+"""Two shares of right answers: exact tests when only the margins are printed."""
+
+from fractions import Fraction
+from math import comb
+from typing import NamedTuple
+
+from scipy import stats
+
+__all__ = ["Bounds", "boschloo", "fisher", "paired_bounds"]
+
+
+class Bounds(NamedTuple):
+    """Smallest and largest p over all pairings, and the discordant problems at which they occur."""
+
+    low: Fraction
+    high: Fraction
+    discordant_low: int
+    discordant_high: int
+
+
+def paired_bounds(first: int, second: int, problems: int) -> Bounds:
+    """Two-sided exact McNemar test of two arms that solved `first` and `second` of the same problems.
+
+    A table prints the margins, not who solved what. The discordant problems are at least |first - second| and
+    at most as many as the margins allow; the test is made for each possible number. Right for one answer a
+    problem. Raises ValueError for counts outside 0 to `problems`.
+    """
+    _check(first, problems)
+    _check(second, problems)
+    gap = abs(first - second)
+    most = min(first + second, 2 * problems - first - second)
+    possible = [(_sign_test(discordant, gap), discordant) for discordant in range(gap, most + 1, 2)]
+    low, high = min(possible), max(possible)
+    return Bounds(low[0], high[0], low[1], high[1])
+
+
+def fisher(first: int, of_first: int, second: int, of_second: int) -> Fraction:
+    """Two-sided Fisher exact p, the reference for answers that are not paired: the probability of all tables
+    with these margins that are at most as probable as the printed one. It is conservative.
+    """
+    _check(first, of_first)
+    _check(second, of_second)
+    right, total = first + second, of_first + of_second
+    ways = [comb(of_first, k) * comb(of_second, right - k) for k in range(right + 1)]
+    return Fraction(sum(way for way in ways if way <= ways[first]), comb(total, right))
+
+
+def boschloo(first: int, of_first: int, second: int, of_second: int) -> float:
+    """Two-sided p of Boschloo's exact test (1970): Fisher's p as the statistic, over all values of the common
+    share. Fisher's test itself is conservative, and an author should not lose a claim to that.
+    """
+    _check(first, of_first)
+    _check(second, of_second)
+    if first / of_first == second / of_second:
+        return 1.0
+    table = [[first, second], [of_first - first, of_second - second]]
+    return min(1.0, float(stats.boschloo_exact(table).pvalue))
+
+
+def _sign_test(discordant: int, gap: int) -> Fraction:
+    smaller = (discordant - gap) // 2
+    return min(Fraction(1), Fraction(2 * sum(comb(discordant, k) for k in range(smaller + 1)), 2**discordant))
+
+
+def _check(count: int, of: int) -> None:
+    if not 0 <= count <= of or of < 1:
+        raise ValueError(f"count: {count} of {of} answers is impossible")

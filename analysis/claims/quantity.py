@@ -1,0 +1,140 @@
+"""Numbers known only as printed, and what can be said of them: yes, no, or the rounding hides it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import NamedTuple
+
+from analysis.claims.rounding import Range
+
+__all__ = ["Answer", "Quantity", "absolute", "combine", "compare", "computed", "every", "negated", "some"]
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """A number and two ranges for it. `counted` is the narrower: where n and the draws are known, a share of
+    answers is a count, often a single one. Order is decided on `counted`; equality on `printed`, since
+    authors also compute with rounded numbers.
+
+    name: as printed, or what it is; empty for a result of ours, which is shown as its range. answers: (right,
+    of) where exactly one count gives the printed number. paired: the problems were answered once each, so
+    that McNemar's test applies. scale: 100 for percent and pp, else 1.
+    """
+
+    printed: Range
+    counted: Range
+    name: str = ""
+    answers: tuple[int, int] | None = None
+    paired: bool = False
+    scale: int = 1
+
+    @property
+    def text(self) -> str:
+        return self.name or _range(self.counted)
+
+    @property
+    def middle(self) -> Fraction:
+        return (self.counted.low + self.counted.high) / 2
+
+
+class Answer(NamedTuple):
+    """truth: True, False, or None where it cannot be told. reasons: the comparisons that decide it."""
+
+    truth: bool | None
+    reasons: tuple[str, ...]
+
+
+def computed(value: float | Fraction, upper: float | Fraction | None = None, name: str = "") -> Quantity:
+    """A number of our own, exact or anywhere up to `upper`."""
+    ends = Range(Fraction(value), Fraction(value if upper is None else upper))
+    return Quantity(ends, ends, name)
+
+
+def combine(symbol: str, left: Quantity, right: Quantity) -> Quantity:
+    """Interval arithmetic. Raises ZeroDivisionError when the divisor may be zero."""
+    printed = _combined(symbol, left.printed, right.printed)
+    counted = _combined(symbol, left.counted, right.counted)
+    return Quantity(printed, counted)
+
+
+def absolute(value: Quantity) -> Quantity:
+    printed, counted = (
+        Range(max(Fraction(0), ends.low, -ends.high), max(abs(ends.low), abs(ends.high)))
+        for ends in (value.printed, value.counted)
+    )
+    return Quantity(printed, counted)
+
+
+def compare(symbol: str, left: Quantity, right: Quantity) -> Answer:
+    """symbol: ==, !=, <, <=, > or >=. Equal means equal within rounding."""
+    a, b = left.counted, right.counted
+    if symbol in ("==", "!="):
+        truth: bool | None = _meet(left.printed, right.printed) == (symbol == "==")
+        left_text, right_text = (value.name or _range(value.printed) for value in (left, right))
+        return Answer(truth, (f"{left_text} {symbol} {right_text}",))
+    if symbol in ("<", "<="):
+        return compare({"<": ">", "<=": ">="}[symbol], right, left)._replace(
+            reasons=(f"{left.text} {symbol} {right.text}",)
+        )
+    if symbol == ">":
+        truth = True if a.low > b.high else False if a.high <= b.low else None
+    else:
+        truth = True if a.low >= b.high else False if a.high < b.low else None
+    return Answer(truth, (f"{left.text} {symbol} {right.text}",))
+
+
+def every(answers: Iterable[Answer]) -> Answer:
+    """All of them (Kleene's logic): the reasons are those that fail, else those unknown, else all."""
+    return _joined(tuple(answers), decisive=False)
+
+
+def some(answers: Iterable[Answer]) -> Answer:
+    return _joined(tuple(answers), decisive=True)
+
+
+def negated(answer: Answer) -> Answer:
+    truth = None if answer.truth is None else not answer.truth
+    return Answer(truth, tuple(f"not ({reason})" for reason in answer.reasons))
+
+
+def _joined(answers: Sequence[Answer], *, decisive: bool) -> Answer:
+    for truth in (decisive, None):
+        found = [answer for answer in answers if answer.truth is truth]
+        if found:
+            return Answer(truth, _reasons(found))
+    return Answer(not decisive, _reasons(answers))
+
+
+def _reasons(answers: Iterable[Answer]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(reason for answer in answers for reason in answer.reasons))
+
+
+def _meet(a: Range, b: Range) -> bool:
+    """Neighbours such as 0.255 and 0.256 touch, but one rule of rounding prints a number in one way only."""
+    if a.low == a.high or b.low == b.high:
+        return a.low <= b.high and b.low <= a.high
+    return a.low < b.high and b.low < a.high
+
+
+def _combined(symbol: str, a: Range, b: Range) -> Range:
+    operation: Callable[[Fraction, Fraction], Fraction] = {
+        "+": Fraction.__add__,
+        "-": Fraction.__sub__,
+        "*": Fraction.__mul__,
+        "/": Fraction.__truediv__,
+    }[symbol]
+    if symbol == "/" and b.low <= 0 <= b.high:
+        raise ZeroDivisionError("the divisor may be zero")
+    ends = [operation(x, y) for x in a for y in b]
+    return Range(min(ends), max(ends))
+
+
+def _range(ends: Range) -> str:
+    low, high = _short(ends.low), _short(ends.high)
+    return low if low == high else f"{low} to {high}"
+
+
+def _short(value: Fraction) -> str:
+    return str(value.numerator) if value.denominator == 1 else f"{float(value):.4g}"

@@ -1,0 +1,44 @@
+"""What looking at several results does: families of tests, and the best of several candidates."""
+
+from collections.abc import Sequence
+from fractions import Fraction
+from math import comb
+from typing import NamedTuple
+
+from statsmodels.stats.multitest import multipletests
+
+from analysis import multiplicity
+
+__all__ = ["Best", "best_of", "passing"]
+
+
+class Best(NamedTuple):
+    """chance: that the best of the candidates has at least this many right when none is better than the
+    other arm. expected: its mean share right, the winner's curse, above the true one.
+    """
+
+    chance: float
+    expected: float
+
+
+def best_of(candidates: int, right: int, problems: int, share: Fraction) -> Best:
+    """The best of independent candidates that each solve a problem with probability `share`, a number printed
+    for the other arm and taken as the truth. Candidates that share problems are correlated, and the chance is
+    then smaller than this, though never smaller than that of one candidate.
+    """
+    if candidates < 1 or not 0 <= right <= problems or not 0 <= share <= 1:
+        raise ValueError(f"best_of: {candidates} candidates, {right} of {problems} at {share} is impossible")
+    exact = [comb(problems, k) * share**k * (1 - share) ** (problems - k) for k in range(problems + 1)]
+    below = [float(sum(exact[:k])) ** candidates for k in range(problems + 2)]
+    expected = sum(k * (below[k + 1] - below[k]) for k in range(problems + 1)) / problems
+    return Best(1 - below[right], expected)
+
+
+def passing(p: Sequence[float], method: str, alpha: float = 0.05) -> int:
+    """How many of a family pass at `alpha`, by "bonferroni", "holm" or "bh" (Benjamini & Hochberg 1995)."""
+    adjusted = multiplicity.adjust(p)
+    if method == "bh":
+        return int((multipletests(p, method="fdr_bh")[1] <= alpha).sum())
+    if method not in ("bonferroni", "holm"):
+        raise ValueError(f"method: {method!r} is unknown; name bonferroni, holm or bh")
+    return sum(value <= alpha for value in getattr(adjusted, method))

@@ -1,0 +1,139 @@
+"""From a file of published numbers to its verdicts: two for each claim, and what each table can be."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from analysis.claims import granularity
+from analysis.claims.expression import ExpressionError, decide
+from analysis.claims.reading import UNITS, Claim, ClaimError, Paper, Table
+from analysis.claims.rounding import Range
+
+__all__ = ["Finding", "TableFinding", "findings", "table_findings"]
+
+SHOWN = 3  # comparisons printed for a claim
+LIMIT = 64  # draws a problem that are tried
+
+SENTENCES = {
+    (True, True): "The numbers carry it, whatever was left unprinted.",
+    (True, False): "The printed numbers say it; nothing is inferred beyond them.",
+    (False, True): "A difference as small as this is expected from chance at this n, whatever the pairing.",
+    (None, True): "It depends on what is not printed: who solved what.",
+    (None, False): "It depends on what rounding hides.",
+}  # by the truth, and whether something is inferred
+
+
+class Finding(NamedTuple):
+    """consistent: "consistent", "inconsistent" or "not printed". supported: "supported", "not supported" or
+    "undecidable". numbers: the comparisons that decide. because: one sentence.
+    """
+
+    claim: Claim
+    consistent: str
+    supported: str
+    numbers: str
+    because: str
+
+
+class TableFinding(NamedTuple):
+    """impossible: the cells that no count of answers gives. because: one sentence."""
+
+    table: Table
+    impossible: tuple[str, ...]
+    because: str
+
+
+def findings(paper: Paper) -> list[Finding]:
+    """Raises ClaimError for a form that cannot be evaluated, naming the claim."""
+    return [_finding(paper, claim) for claim in paper.claims]
+
+
+def table_findings(paper: Paper) -> list[TableFinding]:
+    return [_table(table) for table in paper.tables.values()]
+
+
+def _finding(paper: Paper, claim: Claim) -> Finding:
+    try:
+        holds = decide(claim.holds, paper, paper.names)
+        carried = decide(claim.carried, paper, paper.names) if claim.carried else holds
+    except ExpressionError as error:
+        raise ClaimError(f"{paper.key}: claim {claim.id}: {error}") from error
+    unprinted = any(reason.startswith("not printed") for reason in holds.reasons)
+    if holds.truth is False:
+        consistent, supported = "inconsistent", "not supported"
+        numbers, because = _shown(holds.reasons), "The printed numbers say otherwise."
+    elif holds.truth is None and unprinted:
+        consistent, supported = "not printed", "undecidable"
+        numbers, because = _shown(holds.reasons), "What would decide it is not printed."
+    else:
+        consistent = "consistent"
+        numbers = _shown(carried.reasons)
+        supported = {True: "supported", False: "not supported", None: "undecidable"}[carried.truth]
+        because = SENTENCES[carried.truth, bool(claim.carried)]
+        if claim.cannot:
+            supported, because = "undecidable", claim.cannot
+    return Finding(claim, consistent, supported, numbers, claim.note or because)
+
+
+def _shown(reasons: Sequence[str]) -> str:
+    more = f"; and {len(reasons) - SHOWN} more" if len(reasons) > SHOWN else ""
+    return "; ".join(reasons[:SHOWN]) + more
+
+
+def _table(table: Table) -> TableFinding:
+    names = [name for name in table.values if table.n[name] is not None]
+    if table.kind not in ("answers", "differences"):
+        because = {
+            "scores": "Means of graded scores: any value is possible.",
+            "counts": "Counts: exact.",
+            "measures": "Measurements: any value is possible.",
+        }[table.kind]
+        return TableFinding(table, (), because)
+    if not names:
+        return TableFinding(table, (), "The number of problems is not printed: any value is possible.")
+    ends = {name: _share(table, name) for name in names}
+    if table.draws is None:
+        return TableFinding(table, (), _unknown_draws(table, ends))
+    impossible = tuple(
+        name for name in names if not granularity.counts(ends[name], (table.n[name] or 1) * table.draws)
+    )
+    return TableFinding(table, impossible, _known_draws(table, ends, impossible))
+
+
+def _share(table: Table, name: str) -> Range:
+    printed, scale = table.ends(name), UNITS[table.unit]
+    assert printed is not None  # the reader refuses words in such a table
+    return Range(printed.low / scale, printed.high / scale)
+
+
+def _known_draws(table: Table, ends: dict[str, Range], impossible: tuple[str, ...]) -> str:
+    what = "differences" if table.kind == "differences" else "means"
+    draws = table.draws or 1
+    chance = max(float(granularity.fit([ends[name]], table.n[name] or 1, draws).passing) for name in ends)
+    said = f"{len(ends) - len(impossible)} of {len(ends)} values are possible {what}."
+    for n in sorted({table.n[name] or 1 for name in impossible}):
+        here = [name for name in impossible if table.n[name] == n]
+        values = ", ".join(f"{table.values[name]} ({name})" for name in here)
+        fitting = _fitting({name: ends[name] for name in here}, table)
+        could = f"; it would be possible with {fitting[0]} draws a problem" if fitting else ""
+        said += (
+            f" Cannot come from {n} problems with {draws} answer{'s' * (draws > 1)} each: {values}{could}."
+        )
+    weak = ": a weak check." if chance > 0.5 else "."
+    return f"{said} By chance {100 * chance:.0f} % of such decimals would pass{weak}"
+
+
+def _unknown_draws(table: Table, ends: dict[str, Range]) -> str:
+    fitting = _fitting(ends, table)
+    if not fitting:
+        return f"The draws are not printed, and no number up to {LIMIT} a problem makes all values possible."
+    few = ", ".join(map(str, fitting[:5])) + (" or more" if len(fitting) > 5 else "")
+    return f"The draws are not printed; all values are possible with {few} answers a problem."
+
+
+def _fitting(ends: dict[str, Range], table: Table) -> list[int]:
+    """Draws a problem at which all these values are possible."""
+    return [
+        draws
+        for draws in range(1, LIMIT + 1)
+        if all(granularity.counts(mean, (table.n[name] or 1) * draws) for name, mean in ends.items())
+    ]
