@@ -24,6 +24,7 @@ class Pairing(NamedTuple):
     budget: str
     subject: str
     against: str
+    problems: tuple[str, ...]
     own: NDArray[np.float64]  # 1.0 correct, else 0.0
     other: NDArray[np.float64]
     own_slots: NDArray[np.float64]  # NaN for a lane that failed and counts as not correct
@@ -70,7 +71,8 @@ def pairings(study: Study, sides: Sequence[tuple[str, str]]) -> list[Pairing]:
         slots = [by_problem(arm, "mean_slots", problems) for arm in (own, other)]
         both = ~np.isnan(correct).any(axis=(0, 2))
         measured = [values[both] for values in correct + slots]
-        return Pairing(model, task, budget, *side, *measured)
+        kept = tuple(problems[place] for place in np.flatnonzero(both))
+        return Pairing(model, task, budget, *side, kept, *measured)
 
     tasks = [task["name"] for task in content["tasks"]]
     return [

@@ -2,16 +2,19 @@
 
 CONFIRMED, REFUTED or INCONCLUSIVE; nothing else leaves this module. A contrast whose arms did not hold the
 same measured memory says nothing about the policies: it is never won and never lost, and while one is in the
-family no rule confirms.
+family no rule confirms. How often each rule errs is simulated in `benchmarks/validity.py`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from analysis.equivalence import Margins
+
 __all__ = [
     "CONFIRMED",
     "INCONCLUSIVE",
+    "LOSSLESS",
     "REFUTED",
     "RULES",
     "Cell",
@@ -20,11 +23,15 @@ __all__ = [
     "branch",
     "branch_verdict",
     "cells",
+    "equivalent",
+    "harmful",
+    "non_inferior",
     "superior",
     "worse",
 ]
 
 CONFIRMED, REFUTED, INCONCLUSIVE = "CONFIRMED", "REFUTED", "INCONCLUSIVE"
+LOSSLESS = ("equivalent", "non_inferior")  # rules with a margin
 
 
 class Contrast(NamedTuple):
@@ -33,8 +40,10 @@ class Contrast(NamedTuple):
     model: str
     delta: float
     high: float  # upper end of the simultaneous interval
-    p: float
+    p: float  # of this contrast alone
+    adjusted: float  # p that holds for the whole family: min(1, m p), or that of max-t
     matched: bool
+    margins: Margins | None = None  # at alpha / m, where a margin is registered
 
 
 class Cell(NamedTuple):
@@ -45,33 +54,40 @@ class Cell(NamedTuple):
     p: float
 
 
-def better(contrast: Contrast | Cell, level: float) -> bool:
-    return contrast.delta > 0 and contrast.p <= level
+def better(contrast: Contrast, alpha: float) -> bool:
+    return contrast.delta > 0 and contrast.adjusted <= alpha
 
 
-def worse(contrast: Contrast | Cell, level: float) -> bool:
-    return contrast.delta < 0 and contrast.p <= level
+def worse(contrast: Contrast, alpha: float) -> bool:
+    return contrast.delta < 0 and contrast.adjusted <= alpha
+
+
+def harmful(contrast: Contrast, alpha: float) -> bool:
+    """Worse when it is looked at alone."""
+    return contrast.delta < 0 and contrast.p <= alpha
 
 
 def superior(contrasts: Sequence[Contrast], at_least: int, alpha: float) -> str:
-    """Is the subject better in at least `at_least` of these m contrasts, and worse in none?
+    """Is the subject better in at least `at_least` of these m contrasts ("superior in k cells"), and worse
+    in none?
 
-    REFUTED       some contrast is significantly worse at alpha / m, or fewer than `at_least` contrasts have
-                  a simultaneous interval that reaches zero: so many wins are no longer possible
-    CONFIRMED     at least `at_least` are significantly better at alpha / m, none is significantly worse at
-                  the uncorrected alpha, and all are matched in memory
+    REFUTED       some contrast is significantly worse, or fewer than `at_least` contrasts have a simultaneous
+                  interval that reaches zero: so many wins are no longer possible
+    CONFIRMED     at least `at_least` are significantly better, none is significantly worse at the uncorrected
+                  alpha, and all are matched in memory
     INCONCLUSIVE  otherwise
+
+    Significant: the p that is adjusted for the family is at most alpha (by Bonferroni, p at most alpha / m).
 
     Unmatched contrasts neither refute nor count as won, and any of them rules CONFIRMED out. An interval that
     ends at zero reaches it: with few discordant problems a percentile interval ends there on no evidence.
     """
-    level = alpha / len(contrasts)
-    lost = any(contrast.matched and worse(contrast, level) for contrast in contrasts)
+    lost = any(contrast.matched and worse(contrast, alpha) for contrast in contrasts)
     possible = sum(contrast.high >= 0 or not contrast.matched for contrast in contrasts)
     if lost or possible < at_least:
         return REFUTED
-    won = sum(better(contrast, level) for contrast in contrasts)
-    harmless = not any(worse(contrast, alpha) for contrast in contrasts)
+    won = sum(better(contrast, alpha) for contrast in contrasts)
+    harmless = not any(harmful(contrast, alpha) for contrast in contrasts)
     fair = all(contrast.matched for contrast in contrasts)
     return CONFIRMED if won >= at_least and harmless and fair else INCONCLUSIVE
 
@@ -108,17 +124,50 @@ def branch_verdict(contrasts: Sequence[Contrast], primary: str, transfer: str, a
     C        a significantly negative primary cell      REFUTED
     any      otherwise                                  INCONCLUSIVE
 
-    A negative cell counts at the level of one cell, as in the branch, and only if it is matched in memory.
+    Such a cell is negative at p < alpha / (contrasts of its model), and matched in memory. The letters are
+    the paper's, at the level of one cell; this verdict is ours, and at that level it would come in another
+    5 % of studies in which nothing differs (6.6 to 7.8 % decided in all, 4.9 % at the corrected level).
     """
     letter = branch(cells(contrasts, primary, transfer), alpha=alpha)
     if letter == "A":
         return CONFIRMED if all(contrast.matched for contrast in contrasts) else INCONCLUSIVE
-    decisive = transfer if letter == "B" else primary
-    lost = any(
-        contrast.model == decisive and contrast.matched and _negative(contrast, alpha)
-        for contrast in contrasts
-    )
+    decisive = [one for one in contrasts if one.model == (transfer if letter == "B" else primary)]
+    lost = any(one.matched and _negative(one, alpha / len(decisive)) for one in decisive)
     return REFUTED if lost else INCONCLUSIVE
+
+
+def non_inferior(contrasts: Sequence[Contrast], margin: float, alpha: float) -> str:
+    """Is the subject nowhere worse than a comparator by `margin` accuracy points?
+
+    REFUTED       some contrast is worse by more than the margin: its simultaneous limits lie below it
+    CONFIRMED     every contrast has p_worse at most alpha, and all are matched in memory
+    INCONCLUSIVE  otherwise
+
+    Every contrast has to hold for CONFIRMED, so that its p needs no correction (Berger 1982); one is enough
+    for REFUTED, so that limits are those at alpha / m. Unmatched contrasts do not refute.
+    """
+    if any(one.matched and _limits(one).high < -margin for one in contrasts):
+        return REFUTED
+    holds = all(one.matched and _limits(one).p_worse <= alpha for one in contrasts)
+    return CONFIRMED if holds else INCONCLUSIVE
+
+
+def equivalent(contrasts: Sequence[Contrast], margin: float, alpha: float) -> str:
+    """The same on both sides: does the subject nowhere differ from a comparator by `margin`? Limits above
+    the margin refute as well, and p_better has to be at most alpha as well.
+    """
+    if any(one.matched and _limits(one).low > margin for one in contrasts):
+        return REFUTED
+    said = non_inferior(contrasts, margin, alpha)
+    if said != CONFIRMED or all(_limits(one).p_better <= alpha for one in contrasts):
+        return said
+    return INCONCLUSIVE
+
+
+def _limits(contrast: Contrast) -> Margins:
+    if contrast.margins is None:
+        raise ValueError("contrasts: no limits about a margin; this rule needs decision.margin")
+    return contrast.margins
 
 
 def cells(contrasts: Sequence[Contrast], primary: str, transfer: str) -> list[Cell]:
@@ -141,7 +190,15 @@ def _branch(contrasts: Sequence[Contrast], decision: Mapping[str, Any]) -> str:
     )
 
 
+def _equivalent(contrasts: Sequence[Contrast], decision: Mapping[str, Any]) -> str:
+    return equivalent(contrasts, float(decision["margin"]), float(decision["alpha"]))
+
+
+def _non_inferior(contrasts: Sequence[Contrast], decision: Mapping[str, Any]) -> str:
+    return non_inferior(contrasts, float(decision["margin"]), float(decision["alpha"]))
+
+
 # name in the registration -> rule of the contrasts and the registered decision table
 RULES: Mapping[str, Callable[[Sequence[Contrast], Mapping[str, Any]], str]] = MappingProxyType(
-    {"superior": _superior, "branch": _branch}
+    {"superior": _superior, "branch": _branch, "equivalent": _equivalent, "non_inferior": _non_inferior}
 )

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis import multiplicity, power
+from analysis import equivalence, multiplicity, power
 from analysis.decisions import CONFIRMED, INCONCLUSIVE, REFUTED
 from analysis.judge import judged
 from analysis.records import NOT_RUN
@@ -46,7 +46,7 @@ def tried(plan: Plan) -> dict[str, Any]:
     for name, gate in arranged.items():
         if found[name] != gate.verdict:
             raise Vacuous(f"{content['decision']['rule']}: {name}: says {found[name]}, not {gate.verdict}")
-    verdicts = (WON, EVEN, LOST)
+    verdicts = list(found)[:3]
     return {
         "verdicts": {name: found[name] for name in verdicts},
         "gates": {name: word for name, word in found.items() if name not in verdicts},
@@ -136,7 +136,9 @@ def _superior(family: _Family) -> dict[str, Gate]:
         )
     if just := family.between(one, corrected / 8, corrected):
         gates["a win just reaches the corrected level"] = Gate(World(won | {one: just}), CONFIRMED)
-    if short := family.between(one, corrected, alpha if len(every) > 1 else 4 * alpha):
+    # Contrasts without a difference cost max-t nothing, and made-up ones have none: p has to be above alpha.
+    alone = len(every) == 1 or family.decision["method"] == "max-t"
+    if short := family.between(one, *((alpha, 4 * alpha) if alone else (corrected, alpha))):
         gates["a win falls short of the corrected level"] = Gate(World(won | {one: short}), INCONCLUSIVE)
     if loss := family.between(other, corrected / 8, corrected):
         lost = World((won if spare else {}) | {other: _lost(loss)})
@@ -144,7 +146,7 @@ def _superior(family: _Family) -> dict[str, Gate]:
         gates["a contrast is lost with unmatched caches"] = Gate(
             lost._replace(unmatched=frozenset({other})), INCONCLUSIVE
         )
-    if spare and (harm := family.between(other, corrected, alpha)):
+    if spare and not alone and (harm := family.between(other, corrected, alpha)):
         gates["a contrast is worse at the uncorrected level"] = Gate(
             World(won | {other: _lost(harm)}), INCONCLUSIVE
         )
@@ -188,12 +190,49 @@ def _branch(family: _Family) -> dict[str, Gate]:
         gates["a primary win just reaches alpha"] = Gate(World(won | {one: just}), CONFIRMED)
     if short := family.between(one, alpha, 4 * alpha):
         gates["a primary win falls short of alpha"] = Gate(World(won | {one: short}), INCONCLUSIVE)
+    of_one, of_other = (alpha / len(cells) for cells in (primary, transfer))
+    if len(primary) > 1 and (harm := family.between(one, of_one, alpha)):
+        gates["a primary loss falls short of the level of a loss"] = Gate(
+            World({one: _lost(harm)}), INCONCLUSIVE
+        )
     spare = [index for index in transfer if index != other]
-    if spare and (loss := family.between(spare[-1], alpha / 8, alpha)):
+    if spare and (loss := family.between(spare[-1], of_other / 8, of_other)):
         gates["a transfer contrast is lost while another is won by more"] = Gate(
             World(won | {spare[-1]: _lost(loss)}), REFUTED
         )
     return gates
+
+
+def _lossless(family: _Family) -> dict[str, Gate]:
+    """CONFIRMED comes first: it is what these rules say of equal answers."""
+    margin, every = float(family.decision["margin"]), range(len(family.places))
+    least, sure = min(
+        (place.problems, equivalence.at_the_margin(np.array([[0, place.problems, 0]]), margin)[0])
+        for place in family.places
+    )
+    if sure > family.alpha:
+        raise Vacuous(
+            f"{family.decision['rule']}: cannot say {CONFIRMED}: equal answers to {least} problems have p = "
+            f"{sure:.6f} at margin {margin:g} and alpha {family.alpha:g}; plan more problems or a wider "
+            "margin"
+        )
+    one = every[-1]
+    other = Outcome(lost=int(margin * family.places[one].problems))  # at least one, or p was above alpha
+    lost = {index: _lost(family.whole(index)) for index in every}
+    won = {index: family.whole(index) for index in every}
+    wins = REFUTED if family.decision["rule"] == "equivalent" else CONFIRMED
+    return {
+        EVEN: Gate(World({}), CONFIRMED),
+        "one contrast is lost by the margin": Gate(World({one: other}), INCONCLUSIVE),
+        LOST: Gate(World(lost), REFUTED),
+        "every contrast is won": Gate(World(won), wins),
+        "one contrast is lost": Gate(World({one: lost[one]}), REFUTED),
+        "one contrast is lost with unmatched caches": Gate(
+            World({one: lost[one]}, frozenset({one})), INCONCLUSIVE
+        ),
+        "a contrast has unmatched caches": Gate(World({}, frozenset({one})), INCONCLUSIVE),
+        **_ungraded(family, {}, one),
+    }
 
 
 def _ordinary(family: _Family) -> dict[str, Gate]:
@@ -228,5 +267,5 @@ def _unseen(family: _Family, indices: Sequence[int], needed: int, level: float) 
 
 
 RULES: Mapping[str, Callable[[_Family], dict[str, Gate]]] = MappingProxyType(
-    {"superior": _superior, "branch": _branch}
+    {"superior": _superior, "branch": _branch, "equivalent": _lossless, "non_inferior": _lossless}
 )

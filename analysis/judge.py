@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis import contrasts, decisions, isocache, multiplicity, statements
+from analysis import contrasts, decisions, equivalence, isocache, multiplicity, simultaneous, statements
 from analysis.interval import Interval
 from analysis.printed import command, decimal
 from analysis.records import EXCLUDED, LANE, TIMEOUT, Study, document, read, ungraded
@@ -27,20 +27,37 @@ __all__ = ["CONFIRMATORY", "DEVIATED", "judge", "judged"]
 CONFIRMATORY = 200  # problems; fewer are screening ("Minimal-Intervention KV Retention", section 6)
 DEVIATED = "DEVIATED"  # whatever the rule says of a study that was amended after its claim
 LEVEL = 0.95  # coverage of the nominal interval
+MAX_T = "max-t"  # the method of whole families
 
 
 class Estimate(NamedTuple):
     """What the methods say about one pairing."""
 
     nominal: Interval  # of the registered method, at 95 %
-    simultaneous: Interval  # of the registered method, at the Bonferroni level
-    p: dict[str, float]  # by method; the registered one decides
+    simultaneous: Interval  # of the registered method, at the Bonferroni level or by max-t
+    p: dict[str, float]  # by method
     cache: isocache.Matched
+    margins: equivalence.Margins | None  # with a registered margin, at the Bonferroni level
 
 
 class Found(NamedTuple):
     pairing: contrasts.Pairing
     estimate: Estimate | None  # None for fewer than two problems that were measured
+    adjusted: float  # p for the whole family; 1 without an estimate
+
+    def seen(self) -> decisions.Contrast | None:
+        if self.estimate is None:
+            return None
+        nominal, simultaneous, _, cache, margins = self.estimate
+        return decisions.Contrast(
+            self.pairing.model,
+            nominal.mean,
+            simultaneous.high,
+            nominal.p,
+            self.adjusted,
+            cache.matched,
+            margins,
+        )
 
 
 class Compared(NamedTuple):
@@ -49,17 +66,7 @@ class Compared(NamedTuple):
     rows: list[dict[str, Any]]  # as the judgement prints them
 
     def estimated(self) -> list[decisions.Contrast]:
-        return [
-            decisions.Contrast(
-                pairing.model,
-                one.simultaneous.mean,
-                one.simultaneous.high,
-                one.simultaneous.p,
-                one.cache.matched,
-            )
-            for pairing, one in self.found
-            if one is not None
-        ]
+        return [seen for one in self.found if (seen := one.seen()) is not None]
 
 
 def judge(folder: Path) -> dict[str, Any]:
@@ -104,6 +111,8 @@ def judged(study: Study, selected: Mapping[str, Any] | None = None) -> dict[str,
         "arms": _arms(counted, state=_slots_are_memory(decision)),
         "missing": _missing(study, decision["missing"]),
     }
+    if decision["rule"] in decisions.LOSSLESS:
+        judgement["margin"] = decimal(decision["margin"])
     if deviated:
         judgement["rule_says"] = says
     if "beside" in decision:
@@ -172,20 +181,52 @@ def _compared(
 ) -> Compared:
     """Every (subject, comparator) in every model, task and budget.
 
-    first: place of the first pairing among all of the study; its place seeds its draws.
+    first: place of the first pairing among all of the study; its place seeds its draws, and those of max-t.
     """
     decision = study.lock["protocol"]["content"]["decision"]
     pairings = contrasts.pairings(study, sides)
     level = multiplicity.corrected(alpha, len(pairings) if corrected else 1)
     estimates = [_estimate(one, first + index, decision, level) for index, one in enumerate(pairings)]
-    found = [Found(*both) for both in zip(pairings, estimates, strict=True)]
-    p = [1.0 if one is None else one.p[decision["method"]] for one in estimates]
-    adjusted = multiplicity.adjust(p).holm if corrected else p
-    rows = [_printed(*one, holm, level) for one, holm in zip(found, adjusted, strict=True)]
+    p = [1.0 if one is None else one.nominal.p for one in estimates]
+    family = multiplicity.adjust(p)
+    adjusted, holm = (family.bonferroni, family.holm) if corrected else (p, p)
+    found = [Found(*each) for each in zip(pairings, estimates, adjusted, strict=True)]
+    if decision["method"] == MAX_T and corrected:
+        found = _together(found, np.random.default_rng([decision["seed"], first]), decision["draws"], alpha)
+    rows = [_printed(*each, alpha) for each in zip(found, holm, strict=True)]
+    if decision["method"] == MAX_T:
+        rows = [row | {"p_adjusted": decimal(one.adjusted)} for row, one in zip(rows, found, strict=True)]
     if _slots_are_memory(decision):
         for index, (row, one) in enumerate(zip(rows, found, strict=True)):
-            row["isocache"] = _isocache(study, *one, first + index)
+            row["isocache"] = _isocache(study, one.pairing, one.estimate, first + index)
     return Compared(level, found, rows)
+
+
+def _together(found: Sequence[Found], rng: np.random.Generator, draws: int, alpha: float) -> list[Found]:
+    """The same with the simultaneous intervals and the p of max-t.
+
+    Contrasts of a task that lost no problem, or the same ones, are flipped together. Any others are taken
+    for independent, which errs on the safe side: together they would exceed a bound no more often (Sidak
+    1967).
+    """
+    groups: dict[tuple[str, ...], list[int]] = {}
+    for index, one in enumerate(found):
+        if one.estimate is not None:
+            groups.setdefault((one.pairing.task, *one.pairing.problems), []).append(index)
+    if not groups:
+        return list(found)
+    differences = [
+        [found[at].pairing.own - found[at].pairing.other for at in group] for group in groups.values()
+    ]
+    intervals = simultaneous.max_t(differences, level=1 - alpha, draws=draws, rng=rng)
+    places = itertools.chain(*groups.values())
+    of = dict(zip(places, itertools.chain(*intervals), strict=True))
+    return [
+        one
+        if one.estimate is None
+        else one._replace(estimate=one.estimate._replace(simultaneous=of[at]), adjusted=of[at].p)
+        for at, one in enumerate(found)
+    ]
 
 
 def _isocache(
@@ -220,7 +261,7 @@ def _isocache(
     found = isocache.interpolated(own.correct, own.slots, references)
     if found is None:
         return row | {"why": "outside"}
-    interval = _by_method(found.difference[:, None], index, decision, decision["method"], LEVEL)
+    interval = _by_method(found.difference[:, None], index, decision, _alone(decision), LEVEL)
     values = dict(zip(("difference", "low", "high", "p"), map(decimal, interval), strict=True))
     between = [budgets[found.below], budgets[found.above]]
     return row | {
@@ -237,7 +278,7 @@ def _estimate(
     pairing: contrasts.Pairing, index: int, decision: Mapping[str, Any], corrected: float
 ) -> Estimate | None:
     """None for fewer than two problems whose every lane was measured. Every method draws one stream, that of
-    (decision.seed, index).
+    (decision.seed, index). Of max-t, which is a method for families, a contrast alone has Student's t.
     """
     slots = pairing.slots()
     if len(slots[0]) < 2:
@@ -245,12 +286,21 @@ def _estimate(
     difference = pairing.own - pairing.other
     tolerance = float(decision["cache_tolerance"])
     nominal = {method: _by_method(difference, index, decision, method, LEVEL) for method in METHODS}
+    method, margins = _alone(decision), None
+    if decision["rule"] in decisions.LOSSLESS:
+        margins = equivalence.margins(difference, float(decision["margin"]), alpha=corrected, method=method)
     return Estimate(
-        nominal=nominal[decision["method"]],
-        simultaneous=_by_method(difference, index, decision, decision["method"], 1 - corrected),
+        nominal=nominal[method],
+        simultaneous=_by_method(difference, index, decision, method, 1 - corrected),
         p={method: interval.p for method, interval in nominal.items()},
         cache=isocache.matched(*slots, tolerance=tolerance),
+        margins=margins,
     )
+
+
+def _alone(decision: Mapping[str, Any]) -> str:
+    """The method of a contrast without its family."""
+    return "t" if decision["method"] == MAX_T else str(decision["method"])
 
 
 def _by_method(
@@ -260,9 +310,8 @@ def _by_method(
     return METHODS[method](difference, level=level, draws=decision["draws"], rng=rng)
 
 
-def _printed(
-    pairing: contrasts.Pairing, estimate: Estimate | None, holm: float, corrected: float
-) -> dict[str, Any]:
+def _printed(found: Found, holm: float, alpha: float) -> dict[str, Any]:
+    pairing, estimate, seen = found.pairing, found.estimate, found.seen()
     row: dict[str, Any] = {
         "model": pairing.model,
         "task": pairing.task,
@@ -274,9 +323,9 @@ def _printed(
         "gains": int((pairing.own > pairing.other).sum()),
         "losses": int((pairing.own < pairing.other).sum()),
     }
-    if estimate is None:
+    if estimate is None or seen is None:
         return row | dict.fromkeys(ESTIMATED) | {"better": False, "worse": False, "matched": False}
-    nominal, simultaneous, p, cache = estimate
+    nominal, simultaneous, p, cache, margins = estimate
     values = [
         *nominal[:3],
         simultaneous.low,
@@ -289,11 +338,12 @@ def _printed(
         cache.ratio,
         cache.worst,
     ]
-    seen = decisions.Contrast(pairing.model, nominal.mean, simultaneous.high, nominal.p, cache.matched)
+    about = {} if margins is None else dict(zip(ABOUT_MARGIN, map(decimal, margins[1:]), strict=True))
     return (
         row
         | dict(zip(ESTIMATED, map(decimal, values), strict=True))
-        | {"better": decisions.better(seen, corrected), "worse": decisions.worse(seen, corrected)}
+        | about
+        | {"better": decisions.better(seen, alpha), "worse": decisions.worse(seen, alpha)}
         | {"matched": cache.matched}
     )
 
@@ -312,6 +362,7 @@ ESTIMATED = (
     "cache_ratio",
     "cache_worst",
 )
+ABOUT_MARGIN = ("low_margin", "high_margin", "p_worse", "p_better")  # limits with coverage 1 - 2 alpha / m
 
 
 def _branches(contrasts: list[decisions.Contrast], decision: Mapping[str, Any]) -> dict[str, str]:

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from analysis.interval import DegenerateDifference, problem_means
 
-__all__ = ["counted", "resampled"]
+__all__ = ["convolved", "counted", "raised", "resampled", "width"]
 
 
 def counted(difference: ArrayLike) -> NDArray[np.int64]:
@@ -33,15 +33,26 @@ def resampled(counts: NDArray[np.int64]) -> NDArray[np.float64]:
 
     counts: [study, 2k + 1], the same n in every study.
     """
-    problems, k = int(counts[0].sum()), counts.shape[1] // 2
-    size = 2 * k * problems + 1
-    width = 1 << (size - 1).bit_length()
-    waves = np.fft.rfft(counts / problems, width, axis=1)
-    chances: NDArray[np.float64] = np.fft.irfft(_power(waves, problems), width, axis=1)[:, :size]
-    return np.maximum(chances, 0.0)  # rounding leaves 1e-17 on either side of zero
+    problems = int(counts[0].sum())
+    return convolved(counts / problems, problems)
 
 
-def _power(base: NDArray[np.complex128], exponent: int) -> NDArray[np.complex128]:
+def convolved(chances: NDArray[np.float64], times: int) -> NDArray[np.float64]:
+    """[study, 2k times + 1]: of a sum of so many independent values, each -k, ..., k with the
+    chances[study, 2k + 1].
+    """
+    size = times * (chances.shape[1] - 1) + 1
+    waves = np.fft.rfft(chances, width(size), axis=1)
+    sums: NDArray[np.float64] = np.fft.irfft(raised(waves, times), width(size), axis=1)[:, :size]
+    return np.maximum(sums, 0.0)  # rounding leaves 1e-17 on either side of zero
+
+
+def width(least: int) -> int:
+    """Of a transform of at least so many numbers: a power of two."""
+    return 1 << (least - 1).bit_length()
+
+
+def raised(base: NDArray[np.complex128], exponent: int) -> NDArray[np.complex128]:
     """By squaring: a general complex power costs ten times as much."""
     power = np.ones_like(base)
     while exponent:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special, stats
 
+from analysis import lattice
 from analysis.interval import exact
 
 __all__ = [
@@ -63,8 +64,9 @@ def type_one(
     seeds are independent given that, in both arms: that the arms of a study share random numbers is not
     simulated. a sets the share of discordant pairs, a / (2a + 1): 25, 17 and 10 %. Problems are then
     independent and alike, so that a study's counts are one multinomial draw.
-    alpha: the corrected level of one contrast. Raises ValueError for an unknown method or fewer than two
-    problems.
+    alpha: the corrected level of one contrast. Of max-t, here and below, one contrast without a family is
+    looked at, which is the sign-flip test: at its Bonferroni level max-t sees at least as much.
+    Raises ValueError for an unknown method or fewer than two problems.
     """
     _check(method, problems)
     errors = [_error_at(share, method, problems, seeds, alpha, rng, draws) for share in DISCORDANCES]
@@ -144,8 +146,9 @@ def draws_needed(alpha: float) -> int:
 def draws_enough(method: str, draws: int, alpha: float, problems: int | None = None) -> bool:
     """Whether `draws` can decide at `alpha`.
 
-    t draws nothing. Sign flips of few enough problems are exact (2^problems <= draws): then the smallest
-    attainable p, 2 / 2^problems, must reach `alpha`. Everything else needs `draws_needed(alpha)`.
+    t draws nothing. The p of max-t is adjusted: pass the alpha of its family. Sign flips of few enough
+    problems are exact (2^problems <= draws): then the smallest attainable p, 2 / 2^problems, must reach
+    `alpha`. Everything else needs `draws_needed(alpha)`.
     """
     if method == "t":
         return True
@@ -160,10 +163,12 @@ def draws_enough(method: str, draws: int, alpha: float, problems: int | None = N
 def p_values(
     method: str, counts: NDArray[np.int64], draws: int, rng: np.random.Generator
 ) -> NDArray[np.float64]:
-    """Two-sided p of many simulated studies, as the method of that name in `tests_of_difference` gives it.
+    """Two-sided p of many simulated studies, as the method of that name in `tests_of_difference` gives it;
+    for max-t that of a contrast without a family, the sign-flip test.
 
     counts: [study, 2k + 1], problems whose difference is -k/k, ..., k/k. Returns [study].
     """
+    method = "sign-flip" if method == "max-t" else method
     distinct, place = np.unique(counts, axis=0, return_inverse=True)
     steps = np.arange(counts.shape[1]) - counts.shape[1] // 2
     problems = int(counts[0].sum())
@@ -191,10 +196,10 @@ def _student(counts: NDArray[np.int64], steps: NDArray[np.int64]) -> NDArray[np.
 def _bootstrap_tail(counts: NDArray[np.int64], steps: NDArray[np.int64]) -> NDArray[np.float64]:
     """Smaller share of resampled sums at or beyond zero: the observed distribution, convolved n times."""
     problems, k = int(counts[0].sum()), int(steps[-1])
-    width = _width(2 * k * problems + 1)
+    width = lattice.width(2 * k * problems + 1)
     waves = np.exp(-2j * np.pi * np.outer(np.arange(2 * k + 1), np.arange(width // 2 + 1)) / width)
     shares = counts / problems
-    resampled = _power(shares @ waves.real + 1j * (shares @ waves.imag), problems)
+    resampled = lattice.raised(shares @ waves.real + 1j * (shares @ waves.imag), problems)
     # Two sums over the transform back, by Parseval; entry k * problems of it is the sum zero.
     tails = np.zeros((2, width))
     tails[0, : k * problems + 1] = tails[1, k * problems : 2 * k * problems + 1] = 1
@@ -205,22 +210,10 @@ def _bootstrap_tail(counts: NDArray[np.int64], steps: NDArray[np.int64]) -> NDAr
     return smaller
 
 
-def _power(base: NDArray[np.complex128], exponent: int) -> NDArray[np.complex128]:
-    """By squaring: a general complex power costs ten times as much."""
-    power = np.ones_like(base)
-    while exponent:
-        if exponent & 1:
-            power *= base
-        exponent >>= 1
-        if exponent:
-            base = base * base
-    return power
-
-
 def _flipped_tail(counts: NDArray[np.int64], steps: NDArray[np.int64]) -> NDArray[np.float64]:
     """Share of sign flips whose sum is at least as large as the observed one."""
     problems, k = int(counts[0].sum()), int(steps[-1])
-    width = _width(2 * k * problems + 1)
+    width = lattice.width(2 * k * problems + 1)
     angles = 2 * np.pi * np.arange(width // 2 + 1) / width
     cosine = np.cos(steps[k + 1 :, None] * angles)  # [step, frequency]: one problem's two signs
     sizes = (counts[:, k + 1 :] + counts[:, k - 1 :: -1]).astype(np.float64)
@@ -234,16 +227,12 @@ def _flipped_tail(counts: NDArray[np.int64], steps: NDArray[np.int64]) -> NDArra
     return extreme
 
 
-def _width(least: int) -> int:
-    return 1 << (least - 1).bit_length()
-
-
 def _blockwise(
     tail: Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.float64]],
     counts: NDArray[np.int64],
     steps: NDArray[np.int64],
 ) -> NDArray[np.float64]:
-    width = _width(2 * int(steps[-1]) * int(counts[0].sum()) + 1)
+    width = lattice.width(2 * int(steps[-1]) * int(counts[0].sum()) + 1)
     rows = max(1, BLOCK // width)
     return np.concatenate([tail(counts[i : i + rows], steps) for i in range(0, len(counts), rows)])
 
@@ -261,7 +250,7 @@ def _blocks(studies: int, size: int) -> list[int]:
 
 
 def _check(method: str, problems: int) -> None:
-    if method not in ("bootstrap", "t", "sign-flip"):
-        raise ValueError(f"method: {method!r} is unknown; name bootstrap, t or sign-flip")
+    if method not in ("bootstrap", "t", "sign-flip", "max-t"):
+        raise ValueError(f"method: {method!r} is unknown; name bootstrap, t, sign-flip or max-t")
     if problems < 2:
         raise ValueError(f"problems: {problems} cannot be compared; plan at least two")

@@ -30,10 +30,12 @@ def command(
     folder: str,
     derive: Callable[[Path], Mapping[str, Any]],
     argv: Sequence[str] | None,
+    text: Callable[[Mapping[str, Any]], list[str]] | None = None,
 ) -> int:
     """`python -m analysis.<module> FOLDER`: prints what `derive` says of it. folder: what it must be.
 
-    Exit status: 0 printed; 2 for a ValueError, in one line.
+    text: the lines for people of what `derive` gave; the command then takes --json. Without it the canonical
+    JSON is all there is. Exit status: 0 printed; 2 for a ValueError or what the system refuses, in one line.
     """
     parser = argparse.ArgumentParser(
         prog=f"python -m analysis.{module}",
@@ -41,11 +43,14 @@ def command(
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("folder", type=Path, help=folder)
+    if text is not None:
+        parser.add_argument("--json", action="store_true", help="print canonical JSON")
     args = parser.parse_args(argv)
     try:
         derived = derive(args.folder)
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 2
-    sys.stdout.buffer.write(dumps(derived).encode() + b"\n")
+    printed = dumps(derived) if text is None or args.json else "\n".join(text(derived))
+    sys.stdout.buffer.write(printed.encode() + b"\n")
     return 0

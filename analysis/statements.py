@@ -23,8 +23,11 @@ def proves(judged: Mapping[str, Any]) -> list[str]:
     """Nothing unless the rule confirmed or refuted."""
     if judged["verdict"] not in (decisions.CONFIRMED, decisions.REFUTED):
         return []
+    if "margin" in judged:
+        return _within(judged)
     contrasts, subject = judged["contrasts"], judged["contrasts"][0]["subject"]
-    how = f"{judged['method']}, level {_short(judged['alpha'])}, Bonferroni"
+    how = f"{judged['method']}, level {_short(judged['alpha'])}"
+    how += ", simultaneous" if judged["method"] == "max-t" else ", Bonferroni"
     facts = []
     for word, key in (("more", "better"), ("less", "worse")):
         found = [_place(one) for one in contrasts if one[key]]
@@ -46,6 +49,26 @@ def proves(judged: Mapping[str, Any]) -> list[str]:
     return facts
 
 
+def _within(judged: Mapping[str, Any]) -> list[str]:
+    """Of a rule with a margin."""
+    contrasts, subject = judged["contrasts"], judged["contrasts"][0]["subject"]
+    how = f"{judged['method']}, level {_short(judged['alpha'])}"
+    points = f"{_short(judged['margin'])} accuracy points"
+    if judged["verdict"] == decisions.CONFIRMED:
+        verb = "differed" if judged["rule"] == "equivalent" else "was worse"
+        return [f"{subject} {verb} by less than {points} in each of {len(contrasts)} contrasts ({how})."]
+    margin = float(judged["margin"])
+    low = [_place(one) for one in contrasts if one["matched"] and float(one["high_margin"]) < -margin]
+    high = [_place(one) for one in contrasts if one["matched"] and float(one["low_margin"]) > margin]
+    told = {"worse": low, "better": high if judged["rule"] == "equivalent" else []}
+    return [
+        f"{subject} was {word} by more than {points} in {len(found)} of {len(contrasts)} contrasts "
+        f"({how}, Bonferroni): {_list(found)}."
+        for word, found in told.items()
+        if found
+    ]
+
+
 def does_not_prove(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[str]:
     """The limits of this study; those that weigh most come first."""
     return [*_shortfalls(judged, lock), *_choices(judged, lock), *_scope(lock)]
@@ -63,6 +86,14 @@ def _shortfalls(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[str]
         )
     elif judged["verdict"] == decisions.INCONCLUSIVE:
         sentences.append("Equality: INCONCLUSIVE says that this study could not tell.")
+    if "margin" in judged and judged["verdict"] == decisions.CONFIRMED:
+        sentences.append(
+            f"Equality: differences smaller than {_short(judged['margin'])} accuracy points were not asked "
+            "about, and in the other direction none was."
+            if judged["rule"] == "non_inferior"
+            else f"Equality: differences smaller than {_short(judged['margin'])} accuracy points were not "
+            "asked about."
+        )
     if wrong := missing["lanes"] - decisive:
         sentences.append(
             f"What {wrong} of {missing['registered']} lanes would have answered: they ended without a grade "

@@ -37,9 +37,14 @@ def outcome(judged: Mapping[str, Any]) -> str:
 def verdict_line(judged: Mapping[str, Any]) -> str:
     """Rule, method and levels of a judgement."""
     family, subject = judged["family"], judged["contrasts"][0]["subject"]
+    margin = points(judged.get("margin", "0"))[1:]
     rule = {
         "superior": f"{subject} better in at least {judged['at_least']} of {family} contrasts, worse in none",
         "branch": f"branch table over {family} contrasts of {subject}",
+        "equivalent": f"{subject} within {margin} pp in all {family} contrasts",
+        "non_inferior": f"{subject} worse by less than {margin} pp in all {family} contrasts",
     }[judged["rule"]]
-    alpha = f"alpha {level(judged['alpha'])} (Bonferroni {level(judged['corrected_alpha'])})"
+    alpha = f"alpha {level(judged['alpha'])}"
+    if judged["method"] != "max-t":
+        alpha += f" (Bonferroni {level(judged['corrected_alpha'])})"
     return f"rule {judged['rule']}: {rule}; {judged['method']}, {alpha}"

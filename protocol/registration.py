@@ -285,10 +285,12 @@ def _checks(protocol: Protocol, items: dict[str, Any]) -> dict[str, Any]:
 def _check_size(protocol: Protocol, problems: int, corrected: float) -> dict[str, Any]:
     """Type-I error and minimal detectable effect of the registered method at one task's size."""
     decision, seeds = protocol.decision, len(protocol.seeds)
-    if not power.draws_enough(decision.method, decision.draws, corrected, problems):
+    # max-t draws for the whole family at once.
+    drawn = float(decision.alpha) if decision.method == "max-t" else corrected
+    if not power.draws_enough(decision.method, decision.draws, drawn, problems):
         raise BadInput(
-            f"decision.draws: {decision.draws} draws leave too few in a tail at the corrected level "
-            f"{corrected:.5f}; register at least {power.draws_needed(corrected)}"
+            f"decision.draws: {decision.draws} draws leave too few in a tail at the level "
+            f"{drawn:.5f}; register at least {power.draws_needed(drawn)}"
         )
     rng = np.random.default_rng([decision.seed, problems])
     error = power.type_one(decision.method, problems, seeds, corrected, rng, decision.draws)

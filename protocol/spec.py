@@ -43,8 +43,10 @@ __all__ = [
 
 AGAIN = " (again)"  # ends the name of an arm that a probe runs a second time
 
-RULES = ("superior", "branch")
-METHODS = ("bootstrap", "t", "sign-flip")
+RULES = ("superior", "branch", "equivalent", "non_inferior")
+LOSSLESS = ("equivalent", "non_inferior")  # rules that need a margin
+METHODS = ("bootstrap", "t", "sign-flip", "max-t")
+MARGIN = (Decimal("0.001"), Decimal("0.5"))  # accuracy points
 QUERIES = ("inside", "outside")
 MISSING = ("inconclusive", "wrong")
 CADENCES = ("slack", "exact")
@@ -142,6 +144,7 @@ class Decision:
     missing: what a registered lane without a grade is: "inconclusive" rules a verdict out, "wrong" counts it
         as not correct.
     beside: arms with which the subject is also compared, outside the rule and its family.
+    margin: accuracy points by which the subject may differ ("equivalent") or be worse ("non_inferior").
     memory: "slots" makes slots what counts as memory: the share of problems on which two arms hold the same
         number, the accuracy interpolated to the subject's where they do not, and the bytes of the policies'
         own state are then reported beside. None of it decides.
@@ -159,6 +162,7 @@ class Decision:
     at_least: int | None = None  # superior
     primary_model: str | None = None  # branch
     transfer_model: str | None = None  # branch
+    margin: Decimal | None = None  # equivalent, non_inferior
     beside: tuple[str, ...] | None = None
     memory: str | None = None
 
@@ -172,6 +176,7 @@ class Decision:
         return own | {
             "alpha": f"{self.alpha:f}",
             "cache_tolerance": f"{self.cache_tolerance:f}",
+            **({} if self.margin is None else {"margin": f"{self.margin:f}"}),
         }
 
 
@@ -391,7 +396,7 @@ def _claim(name: str, table: _Table) -> Claim:
         table.text("arm"),
         says,
         table.text("parent") if "parent" in table.values else None,
-        table.decimal("margin", Decimal("0.001"), Decimal("0.5")) if says == "same" else None,
+        table.decimal("margin", *MARGIN) if says == "same" else None,
     )
     table.done()
     return claim
@@ -432,10 +437,21 @@ def _decision(table: _Table) -> Decision:
         at_least=table.integer("at_least", 1, 10_000) if rule == "superior" else None,
         primary_model=table.text("primary_model") if rule == "branch" else None,
         transfer_model=table.text("transfer_model") if rule == "branch" else None,
+        margin=table.decimal("margin", *MARGIN) if rule in LOSSLESS else None,
         beside=tuple(table.texts("beside")) if "beside" in table.values else None,
         memory=table.choice("memory", MEMORIES) if "memory" in table.values else None,
     )
     table.done()
+    if rule == "branch" and decision.method == "max-t":
+        raise BadInput(
+            f"{table.prefix}method: max-t is for whole families, and branch takes each contrast at alpha; "
+            "name bootstrap, t or sign-flip"
+        )
+    if rule in LOSSLESS and decision.method != "t":
+        raise BadInput(
+            f"{table.prefix}method: {decision.method} has no test of a margin here; write t, which {rule} "
+            "keeps at or above the exact chance where few problems differ"
+        )
     return decision
 
 

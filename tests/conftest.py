@@ -64,3 +64,15 @@ def tiny_model(tmp_path_factory) -> Path:
     network.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
+
+
+@pytest.fixture(scope="module")
+def same_environment():
+    """What is installed stays as it is while these tests run; hashing all of it takes seconds each time."""
+    import studies
+
+    from protocol.evidence import closure
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(closure, "environment", studies.surroundings)
+        yield

@@ -10,7 +10,7 @@ import studies
 
 import splits
 from protocol import calibrate, confirmation, phase, probe, registration, rehearsal, spec, study, tasks
-from protocol.evidence import claim, closure, ledger, lock, records, seal
+from protocol.evidence import claim, ledger, lock, records, seal
 from protocol.evidence.refusals import AlreadyClaimed, BadInput, Tampered
 from protocol.evidence.sealed import HeldOut
 from protocol.executors import Job, local, pool
@@ -22,13 +22,7 @@ TASK = "needle-256"
 DEV, CONFIRM = splits.load(TASK).dev, splits.load(TASK).confirm
 
 
-@pytest.fixture(scope="module", autouse=True)
-def environment():
-    """What is installed stays as it is while these tests run; hashing all of it takes seconds each time."""
-    found = closure.environment()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(closure, "environment", lambda: found)
-        yield
+pytestmark = pytest.mark.usefixtures("same_environment")
 
 
 def words(text):

@@ -11,7 +11,7 @@ import studies
 
 import splits
 from protocol import regrade, tasks
-from protocol.evidence import claim, closure, late, lock, records
+from protocol.evidence import claim, late, lock, records
 from protocol.models import load
 from protocol.tasks import prompting
 
@@ -19,13 +19,7 @@ TASK = "needle-256"
 NONCE, OTHER = "5eed" * 16, "cafe" * 16
 
 
-@pytest.fixture(scope="module", autouse=True)
-def environment():
-    """What is installed stays as it is while these tests run; hashing all of it takes seconds each time."""
-    found = closure.environment()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(closure, "environment", lambda: found)
-        yield
+pytestmark = pytest.mark.usefixtures("same_environment")
 
 
 @pytest.fixture(scope="module")

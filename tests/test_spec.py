@@ -180,6 +180,44 @@ def test_a_protocol_without_a_sweep_is_locked_as_before():
     }
 
 
+LOSSLESS = TEXT.replace("at_least = 1", "margin = 0.03").replace('method = "sign-flip"', 'method = "t"')
+
+
+@pytest.mark.parametrize("rule", spec.LOSSLESS)
+def test_a_margin_is_locked_as_it_was_written(rule):
+    decision = parse(LOSSLESS.replace('"superior"', f'"{rule}"')).content()["decision"]
+    assert (decision["rule"], decision["margin"], "at_least" in decision) == (rule, "0.03", False)
+
+
+@pytest.mark.parametrize(
+    ("rule", "old", "new", "said"),
+    [
+        ("superior", "", "", "decision.at_least: missing"),
+        ("superior", "margin = 0.03", "at_least = 1\nmargin = 0.03", "decision.margin: unknown field"),
+        ("equivalent", "margin = 0.03", "", "decision.margin: missing"),
+        ("equivalent", "margin = 0.03", "margin = 3", "decision.margin: write a number from 0.001 to 0.5"),
+        ("equivalent", "margin = 0.03", "margin = 0", "decision.margin: write a number"),
+        ("equivalent", '"t"', '"bootstrap"', "decision.method: bootstrap has no test of a margin here"),
+        ("non_inferior", '"t"', '"max-t"', "decision.method: max-t has no test of a margin here; write t"),
+    ],
+)
+def test_a_margin_stands_with_a_rule_that_needs_it_and_with_no_other(rule, old, new, said):
+    text = LOSSLESS.replace('"superior"', f'"{rule}"')
+    text = text.replace(old, new) if old else text
+    with pytest.raises(BadInput) as refused:
+        parse(text)
+    assert said in str(refused.value)
+
+
+def test_max_t_is_a_method_for_families_and_not_for_a_branch():
+    text = TEXT.replace('method = "sign-flip"', 'method = "max-t"')
+    assert parse(text).decision.method == "max-t"
+    branch = 'rule = "branch"\nprimary_model = "a"\ntransfer_model = "b"'
+    text = text.replace('rule = "superior"', branch).replace("at_least = 1\n", "")
+    with pytest.raises(BadInput, match=r"decision\.method: max-t is for whole families, and branch"):
+        parse(text)
+
+
 def test_a_sweep_is_locked_as_it_was_written():
     content = parse(SWEPT).content()
     assert content["sweep"] == {

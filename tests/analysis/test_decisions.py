@@ -9,8 +9,11 @@ from analysis.decisions import (
     branch,
     branch_verdict,
     cells,
+    equivalent,
+    non_inferior,
     superior,
 )
+from analysis.equivalence import Margins
 
 # "Minimal-Intervention KV Retention via Set-Conditioned Diversity", Table 2.
 QWEN_64 = Cell("primary", 0.0156, 0.20)
@@ -24,8 +27,18 @@ def flipped(old: Cell, new: Cell) -> list[Cell]:
     return [new if cell is old else cell for cell in TABLE_2]
 
 
-def of(model: str, delta: float, p: float, *, matched: bool = True, high: float | None = None) -> Contrast:
-    return Contrast(model, delta, delta + 0.05 if high is None else high, p, matched)
+def of(
+    model: str,
+    delta: float,
+    p: float,
+    *,
+    matched: bool = True,
+    high: float | None = None,
+    adjusted: float | None = None,
+) -> Contrast:
+    """adjusted: four times p, as Bonferroni has it in a family of four, unless it is given."""
+    together = min(1.0, 4 * p) if adjusted is None else adjusted
+    return Contrast(model, delta, delta + 0.05 if high is None else high, p, together, matched)
 
 
 # ---------------------------------------------------------------- branch
@@ -145,7 +158,71 @@ def test_a_significant_zero_is_neither_better_nor_worse():
     assert superior([nothing] * 4, 1, 0.05) == INCONCLUSIVE
 
 
-def test_the_level_divides_by_the_whole_family_unmatched_contrasts_included():
-    nearly = of("m", 0.1, 0.02)
-    assert superior([nearly, nearly], 2, 0.05) == CONFIRMED
-    assert superior([nearly, nearly, EVEN], 2, 0.05) == INCONCLUSIVE
+@pytest.mark.parametrize(
+    ("alone", "adjusted", "verdict"), [(0.04, 0.05, REFUTED), (0.04, 0.051, INCONCLUSIVE)]
+)
+def test_wins_and_losses_are_told_by_the_adjusted_p_and_harm_by_p_alone(alone, adjusted, verdict):
+    won = of("m", 0.1, alone, adjusted=adjusted)
+    lost = of("m", -0.1, alone, adjusted=adjusted, high=0.1)
+    assert superior([won, EVEN], 1, 0.05) == (CONFIRMED if adjusted <= 0.05 else INCONCLUSIVE)
+    assert superior([BETTER, EVEN, lost], 1, 0.05) == verdict
+
+
+@pytest.mark.parametrize(
+    ("p", "others", "verdict"),
+    [(0.04, 0, REFUTED), (0.026, 1, INCONCLUSIVE), (0.024, 1, REFUTED), (0.024, 2, INCONCLUSIVE)],
+)
+@pytest.mark.parametrize("decisive", ["qwen", "llama"])
+def test_a_branch_is_refuted_at_alpha_divided_by_the_contrasts_of_the_deciding_model(
+    decisive, p, others, verdict
+):
+    rest = [of(decisive, 0.001, 0.9)] * others + ([of("qwen", 0.1, 0.001)] if decisive == "llama" else [])
+    contrasts = [of(decisive, -0.1, p), *rest, *[of("llama", -0.01, 0.9)] * 3]
+    if decisive == "llama":
+        contrasts = contrasts[:-3]
+    assert branch(cells(contrasts, "qwen", "llama")) == ("B" if decisive == "llama" else "C")
+    assert branch_verdict(contrasts, "qwen", "llama", 0.05) == verdict
+
+
+# ---------------------------------------------------------------- a margin of five points
+
+
+def about(low: float, high: float, worse: float, better: float, *, matched: bool = True) -> Contrast:
+    return of("m", 0.0, 1.0, matched=matched)._replace(margins=Margins(0.0, low, high, worse, better))
+
+
+INSIDE, ABOVE, OPEN, BELOW = (
+    about(-0.01, 0.01, 0.05, 0.05),
+    about(0.051, 0.09, 0.0001, 0.99),
+    about(-0.07, 0.02, 0.051, 0.01),
+    about(-0.12, -0.051, 0.999, 0.0001),
+)
+TOO_GOOD = about(-0.01, 0.06, 0.001, 0.051)
+UNFAIR, UNFAIR_BELOW, UNFAIR_ABOVE = (one._replace(matched=False) for one in (INSIDE, BELOW, ABOVE))
+
+
+@pytest.mark.parametrize(
+    ("family", "both_sides", "one_side"),
+    [
+        ([INSIDE], CONFIRMED, CONFIRMED),
+        ([INSIDE, INSIDE], CONFIRMED, CONFIRMED),
+        ([INSIDE, OPEN], INCONCLUSIVE, INCONCLUSIVE),
+        ([INSIDE, TOO_GOOD], INCONCLUSIVE, CONFIRMED),
+        ([INSIDE, ABOVE], REFUTED, CONFIRMED),
+        ([INSIDE, BELOW], REFUTED, REFUTED),
+        ([OPEN, BELOW], REFUTED, REFUTED),
+        ([INSIDE, UNFAIR], INCONCLUSIVE, INCONCLUSIVE),
+        ([INSIDE, UNFAIR_BELOW], INCONCLUSIVE, INCONCLUSIVE),
+        ([INSIDE, UNFAIR_ABOVE], INCONCLUSIVE, INCONCLUSIVE),
+        ([BELOW, UNFAIR], REFUTED, REFUTED),
+    ],
+)
+def test_every_contrast_must_hold_and_one_beyond_the_margin_refutes(family, both_sides, one_side):
+    for order in (family, family[::-1]):
+        assert equivalent(order, 0.05, 0.05) == both_sides
+        assert non_inferior(order, 0.05, 0.05) == one_side
+
+
+def test_a_rule_with_a_margin_needs_limits_about_it():
+    with pytest.raises(ValueError, match=r"decision\.margin"):
+        non_inferior([EVEN], 0.05, 0.05)

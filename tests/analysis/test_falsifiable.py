@@ -9,8 +9,9 @@ import pandas as pd
 import pytest
 import study
 
+from analysis import contrasts as compared
 from analysis import decisions, falsifiable, isocache, judge
-from analysis.decisions import CONFIRMED, INCONCLUSIVE, REFUTED, Contrast, better, worse
+from analysis.decisions import CONFIRMED, INCONCLUSIVE, REFUTED, Contrast
 from analysis.records import NOT_RUN, Study
 from analysis.worlds import Ended, Outcome, Plan, World, places
 from analysis.worlds import study as made_up
@@ -44,7 +45,8 @@ def branch(problems: int = 14, **decision: Any) -> Plan:
 def test_the_committed_rules_say_each_verdict_and_have_their_gates(registered, method):
     found = falsifiable.tried(registered(method=method))
     assert list(found["verdicts"].values()) == [CONFIRMED, INCONCLUSIVE, REFUTED]
-    assert len(found["gates"]) == (11 if registered is superior else 15)
+    # Of a bootstrap no loss has a p just above the level of a loss.
+    assert len(found["gates"]) == (11 if registered is superior else 15 + (method != "bootstrap"))
     assert list(found["gates"].values()).count(CONFIRMED) == 1  # the win that just suffices
 
 
@@ -70,6 +72,34 @@ def test_one_contrast_alone_has_no_level_between_the_corrected_and_the_uncorrect
     assert "a contrast is worse at the uncorrected level" not in gates
 
 
+def test_max_t_has_the_gates_that_it_can_be_told_by():
+    gates = falsifiable.tried(superior(method="max-t"))["gates"]
+    assert len(gates) == 10
+    assert "a contrast is worse at the uncorrected level" not in gates
+    assert gates["a win just reaches the corrected level"] == CONFIRMED
+    assert gates["a win falls short of the corrected level"] == INCONCLUSIVE
+
+
+def lossless(rule: str, problems: int = 60, margin: str = "0.05") -> Plan:
+    return superior(problems, rule=rule, margin=margin, method="t", at_least=None)
+
+
+@pytest.mark.parametrize(("rule", "wins"), [("equivalent", REFUTED), ("non_inferior", CONFIRMED)])
+def test_a_rule_with_a_margin_says_each_verdict_and_has_its_gates(rule, wins):
+    found = falsifiable.tried(lossless(rule))
+    assert list(found["verdicts"].values()) == [CONFIRMED, INCONCLUSIVE, REFUTED]
+    assert found["gates"]["every contrast is won"] == wins
+    assert found["gates"]["one contrast is lost with unmatched caches"] == INCONCLUSIVE
+    assert list(found["gates"].values()).count(INCONCLUSIVE) == 5
+
+
+def test_a_margin_that_equal_answers_cannot_bound_is_refused_with_the_numbers():
+    # Without a difference in 58 problems: 0.95^58 = 0.051; in 59 it is 0.0485.
+    with pytest.raises(falsifiable.Vacuous, match=r"cannot say CONFIRMED: equal answers to 58 .* 0.051047"):
+        falsifiable.tried(lossless("non_inferior", 58))
+    falsifiable.tried(lossless("non_inferior", 59))
+
+
 # ---------------------------------------------------------------- what is refused at the planned size
 
 
@@ -83,7 +113,10 @@ def test_a_size_at_which_no_win_reaches_the_level_is_refused_with_the_numbers():
     falsifiable.tried(superior(9))
     with pytest.raises(falsifiable.Vacuous, match=r"cannot say CONFIRMED: .*p = 0.062500 at level 0.05"):
         falsifiable.tried(branch(5))
-    falsifiable.tried(branch(6))
+    # Six problems all lost: 0.03125, above 0.05 / 2, at which one of two contrasts of a model is lost.
+    with pytest.raises(falsifiable.Vacuous, match="every contrast is lost: says INCONCLUSIVE, not REFUTED"):
+        falsifiable.tried(branch(6))
+    falsifiable.tried(branch(7))
 
 
 def test_one_problem_cannot_be_compared():
@@ -106,6 +139,14 @@ def test_a_branch_with_a_third_model_is_refused():
 
 
 # ---------------------------------------------------------------- rules with one condition removed
+
+
+def better(one: Contrast, level: float) -> bool:
+    return one.delta > 0 and one.p <= level
+
+
+def worse(one: Contrast, level: float) -> bool:
+    return one.delta < 0 and one.p <= level
 
 
 def superior_without(condition: str) -> Callable[..., str]:
@@ -147,7 +188,8 @@ def branch_without(condition: str) -> Callable[..., str]:
 
         def lost(cells: list[Contrast], matched: bool = True) -> bool:
             fair = [one for one in cells if one.matched or not matched or condition == "caches of losses"]
-            return condition != "losses" and any(worse(one, alpha) for one in fair)
+            each = alpha / len(cells) if matched and condition != "level of losses" else alpha
+            return condition != "losses" and any(worse(one, each) for one in fair)
 
         holds = any(
             (one.delta > 0 or condition == "sign") and (one.p < level or condition == "significance")
@@ -226,6 +268,7 @@ def test_superior_without_one_condition_is_refused_by_name(monkeypatch, rule, sa
         (always(CONFIRMED), "nothing differs: says CONFIRMED, not INCONCLUSIVE"),
         (never(REFUTED, "branch"), "every contrast is lost: says INCONCLUSIVE, not REFUTED"),
         (branch_without("losses"), "every contrast is lost: says INCONCLUSIVE"),
+        (branch_without("level of losses"), "a primary loss falls short of the level of a loss: says REF"),
         (branch_without("primary"), "no primary contrast is won: says CONFIRMED"),
         (branch_without("sign"), "the primary contrasts are lost: says CONFIRMED"),
         (branch_without("significance"), "a primary win falls short of alpha: says CONFIRMED"),
@@ -281,10 +324,10 @@ def test_a_judge_that_forgives_a_lane_without_a_grade_is_refused(monkeypatch, fo
 
 
 def test_a_judge_that_drops_what_counts_as_wrong_is_refused(monkeypatch):
-    def dropped(one: Study, rule: str) -> judge.Counted:
-        return judge.Counted(one, one.missing[one.missing["state"] == NOT_RUN])
+    def dropped(one: Study) -> compared.Counted:
+        return compared.Counted(one, one.missing[one.missing["state"] == NOT_RUN])
 
-    monkeypatch.setattr(judge, "_counted", dropped)
+    monkeypatch.setattr(compared, "counted", dropped)
     with pytest.raises(falsifiable.Vacuous, match="the subject's lanes have no grade: says INCONCLUSIVE"):
         falsifiable.tried(superior(missing="wrong"))
 

@@ -57,3 +57,26 @@ def test_what_a_lock_holds_has_no_floats():
     printed = familywise.printed(errors(plan(30, method="t")))
     assert set(printed) == {"studies", "discordance", "confirmed", "refuted"}
     assert all(isinstance(value, str) for value in printed["confirmed"].values())
+
+
+def test_max_t_decides_more_often_than_bonferroni_and_holds_its_level():
+    four = {"against": ["snapkv", "h2o", "random", "streaming"], "alpha": "0.1"}
+    shares = {}
+    for method in ("t", "max-t"):
+        planned = plan(120, method=method, **four)
+        found = errors(planned)
+        shares[method] = found.confirmed.share + found.refuted.share
+    assert shares["t"] < shares["max-t"]
+    assert stats.binomtest(round(2_000 * shares["max-t"]), 2_000, 0.1, alternative="greater").pvalue > 1e-3
+
+
+@pytest.mark.parametrize("rule", ["equivalent", "non_inferior"])
+def test_a_rule_with_a_margin_is_tried_where_the_subject_is_worse_by_the_margin(rule):
+    planned = plan(200, rule=rule, margin="0.1", method="t", at_least=None, against=["snapkv"])
+    found = errors(planned)
+    # One contrast at alpha: CONFIRMED errs at most that often, and so does REFUTED, on the other side.
+    for one in (found.confirmed, found.refuted):
+        assert one.share > 0.01
+        assert one.low < 0.05
+    sure = errors(plan(200, rule=rule, margin="0.3", method="t", at_least=None, against=["snapkv"]))
+    assert sure.confirmed.low < 0.05

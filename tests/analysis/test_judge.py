@@ -363,7 +363,7 @@ def test_probe_records_are_not_judged(tmp_path, judged):
         ({"problem": "p099", "cache": None}, r"shard-0.jsonl:97: not a record"),
         ({"problem": "p099", "cache": study.cache(float("nan"))}, r"97: mean_slots: 'nan' is not a finite"),
         ({"problem": "p099", "tokens": "many"}, r"97: tokens: 'many' is not a finite"),
-        ({"problem": "p099", "tokens": 10**400}, r"97: tokens: '1000\d+' is not a finite"),
+        ({"problem": "p099", "tokens": 10**400}, "97: an integer beyond 2"),
         ({"problem": "p099", "cache": study.cache(1) | {"peak": "inf"}}, r"97: peak_slots: 'inf' is not a"),
         (
             {"problem": "p099", "cache": study.cache(1) | {"prefill_end": "-inf"}},
@@ -400,7 +400,7 @@ def test_a_record_of_an_unknown_cell_is_refused_by_name(tmp_path):
         (b'{"body": {"tokens": NaN}}', "NaN: numbers are integers"),
         (b'{"body": {"tokens": -Infinity}}', "-Infinity: numbers are integers"),
         (b'{"body": {"tokens": 1e999}}', "1e999: numbers are integers"),
-        (b'{"body": {"tokens": ' + b"9" * 5000 + b"}}", "integer string conversion"),
+        (b'{"body": {"tokens": ' + b"9" * 5000 + b"}}", "an integer beyond 2"),
         (b"[]", "not an object"),
         (b"{}", "not a record"),
     ],

@@ -148,3 +148,15 @@ def test_the_null_is_that_of_problems_drawn_one_by_one(discordance, seeds):
     gained = draw.binomial(seeds, chance) - draw.binomial(seeds, chance)
     counted = np.bincount(gained + seeds, minlength=2 * seeds + 1) / 100_000
     assert found == pytest.approx(counted, abs=5 * 0.5 / np.sqrt(100_000))
+
+
+def test_max_t_of_a_contrast_without_a_family_is_the_sign_flip_test():
+    counts = np.array([[3, 30, 9], [0, 40, 2]])
+    one, other = (power.p_values(name, counts, 9_999, rng()) for name in ("max-t", "sign-flip"))
+    assert one.tolist() == other.tolist()
+    found = [power.type_one(name, 30, 1, CORRECTED, rng()) for name in ("max-t", "sign-flip")]
+    assert found[0] == found[1]
+    assert power.minimal_detectable_effect(200, 0.05, method="max-t", rng=rng()) is not None
+    # 50 draws in each tail of the family's alpha
+    assert power.draws_enough("max-t", 2_000, 0.05)
+    assert not power.draws_enough("max-t", 1_999, 0.05)

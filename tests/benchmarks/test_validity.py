@@ -104,6 +104,7 @@ def test_studies_that_no_rule_is_asked_about_decide_nothing():
                     delta[i],
                     -1.0 if p[i] < 0.0125 and delta[i] < 0 else 1.0,
                     p[i],
+                    min(1.0, 4 * p[i]),
                     True,
                 )
                 for i in range(4)

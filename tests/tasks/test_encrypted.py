@@ -14,7 +14,7 @@ import studies
 
 import splits
 from protocol import tasks
-from protocol.evidence import claim, closure, ledger, lock, records
+from protocol.evidence import claim, ledger, lock, records
 from protocol.evidence.refusals import BadInput, Drifted
 from protocol.evidence.sealed import HeldOut
 from protocol.tasks import __main__, dataset, door, encrypted
@@ -37,13 +37,7 @@ DEV = b"".join(line(item) for item in FROZEN.ids if item in FROZEN.dev)
 HELD = b"".join(line(item) for item in FROZEN.ids if item in FROZEN.confirm)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def environment():
-    """What is installed stays as it is while these tests run; hashing all of it takes seconds each time."""
-    found = closure.environment()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(closure, "environment", lambda: found)
-        yield
+pytestmark = pytest.mark.usefixtures("same_environment")
 
 
 @pytest.fixture

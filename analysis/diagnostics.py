@@ -1,0 +1,262 @@
+"""Look for the known ways in which evaluations of eviction fail, in a finished study.
+
+    python -m analysis.diagnostics registrations/alpha-chain
+    python -m analysis.diagnostics registrations/alpha-chain --json
+
+The failure modes of "Minimal-Intervention KV Retention via Set-Conditioned Diversity", section 3.2: memory
+that matches at the end of the prefill and not in the mean; signs that 50 problems get wrong; proxies that the
+run does not bear out; one model; wrong answers that are no answers. Each is "seen", "not seen" or "cannot
+tell", with the numbers. All of it is exploratory and decides nothing. Reads lock, verdict and records, of a
+sweep the selection too.
+
+Exit status: 0 printed, whatever was seen; 2 no verdict yet, or the folder cannot be read.
+"""
+
+import json
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from analysis import failure_modes, told
+from analysis.contrasts import Pairing, counted, pairings, verdict
+from analysis.failure_modes import Development
+from analysis.records import LANE, RecordError, document, read
+from analysis.told import points
+
+__all__ = ["diagnosed", "measured"]
+
+DRAWS = 10_000  # of the intervals at equal memory
+MODES = {
+    "iso_cache": "memory matched at the end of the prefill only",
+    "small_sample": "fifty problems would have said something else",
+    "proxies": "a proxy that the run does not bear out",
+    "single_model": "a sign that another model does not share",
+    "extraction_collapse": "wrong answers that are no answers",
+}
+
+
+def diagnosed(folder: Path) -> dict[str, Any]:
+    """What is printed of FOLDER. Raises RecordError without a verdict or for records that cannot be read."""
+    folder = Path(folder)
+    judged, study = verdict(folder), read(folder)
+    content = study.lock["protocol"]["content"]
+    decision = content["decision"]
+    tolerance = float(decision["cache_tolerance"])
+    whole = counted(study).study
+    lanes = whole.lanes.merge(measured(folder), how="left", on=LANE)
+    arms = dict(list(lanes.groupby(["model", "task", "budget", "arm"], sort=False)))
+    pairs = pairings(whole, [(decision["subject"], arm) for arm in decision["against"]])
+    modes = {
+        "iso_cache": failure_modes.iso_cache(
+            pairs, arms, tolerance=tolerance, budgets=content["budgets"], draws=DRAWS, seed=decision["seed"]
+        ),
+        "small_sample": failure_modes.small_sample(pairs, decision, judged["contrasts"]),
+        "proxies": failure_modes.proxies(
+            lanes, tolerance, _development(folder, content, pairs), shared=_shared(study.lock)
+        ),
+        "single_model": failure_modes.single_model(pairs),
+        "extraction_collapse": failure_modes.extraction_collapse(arms),
+    }
+    return {
+        "name": study.lock["name"],
+        "title": content["title"],
+        "verdict": judged["verdict"],
+        "modes": modes,
+        "memory": [_held(place, arm) for place, arm in arms.items()],
+    }
+
+
+def measured(folder: Path) -> pd.DataFrame:
+    """Of each confirm record of FOLDER that ended well: LANE, `prefill_end` (slots), `peak_bytes`, and
+    `seconds` from joining its batch to leaving it. Raises RecordError.
+    """
+    rows = []
+    for path in sorted((folder / "records").glob("*.jsonl")):
+        for number, line in enumerate(path.read_bytes().splitlines(), 1):
+            record = json.loads(line)
+            body = record["body"]
+            if body["phase"] != "confirm" or body["state"] != "ok":
+                continue
+            try:
+                seconds = float(record["costs"]["decode_seconds"])
+            except (KeyError, TypeError, ValueError):
+                seconds = math.nan
+            if not math.isfinite(seconds):
+                raise RecordError(f"{path.name}:{number}: costs.decode_seconds: not a finite number")
+            lane = [*(body["cell"][name] for name in LANE[:-1]), body["problem"]]
+            cache = body["cache"]
+            rows.append([*lane, float(cache["prefill_end"]), float(cache["peak_bytes"]), seconds])
+    return pd.DataFrame(rows, columns=[*LANE, "prefill_end", "peak_bytes", "seconds"])
+
+
+def _development(folder: Path, content: Mapping[str, Any], pairs: Sequence[Pairing]) -> list[Development]:
+    """What the winner of a sweep gained over its baseline on development problems, and here."""
+    if "sweep" not in content:
+        return []
+    selected = document(folder / "selection.json")[1]["selected"]
+    before = {
+        (cell["model"], cell["task"], cell["budget"]): float(cell["difference"])
+        for cell in selected["cells"]
+        if cell["candidate"] == selected["winner"]
+    }
+    return [
+        Development(*pair[:3], before[pair[:3]], float((pair.own - pair.other).mean()))
+        for pair in pairs
+        if pair.against == selected["baseline"] and pair[:3] in before
+    ]
+
+
+def _shared(lock: Mapping[str, Any]) -> bool:
+    """Whether lanes of several arms decoded together; locks of before 2026-11-21 do not say, and they did."""
+    return "batch" not in lock or max(lock["batch"]["lanes"].values()) > 1
+
+
+def _held(place: tuple[str, ...], lanes: pd.DataFrame) -> dict[str, Any]:
+    """Slots per KV head and layer, and bytes: means over lanes, and the most of any lane."""
+    return {
+        **dict(zip(("model", "task", "budget", "arm"), place, strict=True)),
+        "prefill_end": float(lanes["prefill_end"].mean()),
+        "mean_slots": float(lanes["mean_slots"].mean()),
+        "peak_slots": float(lanes["peak_slots"].max()),
+        "mean_bytes": float(lanes["mean_bytes"].mean()),
+        "peak_bytes": float(lanes["peak_bytes"].max()),
+    }
+
+
+def _text(found: Mapping[str, Any]) -> list[str]:
+    lines = [found["title"], f"verdict of the registered rule: {found['verdict']}", "Exploratory."]
+    for name, about in MODES.items():
+        mode = found["modes"][name]
+        lines += ["", f"{mode['verdict'].upper()}: {about}", *told.paragraph(mode["says"])]
+        if mode["rows"]:
+            head, rows = TABLES[name](mode["rows"])
+            lines += told.columns(head, rows)
+    lines += ["", "Memory: slots per KV head and layer, and bytes; peaks are of any lane"]
+    numbers = ("prefill_end", "mean_slots", "peak_slots", "mean_bytes", "peak_bytes")
+    head = (*PLACE, "arm", "prefill end", "mean", "peak", "mean bytes", "peak bytes")
+    rows = [(*_place(one), one["arm"], *(_number(one[name]) for name in numbers)) for one in found["memory"]]
+    return lines + told.columns(head, rows)
+
+
+Lines = tuple[Sequence[str], list[tuple[str, ...]]]
+PLACE = ("model", "task", "budget")
+
+
+def _iso_cache(rows: Sequence[Mapping[str, Any]]) -> Lines:
+    head = (*PLACE, "against", "prefill end", "mean", "peak", "bytes", "at equal memory", "between")
+    ratios = ("prefill_end", "mean", "peak", "mean_bytes")
+    return head, [
+        (
+            *_place(row),
+            row["against"],
+            *(f"{float(row['ratios'][name]):.4f}" if row["ratios"] else "" for name in ratios),
+            _interval(row["interpolated"]) if row["interpolated"] else "",
+            " and ".join(row["between"] or []),
+        )
+        for row in rows
+    ]
+
+
+def _small_sample(rows: Sequence[Mapping[str, Any]]) -> Lines:
+    head = (*PLACE, "against", "n", "points", "call", "of 50: 95 % within", "other sign", "other call")
+    return head, [
+        (
+            *_place(row),
+            row["against"],
+            str(row["n"]),
+            points(float(row["difference"])),
+            row["call"],
+            f"[{points(float(row['low']))}, {points(float(row['high']))}]",
+            *(f"{100 * float(row[name]):.0f} %" for name in ("other_sign", "other_call")),
+        )
+        for row in rows
+    ]
+
+
+def _proxies(rows: Sequence[Mapping[str, Any]]) -> Lines:
+    head = (
+        *PLACE,
+        "arms",
+        "prefill end",
+        "mean slots",
+        "bytes",
+        "seconds a token",
+        "development",
+        "held out",
+    )
+    shares = ("prefill_end", "mean_slots", "mean_bytes", "seconds_a_token")
+    lines = []
+    for row in rows:
+        if "arms" in row:
+            apart = (f"{100 * float(row[name]):.1f} % apart" for name in shares)
+            lines.append((*_place(row), str(row["arms"]), *apart, "", ""))
+        else:
+            gains = (points(float(row[name])) for name in ("development", "held_out"))
+            lines.append((*_place(row), "", "", "", "", "", *gains))
+    return head, lines
+
+
+def _single_model(rows: Sequence[Mapping[str, Any]]) -> Lines:
+    head = ("cell", "on", "points", "and on", "points", "signs", "apart")
+    return head, [
+        (
+            row["cell"],
+            row["primary_model"],
+            _interval(row["primary"]),
+            row["transfer_model"],
+            _interval(row["transfer"]),
+            row["signs"],
+            _interval(row["apart"]),
+        )
+        for row in rows
+    ]
+
+
+def _extraction_collapse(rows: Sequence[Mapping[str, Any]]) -> Lines:
+    head = (*PLACE, "arm", "wrong", "no answer", "of wrong", "cut by the limit", "lanes")
+    return head, [
+        (
+            *_place(row),
+            row["arm"],
+            str(row["wrong"]),
+            str(row["no_answer"]),
+            f"{100 * row['no_answer'] / row['wrong']:.0f} %" if row["wrong"] else "",
+            str(row["cut"]),
+            str(row["lanes"]),
+        )
+        for row in rows
+    ]
+
+
+TABLES = {
+    "iso_cache": _iso_cache,
+    "small_sample": _small_sample,
+    "proxies": _proxies,
+    "single_model": _single_model,
+    "extraction_collapse": _extraction_collapse,
+}
+
+
+def _place(row: Mapping[str, Any]) -> tuple[str, str, str]:
+    return row["model"], row["task"], row["budget"]
+
+
+def _interval(one: Mapping[str, Any]) -> str:
+    return f"{points(float(one['mean']))} [{points(float(one['low']))}, {points(float(one['high']))}]"
+
+
+def _number(decimal: str | None) -> str:
+    return "" if decimal is None else f"{float(decimal):,.1f}".removesuffix(".0")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    folder = "a confirmed registration, e.g. registrations/alpha-chain"
+    return told.command("diagnostics", __doc__, folder, diagnosed, _text, argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

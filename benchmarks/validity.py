@@ -1,0 +1,374 @@
+"""How often tests, intervals and the whole decision err, on simulated studies whose truth is known.
+
+Every arm of a cell has the same accuracy unless an effect is asked for, so that any decision is an error.
+What answers share is estimated from shipped records (`simulated.CHAIN`, `simulated.RETRIEVAL`).
+
+    python -m benchmarks.validity            # 10,000 studies a setting
+    python -m benchmarks.validity --quick    # a tenth of them, two sizes
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from datetime import date
+from functools import partial
+from importlib.metadata import version
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from analysis import bootstrap, components, decisions, multiplicity, power, simultaneous
+from analysis.interval import exact, newcombe_paired, wilson
+from analysis.tests_of_difference import sign_flip, student
+from benchmarks.report import processor, table
+from benchmarks.simulated import (
+    CHAIN,
+    DRAWS,
+    FLIPS,
+    MAX_T,
+    METHODS,
+    RETRIEVAL,
+    Seen,
+    Shape,
+    blocks,
+    counts_of,
+    seen,
+    studies,
+)
+
+Found = TypeVar("Found")
+ALPHA = 0.05
+BAND = (0.04, 0.06)
+SIZES = (60, 201, 299, 500)
+QUICK_SIZES = (60, 201)
+ACCURACIES = (0.05, 0.25, 0.5, 0.75, 0.95)
+POWERS = (0.2, 0.5, 0.8, 0.95)
+INTERVALS = 2_500  # studies whose intervals are looked at, 1,000 for those that draw
+
+
+# ------------------------------------------------------------------------------------- the whole decision
+
+
+def decided(
+    found: Seen, method: str, said: Callable[[Sequence[decisions.Contrast]], str]
+) -> dict[str, float]:
+    """The share of studies of which a committed rule says each word. A study in which no contrast is
+    significant at all is not put to the rule: none decides it.
+
+    With max-t a contrast alone has Student's p.
+    """
+    family = found.delta.shape[1]
+    alone = found.p["t" if method == MAX_T else method]
+    adjusted = found.p[MAX_T] if method == MAX_T else np.minimum(1.0, family * alone)
+    highs = np.where((found.delta < 0) & (adjusted <= ALPHA), -1.0, 1.0)
+    matched = [True] * family
+    models = ["first" if place < family // 2 else "second" for place in range(family)]
+    words: dict[str, int] = {}
+    for study in zip(found.delta, highs, alone, adjusted, strict=True):
+        if min(study[2].min(), study[3].min()) > ALPHA:
+            continue
+        numbers = (each.tolist() for each in study)
+        contrasts = [decisions.Contrast(*one) for one in zip(models, *numbers, matched, strict=True)]
+        word = said(contrasts)
+        words[word] = words.get(word, 0) + 1
+    return {word: count / len(alone) for word, count in words.items()}
+
+
+def superior(contrasts: Sequence[decisions.Contrast]) -> str:
+    return decisions.superior(contrasts, at_least=1, alpha=ALPHA)
+
+
+def branch(contrasts: Sequence[decisions.Contrast]) -> str:
+    """CONFIRMED is branch A, since all caches match."""
+    return decisions.branch_verdict(contrasts, "first", "second", ALPHA)
+
+
+class Errors(NamedTuple):
+    """Of one setting, where nothing differs."""
+
+    problems: int
+    accuracy: float
+    discordant: float  # share of problems whose arms differ
+    alone: dict[str, float]  # rejections of one contrast at ALPHA
+    corrected: dict[str, float]  # and at the corrected level, as a multiple of it
+    family: dict[str, float]  # any contrast of a study rejected at the corrected level
+    whole: dict[str, dict[str, float]]  # by method, what `superior` says
+    branch: dict[str, dict[str, float]]  # and `branch`, for a family of two models
+    studies: int
+
+
+def errors(shape: Shape, problems: int, accuracy: float, count: int, seed: int) -> Errors:
+    rng = np.random.default_rng([seed, problems, round(100 * accuracy), shape.family])
+    found = seen(shape, problems, accuracy, count, rng)
+    level = multiplicity.corrected(ALPHA, shape.family)
+    one = studies(shape, problems, accuracy, 0.0, 20, rng).gained
+    return Errors(
+        problems,
+        accuracy,
+        float((one != 0).mean()),
+        {method: float((found.p[method] <= ALPHA).mean()) for method in METHODS},
+        {method: float((found.p[method] <= level).mean() / level) for method in METHODS},
+        {
+            name: float((p.min(axis=1) <= (ALPHA if name == MAX_T else level)).mean())
+            for name, p in found.p.items()
+        },
+        {name: decided(found, name, superior) for name in found.p},
+        {method: decided(found, method, branch) for method in METHODS} if shape == CHAIN else {},
+        count,
+    )
+
+
+# ------------------------------------------------------------------------------------- intervals and power
+
+
+class Coverage(NamedTuple):
+    """How often an interval at 95 % holds the true difference `effect`; "4 of": how often all of a family
+    do, at the Bonferroni level or by max-t.
+    """
+
+    problems: int
+    accuracy: float
+    effect: float
+    shares: dict[str, float]
+
+
+def detectable(shape: Shape, problems: int, accuracy: float, share: float, rng: np.random.Generator) -> float:
+    """The true difference that Student's t finds with this power, towards one half."""
+    gained = studies(shape, problems, accuracy, 0.0, 200, rng).gained
+    variance = float((gained / shape.seeds).var() / problems)
+    size = min(components.smallest_effect(variance, problems, ALPHA, share), 0.49)
+    return size if accuracy <= 0.5 else -size
+
+
+def coverage(problems: int, accuracy: float, count: int, seed: int) -> Coverage:
+    rng = np.random.default_rng([seed, problems, round(100 * accuracy), 1])
+    effect = detectable(CHAIN, problems, accuracy, 0.8, rng)
+    level = 1 - multiplicity.corrected(ALPHA, CHAIN.family)
+    names = ("t", *bootstrap.KINDS, "sign-flip", "4 of t", "4 of percentile", "4 of max-t")
+    held: dict[str, list[bool]] = {name: [] for name in names}
+
+    def holds(low: float, high: float) -> bool:
+        return bool(low <= effect <= high)
+
+    counts = []
+    for rows in blocks(count, CHAIN, problems):
+        gained = studies(CHAIN, problems, accuracy, effect, rows, rng).gained
+        counts.append(counts_of(gained, CHAIN.seeds))
+        for study in gained[: 1_000 - len(held["t"])]:
+            cells = list(np.moveaxis(study[0, :, :, 0], 1, 0)[:, :, None] / CHAIN.seeds)
+            held["t"].append(holds(*student(cells[0])[1:3]))
+            held["sign-flip"].append(holds(*sign_flip(cells[0], draws=FLIPS, rng=rng)[1:3]))
+            held["4 of t"].append(all(holds(*student(cell, level=level)[1:3]) for cell in cells))
+            together = simultaneous.max_t([cells], draws=FLIPS, rng=rng)[0]
+            held["4 of max-t"].append(all(holds(*one[1:3]) for one in together))
+    every = np.concatenate(counts)
+    for kind in bootstrap.KINDS:
+        held[kind] = [bool(one) for one in resampled(every, effect, kind, 0.95)]
+    joint = resampled(every, effect, "percentile", level).reshape(-1, CHAIN.family)
+    held["4 of percentile"] = [bool(cells.all()) for cells in joint]
+    shares = {name: float(np.mean(each)) for name, each in held.items()}
+    return Coverage(problems, accuracy, effect, shares | single(problems, accuracy, count, rng))
+
+
+def resampled(counts: NDArray[np.int64], effect: float, kind: str, level: float) -> NDArray[np.bool_]:
+    """[contrast]: whether the exact bootstrap interval holds `effect`."""
+    blocks = (counts[start : start + 1_000] for start in range(0, len(counts), 1_000))
+    limits = [bootstrap.exact_limits(block, level=level, kind=kind) for block in blocks]
+    return np.concatenate([(each.low <= effect) & (effect <= each.high) for each in limits])
+
+
+def single(problems: int, accuracy: float, count: int, rng: np.random.Generator) -> dict[str, float]:
+    """The intervals for one seed: Newcombe's for pairs, and, without simulation, those of one arm's share."""
+    shape = CHAIN._replace(seeds=1)
+    effect = detectable(shape, problems, accuracy, 0.8, rng)
+    drawn = studies(shape, problems, accuracy, effect, count, rng)
+    own, gained = drawn.solved[:, 0, :, 0], drawn.gained[:, 0, :, 0, 0]
+    other = own - gained
+    pairs = [(own & other), gained > 0, gained < 0, (own | other) == 0]
+    tables = np.stack([pair.sum(axis=1) for pair in pairs], axis=1)
+    limits = [newcombe_paired(*map(int, each)) for each in tables]
+    solved = np.arange(problems + 1)
+    chance = stats.binom.pmf(solved, problems, accuracy)
+    shares = {"Newcombe, pairs": float(np.mean([low <= effect <= high for low, high in limits]))}
+    for name, interval in (("Wilson", wilson), ("Clopper-Pearson", exact)):
+        ends = [interval(int(each), problems) for each in solved]
+        inside = [low <= accuracy <= high for low, high in ends]
+        shares[name] = float(chance[inside].sum())
+    return shares
+
+
+class Power(NamedTuple):
+    """How often `effect` is found at ALPHA, and what `components.power_at` says of Student's t."""
+
+    problems: int
+    accuracy: float
+    effect: float
+    found: dict[str, float]
+    formula: float
+
+
+def power_curve(problems: int, accuracy: float, count: int, seed: int) -> list[Power]:
+    rng = np.random.default_rng([seed, problems, round(100 * accuracy), 2])
+    curve = []
+    for share in POWERS:
+        effect = detectable(CHAIN, problems, accuracy, share, rng)
+        counts = np.concatenate(
+            [
+                counts_of(studies(CHAIN, problems, accuracy, effect, rows, rng).gained, CHAIN.seeds)
+                for rows in blocks(count, CHAIN, problems)
+            ]
+        )
+        steps = np.arange(-CHAIN.seeds, CHAIN.seeds + 1) / CHAIN.seeds
+        every = counts.sum(axis=0) / counts.sum()
+        variance = float(every @ steps**2 - (every @ steps) ** 2) / problems
+        found = {
+            method: float((power.p_values(method, counts, DRAWS, rng) <= ALPHA).mean()) for method in METHODS
+        }
+        curve.append(
+            Power(problems, accuracy, effect, found, components.power_at(effect, variance, problems))
+        )
+    return curve
+
+
+# ------------------------------------------------------------------------------------- what is printed
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.1f}"
+
+
+def banded(count: float, of: int) -> str:
+    """A share in percent, and on which side of the band it lies; "?" where the simulation cannot tell."""
+    share = percent(count)
+    if BAND[0] <= count <= BAND[1]:
+        return share
+    low, high = exact(round(count * of), of)
+    side = "below" if count < BAND[0] else "above"
+    return f"{share} {side}{'?' if low <= BAND[1] and high >= BAND[0] else ''}"
+
+
+def setting(one: Errors | Coverage | Power) -> list[str]:
+    return [f"{one.problems}, {100 * one.accuracy:.0f} %"]
+
+
+def errors_table(rows: Sequence[Errors]) -> str:
+    columns = ["n, accuracy", "discordant", *METHODS, *(f"{method}, corrected" for method in METHODS)]
+    return table(
+        columns,
+        [
+            setting(one)
+            + [percent(one.discordant)]
+            + [percent(one.alone[method]) for method in METHODS]
+            + [f"{one.corrected[method]:.2f} x" for method in METHODS]
+            for one in rows
+        ],
+    )
+
+
+def whole_table(rows: Sequence[Errors]) -> str:
+    methods = (*METHODS, MAX_T)
+    return table(
+        ["n, accuracy", *(f"{name}, any" for name in methods), *methods],
+        [
+            setting(one)
+            + [percent(one.family[name]) for name in methods]
+            + [banded(either(one.whole[name]), one.studies) for name in methods]
+            for one in rows
+        ],
+    )
+
+
+def either(words: Mapping[str, float]) -> float:
+    return words.get(decisions.CONFIRMED, 0.0) + words.get(decisions.REFUTED, 0.0)
+
+
+def branch_table(rows: Sequence[Errors]) -> str:
+    def cell(one: Errors, method: str) -> str:
+        words = one.branch[method]
+        parts = [percent(words.get(word, 0.0)) for word in (decisions.CONFIRMED, decisions.REFUTED)]
+        return f"{' + '.join(parts)} = {banded(either(words), one.studies)}"
+
+    found = [setting(one) + [cell(one, method) for method in METHODS] for one in rows]
+    return table(["n, accuracy", *(f"{method}: A + REFUTED" for method in METHODS)], found)
+
+
+def coverage_table(rows: Sequence[Coverage]) -> str:
+    names = list(rows[0].shares)
+    return table(
+        ["n, accuracy", "true difference", *names],
+        [
+            setting(one) + [f"{100 * one.effect:+.1f}"] + [percent(one.shares[name]) for name in names]
+            for one in rows
+        ],
+    )
+
+
+def power_table(rows: Sequence[Power]) -> str:
+    return table(
+        ["n, accuracy", "true difference", "formula", *METHODS],
+        [
+            setting(one)
+            + [f"{100 * one.effect:+.1f}", percent(one.formula)]
+            + [percent(one.found[method]) for method in METHODS]
+            for one in rows
+        ],
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    argv = sys.argv[1:] if argv is None else argv
+    made = argparse.ArgumentParser(
+        prog="python -m benchmarks.validity",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    made.add_argument("--quick", action="store_true", help="a tenth of the studies, two sizes")
+    made.add_argument("--seed", type=int, default=20261121, help="of the simulation; default 20261121")
+    made.add_argument("--processes", type=int, default=2, help="settings side by side; default 2")
+    arguments = made.parse_args(argv)
+    count, sizes = (1_000, QUICK_SIZES) if arguments.quick else (10_000, SIZES)
+    few = ACCURACIES[:3]  # what holds at a share holds at its opposite; the family of 4 has both
+    families = ((CHAIN, ACCURACIES), (RETRIEVAL, few))
+    intervals = min(count // 4, INTERVALS)
+    started = time.perf_counter()
+    with ProcessPoolExecutor(arguments.processes) as pool:
+
+        def over(act: Callable[..., Found], accuracies: Sequence[float], studies: int) -> list[Future[Found]]:
+            places = [(problems, accuracy) for problems in sizes for accuracy in accuracies]
+            return [pool.submit(act, *place, studies, arguments.seed) for place in places]
+
+        four, many = (over(partial(errors, shape), among, count) for shape, among in families)
+        covering, curving = over(coverage, ACCURACIES, intervals), over(power_curve, few[1:], intervals)
+        chain, retrieval = [one.result() for one in four], [one.result() for one in many]
+        covered, curves = [one.result() for one in covering], [one.result() for one in curving]
+    taken = time.perf_counter() - started
+    versions = ", ".join(f"{name} {version(name)}" for name in ("numpy", "scipy", "statsmodels"))
+    print(f"{date.today().isoformat()}; {processor()}, {os.cpu_count()} cores, {platform.system()}; ", end="")
+    print(f"python {platform.python_version()}, {versions}.")
+    print(f"`{' '.join(['python', '-m', 'benchmarks.validity', *argv])}`: {taken:.0f} s, {count} studies.\n")
+    titles = (
+        (f"One contrast, 3 seeds, rejections (%) at {ALPHA} and at {ALPHA} / 4", errors_table(chain)),
+        (
+            "4 cells x 3 seeds: any contrast significant (%), and `superior` says CONFIRMED or REFUTED (%)",
+            whole_table(chain),
+        ),
+        ("48 contrasts with one subject, the same", whole_table(retrieval)),
+        ("`branch`, 2 models x 2 cells (%)", branch_table(chain)),
+        ("Coverage (%) of 95 % intervals at a difference found with power 80 %", coverage_table(covered)),
+        ("Power (%)", power_table([one for curve in curves for one in curve])),
+    )
+    for title, text in titles:
+        print(f"**{title}**\n\n{text}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,130 @@
+"""What the words of a report mean: verdicts, grades, rules, and what each drawing shows."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+__all__ = ["ABOUT", "DRAWINGS", "GRADES", "METHODS", "PROVEN", "RULES", "UNPROVEN", "VERDICTS"]
+
+VERDICTS: Mapping[str, str] = MappingProxyType(
+    {
+        "CONFIRMED": "The registered rule was met.",
+        "REFUTED": "The registered rule says that the claim is false, or can no longer be met.",
+        "INCONCLUSIVE": "The registered rule was neither met nor refuted. That is not evidence of equality.",
+        "DEVIATED": "The study was amended after its claim, so that whatever its rule says confirms nothing.",
+    }
+)
+
+GRADES: Mapping[str, str] = MappingProxyType(
+    {
+        "screening-grade": (
+            "Some contrast has fewer than 200 problems; effects found there often shrink or flip."
+        ),
+        "confirmatory-grade": "Every contrast has at least 200 problems.",
+    }
+)
+
+UNPROVEN = (
+    "UNANCHORED: this page was made without verifying a proof by an outside witness. Whoever holds the "
+    "folder could have written it anew."
+)
+
+PROVEN = (
+    "The proofs that the verdict line names were verified when this page was made. The drawings say "
+    "UNANCHORED all the same, for they are made without any."
+)
+
+# said before the drawings of a section
+ABOUT: Mapping[str, str] = MappingProxyType(
+    {
+        "contrasts": (
+            "Δ is the accuracy of the subject minus that of the comparator, on the same problems. The 95 % "
+            "interval is for one contrast, the simultaneous one for the family. Gains and losses count the "
+            "answers that only one of the two got right: gains are the subject's."
+        ),
+        "cells": (
+            "No rule reads these. Slots are per KV head and layer; cut: stopped by the limit of tokens; "
+            "no answer: ended without one that a grader could find."
+        ),
+    }
+)
+
+RULES: Mapping[str, str] = MappingProxyType(
+    {
+        "superior": (
+            "CONFIRMED asks for the registered number of contrasts significantly better at the Bonferroni "
+            "level, none significantly worse at the uncorrected one, and matched memory in all. REFUTED: "
+            "some contrast is significantly worse at the Bonferroni level, or so many wins are no longer "
+            "possible. INCONCLUSIVE: otherwise."
+        ),
+        "branch": (
+            "Each contrast is tested at the uncorrected level for the branch. Branch A: some contrast on the "
+            "primary model is significantly better, the mean difference on the transfer model is positive "
+            "and none there is significantly worse. Branch B: the primary condition holds and a transfer "
+            "condition fails. Branch C: no contrast on the primary model qualifies. The symmetric form also "
+            "rules A out for a significantly worse contrast on the primary model. CONFIRMED: branch A with "
+            "matched memory. REFUTED: branch B with a significantly worse contrast on the transfer model, or "
+            "branch C with one on the primary model, at the level of the locked rule. INCONCLUSIVE: "
+            "otherwise."
+        ),
+        "equivalent": (
+            "CONFIRMED asks that every contrast rules out a difference of the registered margin or more, in "
+            "either direction, with matched memory in all. REFUTED: some contrast differs by more than the "
+            "margin. INCONCLUSIVE: otherwise."
+        ),
+        "non_inferior": (
+            "CONFIRMED asks that every contrast rules out that the subject is worse by the registered "
+            "margin or more, with matched memory in all. REFUTED: some contrast is worse by more than the "
+            "margin. INCONCLUSIVE: otherwise."
+        ),
+    }
+)
+
+# said after the rule, of a method that has no Bonferroni level
+METHODS: Mapping[str, str] = MappingProxyType(
+    {
+        "max-t": (
+            "Where a Bonferroni level is named, max-t adjusts p for the whole family instead, and that "
+            "p is compared with alpha."
+        )
+    }
+)
+
+# name of a drawing -> its caption, and what somebody hears who does not see it
+DRAWINGS: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "forest": (
+            "Registered contrasts, as differences in accuracy",
+            "Forest plot: one line for each contrast, with its difference in percentage points, its 95 % "
+            "interval and its simultaneous interval. The table of registered contrasts has the same numbers.",
+        ),
+        "ablation": (
+            "What replacing one part of the policy does",
+            "Bars: accuracy of each variant minus that of the subject, with simultaneous intervals, over the "
+            "effects that the study could not have found. The table of registered contrasts has the numbers.",
+        ),
+        "accuracy": (
+            "Accuracy of every arm (exploratory)",
+            "Dots: accuracy of every arm in every cell with its 95 % interval, and the full cache as a "
+            "dashed line. The table of accuracy and cost has the numbers.",
+        ),
+        "needle": (
+            "Accuracy by depth of the needle (exploratory)",
+            "Heat map: share of correct answers of every arm by where in the prompt the needle lies.",
+        ),
+        "levels": (
+            "Accuracy by level of difficulty (exploratory)",
+            "Lines: share of correct answers of every arm over the levels of the problems.",
+        ),
+        "trajectories": (
+            "Cache held, step by step (exploratory)",
+            "Lines: slots that each arm held per KV head and layer after each decoded token, the mean and a "
+            "band over lanes, and the share of lanes that still decode. The table of accuracy and cost has "
+            "mean and peak.",
+        ),
+        "collapse": (
+            "How answers ended (exploratory)",
+            "Dots: for each arm the share of wrong answers that are no answer at all, and the share of "
+            "generations cut by the limit of tokens. The table of accuracy and cost has the counts.",
+        ),
+    }
+)

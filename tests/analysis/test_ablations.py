@@ -1,0 +1,347 @@
+import json
+import math
+from pathlib import Path
+from statistics import NormalDist
+
+import pytest
+import study
+from statsmodels.stats.power import zt_ind_solve_power
+
+from analysis import ablations, judge
+from analysis.ablations import Claim, audit, differing, needed, outcome
+from analysis.equivalence import Margins
+from analysis.interval import Interval
+from analysis.records import RecordError
+
+SHIPPED = Path(__file__).resolve().parents[2] / "registrations"
+
+TREE = {
+    "scoring": "policies.crystal.scoring.TrunkScoring()",
+    "scoring.max_trunk": "32",
+    "scoring.impact": "policies.crystal.impact.Impact()",
+    "scoring.impact.rarity": "'logarithmic'",
+    "selection": "policies.selection.TopK()",
+    "routing": "policies.routing.Shared()",
+}
+DIVERSE = {"selection": "policies.selection.Diverse()", "selection.weight": "0.5"}
+
+
+def content(*arms, claims=None, alpha="0.05", **decision):
+    """`crystal` against these arms, one seed, one cell; level is alpha over the number of claims."""
+    written = study.content(
+        subject="crystal", against=list(arms), alpha=alpha, method="sign-flip", **decision
+    )
+    written["arms"] = {name: {"policy": name} for name in ("full", "crystal", *arms)}
+    written["seeds"] = [0]
+    return written | ({} if claims is None else {"claims": claims})
+
+
+def finished(folder, content, problems, changes, **lock):
+    """A judged study. changes: of a lane, what it changes in a wrong answer."""
+    study.write(folder, content, problems, changes, **lock)
+    verdict = {"judged": judge.judge(folder)}
+    (folder / "verdict.json").write_bytes(study.canonical(verdict) + b"\n")
+    return folder
+
+
+def right(**solved):
+    """By arm, the problems that it solves: those with these numbers."""
+    names = {arm.replace("_", "-"): numbers for arm, numbers in solved.items()}
+
+    def change(lane):
+        return {"grade": "correct"} if int(lane[5][1:]) in names.get(lane[3], ()) else {}
+
+    return change
+
+
+def claim(says, margin=None):
+    return Claim("one", "arm", "parent", says, margin)
+
+
+# ---------------------------------------------------------------- structure
+
+
+def test_a_replaced_part_is_one_difference_with_its_settings():
+    found = differing(TREE | DIVERSE, TREE)
+    assert found == {"selection": ("TopK()", "Diverse(weight=0.5)")}
+
+
+def test_a_changed_setting_is_named_by_its_path():
+    assert differing(TREE | {"scoring.impact.rarity": "'none'"}, TREE) == {
+        "scoring.impact.rarity": ("'logarithmic'", "'none'")
+    }
+
+
+def test_a_part_that_one_policy_lacks_is_told():
+    less = {path: text for path, text in TREE.items() if not path.startswith("scoring.impact")}
+    whole = "Impact(rarity='logarithmic')"
+    assert differing(less, TREE) == {"scoring.impact": (whole, None)}
+    assert differing(TREE, less) == {"scoring.impact": (None, whole)}
+
+
+def test_equal_policies_do_not_differ():
+    assert differing(TREE, dict(TREE)) == {}
+
+
+def test_an_ablation_differs_from_the_subject_in_one_component(tmp_path):
+    policies = {
+        "full": TREE,
+        "crystal": TREE,
+        "plain": TREE | {"scoring.impact.rarity": "'none'", "scoring.max_trunk": "1"},  # both of its scoring
+        "other": TREE | DIVERSE | {"scoring.max_trunk": "1"},
+        "twin": TREE,
+    }
+    arms = content("plain", "other", "twin")
+    found = audit(finished(tmp_path / "s", arms, 10, right(crystal=range(3)), policies=policies))
+    assert [one["arm"] for one in found["claims"]] == ["plain"]
+    assert found["claims"][0]["structure"].keys() == {"scoring.impact.rarity", "scoring.max_trunk"}
+    assert found["others"] == ["other", "twin"]
+    assert found["structure"] == "locked"
+
+
+def test_a_lock_without_settings_says_so_and_names_tell_the_ablations(tmp_path):
+    arms = content("crystal-still", "crystal_x", "crystalline", "h2o")
+    found = audit(finished(tmp_path / "s", arms, 10, right(crystal=range(3))))
+    assert found["structure"] == "the lock of this study does not hold it"
+    assert [one["arm"] for one in found["claims"]] == ["crystal-still", "crystal_x"]
+    assert found["claims"][0]["structure"] is None
+
+
+def test_a_swept_subject_is_the_winner(tmp_path):
+    written = content("base")
+    written["arms"] = {name: {"policy": name} for name in ("low", "high", "base", "crystal")}
+    written["sweep"] = {"name": "crystal", "candidates": ["low", "high"], "baseline": "base"}
+    policies = {"low": TREE | DIVERSE | {"scoring.max_trunk": "1"}, "high": TREE | DIVERSE, "base": TREE}
+    folder = study.write(tmp_path / "s", written, 10, lambda lane: {}, policies=policies)
+    judged = {"verdict": "INCONCLUSIVE", "selected": {"arm": "high", "policy": "high"}}
+    (folder / "verdict.json").write_bytes(study.canonical({"judged": judged}) + b"\n")
+    (row,) = [one for one in audit(folder)["claims"] if one["arm"] == "base"]
+    assert row["structure"] == {"selection": {"parent": "Diverse(weight=0.5)", "arm": "TopK()"}}
+
+
+# ---------------------------------------------------------------- outcomes
+
+
+@pytest.mark.parametrize(
+    ("says", "low", "high", "expected"),
+    [
+        ("worse", -0.2, -0.1, "supported"),
+        ("worse", -0.2, 0.0, "undecided"),
+        ("worse", 0.1, 0.2, "contradicted"),
+        ("better", 0.1, 0.2, "supported"),
+        ("better", -0.1, 0.2, "undecided"),
+        ("better", -0.2, -0.1, "contradicted"),
+    ],
+)
+def test_a_claim_of_a_sign_is_read_off_the_interval(says, low, high, expected):
+    assert outcome(claim(says), Interval((low + high) / 2, low, high, 0.5), None) == expected
+
+
+@pytest.mark.parametrize(
+    ("two_sided", "one_sided", "expected"),
+    [
+        ((-0.06, 0.03), (-0.04, 0.02), "supported"),  # only the one-sided limits have to lie within
+        ((-0.06, 0.03), (-0.051, 0.02), "undecided"),
+        ((-0.06, 0.06), (-0.04, 0.05), "undecided"),  # a limit on the margin is not within it
+        ((0.051, 0.2), (0.06, 0.18), "contradicted"),
+        ((-0.2, -0.051), (-0.18, -0.06), "contradicted"),
+        ((0.04, 0.2), (0.051, 0.18), "undecided"),
+    ],
+)
+def test_a_claim_of_equality_needs_both_limits_within_the_margin(two_sided, one_sided, expected):
+    mean = sum(two_sided) / 2
+    tests = Margins(mean, *one_sided, 0.01, 0.01)
+    assert outcome(claim("same", 0.05), Interval(mean, *two_sided, 0.5), tests) == expected
+
+
+def test_losses_that_the_exact_test_finds_support_the_implied_claim(tmp_path):
+    # 40 problems: crystal-a loses ten and gains none, crystal-b gains ten, crystal-c one each way. Ten of ten
+    # have p = 2 / 2^10 = 0.00195; three contrasts, so 0.00586 corrected.
+    changes = right(
+        crystal=range(10, 30), crystal_a=range(20, 30), crystal_b=range(40), crystal_c=range(11, 31)
+    )
+    found = audit(finished(tmp_path / "s", content("crystal-a", "crystal-b", "crystal-c"), 40, changes))
+    by_arm = {one["arm"]: one for one in found["claims"]}
+    assert found["claims_are"] == "implied"
+    assert [by_arm[f"crystal-{x}"]["outcome"] for x in "abc"] == ["supported", "contradicted", "undecided"]
+    effect = by_arm["crystal-a"]["cells"][0].effect
+    assert effect.difference == pytest.approx(-0.25)
+    assert effect.p == pytest.approx(2 / 2**10, rel=0.5)  # of 10,000 random signs
+    assert effect.p_corrected == pytest.approx(3 * effect.p)
+    assert found["family"] == 3
+
+
+def test_one_contradicted_cell_contradicts_and_one_undecided_leaves_open(tmp_path):
+    written = content("crystal-a", "crystal-b")
+    written["tasks"] += [{"name": "chain", "query": "inside", "max_new_tokens": 12}]
+
+    def change(lane):
+        solved = {
+            ("needle", "crystal"): 15,
+            ("needle", "crystal-a"): 0,
+            ("needle", "crystal-b"): 0,
+            ("chain", "crystal-a"): 15,
+        }
+        return {"grade": "correct"} if int(lane[5][1:]) < solved.get((lane[1], lane[3]), 0) else {}
+
+    found = audit(finished(tmp_path / "s", written, 40, change))
+    by_arm = {one["arm"]: one for one in found["claims"]}
+    assert [cell.outcome for cell in by_arm["crystal-a"]["cells"]] == ["supported", "contradicted"]
+    assert by_arm["crystal-a"]["outcome"] == "contradicted"
+    assert [cell.outcome for cell in by_arm["crystal-b"]["cells"]] == ["supported", "undecided"]
+    assert by_arm["crystal-b"]["outcome"] == "undecided"
+
+
+def test_unmatched_memory_leaves_a_claim_undecided(tmp_path):
+    def change(lane):
+        solved = lane[3] == "crystal" and int(lane[5][1:]) < 20
+        return {"grade": "correct"} if solved else {"cache": study.cache(250.0)} if "-" in lane[3] else {}
+
+    (row,) = audit(finished(tmp_path / "s", content("crystal-a"), 40, change))["claims"]
+    assert (row["outcome"], row["needs"], row["why"]) == ("undecided", None, "memory did not match")
+
+
+def test_a_lane_without_a_grade_leaves_a_claim_undecided(tmp_path):
+    def change(lane):
+        if lane[3] == "crystal-a" and lane[5] == "p039":
+            return study.FAILED
+        return {"grade": "correct"} if lane[3] == "crystal" else {}
+
+    (row,) = audit(finished(tmp_path / "s", content("crystal-a"), 40, change))["claims"]
+    assert (row["outcome"], row["why"]) == ("undecided", "lanes without a grade")
+
+
+def test_one_problem_decides_nothing(tmp_path):
+    (row,) = audit(finished(tmp_path / "s", content("crystal-a"), 1, right()))["claims"]
+    assert (row["outcome"], row["why"], row["cells"][0].effect) == ("undecided", "too few problems", None)
+
+
+# ---------------------------------------------------------------- registered claims
+
+
+def test_registered_claims_replace_the_implied_one(tmp_path):
+    claims = {
+        "parts-help": {"arm": "h2o", "says": "worse"},
+        "siblings": {"arm": "h2o", "parent": "snapkv", "says": "better"},
+    }
+    written = content("h2o", "snapkv", claims=claims)
+    changes = right(crystal=range(30), h2o=range(15))
+    found = audit(finished(tmp_path / "s", written, 40, changes))
+    assert found["claims_are"] == "registered"
+    assert [(one["name"], one["parent"], one["outcome"]) for one in found["claims"]] == [
+        ("parts-help", "crystal", "supported"),
+        ("siblings", "snapkv", "supported"),
+    ]
+
+
+@pytest.mark.parametrize(("problems", "expected", "needs"), [(60, "supported", None), (20, "undecided", 29)])
+def test_equality_without_any_difference_follows_the_rule_of_three(tmp_path, problems, expected, needs):
+    # 1 - 0.05^(1/60) = 0.049 and 1 - 0.05^(1/20) = 0.139 of other problems stay possible; 29 problems bring
+    # that below a tenth: 0.9^29 = 0.0471, 0.9^28 = 0.0523.
+    claims = {"lossless": {"arm": "h2o", "says": "same", "margin": "0.1"}}
+    folder = finished(tmp_path / "s", content("h2o", claims=claims), problems, right())
+    (row,) = audit(folder)["claims"]
+    assert (row["outcome"], row["needs"]) == (expected, needs)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"arm": "h2o", "says": "equal"},
+        {"arm": "h2o", "says": "same"},
+        {"arm": "h2o", "says": "worse", "margin": "0.1"},
+    ],
+)
+def test_a_claim_that_says_something_else_is_refused(tmp_path, wrong):
+    folder = finished(tmp_path / "s", content("h2o", claims={"odd": wrong}), 10, right())
+    with pytest.raises(RecordError, match=r"claims\.odd: says"):
+        audit(folder)
+
+
+# ---------------------------------------------------------------- how many problems
+
+
+@pytest.mark.parametrize(
+    ("mean", "spread", "level"), [(0.05, 0.4, 0.05), (-0.02, 0.3, 0.01), (0.01, 1, 0.004)]
+)
+def test_problems_for_a_sign_are_those_of_statsmodels(mean, spread, level):
+    expected = zt_ind_solve_power(effect_size=abs(mean) / spread, alpha=level, power=0.8, ratio=0)
+    assert needed(mean, spread, level) == math.ceil(expected)
+
+
+@pytest.mark.parametrize("mean", [0.0, 0.01, -0.03, 0.049])
+def test_problems_for_equality_have_the_power_and_one_less_does_not(mean):
+    spread, level, margin = 0.4, 0.01, 0.05
+
+    def power(n):
+        error = spread / math.sqrt(n)
+        reach = margin - NormalDist().inv_cdf(1 - level) * error
+        estimate = NormalDist(mean, error)
+        return estimate.cdf(reach) - estimate.cdf(-reach)
+
+    n = needed(mean, spread, level, margin)
+    assert power(n) >= 0.8 > power(n - 1)
+
+
+def test_problems_for_a_difference_beyond_the_margin_are_those_of_what_lies_beyond():
+    assert needed(0.08, 0.4, 0.05, 0.05) == needed(0.03, 0.4, 0.05)
+
+
+@pytest.mark.parametrize(("mean", "spread", "margin"), [(0, 0.4, None), (0.05, 0.4, 0.05), (0.1, 0, None)])
+def test_no_number_of_problems_is_made_up(mean, spread, margin):
+    assert needed(mean, spread, 0.05, margin) is None
+
+
+# ---------------------------------------------------------------- shipped, and the command
+
+
+def test_a_shipped_study_has_the_numbers_of_its_verdict():
+    judged = json.loads((SHIPPED / "crystal-ablations" / "verdict.json").read_bytes())["judged"]
+    found = audit(SHIPPED / "crystal-ablations")
+    cells = {(one["arm"], cell.task): cell.effect for one in found["claims"] for cell in one["cells"]}
+    assert len(cells) == len(judged["contrasts"]) == found["family"]
+    for row in judged["contrasts"]:
+        effect = cells[row["against"], row["task"]]
+        ends = (-float(row["high_simultaneous"]), -float(row["low_simultaneous"]))
+        assert (effect.low, effect.high) == pytest.approx(ends, abs=2e-6)
+        assert effect.p == pytest.approx(float(row["p"]), abs=2e-6)
+    outcomes = {one["arm"]: one["outcome"] for one in found["claims"]}
+    assert outcomes == {
+        "uniform": "supported",
+        "token-level": "supported",
+        "d-only": "supported",
+        "impact-only": "contradicted",
+        "no-rarity": "undecided",
+        "average": "undecided",
+        "product": "undecided",
+    }
+
+
+def test_the_command_prints_text_and_canonical_json(tmp_path, capsysbinary):
+    folder = finished(tmp_path / "s", content("crystal-a"), 40, right(crystal=range(20), crystal_a=range(9)))
+    assert ablations.main([str(folder)]) == 0
+    text = capsysbinary.readouterr().out.decode()
+    assert "crystal-a is worse than crystal: supported" in text
+    assert "Exploratory" in text
+    assert ablations.main([str(folder), "--json"]) == 0
+    printed = capsysbinary.readouterr().out
+    assert printed == study.canonical(json.loads(printed)) + b"\n"
+    assert json.loads(printed)["claims"][0]["cells"][0]["effect"]["difference"] == "-0.275000"
+
+
+def test_a_claim_of_equality_and_a_structure_are_told_in_words(tmp_path, capsys):
+    claims = {"lossless": {"arm": "h2o", "says": "same", "margin": "0.1"}}
+    policies = {"full": TREE, "crystal": TREE, "h2o": TREE | DIVERSE}
+    folder = finished(tmp_path / "s", content("h2o", claims=claims), 20, right(), policies=policies)
+    assert ablations.main([str(folder)]) == 0
+    text = capsys.readouterr().out
+    assert "h2o against crystal: selection: TopK() -> Diverse(weight=0.5)" in text
+    assert "h2o is the same as crystal within 10: undecided (needs n = 29)" in text
+
+
+def test_a_study_without_a_verdict_is_refused_in_one_line(tmp_path, capsys):
+    folder = study.write(tmp_path / "s", content("crystal-a"), 4, lambda lane: {})
+    assert ablations.main([str(folder)]) == 2
+    refusal = capsys.readouterr().err
+    assert refusal.count("\n") == 1
+    assert "has no verdict" in refusal
