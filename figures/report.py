@@ -1,0 +1,128 @@
+"""Write the report of a judged registration, or the index of all registrations, as one page of HTML.
+
+    python -m figures.report registrations/alpha-chain      writes report.html into that folder
+    python -m figures.report registrations                  writes index.html, with a line for each
+
+A report needs nothing but itself: no network, and no script but to sort its tables. It is drawn anew
+(`figures.study`) and holds every drawing. It repeats what the files say and verifies nothing, so its verdict
+line says UNANCHORED: python -m protocol.audit verifies. The same files give the same bytes with one version
+of matplotlib, in a folder of the same name.
+Exit status: 0 written; 2 there is no verdict to report, or the files cannot be read.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+from analysis.records import RecordError
+from figures import finished, markup, numbers, report_index, report_sections, report_tables, study, words
+from figures.command import command
+from figures.finished import Finished
+from figures.markup import Html, element, sentences
+from figures.page import NoVerdict
+
+__all__ = ["index", "report"]
+
+SECTIONS = {
+    "verdict": "What the verdict means",
+    "contrasts": "Registered contrasts",
+    "cells": "Accuracy, memory and cost",
+    "sensitivity": "Sensitivity: other ways to look",
+    "deviations": "Deviations, and everything that was done",
+    "provenance": "Provenance",
+    "protocol": "The protocol as registered",
+}
+
+
+def report(folder: Path, *, witness: str = numbers.WITNESS) -> Path:
+    """Write FOLDER/report.html, and the drawings in it to FOLDER/figures.
+
+    witness: who outside vouches for the study, as `protocol.evidence.anchors.word` says after verifying.
+    Raises NoVerdict and `analysis.records.RecordError`; then there is no new report.
+    """
+    folder = Path(folder)
+    said = _read(folder, witness)
+    drawings = {path.stem: _drawn(path) for path in study.draw(folder) if path.suffix == ".svg"}
+    of_contrasts = [drawings.pop(name) for name in ("forest", "ablation") if name in drawings]
+    for name, drawn in (("contrasts", of_contrasts), ("cells", drawings.values())):
+        said[name] = Html("".join([sentences(words.ABOUT[name]), *drawn, said[name]]))
+    return _write(folder / "report.html", _page(said))
+
+
+def index(folder: Path) -> Path:
+    """Write FOLDER/index.html over the registrations in FOLDER. Raises RecordError where there is none."""
+    found = report_index.entries(folder)
+    if not found:
+        raise RecordError(f"{folder}: holds no registration; name one, or the folder that holds them")
+    return _write(folder / "index.html", report_index.html(found))
+
+
+def _read(folder: Path, witness: str) -> dict[str, Html]:
+    try:
+        return _said(finished.finished(folder), witness)
+    except (NoVerdict, RecordError):
+        raise
+    except (KeyError, TypeError, AttributeError, IndexError, ValueError) as problem:
+        raise RecordError(
+            f"{folder}: a file is not of the documented format ({type(problem).__name__}: {problem}); "
+            f"run: python -m protocol.audit {folder}"
+        ) from None
+
+
+def _said(found: Finished, witness: str) -> dict[str, Html]:
+    """Title, heading and sections of the page, without its drawings."""
+    judged, lanes = found.judged, found.study.lanes
+    level = numbers.level(judged["corrected_alpha"])
+    attempts = [one["event"] for one in found.acts].count("attempt")
+    caption = f"Registered contrasts: {judged['family']}, Bonferroni {level}"
+    return {
+        "title": element("title", f"{judged['verdict']}: {judged['title']}"),
+        "heading": report_sections.heading(found, witness),
+        "verdict": report_sections.after(found, witness),
+        "contrasts": report_tables.contrasts(caption, judged["contrasts"]),
+        "cells": Html(report_tables.arms(judged, lanes) + report_tables.states(lanes, attempts)),
+        "sensitivity": report_sections.sensitivity(found),
+        "deviations": report_sections.deviations(found),
+        "provenance": report_sections.provenance(found),
+        "protocol": report_sections.protocol(found),
+    }
+
+
+def _drawn(path: Path) -> Html:
+    caption, alt = words.DRAWINGS.get(path.stem, (path.stem, path.stem))
+    return markup.drawing(path.read_text("utf-8"), alt, caption)
+
+
+def _page(said: dict[str, Html]) -> str:
+    links = [element("li", element("a", title, href=f"#{name}")) for name, title in SECTIONS.items()]
+    sections = [
+        element("section", element("h2", title, id=name), said[name]) for name, title in SECTIONS.items()
+    ]
+    return markup.page(
+        said["title"],
+        element("header", said["heading"]),
+        element("nav", element("ul", *links), aria_label="Sections"),
+        element("main", *sections),
+    )
+
+
+def _write(path: Path, text: str) -> Path:
+    """Whole or not at all."""
+    new = path.with_name(f"{path.name}.new")
+    new.write_text(text, "utf-8", newline="\n")
+    os.replace(new, path)
+    return path
+
+
+def _written(folder: Path) -> tuple[Path, ...]:
+    own = any((folder / name).exists() for name in ("protocol.toml", "lock.json", "verdict.json"))
+    return (report(folder) if own else index(folder),)
+
+
+def main(argv: list[str] | None = None) -> int:
+    folder = {"folder": "a judged registration, or the folder of all of them"}
+    return command("figures.report", __doc__, folder, _written, (NoVerdict, RecordError), argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
