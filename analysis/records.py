@@ -216,7 +216,7 @@ def document(path: Path) -> tuple[str, dict[str, Any]]:
 
 
 def _lines(records: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    for path in sorted(records.glob("*.jsonl")):
+    for path in sorted(records.glob("shard-*.jsonl")):
         for number, line in enumerate(path.read_bytes().splitlines(), 1):
             where = f"{path.name}:{number}"
             yield where, _json(line, where)

@@ -21,7 +21,7 @@ from typing import Any
 from protocol import command
 from protocol.evidence import amendment, claim, files, ledger, lock, selection, standing
 from protocol.evidence.lock import Lock
-from protocol.evidence.refusals import BadInput
+from protocol.evidence.refusals import AlreadyClaimed, BadInput
 from protocol.evidence.standing import PROTOCOL
 
 
@@ -53,6 +53,8 @@ def act(old: Path, new: Path, reason: str, key: Path | None, as_json: bool) -> i
                 f"after a claim: whatever the rule says, the verdict of {new} will be DEVIATED",
                 file=sys.stderr,
             )
+        if not begun and (new / lock.NAME).exists():
+            raise AlreadyClaimed(f"{new}: is locked already and amends nothing; name another folder")
         made = (
             lock.read(new)
             if begun and (new / ledger.NAME).exists()

@@ -20,9 +20,8 @@ from functools import partial
 from pathlib import Path
 
 from figures.table import verdict_table
-from protocol import command, locked_tree, witnesses
+from protocol import command, locked_tree
 from protocol.evidence import amendment, anchors, ledger, lock, seal
-from protocol.evidence.refusals import BadInput
 from protocol.models import catalogue
 
 
@@ -61,7 +60,7 @@ def act(args: argparse.Namespace, *, enter: bool = False) -> int:
                 catalogue.home(),
                 report,
                 args.value,
-                partial(block, folder, args.headers),
+                partial(confirmation.block, folder, args.headers),
                 args.identity,
             )
     result = judgement.judge_sealed(folder, study.lock)
@@ -79,14 +78,6 @@ def act(args: argparse.Namespace, *, enter: bool = False) -> int:
 def head(folder: Path) -> str:
     tip = ledger.head(folder)
     return f"ledger: {tip['count']} lines, head {tip['head'][:12]}"
-
-
-def block(folder: Path, headers: Path | None) -> witnesses.Block:
-    """The block of the lock's proof, from which the late value is drawn."""
-    try:
-        return witnesses.block(folder, headers)
-    except anchors.Unproven as unproven:
-        raise BadInput(f"randomness: {unproven}") from None
 
 
 if __name__ == "__main__":

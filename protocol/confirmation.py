@@ -7,8 +7,8 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from protocol import phase, selection, tasks
-from protocol.evidence import claim, late, records, seal
+from protocol import phase, selection, tasks, witnesses
+from protocol.evidence import anchors, claim, late, records, seal
 from protocol.evidence.refusals import BadInput
 from protocol.evidence.sealed import HeldOut
 from protocol.models import load, statistics
@@ -17,7 +17,7 @@ from protocol.spec import Protocol
 from protocol.study import Study, calibrated, measured, refuse_drift
 from protocol.tasks import door, prompting
 
-__all__ = ["confirm"]
+__all__ = ["block", "confirm"]
 
 
 def confirm(
@@ -61,6 +61,14 @@ def confirm(
         )
         refuse_drift(study, home, with_weights=True)
         return seal.write(study.folder, study.lock)
+
+
+def block(folder: Path, headers: Path | None) -> witnesses.Block:
+    """The block of the lock's proof, from which the late value is drawn."""
+    try:
+        return witnesses.block(folder, headers)
+    except anchors.Unproven as unproven:
+        raise BadInput(f"randomness: {unproven}") from None
 
 
 def _purpose(task: str) -> str:

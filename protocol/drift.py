@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from protocol import tasks
-from protocol.evidence import closure, identities
+from protocol.evidence import claim, closure, identities
 from protocol.evidence.lock import Lock
 from protocol.evidence.refusals import Drifted, Refusal
 from protocol.models import catalogue, places
@@ -39,9 +39,10 @@ def refuse(folder: Path, locked: Lock, found: list[str]) -> None:
     """Raises Drifted with the first three differences, if there are any."""
     if found:
         more = f" (and {len(found) - 3} more)" if len(found) > 3 else ""
+        amend = f", or: python -m protocol.amend {folder} <new folder> --reason <why>"
         raise Drifted(
             f"{folder.name}: {'; '.join(found[:3])}{more} since the lock {locked.digest[:12]}; "
-            f"check out the locked tree, or replicate: python -m protocol.replicate {folder}"
+            f"bring back what was locked{'' if (folder / claim.NAME).exists() else amend}"
         )
 
 

@@ -4,9 +4,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from analysis.judge import judge
+from analysis.records import RecordError
 from figures.report import report
 from protocol.evidence import records, verdict
 from protocol.evidence.lock import Lock
+from protocol.evidence.refusals import Tampered
 
 __all__ = ["Judgement", "judge_sealed", "selected"]
 
@@ -18,7 +20,10 @@ class Judgement(NamedTuple):
 
 def judge_sealed(folder: Path, locked: Lock) -> Judgement:
     """verdict.json is created once; an interrupted judging is completed, never repeated differently."""
-    judged = judge(folder)
+    try:
+        judged = judge(folder)
+    except RecordError as problem:
+        raise Tampered(f"{folder}: {problem}") from None
     verdict.write(folder, locked, judged)
     drawn = report(folder)
     return Judgement(

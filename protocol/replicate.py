@@ -3,23 +3,25 @@
     python -m protocol.replicate registrations/quickstart
 
 Registers a child in replications/ (parent's digest, your environment, your claim), confirms it on the same
-held-out problems, from the sources that it locked, and says whether it agrees with its parent. The winner of
-a sweep is the parent's: a replication does not probe again. An interrupted replication is continued by the
-same command.
+held-out problems (with [randomness]: drawn anew), from the sources that it locked, and says whether it
+agrees with its parent. The winner of a sweep is the parent's: a replication does not probe again. An
+interrupted replication is continued by the same command.
 
 Exit status: that of the child's verdict: 0 CONFIRMED; 10 REFUTED; 11 INCONCLUSIVE; 2 bad input; 3 drifted or
 tampered.
 """
 
+import argparse
 import shutil
 import sys
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from figures.table import verdict_table
 from protocol import command, confirmation, judgement, locked_tree, progress
-from protocol.evidence import ledger, lock, records, seal, selection, verdict
+from protocol.evidence import late, ledger, lock, records, seal, selection, verdict
 from protocol.evidence.refusals import BadInput, Drifted, Tampered
 from protocol.models import catalogue
 from protocol.registration import register
@@ -35,20 +37,13 @@ def main(argv: list[str] | None = None, *, enter: bool = False) -> int:
     parser.add_argument(
         "--identity", type=Path, metavar="FILE", help="the private key (age, ssh) of encrypted problems"
     )
+    parser.add_argument("--headers", type=Path, metavar="FOLDER", help="more headers of Bitcoin blocks")
     args = parser.parse_args(argv)
-    return command.answer(
-        args.json, lambda: act(args.folder, args.json, args.value, args.identity, enter=enter)
-    )
+    return command.answer(args.json, lambda: act(args, enter=enter))
 
 
-def act(
-    folder: Path,
-    as_json: bool,
-    value: Path | None = None,
-    identity: Path | None = None,
-    *,
-    enter: bool = False,
-) -> int:
+def act(args: argparse.Namespace, *, enter: bool = False) -> int:
+    folder: Path = args.folder
     parent = open_study(folder)
     if not (folder / verdict.NAME).exists():
         raise BadInput(f"{folder}: has no verdict to agree with; first: python -m protocol.confirm {folder}")
@@ -61,8 +56,9 @@ def act(
     if enter:
         locked_tree.enter(child.folder, child.lock, "protocol.replicate")
     if not (child.folder / seal.NAME).exists():
+        block = partial(confirmation.block, child.folder, args.headers)
         with progress.display(f"replicate {parent.folder.name}") as report:
-            confirmation.confirm(child, home, report, value, identity=identity)
+            confirmation.confirm(child, home, report, args.value, block, args.identity)
     result = judgement.judge_sealed(child.folder, child.lock)
     compared = compare(parent.folder, child.folder, result.judged)
     paths = [str(path) for path in result.files]
@@ -77,7 +73,7 @@ def act(
         ]
     )
     values = {"verdict": result.judged["verdict"], "files": paths, "parent": parent.lock.digest, **compared}
-    command.say(as_json, text, values)
+    command.say(args.json, text, values)
     return command.STATUS[result.judged["verdict"]]
 
 
@@ -104,6 +100,8 @@ def standing(parent: Study) -> Study | None:
 def unfinished(parent: Study, home: Path) -> Study | None:
     """The newest replication, if it has no verdict yet and today's bytes are still those it locked."""
     for folder in children(parent)[-1:]:
+        if (folder / lock.NAME).exists() and not (folder / ledger.NAME).exists():
+            register(folder, home)  # completes what a crash cut off
         ended = (folder / ledger.NAME).exists() and ledger.closing(ledger.read(folder))
         if (folder / lock.NAME).exists() and not ended:
             child = open_study(folder)
@@ -136,7 +134,13 @@ def new(parent: Study, home: Path) -> Study:
 
 
 def compare(parent: Path, child: Path, judged: dict[str, Any]) -> dict[str, Any]:
-    """Same verdict? How many lanes gave the same text, and how many the same grade?"""
+    """Same verdict? How many lanes gave the same text, and how many the same grade? With late randomness
+    these are not asked: the child's seeds and generated problems are its own.
+    """
+    before = verdict.read(parent).content["judged"]["verdict"]
+    agreed = {"agrees": before == judged["verdict"], "parent_verdict": before}
+    if late.FIELD in lock.read(child).content["protocol"]["content"]:
+        return agreed
     first, again = (
         {
             records.key(record["body"]): record["body"]
@@ -144,10 +148,7 @@ def compare(parent: Path, child: Path, judged: dict[str, Any]) -> dict[str, Any]
         }
         for folder in (parent, child)
     )
-    before = verdict.read(parent).content["judged"]["verdict"]
-    return {
-        "agrees": before == judged["verdict"],
-        "parent_verdict": before,
+    return agreed | {
         "lanes": len(first),
         "same_text": sum(first[key]["text"] == again[key]["text"] for key in first),
         "same_grade": sum(first[key]["grade"] == again[key]["grade"] for key in first),
@@ -156,6 +157,11 @@ def compare(parent: Path, child: Path, judged: dict[str, Any]) -> dict[str, Any]
 
 def words(parent: Study, compared: dict[str, Any]) -> str:
     verb = "agrees with" if compared["agrees"] else "DISAGREES with"
+    if "lanes" not in compared:
+        return (
+            f"This replication {verb} {parent.folder.name} ({compared['parent_verdict']}), with seeds and "
+            "generated problems drawn anew: single answers are not compared."
+        )
     return (
         f"This replication {verb} {parent.folder.name} ({compared['parent_verdict']}): "
         f"{compared['same_text']} of {compared['lanes']} lanes gave the same text, "

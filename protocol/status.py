@@ -87,7 +87,8 @@ def line(folder: Path, surroundings: Callable[[], Mapping[str, Any]]) -> Line:
         except (KeyError, TypeError, AttributeError) as problem:
             at = at._replace(state="INVALID", why=f"{lock.NAME}: is not a whole lock: {problem!r}")
     proofs = anchors.verified(folder, witnesses.trusted(folder)) if at.lock else []
-    return Line(at, found, proofs, step(at, found))
+    anchored = anchors.word(proofs) != "UNANCHORED"
+    return Line(at, found, proofs, step(at, found, anchored))
 
 
 def drifted(folder: Path, environment: Mapping[str, Any]) -> list[str]:
@@ -98,16 +99,23 @@ def drifted(folder: Path, environment: Mapping[str, Any]) -> list[str]:
     return found + drift.drifted(locked, files.home(), environment)
 
 
-def step(at: Standing, drifted: Sequence[str]) -> str:
+def step(at: Standing, drifted: Sequence[str], anchored: bool = False) -> str:
     """The one thing to do next."""
     if at.state in TO_RUN and drifted:
         amend = f"; or: python -m protocol.amend {at.folder} <new folder> --reason <why>"
-        return "check out the locked tree" + (amend if at.state == "locked" else "")
+        return "bring back what was locked" + (amend if at.state == "locked" else "")
     match at.state:
         case "written" | "locking":
             return f"python -m protocol.register {at.folder}"
         case "locked" if at.swept and not at.selected:
             return f"python -m protocol.probe {at.folder}"
+        case "locked" | "claimed" | "sealed" if at.replicates:
+            parent = Path(at.folder).parent.parent / "registrations" / at.replicates
+            return f"python -m protocol.replicate {parent}"
+        case "locked" if at.randomness == "anchor" and not anchored:
+            return f"python -m protocol.anchor {at.folder} lock --witness ots"
+        case "locked" if at.randomness in ("nonce", "beacon"):
+            return f"python -m protocol.confirm {at.folder} --value FILE"
         case "locked" | "claimed" | "sealed":
             return f"python -m protocol.confirm {at.folder}"
         case "judged" | "INVALID":

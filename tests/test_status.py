@@ -204,11 +204,11 @@ def test_a_study_that_drifted_says_so_before_it_is_run(shelf, monkeypatch):
     lines = ["sources/analysis/judge.py: changed", "environment/python: changed"]
     monkeypatch.setattr(status.drift, "drifted", lambda locked, home, environment: lines)
     assert "locked, drifted: sources/analysis/judge.py: changed (and 1 more); " in said(folder)
-    assert f"next: check out the locked tree; or: python -m protocol.amend {folder} <new" in said(folder)
+    assert f"next: bring back what was locked; or: python -m protocol.amend {folder} <new" in said(folder)
     assert one(folder)["drifted"] == lines
     toy.confirm(folder, stop_after=1)
     assert "claimed, 1 of 6 records, drifted: sources/analysis/judge.py" in said(folder)
-    assert "next: check out the locked tree\n" in said(folder)
+    assert "next: bring back what was locked\n" in said(folder)
 
 
 def test_a_protocol_that_is_not_the_locked_one_has_drifted(shelf):

@@ -8,7 +8,7 @@ a copy elsewhere or an outside witness shows it. The folder is followed at its p
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict
 
@@ -115,6 +115,7 @@ def check(folder: Path) -> str:
             if here or not fault.later:
                 raise Tampered(f"{where} {fault.text}")
             ahead.append(where)
+    _refuse_elsewhere(repository, commits, folder)
     if repository.shallow:
         raise CannotTell("nothing contradicts, but the clone is shallow; run: git fetch --unshallow")
     known = _known(commits, states)
@@ -145,6 +146,28 @@ def gone(registrations: Path) -> Gone:
         return Gone([], False)
     locks = {(name, (held or {}).get(lock.NAME)) for (name, _), held in zip(placed, studies, strict=True)}
     return Gone(sorted({name for name, held in locks if held not in {None, *here}}), not repository.shallow)
+
+
+def _refuse_elsewhere(repository: Repository, commits: Iterable[str], folder: Path) -> None:
+    """Raises Tampered when a commit has this lock, claimed, in another folder beside this one: it was run
+    there too, or first.
+    """
+    if not repository.prefix or not (folder / lock.NAME).is_file():
+        return
+    mine = repository.blob((folder / lock.NAME).read_bytes())
+    shelf, _, name = repository.prefix.rpartition("/")
+    held = dict(zip(commits, repository.trees(f"{commit}:{shelf}" for commit in commits), strict=True))
+    places = {
+        (other, tree): commit
+        for commit, found in held.items()
+        for other, tree in (found or {}).items()
+        if other != name
+    }
+    studies = repository.trees(tree for _, tree in places)
+    for ((other, _), commit), study in zip(places.items(), studies, strict=True):
+        claimed = {claim.NAME, records.FOLDERS["confirm"]} & (study or {}).keys()
+        if claimed and (study or {}).get(lock.NAME) == mine:
+            raise Tampered(f"commit {_short(commit)} has this lock claimed in {other}: it was run there too")
 
 
 class _Fault(NamedTuple):

@@ -183,11 +183,6 @@ def outcome_digest(records: Iterable[Record]) -> str:
     return outcome.hexdigest()
 
 
-def read_trajectory(place: Path, cited: str) -> Any:
-    """What a record cites. Raises Tampered as `read_side_file` does, and where the file has no such place."""
-    return _found(_by_citation(place, _name(cited)), cited)
-
-
 def read_side_file(place: Path, name: str) -> Any:
     """Raises Tampered when the side file is missing, or its content has another digest than its name."""
     path = _side_file(place, name)

@@ -74,6 +74,8 @@ class Standing(NamedTuple):
     after_claim: bool = False  # withdrawn or amended after it
     verdict: str | None = None
     amends: dict[str, Any] | None = None  # name, lock and after_claim, as in the lock
+    replicates: str | None = None  # the name of the study that this one repeats
+    randomness: str | None = None  # where its late value comes from
     amended: str | None = None  # the lock that amends this one
 
 
@@ -172,6 +174,8 @@ def _standing(folder: Path, name: str) -> Standing:
         after_claim=claim.NAME in held.documents and closed is not None and closed.event != "verdict",
         verdict=_word(held),
         amends=amends and {field: amends[field] for field in ("name", "lock", "after_claim")},
+        replicates=(content.get("parent") or {}).get("name"),
+        randomness=(content["protocol"]["content"].get("randomness") or {}).get("source"),
         amended=closed.body["lock"] if closed and closed.event == "amended" else None,
     )
 

@@ -53,6 +53,22 @@ def test_the_study_is_locked_anew_under_its_old_name(study, tiny_model):
     caught(study, "history", "lock.json")
 
 
+def test_the_study_is_run_a_second_time_under_another_name(study):
+    """The folder is deleted, its lock brought back as another folder and confirmed there: its files fit each
+    other. The history has the same lock, claimed, under the first name.
+    """
+    again = study.parent / "again"
+    again.mkdir()
+    for name in ("protocol.toml", "lock.json", "sources.zip"):
+        shutil.copyfile(study / name, again / name)
+    line = ledger.read(study)[0]
+    ledger.append(again, line.event, line.body)
+    shutil.rmtree(study)
+    repository(again).commit("renamed")
+    assert studies.here("confirm", again).returncode in (10, 11)
+    caught(again, "history", "has this lock claimed in study: it was run there too")
+
+
 def test_two_processes_confirm_at_once(unconfirmed):
     """One runs; the other is told so, or that it is done."""
     both = [studies.start("confirm", unconfirmed, typed=True) for _ in range(2)]
