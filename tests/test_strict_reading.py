@@ -72,7 +72,7 @@ def side_file(folder, data):
     (folder / "trajectories").mkdir()
     name = hashlib.sha256(data).hexdigest()
     (folder / "trajectories" / f"{name}.json.gz").write_bytes(gzip.compress(data))
-    records.read_side_file(folder, name)
+    records.trajectories(folder, [{"body": {"trajectory": f"{name}#0"}}])
 
 
 def lock_of_the_analysis(folder, data):

@@ -149,24 +149,30 @@ def gone(registrations: Path) -> Gone:
 
 
 def _refuse_elsewhere(repository: Repository, commits: Iterable[str], folder: Path) -> None:
-    """Raises Tampered when a commit has this lock, claimed, in another folder beside this one: it was run
-    there too, or first.
+    """Raises Tampered when a commit has this lock, claimed, in another folder beside this one, and the ledger
+    there is no part of this one's history: it was run there too. A folder that was moved has the same ledger.
     """
     if not repository.prefix or not (folder / lock.NAME).is_file():
         return
     mine = repository.blob((folder / lock.NAME).read_bytes())
     shelf, _, name = repository.prefix.rpartition("/")
-    held = dict(zip(commits, repository.trees(f"{commit}:{shelf}" for commit in commits), strict=True))
+    shelves = dict(zip(commits, repository.trees(f"{commit}:{shelf}" for commit in commits), strict=True))
     places = {
         (other, tree): commit
-        for commit, found in held.items()
-        for other, tree in (found or {}).items()
+        for commit, shelved in shelves.items()
+        for other, tree in (shelved or {}).items()
         if other != name
     }
     studies = repository.trees(tree for _, tree in places)
+    today = _whole((folder / ledger.NAME).read_bytes()) if (folder / ledger.NAME).is_file() else b""
     for ((other, _), commit), study in zip(places.items(), studies, strict=True):
-        claimed = {claim.NAME, records.FOLDERS["confirm"]} & (study or {}).keys()
-        if claimed and (study or {}).get(lock.NAME) == mine:
+        held = study or {}
+        claimed = {claim.NAME, records.FOLDERS["confirm"]} & held.keys()
+        if not claimed or held.get(lock.NAME) != mine:
+            continue
+        found = repository.objects([held[ledger.NAME]])[0] if ledger.NAME in held else None
+        then = _whole(found.data) if found else b""
+        if not (today.startswith(then) or then.startswith(today)):
             raise Tampered(f"commit {_short(commit)} has this lock claimed in {other}: it was run there too")
 
 
