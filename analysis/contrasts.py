@@ -1,7 +1,7 @@
 """The two arms of a contrast on the same problems, as the rule for lanes without a grade leaves them."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -9,9 +9,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from analysis.isocache import Reference
 from analysis.records import NOT_RUN, RecordError, Study, document
 
-__all__ = ["MISSING", "Counted", "Pairing", "by_problem", "counted", "pairings", "verdict"]
+__all__ = ["MISSING", "Counted", "Pairing", "by_problem", "counted", "pairings", "references", "verdict"]
 
 MISSING = ("inconclusive", "wrong")
 
@@ -78,6 +79,23 @@ def pairings(study: Study, sides: Sequence[tuple[str, str]]) -> list[Pairing]:
     return [
         pairing(*place) for place in itertools.product(content["models"], tasks, content["budgets"], sides)
     ]
+
+
+def references(
+    pairing: Pairing,
+    arms: Mapping[tuple[str, ...], pd.DataFrame],
+    budgets: Sequence[str],
+    problems: list[str],
+) -> list[Reference]:
+    """The subject at its budget, then the comparator at each of `budgets`, on the problems that every one of
+    them finished with every seed. arms: as `Study.by_arm` gives them.
+    """
+    place = pairing.model, pairing.task
+    lanes = [arms[*place, pairing.budget, pairing.subject]]
+    lanes += [arms[*place, budget, pairing.against] for budget in budgets]
+    tables = [[by_problem(arm, column, problems) for column in ("correct", "mean_slots")] for arm in lanes]
+    whole = ~np.isnan(tables).any(axis=(0, 1, 3))
+    return [Reference(*(part[whole] for part in table)) for table in tables]
 
 
 def by_problem(arm: pd.DataFrame, column: str, problems: list[str]) -> NDArray[np.float64]:

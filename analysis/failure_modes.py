@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from analysis import decisions, isocache, power, transfer
+from analysis import contrasts, decisions, isocache, power, transfer
 from analysis.contrasts import Pairing, by_problem
 from analysis.decisions import Contrast
 from analysis.interval import Interval
@@ -193,13 +193,9 @@ def _interpolated(
     draws: int,
     rng: np.random.Generator,
 ) -> tuple[Interval | None, list[str] | None]:
-    lanes = [arms[pair.model, pair.task, pair.budget, pair.subject]]
-    lanes += [arms[pair.model, pair.task, budget, pair.against] for budget in budgets]
-    tables = [[by_problem(arm, column, problems) for column in ("correct", "mean_slots")] for arm in lanes]
-    whole = ~np.isnan(tables).any(axis=(0, 1, 3))
-    if whole.sum() < 2:
+    own, *references = contrasts.references(pair, arms, budgets, problems)
+    if len(own.correct) < 2:
         return None, None
-    own, *references = (isocache.Reference(*(part[whole] for part in table)) for table in tables)
     at = isocache.interpolated(own.correct, own.slots, references)
     if at is None:
         return None, None

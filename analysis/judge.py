@@ -244,20 +244,10 @@ def _isocache(
     row = {"ratio": decimal(each.ratio), "within": decimal(each.within), "interpolated": None}
     if estimate.cache.matched:
         return row | {"why": "matched"}
-    arms, problems = study.by_arm(), study.lock["items"][pairing.task]["confirm"]
-    place = pairing.model, pairing.task
-    lanes = [arms[*place, pairing.budget, pairing.subject]]
-    lanes += [arms[*place, budget, pairing.against] for budget in budgets]
-    tables = [
-        isocache.Reference(
-            contrasts.by_problem(arm, "correct", problems), contrasts.by_problem(arm, "mean_slots", problems)
-        )
-        for arm in lanes
-    ]
-    finished = ~np.isnan([part for table in tables for part in table]).any(axis=(0, 2))
-    if finished.sum() < 2:
+    problems = study.lock["items"][pairing.task]["confirm"]
+    own, *references = contrasts.references(pairing, study.by_arm(), budgets, problems)
+    if len(own.correct) < 2:
         return row | {"why": "too few"}
-    own, *references = (isocache.Reference(*(part[finished] for part in table)) for table in tables)
     found = isocache.interpolated(own.correct, own.slots, references)
     if found is None:
         return row | {"why": "outside"}

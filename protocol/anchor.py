@@ -48,12 +48,9 @@ def main(argv: list[str] | None = None) -> int:
             for document in named:
                 if not anchors.stamped(args.folder, document, witness):
                     anchors.stamp(args.folder, document, witness)
-        needed = named if args.require_anchor else []
-        found = (
-            anchors.require(args.folder, believed, needed)
-            if needed
-            else anchors.verified(args.folder, believed)
-        )
+        found = anchors.verified(args.folder, believed)
+        if args.require_anchor:
+            anchors.require(found, named)
         failed = any(one.status == "failed" for one in found)
         word = anchors.word(found)
         text = "\n".join([*(one.line() for one in found), word])

@@ -16,12 +16,10 @@ import sys
 from pathlib import Path
 
 from protocol import command, witnesses
-from protocol.evidence import anchors, audit, claim, findings, ledger, lock, records, seal, verdict
+from protocol.evidence import anchors, audit, findings, standing, verdict
 from protocol.evidence.findings import Finding
 from protocol.evidence.refusals import BadInput, Refusal
 from protocol.witnesses import Block
-
-TRACES = (lock.NAME, ledger.NAME, claim.NAME, seal.NAME, verdict.NAME, *records.FOLDERS.values())
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -37,19 +35,19 @@ def main(argv: list[str] | None = None) -> int:
 
 def act(args: argparse.Namespace) -> int:
     folder = args.folder
-    if not any((folder / name).exists() for name in TRACES):
+    if not standing.traces(folder):
         raise BadInput(f"{folder}: no registration is here; name the folder of one")
     if args.signers and not args.signers.is_file():
         raise BadInput(f"--signers {args.signers}: no such file; see ALLOWED SIGNERS in man ssh-keygen")
-    believed = command.trusted(args)
+    anchored = anchors.verified(folder, command.trusted(args))
     found = audit.audit(
-        folder, signers=args.signers, witnesses=believed, block=lambda: block(folder, args.headers)
+        folder, signers=args.signers, anchored=anchored, block=lambda: block(folder, args.headers)
     )
     broken, gaps = audit.failed(found), audit.untold(found)
-    word = anchors.word(anchors.verified(folder, believed))
+    word = anchors.word(anchored)
     status = 3 if broken or gaps else 0
     lines = [f"{one.status:<12} {one.item}: {one.detail}".rstrip(": ") for one in found]
-    lines += ["", f"{folder}: {summary(found)}; {standing(folder, broken)}{word}"]
+    lines += ["", f"{folder}: {summary(found)}; {judged(folder, broken)}{word}"]
     values = {
         "held": not status,
         "findings": [one._asdict() for one in found],
@@ -58,7 +56,7 @@ def act(args: argparse.Namespace) -> int:
     }
     command.say(args.json, "\n".join(lines), values)
     if args.require_anchor and not status:
-        anchors.require(folder, believed, anchors.existing(folder))
+        anchors.require(anchored, anchors.existing(folder))
     return status
 
 
@@ -71,7 +69,7 @@ def summary(found: list[Finding]) -> str:
     return "everything held" + (f", but for what is not here: {', '.join(outside)}" if outside else "")
 
 
-def standing(folder: Path, broken: list[str]) -> str:
+def judged(folder: Path, broken: list[str]) -> str:
     """The verdict as it stands after this audit, ready to be followed by who witnesses it."""
     word = "INVALID" if broken else said(folder)
     return f"{word}, " if word else ""

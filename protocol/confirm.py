@@ -45,7 +45,7 @@ def act(args: argparse.Namespace, *, enter: bool = False) -> int:
     ledger.refuse_closed(folder)
     amendment.refuse_open(folder, locked)
     if args.require_anchor:
-        anchors.require(folder, believed, ["lock"])
+        anchors.require(anchors.verified(folder, believed), ["lock"])
     if enter:
         locked_tree.enter(folder, locked, "protocol.confirm")
     # With torch, which --help and every refusal above do without.

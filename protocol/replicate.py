@@ -23,9 +23,10 @@ from figures.table import verdict_table
 from protocol import command, confirmation, judgement, locked_tree, progress
 from protocol.evidence import late, ledger, lock, records, seal, selection, verdict
 from protocol.evidence.refusals import BadInput, Drifted, Tampered
+from protocol.evidence.standing import PROTOCOL
 from protocol.models import catalogue
 from protocol.registration import register
-from protocol.study import PROTOCOL, Study, open_study, refuse_drift
+from protocol.study import Study, open_study, refuse_drift
 
 
 def main(argv: list[str] | None = None, *, enter: bool = False) -> int:

@@ -11,6 +11,7 @@ from protocol.drift import ROOT
 from protocol.evidence import closure, lock
 from protocol.evidence.lock import Lock
 from protocol.evidence.refusals import BadInput, Drifted
+from protocol.evidence.standing import PROTOCOL
 from protocol.models import catalogue, places
 from protocol.spec import Protocol
 
@@ -25,8 +26,6 @@ __all__ = [
     "refuse_drift",
     "weights",
 ]
-
-PROTOCOL = "protocol.toml"
 
 
 class Study(NamedTuple):

@@ -5,9 +5,11 @@ import functools
 import importlib
 import io
 import json
+import random
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
 
@@ -134,6 +136,18 @@ def start(name: str, *arguments: object, typed: bool = False) -> subprocess.Pope
     return subprocess.Popen(
         [sys.executable, *how, *map(str, arguments)], cwd=ROOT, stdout=quiet, stderr=quiet
     )
+
+
+@contextlib.contextmanager
+def flipped(path: Path, draw: random.Random) -> Iterator[int]:
+    """One bit of the file is another one inside; gives the place of its byte."""
+    data = path.read_bytes()
+    place = draw.randrange(len(data))
+    path.write_bytes(data[:place] + bytes([data[place] ^ (1 << draw.randrange(8))]) + data[place + 1 :])
+    try:
+        yield place
+    finally:
+        path.write_bytes(data)
 
 
 def content(path: Path) -> dict:

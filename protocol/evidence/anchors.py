@@ -171,12 +171,10 @@ def word(found: Sequence[Anchor]) -> str:
     return "ANCHORED (" + "; ".join(f"{one.document} by {one.witness} {one.detail}" for one in held) + ")"
 
 
-def require(folder: Path, witnesses: Iterable[Witness], needed: Iterable[str]) -> list[Anchor]:
-    """The anchors of `folder`, if each of the documents `needed` has one that holds.
-
-    Raises Unanchored for a document without, Tampered when any proof fails.
+def require(found: Sequence[Anchor], needed: Iterable[str]) -> None:
+    """Raises Unanchored unless each of the documents `needed` has an anchor among `found` that holds,
+    Tampered when any proof fails.
     """
-    found = verified(folder, witnesses)
     for one in found:
         if one.status == "failed":
             raise Tampered(f"{FOLDER}: {one.document}: {one.detail}")
@@ -185,7 +183,6 @@ def require(folder: Path, witnesses: Iterable[Witness], needed: Iterable[str]) -
         if not any(one.status == "held" for one in mine):
             why = "; ".join(f"{one.witness}: {one.detail}" for one in mine) or "no witness was asked"
             raise Unanchored(f"{DOCUMENTS[document]}: {why}; see: python -m protocol.anchor --help")
-    return found
 
 
 def _path(folder: Path, document: str, witness: Witness) -> Path:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from . import late
-from .anchors import Witness
+from .anchors import Anchor
 from .checks import Checks
 from .findings import CannotTell, Finding, NotRun
 from .refusals import Tampered
@@ -44,14 +44,14 @@ def audit(
     reselect: Callable[[Path, Path], bytes] = select_again,
     *,
     signers: Path | None = None,
-    witnesses: Sequence[Witness] = (),
+    anchored: Sequence[Anchor] = (),
     block: Callable[[], late.Block] | None = None,
 ) -> list[Finding]:
     """One finding an item, in the order in which the evidence was made; some items only some studies have.
 
     rederive, reselect: given the extracted locked tree and the folder, return the canonical judgement and
-    selection. signers: the keys that may have signed the lock, as ssh-keygen reads them. witnesses: who can
-    verify the proofs in anchors/. block: the block of Bitcoin that the lock's proof leads to.
+    selection. signers: the keys that may have signed the lock, as ssh-keygen reads them. anchored: what
+    `anchors.verified` found in anchors/. block: the block of Bitcoin that the lock's proof leads to.
 
     "not run" is a step that left no trace, as do the steps after it. Other evidence that is not there fails.
     """
@@ -76,7 +76,7 @@ def audit(
         "verdict": study.check_verdict,
         "judgement": lambda: study.check_judgement(rederive),
         **({"ending": study.check_ending} if study.ended else {}),
-        "anchors": lambda: study.check_anchors(witnesses),
+        "anchors": lambda: study.check_anchors(anchored),
     }
     return [_found(item, check) for item, check in checks.items()]
 

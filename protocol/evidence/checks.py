@@ -12,7 +12,6 @@ from typing import Any
 
 from . import (
     amendment,
-    anchors,
     bundle,
     canonical,
     claim,
@@ -32,7 +31,7 @@ from . import (
     signature,
     verdict,
 )
-from .anchors import Witness
+from .anchors import Anchor
 from .documents import Document
 from .findings import CannotTell, NotRun
 from .ledger import Entry
@@ -58,10 +57,7 @@ class Checks:
         traces = (folder / claim.NAME).exists() or self.place.exists() or "claim" in events
         self.claimed = self.sealed or traces
         self.ended = bool({"withdraw", "amended"} & events)
-        try:
-            self.swept = selection.swept(self.lock)
-        except Exception:  # check_lock says so
-            self.swept = False
+        self.swept = self.has("protocol", "content", "sweep")
         self.selected = self.swept and (
             self.claimed or (folder / selection.NAME).exists() or "selection" in events
         )
@@ -269,8 +265,7 @@ class Checks:
     def check_ending(self) -> str:
         return amendment.ended(self.folder)
 
-    def check_anchors(self, witnesses: Sequence[Witness]) -> str:
-        found = anchors.verified(self.folder, witnesses)
+    def check_anchors(self, found: Sequence[Anchor]) -> str:
         told = "; ".join(" ".join(one.line().split()) for one in found)
         if not found:
             raise NotRun("no outside witness has seen it")

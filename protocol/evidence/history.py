@@ -16,10 +16,11 @@ from . import bundle, claim, ledger, lock, records, seal, selection, verdict
 from .findings import CannotTell, NotRun
 from .refusals import Tampered
 from .repository import Repository
+from .standing import PROTOCOL
 
 __all__ = ["Committed", "Gone", "check", "check_commit", "committed", "gone"]
 
-_UNTIL_LOCKED = ("protocol.toml", bundle.NAME)  # change freely until there is a lock
+_UNTIL_LOCKED = (PROTOCOL, bundle.NAME)  # change freely until there is a lock
 _DOCUMENTS = (
     lock.NAME,
     *_UNTIL_LOCKED,

@@ -5,7 +5,6 @@ enough to say whether a run is worth starting; nothing that is recorded rests on
 """
 
 import json
-import os
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -35,19 +34,14 @@ def weights(named: Mapping[str, Mapping[str, Path]], home: Path) -> dict[str, di
 
 
 def _digest(path: Path, before: Mapping[str, list[str]], now: dict[str, list[str]]) -> str:
-    identity = _identity(path)
+    identity = files.identity(path)
     known = before.get(str(path))
     if known is not None and known[0] == identity:
         return known[1]
     digest = files.sha256(path)
-    if _identity(path) == identity and time.time() - path.stat().st_ctime > SETTLED:
+    if files.identity(path) == identity and time.time() - path.stat().st_ctime > SETTLED:
         now[str(path)] = [identity, digest]
     return digest
-
-
-def _identity(path: Path) -> str:
-    of = os.stat(path)
-    return f"{of.st_dev}:{of.st_ino}:{of.st_size}:{of.st_mtime_ns}:{of.st_ctime_ns}"
 
 
 def _remembered(path: Path) -> dict[str, list[str]]:

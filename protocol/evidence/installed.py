@@ -19,6 +19,8 @@ from functools import cache
 from importlib import metadata
 from typing import NamedTuple
 
+from . import files
+
 __all__ = ["SELF", "Installed", "found", "standard_library", "versions", "words"]
 
 SELF = "kv-prereg"  # its own modules are the sources, which the closure has
@@ -182,12 +184,11 @@ def _sha256(path: str) -> str:
 
 
 def _hash(path: str, algorithm: str) -> bytes:
-    of = os.stat(path)
-    return _read(path, algorithm, (of.st_dev, of.st_ino, of.st_size, of.st_mtime_ns, of.st_ctime_ns))
+    return _read(path, algorithm, files.identity(path))
 
 
 @cache  # in one process a file is read once, and again when its identity changed
-def _read(path: str, algorithm: str, identity: tuple[int, ...]) -> bytes:
+def _read(path: str, algorithm: str, identity: str) -> bytes:
     with open(path, "rb", buffering=0) as file:
         if os.fstat(file.fileno()).st_size > _SMALL:
             return hashlib.file_digest(file, algorithm).digest()

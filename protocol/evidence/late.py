@@ -18,12 +18,11 @@ lock, and an author who locks many studies and confirms one.
 import hashlib
 import hmac
 import re
-import subprocess
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from . import ssh
 from .documents import Document
 from .findings import CannotTell
 from .lock import Lock
@@ -34,8 +33,6 @@ __all__ = ["FIELD", "NAMESPACE", "SOURCES", "Block", "drawn", "key", "key_of", "
 SOURCES = ("nonce", "beacon", "anchor")
 NAMESPACE = "kv-prereg-nonce"  # what the auditor's signature is for
 FIELD = "randomness"  # of the protocol's content and of the claim
-
-_SECONDS = 60  # for ssh-keygen
 
 
 class Block(Protocol):
@@ -188,18 +185,7 @@ def _signature(locked: Lock, registered: Mapping[str, Any], value: str, path: Pa
 
 def _signed(auditor: str, text: str, signature: Any) -> bool:
     """Whether `signature` is the auditor's over `text`. Raises CannotTell without a working ssh-keygen."""
-    with tempfile.TemporaryDirectory() as place:
-        allowed, armored = Path(place, "allowed"), Path(place, "signature")
-        allowed.write_text(f"auditor {auditor}\n")
-        armored.write_text(str(signature))
-        command = ["ssh-keygen", "-Y", "verify", "-f", str(allowed), "-I", "auditor", "-n", NAMESPACE]
-        try:
-            done = subprocess.run(
-                [*command, "-s", str(armored)], input=text.encode(), capture_output=True, timeout=_SECONDS
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise CannotTell(f"ssh-keygen verified nothing ({error}); install OpenSSH 8.2 or later") from None
-    return done.returncode == 0
+    return ssh.signed_by(auditor, NAMESPACE, text.encode(), str(signature))
 
 
 def _hmac(secret: bytes, message: bytes) -> bytes:

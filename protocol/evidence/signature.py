@@ -9,27 +9,20 @@ that is not there is missing. By hand:
 
 import base64
 import hashlib
-import os
 import re
 import subprocess
 import tempfile
 from pathlib import Path
 
-from . import files, lock
-from .findings import CannotTell, NotRun
+from . import files, lock, ssh
+from .findings import NotRun
 from .refusals import AlreadyClaimed, BadInput, Tampered
 
 __all__ = ["NAME", "NAMESPACE", "check", "public", "sign"]
 
 NAME = f"{lock.NAME}.sig"
 NAMESPACE = "kv-prereg"
-_SECONDS = 60  # a security key waits to be touched
 _PUBLIC = re.compile(r"((?:sk-)?(?:ssh|ecdsa)-[a-z0-9@.-]+) ([A-Za-z0-9+/]+={0,2})(?: .*)?")
-_PROMPTS = {"DISPLAY", "WAYLAND_DISPLAY", "SSH_ASKPASS", "SSH_ASKPASS_REQUIRE"}
-
-
-class Unable(BadInput, CannotTell):
-    """ssh-keygen is not here or cannot do it: signing is refused, checking cannot tell."""
 
 
 def public(key: Path) -> str:
@@ -93,7 +86,7 @@ def _public(key: Path) -> str:
             return f"{found[1]} {found[2]}"
     if not key.is_file():
         raise BadInput(f"{key}: no such key; make one with: ssh-keygen -t ed25519 -f {key}")
-    done = _asked("-y", "-P", "", "-f", str(key))
+    done = ssh.asked("-y", "-P", "", "-f", str(key))
     if not (found := _PUBLIC.fullmatch(done.stdout.decode(errors="replace").strip())):
         raise BadInput(f"{key}: {_said(done)}; a key with a passphrase needs {key.name}.pub beside it")
     return f"{found[1]} {found[2]}"
@@ -101,7 +94,7 @@ def _public(key: Path) -> str:
 
 def _signature(key: Path, line: str, data: bytes) -> bytes:
     """The signature of `data` by the key whose public half is `line`, verified."""
-    done = _asked("-Y", "sign", "-n", NAMESPACE, "-P", "", "-f", str(key), data=data)
+    done = ssh.asked("-Y", "sign", "-n", NAMESPACE, "-P", "", "-f", str(key), data=data)
     if done.returncode:
         raise BadInput(f"{key}: cannot sign: {_said(done)}; if it has a passphrase, run: ssh-add {key}")
     if (by := _signed(data, done.stdout)) != _fingerprint(line):
@@ -111,11 +104,11 @@ def _signature(key: Path, line: str, data: bytes) -> bytes:
 
 def _principal(signature: Path, data: bytes, signers: Path) -> str:
     """Who in the list signed `data`; raises Tampered when nobody did."""
-    found = _asked("-Y", "find-principals", "-s", str(signature), "-f", str(signers))
+    found = ssh.asked("-Y", "find-principals", "-s", str(signature), "-f", str(signers))
     for line in found.stdout.decode(errors="replace").splitlines():
         name = line.split(",")[0]
         verify = ("-Y", "verify", "-n", NAMESPACE, "-s", str(signature), "-f", str(signers), "-I", name)
-        if _asked(*verify, data=data).returncode == 0:
+        if ssh.asked(*verify, data=data).returncode == 0:
             return name
     raise Tampered(f"{NAME}: is by nobody whom {signers.name} allows to sign for {NAMESPACE}")
 
@@ -125,7 +118,7 @@ def _signed(data: bytes, signature: bytes) -> str | None:
     with tempfile.TemporaryDirectory() as place:
         path = Path(place, NAME)
         path.write_bytes(signature)
-        done = _asked("-Y", "check-novalidate", "-n", NAMESPACE, "-s", str(path), data=data)
+        done = ssh.asked("-Y", "check-novalidate", "-n", NAMESPACE, "-s", str(path), data=data)
     found = re.search(r"SHA256:[A-Za-z0-9+/]{43}", done.stdout.decode(errors="replace"))
     return found[0] if found and done.returncode == 0 else None
 
@@ -137,27 +130,6 @@ def _fingerprint(line: str) -> str:
     except (IndexError, ValueError):
         raise Tampered(f"{lock.NAME}: signer is not a public key") from None
     return "SHA256:" + base64.b64encode(hashlib.sha256(blob).digest()).decode().rstrip("=")
-
-
-def _asked(*arguments: str, data: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    """ssh-keygen, which cannot ask back: it has no terminal and no window to ask in. Raises Unable."""
-    settings = {name: value for name, value in os.environ.items() if name not in _PROMPTS}
-    try:
-        done = subprocess.run(
-            ["ssh-keygen", *arguments],
-            env=settings | {"LC_ALL": "C"},
-            input=data,
-            capture_output=True,
-            timeout=_SECONDS,
-            start_new_session=True,
-        )
-    except FileNotFoundError:
-        raise Unable("ssh-keygen is not installed; install OpenSSH 8.2 or newer") from None
-    except subprocess.TimeoutExpired:
-        raise Unable(f"ssh-keygen took more than {_SECONDS} seconds; touch the key and try again") from None
-    if b"unknown option" in done.stderr or b"illegal option" in done.stderr:
-        raise Unable("this ssh-keygen cannot sign; install OpenSSH 8.2 or newer")
-    return done
 
 
 def _said(done: subprocess.CompletedProcess[bytes]) -> str:

@@ -14,7 +14,7 @@ from .documents import Document
 from .ledger import Entry, Head
 from .refusals import BadInput, Tampered
 
-__all__ = ["CITED", "PROTOCOL", "Seen", "Standing", "digest", "known", "seen", "standing"]
+__all__ = ["CITED", "PROTOCOL", "Seen", "Standing", "digest", "known", "seen", "standing", "traces"]
 
 PROTOCOL = "protocol.toml"
 # Each document, in writing order, with the event whose line cites it and the field that does.
@@ -81,7 +81,12 @@ class Standing(NamedTuple):
 
 def known(folder: Path) -> bool:
     """Whether `folder` is a registration, or what is left of one."""
-    return (folder / PROTOCOL).is_file() or bool(_traces(folder))
+    return (folder / PROTOCOL).is_file() or bool(traces(folder))
+
+
+def traces(folder: Path) -> list[str]:
+    """What is there of all that is written from the lock on."""
+    return [name for name in (*CITED, ledger.NAME, *records.FOLDERS.values()) if (folder / name).exists()]
 
 
 def standing(folder: Path) -> Standing:
@@ -121,14 +126,9 @@ class _Held(NamedTuple):
     entries: list[Entry]
 
 
-def _traces(folder: Path) -> list[str]:
-    """What is there of all that is written from the lock on."""
-    return [name for name in (*CITED, ledger.NAME, *records.FOLDERS.values()) if (folder / name).exists()]
-
-
 def _held(folder: Path) -> _Held:
     locked = lock.read(folder)
-    if _traces(folder) == [lock.NAME]:
+    if traces(folder) == [lock.NAME]:
         raise BadInput(f"{folder}: locking it was cut off; run again: python -m protocol.register {folder}")
     entries = ledger.read(folder)
     if [(entry.event, entry.body) for entry in entries[:1]] != [("register", {"lock": locked.digest})]:
@@ -146,13 +146,13 @@ def _held(folder: Path) -> _Held:
 
 
 def _standing(folder: Path, name: str) -> Standing:
-    traces = _traces(folder)
-    if not traces:
+    present = traces(folder)
+    if not present:
         return Standing(name, str(folder), "written")
-    if traces == [lock.NAME]:
+    if present == [lock.NAME]:
         return Standing(name, str(folder), "locking", lock=lock.read(folder).digest)
-    if lock.NAME not in traces:
-        raise Tampered(f"{lock.NAME}: missing, and {traces[0]} is there")
+    if lock.NAME not in present:
+        raise Tampered(f"{lock.NAME}: missing, and {present[0]} is there")
     held = _held(folder)
     locked = held.documents[lock.NAME]
     content, amends = locked.content, locked.content.get("amends")

@@ -4,6 +4,7 @@ import random
 import shutil
 
 import pytest
+import studies
 from attacking import caught, findings, rewrite, rewrite_ledger, rewrite_records
 
 from protocol.evidence import audit, records
@@ -194,12 +195,7 @@ def test_any_single_byte_of_the_evidence_is_flipped(copied, seed):
     ]
     for _ in range(30):
         path = draw.choice(single if draw.random() < 0.6 else many)
-        data = path.read_bytes()
-        place = draw.randrange(len(data))
-        path.write_bytes(data[:place] + bytes([data[place] ^ (1 << draw.randrange(8))]) + data[place + 1 :])
-        try:
+        with studies.flipped(path, draw) as place:
             found = audit.audit(copied, rederive=lambda tree, folder: b"")
-        finally:
-            path.write_bytes(data)
         failed = {one.item for one in found if one.status == "failed"} - {"judgement"}
         assert failed, f"{path.relative_to(copied)}: byte {place} was flipped unnoticed"

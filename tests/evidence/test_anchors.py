@@ -178,11 +178,13 @@ def test_documents_without_a_proof_that_holds_are_refused_by_name(study):
     clerk, slow = Clerk(), Clerk("slow", "slow", pending=True)
     anchors.stamp(study, "lock", clerk)
     anchors.stamp(study, "claim", slow)
-    assert len(anchors.require(study, [clerk, slow], ["lock"])) == 2
+    found = anchors.verified(study, [clerk, slow])
+    assert len(found) == 2
+    anchors.require(found, ["lock"])
     with pytest.raises(Unanchored, match=r"claim\.json: slow: not numbered yet"):
-        anchors.require(study, [clerk, slow], ["lock", "claim"])
+        anchors.require(found, ["lock", "claim"])
     with pytest.raises(Unanchored, match=r"seal\.json: no witness") as refused:
-        anchors.require(study, [clerk, slow], ["seal"])
+        anchors.require(found, ["seal"])
     assert refused.value.exit_status == 5
 
 
@@ -190,7 +192,7 @@ def test_a_proof_that_fails_is_worse_than_none(study):
     anchors.stamp(study, "lock", Clerk())
     (study / "anchors" / "claim.note").write_text(f"{'0' * 64} 1")
     with pytest.raises(Tampered, match="claim: a note about something else"):
-        anchors.require(study, [Clerk()], ["lock", "seal"])
+        anchors.require(anchors.verified(study, [Clerk()]), ["lock", "seal"])
 
 
 def test_a_pending_proof_is_replaced_by_the_same_one_with_more(study):
