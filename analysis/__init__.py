@@ -1,1 +1,4 @@
-"""Statistics of a study: arrays and a passed generator in, NamedTuple out; imports nothing of the project."""
+"""The commands that judge, and the rooms that they are made of; nothing here imports the protocol.
+
+May import: analysis; numpy, pandas, scipy.
+"""

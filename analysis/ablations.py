@@ -25,13 +25,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import optimize, stats
 
-from analysis import equivalence, isocache, multiplicity, told
-from analysis.contrasts import Pairing, counted, pairings, verdict
-from analysis.equivalence import Margins
-from analysis.interval import Interval, problem_means
-from analysis.records import RecordError, Study, read
-from analysis.tests_of_difference import METHODS
-from analysis.told import points
+from analysis.output import told
+from analysis.output.told import points
+from analysis.stats import equivalence, isocache, multiplicity
+from analysis.stats.equivalence import Margins
+from analysis.stats.interval import Interval, problem_means
+from analysis.stats.paired_tests import METHODS
+from analysis.studies.contrasts import Pairing, counted, pairings, verdict
+from analysis.studies.study_files import RecordError, Study, read
 
 __all__ = ["SAYS", "Claim", "audit", "differing", "needed", "outcome"]
 

@@ -21,11 +21,12 @@ from typing import Any
 
 import pandas as pd
 
-from analysis import failure_modes, told
-from analysis.contrasts import Pairing, counted, pairings, verdict
-from analysis.failure_modes import Development
-from analysis.records import LANE, RecordError, document, read
-from analysis.told import points
+from analysis.output import told
+from analysis.output.told import points
+from analysis.studies import failure_modes
+from analysis.studies.contrasts import Pairing, counted, pairings, verdict
+from analysis.studies.failure_modes import Development
+from analysis.studies.study_files import LANE, RecordError, document, read
 
 __all__ = ["diagnosed", "measured"]
 

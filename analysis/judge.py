@@ -16,11 +16,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis import contrasts, decisions, equivalence, isocache, multiplicity, simultaneous, statements
-from analysis.interval import Interval
-from analysis.printed import command, decimal
-from analysis.records import EXCLUDED, LANE, TIMEOUT, Study, document, read, ungraded
-from analysis.tests_of_difference import METHODS
+from analysis.output.printed import command, decimal
+from analysis.rules import decisions, statements
+from analysis.stats import equivalence, isocache, max_t, multiplicity
+from analysis.stats.interval import Interval
+from analysis.stats.paired_tests import METHODS
+from analysis.studies import contrasts
+from analysis.studies.study_files import EXCLUDED, LANE, TIMEOUT, Study, document, read, ungraded
 
 __all__ = ["CONFIRMATORY", "DEVIATED", "judge", "judged"]
 
@@ -218,7 +220,7 @@ def _together(found: Sequence[Found], rng: np.random.Generator, draws: int, alph
     differences = [
         [found[at].pairing.own - found[at].pairing.other for at in group] for group in groups.values()
     ]
-    intervals = simultaneous.max_t(differences, level=1 - alpha, draws=draws, rng=rng)
+    intervals = max_t.max_t(differences, level=1 - alpha, draws=draws, rng=rng)
     places = itertools.chain(*groups.values())
     of = dict(zip(places, itertools.chain(*intervals), strict=True))
     return [

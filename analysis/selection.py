@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from analysis import bootstrap
-from analysis.printed import command, decimal
-from analysis.records import AGAIN, EXCLUDED, RecordError, Study, probe
+from analysis.output.printed import command, decimal
+from analysis.stats import bootstrap
+from analysis.studies.study_files import AGAIN, EXCLUDED, RecordError, Study, probe
 
 __all__ = ["Cell", "Choice", "choose", "select"]
 

@@ -20,8 +20,8 @@ from datetime import date
 from benchmarks.pairs import Ratio
 from benchmarks.report import at_most, processor, span, table
 from protocol import tasks
-from protocol.drift import ROOT
-from protocol.evidence import closure, installed
+from protocol.evidence.lock import closure, installed_files
+from protocol.locked.drift import ROOT
 from protocol.tasks.dataset import Dataset, folder
 
 TARGET = 3.0  # seconds
@@ -40,15 +40,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     parts: dict[str, Callable[[], object]] = {
         "sources": lambda: closure.sources(ROOT),
         f"data of {len(read)} tasks": lambda: tasks.data(read),
-        "installed files": lambda: installed.found(closure.PACKAGES),
-        "standard library": installed.standard_library,
+        "installed files": lambda: installed_files.found(closure.PACKAGES),
+        "standard library": installed_files.standard_library,
         "interpreter and all installed": closure.environment,
     }
     whole = "sources, data and environment"
     parts[whole] = lambda: (closure.sources(ROOT), tasks.data(read), closure.environment())
     seconds = {name: repeated(act, arguments.repetitions) for name, act in parts.items()}
     print(f"{date.today().isoformat()}; {processor()}, {os.cpu_count()} cores, {platform.system()}; ", end="")
-    print(f"python {platform.python_version()}, {len(installed.versions())} distributions.\n")
+    print(f"python {platform.python_version()}, {len(installed_files.versions())} distributions.\n")
     print(table(["part", "seconds"], [[name, span(each)] for name, each in seconds.items()]))
     print(f"\n{whole}, seconds: {at_most(seconds[whole].median, TARGET)}")
     return 0

@@ -23,10 +23,12 @@ from benchmarks.plain_selector import plain_diverse
 from benchmarks.report import at_least, header, span, table
 from benchmarks.setting import Setting
 from policies.selection import diverse
-from protocol import grid, runner, study
-from protocol.executors import Executor, Job, pool
-from protocol.models import catalogue
-from protocol.spec import Protocol
+from protocol.locked import study
+from protocol.models import sources
+from protocol.plan import grid
+from protocol.plan.design import Design
+from protocol.running import runner
+from protocol.running.executors import Executor, Job, pool
 from splits import load
 
 REGISTRATION = Path("registrations/alpha-chain")
@@ -53,14 +55,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     chosen = Setting(" and ".join(protocol.models), settings.device, settings.dtype, cores)
     print(header(chosen, "reasoning", argv))
     lanes = dict.fromkeys(protocol.models, settings.lanes_per_batch or 1)
-    with pool.opened(protocol, catalogue.home(), lanes) as execute:
+    with pool.opened(protocol, sources.home(), lanes) as execute:
         print(rates(protocol, execute, arguments.batches, arguments.repetitions))
     print()
     print(selectors(arguments.repetitions))
     return 0
 
 
-def rates(protocol: Protocol, execute: Executor, batches: int, repetitions: int) -> str:
+def rates(protocol: Design, execute: Executor, batches: int, repetitions: int) -> str:
     """Every round runs other development problems."""
     problems = {task.name: load(task.name).dev for task in protocol.tasks}
     units = runner.units(grid.cells(protocol), problems, protocol.generation.problems_per_batch)

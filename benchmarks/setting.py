@@ -17,9 +17,9 @@ import policies
 from policies import Calibrated, HiddenSignal, Measured, Signal, Statistics
 from policies.signals import AttentionSums, HiddenChange, Norms
 from protocol.engine import Lane, LaneFailure, Outcome, Prompt, Run
-from protocol.models import catalogue
+from protocol.models import sources
 from protocol.models.load import DTYPES, load
-from protocol.spec import Budget
+from protocol.plan.design import Budget
 from protocol.tasks import prompting
 from protocol.tasks.needle import Needle
 
@@ -96,7 +96,7 @@ def open_subject(setting: Setting) -> Subject:
     transformers.utils.logging.disable_progress_bar()  # progress is ours to tell
     if setting.model == RANDOM:
         return random_llama(llama_8b(), setting)
-    model = load(setting.model, catalogue.home(), dtype=setting.dtype, device=setting.device)
+    model = load(setting.model, sources.home(), dtype=setting.dtype, device=setting.device)
     never_stops(model.network)
     return Subject(
         model.name, model.network, model.sentence_ends, model.tokenizer, statistics=model.statistics

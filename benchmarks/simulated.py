@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from analysis import power, simultaneous
-from analysis.simultaneous import TOGETHER
+from analysis.stats import max_t, power
+from analysis.stats.max_t import TOGETHER
 
 __all__ = [
     "CHAIN",
@@ -147,4 +147,4 @@ def family_p(gained: NDArray[np.int8], rng: np.random.Generator) -> NDArray[np.f
     """[study, contrast], adjusted by max-t; contrasts as `counts_of` has them."""
     studies, tasks, problems = gained.shape[:3]
     groups = [gained[:, task].reshape(studies, problems, -1).astype(np.float64) for task in range(tasks)]
-    return simultaneous.adjusted(groups, FLIPS, rng)
+    return max_t.adjusted(groups, FLIPS, rng)

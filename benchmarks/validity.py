@@ -25,9 +25,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from analysis import bootstrap, components, decisions, multiplicity, power, simultaneous
-from analysis.interval import exact, newcombe_paired, wilson
-from analysis.tests_of_difference import sign_flip, student
+from analysis.rules import decisions
+from analysis.stats import bootstrap, max_t, multiplicity, power, variance_components
+from analysis.stats.interval import exact, newcombe_paired, wilson
+from analysis.stats.paired_tests import sign_flip, student
 from benchmarks.report import processor, table
 from benchmarks.simulated import (
     CHAIN,
@@ -144,7 +145,7 @@ def detectable(shape: Shape, problems: int, accuracy: float, share: float, rng: 
     """The true difference that Student's t finds with this power, towards one half."""
     gained = studies(shape, problems, accuracy, 0.0, 200, rng).gained
     variance = float((gained / shape.seeds).var() / problems)
-    size = min(components.smallest_effect(variance, problems, ALPHA, share), 0.49)
+    size = min(variance_components.smallest_effect(variance, problems, ALPHA, share), 0.49)
     return size if accuracy <= 0.5 else -size
 
 
@@ -167,7 +168,7 @@ def coverage(problems: int, accuracy: float, count: int, seed: int) -> Coverage:
             held["t"].append(holds(*student(cells[0])[1:3]))
             held["sign-flip"].append(holds(*sign_flip(cells[0], draws=FLIPS, rng=rng)[1:3]))
             held["4 of t"].append(all(holds(*student(cell, level=level)[1:3]) for cell in cells))
-            together = simultaneous.max_t([cells], draws=FLIPS, rng=rng)[0]
+            together = max_t.max_t([cells], draws=FLIPS, rng=rng)[0]
             held["4 of max-t"].append(all(holds(*one[1:3]) for one in together))
     every = np.concatenate(counts)
     for kind in bootstrap.KINDS:
@@ -233,7 +234,7 @@ def power_curve(problems: int, accuracy: float, count: int, seed: int) -> list[P
             method: float((power.p_values(method, counts, DRAWS, rng) <= ALPHA).mean()) for method in METHODS
         }
         curve.append(
-            Power(problems, accuracy, effect, found, components.power_at(effect, variance, problems))
+            Power(problems, accuracy, effect, found, variance_components.power_at(effect, variance, problems))
         )
     return curve
 

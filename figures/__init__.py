@@ -1,1 +1,4 @@
-"""Drawings and tables of judged results."""
+"""The commands that draw: the study, its forest plot, its report and its table.
+
+May import: analysis, figures; matplotlib.
+"""

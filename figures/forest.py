@@ -17,12 +17,12 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.transforms import blended_transform_factory
 
-from figures import numbers, page
-from figures.beside import beside
+from figures.canvas import numbers, page
+from figures.canvas.contrasts import cells, counts, in_points, mark, span
+from figures.canvas.page import INK, PALE, NoVerdict
+from figures.canvas.rows import ROW, bands, grouped, groups
 from figures.command import command
-from figures.contrasts import cells, counts, in_points, mark, span
-from figures.page import INK, PALE, NoVerdict
-from figures.rows import ROW, bands, grouped, groups
+from figures.plots.beside import beside
 
 __all__ = ["NoVerdict", "draw", "forest"]
 
@@ -42,7 +42,7 @@ def forest(judged: Mapping[str, Any]) -> Figure:
     marks are those of `contrasts.mark`; each has its meaning and the index of its contrast as gid ("point-3",
     "nominal-3", "simultaneous-3").
 
-    A second panel (`figures.beside`) where the study compares beside its decision rule.
+    A second panel (`figures.plots.beside`) where the study compares beside its decision rule.
     """
     if "beside" in judged:
         return beside(judged)

@@ -14,12 +14,14 @@ import os
 import sys
 from pathlib import Path
 
-from analysis.records import RecordError
-from figures import finished, markup, numbers, report_index, report_sections, report_tables, study, words
+from analysis.studies.study_files import RecordError
+from figures import study
+from figures.canvas import numbers
+from figures.canvas.page import NoVerdict
 from figures.command import command
-from figures.finished import Finished
-from figures.markup import Html, element, sentences
-from figures.page import NoVerdict
+from figures.html import finished, glossary, markup, report_index, report_sections, report_tables
+from figures.html.finished import Finished
+from figures.html.markup import Html, element, sentences
 
 __all__ = ["index", "report"]
 
@@ -37,15 +39,15 @@ SECTIONS = {
 def report(folder: Path, *, witness: str = numbers.WITNESS) -> Path:
     """Write FOLDER/report.html, and the drawings in it to FOLDER/figures.
 
-    witness: who outside vouches for the study, as `protocol.evidence.anchors.word` says after verifying.
-    Raises NoVerdict and `analysis.records.RecordError`; then there is no new report.
+    witness: who outside vouches for the study, as `anchors.word` says after verifying.
+    Raises NoVerdict and `analysis.studies.study_files.RecordError`; then there is no new report.
     """
     folder = Path(folder)
     said = _read(folder, witness)
     drawings = {path.stem: _drawn(path) for path in study.draw(folder) if path.suffix == ".svg"}
     of_contrasts = [drawings.pop(name) for name in ("forest", "ablation") if name in drawings]
     for name, drawn in (("contrasts", of_contrasts), ("cells", drawings.values())):
-        said[name] = Html("".join([sentences(words.ABOUT[name]), *drawn, said[name]]))
+        said[name] = Html("".join([sentences(glossary.ABOUT[name]), *drawn, said[name]]))
     return _write(folder / "report.html", _page(said))
 
 
@@ -89,7 +91,7 @@ def _said(found: Finished, witness: str) -> dict[str, Html]:
 
 
 def _drawn(path: Path) -> Html:
-    caption, alt = words.DRAWINGS.get(path.stem, (path.stem, path.stem))
+    caption, alt = glossary.DRAWINGS.get(path.stem, (path.stem, path.stem))
     return markup.drawing(path.read_text("utf-8"), alt, caption)
 
 

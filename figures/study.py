@@ -13,17 +13,18 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from analysis.records import RecordError, read
-from figures import collapse, page
-from figures.ablation import ablation, variants
-from figures.accuracy import accuracy
+from analysis.studies.study_files import RecordError, read
+from figures.canvas import page
+from figures.canvas.page import NoVerdict
+from figures.canvas.traces import traces
 from figures.command import command
 from figures.forest import forest
-from figures.levels import levelled, levels
-from figures.needle import needle, placed
-from figures.page import NoVerdict
-from figures.traces import traces
-from figures.trajectories import trajectories
+from figures.plots import collapse
+from figures.plots.ablation import ablation, variants
+from figures.plots.accuracy import accuracy
+from figures.plots.levels import levelled, levels
+from figures.plots.needle import needle, placed
+from figures.plots.trajectories import trajectories
 
 __all__ = ["draw"]
 
@@ -31,7 +32,7 @@ __all__ = ["draw"]
 def draw(folder: Path) -> tuple[Path, ...]:
     """Draw FOLDER/verdict.json and FOLDER/records into FOLDER/figures.
 
-    Raises NoVerdict and `analysis.records.RecordError`, before anything is written.
+    Raises NoVerdict and `analysis.studies.study_files.RecordError`, before anything is written.
     """
     folder = Path(folder)
     judged, study = page.judged(folder), read(folder)

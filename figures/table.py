@@ -4,7 +4,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from figures import numbers
+from figures.canvas import numbers
 
 __all__ = ["verdict_table"]
 
@@ -15,7 +15,7 @@ NAME = 24  # columns of the longest name that is printed whole, if a row has roo
 def verdict_table(judged: Mapping[str, Any], witness: str = numbers.WITNESS) -> str:
     """Verdict, contrasts, arms, and what the study proves and does not prove.
 
-    witness: who outside vouches for it, as `protocol.evidence.anchors.word` says after verifying.
+    witness: who outside vouches for it, as `protocol.evidence.outside.anchors.word` says after verifying.
     """
     branch = judged["branch"]
     letters = f" (branch {branch['registered']}, symmetric {branch['symmetric']})" if branch else ""

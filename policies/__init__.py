@@ -2,6 +2,8 @@
 
 policy = policies.get("snapkv")
 kept = policy.keep(view, budget=256)        # bool [layer, kv_head, n]
+
+May import: torch.
 """
 
 from policies.cadence import Cadence, Schedule

@@ -19,10 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from protocol import command
-from protocol.evidence import amendment, claim, files, ledger, lock, selection, standing
-from protocol.evidence.lock import Lock
+from protocol.evidence.audit import amendment, standing
+from protocol.evidence.audit.standing import PROTOCOL
+from protocol.evidence.bytes import files
+from protocol.evidence.lock import lock
+from protocol.evidence.lock.lock import Lock
 from protocol.evidence.refusals import AlreadyClaimed, BadInput
-from protocol.evidence.standing import PROTOCOL
+from protocol.evidence.run import claim, ledger, selection
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -67,7 +70,7 @@ def act(old: Path, new: Path, reason: str, key: Path | None, as_json: bool) -> i
 
 
 def registered(old: Path, amended: Lock, new: Path, why: str, key: Path | None) -> Lock:
-    from protocol.registration import register  # with torch, which --help and every refusal above do without
+    from protocol.acts.register import register  # with torch, which --help and every refusal above do without
 
     return register(new, files.home(), amends=partial(amendment.describe, old, amended, why), key=key)
 

@@ -21,7 +21,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from protocol import command
-from protocol.evidence import anchors, lock
+from protocol.evidence.lock import lock
+from protocol.evidence.outside import anchors
 from protocol.evidence.refusals import BadInput
 from protocol.witnesses import Authority, OpenTimestamps, Remote
 from protocol.witnesses.ots import CALENDARS

@@ -16,9 +16,12 @@ import sys
 from pathlib import Path
 
 from protocol import command, witnesses
-from protocol.evidence import anchors, audit, findings, standing, verdict
+from protocol.evidence import findings
+from protocol.evidence.audit import auditing, standing
 from protocol.evidence.findings import Finding
+from protocol.evidence.outside import anchors
 from protocol.evidence.refusals import BadInput, Refusal
+from protocol.evidence.run import verdict
 from protocol.witnesses import Block
 
 
@@ -40,10 +43,10 @@ def act(args: argparse.Namespace) -> int:
     if args.signers and not args.signers.is_file():
         raise BadInput(f"--signers {args.signers}: no such file; see ALLOWED SIGNERS in man ssh-keygen")
     anchored = anchors.verified(folder, command.trusted(args))
-    found = audit.audit(
+    found = auditing.audit(
         folder, signers=args.signers, anchored=anchored, block=lambda: block(folder, args.headers)
     )
-    broken, gaps = audit.failed(found), audit.untold(found)
+    broken, gaps = auditing.failed(found), auditing.untold(found)
     word = anchors.word(anchored)
     status = 3 if broken or gaps else 0
     lines = [f"{one.status:<12} {one.item}: {one.detail}".rstrip(": ") for one in found]
@@ -61,9 +64,9 @@ def act(args: argparse.Namespace) -> int:
 
 
 def summary(found: list[Finding]) -> str:
-    if broken := audit.failed(found):
+    if broken := auditing.failed(found):
         return f"AUDIT FAILED ({', '.join(broken)})"
-    if gaps := audit.untold(found):
+    if gaps := auditing.untold(found):
         return f"could not be told: {', '.join(gaps)}"
     outside = [one.item for one in found if one.status == "cannot tell"]
     return "everything held" + (f", but for what is not here: {', '.join(outside)}" if outside else "")

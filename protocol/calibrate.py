@@ -28,7 +28,7 @@ import policies
 import splits
 from protocol import command, engine, tasks
 from protocol.evidence.refusals import BadInput
-from protocol.models import catalogue, statistics, stored
+from protocol.models import calibration, sources, stored
 from protocol.models.load import LoadedModel, load
 from protocol.tasks import prompting
 from protocol.tasks.problem import Problem
@@ -40,7 +40,7 @@ AT_ONCE = 16
 def main(argv: list[str] | None = None) -> int:
     made = command.parser("protocol.calibrate", __doc__)
     made.add_argument("model", help="a source, e.g. chain-llama")
-    made.add_argument("name", choices=statistics.NAMES, help="the name that policies ask for")
+    made.add_argument("name", choices=calibration.NAMES, help="the name that policies ask for")
     given = made.add_mutually_exclusive_group(required=True)
     given.add_argument("--task", help="measure on problems of this task and the model's own answers")
     given.add_argument("--text", type=Path, help="measure on this file")
@@ -60,8 +60,8 @@ def calibrate(args: argparse.Namespace) -> int:
     ids = problems(args.task, args.split) if args.task else []
     data = content(args.text) if args.text else b""
     transformers.utils.logging.disable_progress_bar()
-    home = catalogue.home()
-    path = statistics.places(args.model, home)[args.name]
+    home = sources.home()
+    path = calibration.places(args.model, home)[args.name]
     if path.exists():
         raise BadInput(f"{path}: exists and is written once; {anew(args.model)}")
     model = load(args.model, home, dtype=args.dtype, device=args.device)
@@ -77,16 +77,16 @@ def calibrate(args: argparse.Namespace) -> int:
     path.parent.mkdir(parents=True, exist_ok=True)
     # Made before measuring, so that a folder that cannot be written is refused before the work is done.
     with tempfile.TemporaryDirectory(dir=path.parent.parent) as beside:
-        found, counted = statistics.measure(model.network, texts, args.tokens)
+        found, counted = calibration.measure(model.network, texts, args.tokens)
         about |= {
             "model": args.model,
-            "weights": statistics.weights_digest(args.model, home),
+            "weights": calibration.weights_digest(args.model, home),
             "dtype": args.dtype,
             "tokens": str(counted),
             "problems": json.dumps(used, sort_keys=True),
         }
         whole = Path(beside, path.name)
-        statistics.write(whole, found, about)
+        calibration.write(whole, found, about)
         os.link(whole, path)  # unlike a rename, a link does not overwrite
     if embedded(args.model):
         stored.seal(path.parent)  # loading the model has just verified the other files
@@ -96,7 +96,7 @@ def calibrate(args: argparse.Namespace) -> int:
 
 
 def embedded(source: str) -> bool:
-    return isinstance(catalogue.parse(source), catalogue.Embedded)
+    return isinstance(sources.parse(source), sources.Embedded)
 
 
 def anew(source: str) -> str:

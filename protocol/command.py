@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from protocol import witnesses
-from protocol.evidence.anchors import Witness
+from protocol.evidence.outside.anchors import Witness
 from protocol.evidence.refusals import Refusal
 from protocol.witnesses.remote import BRANCH
 

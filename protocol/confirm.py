@@ -20,9 +20,13 @@ from functools import partial
 from pathlib import Path
 
 from figures.table import verdict_table
-from protocol import command, locked_tree
-from protocol.evidence import amendment, anchors, ledger, lock, seal
-from protocol.models import catalogue
+from protocol import command
+from protocol.evidence.audit import amendment
+from protocol.evidence.lock import lock
+from protocol.evidence.outside import anchors
+from protocol.evidence.run import ledger, seal
+from protocol.locked import tree
+from protocol.models import sources
 
 
 def main(argv: list[str] | None = None, *, enter: bool = False) -> int:
@@ -47,27 +51,28 @@ def act(args: argparse.Namespace, *, enter: bool = False) -> int:
     if args.require_anchor:
         anchors.require(anchors.verified(folder, believed), ["lock"])
     if enter:
-        locked_tree.enter(folder, locked, "protocol.confirm")
+        tree.enter(folder, locked, "protocol.confirm")
     # With torch, which --help and every refusal above do without.
-    from protocol import confirmation, judgement, progress
-    from protocol.study import open_study
+    from protocol.acts import confirm, judge
+    from protocol.locked.study import open_study
+    from protocol.running import progress
 
     study = open_study(folder)
     if not (folder / seal.NAME).exists():
         with progress.display(f"confirm {folder.name}") as report:
-            confirmation.confirm(
+            confirm.confirm(
                 study,
-                catalogue.home(),
+                sources.home(),
                 report,
                 args.value,
-                partial(confirmation.block, folder, args.headers),
+                partial(confirm.block, folder, args.headers),
                 args.identity,
             )
-    result = judgement.judge_sealed(folder, study.lock)
+    result = judge.judge_sealed(folder, study.lock)
     judged = result.judged
     paths = [str(path) for path in result.files]
     word = anchors.word(anchors.verified(folder, believed))
-    text = "\n".join([verdict_table(judged, word), "", *judgement.selected(judged), head(folder), *paths])
+    text = "\n".join([verdict_table(judged, word), "", *judge.selected(judged), head(folder), *paths])
     values = {"verdict": judged["verdict"], "anchors": word, "files": paths, "lock": study.lock.digest}
     if "selected" in judged:
         values["selected"] = judged["selected"]["arm"]
@@ -81,4 +86,4 @@ def head(folder: Path) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(locked_tree.run(main))
+    sys.exit(tree.run(main))

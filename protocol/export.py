@@ -19,22 +19,25 @@ from pathlib import Path
 from types import MappingProxyType
 
 from protocol import command
-from protocol.evidence import files, ledger, lock, registration_text, statement
+from protocol.evidence.bytes import files
+from protocol.evidence.lock import lock
 from protocol.evidence.refusals import Tampered
+from protocol.evidence.run import ledger
+from protocol.texts import in_toto, preregistration
 
 __all__ = ["FORMATS", "exported", "main"]
 
 
 def _statement(folder: Path) -> str:
-    return json.dumps(statement.of(folder), indent=2, ensure_ascii=False) + "\n"
+    return json.dumps(in_toto.of(folder), indent=2, ensure_ascii=False) + "\n"
 
 
 def _osf(folder: Path) -> str:
-    return registration_text.osf(lock.read(folder), ledger.read(folder))
+    return preregistration.osf(lock.read(folder), ledger.read(folder))
 
 
 def _as_predicted(folder: Path) -> str:
-    return registration_text.as_predicted(lock.read(folder), ledger.read(folder))
+    return preregistration.as_predicted(lock.read(folder), ledger.read(folder))
 
 
 FORMATS: Mapping[str, Callable[[Path], str]] = MappingProxyType(

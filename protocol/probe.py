@@ -18,12 +18,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from protocol import command, grid, locked_tree, phase, progress, selection
-from protocol.evidence import claim, ledger, probing, records
-from protocol.models import catalogue
-from protocol.runner import Progress
-from protocol.spec import AGAIN
-from protocol.study import Study, open_study, refuse_drift
+from protocol import command
+from protocol.acts import select
+from protocol.evidence.run import claim, ledger, probing, records
+from protocol.locked import tree
+from protocol.locked.study import Study, open_study, refuse_drift
+from protocol.models import sources
+from protocol.plan import grid
+from protocol.plan.design import AGAIN
+from protocol.running import phase, progress
+from protocol.running.runner import Progress
 
 
 def main(argv: list[str] | None = None, *, enter: bool = False) -> int:
@@ -32,23 +36,23 @@ def main(argv: list[str] | None = None, *, enter: bool = False) -> int:
     args = parser.parse_args(argv)
 
     def act() -> int:
-        study, home = open_study(args.folder), catalogue.home()
-        selection.refuse_inherited(study)
-        if not selection.made(study):
+        study, home = open_study(args.folder), sources.home()
+        select.refuse_inherited(study)
+        if not select.made(study):
             ledger.refuse_closed(study.folder)
         if enter:
-            locked_tree.enter(study.folder, study.lock, "protocol.probe")
+            tree.enter(study.folder, study.lock, "protocol.probe")
         refuse_drift(study, home, with_weights=True)
         with claim.running(study.folder):
-            if not selection.made(study):
+            if not select.made(study):
                 with progress.display(f"probe {study.folder.name}") as report:
                     run(study, home, report)
-            selected = selection.select(study) if study.protocol.sweep else None
+            selected = select.select(study) if study.protocol.sweep else None
         bodies = [record["body"] for record in records.read(study.folder / records.FOLDERS["probe"])]
         rows = summary(bodies)
         parts, values = [table(rows)], {"arms": rows, "selected": selected}
         if selected is not None:
-            parts += ["", selection.table(selected)]
+            parts += ["", select.table(selected)]
         command.say(args.json, "\n".join(parts), values)
         return 0
 
@@ -99,4 +103,4 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(locked_tree.run(main))
+    sys.exit(tree.run(main))

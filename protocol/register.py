@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from protocol import command
-from protocol.evidence import installed, selection
-from protocol.models import catalogue
-from protocol.registration import register
+from protocol.acts.register import register
+from protocol.evidence.lock import installed_files
+from protocol.evidence.run import selection
+from protocol.models import sources
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -27,14 +28,14 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
 
     def act() -> int:
-        held = register(args.folder, catalogue.home(), key=args.sign)
+        held = register(args.folder, sources.home(), key=args.sign)
         checks = held.content["checks"]
         lines = [
             f"locked {args.folder} as {held.digest}",
             f"{len(held.content['grid'])} cells; {checks['tests']} tests at {checks['corrected_alpha']} each",
             *(size(count, check) for count, check in checks["problems"].items()),
             *said(checks),
-            *installed.words(held.content["environment"]["altered"]),
+            *installed_files.words(held.content["environment"]["altered"]),
             f"next: python -m protocol.probe {args.folder}, "
             f"{'then' if selection.swept(held) else 'or'} python -m protocol.confirm {args.folder}",
         ]

@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from protocol import command, grading, tasks
-from protocol.evidence import claim, late, lock, records, seal
+from protocol.evidence.lock import lock
 from protocol.evidence.refusals import BadInput
+from protocol.evidence.run import claim, late_randomness, records, seal
 
 __all__ = ["Difference", "Regraded", "regrade"]
 
@@ -93,7 +94,7 @@ def act(folder: Path, probe: bool, as_json: bool, identity: Path | None = None) 
     read = records.read(folder / records.FOLDERS["probe" if probe else "confirm"])
     if not read:
         raise BadInput(f"{folder}: has no such records; run probe or confirm first")
-    key = None if probe else late.key_of(locked, claim.read(folder, locked))
+    key = None if probe else late_randomness.key_of(locked, claim.read(folder, locked))
     done = regrade((record["body"] for record in read), key, identity)
     values = done._asdict() | {name: [one._asdict() for one in getattr(done, name)] for name in LISTED}
     command.say(as_json, words(done), values)

@@ -16,11 +16,12 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from protocol import command, rehearsal
+from protocol import command
+from protocol.acts import rehearse
+from protocol.acts.rehearse import Rehearsal
 from protocol.evidence.refusals import BadInput
-from protocol.models import catalogue
-from protocol.rehearsal import Rehearsal
-from protocol.study import read_protocol
+from protocol.locked.study import read_protocol
+from protocol.models import sources
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -39,11 +40,11 @@ def main(argv: list[str] | None = None) -> int:
             raise BadInput("--problems and --tokens: write whole numbers of at least 1")
         if args.out is not None and args.out.exists() and any(args.out.iterdir()):
             raise BadInput(f"--out {args.out}: is not empty; name a new folder")
-        protocol = rehearsal.acted(read_protocol(args.folder)[1], args.tokens)
-        models = rehearsal.stand_ins(protocol, args.stand_in)
+        protocol = rehearse.acted(read_protocol(args.folder)[1], args.tokens)
+        models = rehearse.stand_ins(protocol, args.stand_in)
         with tempfile.TemporaryDirectory() as nothing_kept:
             folder = args.out or Path(nothing_kept)
-            found = rehearsal.rehearse(protocol, models, args.problems, catalogue.home(), folder)
+            found = rehearse.rehearse(protocol, models, args.problems, sources.home(), folder)
         values = summary(found)
         command.say(args.json, text(values, models), values)
         return 3 if values["failed"] else 0

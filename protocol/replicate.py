@@ -20,13 +20,17 @@ from pathlib import Path
 from typing import Any
 
 from figures.table import verdict_table
-from protocol import command, confirmation, judgement, locked_tree, progress
-from protocol.evidence import late, ledger, lock, records, seal, selection, verdict
+from protocol import command
+from protocol.acts import confirm, judge
+from protocol.acts.register import register
+from protocol.evidence.audit.standing import PROTOCOL
+from protocol.evidence.lock import lock
 from protocol.evidence.refusals import BadInput, Drifted, Tampered
-from protocol.evidence.standing import PROTOCOL
-from protocol.models import catalogue
-from protocol.registration import register
-from protocol.study import Study, open_study, refuse_drift
+from protocol.evidence.run import late_randomness, ledger, records, seal, selection, verdict
+from protocol.locked import tree
+from protocol.locked.study import Study, open_study, refuse_drift
+from protocol.models import sources
+from protocol.running import progress
 
 
 def main(argv: list[str] | None = None, *, enter: bool = False) -> int:
@@ -50,17 +54,17 @@ def act(args: argparse.Namespace, *, enter: bool = False) -> int:
         raise BadInput(f"{folder}: has no verdict to agree with; first: python -m protocol.confirm {folder}")
     if verdict.word(verdict.read(folder)) == "DEVIATED":
         raise BadInput(f"{folder}: DEVIATED from what was registered; register its question anew instead")
-    home = catalogue.home()
+    home = sources.home()
     child = standing(parent) or unfinished(parent, home) or new(parent, home)
     if child.protocol.sweep is not None:
         selection.adopt(child.folder, parent.folder, child.lock)
     if enter:
-        locked_tree.enter(child.folder, child.lock, "protocol.replicate")
+        tree.enter(child.folder, child.lock, "protocol.replicate")
     if not (child.folder / seal.NAME).exists():
-        block = partial(confirmation.block, child.folder, args.headers)
+        block = partial(confirm.block, child.folder, args.headers)
         with progress.display(f"replicate {parent.folder.name}") as report:
-            confirmation.confirm(child, home, report, args.value, block, args.identity)
-    result = judgement.judge_sealed(child.folder, child.lock)
+            confirm.confirm(child, home, report, args.value, block, args.identity)
+    result = judge.judge_sealed(child.folder, child.lock)
     compared = compare(parent.folder, child.folder, result.judged)
     paths = [str(path) for path in result.files]
     text = "\n".join(
@@ -69,7 +73,7 @@ def act(args: argparse.Namespace, *, enter: bool = False) -> int:
             "",
             words(parent, compared),
             "",
-            *judgement.selected(result.judged),
+            *judge.selected(result.judged),
             *paths,
         ]
     )
@@ -90,7 +94,7 @@ def children(parent: Study) -> list[Path]:
 
 def standing(parent: Study) -> Study | None:
     """The replication whose locked tree this process runs; None in a working tree."""
-    if (digest := locked_tree.held()) is None:
+    if (digest := tree.held()) is None:
         return None
     for folder in children(parent):
         if (folder / lock.NAME).exists() and lock.read(folder).digest == digest:
@@ -140,7 +144,7 @@ def compare(parent: Path, child: Path, judged: dict[str, Any]) -> dict[str, Any]
     """
     before = verdict.read(parent).content["judged"]["verdict"]
     agreed = {"agrees": before == judged["verdict"], "parent_verdict": before}
-    if late.FIELD in lock.read(child).content["protocol"]["content"]:
+    if late_randomness.FIELD in lock.read(child).content["protocol"]["content"]:
         return agreed
     first, again = (
         {
@@ -171,4 +175,4 @@ def words(parent: Study, compared: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(locked_tree.run(main))
+    sys.exit(tree.run(main))

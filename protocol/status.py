@@ -18,12 +18,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from protocol import command, drift, witnesses
-from protocol.evidence import amendment, anchors, closure, files, history, lock, standing
-from protocol.evidence.anchors import Anchor
-from protocol.evidence.history import Gone
+from protocol import command, witnesses
+from protocol.evidence.audit import amendment, standing
+from protocol.evidence.audit.standing import PROTOCOL, Standing
+from protocol.evidence.bytes import files
+from protocol.evidence.lock import closure, lock
+from protocol.evidence.outside import anchors, history
+from protocol.evidence.outside.anchors import Anchor
+from protocol.evidence.outside.history import Gone
 from protocol.evidence.refusals import BadInput
-from protocol.evidence.standing import PROTOCOL, Standing
+from protocol.locked import drift
 
 WIDTH = 110
 TO_RUN = ("locked", "claimed")

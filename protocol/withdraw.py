@@ -13,7 +13,7 @@ was withdrawn before, or is being run.
 import sys
 
 from protocol import command
-from protocol.evidence import amendment
+from protocol.evidence.audit import amendment
 
 
 def main(argv: list[str] | None = None) -> int:

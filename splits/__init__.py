@@ -1,4 +1,7 @@
-"""Which problems are for development and which are held out: a frozen, recomputable fact about their ids."""
+"""Which problems are for development and which are held out: a frozen, recomputable fact about their ids.
+
+May import: nothing.
+"""
 
 from splits.buckets import BUCKETS, CONFIRM, DEV, bucket
 from splits.manifest import Manifest, SplitError, load

@@ -71,7 +71,7 @@ def same_environment():
     """What is installed stays as it is while these tests run; hashing all of it takes seconds each time."""
     import studies
 
-    from protocol.evidence import closure
+    from protocol.evidence.lock import closure
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(closure, "environment", studies.surroundings)

@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
-from protocol.evidence import bundle, claim, closure, ledger, lock, records, seal, verdict
-from protocol.evidence.lock import Lock
-from protocol.evidence.sealed import HeldOut
+from protocol.evidence.lock import bundle, closure, lock
+from protocol.evidence.lock.lock import Lock
+from protocol.evidence.run import claim, ledger, records, seal, verdict
+from protocol.evidence.run.held_out import HeldOut
 
 ARMS = ("full", "crystal")
 CONFIRM = ("p2", "p3", "p4")

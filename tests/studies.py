@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
 
-from protocol.evidence import closure
+from protocol.evidence.lock import closure
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -1,56 +1,33 @@
-"""The import rule of ARCHITECTURE.md: who may import whom, and which commands need no torch."""
+"""The import rule: the docstring of each room ends with what it may import, and that is what it imports."""
 
 import ast
+import re
 import subprocess
 import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 from studies import BLOCK_TORCH
 
 ROOT = Path(__file__).resolve().parent.parent
-OURS = {"protocol", "policies", "splits", "analysis", "figures"}
+PACKAGES = ("protocol", "policies", "splits", "analysis", "figures", "benchmarks")
+PACKAGED = PACKAGES[:-1]  # what is installed, and locked
+RULE = re.compile(r"May import: (.+)\.$")
+# A method in several files: its folder is part of the room of all methods.
+PARTS = {"policies.crystal": "policies"}
+MOST_MODULES, MOST_LINES = 20, 400
+CROWDED = {"policies"}  # one file a method is its order
 
-# package -> what of ours it may import (itself always)
-ALLOWED = {
-    "splits": set(),
-    "policies": set(),
-    "analysis": set(),
-    "figures": {"analysis"},
-    "protocol.evidence": set(),
-    "protocol.engine": {"policies", "splits", "protocol.evidence", "protocol.models"},
-    "protocol.tasks": {"policies", "splits", "protocol.evidence"},
-    "protocol.models": {"policies", "splits", "protocol.evidence"},
-    "protocol.grading": {"policies", "splits", "protocol.evidence"},
-    "protocol.witnesses": {"protocol.evidence"},
-}
-THIRD_PARTY = {  # beyond the standard library
-    "splits": set(),
-    "protocol.evidence": set(),
-    "protocol.witnesses": {"opentimestamps", "bitcoin"},
-    "policies": {"torch"},
-    "analysis": {"numpy", "pandas", "scipy", "statsmodels"},
-    "figures": {"numpy", "matplotlib"},
-}
 COMMANDS = {
-    "register",
-    "calibrate",
-    "probe",
-    "rehearse",
-    "confirm",
-    "regrade",
-    "replicate",
-    "status",
-    "audit",
-    "amend",
-    "withdraw",
-    "anchor",
-    "export",
+    f"protocol.{path.stem}"
+    for path in (ROOT / "protocol").glob("*.py")
+    if path.stem not in {"__init__", "__main__", "command"}
 }
 WITHOUT_TORCH = [
     "protocol.anchor",
     "protocol.confirm",
-    "protocol.drift",
+    "protocol.locked.drift",
     "protocol.audit",
     "protocol.export",
     "protocol.regrade",
@@ -61,7 +38,7 @@ WITHOUT_TORCH = [
     "analysis.claims",
     "analysis.diagnostics",
     "analysis.judge",
-    "analysis.power",
+    "analysis.stats.power",
     "analysis.selection",
     "figures.forest",
     "figures.study",
@@ -70,20 +47,18 @@ WITHOUT_TORCH = [
 ]
 
 
-def modules(root: Path, package: str) -> dict[str, Path]:
-    folder = root.joinpath(*package.split("."))
+def modules(root: Path) -> dict[str, Path]:
     return {
         ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__"): path
-        for path in sorted(folder.rglob("*.py"))
+        for package in PACKAGES
+        for path in sorted((root / package).rglob("*.py"))
     }
 
 
-def imports(root: Path, name: str, path: Path) -> set[str]:
-    """Every module that `path` imports anywhere in it, relative imports resolved, `from a import b` as
-    a and a.b.
-    """
-    found = set()
+def imports(path: Path, name: str, known: Mapping[str, Path]) -> set[str]:
+    """Every module that `path` imports anywhere in it; `from a import b` is a.b where that is a module."""
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+    found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
@@ -92,94 +67,187 @@ def imports(root: Path, name: str, path: Path) -> set[str]:
             source = ".".join(part for part in (base, node.module) if part)
             for alias in node.names:
                 full = f"{source}.{alias.name}"
-                inner = root.joinpath(*full.split("."))
-                found.add(full if inner.is_dir() or inner.with_suffix(".py").is_file() else source)
+                found.add(full if full in known else source)
+    return found - {name}
+
+
+def graph(root: Path) -> dict[str, set[str]]:
+    known = modules(root)
+    return {name: imports(path, name, known) for name, path in known.items()}
+
+
+def room(name: str, known: Mapping[str, Path]) -> str:
+    folder = name if known[name].name == "__init__.py" else name.rpartition(".")[0]
+    return PARTS.get(folder, folder)
+
+
+def rules(root: Path) -> dict[str, set[str]]:
+    """What each room may import, beside itself and the standard library, as its docstring ends."""
+    found = {}
+    for name, path in modules(root).items():
+        if path.name == "__init__.py":
+            doc = " ".join((ast.get_docstring(ast.parse(path.read_text())) or "").split())
+            stated = RULE.search(doc)
+            assert stated, f"{path}: its docstring does not end with what it may import"
+            found[name] = set(re.findall(r"[\w.]+", stated[1])) - {"nothing"}
     return found
 
 
-def within(module: str, package: str) -> bool:
-    return module == package or module.startswith(f"{package}.")
+def within(module: str, place: str) -> bool:
+    return module == place or module.startswith(f"{place}.")
 
 
 def violations(root: Path) -> list[str]:
-    """One line for each import that the rule forbids, in the tree below `root`."""
-    found = []
-    for package, allowed in ALLOWED.items():
-        for name, path in modules(root, package).items():
-            for module in imports(root, name, path):
-                top = module.partition(".")[0]
-                if top in OURS:
-                    if not any(within(module, target) for target in {package, *allowed}):
-                        found.append(f"{name} imports {module}")
-                elif package in THIRD_PARTY and top not in sys.stdlib_module_names | THIRD_PARTY[package]:
-                    found.append(f"{name} imports {module}")
-    everything = {name: path for package in OURS for name, path in modules(root, package).items()}
-    for name, path in everything.items():
-        for module in imports(root, name, path):
-            if module in {f"protocol.{command}" for command in COMMANDS}:
-                found.append(f"{name} imports the command {module}")
-            if name == "protocol.runner" and module.partition(".")[0] in {"analysis", "figures"}:
+    """One line for each import that a docstring does not allow, in the tree below `root`."""
+    known, stated, found = modules(root), rules(root), []
+    for name, imported in graph(root).items():
+        own = room(name, known)
+        for module in sorted(imported):
+            mine = module in known and room(module, known) == own
+            standard = module.partition(".")[0] in sys.stdlib_module_names
+            if not (mine or standard or any(within(module, place) for place in stated[own])):
                 found.append(f"{name} imports {module}")
+            if module in COMMANDS:
+                found.append(f"{name} imports the command {module}")
     return found
 
 
-def test_every_import_points_down():
+def circles(arrows: Mapping[str, set[str]]) -> list[str]:
+    """Each module or room that can be reached from itself."""
+
+    def reached(start: str) -> Iterator[str]:
+        seen, waiting = set(), [*arrows[start]]
+        while waiting:
+            if (one := waiting.pop()) in arrows and one not in seen:
+                seen.add(one)
+                waiting += arrows[one]
+                yield one
+
+    return sorted(name for name in arrows if name in reached(name))
+
+
+def rooms(root: Path) -> dict[str, set[str]]:
+    known = modules(root)
+    arrows: dict[str, set[str]] = {room(name, known): set() for name in known}
+    for name, imported in graph(root).items():
+        own = room(name, known)
+        arrows[own] |= {room(one, known) for one in imported if one in known} - {own}
+    return arrows
+
+
+def test_every_room_imports_what_its_docstring_says():
     assert violations(ROOT) == []
+
+
+def test_no_file_and_no_room_imports_in_a_circle():
+    assert circles(graph(ROOT)) == []
+    assert circles(rooms(ROOT)) == []
+
+
+def test_the_ground_knows_nothing_of_the_rest():
+    """What the docstrings may not be edited into: who may never see whom."""
+    for name, stated in rules(ROOT).items():
+        ours = {module for module in stated if module.partition(".")[0] in PACKAGES}
+        tops = {module.partition(".")[0] for module in ours}
+        match name.partition(".")[0]:
+            case "splits" | "policies" | "analysis" as package:
+                assert tops <= {package}, name
+            case "figures":
+                assert tops <= {"figures", "analysis"}, name
+        if within(name, "protocol.evidence"):
+            assert all(within(module, "protocol.evidence") for module in ours), name
+        if name in {"protocol.plan", "protocol.locked", "protocol.running", "protocol.engine"}:
+            assert not tops & {"analysis", "figures"}, name
+
+
+def test_no_room_is_crowded_and_no_file_is_long():
+    known = modules(ROOT)
+    packaged = {name: path for name, path in known.items() if name.partition(".")[0] in PACKAGED}
+    folders = [path.parent for name, path in packaged.items() if room(name, known) not in CROWDED]
+    assert not {folder for folder in folders if folders.count(folder) > MOST_MODULES + 1}  # and __init__
+    assert not [path for path in packaged.values() if len(path.read_text().splitlines()) > MOST_LINES]
+
+
+def tree(root: Path, files: Mapping[str, str]) -> Path:
+    """Rooms with the rules of today, empty but for these files."""
+    for name, path in modules(ROOT).items():
+        if path.name == "__init__.py" or name in COMMANDS:
+            place = root / path.relative_to(ROOT)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            doc = ast.get_docstring(ast.parse(path.read_text())) or ""
+            place.write_text(f'"""{doc}"""\n')
+    for name, text in files.items():
+        with (root / name).open("a") as file:
+            file.write(text + "\n")
+    return root
 
 
 @pytest.mark.parametrize(
     ("file", "line"),
     [
         ("policies/bad.py", "import protocol.engine"),
-        ("analysis/bad.py", "from protocol.evidence import records"),
-        ("analysis/bad.py", "import torch"),
+        ("analysis/stats/bad.py", "from protocol.evidence.run import records"),
+        ("analysis/stats/bad.py", "from analysis import studies"),
+        ("analysis/stats/bad.py", "import torch"),
         ("splits/bad.py", "import numpy"),
         ("figures/bad.py", "import policies"),
-        ("protocol/evidence/bad.py", "import splits"),
-        ("protocol/evidence/bad.py", "def late():\n    import requests"),
-        ("protocol/engine/bad.py", "from analysis import bootstrap"),
-        ("protocol/tasks/bad.py", "from .. import runner"),
-        ("protocol/runner.py", "import analysis.judge"),
+        ("protocol/evidence/bytes/bad.py", "import splits"),
+        ("protocol/evidence/bytes/bad.py", "from protocol.evidence import lock"),
+        ("protocol/evidence/run/bad.py", "def late():\n    import requests"),
+        ("protocol/engine/bad.py", "from analysis.stats import bootstrap"),
+        ("protocol/tasks/bad.py", "from .. import running"),
+        ("protocol/running/bad.py", "import analysis.judge"),
         ("protocol/helper.py", "from protocol import confirm"),
     ],
 )
 def test_the_rule_notices_a_forbidden_import(tmp_path, file, line):
-    for name in (
-        "protocol/confirm.py",
-        "protocol/runner.py",
-        "protocol/engine/__init__.py",
-        "analysis/bootstrap.py",
-    ):
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("")
-    path = tmp_path / file
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(line + "\n")
-    assert len(violations(tmp_path)) == 1
+    assert violations(tree(tmp_path, {})) == []
+    assert len(violations(tree(tmp_path / "with", {file: line}))) == 1
 
 
-BLOCKED = BLOCK_TORCH + "import importlib; importlib.import_module(sys.argv[1])"
+def test_circles_are_noticed(tmp_path):
+    made = tree(
+        tmp_path,
+        {
+            "policies/one.py": "from policies import other",
+            "policies/other.py": "def late():\n    from policies import one",
+            "analysis/stats/one.py": "from analysis.studies import other",
+            "analysis/studies/other.py": "import analysis.stats.far",
+            "analysis/stats/far.py": "",
+        },
+    )
+    assert circles(graph(made)) == ["policies.one", "policies.other"]
+    assert circles(rooms(made)) == ["analysis.stats", "analysis.studies"]
 
 
-def run_blocked(module: str) -> subprocess.CompletedProcess:
-    return subprocess.run([sys.executable, "-c", BLOCKED, module], cwd=ROOT, capture_output=True, text=True)
+def test_a_room_without_a_rule_is_noticed(tmp_path):
+    tree(tmp_path, {})
+    (tmp_path / "protocol/acts/__init__.py").write_text('"""What the commands do."""\n')
+    with pytest.raises(AssertionError, match="does not end with what it may import"):
+        violations(tmp_path)
 
 
-@pytest.mark.parametrize("module", WITHOUT_TORCH)
-def test_what_an_auditor_needs_imports_without_torch(module):
-    done = run_blocked(module)
+IMPORT = "import importlib, sys\nfor name in sys.argv[1:]: importlib.import_module(name)"
+
+
+def imported(*names: str, first: str = "", last: str = "") -> subprocess.CompletedProcess:
+    """A new process in which `first` runs, then these modules are imported, then `last` runs."""
+    code = "\n".join([first, IMPORT, last])
+    return subprocess.run([sys.executable, "-c", code, *names], cwd=ROOT, capture_output=True, text=True)
+
+
+def test_what_an_auditor_needs_imports_without_torch():
+    done = imported(*WITHOUT_TORCH, first=BLOCK_TORCH)
     assert done.returncode == 0, done.stderr
 
 
 def test_the_block_bites():
-    done = run_blocked("protocol.engine")
+    done = imported("protocol.engine", first=BLOCK_TORCH)
     assert done.returncode != 0
     assert "is blocked" in done.stderr
 
 
-def test_the_runner_loads_neither_analysis_nor_figures():
-    loaded = "{m.partition('.')[0] for m in sys.modules} & {'analysis', 'figures'}"
-    code = f"import sys, protocol.runner; print({loaded})"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "set()"
+def test_what_runs_cells_loads_neither_analysis_nor_figures():
+    loaded = "print({m.partition('.')[0] for m in sys.modules} & {'analysis', 'figures'})"
+    done = imported("protocol.running.phase", "protocol.running.executors.pool", last=loaded)
+    assert done.stdout.strip() == "set()", done.stderr

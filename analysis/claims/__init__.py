@@ -3,6 +3,8 @@
     python -m analysis.claims analysis/published/*.toml
 
 Each check is a function of numbers to a NamedTuple or a number, so that other audits can use it.
+
+May import: analysis.rules, analysis.stats, analysis.output, analysis.selection; numpy, scipy, statsmodels.
 """
 
 from analysis.claims.granularity import Fit, counts, fit

@@ -17,7 +17,7 @@ from typing import Any
 from analysis.claims.markdown import document
 from analysis.claims.reading import ClaimError, Paper, read
 from analysis.claims.verdicts import findings, table_findings
-from analysis.printed import dumps
+from analysis.output.printed import dumps
 
 __all__ = ["main"]
 

@@ -6,12 +6,13 @@ from fractions import Fraction
 from types import MappingProxyType
 from typing import Any
 
-from analysis import decisions, interval
 from analysis.claims import printed_p, proportions, quantity, several
 from analysis.claims.granularity import counts
 from analysis.claims.quantity import Answer, Quantity, computed
 from analysis.claims.rounding import Range
+from analysis.rules import decisions
 from analysis.selection import choose
+from analysis.stats import interval
 
 __all__ = ["FUNCTIONS"]
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from statsmodels.stats.multitest import multipletests
 
-from analysis import multiplicity
+from analysis.stats import multiplicity
 
 __all__ = ["Best", "best_of", "passing"]
 

@@ -4,6 +4,8 @@ Po-Ting Lin, "CrystalCache: Cross-Domain Transfer from Cognitive Memory Crystall
 in Long-Context LLMs". Equations, sections and tables cited here are of that paper. Its stages S1-S6:
 `coattention` S1, `trunks` S2, `impact` S3, `graph` S4, `dissolution` S5 and S6. While decoding (section 3.8):
 `breath`, on the `table` that `scoring` keeps from one event to the next.
+
+May import: policies; torch.
 """
 
 from policies.crystal.dissolution import BranchDissolution

@@ -1,1 +1,4 @@
-"""Two small language models that this project trained, and how: their folders lie beside this file."""
+"""Two small language models that this project trained, and how: their folders lie beside this file.
+
+May import: nothing.
+"""

@@ -1,8 +1,11 @@
-"""Problems under many policies: a shared prefill, one batch of lanes, a cache that is really smaller."""
+"""Problems under many policies: a shared prefill, one batch of lanes, a cache that is really smaller.
+
+May import: policies, protocol.evidence; numpy, psutil, torch, transformers.
+"""
 
 from protocol.engine.decode import run
 from protocol.engine.lanes import Answers, Lane, LaneFailure, Model, Outcome, Prompt, Request, Run
-from protocol.engine.places import places_within
+from protocol.engine.max_concurrent import places_within
 
 __all__ = [
     "Answers",

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from protocol.engine import forking, sampling
-from protocol.engine import memory as memories
+from protocol.engine import lane_memory as memories
 from protocol.engine.forking import Fork, Forked
+from protocol.engine.lane_memory import Memory
 from protocol.engine.lanes import Lane, LaneFailure, Model, Outcome, Request
-from protocol.engine.memory import Memory
 from protocol.engine.sampling import Draw
 from protocol.engine.slots import Pool, Slots, Turn, padded, shapes
 

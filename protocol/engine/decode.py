@@ -11,8 +11,8 @@ from policies import HiddenSignal
 from protocol.engine.batch import Batch, Seat
 from protocol.engine.forking import Forked, fork
 from protocol.engine.lanes import Answers, Lane, LaneFailure, Model, Outcome, Request, Run
+from protocol.engine.max_concurrent import places_for
 from protocol.engine.observation import observed
-from protocol.engine.places import places_for
 from protocol.engine.prefill import check
 from protocol.evidence.refusals import BadInput
 

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from policies import Remembered, Signal, View
-from protocol.engine import memory, prefill, sampling
+from protocol.engine import lane_memory, prefill, sampling
+from protocol.engine.lane_memory import Memory
 from protocol.engine.lanes import Lane, LaneFailure, Model, Request
-from protocol.engine.memory import Memory
 
 
 class Fork(NamedTuple):
@@ -50,7 +50,7 @@ def fork(model: Model, request: Request, chunk: int | None) -> Forked:
     start = perf_counter()
     context = request.prompt.context
     signals = dict.fromkeys(signal for lane in request.lanes for signal in lane.policy.needs)
-    recent = max(memory.queries_kept(lane.policy) for lane in request.lanes)
+    recent = max(lane_memory.queries_kept(lane.policy) for lane in request.lanes)
     fed = prefill.feed(model, context, signals, chunk=chunk, recent=recent)
     token_ids = torch.tensor(context, device=model.network.device)
     waiting: deque[Fork] = deque()
@@ -65,7 +65,7 @@ def fork(model: Model, request: Request, chunk: int | None) -> Forked:
             continue
         carried = None
         if lane.policy.cadence.interval is not None:
-            carried = memory.begin(lane.policy, measured, fed.recent, event, len(context), fed.scale)
+            carried = lane_memory.begin(lane.policy, measured, fed.recent, event, len(context), fed.scale)
         waiting.append(Fork(index, lane, event.kept, event.kept.sum(-1).cpu(), carried))
     seconds = perf_counter() - start
     return Forked(request, fed.keys, fed.values, fed.logits, waiting, failures, seconds)

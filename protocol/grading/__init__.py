@@ -2,6 +2,8 @@
 
 grader = grading.GRADERS["math"]()     # or "boxed", "exact"; made once, used for every text
 grade = grader.grade(problem.gold, text)
+
+May import: protocol.evidence; math_verify, sympy.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,1 +1,4 @@
-"""Models: named sources, one download step, safetensors only."""
+"""Models: named sources, one download step, safetensors only.
+
+May import: policies, protocol.evidence; huggingface_hub, safetensors, tokenizers, torch, transformers.
+"""

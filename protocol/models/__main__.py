@@ -12,7 +12,7 @@ import argparse
 import sys
 
 from protocol.evidence.refusals import Refusal
-from protocol.models import catalogue
+from protocol.models import sources
 from protocol.models.fetch import fetch
 
 
@@ -26,10 +26,10 @@ def main(argv: list[str] | None = None) -> int:
     acts.add_parser("list", help="the models by name, and which are here")
     acts.add_parser("fetch", help="download one model, or verify it").add_argument("source")
     args = parser.parse_args(argv)
-    home = catalogue.home()
+    home = sources.home()
     if args.act == "list":
-        for name, model in catalogue.MODELS.items():
-            here = "fetched" if catalogue.place(name, home).is_dir() else "not fetched"
+        for name, model in sources.MODELS.items():
+            here = "fetched" if sources.place(name, home).is_dir() else "not fetched"
             print(f"{name}  [{here}]  {model.about}")
         return 0
     try:

@@ -7,10 +7,10 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
-from protocol.evidence.files import sha256
+from protocol.evidence.bytes.files import sha256
 from protocol.evidence.refusals import BadInput, Drifted
 from protocol.models import stored
-from protocol.models.catalogue import PATTERNS, Embedded, Folder, Hub, Packaged, locate, parse, place, remedy
+from protocol.models.sources import PATTERNS, Embedded, Folder, Hub, Packaged, locate, parse, place, remedy
 
 __all__ = ["fetch", "hub_snapshot", "index_wheel"]
 

@@ -17,7 +17,7 @@ from transformers import (
 
 from policies import Statistics
 from protocol.evidence.refusals import BadInput
-from protocol.models import catalogue, statistics, stored
+from protocol.models import calibration, sources, stored
 
 __all__ = ["LoadedModel", "load", "tokenizer"]
 
@@ -59,19 +59,19 @@ def load(source: str, home: Path, *, dtype: str = "float32", device: str = "cpu"
     )
     network.to(device).eval().requires_grad_(False)
     words = _tokenizer(folder)
-    measured = statistics.of(source, home, network)
+    measured = calibration.of(source, home, network)
     return LoadedModel(source, network, words, _stop_ids(network, words), _sentence_ends(words), measured)
 
 
 def tokenizer(source: str, home: Path) -> PreTrainedTokenizerBase:
     """The tokenizer alone, for counting tokens without opening the weights."""
-    return _tokenizer(catalogue.locate(source, home))
+    return _tokenizer(sources.locate(source, home))
 
 
 def _verified(source: str, home: Path) -> Path:
-    folder = catalogue.locate(source, home)
-    if not isinstance(catalogue.parse(source), catalogue.Folder):
-        stored.verify(folder, source, catalogue.remedy(source, home))
+    folder = sources.locate(source, home)
+    if not isinstance(sources.parse(source), sources.Folder):
+        stored.verify(folder, source, sources.remedy(source, home))
     return folder
 
 

@@ -6,7 +6,7 @@ The file is named SHA256SUMS and has the form that `sha256sum --check` reads.
 import re
 from pathlib import Path
 
-from protocol.evidence.files import sha256
+from protocol.evidence.bytes.files import sha256
 from protocol.evidence.refusals import Drifted
 
 __all__ = ["SUMS", "seal", "verify"]

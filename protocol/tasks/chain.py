@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
-from protocol.evidence import canonical
+from protocol.evidence.bytes import canonical
 from protocol.evidence.refusals import BadInput
 from protocol.tasks.problem import Problem
 

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import splits
-from protocol.evidence import canonical, closure, files
+from protocol.evidence.bytes import canonical, files
+from protocol.evidence.lock import closure
 from protocol.evidence.refusals import BadInput, Drifted
 from protocol.tasks import encrypted
 from protocol.tasks.problem import THINK, Problem

@@ -3,12 +3,12 @@
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from protocol.evidence import late
 from protocol.evidence.refusals import BadInput
-from protocol.evidence.sealed import HeldOut
-from protocol.tasks.catalogue import Task, get
+from protocol.evidence.run import late_randomness
+from protocol.evidence.run.held_out import HeldOut
 from protocol.tasks.dataset import Dataset
 from protocol.tasks.problem import Problem
+from protocol.tasks.registry import Task, get
 from splits import CONFIRM, bucket
 
 __all__ = ["build", "gold", "refuse_unopenable", "sealed"]
@@ -66,4 +66,4 @@ def _is_held_out(task: Task, problem_id: str) -> bool:
 def _reached(task: Task, key: str | None, identity: Path | None) -> Task:
     if identity is not None and isinstance(task, Dataset):
         task = task.unsealed(identity)
-    return task if key is None else task.redrawn(late.number(key, "problems"))
+    return task if key is None else task.redrawn(late_randomness.number(key, "problems"))

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from protocol.evidence import canonical
+from protocol.evidence.bytes import canonical
 from protocol.evidence.refusals import BadInput
 from protocol.tasks.problem import THINK, Problem
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
 
-from protocol.evidence import canonical
+from protocol.evidence.bytes import canonical
 from protocol.evidence.refusals import BadInput
 from protocol.tasks import draws, filler
 from protocol.tasks.length import longest

@@ -1,9 +1,13 @@
-"""The three outside witnesses of `protocol.evidence.anchors`, and which of them an auditor believes."""
+"""The three outside witnesses of `evidence.outside.anchors`, and which of them an auditor believes.
+
+May import: protocol.evidence; bitcoin, opentimestamps.
+"""
 
 from pathlib import Path
 
-from protocol.evidence import documents, lock
-from protocol.evidence.anchors import FOLDER, HEADERS, Witness
+from protocol.evidence.bytes import documents
+from protocol.evidence.lock import lock
+from protocol.evidence.outside.anchors import FOLDER, HEADERS, Witness
 from protocol.evidence.refusals import BadInput
 
 from .ots import Block, OpenTimestamps
@@ -38,7 +42,7 @@ def trusted(
 def block(folder: Path, headers: Path | None = None) -> Block:
     """The Bitcoin block of the lock's OpenTimestamps proof: its hash did not exist when the lock was written.
 
-    Raises BadInput without that proof, Unproven (of `protocol.evidence.anchors`) while it cannot be told,
+    Raises BadInput without that proof, Unproven (of `anchors`) while it cannot be told,
     Tampered when it is not one.
     """
     proof = folder / FOLDER / f"lock.{OpenTimestamps.suffix}"

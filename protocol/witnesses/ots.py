@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-from protocol.evidence.anchors import FOLDER, HEADERS, Unproven, Vouched
+from protocol.evidence.outside.anchors import FOLDER, HEADERS, Unproven, Vouched
 from protocol.evidence.refusals import Tampered
 
 from . import bitcoin

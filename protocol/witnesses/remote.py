@@ -12,8 +12,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import ClassVar
 
-from protocol.evidence import canonical
-from protocol.evidence.anchors import Unproven, Vouched
+from protocol.evidence.bytes import canonical
+from protocol.evidence.outside.anchors import Unproven, Vouched
 from protocol.evidence.refusals import Tampered
 
 __all__ = ["BRANCH", "Remote"]

@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import ClassVar, NamedTuple
 
-from protocol.evidence.anchors import Unproven, Vouched
+from protocol.evidence.outside.anchors import Unproven, Vouched
 from protocol.evidence.refusals import Tampered
 
 __all__ = ["Authority"]

@@ -9,9 +9,9 @@ from statsmodels.stats.power import zt_ind_solve_power
 
 from analysis import ablations, judge
 from analysis.ablations import Claim, audit, differing, needed, outcome
-from analysis.equivalence import Margins
-from analysis.interval import Interval
-from analysis.records import RecordError
+from analysis.stats.equivalence import Margins
+from analysis.stats.interval import Interval
+from analysis.studies.study_files import RecordError
 
 SHIPPED = Path(__file__).resolve().parents[2] / "registrations"
 

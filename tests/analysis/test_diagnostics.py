@@ -9,8 +9,8 @@ from scipy import stats
 
 from analysis import diagnostics, judge
 from analysis.diagnostics import diagnosed
-from analysis.failure_modes import proxies
-from analysis.records import RecordError
+from analysis.studies.failure_modes import proxies
+from analysis.studies.study_files import RecordError
 
 SHIPPED = Path(__file__).resolve().parents[2] / "registrations"
 

@@ -12,9 +12,9 @@ from scipy import stats
 
 from analysis import judge as judging
 from analysis.judge import judge
-from analysis.printed import dumps
-from analysis.records import RecordError, read
-from analysis.tests_of_difference import METHODS
+from analysis.output.printed import dumps
+from analysis.stats.paired_tests import METHODS
+from analysis.studies.study_files import RecordError, read
 
 RIGHT = {"grade": "correct"}
 # arm -> for each seed the problems that it solves

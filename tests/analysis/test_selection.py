@@ -9,8 +9,8 @@ import pytest
 import study
 
 from analysis import selection
-from analysis.records import AGAIN, RecordError
 from analysis.selection import choose, select
+from analysis.studies.study_files import AGAIN, RecordError
 
 HALF_A_POINT = Fraction(Decimal("0.005"))
 # "Minimal-Intervention KV Retention", Table 3: points by (model, budget), one row a weight.

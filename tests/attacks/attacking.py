@@ -8,7 +8,8 @@ from typing import Any
 
 import studies
 
-from protocol.evidence import canonical, documents, ledger, records
+from protocol.evidence.bytes import canonical, documents
+from protocol.evidence.run import ledger, records
 
 
 class Repository:

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import finished_study
 
-from protocol.evidence import lock, seal, verdict
+from protocol.evidence.lock import lock
+from protocol.evidence.run import seal, verdict
 
 WRITES = ("write", "fsync", "link", "replace", "ftruncate", "unlink")
 

@@ -12,7 +12,9 @@ import finished_study
 import pytest
 import studies
 
-from protocol.evidence import audit, canonical, records, seal
+from protocol.evidence.audit import auditing
+from protocol.evidence.bytes import canonical
+from protocol.evidence.run import records, seal
 
 HERE = Path(__file__).resolve().parent
 PATHS = os.pathsep.join([str(studies.ROOT), str(HERE.parent)])
@@ -39,7 +41,7 @@ def run(folder: Path, how: str, at: int) -> int:
 
 def completed(folder: Path, undisturbed: str) -> None:
     assert run(folder, "never", 0) == 0
-    found = audit.audit(folder, rederive=lambda tree, folder: canonical.dumps(finished_study.JUDGED))
+    found = auditing.audit(folder, rederive=lambda tree, folder: canonical.dumps(finished_study.JUDGED))
     assert {one.status for one in found} <= {"held", "not run", "cannot tell"}, found
     assert seal.read(folder).content["outcome"] == undisturbed
     keys = [records.key(record["body"]) for record in records.read(folder / "records")]

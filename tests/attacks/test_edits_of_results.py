@@ -7,7 +7,8 @@ import pytest
 import studies
 from attacking import caught, findings, rewrite, rewrite_ledger, rewrite_records
 
-from protocol.evidence import audit, records
+from protocol.evidence.audit import auditing
+from protocol.evidence.run import records
 
 DOCUMENTS = [
     "protocol.toml",
@@ -49,7 +50,7 @@ def test_the_verdict_is_turned_round(study):
 
 def test_the_verdict_is_turned_round_and_the_ledger_mended(study):
     rewrite(study / "verdict.json", lambda verdict: verdict["judged"].update(verdict="CONFIRMED"))
-    from protocol.evidence import files
+    from protocol.evidence.bytes import files
 
     digest = files.sha256(study / "verdict.json")
     rewrite_ledger(study, lambda lines: lines[-1][1].update(sha256=digest))
@@ -196,6 +197,6 @@ def test_any_single_byte_of_the_evidence_is_flipped(copied, seed):
     for _ in range(30):
         path = draw.choice(single if draw.random() < 0.6 else many)
         with studies.flipped(path, draw) as place:
-            found = audit.audit(copied, rederive=lambda tree, folder: b"")
+            found = auditing.audit(copied, rederive=lambda tree, folder: b"")
         failed = {one.item for one in found if one.status == "failed"} - {"judgement"}
         assert failed, f"{path.relative_to(copied)}: byte {place} was flipped unnoticed"

@@ -4,9 +4,10 @@ import pytest
 from attacking import caught, rewrite_ledger
 
 import splits
-from protocol.evidence import lock, records
+from protocol.evidence.lock import lock
 from protocol.evidence.refusals import BadInput, Tampered
-from protocol.evidence.sealed import HeldOut
+from protocol.evidence.run import records
+from protocol.evidence.run.held_out import HeldOut
 
 
 def test_the_door_is_opened_without_a_claim(unconfirmed):

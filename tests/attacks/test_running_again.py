@@ -5,7 +5,7 @@ import shutil
 import studies
 from attacking import caught, refused, repository
 
-from protocol.evidence import ledger
+from protocol.evidence.run import ledger
 
 
 def test_a_finished_study_is_confirmed_again(study):

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from analysis import decisions, power, simultaneous
-from benchmarks import simulated, statistics, validity
+from analysis.rules import decisions
+from analysis.stats import max_t, power
+from benchmarks import resampling, simulated, validity
 from benchmarks.simulated import CHAIN, RETRIEVAL
 
 STUDIES = 1_500
@@ -61,7 +62,7 @@ def test_p_values_of_a_simulated_study_are_those_of_its_contrasts():
         groups = [list(task.reshape(40, 4).T[:, :, None].astype(float)) for task in study]
         for contrast, row in zip(itertools.chain(*groups), table, strict=True):
             assert [int((contrast == value).sum()) for value in (-1, 0, 1)] == row.tolist()
-        alone = simultaneous.max_t(groups, draws=20_000, rng=rng)
+        alone = max_t.max_t(groups, draws=20_000, rng=rng)
         assert p == pytest.approx([one.p for group in alone for one in group], abs=0.07)
 
 
@@ -140,16 +141,16 @@ def test_the_band_names_the_side_and_what_the_simulation_cannot_tell():
 
 
 def test_both_contenders_bootstrap_the_same_family():
-    cells = statistics.family(np.random.default_rng(0))
+    cells = resampling.family(np.random.default_rng(0))
     assert cells.shape == (4, 299, 3)
     assert set(np.unique(cells)) == {-1.0, 0.0, 1.0}
     for kind, spread in (("percentile", 0.003), ("bca", 0.004)):
-        theirs = statistics.by_scipy(cells, kind, 1)
-        assert statistics.exact(cells, kind) == pytest.approx(theirs, abs=spread)
-        assert statistics.drawn(cells, kind, 2) == pytest.approx(theirs, abs=spread)
+        theirs = resampling.by_scipy(cells, kind, 1)
+        assert resampling.exact(cells, kind) == pytest.approx(theirs, abs=spread)
+        assert resampling.drawn(cells, kind, 2) == pytest.approx(theirs, abs=spread)
 
 
-@pytest.mark.parametrize("script", [validity, statistics])
+@pytest.mark.parametrize("script", [validity, resampling])
 def test_the_scripts_answer_help(script, capsys):
     with pytest.raises(SystemExit) as done:
         script.main(["--help"])

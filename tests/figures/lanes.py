@@ -1,4 +1,4 @@
-"""Lanes of a small study, in the form of `analysis.records.read`."""
+"""Lanes of a small study, in the form of `analysis.studies.study_files.read`."""
 
 import math
 from typing import Any

@@ -7,7 +7,8 @@ import judgements
 import pytest
 from matplotlib.colors import same_color
 
-from figures import forest, numbers
+from figures import forest
+from figures.canvas import numbers
 
 
 def drawn(judged: dict) -> dict[str, list]:

@@ -12,7 +12,8 @@ import browser
 import pytest
 from pages import Element, parsed, table
 
-from figures import report, study, words
+from figures import report, study
+from figures.html import glossary
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = ROOT / "registrations"
@@ -465,7 +466,7 @@ def test_every_shipped_study_has_its_report(folder):
 @pytest.mark.parametrize("name", ["quickstart", "crystal-long"])
 def test_a_shipped_report_is_what_is_written_now(tmp_path, monkeypatch, name):
     shipped = SHIPPED / name
-    drawn = [shipped / "figures" / f"{each}.svg" for each in words.DRAWINGS]
+    drawn = [shipped / "figures" / f"{each}.svg" for each in glossary.DRAWINGS]
     monkeypatch.setattr(study, "draw", lambda folder: [path for path in drawn if path.exists()])
     now = report.report(copied(tmp_path / "registrations" / name, name))
     assert now.read_bytes() == (shipped / "report.html").read_bytes()

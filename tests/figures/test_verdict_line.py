@@ -3,8 +3,9 @@
 import judgements
 import pytest
 
-from figures import numbers, words
-from protocol import spec
+from figures.canvas import numbers
+from figures.html import glossary
+from protocol.plan import design
 
 
 @pytest.mark.parametrize(
@@ -28,4 +29,4 @@ def test_max_t_is_not_said_to_be_bonferroni():
 
 
 def test_every_rule_that_can_be_registered_is_explained():
-    assert set(words.RULES) == set(spec.RULES)
+    assert set(glossary.RULES) == set(design.RULES)

@@ -1,0 +1,53 @@
+"""How a derived finding is told: to people in aligned columns, to programs as canonical JSON."""
+
+import textwrap
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from analysis.output import printed
+from analysis.output.printed import decimal
+
+__all__ = ["columns", "command", "paragraph", "plain", "points"]
+
+WIDTH = 110
+
+
+def plain(value: Any) -> Any:
+    """What `dumps` prints: decimals as text, named tuples as objects, None for a NaN."""
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        value = value._asdict()
+    if isinstance(value, Mapping):
+        return {name: plain(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(one) for one in value]
+    return decimal(value) if isinstance(value, float) else value
+
+
+def points(value: float) -> str:
+    """Accuracy points as signed percentage points, one digit; zero has no sign."""
+    text = f"{100 * value:+.1f}"
+    return "0.0" if float(text) == 0 else text
+
+
+def columns(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """One line a row under the head, every column as wide as its widest cell."""
+    cells = [tuple(head), *(tuple(row) for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in cells]
+
+
+def paragraph(text: str) -> list[str]:
+    return textwrap.wrap(text, WIDTH)
+
+
+def command(
+    module: str,
+    doc: str | None,
+    folder: str,
+    derive: Callable[[Path], Mapping[str, Any]],
+    text: Callable[[Mapping[str, Any]], list[str]],
+    argv: Sequence[str] | None,
+) -> int:
+    """As `printed.command`, of what `derive` gives as `plain` leaves it."""
+    return printed.command(module, doc, folder, lambda path: plain(derive(path)), argv, text)

@@ -1,0 +1,4 @@
+"""Statistics: arrays and a passed generator in, NamedTuple out.
+
+May import: numpy, scipy, statsmodels.
+"""

@@ -1,0 +1,114 @@
+"""Tests of a paired difference that hold with few problems, and every registered method by name."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import stats
+
+from analysis.stats import bootstrap
+from analysis.stats.interval import Interval, problem_means, without_spread
+
+__all__ = ["METHODS", "Method", "sign_flip", "student"]
+
+BLOCK = 1 << 20  # signs held at a time
+
+
+class Method(Protocol):
+    """difference[problem, seed] to an interval; `draws` and `rng` are for the methods that draw."""
+
+    def __call__(
+        self, difference: ArrayLike, *, level: float, draws: int, rng: np.random.Generator
+    ) -> Interval: ...
+
+
+def student(difference: ArrayLike, *, level: float = 0.95) -> Interval:
+    """Student's t on the problem means of difference[problem, seed]; its interval is cut at -1 and 1.
+
+    Without any spread between problems `interval.without_spread` answers. Raises DegenerateDifference.
+    """
+    means = problem_means(difference)
+    flat = without_spread(means, level)
+    if flat:
+        return flat
+    mean, error = means.mean(), means.std(ddof=1) / np.sqrt(len(means))
+    freedom = len(means) - 1
+    reach = stats.t.ppf((1 + level) / 2, freedom) * error
+    p = 2 * stats.t.sf(abs(mean) / error, freedom)
+    return Interval(float(mean), max(-1.0, float(mean - reach)), min(1.0, float(mean + reach)), float(p))
+
+
+def sign_flip(
+    difference: ArrayLike, *, level: float = 0.95, draws: int = 10_000, rng: np.random.Generator
+) -> Interval:
+    """Permutation of the signs of the problem means, exact when all 2^n signs are at most `draws`.
+
+    Flipping the problems of a subset A leaves a mean at least as large as the observed one exactly when the
+    sum over A is at most zero. So p needs the subsets' sums alone: twice the smaller tail, as in
+    scipy.stats.permutation_test, with the +1 correction for random signs. With one seed it is the exact
+    McNemar test. It assumes only that differences are symmetric around zero under the null.
+
+    The interval inverts this test: its ends are order statistics of the subsets' means (Hartigan 1969,
+    typical values), -1 or 1 where the draws cannot bound them. That assumes differences symmetric around any
+    shift, which few discordant problems among many equal ones are not, and is then too short; so each end is
+    moved out to Student's t where that reaches further, short of zero if the test rejects it. The interval
+    excludes zero exactly when p <= 1 - level.
+
+    difference: [problem, seed]. Without any spread between problems `interval.without_spread` answers.
+    Raises DegenerateDifference.
+    """
+    means = problem_means(difference)
+    flat = without_spread(means, level)
+    if flat:
+        return flat
+    sums, sizes = _subsets(means, draws, rng)
+    proper = sizes > 0
+    centres = np.sort(sums[proper] / sizes[proper])
+    exact = 2 ** len(means) <= draws
+    # Empty subsets, and the observed signs, are always as extreme.
+    extreme = len(sums) - len(centres) + (0 if exact else 1)
+    total = len(centres) + extreme
+    tail = extreme + min(int((centres <= 0).sum()), int((centres >= 0).sum()))
+    # An end is the first centre that the one-sided test at (1 - level) / 2 keeps.
+    skipped = int(np.floor(total * (1 - level) / 2 + 1e-9)) - extreme
+    low, high = (centres[skipped], centres[-1 - skipped]) if skipped >= 0 else (-1.0, 1.0)
+    wider = student(difference, level=level)
+    if low <= 0 or wider.low > 0:
+        low = min(low, wider.low)
+    if high >= 0 or wider.high < 0:
+        high = max(high, wider.high)
+    return Interval(float(means.mean()), float(low), float(high), min(1.0, 2 * tail / total))
+
+
+def _subsets(
+    means: NDArray[np.float64], draws: int, rng: np.random.Generator
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Sum and size of every subset of problems, or of `draws` random ones; [subset] each."""
+    problems = len(means)
+    total = min(2**problems, draws)
+    rows = max(1, BLOCK // problems)
+    sums, sizes = np.empty(total), np.empty(total, dtype=np.int64)
+    for start in range(0, total, rows):
+        block = slice(start, min(start + rows, total))
+        if total == 2**problems:
+            chosen = np.arange(block.start, block.stop)[:, None] >> np.arange(problems) & 1
+        else:
+            chosen = rng.integers(0, 2, (block.stop - block.start, problems), dtype=np.int8)
+        sums[block] = chosen @ means
+        sizes[block] = chosen.sum(axis=1)
+    return sums.round(9), sizes  # sums of thirds that cancel give exactly zero
+
+
+def _bootstrap(difference: ArrayLike, *, level: float, draws: int, rng: np.random.Generator) -> Interval:
+    return bootstrap.paired(difference, reps=draws, level=level, rng=rng)
+
+
+def _student(difference: ArrayLike, *, level: float, draws: int, rng: np.random.Generator) -> Interval:
+    return student(difference, level=level)
+
+
+METHODS: Mapping[str, Method] = MappingProxyType(
+    {"bootstrap": _bootstrap, "t": _student, "sign-flip": sign_flip}
+)

@@ -1,0 +1,116 @@
+"""The two arms of a contrast on the same problems, as the rule for lanes without a grade leaves them."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from analysis.stats.isocache import Reference
+from analysis.studies.study_files import NOT_RUN, RecordError, Study, document
+
+__all__ = ["MISSING", "Counted", "Pairing", "by_problem", "counted", "pairings", "references", "verdict"]
+
+MISSING = ("inconclusive", "wrong")
+
+
+class Pairing(NamedTuple):
+    """Two arms on the problems that both have a count for with every seed. Axes [problem, seed]."""
+
+    model: str
+    task: str
+    budget: str
+    subject: str
+    against: str
+    problems: tuple[str, ...]
+    own: NDArray[np.float64]  # 1.0 correct, else 0.0
+    other: NDArray[np.float64]
+    own_slots: NDArray[np.float64]  # NaN for a lane that failed and counts as not correct
+    other_slots: NDArray[np.float64]
+
+    def slots(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Of both arms, on the problems whose every lane was measured."""
+        whole = ~np.isnan([self.own_slots, self.other_slots]).any(axis=(0, 2))
+        return self.own_slots[whole], self.other_slots[whole]
+
+
+class Counted(NamedTuple):
+    study: Study
+    decisive: pd.DataFrame  # the lanes without a grade that leave the question open
+
+
+def counted(study: Study) -> Counted:
+    """What `decision.missing` makes of lanes without a grade. Raises RecordError for an unknown rule."""
+    rule = study.lock["protocol"]["content"]["decision"]["missing"]
+    if rule not in MISSING:
+        raise RecordError(f"decision.missing: {rule!r} is unknown; it is {' or '.join(MISSING)}")
+    missing = study.missing
+    if rule == "inconclusive":
+        return Counted(study, missing)
+    not_run = missing["state"] == NOT_RUN
+    wrong = study.lanes.index.isin(missing.index[~not_run])
+    lanes = study.lanes.assign(correct=study.lanes["correct"].mask(wrong, 0.0))
+    return Counted(study._replace(lanes=lanes), missing[not_run])
+
+
+def pairings(study: Study, sides: Sequence[tuple[str, str]]) -> list[Pairing]:
+    """Every (subject, comparator) by models, tasks, budgets, sides. Raises RecordError for an arm that the
+    grid does not have there.
+    """
+    content = study.lock["protocol"]["content"]
+    arms = study.by_arm()
+
+    def pairing(model: str, task: str, budget: str, side: tuple[str, str]) -> Pairing:
+        own, other = (arms.get((model, task, budget, arm)) for arm in side)
+        if own is None or other is None:
+            raise RecordError(f"lock: grid: {model} {task} {budget} lacks {' or '.join(side)}")
+        problems = study.lock["items"][task]["confirm"]
+        correct = [by_problem(arm, "correct", problems) for arm in (own, other)]
+        slots = [by_problem(arm, "mean_slots", problems) for arm in (own, other)]
+        both = ~np.isnan(correct).any(axis=(0, 2))
+        measured = [values[both] for values in correct + slots]
+        kept = tuple(problems[place] for place in np.flatnonzero(both))
+        return Pairing(model, task, budget, *side, kept, *measured)
+
+    tasks = [task["name"] for task in content["tasks"]]
+    return [
+        pairing(*place) for place in itertools.product(content["models"], tasks, content["budgets"], sides)
+    ]
+
+
+def references(
+    pairing: Pairing,
+    arms: Mapping[tuple[str, ...], pd.DataFrame],
+    budgets: Sequence[str],
+    problems: list[str],
+) -> list[Reference]:
+    """The subject at its budget, then the comparator at each of `budgets`, on the problems that every one of
+    them finished with every seed. arms: as `Study.by_arm` gives them.
+    """
+    place = pairing.model, pairing.task
+    lanes = [arms[*place, pairing.budget, pairing.subject]]
+    lanes += [arms[*place, budget, pairing.against] for budget in budgets]
+    tables = [[by_problem(arm, column, problems) for column in ("correct", "mean_slots")] for arm in lanes]
+    whole = ~np.isnan(tables).any(axis=(0, 1, 3))
+    return [Reference(*(part[whole] for part in table)) for table in tables]
+
+
+def by_problem(arm: pd.DataFrame, column: str, problems: list[str]) -> NDArray[np.float64]:
+    """[problem, seed], problems in the given order."""
+    table: NDArray[np.float64] = (
+        arm.pivot(index="problem", columns="seed", values=column).loc[problems].to_numpy()
+    )
+    return table
+
+
+def verdict(folder: Path) -> dict[str, Any]:
+    """What was judged of FOLDER. Raises RecordError without a verdict: nothing is derived from held-out
+    records while a study runs.
+    """
+    if not (Path(folder) / "verdict.json").exists():
+        raise RecordError(f"{folder}: has no verdict; run: python -m protocol.confirm {folder}")
+    judged: dict[str, Any] = document(Path(folder) / "verdict.json")[1]["judged"]
+    return judged

@@ -1,0 +1,386 @@
+"""The five ways in which evaluations of eviction fail, looked for in a finished study.
+
+Section 3.2 of "Minimal-Intervention KV Retention via Set-Conditioned Diversity" names them. Each function
+says "seen", "not seen" or "cannot tell" with the numbers that it is read off, and decides nothing. Its
+family-level bundling is not here: that one mechanism failed is not that its family did, and no single study
+shows which.
+"""
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from analysis.rules import decisions
+from analysis.rules.decisions import Contrast
+from analysis.stats import isocache, power
+from analysis.stats.interval import Interval
+from analysis.studies import contrasts, transfer
+from analysis.studies.contrasts import Pairing, by_problem
+
+__all__ = [
+    "CANNOT_TELL",
+    "NOT_SEEN",
+    "SEEN",
+    "Diagnosis",
+    "extraction_collapse",
+    "iso_cache",
+    "proxies",
+    "single_model",
+    "small_sample",
+]
+
+SEEN, NOT_SEEN, CANNOT_TELL = "seen", "not seen", "cannot tell"
+SMALL = 50  # problems
+SUBSAMPLES = 2_000
+OFTEN = 0.05  # share of subsamples that say something else
+COLLAPSE = 0.44  # share of wrong answers without an answer: the least that the paper reports at 64 slots
+FEW = 20  # wrong answers; of fewer no share is read
+PLACE = ["model", "task", "budget"]
+
+
+class Diagnosis(NamedTuple):
+    verdict: str
+    says: str  # in a sentence or two
+    rows: list[Any]  # what it is read off
+
+
+class Ratios(NamedTuple):
+    """Subject over comparator, of means over problems."""
+
+    prefill_end: float  # slots at the end of the prefill
+    mean: float  # slots over the whole generation
+    peak: float  # slots
+    mean_bytes: float
+
+
+class Memory(NamedTuple):
+    """The memory of a contrast, and its difference where the comparator would have held as much."""
+
+    model: str
+    task: str
+    budget: str
+    against: str
+    ratios: Ratios | None  # None for fewer than two problems that were measured
+    interpolated: Interval | None  # 95 %; None where no two budgets of the comparator bracket the subject
+    between: list[str] | None
+
+
+class Small(NamedTuple):
+    """What 50 of a contrast's problems would have shown, over random choices of them."""
+
+    model: str
+    task: str
+    budget: str
+    against: str
+    n: int
+    difference: float
+    call: str  # "better", "worse" or "neither" at the corrected level, of all n
+    low: float  # 95 % of the differences of 50 lie between these
+    high: float
+    other_sign: float  # share of choices with the opposite sign
+    other_call: float  # share that is called otherwise
+
+
+class Apart(NamedTuple):
+    """By how much the largest of the evicting arms of a cell exceeds the smallest, as a share of it."""
+
+    model: str
+    task: str
+    budget: str
+    arms: int
+    prefill_end: float
+    mean_slots: float
+    mean_bytes: float
+    seconds_a_token: float
+
+
+class Development(NamedTuple):
+    """Subject minus baseline of a sweep, on development and on held-out problems."""
+
+    model: str
+    task: str
+    budget: str
+    development: float
+    held_out: float
+
+
+class Ended(NamedTuple):
+    """How the answers of an arm ended."""
+
+    model: str
+    task: str
+    budget: str
+    arm: str
+    wrong: int
+    no_answer: int  # of the wrong
+    cut: int  # of all, by the limit of tokens
+    lanes: int
+
+
+def iso_cache(
+    pairs: Sequence[Pairing],
+    arms: Mapping[tuple[str, ...], pd.DataFrame],
+    *,
+    tolerance: float,
+    budgets: Sequence[str],
+    draws: int,
+    seed: int,
+) -> Diagnosis:
+    """Do arms match at the end of the prefill whose means over the whole generation do not?
+
+    arms: by (model, task, budget, arm), the lanes with `prefill_end`, `peak_bytes` and what
+    `records.Study.lanes` has.
+    """
+    rows = [
+        _memory(pair, arms, budgets, draws, np.random.default_rng([seed, index]))
+        for index, pair in enumerate(pairs)
+    ]
+    held = [(row, row.ratios) for row in rows if row.ratios is not None]
+    if not held:
+        return Diagnosis(CANNOT_TELL, "No contrast has two problems that were measured.", rows)
+    hidden = [
+        (row, ratios)
+        for row, ratios in held
+        if _within(ratios.prefill_end, tolerance) and not _within(ratios.mean, tolerance)
+    ]
+    if hidden:
+        worst, ratios = max(hidden, key=lambda each: abs(math.log(each[1].mean)))
+        says = (
+            f"{len(hidden)} of {len(rows)} contrasts match at the end of the prefill and not in the mean "
+            f"over the generation; against {worst.against} at {worst.budget} the ratio goes from "
+            f"{ratios.prefill_end:.3f} to {ratios.mean:.3f}."
+        )
+        return Diagnosis(SEEN, says, rows)
+    matched = sum(_within(ratios.mean, tolerance) for _, ratios in held)
+    means, ends = zip(*((ratios.mean, ratios.prefill_end) for _, ratios in held), strict=True)
+    says = (
+        f"{matched} of {len(rows)} contrasts match in the mean over the generation: subject over comparator "
+        f"{min(means):.4f} to {max(means):.4f}, at the end of the prefill {min(ends):.4f} to {max(ends):.4f}."
+    )
+    return Diagnosis(NOT_SEEN, says, rows)
+
+
+def _memory(
+    pair: Pairing,
+    arms: Mapping[tuple[str, ...], pd.DataFrame],
+    budgets: Sequence[str],
+    draws: int,
+    rng: np.random.Generator,
+) -> Memory:
+    place = pair.model, pair.task, pair.budget
+    own, other = arms[*place, pair.subject], arms[*place, pair.against]
+    problems = sorted(set(own["problem"]))
+    tables = [
+        [by_problem(arm, column, problems) for arm in (own, other)]
+        for column in ("prefill_end", "mean_slots", "peak_slots", "mean_bytes")
+    ]
+    whole = ~np.isnan(tables).any(axis=(0, 1, 3))
+    if whole.sum() < 2:
+        return Memory(*place, pair.against, None, None, None)
+    ratios = Ratios(*(float(one[whole].mean() / two[whole].mean()) for one, two in tables))
+    found, between = _interpolated(pair, arms, budgets, problems, draws, rng)
+    return Memory(*place, pair.against, ratios, found, between)
+
+
+def _interpolated(
+    pair: Pairing,
+    arms: Mapping[tuple[str, ...], pd.DataFrame],
+    budgets: Sequence[str],
+    problems: list[str],
+    draws: int,
+    rng: np.random.Generator,
+) -> tuple[Interval | None, list[str] | None]:
+    own, *references = contrasts.references(pair, arms, budgets, problems)
+    if len(own.correct) < 2:
+        return None, None
+    at = isocache.interpolated(own.correct, own.slots, references)
+    if at is None:
+        return None, None
+    interval = isocache.resampled(own.correct, own.slots, references, at, reps=draws, rng=rng)
+    return interval, [budgets[at.below], budgets[at.above]]
+
+
+def small_sample(
+    pairs: Sequence[Pairing], decision: Mapping[str, Any], judged: Sequence[Mapping[str, Any]]
+) -> Diagnosis:
+    """How often would 50 problems a task have shown another sign, another call, another verdict?
+
+    The registered method and rule on 2,000 random choices of 50 problems a task, without replacement; the
+    contrasts of a task see the same choice. judged: the contrasts as judged on all problems, in the order of
+    `pairs`; whether memory matched is taken to be the same on 50. Of max-t the choices see sign flips with
+    Bonferroni.
+    """
+    if not any(len(pair.own) > SMALL for pair in pairs):
+        return Diagnosis(CANNOT_TELL, f"No contrast has more than {SMALL} problems.", [])
+    if any(row["p"] is None for row in judged):
+        return Diagnosis(CANNOT_TELL, "Fewer than two problems of some contrast were measured.", [])
+    if decision["rule"] in decisions.LOSSLESS:
+        return Diagnosis(CANNOT_TELL, "The rule asks about a margin, not about differences from zero.", [])
+    level = float(decision["alpha"]) / len(pairs)
+    rng = np.random.default_rng([decision["seed"], SMALL])
+    choices: dict[tuple[str, int], NDArray[np.int64]] = {}
+    rows, found = [], []
+    for pair, row in zip(pairs, judged, strict=True):
+        sums = (pair.own - pair.other).sum(axis=1).round().astype(np.int64)
+        n, seeds = pair.own.shape
+        if (pair.task, n) not in choices:
+            choices[pair.task, n] = rng.random((SUBSAMPLES, n)).argsort(axis=1)[:, :SMALL]
+        chosen = sums[choices[pair.task, n]]
+        means = chosen.mean(axis=1) / seeds
+        p = power.p_values(decision["method"], power.counted(chosen, seeds), decision["draws"], rng)
+        call, difference = _call(row), float(sums.mean() / seeds)
+        called = np.where(p > level, "neither", np.where(means > 0, "better", "worse"))
+        low, high = map(float, np.quantile(means, [0.025, 0.975]))
+        turned, otherwise = float((means * difference < 0).mean()), float((called != call).mean())
+        place = pair.model, pair.task, pair.budget, pair.against
+        rows.append(Small(*place, n, difference, call, low, high, turned, otherwise))
+        found.append((means, p))
+    other = _other_verdicts(found, decision, judged)
+    told = [row for row in rows if row.call != "neither"]
+    lost = sum(row.other_call >= OFTEN for row in told)
+    turned_rows = [row for row in rows if row.other_sign >= OFTEN]
+    says = f"{SMALL} problems a task give another verdict in {100 * other:.0f} % of {SUBSAMPLES:,} choices. "
+    if told:
+        says += (
+            f"Of {len(told)} contrasts that are better or worse on all, {lost} are called otherwise in 5 % "
+            "of them or more. "
+        )
+    says += f"The sign turns that often in {len(turned_rows)} of {len(rows)} contrasts."
+    seen = other >= OFTEN or bool(turned_rows)
+    return Diagnosis(SEEN if seen else NOT_SEEN, says, rows)
+
+
+def _call(row: Mapping[str, Any]) -> str:
+    return "better" if row["better"] else "worse" if row["worse"] else "neither"
+
+
+def _other_verdicts(
+    found: Sequence[tuple[NDArray[np.float64], NDArray[np.float64]]],
+    decision: Mapping[str, Any],
+    judged: Sequence[Mapping[str, Any]],
+) -> float:
+    """Share of the choices of which the rule says another word than of all problems.
+
+    found: of each contrast, the mean and p of each choice.
+    """
+    rule, level = decisions.RULES[decision["rule"]], float(decision["alpha"]) / len(judged)
+
+    def said(values: Iterable[tuple[float, float]]) -> str:
+        contrasts = []
+        for (delta, p), row in zip(values, judged, strict=True):
+            lost = delta < 0 and p <= level  # where the simultaneous interval ends below zero
+            adjusted = min(1.0, p * len(judged))
+            contrasts.append(
+                Contrast(row["model"], delta, -1.0 if lost else 1.0, p, adjusted, row["matched"])
+            )
+        return rule(contrasts, decision)
+
+    whole = said((float(row["difference"]), float(row["p"])) for row in judged)
+    means, p = (np.stack(each, axis=1) for each in zip(*found, strict=True))
+    each = [said(zip(*choice, strict=True)) for choice in zip(means.tolist(), p.tolist(), strict=True)]
+    return float(np.mean([word != whole for word in each]))
+
+
+def proxies(
+    lanes: pd.DataFrame, tolerance: float, development: Sequence[Development], shared: bool
+) -> Diagnosis:
+    """Does what is read off early or cheaply say what the run says?
+
+    Compared within each cell, over its evicting arms: slots at the end of the prefill with mean slots, and
+    these with bytes; and, of a sweep, differences on development problems with those held out. Seconds a
+    token are given. shared: lanes of several arms decoded together, so that seconds are those of the company.
+    """
+    cells = []
+    for (model, task, budget), cell in lanes[lanes["budget"] != "full"].groupby(PLACE, sort=False):
+        arm = cell.groupby("arm", sort=False)[["prefill_end", "mean_slots", "mean_bytes", "seconds"]].mean()
+        arm["seconds"] /= cell.groupby("arm", sort=False)["tokens"].mean()
+        if len(arm) > 1 and arm.notna().all(axis=None):
+            slots, mean, held, seconds = map(float, arm.max() / arm.min() - 1)
+            cells.append(Apart(model, task, budget, len(arm), slots, mean, held, seconds))
+    if not cells and not development:
+        return Diagnosis(CANNOT_TELL, "No cell has two arms that evict and were measured.", [])
+    drifts = [
+        cell
+        for cell in cells
+        if cell.prefill_end <= tolerance < cell.mean_slots or cell.mean_slots <= tolerance < cell.mean_bytes
+    ]
+    turned = [one for one in development if one.development * one.held_out < 0]
+    says = (
+        "Slots at the end of the prefill, mean slots and bytes: arms that are alike in one are not in the "
+        f"next in {len(drifts)} of {len(cells)} cells. "
+    )
+    if development:
+        says += (
+            "Differences on development problems turn their sign on held-out ones in "
+            f"{len(turned)} of {len(development)} cells. "
+        )
+    says += (
+        "Seconds tell no arms apart: lanes of several decoded in company."
+        if shared
+        else "Seconds are those of one machine, and not compared."
+    )
+    return Diagnosis(SEEN if drifts or turned else NOT_SEEN, says, [*cells, *development])
+
+
+def single_model(pairs: Sequence[Pairing]) -> Diagnosis:
+    """Does the sign of each contrast hold on another model? Rows are those of `transfer.table`, with t
+    intervals of 95 %, for every two models; problems of a task are paired across models.
+    """
+    models = list(dict.fromkeys(pair.model for pair in pairs))
+    if len(models) == 1:
+        says = f"Only {models[0]} ran: nothing here tells whether a sign transfers."
+        return Diagnosis(SEEN, says, [])
+    rows, lacking = [], 0
+    for first, second in itertools.combinations(models, 2):
+        found: list[dict[str, NDArray[np.float64]]] = [{}, {}]
+        for pair in pairs:
+            if pair.model in (first, second):
+                cell = f"{pair.task} {pair.budget} against {pair.against}"
+                found[pair.model == second][cell] = pair.own - pair.other
+        same = [name for name in found[0] if len(found[0][name]) == len(found[1][name]) > 1]
+        lacking += len(found[0]) - len(same)
+        if same:
+            table = transfer.table(*({name: each[name] for name in same} for each in found))
+            rows += [{"primary_model": first, "transfer_model": second, **row._asdict()} for row in table]
+    signs = [row["signs"] for row in rows]
+    if "oppose" in signs:
+        verdict = SEEN
+    else:
+        verdict = NOT_SEEN if signs and set(signs) == {"agree"} and not lacking else CANNOT_TELL
+    flipped = sum(row["primary"].mean * row["transfer"].mean < 0 for row in rows)
+    says = (
+        f"The differences have opposite signs in {flipped} of {len(rows)} cells on two models. Where neither "
+        f"95 % interval reaches zero, {signs.count('agree')} agree and {signs.count('oppose')} oppose; "
+        f"{signs.count('open')} are open."
+    )
+    return Diagnosis(verdict, says, rows)
+
+
+def extraction_collapse(arms: Mapping[tuple[str, ...], pd.DataFrame]) -> Diagnosis:
+    """How many of the wrong answers are no answer at all? Arms with fewer than 20 wrong ones are not read."""
+    rows = []
+    for (model, task, budget, arm), lanes in arms.items():
+        columns = {"correct": 0, "grade": "no answer", "stop": "length", "state": "ok"}
+        counts = (int((lanes[name] == value).sum()) for name, value in columns.items())
+        rows.append(Ended(model, task, budget, arm, *counts))
+    read = [row for row in rows if row.wrong >= FEW]
+    if not read:
+        return Diagnosis(CANNOT_TELL, f"No arm has {FEW} wrong answers.", rows)
+    collapsed = [row for row in read if row.no_answer / row.wrong >= COLLAPSE]
+    shares = [100 * row.no_answer / row.wrong for row in read]
+    says = (
+        f"No answer at all in {min(shares):.0f} to {max(shares):.0f} % of the wrong answers of an arm; "
+        f"{100 * COLLAPSE:.0f} % or more, the paper's least, in {len(collapsed)} of {len(read)}."
+    )
+    if any(row.budget == "full" for row in collapsed):
+        says += " The full cache is among them: there it is not the eviction."
+    return Diagnosis(SEEN if collapsed else NOT_SEEN, says, rows)
+
+
+def _within(ratio: float, tolerance: float) -> bool:
+    return max(ratio, 1 / ratio) <= 1 + tolerance + 1e-12

@@ -1,0 +1,60 @@
+"""What was found on one model, on another: per cell both effects, whether their signs agree, and how far
+apart.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from analysis.stats.interval import DegenerateDifference, Interval
+from analysis.stats.paired_tests import student
+
+__all__ = ["Row", "table"]
+
+
+class Row(NamedTuple):
+    """One cell (task, budget, comparator ...) on both models."""
+
+    cell: str
+    primary: Interval
+    transfer: Interval
+    signs: str  # "agree", "oppose", or "open" where an interval reaches zero
+    apart: Interval  # transfer minus primary, -2 to 2, problem by problem
+
+
+def table(
+    primary: Mapping[str, ArrayLike], transfer: Mapping[str, ArrayLike], *, level: float = 0.95
+) -> list[Row]:
+    """A row for each cell, in the order of `primary`; t on problem means, not corrected for the number of
+    cells.
+
+    primary, transfer: of each cell the difference[problem, seed] on that model, on the same problems in one
+        order; the number of seeds may differ. Problem means of the two models are paired, since the same
+        problems are hard for both.
+
+    Raises DegenerateDifference for cells that one model lacks, or that differ in their problems.
+    """
+    if not primary or primary.keys() != transfer.keys():
+        lacking = sorted(primary.keys() ^ transfer.keys())
+        raise DegenerateDifference(f"cells: {lacking} are on one model only; pass the same, at least one")
+    return [_row(cell, primary[cell], transfer[cell], level) for cell in primary]
+
+
+def _row(cell: str, primary: ArrayLike, transfer: ArrayLike, level: float) -> Row:
+    own, other = student(primary, level=level), student(transfer, level=level)
+    means = [np.asarray(each, dtype=np.float64).mean(axis=1) for each in (primary, transfer)]
+    if len(means[0]) != len(means[1]):
+        raise DegenerateDifference(
+            f"{cell}: {len(means[0])} and {len(means[1])} problems; pass the same ones"
+        )
+    half = student((means[1] - means[0])[:, None] / 2, level=level)
+    apart = Interval(2 * half.mean, 2 * half.low, 2 * half.high, half.p)
+    return Row(cell, own, other, _signs(own, other), apart)
+
+
+def _signs(one: Interval, other: Interval) -> str:
+    if one.low <= 0 <= one.high or other.low <= 0 <= other.high:
+        return "open"
+    return "agree" if (one.mean > 0) == (other.mean > 0) else "oppose"

@@ -1,0 +1,4 @@
+"""Drawings of measurements that belong to no study.
+
+May import: figures; matplotlib.
+"""

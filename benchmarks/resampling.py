@@ -1,0 +1,136 @@
+"""What a family of bootstrap intervals costs beside scipy's: 299 problems, 3 seeds, 4 cells, 10,000 draws.
+
+scipy gets the call that its documentation gives for paired samples and clusters, once a cell:
+`bootstrap((sums, counts), lambda s, c, axis: s.sum(axis) / c.sum(axis), paired=True, vectorized=True,
+...)`. Ours is the whole family on one set of draws, and the limit of endlessly many draws.
+
+    python -m benchmarks.resampling
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import sys
+from collections.abc import Callable, Sequence
+from datetime import date
+from functools import partial
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from analysis.stats import bootstrap
+from benchmarks.pairs import Times, alternate, clocked
+from benchmarks.report import at_least, processor, span, table
+from benchmarks.simulated import CHAIN, studies
+
+PROBLEMS = 299
+DRAWS = 10_000
+TARGET = 20.0
+SCIPY, DRAWN, EXACT = "scipy, a call a cell", "family, drawn", "exact"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    argv = sys.argv[1:] if argv is None else argv
+    made = argparse.ArgumentParser(
+        prog="python -m benchmarks.resampling",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    made.add_argument("--repetitions", type=int, default=15, help="default 15")
+    arguments = made.parse_args(argv)
+    cells = family(np.random.default_rng(0))
+    contenders: dict[str, Callable[[], object]] = {}
+    for kind in bootstrap.KINDS:
+        contenders[f"{SCIPY}, {kind}"] = partial(by_scipy, cells, kind, 1)
+        contenders[f"{DRAWN}, {kind}"] = partial(drawn, cells, kind, 1)
+        contenders[f"{EXACT}, {kind}"] = partial(exact, cells, kind)
+    timed = {name: clocked(act, "cpu") for name, act in contenders.items()}
+    times = alternate(timed, arguments.repetitions)
+    versions = ", ".join(f"{name} {version(name)}" for name in ("numpy", "scipy"))
+    print(f"{date.today().isoformat()}; {processor()}, {os.cpu_count()} cores, {platform.system()}; ", end="")
+    print(f"python {platform.python_version()}, {versions}.")
+    print(f"`{' '.join(['python', '-m', 'benchmarks.resampling', *argv])}`\n")
+    print(
+        table(
+            ["contender", "milliseconds", "scipy's to this", "target", "ends apart (points)"],
+            rows(times, cells),
+        )
+    )
+    return 0
+
+
+def family(rng: np.random.Generator) -> NDArray[np.float64]:
+    """[cell, problem, seed] of one study with the correlations of a shipped one, half of the answers right.
+    The sums of a problem are put into its first seeds.
+    """
+    gained = studies(CHAIN, PROBLEMS, 0.5, 0.05, 1, rng).gained[0, 0, :, :, 0].T
+    return np.where(np.arange(CHAIN.seeds) < np.abs(gained)[:, :, None], np.sign(gained)[:, :, None], 0.0)
+
+
+def by_scipy(cells: NDArray[np.float64], kind: str, seed: int) -> NDArray[np.float64]:
+    """[cell, end]."""
+    method = {"percentile": "percentile", "bca": "BCa"}[kind]
+    rng = np.random.default_rng(seed)
+    counts = np.full(cells.shape[1], cells.shape[2])
+
+    def share(sums: NDArray[Any], counts: NDArray[Any], axis: int) -> Any:
+        return sums.sum(axis) / counts.sum(axis)
+
+    found = [
+        stats.bootstrap(
+            (cell.sum(axis=1), counts),
+            share,
+            paired=True,
+            vectorized=True,
+            n_resamples=DRAWS,
+            method=method,
+            rng=rng,
+        ).confidence_interval
+        for cell in cells
+    ]
+    return np.array(found)
+
+
+def drawn(cells: NDArray[np.float64], kind: str, seed: int) -> NDArray[np.float64]:
+    found = bootstrap.family(list(cells), reps=DRAWS, rng=np.random.default_rng(seed), kind=kind)
+    return np.array([one[1:3] for one in found])
+
+
+def exact(cells: NDArray[np.float64], kind: str) -> NDArray[np.float64]:
+    return np.array([bootstrap.exact(cell, kind=kind)[1:3] for cell in cells])
+
+
+def rows(times: Times, cells: NDArray[np.float64]) -> list[list[str]]:
+    """The last column is the largest distance from the mean ends of ten scipy runs; for scipy, of one of
+    them.
+    """
+    found = []
+    for kind in bootstrap.KINDS:
+        base = f"{SCIPY}, {kind}"
+        ends = np.array([by_scipy(cells, kind, seed) for seed in range(10)])
+        apart = {
+            SCIPY: ends[0] - ends.mean(axis=0),
+            DRAWN: drawn(cells, kind, 1) - ends.mean(axis=0),
+            EXACT: exact(cells, kind) - ends.mean(axis=0),
+        }
+        for name, distance in apart.items():
+            ratio = times.ratio(base, f"{name}, {kind}")
+            found.append(
+                [
+                    f"{name}, {kind}",
+                    f"{1000 * times.median(f'{name}, {kind}'):.2f}",
+                    span(ratio, 1),
+                    at_least(ratio.median, TARGET, "{:.0f}") if name != SCIPY else "",
+                    f"{100 * np.abs(distance).max():.2f}",
+                ]
+            )
+    return found
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

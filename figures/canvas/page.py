@@ -1,0 +1,138 @@
+"""The page that every drawing stands on: its look, its heading and notes, and the files it is written to.
+
+Lengths are inches; (0, 0) is the lower left corner of the page.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import matplotlib
+from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from matplotlib.textpath import text_to_path
+
+from figures.canvas import numbers
+
+__all__ = [
+    "BAND",
+    "INK",
+    "LINE",
+    "MARGIN",
+    "PALE",
+    "STYLE",
+    "NoVerdict",
+    "Sheet",
+    "inches",
+    "judged",
+    "percent",
+    "sheet",
+    "standing",
+    "write",
+]
+
+INK, PALE, BAND = "#1a1a1a", "#6b6b6b", "#f3f3f1"
+FONT = "DejaVu Sans"
+STYLE = {
+    "font.family": FONT,
+    "font.size": 8.5,
+    "svg.fonttype": "path",
+    "svg.hashsalt": "kv-prereg",
+    "axes.linewidth": 0.8,
+    "text.parse_math": False,  # a dollar sign in a name is a dollar sign
+}
+MARGIN, LINE = 0.25, 0.165
+
+
+class NoVerdict(ValueError):
+    """There is no judged result to draw."""
+
+
+class Sheet(NamedTuple):
+    """A page with heading and notes. The body lies between `floor` and `floor` plus its height."""
+
+    figure: Figure
+    width: float
+    height: float
+    floor: float
+
+    def axes(self, left: float, bottom: float, width: float, height: float) -> Any:
+        """Axes in the body; `bottom` counts from its floor."""
+        place = left / self.width, (self.floor + bottom) / self.height
+        return self.figure.add_axes((*place, width / self.width, height / self.height))
+
+
+def judged(folder: Path) -> dict[str, Any]:
+    """What FOLDER/verdict.json judged. Raises NoVerdict without one."""
+    path = Path(folder) / "verdict.json"
+    try:
+        found: dict[str, Any] = json.loads(path.read_bytes())["judged"]
+    except FileNotFoundError:
+        raise NoVerdict(f"{path}: missing; run: python -m protocol.confirm {folder}") from None
+    except (ValueError, KeyError, TypeError):
+        raise NoVerdict(f"{path}: holds no judgement; run: python -m protocol.audit {folder}") from None
+    return found
+
+
+def write(folder: Path, name: str, drawing: Callable[..., Figure], *data: Any) -> tuple[Path, Path]:
+    """Write drawing(*data) to FOLDER/name.svg and .png, which are the same bytes for the same data with one
+    version of matplotlib.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    files = folder / f"{name}.svg", folder / f"{name}.png"
+    with matplotlib.rc_context(STYLE):
+        figure = drawing(*data)
+        figure.savefig(files[0], metadata={"Date": None, "Creator": None})
+        figure.savefig(files[1], dpi=200, metadata={"Software": None})
+    return files
+
+
+def sheet(width: float, body: float, title: str, said: Sequence[str], notes: Sequence[str]) -> Sheet:
+    """A page for a body of this height. Title, sentences below it and notes are wrapped, never cut."""
+    room = width - 2 * MARGIN
+    head = [(line, 12.0, "bold", INK, 0.27) for line in _wrapped(title, room, 12, "bold")]
+    for number, text in enumerate(said):
+        size, weight, ink = (9.0, "bold", INK) if number == 0 else (8.5, "normal", PALE)
+        head += [(line, size, weight, ink, 0.21) for line in _wrapped(text, room, size, weight)]
+    foot = [line for note in notes for line in _wrapped(note, room, 7.5, "normal")]
+    floor = 0.18 + LINE * len(foot)
+    height = 0.14 + sum(line[-1] for line in head) + body + floor
+    figure = Figure(figsize=(width, height))
+    top = height - 0.14
+    for text, size, weight, ink, advance in head:
+        place = MARGIN / width, top / height
+        figure.text(*place, text, va="top", size=size, weight=weight, color=ink)
+        top -= advance
+    for number, text in enumerate(foot):
+        up = (floor - 0.10 - LINE * number) / height
+        figure.text(MARGIN / width, up, text, va="top", size=7.5, color=PALE)
+    return Sheet(figure, width, height, floor)
+
+
+def standing(judged: Mapping[str, Any]) -> str:
+    """Title and verdict of a study: no drawing shows a claim without what became of it."""
+    return f"{judged['title']}: {numbers.outcome(judged)}"
+
+
+def percent(share: float) -> str:
+    """A share from 0 to 1, as a percentage with one digit."""
+    return f"{100 * share:.1f}"
+
+
+def inches(text: str, size: float = 8.5, weight: str = "normal") -> float:
+    """How wide a text is printed."""
+    font = FontProperties(family=FONT, size=size, weight=weight)
+    width: float = text_to_path.get_text_width_height_descent(text, font, ismath=False)[0]
+    return width / 72
+
+
+def _wrapped(text: str, room: float, size: float, weight: str) -> list[str]:
+    lines = [""]
+    for word in text.split():
+        longer = f"{lines[-1]} {word}".strip()
+        if lines[-1] and inches(longer, size, weight) > room:
+            lines.append(word)
+        else:
+            lines[-1] = longer
+    return lines

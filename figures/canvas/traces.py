@@ -1,0 +1,143 @@
+"""What the lanes of a study held while they decoded, out of the side files of its records."""
+
+import gzip
+import json
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analysis.studies.study_files import RecordError
+
+__all__ = ["BAND", "Moments", "Trace", "summary", "traces"]
+
+BAND = 10, 90  # percentiles
+
+
+class Moments(NamedTuple):
+    """What some lanes held, axes [moment]; a lane takes part in a moment while it is decoding."""
+
+    mean: NDArray[np.float64]
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+    """The percentiles BAND, linear between lanes."""
+    lanes: NDArray[np.int64]
+
+
+class Trace(NamedTuple):
+    """The lanes of one arm of a cell, all problems and seeds. Slots are per KV head and layer."""
+
+    model: str
+    task: str
+    budget: str
+    arm: str
+    nominal: float
+    """The registered budget in slots, mean over lanes; NaN of an arm that never evicts."""
+    slots: Moments
+    """Moment 0 is the end of the prefill with its event; one more after every decode step."""
+    overall: float
+    """Mean over the moments of a lane, then over lanes: what contrasts are matched by."""
+    state: int
+    """The most bytes that the policy carried beside the slots, in any lane."""
+    token: float
+    """Bytes of the keys and values of one token; see `traces`."""
+    events: bool
+    """Whether any lane was compressed while decoding."""
+
+
+def traces(folder: Path, lock: Mapping[str, Any]) -> list[Trace]:
+    """The arms of a study whose confirm records cite side files, in registered order; none where these were
+    not kept.
+
+    The bytes of a token are not recorded. They are taken from that lane of the model which filled its place
+    best, bytes allocated over the most slots held: exact where it filled it, else somewhat too many. Raises
+    RecordError for a side file that is missing or damaged where others are not.
+    """
+    records = Path(folder) / "records"
+    if not any((records / "trajectories").glob("*.json.gz")):
+        return []
+    lanes: dict[tuple[str, str, str, str], list[Any]] = {}
+    for model, task, budget, arm, _ in lock["grid"]:
+        lanes[model, task, budget, arm] = []
+    token: dict[str, float] = {}
+    for body in _bodies(records):
+        model, task, budget, arm = (body["cell"][name] for name in ("model", "task", "budget", "arm"))
+        lanes[model, task, budget, arm].append(body)
+        used = body["cache"]["peak_bytes"] / float(body["cache"]["peak"])
+        token[model] = min(used, token.get(model, used))
+    sides = _Sides(records / "trajectories")
+    return [_trace(place, bodies, token[place[0]], sides) for place, bodies in lanes.items() if bodies]
+
+
+def _trace(place: tuple[str, str, str, str], bodies: Sequence[Any], token: float, sides: "_Sides") -> Trace:
+    held = [sides.held(body["trajectory"]) for body in bodies]
+    nominal = np.mean([np.nan if body["slots"] is None else body["slots"] for body in bodies])
+    return Trace(
+        *place,
+        nominal=float(nominal),
+        slots=summary(held),
+        overall=float(np.mean([one.mean() for one in held])),
+        state=max(body["cache"]["state_bytes"] for body in bodies),
+        token=token,
+        events=any(step > 0 for body in bodies for step, *_ in body["cache"]["events"]),
+    )
+
+
+def summary(held: Sequence[NDArray[np.float64]]) -> Moments:
+    """held: [moment] of each lane, of whatever length."""
+    table = np.full((len(held), max(map(len, held))), np.inf)
+    for row, one in zip(table, held, strict=True):
+        row[: len(one)] = one
+    table.sort(axis=0)  # lanes that have ended last
+    there = np.isfinite(table)
+    lanes = there.sum(axis=0)
+    low, high = (_quantile(table, lanes, percent / 100) for percent in BAND)
+    return Moments(np.where(there, table, 0).sum(axis=0) / lanes, low, high, lanes)
+
+
+def _quantile(table: NDArray[np.float64], lanes: NDArray[np.int64], share: float) -> NDArray[np.float64]:
+    """Of the first `lanes` rows of each column, which are sorted."""
+    place = share * (lanes - 1)
+    under = np.floor(place).astype(int)
+    over = np.minimum(under + 1, lanes - 1)
+    columns = np.arange(table.shape[1])
+    below: NDArray[np.float64] = table[under, columns]
+    quantile: NDArray[np.float64] = below + (place - under) * (table[over, columns] - below)
+    return quantile
+
+
+class _Sides:
+    """The side files of a study, each of them read once."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.read: dict[str, Any] = {}
+
+    def held(self, cited: str) -> NDArray[np.float64]:
+        """[moment] slots per KV head and layer. cited: a file and a place in it, or one of its own."""
+        name, mark, at = cited.partition("#")
+        path = self.folder / f"{name}.json.gz"
+        try:
+            if name not in self.read:
+                self.read[name] = json.loads(gzip.decompress(path.read_bytes()))
+            side = self.read[name][int(at)] if mark else self.read[name]
+            held: NDArray[np.float64] = np.array(side["held"], dtype=np.float64) / side["heads"]
+        except FileNotFoundError:
+            raise RecordError(
+                f"{path.name}: missing among the trajectories; bring back the whole folder"
+            ) from None
+        except (OSError, EOFError, zlib.error, ValueError, KeyError, IndexError, TypeError):
+            raise RecordError(f"{path.name}: damaged; bring back the whole folder of trajectories") from None
+        return held
+
+
+def _bodies(records: Path) -> Iterator[Any]:
+    """The confirm records that cite a side file."""
+    for path in sorted(records.glob("*.jsonl")):
+        for line in path.read_bytes().splitlines():
+            body = json.loads(line)["body"]
+            if body["phase"] == "confirm" and body["trajectory"]:
+                yield body

@@ -1,0 +1,116 @@
+"""What the files of a judged registration say, for its report. That they are genuine is for the audit."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from analysis.studies.study_files import AGAIN, RecordError, Study, document, read
+from figures.canvas import page
+
+__all__ = ["Again", "Finished", "acts", "finished", "proofs"]
+
+VERDICTS = ("CONFIRMED", "REFUTED", "INCONCLUSIVE", "DEVIATED")
+
+
+class Again(NamedTuple):
+    """Of how many lanes that a probe ran twice, the two grades differ."""
+
+    differ: int
+    lanes: int
+
+
+class Finished(NamedTuple):
+    folder: Path
+    study: Study
+    judged: dict[str, Any]
+    digests: dict[str, str]  # of lock.json, claim.json and seal.json, and of the file verdict.json
+    claim: dict[str, Any]
+    seal: dict[str, Any]
+    acts: list[dict[str, Any]]  # the lines of the ledger
+    again: Again | None
+    protocol: str | None  # protocol.toml, if it is the file that was locked
+    proofs: list[str]
+
+
+def finished(folder: Path) -> Finished:
+    """Read FOLDER. Raises NoVerdict when it has no verdict, `study_files.RecordError` for files that
+    are missing, that are not of the documented format, or that cite other ones.
+    """
+    judged = page.judged(folder)
+    study = read(folder)
+    _, verdict = document(folder / "verdict.json")
+    (claimed, claim), (sealed, seal) = document(folder / "claim.json"), document(folder / "seal.json")
+    for name, cited, found in (("lock", verdict, study.registration), ("seal", verdict, sealed)):
+        if cited.get(name) != found:
+            raise RecordError(
+                f"{folder / 'verdict.json'}: {name}: cites another {name}.json; "
+                f"run: python -m protocol.audit {folder}"
+            )
+    if judged["verdict"] not in VERDICTS:
+        raise RecordError(
+            f"{folder / 'verdict.json'}: verdict: no rule says {judged['verdict']!r}; "
+            f"run: python -m protocol.audit {folder}"
+        )
+    return Finished(
+        folder,
+        study,
+        judged,
+        {
+            "lock.json": study.registration,
+            "claim.json": claimed,
+            "seal.json": sealed,
+            "verdict.json": hashlib.sha256((folder / "verdict.json").read_bytes()).hexdigest(),
+        },
+        claim,
+        seal,
+        acts(folder),
+        _again(folder),
+        _protocol(folder, study.lock),
+        proofs(folder),
+    )
+
+
+def acts(folder: Path) -> list[dict[str, Any]]:
+    """The whole lines of FOLDER/ledger.jsonl. Raises RecordError."""
+    path = folder / "ledger.jsonl"
+    try:
+        lines = path.read_bytes().split(b"\n")[:-1]
+        return [dict(json.loads(line)) for line in lines]
+    except FileNotFoundError:
+        raise RecordError(f"{path}: missing; bring back the whole folder") from None
+    except (ValueError, TypeError):
+        raise RecordError(f"{path}: is no ledger; run: python -m protocol.audit {folder}") from None
+
+
+def proofs(folder: Path) -> list[str]:
+    """Names of the files in FOLDER/anchors, which only an audit can verify."""
+    return sorted(path.name for path in (folder / "anchors").glob("*") if path.is_file())
+
+
+def _protocol(folder: Path, lock: dict[str, Any]) -> str | None:
+    try:
+        data = (folder / "protocol.toml").read_bytes()
+        return data.decode() if hashlib.sha256(data).hexdigest() == lock["protocol"]["sha256"] else None
+    except (FileNotFoundError, UnicodeDecodeError):
+        return None
+
+
+def _again(folder: Path) -> Again | None:
+    """With a sweep as the selection says; otherwise counted in the probe. None when nothing ran twice."""
+    if (folder / "selection.json").exists():
+        counted = document(folder / "selection.json")[1]["selected"]["again"]
+        return Again(counted["differ"], counted["lanes"])
+    grades: dict[tuple[str, ...], Any] = {}
+    for path in sorted((folder / "probe").glob("*.jsonl")):
+        for line in path.read_bytes().split(b"\n")[:-1]:
+            body = json.loads(line)["body"]
+            cell = body["cell"]
+            place = (cell["model"], cell["task"], cell["budget"], str(cell["seed"]), body["problem"])
+            grades[*place, cell["arm"]] = body["grade"]
+    pairs = [
+        (grades[*lane, arm.removesuffix(AGAIN)], grade)
+        for (*lane, arm), grade in grades.items()
+        if arm.endswith(AGAIN) and (*lane, arm.removesuffix(AGAIN)) in grades
+    ]
+    return Again(sum(one != other for one, other in pairs), len(pairs)) if pairs else None

@@ -1,0 +1,124 @@
+"""HTML in which all text is escaped unless it was built here: nothing that a file says becomes markup."""
+
+import base64
+import hashlib
+import html
+import re
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+from urllib.parse import quote
+
+from figures.html.report_style import SCRIPT, STYLE
+
+__all__ = ["Html", "Number", "drawing", "element", "facts", "items", "page", "sentences", "table"]
+
+SHORT = 24  # characters of a name that is kept on one line
+# What need not be encoded in a data address within a double-quoted attribute.
+_PLAIN = " !$()*+,-./:;=?@[]^_`{|}~"
+_SIZE = re.compile(r'<svg [^>]*\bwidth="([0-9.]+)pt" height="([0-9.]+)pt"')
+
+
+class Html(str):
+    """Markup. Any other text is escaped where it is put into some."""
+
+    __slots__ = ()
+
+
+class Number(NamedTuple):
+    """A cell that is sorted by `value`; without one it comes last, whichever way."""
+
+    text: str
+    value: float | None
+
+
+def element(tag: str, *inside: str, **attributes: str) -> Html:
+    """<tag>inside</tag>. `class_` is class and `data_sort` is data-sort."""
+    named = "".join(
+        f' {name.rstrip("_").replace("_", "-")}="{html.escape(value)}"' for name, value in attributes.items()
+    )
+    return Html(f"<{tag}{named}>{_joined(inside)}</{tag}>")
+
+
+def items(texts: Iterable[str]) -> Html:
+    return element("ul", *(element("li", text) for text in texts))
+
+
+def sentences(*texts: str) -> Html:
+    """One paragraph each; empty ones are left out."""
+    return _joined(element("p", text) for text in texts if text)
+
+
+def facts(caption: str, pairs: Iterable[tuple[str, str]]) -> Html:
+    """A table of names and values."""
+    rows = [element("tr", element("th", name, scope="row"), element("td", said)) for name, said in pairs]
+    inside = element("caption", caption), element("tbody", *rows)
+    return _scrolled(caption, element("table", *inside, class_="facts"))
+
+
+def table(caption: str, heads: Sequence[str], rows: Sequence[Sequence[str | Number]]) -> Html:
+    """A table that can be sorted by each column where scripts run. A row is named by its first cell."""
+    assert all(len(row) == len(heads) for row in rows), heads
+    numeric = {place for row in rows for place, cell in enumerate(row) if isinstance(cell, Number)}
+    head = element("tr", *(_head(name, numeric=place in numeric) for place, name in enumerate(heads)))
+    body = [element("tr", *(_cell(cell, first=not place) for place, cell in enumerate(row))) for row in rows]
+    inside = element("caption", caption), element("thead", head), element("tbody", *body)
+    return _scrolled(caption, element("table", *inside, class_="sortable"))
+
+
+def drawing(svg: str, alt: str, caption: str) -> Html:
+    """A figure with the drawing as an image, in which no script of it runs, in a box of its own width."""
+    size = _SIZE.search(svg)
+    measured = dict(zip(("width", "height"), _pixels(size), strict=True)) if size else {}
+    address = f"data:image/svg+xml,{quote(' '.join(svg.split()), safe=_PLAIN)}"
+    image = Html(element("img", src=address, alt=alt, **measured).removesuffix("</img>"))
+    return element("figure", _scrolled(caption, image), element("figcaption", caption))
+
+
+def page(title: Html, *body: str) -> str:
+    """A whole document that loads nothing and runs no script but the one that sorts its tables.
+
+    title: an element.
+    """
+    policy = (
+        f"default-src 'none'; img-src data:; style-src 'sha256-{_digest(STYLE)}'; "
+        f"script-src 'sha256-{_digest(SCRIPT)}'; base-uri 'none'; form-action 'none'"
+    )
+    head = [
+        Html('<meta charset="utf-8">'),
+        Html(f'<meta http-equiv="Content-Security-Policy" content="{policy}">'),
+        Html('<meta name="viewport" content="width=device-width, initial-scale=1">'),
+        title,
+        Html(f"<style>{STYLE}</style>"),
+    ]
+    script = Html(f"<script>{SCRIPT}</script>")
+    whole = element("html", element("head", *head), element("body", *body, script), lang="en")
+    return f"<!DOCTYPE html>\n{whole}\n"
+
+
+def _joined(texts: Iterable[str]) -> Html:
+    return Html("".join(text if isinstance(text, Html) else html.escape(text) for text in texts))
+
+
+def _head(name: str, *, numeric: bool) -> Html:
+    return element("th", name, scope="col", **({"class_": "number"} if numeric else {}))
+
+
+def _cell(cell: str | Number, *, first: bool) -> Html:
+    if isinstance(cell, Number):
+        value = "" if cell.value is None else repr(cell.value)
+        return element("td", cell.text, class_="number", data_sort=value)
+    named = {"class_": "short"} if len(cell) <= SHORT else {}
+    return element("th", cell, scope="row", **named) if first else element("td", cell, **named)
+
+
+def _scrolled(name: str, inside: Html) -> Html:
+    """A box that scrolls by itself, by keyboard too, where the page is narrower than what is in it."""
+    return element("div", inside, class_="scroll", role="region", aria_label=name, tabindex="0")
+
+
+def _pixels(size: re.Match[str]) -> tuple[str, str]:
+    return f"{float(size[1]) * 4 / 3:.0f}", f"{float(size[2]) * 4 / 3:.0f}"
+
+
+def _digest(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

@@ -1,0 +1,118 @@
+"""The index page over all registrations: what became of each, and how many were confirmed."""
+
+import tomllib
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+from analysis.studies.study_files import document
+from figures.canvas import page
+from figures.html import finished, markup
+from figures.html.markup import Number, element, sentences
+
+__all__ = ["Entry", "entries", "html"]
+
+ENDED = {"withdraw": "withdrawn", "amended": "amended"}  # what the last line of a ledger makes of a study
+# a study that was not ended otherwise is as far as the latest document that it has
+STATES = {"verdict.json": "judged", "seal.json": "sealed", "claim.json": "claimed", "lock.json": "locked"}
+
+
+class Entry(NamedTuple):
+    """A registration, as its files show it without being verified. What it does not have is empty."""
+
+    name: str
+    state: str
+    title: str
+    verdict: str = ""
+    label: str = ""
+    why: str = ""  # it ended without a verdict, or cannot be read
+    proofs: int = 0
+    report: bool = False
+
+    @property
+    def registered(self) -> bool:
+        return self.state != "written"
+
+
+def entries(folder: Path) -> list[Entry]:
+    """Every folder in FOLDER with a protocol or a lock, by name."""
+    return [
+        _entry(path)
+        for path in sorted(folder.iterdir())
+        if (path / "protocol.toml").is_file() or (path / "lock.json").is_file()
+    ]
+
+
+def html(found: Sequence[Entry]) -> str:
+    """The page. It stands in the folder that holds the registrations."""
+    registered = [one for one in found if one.registered]
+    words = Counter(one.verdict for one in found if one.verdict)
+    confirmed = words.pop("CONFIRMED", 0)
+    others = "".join(f", {count} {word}" for word, count in sorted(words.items()))
+    heads = ("registration", "title", "state", "verdict", "grade", "proofs kept", "ended because")
+    rows: list[list[str | Number]] = [
+        [
+            _name(one),
+            one.title,
+            one.state,
+            one.verdict,
+            one.label,
+            Number(str(one.proofs), one.proofs),
+            one.why,
+        ]
+        for one in found
+    ]
+    return markup.page(
+        element("title", "Registrations"),
+        element(
+            "main",
+            element("h1", "Registrations"),
+            element("p", element("strong", f"{len(registered)} registered, {confirmed} confirmed"), others),
+            sentences(
+                "Every registration that was locked counts, withdrawn and amended ones too. The more there "
+                "are, the more are confirmed by chance.",
+                "This page repeats what the files say. To verify one: python -m protocol.audit "
+                "registrations/NAME. For what to do next: python -m protocol.status.",
+            ),
+            markup.table("All registrations", heads, rows),
+        ),
+    )
+
+
+def _name(one: Entry) -> str:
+    return element("a", one.name, href=f"{quote(one.name, safe='')}/report.html") if one.report else one.name
+
+
+def _entry(folder: Path) -> Entry:
+    if not (folder / "lock.json").exists():
+        return Entry(folder.name, "written", _written(folder))
+    try:
+        return _locked(folder)
+    except (ValueError, LookupError, TypeError) as problem:  # whatever a damaged file provokes is its state
+        return Entry(folder.name, "INVALID", "", why=" ".join(str(problem).split()))
+
+
+def _locked(folder: Path) -> Entry:
+    _, lock = document(folder / "lock.json")
+    state = next(state for name, state in STATES.items() if (folder / name).exists())
+    last: dict[str, Any] = finished.acts(folder)[-1]
+    judged = page.judged(folder) if state == "judged" else {}
+    return Entry(
+        folder.name,
+        ENDED.get(last["event"], state),
+        str(lock["protocol"]["content"]["title"]),
+        str(judged.get("verdict", "")),
+        str(judged.get("label", "")),
+        str(last["body"].get("reason", "")),
+        len(finished.proofs(folder)),
+        judged != {} and (folder / "report.html").is_file(),
+    )
+
+
+def _written(folder: Path) -> str:
+    try:
+        return str(tomllib.loads((folder / "protocol.toml").read_text("utf-8")).get("title", ""))
+    except (OSError, ValueError):
+        return ""

@@ -1,0 +1,261 @@
+"""The sections of a report, from what the files of a judged registration say."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from figures.canvas import numbers
+from figures.html import glossary, report_tables
+from figures.html.finished import Finished
+from figures.html.markup import Html, Number, element, facts, items, sentences, table
+
+__all__ = ["after", "deviations", "heading", "protocol", "provenance", "sensitivity", "verdict_line"]
+
+
+def heading(found: Finished, witness: str) -> Html:
+    """Title, question and the verdict line."""
+    judged, content = found.judged, found.study.lock["protocol"]["content"]
+    question = content.get("question", "")
+    return Html(
+        element("p", f"Registration {judged['name']}", class_="pale")
+        + element("h1", judged["title"])
+        + (element("p", question) if question else "")
+        + verdict_line(judged, witness)
+    )
+
+
+def verdict_line(judged: Mapping[str, Any], witness: str) -> Html:
+    branch = judged["branch"]
+    letters = f" (branch {branch['registered']}, symmetric {branch['symmetric']})" if branch else ""
+    said = f"{letters} · {judged['label']} · {witness}"
+    return element("p", element("strong", judged["verdict"]), said, class_="verdict")
+
+
+def after(found: Finished, witness: str) -> Html:
+    """What the verdict means, what it proves and what it does not."""
+    judged = found.judged
+    return Html(
+        sentences(
+            f"Registered {numbers.verdict_line(judged)}.",
+            f"{judged['verdict']}: {glossary.VERDICTS[judged['verdict']]}",
+            f"The rule alone says {judged['rule_says']}." if "rule_says" in judged else "",
+            glossary.RULES.get(judged["rule"], ""),
+            glossary.METHODS.get(judged["method"], ""),
+            _chosen(judged),
+            f"{judged['label']}: {glossary.GRADES.get(judged['label'], '')}",
+            glossary.UNPROVEN if witness == numbers.WITNESS else glossary.PROVEN,
+        )
+        + element("h3", "Proves")
+        + items(judged["proves"] or ["Nothing."])
+        + element("h3", "Does not prove")
+        + items(judged["does_not_prove"] or ["Nothing is said."])
+    )
+
+
+def sensitivity(found: Finished) -> Html:
+    """Whatever else could have been looked at, beside what was registered."""
+    judged, lanes = found.judged, found.study.lanes
+    counts = ", ".join(f"{name} {count}" for name, count in report_tables.passing(judged).items())
+    parts = [
+        sentences(
+            f"Of {judged['family']} registered contrasts, these have p at or below "
+            f"{numbers.level(judged['corrected_alpha'])}, by method (Holm: adjusted p at or below "
+            f"{numbers.level(judged['alpha'])}): {counts}. Only {judged['method']}, as registered, decides."
+        ),
+        report_tables.methods(judged),
+    ]
+    beside = judged.get("beside", {"contrasts": [], "auxiliary": []})
+    every = [*judged["contrasts"], *beside["contrasts"], *beside["auxiliary"]]
+    if any("isocache" in one for one in every):
+        parts.append(report_tables.isocache([one for one in every if "isocache" in one]))
+    if beside["contrasts"]:
+        level = numbers.level(beside["corrected_alpha"])
+        caption = f"Beside the rule: {beside['family']} contrasts, Bonferroni {level} over these alone"
+        parts.append(report_tables.contrasts(caption, beside["contrasts"]))
+    if beside["auxiliary"]:
+        caption = "Auxiliary: comparators against the arms beside, not corrected"
+        parts.append(report_tables.contrasts(caption, beside["auxiliary"]))
+    read = int(lanes["disagrees"].notna().sum())
+    again = found.again
+    parts.append(
+        sentences(
+            f"Second grader: disagrees on {int(lanes['disagrees'].sum())} of {read} graded lanes."
+            if read
+            else "Second grader: none read these answers.",
+            f"A/A: the probe ran one arm twice; {again.differ} of {again.lanes} pairs of grades differ."
+            if again
+            else "A/A: no probe ran an arm twice.",
+        )
+    )
+    return Html("".join(parts))
+
+
+def deviations(found: Finished) -> Html:
+    """Amendments, exclusions, lanes without a grade, and every act on the registration."""
+    judged, lock = found.judged, found.study.lock
+    return Html(
+        _amends(lock)
+        + _excluded(judged, lock["protocol"]["content"])
+        + _missing(judged["missing"])
+        + _commit(lock)
+        + _acts(found)
+    )
+
+
+def provenance(found: Finished) -> Html:
+    """By which digests and bytes the study can be told from any other."""
+    lock, folder = found.study.lock, found.folder.resolve()
+    place = f"{folder.parent.name}/{folder.name}"
+    environment = lock["environment"]
+    torch = environment.get("torch", {})
+    seal, last = found.seal, found.acts[-1]
+    late = found.claim.get("randomness")
+    author = f"author-chosen seeds ({_listed(lock['protocol']['content'].get('seeds', []))})"
+    parent = lock.get("parent")
+    pairs = [
+        *((f"SHA-256 of {name}", digest) for name, digest in found.digests.items()),
+        ("SHA-256 of protocol.toml", lock["protocol"]["sha256"]),
+        ("SHA-256 of sources.zip", lock["bundle"]),
+        ("Rule", f"{lock['rule']['name']}, {lock['rule']['source']}, {lock['rule']['sha256']}"),
+        ("Outcome", seal["outcome"]),
+        ("Sealed records", f"{_counts(seal['found'])}; {seal['expected']} registered"),
+        ("Ledger", f"{len(found.acts)} lines, head {last['sha256']}"),
+        ("Replicates", f"{parent['name']} ({parent['lock']})" if parent else "nothing"),
+        ("Seeds", _plain(late) if late else author),
+        ("Commit", (lock.get("git") or {}).get("commit", "none named in the lock")),
+        ("Source files locked", str(len(lock["sources"]))),
+        ("Weights locked", _listed(f"{model} ({len(own)} files)" for model, own in lock["weights"].items())),
+        (
+            "Environment",
+            f"{environment['implementation']} {environment['python']}, {environment['system']} "
+            f"{environment['machine']}, torch {torch.get('version', 'none')} on {torch.get('device', '?')}; "
+            f"{len(environment['distributions'])} distributions",
+        ),
+        ("Proofs kept", _listed(found.proofs) or "none"),
+        ("Verify", f"python -m protocol.audit {place}"),
+        ("Replicate", f"python -m protocol.replicate {place}"),
+    ]
+    return Html(
+        facts("What this study is", pairs)
+        + sentences(
+            "This page repeats what the files say. Whether they verify, whether the records give this "
+            "verdict and whether the proofs hold is for the audit, which needs neither a GPU nor torch."
+        )
+        + element("h3", "What registering found that the rule can see")
+        + element("pre", _indented(lock["checks"]))
+    )
+
+
+def protocol(found: Finished) -> Html:
+    """The protocol as it was locked."""
+    if found.protocol is not None:
+        return element("pre", found.protocol)
+    return Html(
+        sentences("protocol.toml is not here as it was locked. This is its content in the lock.")
+        + element("pre", _indented(found.study.lock["protocol"]["content"]))
+    )
+
+
+def _chosen(judged: Mapping[str, Any]) -> str:
+    if "selected" not in judged:
+        return ""
+    subject, chosen = judged["contrasts"][0]["subject"], judged["selected"]
+    return f"{subject} is {chosen['arm']} (policy {chosen['policy']}), selected on the development problems."
+
+
+def _amends(lock: Mapping[str, Any]) -> Html:
+    about = lock.get("amends")
+    if not about:
+        return sentences("Amendments: this registration amends no other.")
+    when = "after a claim on held-out problems" if about["after_claim"] else "before any claim"
+    rows = [
+        [one["path"], *(_plain(one[side]) if side in one else "absent" for side in ("was", "is"))]
+        for one in about["diff"]
+    ]
+    return Html(
+        sentences(
+            f"Amendments: this registration amends {about['name']} ({about['lock']}), {when}. "
+            f"Reason given: {about['reason']}",
+            f"Seen of {about['name']} by then: {_plain(about['seen'])}",
+        )
+        + table("What the amendment changed", ("path", "was", "is"), rows)
+    )
+
+
+def _excluded(judged: Mapping[str, Any], content: Mapping[str, Any]) -> Html:
+    if "excluded" not in judged:
+        return sentences("Exclusions: none was registered.")
+    rows = [
+        [one["model"], one["task"], Number(str(one["problems"]), one["problems"]), str(one["of"])]
+        for one in judged["excluded"]
+    ]
+    return Html(
+        sentences(f"Exclusions, as registered: {_plain(content.get('exclude', {}))}")
+        + table("Problems excluded", ("model", "task", "excluded", "of"), rows)
+    )
+
+
+def _missing(missing: Mapping[str, Any]) -> Html:
+    said = sentences(
+        f"Missing: {missing['lanes']} of {missing['registered']} registered lanes have no grade; the "
+        f"registered rule for such a lane is {missing['rule']}."
+    )
+    if not missing["cells"]:
+        return said
+    heads = ("model", "task", "budget", "arm", "seed", "ended", "lanes")
+    rows: list[list[str | Number]] = [
+        [*(str(one[name]) for name in heads[:-1]), Number(str(one["lanes"]), one["lanes"])]
+        for one in missing["cells"]
+    ]
+    return Html(said + table("Lanes without a grade", heads, rows))
+
+
+def _commit(lock: Mapping[str, Any]) -> Html:
+    differs = (lock.get("git") or {}).get("differs", [])
+    if not differs:
+        return Html("")
+    return sentences(f"Locked source files that the named commit holds otherwise: {_listed(differs)}.")
+
+
+def _acts(found: Finished) -> Html:
+    events = [one["event"] for one in found.acts]
+    attempts, probes, reads = (events.count(name) for name in ("attempt", "probe", "held-out"))
+    rows: list[list[str | Number]] = [
+        [
+            Number(str(one["index"]), one["index"]),
+            one["event"],
+            "; ".join(f"{name} {_plain(value)}" for name, value in sorted(one["body"].items())),
+            one["time"],
+        ]
+        for one in found.acts
+    ]
+    return Html(
+        sentences(
+            f"Attempts to confirm: {attempts}, of which {max(0, attempts - 1)} aborted and were resumed. "
+            f"Probes of development problems: {probes}. Reads of held-out problems: {reads}.",
+            "Withdrawals: none; a registration that was judged cannot be withdrawn."
+            if "withdraw" not in events
+            else "Withdrawn: see the ledger.",
+        )
+        + table(
+            "The ledger: every act, in order. Times are this machine's clock and prove nothing.",
+            ("line", "event", "what", "time"),
+            rows,
+        )
+    )
+
+
+def _counts(found: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {state}" for state, count in sorted(found.items()))
+
+
+def _listed(values: Any) -> str:
+    return ", ".join(str(value) for value in values)
+
+
+def _plain(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)
+
+
+def _indented(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, sort_keys=True, indent=2)

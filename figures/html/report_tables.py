@@ -1,0 +1,151 @@
+"""The tables of a report: contrasts, what each arm did, what became of its lanes, and other ways to test."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from analysis.studies.study_files import EXCLUDED, NOT_RUN
+from figures.canvas import numbers
+from figures.html.markup import Html, Number, table
+from figures.plots.accuracy import solved
+
+__all__ = ["arms", "contrasts", "isocache", "methods", "passing", "states"]
+
+PLACE = ("model", "task", "budget")
+METHODS = ("bootstrap", "t", "sign-flip")
+# why a contrast has an interpolated difference or none
+WHY = {
+    "matched": "not needed: matched",
+    "interpolated": "interpolated",
+    "outside": "none: outside of every pair of budgets",
+    "too few": "none: too few problems",
+}
+
+
+def contrasts(caption: str, rows: Sequence[Mapping[str, Any]]) -> Html:
+    heads = [*PLACE, "subject", "against", "problems", "gains", "losses", "Δ (pp)"]
+    heads += ["95 % interval", "simultaneous interval", "p", "cache ratio", "worst ratio", "says"]
+    return table(caption, heads, [_contrast(one) for one in rows])
+
+
+def _contrast(one: Mapping[str, Any]) -> list[str | Number]:
+    counts = (_count(one[name]) for name in ("n", "gains", "losses"))
+    row: list[str | Number] = [*_place(one), one["subject"], one["against"], *counts]
+    if one["difference"] is None:
+        return [*row, *[Number("not estimated", None)] * 6, "nothing"]
+    row += [_points(one, "difference"), _interval(one, ""), _interval(one, "_simultaneous")]
+    return [*row, _p(one["p"]), _decimal(one["cache_ratio"], 3), _decimal(one["cache_worst"], 3), _says(one)]
+
+
+def _says(one: Mapping[str, Any]) -> str:
+    mark = "better" if one["better"] else "worse" if one["worse"] else "neither"
+    return mark if one["matched"] else f"{mark}, memory unmatched"
+
+
+def arms(judged: Mapping[str, Any], lanes: Any) -> Html:
+    """lanes: those of `study_files.read`. Columns that no arm of the study has are left out."""
+    by_arm = dict(list(lanes.groupby([*PLACE, "arm"])))
+    more = {
+        "mean_state_bytes": "policy state, bytes",
+        "disagreements": "second grader disagrees",
+        "timeouts": "grader timeouts",
+    }
+    more = {name: head for name, head in more.items() if name in judged["arms"][0]}
+    heads = [*PLACE, "arm", "problems", "accuracy, %", "95 % interval", "slots, mean", "slots, peak"]
+    heads += ["cache, bytes", "tokens, mean", "no answer", "cut", *more.values()]
+    rows = []
+    for one in judged["arms"]:
+        own = solved(by_arm[*_place(one), one["arm"]])
+        interval = Number("", None)
+        if not math.isnan(own.mean):
+            interval = Number(f"[{100 * own.low:.1f}, {100 * own.high:.1f}]", own.low)
+        row: list[str | Number] = [*_place(one), one["arm"], _count(one["n"])]
+        row += [_percent(one["accuracy"]), interval]
+        row += [_decimal(one["mean_slots"], 1), _decimal(one["peak_slots"], 1)]
+        row += [_decimal(one["mean_bytes"], 0), _decimal(one["mean_tokens"], 1)]
+        row += [_count(one["no_answer"]), _count(one["truncated"])]
+        row += [_decimal(one[name], 0) for name in more]
+        rows.append(row)
+    return table("Accuracy and cost of every arm (exploratory)", heads, rows)
+
+
+def states(lanes: Any, attempts: int) -> Html:
+    """How every registered lane ended, a row for each arm of a cell, all seeds and attempts."""
+    heads = [*PLACE, "arm", "registered", "ok", "failed", "excluded", "not run", "without a grade"]
+    rows: list[list[str | Number]] = []
+    for key, own in lanes.groupby([*PLACE, "arm"], sort=False):
+        ended = [int((own["state"] == state).sum()) for state in ("ok", "failed", EXCLUDED, NOT_RUN)]
+        ungraded = int((own["correct"].isna() & (own["state"] != EXCLUDED)).sum())
+        rows.append([*map(str, key), *map(_count, [len(own), *ended, ungraded])])
+    counted = f"{attempts} attempt" if attempts == 1 else f"{attempts} attempts"
+    return table(f"What became of every registered lane, in {counted}", heads, rows)
+
+
+def methods(judged: Mapping[str, Any]) -> Html:
+    """p of every contrast by each method, and after Holm's correction."""
+    heads = [*PLACE, "subject", "against", *(f"p, {name}" for name in METHODS), "p, Holm"]
+    keys = [f"p_{name.replace('-', '_')}" for name in METHODS]
+    rows = [
+        [*_place(one), one["subject"], one["against"], *(_p(one[key]) for key in (*keys, "p_holm"))]
+        for one in judged["contrasts"]
+    ]
+    return table(f"Other methods on the registered contrasts; {judged['method']} decides", heads, rows)
+
+
+def passing(judged: Mapping[str, Any]) -> dict[str, int]:
+    """How many registered contrasts have p at or below the corrected level, by method; and by Holm's
+    correction at alpha.
+    """
+    corrected, alpha = float(judged["corrected_alpha"]), float(judged["alpha"])
+    levels = {name: (f"p_{name.replace('-', '_')}", corrected) for name in METHODS} | {
+        "Holm": ("p_holm", alpha)
+    }
+    rows = [one for one in judged["contrasts"] if one["difference"] is not None]
+    return {name: sum(float(one[key]) <= level for one in rows) for name, (key, level) in levels.items()}
+
+
+def isocache(rows: Sequence[Mapping[str, Any]]) -> Html:
+    """Memory problem by problem and, where it does not match, the difference at equal slots."""
+    heads = [*PLACE, "subject", "against", "slots ratio", "problems within tolerance, %"]
+    heads += ["Δ at equal slots (pp)", "95 % interval", "p", "interpolated"]
+    printed: list[list[str | Number]] = []
+    for one in rows:
+        cache = one["isocache"]
+        row: list[str | Number] = [*_place(one), one["subject"], one["against"]]
+        row += [_decimal(cache["ratio"], 3), _percent(cache["within"])]
+        found = cache["interpolated"]
+        if found is None:
+            row += [Number("", None)] * 3
+        else:
+            row += [_points(found, "difference"), _interval(found, ""), _p(found["p"])]
+        printed.append([*row, WHY.get(cache["why"], cache["why"])])
+    return table("Equal memory, problem by problem; it decides nothing", heads, printed)
+
+
+def _place(one: Mapping[str, Any]) -> tuple[str, str, str]:
+    return one["model"], one["task"], one["budget"]
+
+
+def _count(value: int) -> Number:
+    return Number(str(value), value)
+
+
+def _decimal(value: Any, digits: int) -> Number:
+    return Number("", None) if value is None else Number(f"{float(value):,.{digits}f}", float(value))
+
+
+def _percent(value: Any) -> Number:
+    return Number("", None) if value is None else Number(f"{100 * float(value):.1f}", float(value))
+
+
+def _p(value: Any) -> Number:
+    return Number("", None) if value is None else Number(numbers.p_value(value), float(value))
+
+
+def _points(one: Mapping[str, Any], name: str) -> Number:
+    return Number(numbers.points(one[name]), float(one[name]))
+
+
+def _interval(one: Mapping[str, Any], kind: str) -> Number:
+    low, high = one[f"low{kind}"], one[f"high{kind}"]
+    return Number(numbers.interval(low, high), float(low))

@@ -1,0 +1,154 @@
+"""What replacing one part of a policy does to its accuracy: bars with their registered intervals."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from matplotlib.transforms import ScaledTranslation, blended_transform_factory
+
+from figures.canvas import numbers, page
+from figures.canvas.page import INK, PALE
+from figures.canvas.rows import Table, grouped, groups, limits, table
+
+__all__ = ["ablation", "variants"]
+
+COLUMNS = {"effect (pp)": 0.9, "simultaneous interval": 1.5, "p": 0.75, "n": 0.5, "discordant": 0.85}
+SHADES = {"dark": "#c4c4bf", "light": "#dededa"}  # of the smaller and the larger share of discordant problems
+
+
+def variants(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> bool:
+    """Whether the subject is compared with variants of itself alone: the names of all these policies begin
+    with one word, as in crystal and crystal-static. The policy of a swept subject is the winner's.
+    """
+    ran = {name: arm["policy"] for name, arm in lock["protocol"]["content"]["arms"].items()}
+    if "selected" in judged:
+        ran[judged["contrasts"][0]["subject"]] = judged["selected"]["policy"]
+    names = {one[side] for one in judged["contrasts"] for side in ("subject", "against")}
+    return len({ran[name].partition("-")[0] for name in names}) == 1
+
+
+def ablation(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> Figure:
+    """One bar a contrast, in registered order and grouped by model, task and budget. Its length is the
+    variant's accuracy minus the subject's, that is minus the judged difference; the line is the simultaneous
+    interval, turned round likewise.
+
+    Shaded: effects smaller than those that the lock calls detectable, at two shares of discordant problems.
+    Each artist carries its meaning and the index of its contrast as gid ("bar-3", "interval-3", "point-3";
+    "shade-0.2-1" is that of the second group).
+    """
+    contrasts = judged["contrasts"]
+    subject = contrasts[0]["subject"]
+    rows = grouped(contrasts, lambda one: str(one["against"]))
+    level = numbers.level(judged["corrected_alpha"])
+    coverage = 100 * (1 - float(judged["corrected_alpha"]))
+    drawn = table(
+        rows,
+        COLUMNS,
+        f"Accuracy of each variant minus that of {subject}",
+        [
+            page.standing(judged),
+            f"{judged['family']} registered contrasts of {subject}, turned round; {judged['method']}, alpha "
+            f"{numbers.level(judged['alpha'])} (Bonferroni {level}).",
+        ],
+        [
+            f"Line: simultaneous interval of the family ({coverage:.2f} % each). Filled bar and ◆: passes "
+            "Bonferroni. ○ does not. ◇ passes but counts for nothing, since memory was not matched (†).",
+            f"discordant: share of the answers in which {subject} and the variant differ. Shaded: effects "
+            "smaller than what the study finds with 80 % power, as registered:",
+            *(_registered(task, lock) for task in dict.fromkeys(one["task"] for one in contrasts)),
+        ],
+    )
+    axes, index = drawn.axes, itertools.count()
+    axes.set_xlim(*_limits(contrasts))
+    for number, (first, last, (_, task, _)) in enumerate(groups(rows)):
+        _ground(axes, (first + 0.5, last - 0.5), number, _detectable(task, lock))
+    for y, row in enumerate(rows):
+        if row.entry is not None:
+            _bar(drawn, y, next(index), row.entry)
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=8, steps=[1, 2, 2.5, 5, 10], min_n_ticks=4))
+    axes.xaxis.set_major_formatter(lambda x, _: numbers.points(str(x / 100)).removesuffix(".0"))
+    axes.set_xlabel("accuracy difference, percentage points", labelpad=20)
+    under = axes.transAxes + ScaledTranslation(0, -0.36, drawn.sheet.figure.dpi_scale_trans)
+    below = blended_transform_factory(axes.transData, under)
+    for text, side in ((f"← {subject} better   ", "right"), ("   variant better →", "left")):
+        axes.text(0, 0, text, transform=below, va="center", ha=side, color=INK)
+    return drawn.sheet.figure
+
+
+def _bar(drawn: Table, y: int, index: int, one: Mapping[str, Any]) -> None:
+    if one["difference"] is None:
+        drawn.cells(y, {"simultaneous interval": "not estimated", "n": str(one["n"])}, color=PALE)
+        return
+    effect, low, high = (-float(one[key]) for key in ("difference", "high_simultaneous", "low_simultaneous"))
+    passes = one["better"] or one["worse"]
+    counts = passes and one["matched"]
+    axes = drawn.axes
+    axes.barh(
+        y,
+        100 * effect,
+        height=0.56,
+        facecolor="#9a9a9a" if counts else "white",
+        edgecolor=INK,
+        linewidth=0.8,
+        zorder=2,
+        gid=f"bar-{index}",
+    )
+    axes.plot((100 * low, 100 * high), (y, y), color=INK, linewidth=1.4, zorder=3, gid=f"interval-{index}")
+    axes.plot(
+        100 * effect,
+        y,
+        marker="D" if passes else "o",
+        markersize=5.5,
+        markerfacecolor=INK if counts else "white",
+        markeredgecolor=INK,
+        linestyle="none",
+        zorder=4,
+        gid=f"point-{index}",
+    )
+    cells = {
+        "effect (pp)": numbers.points(str(effect)),
+        "simultaneous interval": numbers.interval(str(low), str(high)),
+        "p": numbers.p_value(one["p"]),
+        "n": str(one["n"]),
+        "discordant": f"{page.percent((one['gains'] + one['losses']) / (one['n'] * one['seeds']))} %",
+    }
+    drawn.cells(y, cells, weight="bold" if counts else "normal")
+    if not one["matched"]:
+        edge = drawn.columns["effect (pp)"] + 0.03
+        axes.text(edge, y, "†", transform=drawn.across, va="center", color=INK)
+
+
+def _ground(axes: Any, rows: tuple[float, float], number: int, effects: Mapping[str, str]) -> None:
+    """The zero line of a group, and behind it the effects that would probably be missed."""
+    axes.plot((0, 0), rows, color=INK, linewidth=0.9, zorder=2.5, gid=f"zero-{number}")
+    low, high = axes.get_xlim()
+    for depth, (colour, (share, effect)) in enumerate(zip(SHADES.values(), effects.items(), strict=True)):
+        reach = 0.0 if effect == "none" else 100 * float(effect)
+        ends = max(low, -reach), min(high, reach)
+        shade = axes.fill_betweenx(rows, *ends, color=colour, linewidth=0, zorder=-1 - 0.1 * depth)
+        shade.set_gid(f"shade-{share}-{number}")
+
+
+def _limits(contrasts: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
+    """Wide enough for every interval, and for 5 pp on both sides of zero."""
+    names = "difference", "low_simultaneous", "high_simultaneous"
+    ends = [-100 * float(one[name]) for one in contrasts for name in names if one[name] is not None]
+    return limits(ends)
+
+
+def _registered(task: str, lock: Mapping[str, Any]) -> str:
+    parts = []
+    for shade, (share, effect) in zip(SHADES, _detectable(task, lock).items(), strict=True):
+        found = "none" if effect == "none" else f"{page.percent(float(effect))} pp ({shade})"
+        parts.append(f"{found} if {100 * float(share):.0f} % of the problems are discordant")
+    return f"{task}, {len(lock['items'][task]['confirm'])} problems: {'; '.join(parts)}."
+
+
+def _detectable(task: str, lock: Mapping[str, Any]) -> dict[str, str]:
+    """The smallest effects that were registered as detectable, or "none", by share of discordant problems,
+    the smaller share first.
+    """
+    check = lock["checks"]["problems"][str(len(lock["items"][task]["confirm"]))]
+    return dict(sorted(check["minimal_detectable_effect"].items()))

@@ -1,0 +1,123 @@
+"""Accuracy of every arm in every cell, with an interval for each arm and the full cache as a line."""
+
+import itertools
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from analysis.stats import bootstrap
+from analysis.stats.interval import exact
+from figures.canvas import page
+from figures.canvas.page import INK, PALE
+from figures.canvas.rows import grouped, groups, place, table
+
+__all__ = ["Solved", "accuracy", "solved"]
+
+COLUMNS = {"accuracy, %": 0.85, "95 % interval": 1.05, "problems": 0.75}
+
+
+class Solved(NamedTuple):
+    """Mean accuracy (0 to 1) of an arm over its graded problems, and its 95 % interval; NaN where unknown."""
+
+    mean: float
+    low: float
+    high: float
+    problems: int
+
+
+def accuracy(judged: Mapping[str, Any], lanes: Any) -> Figure:
+    """One line an arm, grouped by model, task and budget. lanes: those of `study_files.read`.
+
+    Filled: the subject. Dashed: the arm that evicts nothing, of the same model and task. Each artist carries
+    its meaning and the index of its arm among the drawn ones as gid ("point-3", "interval-3"; "full-0" by
+    group).
+    """
+    found = {key: solved(group) for key, group in lanes.groupby(["model", "task", "budget", "arm"])}
+    places = list(dict.fromkeys(place(one) for one in judged["contrasts"]))
+    evicting = [one for one in judged["arms"] if one["budget"] != "full"]
+    evicting.sort(key=lambda one: places.index(place(one)))
+    rows = grouped(evicting, lambda one: str(one["arm"]))
+    subject = judged["contrasts"][0]["subject"]
+    drawn = table(
+        rows,
+        COLUMNS,
+        "Accuracy of every arm (exploratory)",
+        [
+            page.standing(judged),
+            "Intervals per arm; contrasts are paired: see forest. Intervals that overlap decide nothing.",
+        ],
+        [
+            "Line: 95 % interval over problems, exact (Clopper-Pearson) with one seed, with more a bootstrap "
+            "of problem means. Not corrected for the number of arms.",
+            f"■ {subject}, the subject of the registered contrasts. ○ other arms. Dashed: full cache, on the "
+            "same problems. Problems without a grade are left out.",
+        ],
+        below=0.5,
+    )
+    axes, index = drawn.axes, itertools.count()
+    axes.set_xlim(-3, 103)
+    axes.set_xlabel("correct answers, %")
+    for y, row in enumerate(rows):
+        if row.entry is None:
+            continue
+        arm, number = row.entry, next(index)
+        one, own = found[*place(arm), arm["arm"]], arm["arm"] == subject
+        drawn.cells(y, _printed(one), weight="bold" if own else "normal")
+        if math.isnan(one.mean):
+            continue
+        ends = 100 * one.low, 100 * one.high
+        axes.plot(ends, (y, y), color=INK, linewidth=1.6, gid=f"interval-{number}")
+        axes.plot(
+            100 * one.mean,
+            y,
+            "s" if own else "o",
+            markersize=6,
+            markerfacecolor=INK if own else "white",
+            markeredgecolor=INK,
+            gid=f"point-{number}",
+        )
+    for number, (first, last, (model, task, _)) in enumerate(groups(rows)):
+        full = [one for key, one in found.items() if key[:3] == (model, task, "full")]
+        if not full or math.isnan(full[0].mean):
+            continue
+        share = 100 * full[0].mean
+        axes.plot(
+            (share, share),
+            (first + 0.5, last - 0.5),
+            color=PALE,
+            linewidth=1.1,
+            linestyle=(0, (4, 2)),
+            zorder=1,
+            gid=f"full-{number}",
+        )
+        drawn.cells(first, _printed(full[0]), color=PALE)
+        axes.text(100, first, "full cache", va="center", ha="right", color=PALE)
+    return drawn.sheet.figure
+
+
+def solved(lanes: Any) -> Solved:
+    """lanes: those of one arm of a cell. The seeds of a problem are averaged first.
+
+    With one seed the interval is exact; with more it is a percentile bootstrap over problems (10,000 draws,
+    seed 0), for a mean of means is no count.
+    """
+    means = lanes.groupby("problem")["correct"].mean().dropna().to_numpy()
+    problems = len(means)
+    if problems == 0:
+        return Solved(math.nan, math.nan, math.nan, 0)
+    if lanes["seed"].nunique() == 1:
+        return Solved(float(means.mean()), *exact(int(means.sum()), problems), problems)
+    if problems == 1:
+        return Solved(float(means[0]), 0.0, 1.0, 1)
+    interval = bootstrap.paired(means[:, None], rng=np.random.default_rng(0))
+    return Solved(interval.mean, max(0.0, interval.low), min(1.0, interval.high), problems)
+
+
+def _printed(one: Solved) -> dict[str, str]:
+    if math.isnan(one.mean):
+        return {"95 % interval": "not graded", "problems": "0"}
+    share, low, high = (page.percent(value) for value in one[:3])
+    return {"accuracy, %": share, "95 % interval": f"[{low}, {high}]", "problems": str(one.problems)}

@@ -1,0 +1,132 @@
+"""Accuracy by level of difficulty: a panel for each model and budget, a line an arm."""
+
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from matplotlib.figure import Figure
+
+from figures.canvas import page
+from figures.canvas.lines import styles
+from figures.canvas.page import INK, MARGIN, PALE, inches
+from figures.canvas.shares import Share, share
+
+__all__ = ["Level", "levelled", "levels"]
+
+ID = re.compile(r"[^/]+/\d+/[^/]+")
+PLOT, HIGH = 3.6, 2.2  # inches, of a panel
+BESIDE, ABOVE, UNDER = 0.62, 0.32, 0.5  # left of a panel, over it, under it
+TICKS = 12  # at most
+ENTRY = 0.75  # inches of the legend, beside a name
+
+
+class Level(NamedTuple):
+    """Accuracy of one arm of a cell at one level, all seeds."""
+
+    model: str
+    task: str
+    budget: str
+    arm: str
+    level: int
+    accuracy: Share
+    problems: int
+
+
+def levelled(lanes: Any) -> list[Level]:
+    """In registered order, levels ascending, of the problems <family>/<level>/<index>; those without a graded
+    answer are left out. lanes: those of `analysis.studies.study_files.read`.
+    """
+    rows = lanes[lanes["problem"].str.fullmatch(ID) & lanes["correct"].notna()]
+    rows = rows.assign(level=rows["problem"].str.split("/").str[1].astype(int))
+    found = []
+    for (model, task, budget, arm), cell in rows.groupby(["model", "task", "budget", "arm"], sort=False):
+        for level, one in cell.groupby("level"):
+            accuracy = share(one, one["correct"] == 1, one["correct"].notna())
+            found.append(Level(model, task, budget, arm, int(level), accuracy, one["problem"].nunique()))
+    return found
+
+
+def levels(judged: Mapping[str, Any], cells: Sequence[Level]) -> Figure:
+    """Rows of panels: model and task. Columns: budgets. An arm that evicts nothing stands in every column.
+
+    A line and its limits have "line-<model>/<task>/<budget>/<arm>" and "limits-..." as gid, with the budget
+    of the panel.
+    """
+    places = list(dict.fromkeys(one[:2] for one in cells))
+    budgets = list(dict.fromkeys(one.budget for one in cells if one.budget != "full")) or ["full"]
+    arms = dict.fromkeys(one.arm for one in cells)
+    whole = dict.fromkeys(one.arm for one in cells if one.budget == "full")
+    style = styles([arm for arm in arms if arm not in whole])
+    style |= {arm: {"color": PALE, "linestyle": (0, (4, 2)), "marker": "x"} for arm in whole}
+    counts = sorted({one.problems for one in cells})
+    problems = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else f"{counts[0]}"
+    names = [inches(arm) + ENTRY for arm in arms]
+    room = len(budgets) * (BESIDE + PLOT)
+    columns = len(names) if sum(names) < room else max(1, int(room / max(names)))
+    legend = 0.2 * -(-len(arms) // columns) + 0.1
+    block = ABOVE + HIGH + UNDER
+    titles = [f"{model} · {task} · budget {budget}" for model, task in places for budget in budgets]
+    plot = max(PLOT, *(inches(text, weight="bold") for text in titles))
+    width = 2 * MARGIN + len(budgets) * (BESIDE + plot)
+    paper = page.sheet(
+        width,
+        block * len(places) + legend,
+        "Accuracy by level of difficulty (exploratory)",
+        [page.standing(judged), "Limits per arm and level; contrasts are paired: see forest."],
+        [
+            "Vertical lines: 95 % limits (Wilson), problems counted and not answers; not corrected. "
+            f"{problems} problems a level. Arms stand side by side at a level."
+        ],
+    )
+    for row, place in enumerate(places):
+        for column, budget in enumerate(budgets):
+            shown = [one for one in cells if one[:2] == place and one.budget in (budget, "full")]
+            if not shown:  # no answer of the cell has a grade
+                continue
+            axes = paper.axes(
+                MARGIN + BESIDE + column * (BESIDE + plot),
+                legend + block * (len(places) - 1 - row) + UNDER,
+                plot,
+                HIGH,
+            )
+            axes.set_title(f"{' · '.join(place)} · budget {budget}", loc="left", size=8.5, weight="bold")
+            _panel(axes, budget, shown, style)
+            axes.set_xlabel("level" if row == len(places) - 1 else "")
+            axes.set_ylabel("correct answers, %" if column == 0 else "")
+    handles = [axes.plot([], [], markersize=5, label=arm, **style[arm])[0] for arm in arms]
+    paper.figure.legend(
+        handles=handles,
+        ncols=columns,
+        loc="lower left",
+        bbox_to_anchor=(MARGIN / width, paper.floor / paper.height),
+        borderaxespad=0,
+        frameon=False,
+    )
+    return paper.figure
+
+
+def _panel(axes: Any, budget: str, cells: Sequence[Level], style: Mapping[str, Mapping[str, Any]]) -> None:
+    at = sorted({one.level for one in cells})
+    step = min((b - a for a, b in itertools.pairwise(at)), default=1)
+    arms = list(dict.fromkeys(one.arm for one in cells))
+    for number, arm in enumerate(arms):
+        mine = [one for one in cells if one.arm == arm]
+        aside = 0.6 * step * ((number + 0.5) / len(arms) - 0.5)
+        x = [one.level + aside for one in mine]
+        name = f"{mine[0].model}/{mine[0].task}/{budget}/{arm}"
+        axes.vlines(
+            x,
+            [100 * one.accuracy.low for one in mine],
+            [100 * one.accuracy.high for one in mine],
+            color=style[arm]["color"],
+            linewidth=0.8,
+            gid=f"limits-{name}",
+        )
+        y = [100 * one.accuracy.share for one in mine]
+        axes.plot(x, y, linewidth=1.3, markersize=4, gid=f"line-{name}", **style[arm])
+    axes.set_ylim(-3, 103)
+    axes.set_xlim(at[0] - step, at[-1] + step)
+    axes.set_xticks(at[:: -(-len(at) // TICKS)])
+    axes.grid(axis="y", color=INK, alpha=0.12, linewidth=0.6)
+    axes.spines[["right", "top"]].set_visible(False)

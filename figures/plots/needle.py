@@ -1,0 +1,126 @@
+"""Heat map of needle accuracy: length of the prompt by depth of the fact, a panel for each arm and budget."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import matplotlib
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from figures.canvas import page
+from figures.canvas.page import INK, PALE, inches
+
+__all__ = ["Cell", "needle", "placed"]
+
+WIDE, HIGH = 0.56, 0.36  # inches, of a cell
+GAP, TIGHT = 0.14, 0.05  # between panels of several lengths, and of one
+
+
+class Cell(NamedTuple):
+    """Accuracy (0 to 1) of one arm over the graded problems of one length and depth; seeds averaged first."""
+
+    model: str
+    budget: str
+    arm: str
+    task: str
+    length: int
+    depth: str
+    accuracy: float
+    problems: int
+
+
+def placed(lanes: Any) -> list[Cell]:
+    """The cells with a graded problem, in registered order, of the problems needle/<length>/<depth>/<index>.
+
+    lanes: those of `analysis.studies.study_files.read`.
+    """
+    rows = lanes[lanes["problem"].str.startswith("needle/")]
+    if rows.empty:
+        return []
+    parts = rows["problem"].str.split("/", expand=True)
+    rows = rows.assign(length=parts[1].astype(int), depth=parts[2])
+    where = ["model", "budget", "arm", "task", "length", "depth"]
+    means = rows.groupby([*where, "problem"], sort=False)["correct"].mean().dropna()
+    found = means.groupby(where, sort=False).agg(["mean", "size"])
+    return [Cell._make((*key, float(row["mean"]), int(row["size"]))) for key, row in found.iterrows()]
+
+
+def needle(judged: Mapping[str, Any], cells: Sequence[Cell]) -> Figure:
+    """Panels: a row for each arm, a column for each budget, a block for each model. In a panel, lengths run
+    down and depths to the right.
+
+    An arm that evicts nothing has no budget and stands in every column. A place where no problem was graded
+    stays blank. The rectangle of a cell has its six names, "model/budget/arm/task/length/depth", as gid.
+    """
+    models, arms = (list(dict.fromkeys(getattr(one, name) for one in cells)) for name in ("model", "arm"))
+    budgets = list(dict.fromkeys(one.budget for one in cells if one.budget != "full")) or ["full"]
+    lengths = sorted({(one.length, one.task) for one in cells})
+    depths = sorted({one.depth for one in cells}, key=float)
+    whole = dict.fromkeys(one.arm for one in cells if one.budget == "full")
+    alone = len({length for length, _ in lengths}) == len(lengths)
+    names = [str(length) if alone else f"{length} ({task})" for length, task in lengths]
+    gap = TIGHT if len(lengths) == 1 else GAP
+
+    label = max(map(inches, [*arms, "arm"])) + 0.2
+    left = page.MARGIN + label + max(map(inches, [*names, "tokens"])) + 0.12
+    panel = WIDE * max(len(depths), 3) + 0.3
+    width = max(left + panel * len(budgets), 6.5)
+    block = 0.75 + len(arms) * (HIGH * len(lengths) + gap)
+    tasks = ", ".join(dict.fromkeys(task for _, task in lengths))
+    paper = page.sheet(
+        width,
+        block * len(models) + 0.1,
+        "Needle accuracy by length and depth (exploratory)",
+        [page.standing(judged), f"Only the registered contrasts are confirmatory. Tasks: {tasks}."],
+        [
+            "Each cell: correct answers in % and, below, the number of problems. Pale is 0, dark is 100; a "
+            "blank place had no graded problem. depth: share of the text before the fact. tokens: longest "
+            "prompt of the task.",
+            *(f"{arm} evicts nothing, has no budget and is shown beside each." for arm in whole),
+        ],
+    )
+    axes = paper.axes(0, 0, width, block * len(models) + 0.1)
+    axes.set(xlim=(0, width), ylim=(block * len(models) + 0.1, 0))
+    axes.axis("off")
+    down = {}  # of a line of cells, by model, arm, length and task
+    for number, model in enumerate(models):
+        top = number * block + 0.1
+        axes.text(page.MARGIN, top + 0.1, model, va="center", weight="bold", color=INK)
+        _heads(axes, left, top, panel, budgets, depths)
+        for row, arm in enumerate(arms):
+            y = top + 0.65 + row * (HIGH * len(lengths) + gap)
+            axes.text(page.MARGIN, y + HIGH / 2, arm, va="center", color=INK)
+            for name, line in zip(names, lengths, strict=True):
+                axes.text(left - 0.12, y + HIGH / 2, name, va="center", ha="right", color=PALE)
+                down[model, arm, *line] = y
+                y += HIGH
+    for cell in cells:
+        for budget in budgets if cell.budget == "full" else [cell.budget]:
+            x = left + panel * budgets.index(budget) + WIDE * depths.index(cell.depth)
+            _cell(axes, x, down[cell.model, cell.arm, cell.length, cell.task], cell)
+    return paper.figure
+
+
+def _heads(
+    axes: Any, left: float, top: float, panel: float, budgets: Sequence[str], depths: Sequence[str]
+) -> None:
+    axes.text(page.MARGIN, top + 0.52, "arm", va="center", color=PALE)
+    axes.text(left - 0.12, top + 0.52, "tokens", va="center", ha="right", color=PALE)
+    for column, budget in enumerate(budgets):
+        start = left + column * panel
+        axes.text(start, top + 0.3, f"budget {budget}, by depth", va="center", weight="bold", color=INK)
+        for place, depth in enumerate(depths):
+            middle = start + WIDE * (place + 0.5)
+            axes.text(middle, top + 0.52, depth, va="center", ha="center", color=PALE)
+
+
+def _cell(axes: Any, x: float, y: float, cell: Cell) -> None:
+    # From a visible tint, so that 0 % is not blank, to a blue that ends before black.
+    fill = matplotlib.colormaps["Blues"](0.06 + 0.86 * cell.accuracy)
+    ink = "white" if cell.accuracy > 0.7 else INK
+    axes.add_patch(
+        Rectangle((x, y), WIDE, HIGH, facecolor=fill, edgecolor="white", gid="/".join(map(str, cell[:6])))
+    )
+    middle = x + WIDE / 2
+    axes.text(middle, y + 0.13, page.percent(cell.accuracy), va="center", ha="center", color=ink)
+    axes.text(middle, y + 0.27, f"n {cell.problems}", va="center", ha="center", color=ink, size=6.5)

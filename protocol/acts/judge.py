@@ -1,0 +1,42 @@
+"""After the seal: apply the committed rule, write the verdict, draw it. Safe to repeat after a crash."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from analysis.judge import judge
+from analysis.studies.study_files import RecordError
+from figures.report import report
+from protocol.evidence.lock.lock import Lock
+from protocol.evidence.refusals import Tampered
+from protocol.evidence.run import records, verdict
+
+__all__ = ["Judgement", "judge_sealed", "selected"]
+
+
+class Judgement(NamedTuple):
+    judged: dict[str, Any]
+    files: tuple[Path, ...]  # the records it rests on, the verdict, its drawings and the report
+
+
+def judge_sealed(folder: Path, locked: Lock) -> Judgement:
+    """verdict.json is created once; an interrupted judging is completed, never repeated differently."""
+    try:
+        judged = judge(folder)
+    except RecordError as problem:
+        raise Tampered(f"{folder}: {problem}") from None
+    verdict.write(folder, locked, judged)
+    drawn = report(folder)
+    return Judgement(
+        judged, (folder / records.FOLDERS["confirm"], folder / verdict.NAME, folder / "figures", drawn)
+    )
+
+
+def selected(judged: dict[str, Any]) -> list[str]:
+    """Which candidate of a sweep the subject is, as lines to print; none without a sweep."""
+    if "selected" not in judged:
+        return []
+    subject, chosen = judged["contrasts"][0]["subject"], judged["selected"]
+    return [
+        f"{subject} is {chosen['arm']} (policy {chosen['policy']}), selected on the development problems",
+        "",
+    ]

@@ -1,0 +1,97 @@
+"""After the probe of a sweep: apply the committed rule, write selection.json; what confirm then runs."""
+
+from typing import Any
+
+from analysis import selection as rule
+from analysis.studies.study_files import RecordError
+from protocol.evidence.refusals import BadInput, Tampered
+from protocol.evidence.run import selection
+from protocol.locked.study import Study
+from protocol.plan.design import Design
+
+__all__ = ["confirmed", "line", "made", "refuse_inherited", "select", "table"]
+
+
+def refuse_inherited(study: Study) -> None:
+    """Raises BadInput for a replication of a sweep, which has nothing to probe for."""
+    if selection.inherited(study.lock):
+        raise BadInput(
+            f"{study.folder}: a replication takes its parent's selection and does not probe; "
+            f"run: python -m protocol.replicate <its parent>"
+        )
+
+
+def made(study: Study) -> bool:
+    """Whether the sweep has its selection, after which no lane is probed again. Raises Tampered for one that
+    does not verify, or that only the ledger still has.
+    """
+    return study.protocol.sweep is not None and selection.made(study.folder, study.lock)
+
+
+def select(study: Study) -> dict[str, Any]:
+    """Select the winner and write it, once; safe to repeat. Raises BadInput when a probed lane has no
+    grade.
+    """
+    try:
+        selected = rule.select(study.folder)
+    except RecordError as incomplete:
+        raise BadInput(str(incomplete)) from None
+    selection.write(study.folder, study.lock, selected)
+    return selected
+
+
+def confirmed(study: Study) -> Design:
+    """What confirm runs: the protocol as registered or, with a sweep, with the winner as its subject.
+
+    The rule is applied again, except to a selection that is the parent's. Raises BadInput for a sweep without
+    a selection, Tampered for a selection that does not verify or that the rule does not give.
+    """
+    if study.protocol.sweep is None:
+        return study.protocol
+    selected = selection.read(study.folder, study.lock).content["selected"]
+    if not selection.inherited(study.lock):
+        _refuse_other(study, selected)
+    return study.protocol.confirmed(selected["winner"])
+
+
+def _refuse_other(study: Study, selected: dict[str, Any]) -> None:
+    try:
+        again = rule.select(study.folder)
+    except RecordError as incomplete:
+        raise Tampered(f"{selection.NAME}: the rule selects nothing: {incomplete}") from None
+    if again != selected:
+        raise Tampered(
+            f"{selection.NAME}: is not what the rule gives, {again['winner']}; restore what the probe wrote"
+        )
+
+
+def table(selected: dict[str, Any]) -> str:
+    """Every candidate in every cell, its mean, the winner and which rule found it."""
+    head = f"candidate - {selected['baseline']} in points of 100, exploratory 95 % bootstrap interval"
+    lines = [head, ""]
+    for name, mean in selected["means"].items():
+        for cell in selected["cells"]:
+            if cell["candidate"] == name:
+                place = f"{cell['model']}  {cell['task']:<22} {cell['budget']:>6}  {name:<22}"
+                low, high = points(cell["low"]), points(cell["high"])
+                lines.append(f"{place} {points(cell['difference'])}  [{low}, {high}]  n={cell['problems']}")
+        mark = "  <- selected" if name == selected["winner"] else ""
+        lines.append(f"mean over cells: {name:<22} {points(mean)}{mark}")
+    return "\n".join([*lines, "", line(selected), again(selected)])
+
+
+def line(selected: dict[str, Any]) -> str:
+    winner, best = selected["winner"], selected["best"]
+    if winner == best:
+        return f"selected: {winner}, the largest mean difference"
+    tolerance = points(selected["tolerance"]).strip().lstrip("+")
+    return f"selected: {winner}, the first within {tolerance} points of the largest mean difference, {best}"
+
+
+def again(selected: dict[str, Any]) -> str:
+    told = selected["again"]
+    return f"{selected['baseline']} twice: {told['differ']} of {told['lanes']} grades differ"
+
+
+def points(share: str) -> str:
+    return f"{100 * float(share):+6.2f}"

@@ -1,0 +1,254 @@
+"""How a registration ends without a verdict: it is withdrawn, or another registration amends it.
+
+Either way it is kept whole, its ledger is closed, and what had been seen of it by then is written down. An
+amendment is a registration of its own; its lock's `amends` names its direct parent, the reason, everything
+that differs between the two locks, and whether held-out problems had been claimed before, by the parent or
+by one that the parent amends in turn.
+"""
+
+import unicodedata
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from protocol.evidence.audit import standing
+from protocol.evidence.audit.standing import Seen
+from protocol.evidence.bytes import canonical
+from protocol.evidence.findings import CannotTell, NotRun
+from protocol.evidence.lock import lock
+from protocol.evidence.lock.lock import Lock
+from protocol.evidence.refusals import AlreadyClaimed, BadInput, Refusal, Tampered
+from protocol.evidence.run import claim, ledger
+
+__all__ = [
+    "after_claim",
+    "begun",
+    "close",
+    "describe",
+    "diff",
+    "ended",
+    "reason",
+    "refuse_open",
+    "successor",
+    "verify",
+    "withdraw",
+]
+
+# What of a lock can change a number. All else follows from it or is about the folder.
+_PARTS = ("batch", "sources", "data", "weights", "environment")
+
+
+def reason(text: str) -> str:
+    """`text` on one line. Raises BadInput when nothing is left of it."""
+    if not (line := unicodedata.normalize("NFC", " ".join(text.split()))):
+        raise BadInput("--reason: is empty; say why in a sentence that a reader can judge")
+    if not line.isprintable():
+        raise BadInput("--reason: holds characters that do not print; write it as plain text")
+    return line
+
+
+def withdraw(folder: Path, why: str) -> Seen:
+    """Close the ledger of `folder` with the reason and what had been seen; returns the latter.
+
+    Raises AlreadyClaimed when it has its verdict, is closed already, or is being run.
+    """
+    with claim.running(folder):
+        held = standing.seen(folder)
+        if held["verdict"]:
+            raise AlreadyClaimed(f"{folder}: was judged {held['verdict']}; a verdict is not withdrawn")
+        ledger.refuse_closed(folder)
+        _complete(folder)
+        ledger.append(folder, "withdraw", {"reason": why, "seen": held})
+        return held
+
+
+def describe(folder: Path, locked: Lock, why: str, content: Mapping[str, Any]) -> dict[str, Any]:
+    """The field `amends` of a lock that is to have `content` and to amend the one of `folder`.
+
+    Raises BadInput when the two have nothing between them that could change a number.
+    """
+    changed = diff(locked.content, content)
+    if not changed:
+        raise BadInput(f"{folder}: the amendment changes nothing; edit its protocol.toml first")
+    held = standing.seen(folder)
+    return {
+        "name": folder.resolve().name,
+        "lock": locked.digest,
+        "reason": why,
+        "diff": changed,
+        "seen": held,
+        "after_claim": after_claim(locked, held),
+    }
+
+
+def after_claim(locked: Lock, held: Seen) -> bool:
+    """Whether what amends `locked`, of which so much was seen, comes after a claim: its own, or that of a
+    lock before it.
+    """
+    return held["claim"] or bool((locked.content.get("amends") or {}).get("after_claim"))
+
+
+def diff(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Every value that differs between the contents of two locks: {path, was, is}, in the order of paths.
+
+    A path goes through the protocol field by field, through lists of one length place by place, and names
+    each file or distribution by itself; a digest stands for its bytes. What only one of the two has lacks
+    `was` or `is`.
+    """
+    return list(_walk(_compared(was), _compared(now)))
+
+
+def close(folder: Path, by: Lock) -> None:
+    """Close the ledger of `folder`, which the lock `by` amends; again it does nothing. A ledger that its
+    verdict or its withdrawal closed stays as it is.
+
+    Raises Tampered when more was seen of `folder` than `by` says, so that somebody went on with it.
+    """
+    about = by.content["amends"]
+    if standing.seen(folder) != about["seen"]:
+        raise Tampered(
+            f"{folder}: was gone on with after {by.content['name']} was locked as its amendment; "
+            f"register {by.content['name']} anew, in another folder"
+        )
+    _complete(folder)
+    if ledger.closing(ledger.read(folder)) is None:
+        ledger.append(folder, "amended", {"lock": by.digest, "reason": about["reason"]})
+
+
+def successor(folder: Path, digest: str) -> Path | None:
+    """The folder beside `folder` whose lock amends the lock `digest`; None where there is none."""
+    for path in sorted(folder.resolve().parent.glob(f"*/{lock.NAME}")):
+        try:
+            about = lock.read(path.parent).content.get("amends")
+        except Refusal:  # a damaged neighbour is for its own audit
+            continue
+        if about and about["lock"] == digest:
+            return path.parent
+    return None
+
+
+def begun(folder: Path, locked: Lock, new: Path) -> bool:
+    """Whether `new` holds the lock that amends `folder`, and a crash came before the rest.
+
+    Raises AlreadyClaimed when that is done, and when another folder amends `folder`: the newest is amended.
+    """
+    closed = ledger.closing(ledger.read(folder))
+    after = successor(folder, locked.digest)
+    if after is None:
+        if closed and closed.event == "amended":
+            raise AlreadyClaimed(
+                f"{folder}: was amended by the lock {closed.body.get('lock')}, which no folder beside has; "
+                f"bring that back and amend it"
+            )
+        return False
+    if after == new.resolve():
+        if closed and (new / ledger.NAME).exists():
+            raise AlreadyClaimed(f"{new}: amends {folder} already; to amend it in turn, name another folder")
+        return True
+    while further := successor(after, lock.read(after).digest):
+        after = further
+    raise AlreadyClaimed(
+        f"{folder}: was amended before; amend the newest: "
+        f"python -m protocol.amend {folder.parent / after.name} {new} --reason ..."
+    )
+
+
+def refuse_open(folder: Path, locked: Lock) -> None:
+    """Raises BadInput while what `locked` amends, beside `folder`, is open still: amending was cut off."""
+    about = locked.content.get("amends")
+    parent = _parent(folder, about) if about else None
+    if parent and ledger.closing(ledger.read(parent)) is None:
+        raise BadInput(
+            f"{folder}: amending was cut off before {parent.name} was closed; "
+            f"run again: python -m protocol.amend {folder.parent / parent.name} {folder} --reason ..."
+        )
+
+
+def verify(folder: Path, locked: Lock) -> str:
+    """What an audit says of the amendment that `locked` is. Raises NotRun when it is none, CannotTell
+    without the folder of its parent beside, Tampered when the two do not fit.
+    """
+    about = locked.content.get("amends")
+    if not about:
+        raise NotRun
+    name = about["name"]
+    parent = _parent(folder, about)
+    if parent is None:
+        raise CannotTell(f"of {name}, the lock that it amends ({about['lock']}), no folder is beside it")
+    amended = lock.read(parent)
+    if diff(amended.content, locked.content) != about["diff"]:
+        raise Tampered(f"amends.diff: is not what differs between the lock of {name} and this one")
+    if standing.seen(parent) != about["seen"]:
+        raise Tampered(f"amends.seen: is not what the files of {name} show to have been seen")
+    if about["after_claim"] != after_claim(amended, about["seen"]):
+        raise Tampered(f"amends.after_claim: is not what {name} and the locks before it show")
+    closed = ledger.closing(ledger.read(parent))
+    if closed is None:
+        raise Tampered(f"{name}: is amended by this lock, and its ledger was not closed by it")
+    own = {"lock": locked.digest, "reason": about["reason"]}
+    if closed.event == "amended" and closed.body != own:
+        raise Tampered(
+            f"{name}: its ledger was closed by another amendment, the lock {closed.body.get('lock')}"
+        )
+    when = "after a claim" if about["after_claim"] else "before any claim"
+    return f"{name}, {when}; {len(about['diff'])} values differ, as listed"
+
+
+def ended(folder: Path) -> str:
+    """What an audit says of how `folder` ended, other than by a verdict. Raises NotRun for one that did not,
+    Tampered when it shows other things to have been seen than its withdrawal says, or another lock amends it,
+    CannotTell when no folder beside has the lock that does.
+    """
+    closed = ledger.closing(ledger.read(folder))
+    if closed is None or closed.event == "verdict":
+        raise NotRun
+    why = closed.body.get("reason")
+    if closed.event == "withdraw":
+        held = standing.seen(folder)
+        if closed.body.get("seen") != held:
+            raise Tampered(
+                f"{ledger.NAME}: its withdrawal says that other things had been seen than are here"
+            )
+        return f"withdrawn {'after' if held['claim'] else 'before'} its claim: {why}"
+    after = successor(folder, lock.read(folder).digest)
+    if after is None:
+        raise CannotTell(f"amended by the lock {closed.body.get('lock')}, which no folder beside has")
+    if lock.read(after).digest != closed.body.get("lock"):
+        raise Tampered(f"{ledger.NAME}: was closed by another amendment than {after.name}")
+    return f"amended by {after.name}: {why}"
+
+
+def _parent(folder: Path, about: Mapping[str, Any]) -> Path | None:
+    place: Path = folder.resolve().parent / about["name"]
+    found = (place / lock.NAME).is_file() and lock.read(place).digest == about["lock"]
+    return place if found else None
+
+
+def _complete(folder: Path) -> None:
+    """Enter the documents whose line a crash cut off, so that a closed ledger has them all."""
+    for name, (event, field) in standing.CITED.items():
+        if (folder / name).exists():
+            ledger.ensure(folder, event, {field: standing.digest(folder, name)})
+
+
+def _compared(content: Mapping[str, Any]) -> Any:
+    """What of a lock's content is compared, as it reads back from the lock."""
+    parts = {part: content[part] for part in _PARTS if part in content}
+    return canonical.loads(canonical.dumps({"protocol": content["protocol"]["content"], **parts}), lock.NAME)
+
+
+def _walk(was: Any, now: Any, *path: str) -> Iterator[dict[str, Any]]:
+    if canonical.dumps(was) == canonical.dumps(now):
+        return
+    if isinstance(was, dict) and isinstance(now, dict):
+        for name in sorted(was.keys() | now.keys()):
+            if name in was and name in now:
+                yield from _walk(was[name], now[name], *path, name)
+            else:
+                side = {"was": was[name]} if name in was else {"is": now[name]}
+                yield {"path": "/".join((*path, name)), **side}
+    elif isinstance(was, list) and isinstance(now, list) and len(was) == len(now):
+        for place, (before, after) in enumerate(zip(was, now, strict=True)):
+            yield from _walk(before, after, *path, str(place))
+    else:
+        yield {"path": "/".join(path), "was": was, "is": now}

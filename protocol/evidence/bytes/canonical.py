@@ -1,0 +1,124 @@
+"""Canonical JSON: one value, one sequence of bytes, one digest (RFC 8785, without floats).
+
+Keys are ASCII, so sorting them by code point is sorting them by UTF-16 unit as the RFC asks. Decimals are
+written as strings: a float has two readings (its shortest decimal, its bits), a string has one.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple, NoReturn
+
+from protocol.evidence.refusals import BadInput, Tampered
+
+LARGEST = 2**53 - 1  # beyond it, readers that hold numbers as doubles see another integer
+
+
+def dumps(value: Any) -> bytes:
+    """The canonical bytes of strings, integers, booleans, None, lists, tuples and mappings with ASCII keys.
+
+    Raises BadInput, naming the key path, for anything else.
+    """
+    _check(value, "")
+    text = json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"), default=dict)
+    return text.encode()
+
+
+def digest(value: Any) -> str:
+    """SHA-256 of the canonical bytes, in hex."""
+    return hashlib.sha256(dumps(value)).hexdigest()
+
+
+def loads(data: bytes, where: str) -> Any:
+    """Read canonical bytes; `where` names them in the refusal.
+
+    Raises Tampered for anything that `dumps` would not have written: duplicate keys, floats, NaN, spaces,
+    keys out of order, needless escapes. The digest of what is returned is the SHA-256 of `data`.
+    """
+    try:
+        parsed = json.loads(
+            data.decode("utf-8"),
+            object_pairs_hook=_Pairs,
+            parse_float=_Float,
+            parse_constant=_Float,
+        )
+        value = _plain(parsed, "")
+        written = dumps(value)
+    except BadInput as problem:
+        raise Tampered(f"{where}: {problem}") from None
+    except RecursionError:
+        raise Tampered(f"{where}: nested too deeply to be a document of ours") from None
+    except ValueError as problem:  # not UTF-8, not JSON, or an integer of thousands of digits
+        raise Tampered(f"{where}: not JSON: {' '.join(str(problem).split())}") from None
+    if written != data:
+        at = next((i for i, (a, b) in enumerate(zip(written, data, strict=False)) if a != b), len(written))
+        raise Tampered(f"{where}: not canonical JSON from byte {at} on; the file was edited or rewritten")
+    return value
+
+
+def texts(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """Every text in `value`, with the key path that leads to it; keys are not among them."""
+    match value:
+        case str():
+            yield path.lstrip("."), value
+        case Mapping():
+            for key, item in value.items():
+                yield from texts(item, f"{path}.{key}")
+        case list() | tuple():
+            for index, item in enumerate(value):
+                yield from texts(item, f"{path}[{index}]")
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """An object as it was written, duplicate keys included."""
+
+
+class _Float(NamedTuple):
+    """A number with a fraction or an exponent, NaN or an infinity, as it was written."""
+
+    text: str
+
+
+def _plain(parsed: Any, path: str) -> Any:
+    match parsed:
+        case _Pairs():
+            value: dict[str, Any] = {}
+            for key, item in parsed:
+                if key in value:
+                    _refuse(f"{path}.{key}", "is there twice")
+                value[key] = _plain(item, f"{path}.{key}")
+            return value
+        case _Float(text):
+            _refuse(path, f"is the number {text}; decimals are written as strings")
+        case list():
+            return [_plain(item, f"{path}[{i}]") for i, item in enumerate(parsed)]
+        case _:
+            return parsed
+
+
+def _check(value: Any, path: str) -> None:
+    match value:
+        case None | bool():
+            pass
+        case int():
+            if abs(value) > LARGEST:
+                _refuse(path, "is an integer beyond 2^53-1; write it as a string")
+        case str():
+            if any("\ud800" <= character <= "\udfff" for character in value):
+                _refuse(path, "holds half a surrogate pair, which UTF-8 cannot carry")
+        case float():
+            _refuse(path, f"is the number {value!r}; write decimals as strings")
+        case list() | tuple():
+            for index, item in enumerate(value):
+                _check(item, f"{path}[{index}]")
+        case Mapping():
+            for key, item in value.items():
+                if not (isinstance(key, str) and key.isascii()):
+                    _refuse(path, f"has the key {key!r}; keys are ASCII text")
+                _check(item, f"{path}.{key}")
+        case _:
+            _refuse(path, f"is a {type(value).__name__}; only JSON values without floats can be written")
+
+
+def _refuse(path: str, reason: str) -> NoReturn:
+    raise BadInput(f"{path.lstrip('.') or 'the value'} {reason}")

@@ -1,0 +1,81 @@
+"""Append-only files of lines, of which no acknowledged line is ever lost."""
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, NamedTuple
+
+from protocol.evidence.bytes import files
+from protocol.evidence.refusals import AlreadyClaimed
+
+START = "0" * 64  # what the first line of a chain follows
+
+
+class Lines(NamedTuple):
+    whole: list[bytes]  # without their newline
+    torn: int  # bytes after the last newline: a write that a crash cut short
+
+
+def split(data: bytes) -> Lines:
+    *whole, rest = data.split(b"\n")
+    return Lines(whole, len(rest))
+
+
+class Journal:
+    """A file of lines that this process alone may append to, until the `with` block ends."""
+
+    def __init__(self, path: Path, descriptor: int, lines: Lines):
+        self.lines = lines
+        self._path = path
+        self._descriptor = descriptor
+
+    def drop_torn(self) -> None:
+        """Cut a torn last line off; otherwise the next line would be glued to it."""
+        if self.lines.torn:
+            with files.named(self._path):
+                os.ftruncate(self._descriptor, os.fstat(self._descriptor).st_size - self.lines.torn)
+                os.fsync(self._descriptor)
+            self.lines = Lines(self.lines.whole, 0)
+
+    def append(self, lines: list[bytes]) -> None:
+        """Add `lines` in one write and one fsync: on return they are all on disk, after an error none is."""
+        self.drop_torn()
+        data = b"".join(line + b"\n" for line in lines)
+        size = os.fstat(self._descriptor).st_size
+        with files.named(self._path):
+            try:
+                if os.write(self._descriptor, data) != len(data):
+                    raise OSError(errno.ENOSPC, "the disk took only a part of the write")
+                os.fsync(self._descriptor)
+            except OSError:
+                os.ftruncate(self._descriptor, size)
+                raise
+        self.lines.whole.extend(lines)
+
+
+@contextmanager
+def opened(path: Path, *, wait: bool) -> Iterator[Journal]:
+    """The journal at `path`, made if missing. Opening changes nothing in it.
+
+    Held by another process: wait for it, or raise AlreadyClaimed. Raises Tampered where no plain file is.
+    """
+    files.make(path.parent)
+    if os.path.lexists(path):
+        files.refuse_other(path)
+    with path.open("a+b", buffering=0) as file:
+        hold(file, wait=wait, what=str(path))
+        files.sync(path.parent)  # always: whoever made the file may have died before its name was on disk
+        file.seek(0)
+        yield Journal(path, file.fileno(), split(file.read()))
+
+
+def hold(file: IO[bytes], *, wait: bool, what: str) -> None:
+    """Hold `file` against every other process until it is closed or this process dies, however it dies."""
+    import fcntl  # not on Windows, where auditing works all the same: it never holds a file
+
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise AlreadyClaimed(f"{what} is held by another process; let it finish or stop it") from None

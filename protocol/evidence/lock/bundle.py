@@ -1,0 +1,74 @@
+"""sources.zip: the locked source tree, kept beside the lock so that the verdict can be derived again."""
+
+import hashlib
+import io
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+
+from protocol.evidence.bytes import files
+from protocol.evidence.lock import closure, lock
+from protocol.evidence.refusals import Drifted, Tampered
+
+NAME = "sources.zip"
+
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip can hold
+
+
+def write(folder: Path, root: Path, sources: Mapping[str, str]) -> str:
+    """Bundle the files of `root` that `sources` names; return the SHA-256 of the zip.
+
+    The same files give the same bytes anywhere: sorted, stored, one fixed time. Written before the lock,
+    which names it, and refused after it. Raises Drifted when a file no longer has its digest.
+    """
+    lock.refuse_second(folder)
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+        for name in sorted(sources):
+            data = (root / name).read_bytes()
+            if hashlib.sha256(data).hexdigest() != sources[name]:
+                raise Drifted(f"{name}: changed while it was being locked; register again")
+            member = zipfile.ZipInfo(name, _EPOCH)
+            member.create_system = 3  # Unix, whatever system this is
+            member.external_attr = 0o644 << 16
+            archive.writestr(member, data)
+    files.replace(folder / NAME, buffer.getvalue())
+    return hashlib.sha256(buffer.getvalue()).hexdigest()
+
+
+def verify(folder: Path, sources: Mapping[str, str]) -> list[str]:
+    """What differs between the members of the bundle and the locked `sources`; nothing when it holds."""
+    held = {name: hashlib.sha256(data).hexdigest() for name, data in _members(folder).items()}
+    return closure.differences(sources, held)
+
+
+def extract(folder: Path, sources: Mapping[str, str], to: Path) -> None:
+    """Write the locked tree below `to`. Raises Tampered unless every member is as locked."""
+    if wrong := verify(folder, sources):
+        raise Tampered(f"{NAME}: {wrong[0]}")
+    for name, data in _members(folder).items():
+        path = to / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+
+
+def _members(folder: Path) -> dict[str, bytes]:
+    members: dict[str, bytes] = {}
+    try:
+        with zipfile.ZipFile(folder / NAME) as archive:
+            for member in archive.infolist():
+                name = member.filename
+                if name in members or not _stays_inside(name):
+                    raise Tampered(f"{NAME}: the member {name!r} is there twice or leads outside")
+                members[name] = archive.read(member)
+    except FileNotFoundError:
+        raise Tampered(f"{NAME}: missing") from None
+    except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, ValueError) as problem:
+        raise Tampered(f"{NAME}: not readable: {problem}") from None
+    return members
+
+
+def _stays_inside(name: str) -> bool:
+    path = PurePosixPath(name)
+    plain = not path.is_absolute() and ".." not in path.parts and path.as_posix() == name
+    return plain and not set(name) & set("\\:\0")

@@ -1,0 +1,200 @@
+"""What is installed, by the bytes on disk: the files of every distribution and of the standard library.
+
+A distribution's RECORD says what each of its files was when it was installed. Bytes are compared with it, and
+what can be imported and stands in no RECORD is found beside it. Bytecode is not read: what runs a study
+compiles afresh (see protocol.locked.tree).
+"""
+
+import csv
+import hashlib
+import os
+import re
+import site
+import sys
+import sysconfig
+from base64 import urlsafe_b64encode
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from importlib import metadata
+from typing import NamedTuple
+
+from protocol.evidence.bytes import files
+
+__all__ = ["SELF", "Installed", "found", "standard_library", "versions", "words"]
+
+SELF = "kv-prereg"  # its own modules are the sources, which the closure has
+MISSING = "missing"
+IMPORTABLE = (".py", ".pyc", ".so", ".pyd", ".pth")
+_SMALL = 2**20  # bytes; a larger file is hashed in pieces
+_TOGETHER = 256  # files that a thread takes at once
+
+
+class Installed(NamedTuple):
+    distributions: dict[str, dict[str, str]]  # version, and the digest of RECORD, by name
+    altered: dict[str, str]  # SHA-256 of what is not as RECORD lists it, or "missing", by path
+    own: dict[str, str]  # SHA-256 of what an editable install of this project puts there, by path
+
+
+class _Listed(NamedTuple):
+    """A line of a RECORD that has a digest."""
+
+    site: str
+    name: str  # relative to the site folder, with slashes
+    digest: str  # algorithm=base64
+    own: bool
+
+
+def versions() -> dict[str, dict[str, str]]:
+    """Version and digest of RECORD of every distribution but this one, by normalised name."""
+    named = {}
+    for distribution in _distributions():
+        name = _name(distribution)
+        if name and name != SELF and name not in named:  # the first on the path is the one that is imported
+            listings = (
+                distribution.read_text(file) for file in ("RECORD", "installed-files.txt", "METADATA")
+            )
+            listing = next((text for text in listings if text), "")
+            digest = hashlib.sha256(listing.encode()).hexdigest()
+            named[name] = {"version": distribution.version, "files": digest}
+    return dict(sorted(named.items()))
+
+
+def found(packages: Iterable[str]) -> Installed:
+    """Reads every file that a RECORD lists with a digest, and every importable one that none lists.
+
+    packages: folders whose files are the sources of this project, and so no part of `own`. Paths are relative
+    to the site folder, with slashes. What is listed without a digest counts as not listed.
+    """
+    listed = [line for distribution in _distributions() for line in _listed(distribution)]
+    paths = [os.path.join(line.site, line.name) for line in listed]
+    strays = _strays(_sites({line.site for line in listed}), {os.path.normpath(path) for path in paths})
+    pairs = list(zip(listed, paths, strict=True))
+    batches = [pairs[at : at + _TOGETHER] for at in range(0, len(pairs), _TOGETHER)]
+    with ThreadPoolExecutor(os.cpu_count()) as threads:  # hashing leaves the interpreter to the others
+        digests = [digest for batch in threads.map(_as_listed, batches) for digest in batch]
+    altered: dict[str, str] = {}
+    own: dict[str, str] = {}
+    sources = {f"{package}/" for package in packages}
+    for line, path, digest in zip(listed, paths, digests, strict=True):
+        if not line.own:
+            if digest is not None:
+                altered[_key(line.name, path, altered)] = digest
+        elif line.name.endswith(IMPORTABLE) and not line.name.startswith(tuple(sources)):
+            own[_key(line.name, path, own)] = _sha256(path)
+    for name, path in strays:
+        altered[_key(name, path, altered)] = _sha256(path)
+    return Installed(versions(), dict(sorted(altered.items())), dict(sorted(own.items())))
+
+
+def standard_library() -> str:
+    """One digest of every importable file of Python's own library, its tests left out."""
+    total = hashlib.sha256()
+    for folder in sorted({sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")}):
+        for name, path in sorted(_importable(folder, {"site-packages", "dist-packages", "test", "tests"})):
+            total.update(f"{name}\0{_sha256(path)}\n".encode(errors="surrogateescape"))
+    return total.hexdigest()
+
+
+def words(altered: dict[str, str]) -> list[str]:
+    """What to print of an environment that is not what its packages installed; nothing when it is."""
+    if not altered:
+        return []
+    first, more = ", ".join(list(altered)[:3]), f" and {len(altered) - 3} more" if len(altered) > 3 else ""
+    return [f"installed files that no package installed so, locked as they are: {first}{more}"]
+
+
+def _distributions() -> Iterator[metadata.Distribution]:
+    here = {"", os.getcwd()}  # whatever happens to lie where a command is typed
+    return iter(metadata.distributions(path=[entry for entry in sys.path if entry not in here]))
+
+
+def _name(distribution: metadata.Distribution) -> str:
+    return re.sub(r"[-_.]+", "-", distribution.metadata["Name"] or "").lower()
+
+
+def _listed(distribution: metadata.Distribution) -> Iterator[_Listed]:
+    folder, own = os.path.normpath(str(distribution.locate_file(""))), _name(distribution) == SELF
+    for row in csv.reader((distribution.read_text("RECORD") or "").splitlines()):
+        if len(row) > 1 and "=" in row[1]:
+            yield _Listed(folder, row[0], row[1], own)
+
+
+def _sites(of_distributions: Iterable[str]) -> list[str]:
+    """The folders on Python's path that packages are installed in."""
+    known = {*site.getsitepackages(), site.getusersitepackages(), *of_distributions}
+    return [entry for entry in dict.fromkeys(map(os.path.normpath, sys.path)) if entry in known]
+
+
+def _strays(folders: Iterable[str], listed: set[str]) -> list[tuple[str, str]]:
+    """Name and path of every importable file of these folders that is not listed."""
+    return sorted(
+        (name, path)
+        for folder in folders
+        for name, path in _importable(folder, set())
+        if path not in listed and os.path.realpath(path) not in listed
+    )
+
+
+def _importable(folder: str, left_out: set[str]) -> Iterator[tuple[str, str]]:
+    """Name and path of every file below `folder` that Python could import, through links as well."""
+    walked = set()
+    for place, folders, names in os.walk(folder, followlinks=True):
+        if (real := os.path.realpath(place)) in walked:
+            folders.clear()
+            continue
+        walked.add(real)
+        # What pip renames while it uninstalls begins with a tilde; what describes a package is not imported.
+        folders[:] = [
+            name
+            for name in folders
+            if name != "__pycache__"
+            and name[0] != "~"
+            and not name.endswith(("-info",))
+            and name not in left_out
+        ]
+        for name in names:
+            if name.endswith(IMPORTABLE):
+                path = os.path.join(place, name)
+                yield os.path.relpath(path, folder).replace(os.sep, "/"), path
+
+
+def _as_listed(batch: Iterable[tuple[_Listed, str]]) -> list[str | None]:
+    return [_other_than_listed(line, path) for line, path in batch]
+
+
+def _other_than_listed(line: _Listed, path: str) -> str | None:
+    """None for a file whose bytes have the listed digest, else the SHA-256 of those that it has."""
+    algorithm, _, expected = line.digest.partition("=")
+    try:
+        digest = _hash(path, algorithm)
+    except (FileNotFoundError, NotADirectoryError):
+        return MISSING
+    except ValueError:  # not an algorithm of ours
+        return _sha256(path)
+    same = urlsafe_b64encode(digest).rstrip(b"=").decode() == expected.rstrip("=")
+    return None if same else _sha256(path)
+
+
+def _sha256(path: str) -> str:
+    try:
+        return _hash(path, "sha256").hex()
+    except (FileNotFoundError, NotADirectoryError):
+        return MISSING
+
+
+def _hash(path: str, algorithm: str) -> bytes:
+    return _read(path, algorithm, files.identity(path))
+
+
+@cache  # in one process a file is read once, and again when its identity changed
+def _read(path: str, algorithm: str, identity: str) -> bytes:
+    with open(path, "rb", buffering=0) as file:
+        if os.fstat(file.fileno()).st_size > _SMALL:
+            return hashlib.file_digest(file, algorithm).digest()
+        return hashlib.new(algorithm, file.read()).digest()
+
+
+def _key(name: str, path: str, taken: dict[str, str]) -> str:
+    """The name, in ASCII as every key of a document; the path where another site folder has the same name."""
+    return (path if name in taken else name).encode("ascii", "backslashreplace").decode()

@@ -1,0 +1,141 @@
+"""Who signed a lock: `ssh-keygen -Y sign` over the bytes of lock.json, kept beside it.
+
+A signature shows that the holder of a key had this lock, not when, and not whose key it is: that is what a
+list of allowed signers is for (ssh-keygen(1), ALLOWED SIGNERS). A lock may name its signer; then a signature
+that is not there is missing. By hand:
+
+    ssh-keygen -Y check-novalidate -n kv-prereg -s lock.json.sig < lock.json
+"""
+
+import base64
+import hashlib
+import re
+import subprocess
+import tempfile
+from pathlib import Path
+
+from protocol.evidence.bytes import files
+from protocol.evidence.findings import NotRun
+from protocol.evidence.lock import lock, ssh
+from protocol.evidence.refusals import AlreadyClaimed, BadInput, Tampered
+
+__all__ = ["NAME", "NAMESPACE", "check", "public", "sign"]
+
+NAME = f"{lock.NAME}.sig"
+NAMESPACE = "kv-prereg"
+_PUBLIC = re.compile(r"((?:sk-)?(?:ssh|ecdsa)-[a-z0-9@.-]+) ([A-Za-z0-9+/]+={0,2})(?: .*)?")
+
+
+def public(key: Path) -> str:
+    """The public half of a key, as a lock names its signer: type and base64, without a comment.
+
+    key: the private key, or the public one of a key that ssh-agent holds. It signs once for trial, so that no
+    lock is written that then cannot be signed. Raises BadInput when there is no such key or it cannot sign.
+    """
+    line = _public(key)
+    _signature(key, line, b"")
+    return line
+
+
+def sign(folder: Path, key: Path) -> Path:
+    """Sign the lock of `folder` and return the path of the signature, which is written once.
+
+    Nothing is asked: a key with a passphrase has to be in ssh-agent. Raises AlreadyClaimed when the lock is
+    signed, BadInput when the key cannot sign here or is not the one that the lock names.
+    """
+    signer = lock.read(folder).content.get("signer")
+    path = folder / NAME
+    if path.exists():
+        raise AlreadyClaimed(f"{path} exists: the lock is signed already, which happens once")
+    line = _public(key)
+    if signer not in {None, line}:
+        raise BadInput(f"{key}: is not the key that {lock.NAME} names, {_fingerprint(signer)}")
+    files.create(path, _signature(key, line, (folder / lock.NAME).read_bytes()))
+    return path
+
+
+def check(folder: Path, signers: Path | None = None) -> str:
+    """Who signed the lock, as far as it can be said.
+
+    signers: a file of allowed signers; without one only the key is told. Raises Tampered for a signature that
+    is not of this lock, not by the signer that the lock names or by nobody in the list, and for one that is
+    missing although the lock names a signer; NotRun for a lock that is not signed, CannotTell without
+    ssh-keygen, BadInput when `signers` is not a file.
+    """
+    if signers is not None and not signers.is_file():
+        raise BadInput(f"{signers}: no such file; name a list of allowed signers (see man ssh-keygen)")
+    signer = lock.read(folder).content.get("signer")
+    if not (folder / NAME).exists():
+        if signer is not None:
+            raise Tampered(f"{NAME}: missing, and the lock names who signs it, {_fingerprint(signer)}")
+        raise NotRun("the lock is not signed")
+    data, signature = (folder / lock.NAME).read_bytes(), (folder / NAME).read_bytes()
+    by = _signed(data, signature)
+    if by is None:
+        raise Tampered(f"{NAME}: is not a signature of this {lock.NAME}")
+    if signer is not None and by != _fingerprint(signer):
+        raise Tampered(f"{NAME}: is by {by}, and the lock names {_fingerprint(signer)}")
+    named = f"{by}, the key that the lock names" if signer is not None else by
+    if signers is None:
+        return f"signed with {named}; nobody vouches here for whose key that is"
+    return f"signed with {named}, which is {_principal(folder / NAME, data, signers)}'s"
+
+
+def _public(key: Path) -> str:
+    for path in (key, key.with_name(f"{key.name}.pub")):
+        if path.is_file() and (found := _PUBLIC.fullmatch(_text(path).strip())):
+            return f"{found[1]} {found[2]}"
+    if not key.is_file():
+        raise BadInput(f"{key}: no such key; make one with: ssh-keygen -t ed25519 -f {key}")
+    done = ssh.asked("-y", "-P", "", "-f", str(key))
+    if not (found := _PUBLIC.fullmatch(done.stdout.decode(errors="replace").strip())):
+        raise BadInput(f"{key}: {_said(done)}; a key with a passphrase needs {key.name}.pub beside it")
+    return f"{found[1]} {found[2]}"
+
+
+def _signature(key: Path, line: str, data: bytes) -> bytes:
+    """The signature of `data` by the key whose public half is `line`, verified."""
+    done = ssh.asked("-Y", "sign", "-n", NAMESPACE, "-P", "", "-f", str(key), data=data)
+    if done.returncode:
+        raise BadInput(f"{key}: cannot sign: {_said(done)}; if it has a passphrase, run: ssh-add {key}")
+    if (by := _signed(data, done.stdout)) != _fingerprint(line):
+        raise BadInput(f"{key}: signs as {by}, which is not the public key beside it")
+    return done.stdout
+
+
+def _principal(signature: Path, data: bytes, signers: Path) -> str:
+    """Who in the list signed `data`; raises Tampered when nobody did."""
+    found = ssh.asked("-Y", "find-principals", "-s", str(signature), "-f", str(signers))
+    for line in found.stdout.decode(errors="replace").splitlines():
+        name = line.split(",")[0]
+        verify = ("-Y", "verify", "-n", NAMESPACE, "-s", str(signature), "-f", str(signers), "-I", name)
+        if ssh.asked(*verify, data=data).returncode == 0:
+            return name
+    raise Tampered(f"{NAME}: is by nobody whom {signers.name} allows to sign for {NAMESPACE}")
+
+
+def _signed(data: bytes, signature: bytes) -> str | None:
+    """The fingerprint of the key that signed `data`; None when `signature` is not a signature of it."""
+    with tempfile.TemporaryDirectory() as place:
+        path = Path(place, NAME)
+        path.write_bytes(signature)
+        done = ssh.asked("-Y", "check-novalidate", "-n", NAMESPACE, "-s", str(path), data=data)
+    found = re.search(r"SHA256:[A-Za-z0-9+/]{43}", done.stdout.decode(errors="replace"))
+    return found[0] if found and done.returncode == 0 else None
+
+
+def _fingerprint(line: str) -> str:
+    """As `ssh-keygen -l` prints it."""
+    try:
+        blob = base64.b64decode(line.split(" ")[1], validate=True)
+    except (IndexError, ValueError):
+        raise Tampered(f"{lock.NAME}: signer is not a public key") from None
+    return "SHA256:" + base64.b64encode(hashlib.sha256(blob).digest()).decode().rstrip("=")
+
+
+def _said(done: subprocess.CompletedProcess[bytes]) -> str:
+    return (done.stderr.decode(errors="replace").strip().splitlines() or ["no reason given"])[-1]
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace")

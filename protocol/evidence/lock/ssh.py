@@ -1,0 +1,49 @@
+"""ssh-keygen as a check of signatures that cannot ask back: it has no terminal and no window to ask in."""
+
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+
+from protocol.evidence.findings import CannotTell
+from protocol.evidence.refusals import BadInput
+
+__all__ = ["Unable", "asked", "signed_by"]
+
+_SECONDS = 60  # a security key waits to be touched
+_PROMPTS = {"DISPLAY", "WAYLAND_DISPLAY", "SSH_ASKPASS", "SSH_ASKPASS_REQUIRE"}
+
+
+class Unable(BadInput, CannotTell):
+    """ssh-keygen is not here or cannot do it: signing is refused, checking cannot tell."""
+
+
+def asked(*arguments: str, data: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    """What ssh-keygen answers, given `data`. Raises Unable."""
+    settings = {name: value for name, value in os.environ.items() if name not in _PROMPTS}
+    try:
+        done = subprocess.run(
+            ["ssh-keygen", *arguments],
+            env=settings | {"LC_ALL": "C"},
+            input=data,
+            capture_output=True,
+            timeout=_SECONDS,
+            start_new_session=True,
+        )
+    except FileNotFoundError:
+        raise Unable("ssh-keygen is not installed; install OpenSSH 8.2 or newer") from None
+    except subprocess.TimeoutExpired:
+        raise Unable(f"ssh-keygen took more than {_SECONDS} seconds; touch the key and try again") from None
+    if b"unknown option" in done.stderr or b"illegal option" in done.stderr:
+        raise Unable("this ssh-keygen cannot sign; install OpenSSH 8.2 or newer")
+    return done
+
+
+def signed_by(key: str, namespace: str, data: bytes, signature: str) -> bool:
+    """Whether `signature` is of `data`, for `namespace`, by the public key `key`. Raises Unable."""
+    with tempfile.TemporaryDirectory() as place:
+        allowed, armored = Path(place, "allowed"), Path(place, "signature")
+        allowed.write_text(f"signer {key}\n")
+        armored.write_text(signature)
+        verify = ("-Y", "verify", "-f", str(allowed), "-I", "signer", "-n", namespace, "-s", str(armored))
+        return asked(*verify, data=data).returncode == 0

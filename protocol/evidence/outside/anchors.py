@@ -1,0 +1,221 @@
+"""Anchors: proofs by outside witnesses that a document of a registration existed, and what they let one say.
+
+A proof is the file `anchors/<document>.<suffix of the witness>`, made of the digest of the document. It shows
+that these bytes existed no later than the witness says: nobody can put others in their place afterwards. It
+does not show what was run, or thrown away, before.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Literal, NamedTuple, Protocol
+
+from protocol.evidence.bytes import documents, files
+from protocol.evidence.lock import lock
+from protocol.evidence.refusals import BadInput, Tampered, Unanchored
+from protocol.evidence.run import claim, seal, verdict
+
+__all__ = [
+    "DOCUMENTS",
+    "FOLDER",
+    "HEADERS",
+    "Anchor",
+    "Growing",
+    "Unproven",
+    "Vouched",
+    "Witness",
+    "existing",
+    "require",
+    "stamp",
+    "stamped",
+    "upgrade",
+    "verified",
+    "word",
+]
+
+FOLDER = "anchors"
+HEADERS = "headers"  # in it: headers of Bitcoin blocks, <height>.hex
+DOCUMENTS = {
+    "lock": lock.NAME,
+    "claim": claim.NAME,
+    "seal": seal.NAME,
+    "verdict": verdict.NAME,
+}  # as they come
+
+
+class Unproven(Exception):
+    """A proof that neither holds nor fails here: pending, its authority is not trusted, a tool is missing."""
+
+
+class Vouched(NamedTuple):
+    """What a witness vouches for."""
+
+    detail: str  # by what, in a few words: "block 900000"
+    time: str | None  # UTC, that the document existed then; None from a witness without a clock to rely on
+    order: int  # of two proofs by one witness, the smaller came first
+
+
+class Witness(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def suffix(self) -> str: ...
+
+    def stamp(self, digest: str) -> bytes:
+        """A proof that `digest` (SHA-256, hex) exists now. Raises Unproven when the witness cannot be had."""
+
+    def verify(self, digest: str, proof: bytes) -> Vouched:
+        """Raises Tampered for a proof of another digest or a forged one, Unproven when it cannot be told."""
+
+
+class Growing(Witness, Protocol):
+    """A witness whose proof is pending at first."""
+
+    def upgrade(self, digest: str, proof: bytes) -> bytes | None:
+        """The proof with all that it had and the attestations that were missing; None when there are no new
+        ones, or when it lacks none. Raises Tampered, Unproven.
+        """
+
+
+class Anchor(NamedTuple):
+    document: str
+    witness: str
+    status: Literal["held", "failed", "cannot tell"]
+    time: str | None
+    detail: str
+    order: int | None = None  # of two that held by one witness, the smaller came first
+
+    def line(self) -> str:
+        time = f" ({self.time})" if self.time and self.time not in self.detail else ""
+        by = f" by {self.witness}" if self.witness else ""
+        return f"{self.status:<12} {self.document}{by}: {self.detail}{time}"
+
+
+def existing(folder: Path) -> list[str]:
+    """The documents that `folder` has, by their names here."""
+    return [document for document, name in DOCUMENTS.items() if (folder / name).is_file()]
+
+
+def stamped(folder: Path, document: str, witness: Witness) -> bool:
+    return _path(folder, document, witness).exists()
+
+
+def stamp(folder: Path, document: str, witness: Witness) -> None:
+    """Have `witness` vouch for `document` and keep the proof, once.
+
+    Raises BadInput when the document is missing, the proof is there, the witness cannot be had, or what it
+    answers does not verify.
+    """
+    if document not in existing(folder):
+        raise BadInput(f"{folder} has no {DOCUMENTS[document]} to stamp")
+    if stamped(folder, document, witness):
+        raise BadInput(f"{_path(folder, document, witness)} exists; a witness vouches for a document once")
+    digest = _digest(folder, document)
+    try:
+        proof = witness.stamp(digest)
+    except Unproven as gap:
+        raise BadInput(f"{document} by {witness.name}: {gap}") from None
+    try:
+        witness.verify(digest, proof)
+    except Unproven:
+        pass  # as good as it can be had today: pending, or to be trusted elsewhere
+    except Tampered as problem:
+        raise BadInput(f"{witness.name} answered what is no proof of {document}: {problem}") from None
+    files.create(_path(folder, document, witness), proof)
+
+
+def upgrade(folder: Path, document: str, witness: Growing) -> bool:
+    """Replace a pending proof of `document` by the same one with more attestations; whether there were any.
+
+    Raises BadInput when the witness cannot be had, Tampered for a proof of something else.
+    """
+    path = _path(folder, document, witness)
+    try:
+        more = witness.upgrade(_digest(folder, document), path.read_bytes())
+    except Unproven as gap:
+        raise BadInput(f"{document} by {witness.name}: {gap}") from None
+    if more is None:
+        return False
+    files.replace(path, more)
+    return True
+
+
+def verified(folder: Path, witnesses: Iterable[Witness]) -> list[Anchor]:
+    """Every file in `anchors/`, checked by the witness that its suffix names; one that none of `witnesses`
+    knows fails.
+
+    A genuine proof that came after the same witness's proof of a later document is "cannot tell": it does
+    not show which of the two existed first.
+    """
+    place = folder / FOLDER
+    by_suffix = {witness.suffix: witness for witness in witnesses}
+    found = []
+    for path in sorted(place.iterdir()) if place.is_dir() else []:
+        document, _, suffix = path.name.partition(".")
+        if document in DOCUMENTS and suffix in by_suffix and path.is_file():
+            found.append(_checked(folder, document, by_suffix[suffix], path))
+        elif path.name == HEADERS and path.is_dir():
+            strange = [each for each in sorted(path.iterdir()) if not re.fullmatch(r"\d+\.hex", each.name)]
+            found += [_strange(each, "is not <height>.hex") for each in strange]
+        else:
+            found.append(_strange(path, "is no proof of a witness that is known here"))
+    rank = list(DOCUMENTS)
+    found.sort(key=lambda one: rank.index(one.document) if one.document in rank else len(rank))
+    return [_ordered(one, found) for one in found]
+
+
+def word(found: Sequence[Anchor]) -> str:
+    """UNANCHORED until a proof of the lock holds; then ANCHORED, with all the proofs that do."""
+    held = [one for one in found if one.status == "held"]
+    if not any(one.document == "lock" for one in held):
+        return "UNANCHORED"
+    return "ANCHORED (" + "; ".join(f"{one.document} by {one.witness} {one.detail}" for one in held) + ")"
+
+
+def require(found: Sequence[Anchor], needed: Iterable[str]) -> None:
+    """Raises Unanchored unless each of the documents `needed` has an anchor among `found` that holds,
+    Tampered when any proof fails.
+    """
+    for one in found:
+        if one.status == "failed":
+            raise Tampered(f"{FOLDER}: {one.document}: {one.detail}")
+    for document in needed:
+        mine = [one for one in found if one.document == document]
+        if not any(one.status == "held" for one in mine):
+            why = "; ".join(f"{one.witness}: {one.detail}" for one in mine) or "no witness was asked"
+            raise Unanchored(f"{DOCUMENTS[document]}: {why}; see: python -m protocol.anchor --help")
+
+
+def _path(folder: Path, document: str, witness: Witness) -> Path:
+    return folder / FOLDER / f"{document}.{witness.suffix}"
+
+
+def _digest(folder: Path, document: str) -> str:
+    return documents.read(folder / DOCUMENTS[document]).digest
+
+
+def _checked(folder: Path, document: str, witness: Witness, path: Path) -> Anchor:
+    try:
+        vouched = witness.verify(_digest(folder, document), path.read_bytes())
+    except Unproven as gap:
+        return Anchor(document, witness.name, "cannot tell", None, str(gap))
+    except Tampered as problem:
+        return Anchor(document, witness.name, "failed", None, str(problem))
+    return Anchor(document, witness.name, "held", vouched.time, vouched.detail, vouched.order)
+
+
+def _strange(path: Path, why: str) -> Anchor:
+    return Anchor(path.name, "", "failed", None, f"{why}; move it out of {FOLDER}/")
+
+
+def _ordered(one: Anchor, found: Sequence[Anchor]) -> Anchor:
+    if one.order is None:
+        return one
+    rank = list(DOCUMENTS)
+    for other in found:
+        later = other.witness == one.witness and other.order is not None and other.order < one.order
+        if later and rank.index(other.document) > rank.index(one.document):
+            detail = f"{one.detail}, after the proof of {other.document}: which existed first cannot be told"
+            return one._replace(status="cannot tell", detail=detail)
+    return one

@@ -1,0 +1,115 @@
+"""The git repository around a folder, read for the objects that it holds.
+
+What a caller's environment and a repository's settings can say otherwise plays no part: GIT_* variables,
+line-ending conversion, marks of the index, replacement refs, grafts and cached graphs. Nothing is written and
+nothing is fetched.
+"""
+
+import hashlib
+import os
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from protocol.evidence.findings import CannotTell
+
+_SECONDS = 60  # for one call of git
+_ENVIRONMENT = {
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_CONFIG_GLOBAL": os.devnull,
+    "GIT_GRAFT_FILE": os.devnull,
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_NO_LAZY_FETCH": "1",  # a partial clone would fetch what it lacks
+    "GIT_ALLOW_PROTOCOL": "none",  # the same for a git that does not know the line above
+    "LC_ALL": "C",
+}
+
+
+class Object(NamedTuple):
+    id: str
+    kind: str  # "commit", "tree", "blob" or "tag"
+    data: bytes
+
+
+class Repository:
+    """The nearest repository that holds `folder`; submodules and linked work trees are their own.
+
+    `prefix` is the path of the folder in it ("" for its top). Every method raises CannotTell when git is not
+    there or refuses.
+    """
+
+    def __init__(self, folder: Path):
+        folder = folder.resolve()
+        root = next((place for place in (folder, *folder.parents) if (place / ".git").exists()), None)
+        if root is None:
+            raise CannotTell("in no git repository")
+        self.root = root
+        self.prefix = folder.relative_to(root).as_posix().removeprefix(".")
+        self.shallow = self._git("rev-parse", "--is-shallow-repository").strip() == b"true"
+        self._hash = self._git("rev-parse", "--show-object-format").strip().decode()
+
+    def head(self) -> str | None:
+        """The commit that is checked out; None before the first."""
+        found = self.objects(["HEAD^{commit}"])[0]
+        return found.id if found else None
+
+    def commits(self, *starts: str) -> dict[str, list[str]]:
+        """The parents of every commit reachable from `starts`, parents before children by ancestry."""
+        listed = self._git("rev-list", "--topo-order", "--reverse", "--parents", *starts, "--")
+        return {commit: parents for commit, *parents in map(str.split, listed.decode().splitlines())}
+
+    def objects(self, names: Iterable[str]) -> list[Object | None]:
+        """The object of each name (an id, or `commit:path`), None where there is none."""
+        names = list(names)
+        if any("\n" in name for name in names):
+            raise CannotTell("a path with a line break in it cannot be asked for")
+        answer = self._git("cat-file", "--batch", asked="".join(f"{name}\n" for name in names).encode())
+        found: list[Object | None] = []
+        at = 0
+        for _ in names:
+            end = answer.index(b"\n", at)
+            header = answer[at:end].decode()
+            at = end + 1
+            if header.endswith((" missing", " ambiguous")):
+                found.append(None)
+                continue
+            identity, kind, size = header.split()
+            found.append(Object(identity, kind, answer[at : at + int(size)]))
+            at += int(size) + 1
+        return found
+
+    def trees(self, names: Iterable[str]) -> list[dict[str, str] | None]:
+        """The ids of what lies directly in each tree, by file name; None where there is no tree."""
+        found = self.objects(names)
+        return [self._entries(each.data) if each and each.kind == "tree" else None for each in found]
+
+    def blob(self, data: bytes) -> str:
+        """The id that these bytes have as a file."""
+        return hashlib.new(self._hash, b"blob %d\0" % len(data) + data).hexdigest()
+
+    def _entries(self, tree: bytes) -> dict[str, str]:
+        size = hashlib.new(self._hash).digest_size
+        entries = {}
+        while tree:
+            head, _, rest = tree.partition(b"\0")  # mode, space, name
+            entries[os.fsdecode(head.partition(b" ")[2])] = rest[:size].hex()
+            tree = rest[size:]
+        return entries
+
+    def _git(self, *arguments: str, asked: bytes = b"") -> bytes:
+        command = ["git", "--no-replace-objects", "-c", "core.commitGraph=false", *arguments]
+        settings = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+        settings |= _ENVIRONMENT | {"GIT_DIR": str(self.root / ".git")}
+        try:
+            done = subprocess.run(
+                command, cwd=self.root, env=settings, input=asked, capture_output=True, timeout=_SECONDS
+            )
+        except FileNotFoundError:
+            raise CannotTell("git is not installed") from None
+        except subprocess.TimeoutExpired:
+            raise CannotTell(f"git {arguments[0]} took more than {_SECONDS} seconds") from None
+        if done.returncode:
+            said = done.stderr.decode(errors="replace").strip().splitlines() or ["failed"]
+            raise CannotTell(f"git {arguments[0]}: {said[-1]}")
+        return done.stdout

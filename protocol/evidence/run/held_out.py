@@ -1,0 +1,60 @@
+"""The door to the held-out problems."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from protocol.evidence.lock.lock import Lock
+from protocol.evidence.refusals import AlreadyClaimed, BadInput
+from protocol.evidence.run import claim, late_randomness, ledger
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """The held-out problems of `lock`, to be had under the claim in `folder` only.
+
+    It may be sent to another process: what it allows is read from the folder each time. identity: a file with
+    the private key, where problems are encrypted to somebody else.
+    """
+
+    lock: Lock
+    folder: Path
+    identity: Path | None = None
+
+    def ids(self, task: str, purpose: str) -> tuple[str, ...]:
+        """The held-out problem ids of `task`; the ledger keeps that they were read, and what for.
+
+        Raises BadInput without a claim, Tampered when the claim names another lock, AlreadyClaimed after the
+        seal.
+        """
+        self.key()
+        if task not in self.lock.content["items"]:
+            raise BadInput(f"task {task!r} is not locked; use one of {sorted(self.lock.content['items'])}")
+        if not purpose:
+            raise BadInput("purpose: say what the held-out problems are read for")
+        ledger.append(self.folder, "held-out", {"task": task, "purpose": purpose})
+        return tuple(self.lock.content["items"][task]["confirm"])
+
+    def key(self) -> str | None:
+        """What the held-out problems and the seeds are drawn with, from the claim; None where nothing is
+        drawn late. Raises as `ids` does, and Tampered for a key that does not follow from lock and value.
+        """
+        taken = claim.read(self.folder, self.lock)
+        if (self.folder / claim.SEAL).exists():
+            raise AlreadyClaimed(f"{self.folder} is sealed; its held-out problems are not read again")
+        return late_randomness.key_of(self.lock, taken)
+
+    def admit(self, task: str, problem: str) -> str | None:
+        """Let one problem be built, and return `key`. Raises as `ids` does, and BadInput for a problem that
+        the lock does not hold out for `task` or whose ids were not opened first.
+        """
+        key = self.key()
+        if problem not in self.lock.content["items"].get(task, {}).get("confirm", ()):
+            raise BadInput(
+                f"problem {problem!r} of {task}: is held out, and not by the lock of {self.folder}"
+            )
+        opened = (entry.body["task"] for entry in ledger.read(self.folder) if entry.event == "held-out")
+        if task not in opened:
+            raise BadInput(
+                f"task {task!r}: its held-out ids were not opened; ask for them with a purpose first"
+            )
+        return key

@@ -1,0 +1,192 @@
+"""Late randomness: held-out problems and seeds drawn with a value that did not exist at the time of the lock.
+
+The key is HKDF-Extract (RFC 5869, SHA-256) of the value's bytes with the 32 bytes of the lock's digest as
+salt, and every number drawn with it is the first 8 bytes, big-endian, of HKDF-Expand with the name of what is
+drawn ("problems", "seed 0") as info: HMAC(key, name + the byte 1).
+
+Where the value comes from is registered, `[randomness] source`:
+
+nonce    the auditor writes "<lock digest> <hex>" and a line feed to a file and signs it with the registered
+         key (ssh-keygen -Y sign -n kv-prereg-nonce), which cannot be done before the lock
+beacon   round `round` of the public beacon `name`, in a file "<round> <hex>" and a line feed
+anchor   the hash of the block that the lock's OpenTimestamps proof leads to
+
+What this does not stop: an auditor who signs several nonces for one lock, a round that was out before the
+lock, and an author who locks many studies and confirms one.
+"""
+
+import hashlib
+import hmac
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from protocol.evidence.bytes.documents import Document
+from protocol.evidence.findings import CannotTell
+from protocol.evidence.lock import ssh
+from protocol.evidence.lock.lock import Lock
+from protocol.evidence.refusals import BadInput, Tampered
+
+__all__ = ["FIELD", "NAMESPACE", "SOURCES", "Block", "drawn", "key", "key_of", "number", "seed", "verify"]
+
+SOURCES = ("nonce", "beacon", "anchor")
+NAMESPACE = "kv-prereg-nonce"  # what the auditor's signature is for
+FIELD = "randomness"  # of the protocol's content and of the claim
+
+
+class Block(Protocol):
+    """A block of a public chain; hash in lower-case hex, as block explorers print it."""
+
+    @property
+    def height(self) -> int: ...
+
+    @property
+    def hash(self) -> str: ...
+
+
+def key(lock_digest: str, value: str) -> str:
+    """Both and the key are in hex."""
+    return _hmac(bytes.fromhex(lock_digest), bytes.fromhex(value)).hex()
+
+
+def number(key: str, name: str) -> int:
+    """What is drawn under `name`: 0 to 2**64 - 1."""
+    return int.from_bytes(_hmac(bytes.fromhex(key), name.encode() + b"\x01")[:8])
+
+
+def seed(key: str | None, label: int) -> int:
+    """The seed that the registered seed `label` stands for; without a key, itself."""
+    return label if key is None else number(key, f"seed {label}")
+
+
+def drawn(locked: Lock, file: Path | None, block: Callable[[], Block] | None = None) -> dict[str, Any] | None:
+    """What the claim keeps of the late value: source, value, key, and a nonce's signature or a block's
+    height; None where the protocol registers none.
+
+    file: as the module says; block: that of the lock's proof. Raises BadInput when one is needed and not
+    given or not usable, and for one that is not asked for; as `block` does.
+    """
+    registered = _registered(locked)
+    if file is not None and (registered is None or registered["source"] == "anchor"):
+        because = "no [randomness]" if registered is None else 'source = "anchor"'
+        raise BadInput(f"--value {file}: the protocol has {because}, so no value is given; leave it out")
+    if registered is None:
+        return None
+    if registered["source"] == "anchor":
+        if block is None:
+            raise BadInput("randomness: needs the block of the lock's proof; run: python -m protocol.anchor")
+        found = block()
+        kept: dict[str, Any] = {"value": found.hash, "height": found.height}
+    elif registered["source"] == "beacon":
+        kept = {"value": _value(locked, registered, file)}
+    else:
+        value = _value(locked, registered, file)
+        kept = {"value": value, "signature": _signature(locked, registered, value, Path(f"{file}.sig"))}
+    return {"source": registered["source"], "key": key(locked.digest, kept["value"]), **kept}
+
+
+def key_of(locked: Lock, claim: Document) -> str | None:
+    """The key of a claim, computed again; None where nothing is drawn late. Raises Tampered when the claim
+    has another, none though one is registered, or one though none is.
+    """
+    registered, kept = _registered(locked), claim.content.get(FIELD)
+    if registered is None and kept is None:
+        return None
+    if registered is None or not isinstance(kept, dict) or kept.get("source") != registered["source"]:
+        raise Tampered(f"claim.json: {FIELD}: is not of the source that the protocol registers")
+    if not _is_value(kept.get("value")) or kept.get("key") != key(locked.digest, kept["value"]):
+        raise Tampered(f"claim.json: {FIELD}.key: does not follow from the lock and the value")
+    return str(kept["key"])
+
+
+def verify(locked: Lock, claim: Document, block: Callable[[], Block] | None = None) -> str:
+    """What of the late value holds, in words. Raises Tampered when it does not, CannotTell for what only
+    somebody else's records show; as `block` does.
+    """
+    if key_of(locked, claim) is None:
+        return "author-chosen seeds: the protocol registers no late value"
+    registered, kept = _registered(locked) or {}, claim.content[FIELD]
+    if registered["source"] == "nonce":
+        if not _signed(
+            registered["auditor"], _line(locked, registered, kept["value"]), kept.get("signature")
+        ):
+            raise Tampered(f"claim.json: {FIELD}.signature: is not the registered auditor's over this lock")
+        return "drawn with a nonce that the registered auditor signed for this lock"
+    if registered["source"] == "beacon":
+        raise CannotTell(
+            f"compare round {registered['round']} of {registered['name']} with {kept['value']}, "
+            "and see that it is later than the lock"
+        )
+    if block is None:
+        raise CannotTell(f"compare the hash of block {kept.get('height')} with {kept['value']}")
+    found = block()
+    if (found.height, found.hash) != (kept.get("height"), kept["value"]):
+        raise Tampered(
+            f"claim.json: {FIELD}.value: is not the hash of block {found.height}, which the proof names"
+        )
+    return f"drawn with the hash of block {found.height}, which the lock's proof leads to"
+
+
+def _registered(locked: Lock) -> Mapping[str, Any] | None:
+    found: Mapping[str, Any] | None = locked.content["protocol"]["content"].get(FIELD)
+    return found
+
+
+def _line(locked: Lock, registered: Mapping[str, Any], value: str) -> str:
+    """The whole of the file that brings the value."""
+    of = locked.digest if registered["source"] == "nonce" else registered["round"]
+    return f"{of} {value}\n"
+
+
+def _value(locked: Lock, registered: Mapping[str, Any], file: Path | None) -> str:
+    """The value of a file, which is one line of two words."""
+    line = _line(locked, registered, "HEX").strip()
+    if file is None:
+        how = f"sign it (ssh-keygen -Y sign -n {NAMESPACE} -f KEY FILE)"
+        who = (
+            f"let the auditor write '{line}' to FILE and {how}"
+            if registered["source"] == "nonce"
+            else f"write '{line}' to FILE, with that round of {registered['name']}"
+        )
+        raise BadInput(f"randomness: needs a value of after the lock; {who}, then pass --value FILE")
+    try:
+        text = file.read_bytes().decode("ascii")
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"--value {file}: could not be read: {error}") from None
+    of, _, value = text.removesuffix("\n").partition(" ")
+    if not _is_value(value) or text != f"{of} {value}\n":
+        raise BadInput(
+            f"--value {file}: write one line, '{line}', HEX being at least 64 lower-case hex digits"
+        )
+    if text != _line(locked, registered, value):
+        raise BadInput(f"--value {file}: is for {of}; this study needs '{line}'")
+    return value
+
+
+def _is_value(value: Any) -> bool:
+    return isinstance(value, str) and re.fullmatch(r"(?:[0-9a-f]{2}){32,}", value) is not None
+
+
+def _signature(locked: Lock, registered: Mapping[str, Any], value: str, path: Path) -> str:
+    try:
+        signature = path.read_bytes().decode("ascii")
+        signed = _signed(registered["auditor"], _line(locked, registered, value), signature)
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(
+            f"{path}: could not be read: {error}; the auditor signs FILE, which makes it"
+        ) from None
+    except CannotTell as gap:
+        raise BadInput(f"{path}: {gap}") from None
+    if not signed:
+        raise BadInput(f"{path}: is not the registered auditor's signature of that line, for {NAMESPACE}")
+    return signature
+
+
+def _signed(auditor: str, text: str, signature: Any) -> bool:
+    """Whether `signature` is the auditor's over `text`. Raises CannotTell without a working ssh-keygen."""
+    return ssh.signed_by(auditor, NAMESPACE, text.encode(), str(signature))
+
+
+def _hmac(secret: bytes, message: bytes) -> bytes:
+    return hmac.new(secret, message, hashlib.sha256).digest()

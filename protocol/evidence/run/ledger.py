@@ -1,0 +1,146 @@
+"""The ledger: one chained line for every act on a registration, in the order in which they happened.
+
+A line is the canonical {index, event, body, time, previous, sha256}: `previous` is the `sha256` of the line
+before (64 zeros for the first) and `sha256` digests the other five. `time` is what the clock said and proves
+nothing. A chain shows an edit, a swap and a line taken out. That lines were cut off its end shows only
+against a head kept elsewhere, so claim, seal and verdict each keep count and head.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypedDict
+
+from protocol.evidence.bytes import canonical, journal
+from protocol.evidence.refusals import AlreadyClaimed, Tampered
+
+NAME = "ledger.jsonl"
+CLOSING = ("verdict", "withdraw", "amended")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    index: int
+    event: str
+    body: dict[str, Any]
+    time: str
+    previous: str
+    sha256: str
+
+
+class Head(TypedDict):
+    """What a document keeps of the ledger: how many lines it had, and the sha256 of the last one."""
+
+    count: int
+    head: str
+
+
+def append(folder: Path, event: str, body: Mapping[str, Any]) -> Entry:
+    """Add one line; on return it is on disk.
+
+    Raises Tampered when the lines before it do not verify, AlreadyClaimed when the last of them closed it.
+    """
+    canonical.dumps(body)  # refused here, nothing is written
+    with journal.opened(folder / NAME, wait=True) as lines:
+        return _append(folder, lines, event, body)
+
+
+def ensure(folder: Path, event: str, body: Mapping[str, Any]) -> Entry:
+    """Add the line unless it is there: a crash may have come between a document and its line."""
+    canonical.dumps(body)
+    with journal.opened(folder / NAME, wait=True) as lines:
+        for entry in _chain(lines.lines.whole):
+            if (entry.event, entry.body) == (event, body):
+                return entry
+        return _append(folder, lines, event, body)
+
+
+def read(folder: Path) -> list[Entry]:
+    """Every whole line, the chain verified. A torn last line was never acknowledged and is left out."""
+    try:
+        data = (folder / NAME).read_bytes()
+    except FileNotFoundError:
+        raise Tampered(f"{NAME}: missing") from None
+    return _chain(journal.split(data).whole)
+
+
+def head(folder: Path) -> Head:
+    return at(read(folder))
+
+
+def count(folder: Path, event: str) -> int:
+    """How many lines of `event` the ledger of `folder` has; 0 before there is a ledger."""
+    return sum(entry.event == event for entry in read(folder)) if (folder / NAME).exists() else 0
+
+
+def closing(entries: list[Entry]) -> Entry | None:
+    """The line that closed the ledger of `entries`; None while it is open."""
+    return entries[-1] if entries and entries[-1].event in CLOSING else None
+
+
+def refuse_closed(folder: Path) -> None:
+    """Raises AlreadyClaimed when the ledger of `folder` is closed, saying by what and what may be done.
+
+    For whoever writes a document before its line: a refusal has written nothing.
+    """
+    _refuse_closed(folder, read(folder))
+
+
+def at(entries: list[Entry]) -> Head:
+    """Count and head of a chain that ends with the last of `entries`."""
+    return {"count": len(entries), "head": entries[-1].sha256 if entries else journal.START}
+
+
+def _refuse_closed(folder: Path, entries: list[Entry]) -> None:
+    match closing(entries):
+        case Entry(event="verdict"):
+            raise AlreadyClaimed(
+                f"{folder}: the verdict closed it; to run it again: python -m protocol.replicate {folder}"
+            )
+        case Entry(event="withdraw", body=body):
+            raise AlreadyClaimed(
+                f"{folder}: was withdrawn ({body.get('reason')}); register another study in another folder"
+            )
+        case Entry(body=body):
+            raise AlreadyClaimed(
+                f"{folder}: was amended ({body.get('reason')}); go on with the lock {body.get('lock')}"
+            )
+
+
+def _append(folder: Path, lines: journal.Journal, event: str, body: Mapping[str, Any]) -> Entry:
+    entries = _chain(lines.lines.whole)
+    _refuse_closed(folder, entries)
+    tip = at(entries)
+    time = datetime.now(UTC).isoformat(timespec="seconds")
+    signed: dict[str, Any] = {
+        "index": tip["count"],
+        "event": event,
+        "body": dict(body),
+        "time": time,
+        "previous": tip["head"],
+    }
+    entry = Entry(**signed, sha256=canonical.digest(signed))
+    lines.append([canonical.dumps(asdict(entry))])
+    return entry
+
+
+def _chain(lines: list[bytes]) -> list[Entry]:
+    entries: list[Entry] = []
+    for number, line in enumerate(lines, start=1):
+        where = f"{NAME}:{number}"
+        parsed = canonical.loads(line, where)
+        if not isinstance(parsed, dict) or set(parsed) != {field.name for field in fields(Entry)}:
+            raise Tampered(f"{where}: not a ledger line")
+        if not isinstance(parsed["event"], str) or not isinstance(parsed["body"], dict):
+            raise Tampered(f"{where}: its event is text and its body an object, or it is not a line of ours")
+        entry = Entry(**parsed)
+        del parsed["sha256"]
+        if canonical.digest(parsed) != entry.sha256:
+            raise Tampered(f"{where}: its digest is not that of its fields; the line was edited")
+        if {"count": entry.index, "head": entry.previous} != at(entries):
+            raise Tampered(f"{where}: does not follow the line before; lines were removed, added or swapped")
+        if closed := closing(entries):
+            raise Tampered(f"{where}: follows the line {closed.event!r}, after which nothing is added")
+        entries.append(entry)
+    return entries

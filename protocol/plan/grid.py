@@ -1,0 +1,50 @@
+"""The registered grid: every cell that must end in one state, and the lanes that one problem needs."""
+
+from typing import Any, NamedTuple
+
+import policies
+from protocol.plan.design import Budget, Design
+
+__all__ = ["FULL", "Cell", "budget_of", "cells"]
+
+FULL = "full"  # the budget of an arm that never evicts
+
+
+class Cell(NamedTuple):
+    """(model, task, budget, arm, seed). The task is part of a cell, since a contrast never mixes tasks."""
+
+    model: str
+    task: str
+    budget: str
+    arm: str
+    seed: int
+
+    def content(self) -> dict[str, Any]:
+        return self._asdict()
+
+
+def cells(protocol: Design) -> list[Cell]:
+    """Every cell in running order. An arm that never evicts has one cell a seed, whatever the budgets.
+
+    Of a protocol with a sweep: the cells that confirm runs, which are the same whoever wins.
+    """
+    if protocol.sweep is not None:
+        protocol = protocol.confirmed(protocol.sweep.candidates[0])
+    return [
+        Cell(model, task.name, budget, arm.name, seed)
+        for model in protocol.models
+        for task in protocol.tasks
+        for arm in protocol.arms
+        for budget in _budgets(protocol, arm.policy)
+        for seed in protocol.seeds
+    ]
+
+
+def budget_of(protocol: Design, cell: Cell, prompt_tokens: int) -> int | None:
+    """Slots per KV head and layer for one prompt; None for an arm that never evicts."""
+    named: dict[str, Budget] = {str(budget): budget for budget in protocol.budgets}
+    return None if cell.budget == FULL else named[cell.budget].of(prompt_tokens)
+
+
+def _budgets(protocol: Design, policy: str) -> list[str]:
+    return [str(budget) for budget in protocol.budgets] if policies.get(policy).evicts else [FULL]

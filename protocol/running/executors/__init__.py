@@ -1,0 +1,33 @@
+"""The one seam to the world: an executor takes jobs (some problems, all their cells) and returns records.
+
+May import: protocol.plan, protocol.engine, protocol.tasks, protocol.models, protocol.grading,
+protocol.evidence; torch, transformers.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, TypeAlias
+
+from protocol.plan.grid import Cell
+
+__all__ = ["Execute", "Executor", "Job", "Produced"]
+
+
+class Job(NamedTuple):
+    model: str
+    task: str
+    problems: tuple[str, ...]
+    cells: tuple[Cell, ...]
+
+
+class Produced(NamedTuple):
+    """records: (cell, problem) -> (body without registration and phase, costs). trajectories: the content of
+    the one side file that the bodies cite, empty where none does.
+    """
+
+    records: Mapping[tuple[Cell, str], tuple[dict[str, Any], dict[str, Any]]]
+    trajectories: tuple[dict[str, Any], ...]
+
+
+Execute: TypeAlias = Callable[[Job], Produced]
+Executor: TypeAlias = Callable[[Iterable[Job]], Iterator[Produced]]
+"""Results in the order of the jobs. What comes back of a job does not depend on the others."""

@@ -1,0 +1,180 @@
+"""Run jobs in this process: one model at a time is held, the lanes of a job decode in one batch."""
+
+from collections.abc import Mapping
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+from protocol import engine, grading, tasks
+from protocol.evidence.bytes import canonical
+from protocol.evidence.run import late_randomness, records
+from protocol.evidence.run.held_out import HeldOut
+from protocol.models.load import LoadedModel, load
+from protocol.plan.design import Design
+from protocol.plan.grid import Cell, budget_of
+from protocol.running.executors import Execute, Job, Produced
+from protocol.tasks import prompting
+from protocol.tasks.problem import Problem
+
+__all__ = ["executor"]
+
+
+def executor(
+    protocol: Design, home: Path, lanes: Mapping[str, int], held_out: HeldOut | None = None
+) -> Execute:
+    """What runs one job, over the weights below `home`. Sets torch's thread count and deterministic mode for
+    the process.
+
+    lanes: how many decode at once, by model; without a number all lanes of a job do. held_out: without it no
+        held-out problem is built; seeds are drawn with its key, if it has one.
+    """
+    torch.set_num_threads(protocol.generation.threads)
+    torch.use_deterministic_algorithms(True)
+    transformers.utils.logging.disable_progress_bar()  # one display at a time: ours
+    held: dict[str, LoadedModel] = {}
+    graders: dict[str, grading.Grader] = {}
+    registered = {task.name: task for task in protocol.tasks}
+    policy_of = {arm.name: protocol.policy(arm.name) for arm in protocol.arms}
+    key = held_out.key() if held_out else None
+
+    def execute(job: Job) -> Produced:
+        if job.model not in held:
+            held.clear()
+            settings = protocol.generation
+            held[job.model] = load(job.model, home, dtype=settings.dtype, device=settings.device)
+        model, task, grader = held[job.model], registered[job.task], tasks.get(job.task).grader
+        if grader not in graders:
+            graders[grader] = grading.GRADERS[grader]()
+        counter = prompting.counter(model.tokenizer)
+        problems = [tasks.build(job.task, problem, counter, held_out) for problem in job.problems]
+        requests, answering = [], []
+        produced: dict[tuple[Cell, str], tuple[dict[str, Any], dict[str, Any]]] = {}
+        for problem in problems:
+            prompt = engine.Prompt(*map(tuple, prompting.render(problem, model.tokenizer, task.query)))
+            forked = (
+                engine.Lane(
+                    key="/".join(map(str, cell)),
+                    policy=policy_of[cell.arm],
+                    budget=budget_of(protocol, cell, len(prompt.context)),
+                    seed=late_randomness.seed(key, cell.seed),
+                )
+                for cell in job.cells
+            )
+            request = engine.Request(problem.id, prompt, tuple(forked))
+            if reason := protocol.excludes(len(prompt.context)):
+                for cell, lane in zip(job.cells, request.lanes, strict=True):
+                    body = _asked(problem, request, cell, lane) | _without_answer("excluded", reason)
+                    produced[cell, problem.id] = (body, {})
+            else:
+                requests.append(request)
+                answering.append(problem)
+        if not requests:
+            return Produced(produced, ())
+        all_lanes = len(requests) * len(job.cells)
+        ran = engine.run(
+            model,
+            requests,
+            max_new_tokens=task.max_new_tokens,
+            temperature=float(protocol.generation.temperature),
+            places=min(all_lanes, lanes.get(job.model, all_lanes)),
+            prefill_chunk=protocol.generation.prefill_chunk,
+        )
+        batch = {"problems": [problem.id for problem in answering], "lanes": ran.places}
+        trajectories = _trajectories(ran, heads_of(model))
+        side_file = canonical.digest(list(trajectories.values()))
+        cited = {each: records.cite(side_file, place) for place, each in enumerate(trajectories)}
+        for problem, request, answers in zip(answering, requests, ran.answers, strict=True):
+            for cell, lane, outcome in zip(job.cells, request.lanes, answers.outcomes, strict=True):
+                body, costs = _recorded(model, problem, request, cell, lane, outcome, batch)
+                if isinstance(outcome, engine.Outcome):
+                    body["trajectory"] = cited[outcome.held, outcome.allocated]
+                    body |= _graded(problem.gold, body["text"], graders[grader], grading.SECOND.get(grader))
+                costs["prefill_seconds"] = f"{answers.prefill_seconds:.3f}"
+                produced[cell, problem.id] = (body, costs)
+        return Produced(produced, tuple(trajectories.values()))
+
+    return execute
+
+
+def _recorded(
+    model: LoadedModel,
+    problem: Problem,
+    request: engine.Request,
+    cell: Cell,
+    lane: engine.Lane,
+    outcome: engine.Outcome | engine.LaneFailure,
+    batch: Mapping[str, Any],
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Body and costs of one lane, but for its grade and its trajectory."""
+    body = _asked(problem, request, cell, lane)
+    if isinstance(outcome, engine.LaneFailure):
+        return body | _without_answer("failed", outcome.reason) | {"batch": dict(batch)}, {}
+    body |= _answered(model, outcome, heads_of(model))
+    body |= {"batch": {**batch, "joined": outcome.joined}}
+    return body, {"decode_seconds": f"{outcome.seconds:.3f}"}
+
+
+def _asked(problem: Problem, request: engine.Request, cell: Cell, lane: engine.Lane) -> dict[str, Any]:
+    return {
+        "cell": cell.content(),
+        "problem": problem.id,
+        "prompt": prompting.digest(*request.prompt),
+        "prompt_tokens": len(request.prompt.context),
+        "slots": lane.budget,
+    }
+
+
+def _trajectories(ran: engine.Run, heads: int) -> dict[tuple[tuple[int, ...], ...], dict[str, Any]]:
+    """By slots held and bytes allocated, in the order of the lanes, many of which have the same."""
+    outcomes = (outcome for answers in ran.answers for outcome in answers.outcomes)
+    return {
+        (one.held, one.allocated): {"held": list(one.held), "allocated": list(one.allocated), "heads": heads}
+        for one in outcomes
+        if isinstance(one, engine.Outcome)
+    }
+
+
+def heads_of(model: LoadedModel) -> int:
+    """KV heads of all layers."""
+    layers: int = model.network.config.num_hidden_layers
+    return layers * int(model.network.config.num_key_value_heads)
+
+
+def _graded(
+    gold: str, text: str, grader: grading.Grader, second: grading.Grader | None
+) -> dict[str, str | None]:
+    grade = grader.grade(gold, text)
+    graded = {"answer": grade.answer, "grade": grade.status, "grade_reason": grade.reason}
+    return graded | ({"grade_second": second.grade(gold, text).status} if second else {})
+
+
+def _answered(model: LoadedModel, outcome: engine.Outcome, heads: int) -> dict[str, Any]:
+    held, allocated = outcome.held, outcome.allocated
+    return {
+        "state": "ok",
+        "reason": "",
+        "text": model.tokenizer.decode(outcome.token_ids, skip_special_tokens=False),
+        "tokens": len(outcome.token_ids),
+        "stop": outcome.stop,
+        "cache": {
+            "mean": _six(sum(held), len(held) * heads),
+            "peak": _six(max(held), heads),
+            "prefill_end": _six(held[0], heads),
+            "mean_bytes": sum(allocated) // len(allocated),
+            "peak_bytes": max(allocated),
+            "state_bytes": outcome.state_bytes,
+            "events": [list(event) for event in outcome.events],
+        },
+    }
+
+
+def _without_answer(state: str, reason: str) -> dict[str, Any]:
+    nothing = dict.fromkeys(("stop", "answer", "grade", "cache", "trajectory"))
+    return {"state": state, "reason": reason, "text": "", "tokens": 0, "grade_reason": "", **nothing}
+
+
+def _six(total: int, parts: int) -> str:
+    return f"{Decimal(total) / Decimal(parts):.6f}"

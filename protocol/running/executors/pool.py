@@ -1,0 +1,96 @@
+"""Run jobs in several processes, each of which holds the model it works on; what comes back is in order.
+
+A job is one batch by itself, so how many processes share the jobs changes no record.
+"""
+
+import multiprocessing
+import traceback
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from protocol.evidence.refusals import Refusal
+from protocol.evidence.run.held_out import HeldOut
+from protocol.plan.design import Design
+from protocol.running.executors import Executor, Job, Produced
+from protocol.running.executors.local import executor
+
+__all__ = ["opened"]
+
+AHEAD = 2  # jobs that a process has at once, so that it need not wait while its last one is recorded
+
+
+@contextmanager
+def opened(
+    protocol: Design, home: Path, lanes: Mapping[str, int], held_out: HeldOut | None = None
+) -> Iterator[Executor]:
+    """An executor of as many processes as the protocol registers; of this one alone where it names none.
+
+    A process whose parent was killed ends with the job that it has begun. What a job refuses is refused here,
+    and what else goes wrong in it is a refusal that names it, after its traceback.
+    """
+    workers = protocol.generation.workers or 1
+    if workers == 1:
+        yield partial(map, executor(protocol, home, lanes, held_out))
+        return
+    # Spawned: a forked copy of a process with running torch threads may hang.
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = zip(*(context.Pipe() for _ in range(workers)), strict=True)
+    settings = (protocol, home, lanes, held_out)
+    processes = [context.Process(target=serve, args=(end, *settings)) for end in theirs]
+    for process in processes:
+        process.start()
+    for end in theirs:
+        end.close()  # else the death of a process would not end what we read from it
+    try:
+        yield partial(shared, ours)
+    finally:
+        for end, process in zip(ours, processes, strict=True):
+            end.close()
+            process.terminate()
+            process.join()
+
+
+def shared(workers: Sequence[Connection], jobs: Iterable[Job]) -> Iterator[Produced]:
+    """Jobs are dealt out in turn, so that results are awaited in turn."""
+    asked: deque[Connection] = deque()
+    try:
+        for number, job in enumerate(jobs):
+            worker = workers[number % len(workers)]
+            worker.send(job)
+            asked.append(worker)
+            if len(asked) == AHEAD * len(workers):
+                yield received(asked.popleft())
+        while asked:
+            yield received(asked.popleft())
+    except (EOFError, ConnectionError):
+        raise Refusal("executor: a process that ran a batch was killed; run the command again") from None
+
+
+def received(worker: Connection) -> Produced:
+    answer: Produced | Refusal = worker.recv()
+    if isinstance(answer, Refusal):
+        raise answer
+    return answer
+
+
+def serve(
+    jobs: Connection, protocol: Design, home: Path, lanes: Mapping[str, int], held_out: HeldOut | None
+) -> None:
+    """The life of a process: it ends when the other end of `jobs` does."""
+    with suppress(EOFError, ConnectionError, KeyboardInterrupt):
+        try:
+            execute = executor(protocol, home, lanes, held_out)
+            while True:
+                jobs.send(execute(jobs.recv()))
+        except (EOFError, ConnectionError):
+            raise
+        except Exception as error:
+            if not isinstance(error, Refusal):
+                traceback.print_exc()
+            jobs.send(error if isinstance(error, Refusal) else Refusal(f"a batch failed: {error!r}"))
+            while True:  # other jobs may be on their way
+                jobs.recv()

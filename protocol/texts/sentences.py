@@ -1,0 +1,378 @@
+"""What a lock says, in plain sentences: the facts from which registration texts are put together."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from protocol.evidence.run.ledger import Entry
+
+__all__ = [
+    "analysis",
+    "before",
+    "conditions",
+    "exclusions",
+    "exploratory",
+    "hypothesis",
+    "inference",
+    "looked",
+    "measured",
+    "missing",
+    "numbers",
+    "power",
+    "sample",
+    "seeds",
+    "since",
+    "where",
+]
+
+_METHODS = {
+    "bootstrap": "the paired bootstrap over problems (percentile interval, {draws} draws, seed {seed})",
+    "t": "Student's t on the differences of the problems",
+    "sign-flip": (
+        "the paired sign-flip permutation test over problems ({draws} draws, or all of them where there are "
+        "no more, seed {seed})"
+    ),
+    "max-t": (
+        "single-step max-t: the signs of whole problems are flipped in all contrasts together ({draws} "
+        "draws, seed {seed}), and |t| of a contrast is compared with the largest of the family; a contrast "
+        "alone has Student's t"
+    ),
+}
+_SOURCES = {
+    "nonce": "a number that the registered auditor draws and signs after the lock",
+    "beacon": "a public beacon's value of after the lock",
+    "anchor": "the hash of the Bitcoin block that anchors the lock",
+}
+_QUERY = {"inside": "is compressed together with", "outside": "follows after the compression of"}
+
+
+def hypothesis(lock: Mapping[str, Any]) -> list[str]:
+    content, decision = _content(lock), _decision(lock)
+    against, family = _list(decision["against"]), lock["checks"]["tests"]
+    said = [_line(content["question"])]
+    match decision["rule"]:
+        case "superior":
+            said.append(
+                f"Hypothesis (directional): at equal measured memory, {decision['subject']} answers more of "
+                f"the held-out problems correctly than {against}, significantly so in at least "
+                f"{decision['at_least']} of {family} contrasts and significantly worse in none."
+            )
+        case "branch":
+            said.append(
+                f"Hypothesis (directional): at equal measured memory, {decision['subject']} answers more of "
+                f"the held-out problems correctly than {against} on {decision['primary_model']}, and is not "
+                f"harmed on {decision['transfer_model']}."
+            )
+        case "equivalent" | "non_inferior" as rule:
+            how = "differs" if rule == "equivalent" else "is worse"
+            said.append(
+                f"Hypothesis: at equal measured memory, the accuracy of {decision['subject']} on held-out "
+                f"problems {how} by less than {decision['margin']} accuracy points from that of {against}, "
+                f"in all {family} contrasts."
+            )
+        case rule:
+            said.append(
+                f"What is tested of {decision['subject']} against {against} is the rule {rule!r}, over "
+                f"{family} contrasts, with the numbers registered below."
+            )
+    return said
+
+
+def inference(lock: Mapping[str, Any]) -> list[str]:
+    """The committed rule in words, with all its numbers."""
+    decision, level, family = _decision(lock), lock["checks"]["corrected_alpha"], lock["checks"]["tests"]
+    said = [
+        f"The rule is {lock['rule']['name']!r} of {lock['rule']['source']}, whose bytes are locked (SHA-256 "
+        f"{lock['rule']['sha256']}). Alpha is {decision['alpha']}, two-sided; there are {family} contrasts, "
+        f"and the Bonferroni level of one of them is {level}. There is one look, at all records."
+    ]
+    tolerance = decision["cache_tolerance"]
+    match decision["rule"]:
+        case "superior":
+            least = decision["at_least"]
+            together = decision["method"] == "max-t"
+            within = f"an adjusted p at most {decision['alpha']}" if together else f"p at most {level}"
+            said += [
+                f"CONFIRMED: at least {least} of {family} contrasts favour {decision['subject']} with "
+                f"{within}, none goes against it with p at most {decision['alpha']}, and in all of them "
+                "both arms held the same memory.",
+                f"REFUTED: some contrast goes against it with {within}, or fewer than {least} "
+                "contrasts have a simultaneous interval that reaches zero or lies above it (those of "
+                f"unequal memory counted among them), so that {least} wins are no longer possible.",
+            ]
+        case "branch":
+            primary, transfer = decision["primary_model"], decision["transfer_model"]
+            # Older locks, whose rule takes alpha itself here, do not say how often the decision errs.
+            by_model = "decision_errors" in lock["checks"]
+            loss = "alpha divided by the number of contrasts on that model" if by_model else decision["alpha"]
+            said += [
+                f"Branch A: some contrast on {primary} favours {decision['subject']} with p below "
+                f"{decision['alpha']}, the mean difference on {transfer} is positive, and no contrast there "
+                f"goes against it with p below {decision['alpha']}. Branch B: the first of these holds and "
+                "another does not. Branch C: the first does not hold. These p are compared with alpha "
+                "itself.",
+                "CONFIRMED: branch A, and in all contrasts both arms held the same memory.",
+                f"REFUTED: branch B with a contrast on {transfer}, or branch C with one on {primary}, that "
+                f"goes against it with p below {loss}.",
+            ]
+        case "equivalent" | "non_inferior" as rule:
+            margin, sides = decision["margin"], rule == "equivalent"
+            said += [
+                f"CONFIRMED: in every contrast the one-sided test of a difference of -{margin}"
+                + (f" and that of {margin} have" if sides else " has")
+                + f" p at most {decision['alpha']}, and both arms held the same memory. p is never below the "
+                "exact chance of the observed sum where so many problems are lost as put the truth on the "
+                "margin.",
+                f"REFUTED: some contrast has limits, with coverage 1 - 2 x {level}, that lie below -{margin}"
+                + (f" or above {margin}." if sides else "."),
+            ]
+    return [
+        *said,
+        "INCONCLUSIVE: otherwise.",
+        "Both arms held the same memory where neither arm's mean slots, as measured, exceed the other's by "
+        f"more than {float(tolerance):.4g} of them. A contrast without that is neither won nor lost, and "
+        "rules CONFIRMED out.",
+    ]
+
+
+def numbers(lock: Mapping[str, Any]) -> list[str]:
+    """Every registered setting of decision and generation, as `field = value`: nothing is left to prose."""
+    return [
+        f"{table}.{field} = {_list(value) if isinstance(value, list) else value}"
+        for table in ("generation", "decision", "sweep", "exclude", "randomness")
+        for field, value in sorted(_content(lock).get(table, {}).items())
+    ]
+
+
+def conditions(lock: Mapping[str, Any]) -> list[str]:
+    content, decision = _content(lock), _decision(lock)
+    arms = [f"{name} (policy {arm['policy']})" for name, arm in content["arms"].items()]
+    cells = len(lock["grid"])
+    said = [
+        f"{len(arms)} arms: {_list(arms)}. Models: {_list(content['models'])}. Budgets: "
+        f"{_list(content['budgets'])} (with a point: share of the prompt's tokens; whole: slots per KV head "
+        f"and layer). Seeds: {_list(content['seeds'])}. That makes {cells} cells.",
+        *(
+            f"Task {task['name']}: at most {task['max_new_tokens']} new tokens; the question "
+            f"{_QUERY.get(task['query'], 'stands ' + task['query'])} the context."
+            for task in content["tasks"]
+        ),
+        "Within problems: every arm answers every held-out problem, from one and the same prompt. The "
+        f"subject is {decision['subject']}, compared with {_list(decision['against'])}.",
+    ]
+    if sweep := content.get("sweep"):
+        said.append(
+            f"{sweep['name']} is one of {_list(sweep['candidates'])}: the earliest whose mean accuracy on "
+            f"the development problems is within {sweep['tolerance']} of the best. It is chosen after the "
+            "lock and before a held-out problem is read."
+        )
+    return said
+
+
+def measured(lock: Mapping[str, Any]) -> list[str]:
+    return [
+        "Primary outcome: the difference in accuracy, the share of held-out problems answered correctly, "
+        "subject minus comparator, paired by problem. A locked grader compares each answer with the known "
+        "one; its grades are correct, wrong, no answer, timeout (counted as not correct) and error (no "
+        "grade).",
+        "Memory: slots per KV head and layer, counted after the prefill and after each decode step, and "
+        "averaged over the generation; bytes and peaks are kept beside.",
+    ]
+
+
+def analysis(lock: Mapping[str, Any]) -> list[str]:
+    decision = _decision(lock)
+    method = _METHODS.get(decision["method"], decision["method"]).format(**decision)
+    level = "are those of max-t" if decision["method"] == "max-t" else "have the Bonferroni level"
+    return [
+        f"Each contrast is one (model, task, budget, comparator): {lock['checks']['tests']} of them. Seeds "
+        f"of a problem are averaged first, so the problem is the unit. The method is {method}; the "
+        f"simultaneous intervals {level}."
+    ]
+
+
+def exclusions(lock: Mapping[str, Any]) -> list[str]:
+    above = _content(lock).get("exclude", {}).get("prompt_tokens_above")
+    if above is None:
+        return ["No problem is excluded, and there are no outliers: an answer is correct or it is not."]
+    return [
+        f"A problem whose context has more than {above} tokens under a model's tokenizer is excluded for "
+        "that model, in all arms alike, before anything is generated. Nothing else is excluded."
+    ]
+
+
+def missing(lock: Mapping[str, Any]) -> list[str]:
+    rule = _decision(lock)["missing"]
+    meaning = {
+        "inconclusive": "a registered lane without a grade, wherever it lies, makes the verdict INCONCLUSIVE",
+        "wrong": (
+            "a lane that failed or has no grade counts as not correct; a lane that was not run makes the "
+            "verdict INCONCLUSIVE"
+        ),
+    }
+    return [f"decision.missing = {rule}: {meaning.get(rule, 'as the locked rule defines it')}."]
+
+
+def sample(lock: Mapping[str, Any]) -> list[str]:
+    """How many problems and lanes: every one is known beforehand."""
+    items = lock["items"]
+    lanes = sum(len(items[cell[1]]["confirm"]) for cell in lock["grid"])
+    each = [
+        f"{task} has {len(item['confirm'])} held-out problems ({len(item['dev'])} more are for development; "
+        f"split manifest {item['manifest']})"
+        for task, item in items.items()
+    ]
+    return [
+        f"{'; '.join(each)}. The ids are in the lock. With {len(lock['grid'])} cells these are {lanes} "
+        "lanes, each run once: there is no stopping rule, and nothing can be seen of the result before all "
+        "are recorded."
+    ]
+
+
+def power(lock: Mapping[str, Any]) -> list[str]:
+    said = []
+    for size, check in lock["checks"]["problems"].items():
+        effects = [
+            f"{effect if effect != 'none' else 'none at all'} where {float(share):.0%} of the problems differ"
+            for share, effect in check["minimal_detectable_effect"].items()
+        ]
+        said.append(
+            f"With {size} problems, the smallest difference in accuracy found with 80 % power at the level "
+            f"of one contrast is {'; '.join(effects)}. On simulated null data the method's type-I error is "
+            f"{check['type_one_over_nominal']} times the nominal one."
+        )
+    if "rule" in lock["checks"]:
+        said.append(
+            "Before locking, the rule was run on synthetic data that must give each verdict: checks.rule."
+        )
+    return said
+
+
+def seeds(lock: Mapping[str, Any]) -> list[str]:
+    named = _list(_content(lock)["seeds"])
+    if late := _content(lock).get("randomness"):
+        source = _SOURCES.get(late["source"], late["source"])
+        return [
+            f"The seeds {named} are labels: sampling, and the text of generated held-out problems, derive "
+            f"from the lock's digest and {source}, which did not exist at the time of locking."
+        ]
+    return [f"The seeds ({named}) are author-chosen."]
+
+
+def looked(lock: Mapping[str, Any]) -> list[str]:
+    """What had been looked at before locking, as far as the lock can say."""
+    said = []
+    if parent := lock["parent"]:
+        said.append(
+            f"This is a replication of {parent['name']} (lock {parent['lock']}), whose results were known, "
+            "on the same held-out problems."
+        )
+    if amends := lock.get("amends"):
+        seen = amends.get("seen", {})
+        facts = [f"{name}: {_fact(value)}" for name, value in seen.items()]
+        said.append(
+            f"This amends {amends['name']} (lock {amends['lock']}). Reason: {_line(amends['reason'])} What "
+            f"had been seen of it: {'; '.join(facts) or 'nothing'}."
+        )
+        if amends.get("after_claim"):
+            said.append(
+                "It was amended after its held-out problems were claimed: the verdict can only be DEVIATED."
+            )
+    for model, weights in lock["weights"].items():
+        if used := sorted(name for name in weights if name.startswith("statistics-")):
+            said.append(f"Statistics of {model} had been measured on other problems or texts: {_list(used)}.")
+    for task, check in lock["checks"].get("golds", {}).items():
+        said.append(
+            f"The known answers of {task} ({check['confirm']} held out) were read to verify that the grader "
+            f"recognises each of them; no model was run on them."
+        )
+    if hidden := [task for task, data in lock["data"].items() if isinstance(data, dict)]:
+        said.append(
+            f"The held-out problems of {_list(hidden)} lay encrypted to somebody's key when this was locked; "
+            "whether its author had read them before no lock can show."
+        )
+    if lock["data"]:
+        said.append(
+            f"The problems of {_list(lock['data'])} are published, and a model may have been trained on them."
+        )
+    return [
+        *said,
+        "Locking ran no model. What its author ran in private beforehand no lock can show.",
+    ]
+
+
+def before(lock: Mapping[str, Any]) -> bool:
+    """Whether records of the same held-out problems existed when this was locked."""
+    seen = (lock.get("amends") or {}).get("seen", {})
+    return bool(lock["parent"] or seen.get("records") or seen.get("verdict"))
+
+
+def exploratory(lock: Mapping[str, Any]) -> list[str]:
+    decision = _decision(lock)
+    said = []
+    if beside := decision.get("beside"):
+        said.append(
+            f"Outside the rule and its family, {decision['subject']} is also compared with {_list(beside)}, "
+            "at a Bonferroni level of their own."
+        )
+    if decision.get("memory") == "slots":
+        said.append(
+            "Where arms do not match in memory, accuracy is interpolated to equal slots. It decides nothing."
+        )
+    return [*said, "Everything else that is computed from the records is exploratory and gets no verdict."]
+
+
+def where(lock: Mapping[str, Any], digest: str) -> list[str]:
+    """What the lock freezes, and by which digest it is cited."""
+    environment = lock["environment"]
+    return [
+        f"Registration {lock['name']}; SHA-256 of its lock {digest}, of its protocol.toml "
+        f"{lock['protocol']['sha256']}.",
+        f"Frozen by digest: {len(lock['sources'])} source files (in sources.zip), the split manifests, the "
+        f"data, {sum(map(len, lock['weights'].values()))} files of the models, and an environment of "
+        f"{len(environment.get('distributions', {}))} installed packages on Python "
+        f"{environment.get('python')}.",
+    ]
+
+
+def since(entries: Sequence[Entry]) -> list[str]:
+    """What the ledger says happened, with the author's clock, which proves nothing."""
+    return [
+        f"{entry.time} {entry.event}{_numbered(entry)}"
+        for entry in entries
+        if entry.event not in ("held-out", "probed")
+    ]
+
+
+def _numbered(entry: Entry) -> str:
+    facts = [f"{name} {entry.body[name]}" for name in ("number", "records", "reason") if name in entry.body]
+    return f" ({', '.join(map(_line, facts))})" if facts else ""
+
+
+def _fact(value: Any) -> str:
+    match value:
+        case None | False:
+            return "no"
+        case True:
+            return "yes"
+        case Mapping():
+            return ", ".join(f"{one} {name}" for name, one in value.items())
+        case _:
+            return str(value)
+
+
+def _content(lock: Mapping[str, Any]) -> Mapping[str, Any]:
+    content: Mapping[str, Any] = lock["protocol"]["content"]
+    return content
+
+
+def _decision(lock: Mapping[str, Any]) -> Mapping[str, Any]:
+    decision: Mapping[str, Any] = _content(lock)["decision"]
+    return decision
+
+
+def _line(text: Any) -> str:
+    return " ".join(str(text).split())
+
+
+def _list(words: Iterable[Any]) -> str:
+    return ", ".join(map(str, words))

@@ -1,0 +1,153 @@
+import math
+
+import judgements
+import lanes
+import looking
+import pytest
+from scipy import stats
+
+from analysis.stats.interval import exact
+from figures.plots.accuracy import accuracy, solved
+
+ONE_SEED = {f"needle/512/0/{i:03d}": i < 3 for i in range(8)}  # three of eight
+
+
+# ---------------------------------------------------------------- intervals
+
+
+@pytest.mark.parametrize(
+    ("correct", "problems"), [(0, 1), (1, 1), (0, 25), (25, 25), (3, 8), (83, 210), (201, 210), (1500, 3000)]
+)
+def test_exact_limits_are_those_of_clopper_and_pearson(correct, problems):
+    limits = stats.binomtest(correct, problems).proportion_ci(0.95, method="exact")
+    assert exact(correct, problems) == pytest.approx((limits.low, limits.high), abs=1e-9)
+
+
+def test_no_correct_answer_of_n_leaves_the_limit_at_which_that_happens_once_in_forty_times():
+    low, high = exact(0, 10)
+    assert low == 0
+    assert (1 - high) ** 10 == pytest.approx(0.025)
+
+
+def test_with_one_seed_the_interval_of_an_arm_is_exact():
+    found = solved(lanes.table(lanes.lanes("crystal", ONE_SEED)))
+    assert found == (0.375, *exact(3, 8), 8)
+
+
+def test_a_problem_without_a_grade_is_left_out():
+    found = solved(lanes.table(lanes.lanes("crystal", ONE_SEED | {"needle/512/0/000": None})))
+    assert found == (pytest.approx(2 / 7), *exact(2, 7), 7)
+
+
+def test_seeds_of_a_problem_are_averaged_before_problems():
+    grades = {"a": [1, 1], "b": [0, None], "c": [1, 0]}
+    found = solved(lanes.table(lanes.lanes("crystal", grades)))
+    assert found.mean == pytest.approx((1 + 0 + 0.5) / 3)
+    assert found.problems == 3
+    assert 0 <= found.low < found.mean < found.high <= 1
+
+
+def test_several_seeds_that_agree_count_as_one_answer_and_not_as_several():
+    """The bootstrap of 60 problems with two equal seeds is near the exact interval of 60, not of 120."""
+    grades = {f"{i}": [i < 30, i < 30] for i in range(60)}
+    found = solved(lanes.table(lanes.lanes("crystal", grades)))
+    low, high = exact(30, 60)
+    assert found.high - found.low == pytest.approx(high - low, rel=0.1)
+
+
+def test_an_interval_of_seeds_that_all_agree_stays_within_0_and_1():
+    found = solved(lanes.table(lanes.lanes("crystal", {f"{i}": [1, 1] for i in range(30)})))
+    assert found.mean == found.high == 1
+    assert found.low < 1
+
+
+def test_nothing_is_known_of_an_arm_without_a_grade():
+    found = solved(lanes.table(lanes.lanes("crystal", {"a": None})))
+    assert math.isnan(found.mean)
+    assert found.problems == 0
+    assert solved(lanes.table(lanes.lanes("crystal", {"a": [1, 0]})))[:3] == (0.5, 0, 1)
+
+
+# ---------------------------------------------------------------- the drawing
+
+
+def study():
+    """Two budgets; the judgement lists the budgets of an arm together, as `analysis.judge` does."""
+    arms, rows = [judgements.arm("full")], [lanes.lanes("full", ONE_SEED | {"x": 1}, budget="full")]
+    contrasts = []
+    for number, arm in enumerate(("crystal", "snapkv", "h2o")):
+        for budget in ("0.3", "0.5"):
+            arms.append(judgements.arm(arm, budget=budget))
+            solves = {f"{i}": i <= number + (budget == "0.5") for i in range(8)}
+            if (arm, budget) == ("h2o", "0.5"):
+                solves = {"0": None}
+            rows.append(lanes.lanes(arm, solves, budget=budget))
+    for budget in ("0.3", "0.5"):
+        for against in ("snapkv", "h2o"):
+            contrasts.append(judgements.contrast(against, *judgements.FIVE["h2o"], budget=budget))
+    return judgements.judgement(contrasts, arms=arms), lanes.table(*rows)
+
+
+def test_points_and_intervals_are_those_of_the_lanes():
+    found = looking.by_gid(looking.drawn(accuracy, *study()))
+    expected = [1, 2, 3, 2, 3]  # of eight: crystal, snapkv, h2o at 0.3; crystal, snapkv at 0.5
+    for index, count in enumerate(expected):
+        (point,), (interval,) = found[f"point-{index}"], found[f"interval-{index}"]
+        assert point.get_xdata()[0] == pytest.approx(100 * count / 8)
+        assert list(interval.get_xdata()) == pytest.approx([100 * end for end in exact(count, 8)])
+        assert {*point.get_ydata(), *interval.get_ydata()} == {point.get_ydata()[0]}
+
+
+def test_an_arm_without_a_grade_has_no_point_and_says_so():
+    figure = looking.drawn(accuracy, *study())
+    assert "point-5" not in looking.by_gid(figure)
+    assert [text.get_text() for text in looking.texts(figure)].count("not graded") == 1
+
+
+def test_a_row_prints_its_numbers_beside_its_point():
+    figure = looking.drawn(accuracy, *study())
+    y = looking.by_gid(figure)["point-2"][0].get_ydata()[0]
+    row = [text.get_text() for text in looking.texts(figure) if text.get_position()[1] == y]
+    low, high = (f"{100 * end:.1f}" for end in exact(3, 8))
+    assert {"h2o", "37.5", f"[{low}, {high}]", "8"} <= set(row)
+
+
+def test_the_full_cache_is_a_line_through_every_group_of_its_task_with_its_numbers():
+    figure = looking.drawn(accuracy, *study())
+    found = looking.by_gid(figure)
+    for group in range(2):
+        assert list(found[f"full-{group}"][0].get_xdata()) == pytest.approx([100 * 4 / 9] * 2)
+    assert [text.get_text() for text in looking.texts(figure)].count("44.4") == 2
+
+
+def test_a_study_without_a_full_cache_has_no_such_line():
+    judged, rows = study()
+    rows = rows[rows["arm"] != "full"]
+    assert not [gid for gid in looking.by_gid(looking.drawn(accuracy, judged, rows)) if "full" in gid]
+
+
+def test_only_the_subject_is_filled():
+    found = looking.by_gid(looking.drawn(accuracy, *study()))
+    filled = {gid for gid, (point,) in found.items() if "point" in gid and point.get_marker() == "s"}
+    assert filled == {"point-0", "point-3"}
+
+
+def test_it_says_that_it_is_exploratory_and_what_the_intervals_are():
+    said = looking.said(looking.drawn(accuracy, *study()))
+    assert "exploratory" in said
+    assert "Intervals per arm; contrasts are paired: see forest" in said
+    assert "Clopper-Pearson" in said
+    assert "INCONCLUSIVE" in said
+
+
+@pytest.mark.parametrize("length", [1, 8])
+def test_every_text_lies_on_the_page_and_on_no_other(length):
+    judged, rows = study()
+    model = "a-model-of-a-long-name-" * (length - 1) + "tiny"
+    places = [one | {"model": model} for one in judged["contrasts"]]
+    arms = [one | {"model": model} for one in judged["arms"]]
+    judged = judged | {"title": "Of several words " * length, "contrasts": places, "arms": arms}
+    figure = looking.drawn(accuracy, judged, rows.assign(model=model))
+    assert f"{model} · needle-512 · budget 0.3" in looking.said(figure)
+    assert looking.off_the_page(figure) == []
+    assert looking.overlapping(figure) == []

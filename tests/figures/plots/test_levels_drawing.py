@@ -1,0 +1,70 @@
+import judgements
+import lanes
+import looking
+import pytest
+from scipy import stats
+
+from figures.plots.levels import levelled, levels
+
+JUDGED = judgements.judgement()
+PLACE = {"task": "chain"}
+
+
+def chains(*solved: int) -> dict[str, bool]:
+    """Eight problems of each of the levels 6, 8, ...; so many of them solved."""
+    return {f"chain/{6 + 2 * n:02d}/{i:03d}": i < count for n, count in enumerate(solved) for i in range(8)}
+
+
+def cells(model: str = "tiny") -> list:
+    rows = [lanes.lanes("full", chains(8, 8, 7), budget="full", model=model, **PLACE)]
+    for budget in ("64", "128"):
+        rows.append(lanes.lanes("alpha", chains(7, 5, 2), budget=budget, model=model, **PLACE))
+        rows.append(lanes.lanes("snapkv_with_window", chains(6, 4, 0), budget=budget, model=model, **PLACE))
+    return levelled(lanes.table(*rows))
+
+
+def test_each_level_of_an_arm_is_counted_for_itself():
+    found = {(one.budget, one.arm, one.level): one for one in cells()}
+    assert len(found) == 15
+    assert found["64", "alpha", 10].accuracy[3:] == (2, 8)
+    assert found["64", "alpha", 10].problems == 8
+    limits = stats.binomtest(2, 8).proportion_ci(0.95, method="wilson")
+    assert found["64", "alpha", 10].accuracy[1:3] == pytest.approx((limits.low, limits.high))
+
+
+def test_problems_without_a_level_in_their_id_have_none():
+    ids = ["needle/512/0.25/001", "gsm8k/test/0001", "association/768/high/003", "math500/algebra-1"]
+    assert levelled(lanes.table(lanes.lanes("alpha", dict.fromkeys(ids, True)))) == []
+
+
+def test_a_level_without_a_graded_answer_is_left_out():
+    (one,) = levelled(lanes.table(lanes.lanes("alpha", {"chain/06/000": True, "chain/08/000": None})))
+    assert one.level == 6
+
+
+def test_lines_run_through_the_shares_and_the_full_cache_stands_beside_each_budget():
+    found = looking.by_gid(looking.drawn(levels, JUDGED, cells()))
+    for budget in ("64", "128"):
+        assert list(found[f"line-tiny/chain/{budget}/alpha"][0].get_ydata()) == [87.5, 62.5, 25]
+        assert list(found[f"line-tiny/chain/{budget}/full"][0].get_ydata()) == [100, 100, 87.5]
+    x = [found[f"line-tiny/chain/64/{arm}"][0].get_xdata() for arm in ("alpha", "snapkv_with_window")]
+    assert all(abs(value - level) < 1 for at in x for value, level in zip(at, (6, 8, 10), strict=True))
+    assert not set(x[0]) & set(x[1])  # side by side, so that no limit hides another
+
+
+def test_limits_stand_at_their_point():
+    found = looking.by_gid(looking.drawn(levels, JUDGED, cells()))
+    limits = stats.binomtest(2, 8).proportion_ci(0.95, method="wilson")
+    bottom, top = found["limits-tiny/chain/64/alpha"][0].get_segments()[2]
+    x = found["line-tiny/chain/64/alpha"][0].get_xdata()[2]
+    assert [*bottom, *top] == pytest.approx([x, 100 * limits.low, x, 100 * limits.high])
+
+
+@pytest.mark.parametrize("model", ["tiny", "a-model-of-a-long-name-" * 4])
+def test_every_text_lies_on_the_page_and_on_no_other(model):
+    figure = looking.drawn(levels, JUDGED, cells(model))
+    assert looking.off_the_page(figure) == []
+    assert looking.overlapping(figure) == []
+    said = looking.said(figure)
+    assert f"{model} · chain · budget 128" in said
+    assert "8 problems a level" in said

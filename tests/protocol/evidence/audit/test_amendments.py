@@ -1,0 +1,396 @@
+"""How a registration ends without a verdict, on studies written through the evidence layer alone."""
+
+import finished_study as toy
+import pytest
+
+from protocol.evidence.audit import amendment
+from protocol.evidence.bytes import documents
+from protocol.evidence.findings import CannotTell, NotRun
+from protocol.evidence.lock import lock
+from protocol.evidence.refusals import AlreadyClaimed, BadInput, Tampered
+from protocol.evidence.run import claim, ledger, records, seal, selection, verdict
+
+SEEN_NOTHING = {
+    "probe": {"attempts": 0, "records": 0},
+    "selection": False,
+    "claim": False,
+    "records": 0,
+    "verdict": None,
+}
+
+
+@pytest.fixture
+def old(tmp_path):
+    toy.locked(tmp_path / "old")
+    return tmp_path / "old"
+
+
+def changed(old, new, seeds=(1,), why="a typing error"):
+    """The content of a lock for `new` that amends `old`, its seeds being others."""
+    held = lock.read(old)
+    protocol = {**held.content["protocol"], "content": {"seeds": list(seeds)}}
+    content = {**held.content, "name": new.name, "protocol": protocol}
+    return {**content, "amends": amendment.describe(old, held, why, content)}
+
+
+def locked(new, content):
+    new.mkdir()
+    (new / "protocol.toml").write_bytes(toy.PROTOCOL)
+    digest = lock.write(new, content)
+    ledger.append(new, "register", {"lock": digest})
+    return lock.read(new)
+
+
+def amended(old, name="new", **changes):
+    """`old` amended as the command does it: the new lock, then the line in the old ledger."""
+    new = old.parent / name
+    made = locked(new, changed(old, new, **changes))
+    amendment.close(old, made)
+    return new
+
+
+def last(folder):
+    entry = ledger.read(folder)[-1]
+    return entry.event, entry.body
+
+
+def content(**protocol):
+    return {
+        "protocol": {"content": protocol},
+        "sources": {"a.py": "1", "b/c.py": "2"},
+        "items": "not compared",
+    }
+
+
+def test_every_value_that_differs_is_listed_with_its_path():
+    was = content(
+        seeds=[0, 1], arms={"x": {"policy": "h2o"}, "y": {"policy": "full"}}, tasks=[{"n": 1}], on=True
+    )
+    now = content(
+        seeds=[0, 1, 2], arms={"x": {"policy": "tova"}, "z": {"policy": "full"}}, tasks=[{"n": 2}], on=1
+    )
+    now["sources"] = {"a.py": "1", "b/c.py": "3", "d.py": "4"}
+    now["items"] = "other"
+    assert amendment.diff(was, now) == [
+        {"path": "protocol/arms/x/policy", "was": "h2o", "is": "tova"},
+        {"path": "protocol/arms/y", "was": {"policy": "full"}},
+        {"path": "protocol/arms/z", "is": {"policy": "full"}},
+        {"path": "protocol/on", "was": True, "is": 1},
+        {"path": "protocol/seeds", "was": [0, 1], "is": [0, 1, 2]},
+        {"path": "protocol/tasks/0/n", "was": 1, "is": 2},
+        {"path": "sources/b/c.py", "was": "2", "is": "3"},
+        {"path": "sources/d.py", "is": "4"},
+    ]
+
+
+def test_the_difference_is_the_same_before_the_lock_is_written_and_when_it_is_read():
+    was, now = content(pair=[1, 2]), content(pair=(1, 3), models=("m",))
+    assert amendment.diff(content(pair=(1, 2), models=["m"]), content(pair=[1, 2], models=("m",))) == []
+    assert amendment.diff(was, now) == amendment.diff(was, content(pair=[1, 3], models=["m"]))
+
+
+def test_before_the_claim_an_amendment_is_a_new_version(old):
+    digest = lock.read(old).digest
+    about = lock.read(amended(old)).content["amends"]
+    assert about == {
+        "name": "old",
+        "lock": digest,
+        "reason": "a typing error",
+        "diff": [{"path": "protocol/seeds", "is": [1]}],
+        "seen": SEEN_NOTHING,
+        "after_claim": False,
+    }
+
+
+def test_what_had_been_seen_is_counted(old):
+    held = lock.read(old)
+    ledger.append(old, "probe", {"number": 1, "records": 0})
+    with records.Shard(old / "probe") as shard:
+        costs = {"attempt": 1, "prefill_seconds": "0.1", "decode_seconds": "0.1"}
+        shard.append([(toy.body(held.digest, arm, "p0", phase="probe"), costs) for arm in toy.ARMS])
+    toy.confirm(old, stop_after=3)
+    probe = {"attempts": 1, "records": 2}
+    about = changed(old, old.parent / "new")["amends"]
+    assert about["seen"] == SEEN_NOTHING | {"probe": probe, "claim": True, "records": 3}
+    assert about["after_claim"]
+    toy.confirm(old)
+    verdict.write(old, held, toy.JUDGED)
+    about = changed(old, old.parent / "new")["amends"]
+    assert about["seen"] == SEEN_NOTHING | {
+        "probe": probe,
+        "claim": True,
+        "records": 6,
+        "verdict": "REFUTED",
+    }
+
+
+def test_an_amendment_of_an_amendment_does_not_forget_the_claim(old):
+    toy.confirm(old, stop_after=1)
+    second = amended(old, "second")
+    third = amended(second, "third", seeds=(2,))
+    about = lock.read(third).content["amends"]
+    assert (about["seen"], about["after_claim"]) == (SEEN_NOTHING, True)
+    assert "after a claim" in amendment.verify(third, lock.read(third))
+
+
+def test_an_amendment_that_changes_nothing_is_refused(old):
+    held = lock.read(old)
+    with pytest.raises(BadInput, match=r"changes nothing; edit its protocol\.toml"):
+        amendment.describe(old, held, "why", {**held.content, "name": "new"})
+
+
+def test_the_old_ledger_is_closed_once_by_the_new_lock(old):
+    new = amended(old)
+    digest = lock.read(new).digest
+    assert last(old) == ("amended", {"lock": digest, "reason": "a typing error"})
+    before = toy.snapshot(old)
+    amendment.close(old, lock.read(new))
+    assert toy.snapshot(old) == before
+    with pytest.raises(AlreadyClaimed, match=f"a typing error.*{digest}"):
+        ledger.append(old, "probe", {})
+    assert toy.snapshot(old) == before
+
+
+@pytest.mark.parametrize("end", ["verdict", "withdraw"])
+def test_a_ledger_that_is_closed_stays_as_it_is_when_its_study_is_amended(old, end):
+    if end == "verdict":
+        toy.confirm(old)
+        verdict.write(old, lock.read(old), toy.JUDGED)
+    else:
+        amendment.withdraw(old, "wrong golds")
+    before = toy.snapshot(old)
+    new = amended(old)
+    assert toy.snapshot(old) == before
+    assert amendment.verify(new, lock.read(new)).startswith("old, ")
+    assert amendment.successor(old, lock.read(old).digest) == new
+
+
+def test_going_on_with_a_study_whose_amendment_is_locked_shows(old):
+    made = locked(old.parent / "new", changed(old, old.parent / "new"))
+    toy.confirm(old, stop_after=1)
+    before = toy.snapshot(old)
+    with pytest.raises(Tampered, match=r"was gone on with after new was locked"):
+        amendment.close(old, made)
+    assert toy.snapshot(old) == before
+    with pytest.raises(Tampered, match=r"amends\.seen"):
+        amendment.verify(old.parent / "new", made)
+
+
+def test_an_amendment_that_was_cut_off_runs_only_when_it_is_completed(old):
+    new = old.parent / "new"
+    made = locked(new, changed(old, new))
+    assert amendment.begun(old, lock.read(old), new)
+    with pytest.raises(BadInput, match=r"python -m protocol\.amend .*old .*new --reason"):
+        amendment.refuse_open(new, made)
+    with pytest.raises(Tampered, match="was not closed"):
+        amendment.verify(new, made)
+    amendment.close(old, made)
+    amendment.refuse_open(new, made)
+    with pytest.raises(AlreadyClaimed, match=r"amends .*old already"):
+        amendment.begun(old, lock.read(old), new)
+
+
+def test_only_the_newest_version_is_amended(old):
+    second = amended(old, "second")
+    amended(second, "third", seeds=(2,))
+    with pytest.raises(AlreadyClaimed, match=r"python -m protocol\.amend \S*third \S*fourth"):
+        amendment.begun(old, lock.read(old), old.parent / "fourth")
+    assert not amendment.begun(old.parent / "third", lock.read(old.parent / "third"), old.parent / "fourth")
+
+
+def test_a_version_whose_amendment_was_taken_away_is_not_amended_again(old):
+    new = amended(old)
+    digest = lock.read(new).digest
+    new.rename(old.parent.parent / f"{old.parent.name} elsewhere")
+    with pytest.raises(AlreadyClaimed, match=digest):
+        amendment.begun(old, lock.read(old), old.parent / "other")
+
+
+def test_what_amends_nothing_has_nothing_to_verify(old):
+    with pytest.raises(NotRun):
+        amendment.verify(old, lock.read(old))
+    amendment.refuse_open(old, lock.read(old))
+
+
+def test_without_the_parent_an_amendment_cannot_be_told(old):
+    new = amended(old)
+    held = lock.read(new)
+    assert amendment.verify(new, held) == "old, before any claim; 1 values differ, as listed"
+    old.rename(old.parent / "renamed")
+    with pytest.raises(CannotTell, match=held.content["amends"]["lock"]):
+        amendment.verify(new, held)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("diff", []),
+        ("diff", [{"path": "protocol/seeds", "was": [0], "is": [1]}]),
+        ("seen", SEEN_NOTHING),
+        ("seen", SEEN_NOTHING | {"claim": True}),
+        ("after_claim", False),
+    ],
+)
+def test_an_amendment_that_says_other_than_its_parent_shows_fails(old, field, value):
+    toy.confirm(old, stop_after=2)
+    new = old.parent / "new"
+    told = changed(old, new)
+    assert told["amends"][field] != value
+    told["amends"][field] = value
+    made = locked(new, told)
+    ledger.append(old, "amended", {"lock": made.digest, "reason": "a typing error"})
+    with pytest.raises(Tampered, match=rf"amends\.{field}"):
+        amendment.verify(new, made)
+
+
+def test_a_parent_whose_ledger_says_otherwise_fails(old):
+    new = amended(old)
+    lines = (old / ledger.NAME).read_bytes().splitlines(keepends=True)
+    (old / ledger.NAME).write_bytes(b"".join(lines[:-1]))
+    with pytest.raises(Tampered, match="was not closed"):
+        amendment.verify(new, lock.read(new))
+    ledger.append(old, "amended", {"lock": "0" * 64, "reason": "a typing error"})
+    with pytest.raises(Tampered, match="another amendment"):
+        amendment.verify(new, lock.read(new))
+
+
+@pytest.mark.parametrize("claimed", [False, True])
+def test_a_withdrawal_says_why_and_what_had_been_seen(old, claimed):
+    if claimed:
+        toy.confirm(old, stop_after=2)
+    seen = SEEN_NOTHING | ({"claim": True, "records": 2} if claimed else {})
+    assert amendment.withdraw(old, "wrong golds") == seen
+    assert last(old) == ("withdraw", {"reason": "wrong golds", "seen": seen})
+    before = toy.snapshot(old)
+    for act in (
+        lambda: amendment.withdraw(old, "again"),
+        lambda: ledger.append(old, "probe", {}),
+        lambda: ledger.ensure(old, "claim", {"claim": "0" * 64}),
+        lambda: verdict.write(old, lock.read(old), toy.JUDGED),
+    ):
+        with pytest.raises(
+            (AlreadyClaimed, Tampered), match=r"withdrawn \(wrong golds\)|seal\.json: missing"
+        ):
+            act()
+    assert toy.snapshot(old) == before
+
+
+def test_nothing_is_sealed_after_a_withdrawal(old):
+    toy.confirm(old, stop_after=6)
+    amendment.withdraw(old, "wrong golds")
+    before = toy.snapshot(old)
+    with pytest.raises(AlreadyClaimed, match="withdrawn"):
+        seal.write(old, lock.read(old))
+    assert toy.snapshot(old) == before
+
+
+def test_a_sealed_study_that_was_withdrawn_gets_no_verdict(old):
+    toy.confirm(old)
+    amendment.withdraw(old, "wrong golds")
+    before = toy.snapshot(old)
+    with pytest.raises(AlreadyClaimed, match="withdrawn"):
+        verdict.write(old, lock.read(old), toy.JUDGED)
+    assert toy.snapshot(old) == before
+
+
+def test_nothing_is_selected_after_a_withdrawal(old):
+    amendment.withdraw(old, "wrong golds")
+    parent = toy.locked(old.parent / "parent")
+    selection.write(old.parent / "parent", parent, {"winner": "crystal"})
+    before = toy.snapshot(old)
+    with pytest.raises(AlreadyClaimed, match="withdrawn"):
+        selection.write(old, lock.read(old), {"winner": "crystal"})
+    with pytest.raises(AlreadyClaimed, match="withdrawn"):
+        selection.adopt(old, old.parent / "parent", lock.read(old))
+    assert toy.snapshot(old) == before
+
+
+def test_a_verdict_is_not_withdrawn(old):
+    toy.confirm(old)
+    verdict.write(old, lock.read(old), toy.JUDGED)
+    before = toy.snapshot(old)
+    with pytest.raises(AlreadyClaimed, match="was judged REFUTED"):
+        amendment.withdraw(old, "it is not what I hoped for")
+    lines = (old / ledger.NAME).read_bytes().splitlines(keepends=True)
+    (old / ledger.NAME).write_bytes(b"".join(lines[:-1]))  # a crash came before the verdict's line
+    with pytest.raises(AlreadyClaimed, match="was judged REFUTED"):
+        amendment.withdraw(old, "it is not what I hoped for")
+    (old / ledger.NAME).write_bytes(b"".join(lines))
+    assert toy.snapshot(old) == before
+
+
+def test_a_study_that_is_being_run_is_not_withdrawn(old):
+    before = toy.snapshot(old)
+    with claim.running(old), pytest.raises(AlreadyClaimed, match="another process"):
+        amendment.withdraw(old, "wrong golds")
+    assert toy.snapshot(old) == before
+
+
+def test_a_claim_whose_line_a_crash_cut_off_is_entered_before_the_ledger_is_closed(old):
+    content = {
+        "kind": "kv-prereg claim",
+        "version": 1,
+        "lock": lock.read(old).digest,
+        "ledger": ledger.head(old),
+    }
+    digest = documents.write(old / claim.NAME, content)
+    assert amendment.withdraw(old, "wrong golds")["claim"]
+    assert [(entry.event, entry.body.get("claim")) for entry in ledger.read(old)][1:] == [
+        ("claim", digest),
+        ("withdraw", None),
+    ]
+
+
+def test_what_is_not_locked_whole_is_neither_withdrawn_nor_amended(old, tmp_path):
+    (old / ledger.NAME).unlink()
+    with pytest.raises(BadInput, match=r"python -m protocol\.register"):
+        amendment.withdraw(old, "why")
+    (tmp_path / "written").mkdir()
+    with pytest.raises(BadInput, match="is not locked"):
+        amendment.withdraw(tmp_path / "written", "why")
+    assert not (old / ledger.NAME).exists()
+
+
+@pytest.mark.parametrize("text", ["", " \n\t", "a\x1b[31mb", "\u202eabc", "\udc80"])
+def test_a_reason_that_says_nothing_is_refused(text):
+    with pytest.raises(BadInput, match="--reason"):
+        amendment.reason(text)
+
+
+def test_a_reason_is_one_line():
+    assert amendment.reason(" The golds\n are wrong: e\u0301. ") == "The golds are wrong: \u00e9."
+
+
+@pytest.mark.parametrize("word", ["INVALID", "confirmed", "SUPPORTED", None])
+def test_a_verdict_is_a_word_that_a_rule_gives(old, word):
+    toy.confirm(old)
+    before = toy.snapshot(old)
+    with pytest.raises(BadInput, match="CONFIRMED, REFUTED, INCONCLUSIVE, DEVIATED"):
+        verdict.write(old, lock.read(old), toy.JUDGED | {"verdict": word})
+    assert toy.snapshot(old) == before
+    assert verdict.WORDS == ("CONFIRMED", "REFUTED", "INCONCLUSIVE", "DEVIATED", "INVALID")
+
+
+def test_how_a_study_ended_is_audited(old):
+    toy.locked(old.parent / "withdrawn")
+    with pytest.raises(NotRun):
+        amendment.ended(old)
+    new = amended(old)
+    assert amendment.ended(old) == "amended by new: a typing error"
+    new.rename(old.parent.parent / f"{old.parent.name} elsewhere")
+    with pytest.raises(CannotTell, match="which no folder beside has"):
+        amendment.ended(old)
+    folder = old.parent / "withdrawn"
+    toy.confirm(folder, stop_after=2)
+    amendment.withdraw(folder, "wrong golds")
+    assert amendment.ended(folder) == "withdrawn after its claim: wrong golds"
+    (folder / "records" / "shard-0.jsonl").unlink()
+    with pytest.raises(Tampered, match="other things had been seen"):
+        amendment.ended(folder)
+
+
+def test_a_study_closed_by_another_amendment_than_the_one_beside_fails(old):
+    locked(old.parent / "new", changed(old, old.parent / "new"))
+    ledger.append(old, "amended", {"lock": "0" * 64, "reason": "why"})
+    with pytest.raises(Tampered, match="another amendment than new"):
+        amendment.ended(old)

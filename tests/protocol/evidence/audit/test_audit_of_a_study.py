@@ -1,0 +1,292 @@
+import json
+import random
+import shutil
+import subprocess
+import sys
+
+import finished_study
+import pytest
+from finished_study import JUDGED, snapshot
+
+from protocol.evidence.audit import auditing
+from protocol.evidence.bytes import canonical
+from protocol.evidence.lock import lock
+from protocol.evidence.refusals import BadInput, Tampered
+from protocol.evidence.run import claim, ledger, records, seal, verdict
+
+EVIDENCE = ["protocol.toml", "lock.json", "sources.zip", "ledger.jsonl", "claim.json", "seal.json"]
+EVIDENCE += ["verdict.json", "records/shard-0.jsonl", "trajectory"]
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("registrations") / "study"
+    finished_study.finished(folder)
+    return folder
+
+
+@pytest.fixture
+def folder(original, tmp_path):
+    return shutil.copytree(original, tmp_path / "study")
+
+
+def judged_as_before(tree, folder):
+    """Stands in for the locked code, so that each check has to find its damage without it."""
+    return canonical.dumps(JUDGED)
+
+
+def statuses(folder, rederive=judged_as_before):
+    return {finding.item: finding.status for finding in auditing.audit(folder, rederive)}
+
+
+def evidence(folder, name):
+    return min((folder / "records" / "trajectories").iterdir()) if name == "trajectory" else folder / name
+
+
+def failures(folder):
+    return [item for item, status in statuses(folder).items() if status == "failed"]
+
+
+def test_a_finished_study_holds_and_its_verdict_is_derived_by_the_locked_code(folder):
+    """Outside a repository, unsigned, unprobed and without a witness: that is said, and is no fault."""
+    findings = auditing.audit(folder)
+    rest = {finding.item: finding.status for finding in findings if finding.status != "held"}
+    assert rest == {
+        "commit": "not run",
+        "signature": "not run",
+        "history": "cannot tell",
+        "probe": "not run",
+        "anchors": "not run",
+    }
+    assert (auditing.failed(findings), auditing.untold(findings)) == ([], [])
+
+
+def test_auditing_changes_nothing(folder):
+    before = snapshot(folder)
+    auditing.audit(folder)
+    assert snapshot(folder) == before
+
+
+@pytest.mark.parametrize("name", EVIDENCE)
+def test_a_flip_of_any_single_bit_is_found(folder, name):
+    path = evidence(folder, name)
+    data = path.read_bytes()
+    rng = random.Random(name)
+    # Both ends, the gzip header with its unused fields, and a sample of the rest.
+    places = {0, 4, 8, 9, len(data) - 2, len(data) - 1, *rng.sample(range(len(data)), min(len(data), 40))}
+    for place in sorted(place for place in places if place < len(data)):
+        changed = bytearray(data)
+        changed[place] ^= 1 << rng.randrange(8)
+        path.write_bytes(changed)
+        assert failures(folder), (name, place)
+    path.write_bytes(data)
+    assert not failures(folder)
+
+
+@pytest.mark.parametrize("name", EVIDENCE)
+def test_evidence_that_is_missing_or_empty_fails(folder, name):
+    path = evidence(folder, name)
+    path.write_bytes(b"")
+    assert failures(folder)
+    path.unlink()
+    assert failures(folder)
+
+
+def cut(folder, name, lines):
+    path = folder / name
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-lines]))
+
+
+@pytest.mark.parametrize("lines", [1, 2, 3, 5])
+def test_a_ledger_whose_tail_was_cut_off_fails(folder, lines):
+    cut(folder, "ledger.jsonl", lines)
+    assert "ledger" in failures(folder)
+
+
+def test_a_finished_ledger_with_a_torn_line_fails(folder):
+    with (folder / "ledger.jsonl").open("ab") as file:
+        file.write(b'{"body"')
+    assert failures(folder) == ["ledger"]
+
+
+def test_an_event_out_of_its_order_fails(tmp_path):
+    finished_study.locked(tmp_path / "study")
+    ledger.append(tmp_path / "study", "seal", {"seal": "f" * 64})
+    findings = {finding.item: finding.detail for finding in auditing.audit(tmp_path / "study")}
+    assert findings["ledger"].endswith("says register, seal where the files say register, claim, seal")
+
+
+def test_records_cut_off_the_end_of_a_shard_fail(folder):
+    cut(folder, "records/shard-0.jsonl", 1)
+    assert {"grid", "seal"} <= set(failures(folder))
+
+
+def test_a_ledger_written_anew_does_not_fit_the_heads_that_were_kept(folder):
+    entries = ledger.read(folder)
+    (folder / ledger.NAME).unlink()
+    for entry in entries:
+        body = {"lock": lock.read(folder).digest, "again": 1} if entry.event == "register" else entry.body
+        ledger.append(folder, entry.event, body)
+    assert {"claim", "seal", "verdict"} <= set(failures(folder))
+
+
+def rewrite_shard(folder, change):
+    """What an author with the tools would do: edit a record and make every digest in the shard fit again."""
+    place = folder / "records"
+    found = records.read(place)
+    change(found)
+    (place / "shard-0.jsonl").unlink()
+    with records.Shard(place) as shard:
+        shard.append([(record["body"], record["costs"]) for record in found])
+
+
+def test_a_record_edited_with_all_its_digests_mended_does_not_fit_the_seal(folder):
+    rewrite_shard(folder, lambda found: found[0]["body"].update(grade="wrong"))
+    assert failures(folder) == ["seal"]
+
+
+def test_records_dropped_between_attempts_and_run_again_are_found(folder):
+    rewrite_shard(folder, lambda found: found[1]["costs"].update(attempt=2))
+    assert "claim" in failures(folder)
+
+
+def test_a_record_too_many_fails_the_grid(folder):
+    body = finished_study.body(lock.read(folder).digest, "crystal", "p0")
+    rewrite_shard(folder, lambda found: found.append({"body": body, "costs": {"attempt": 2}}))
+    assert "grid" in failures(folder)
+
+
+@pytest.mark.parametrize(
+    "name", ["records/extra.jsonl", "records/trajectories/extra", "records/shard-1.jsonl", "records/.hidden"]
+)
+def test_a_file_too_many_among_the_records_fails(folder, name):
+    (folder / name).write_bytes(b"")
+    assert failures(folder)
+
+
+def test_a_verdict_that_the_locked_code_does_not_give_fails(original, tmp_path):
+    folder = tmp_path / "study"
+    held = finished_study.locked(folder)
+    finished_study.confirm(folder)
+    verdict.write(folder, held, JUDGED | {"verdict": "CONFIRMED"})
+    assert statuses(folder, auditing.judge_again)["judgement"] == "failed"
+
+
+def test_locked_code_that_cannot_run_here_is_a_finding_of_its_own(folder, tmp_path):
+    def tree(name, text):
+        (tmp_path / name / "analysis").mkdir(parents=True)
+        (tmp_path / name / "analysis" / "judge.py").write_text(text)
+        return lambda _, study: auditing.judge_again(tmp_path / name, study)
+
+    assert statuses(folder, tree("needy", "import notinstalledhere"))["judgement"] == "cannot tell"
+    assert statuses(folder, tree("broken", "1/0"))["judgement"] == "failed"
+    assert statuses(folder, tree("mute", ""))["judgement"] == "failed"
+
+
+def test_the_locked_code_sees_a_clean_environment(folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("KV_PREREG_VERDICT", "CONFIRMED")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "elsewhere"))
+    (tmp_path / "analysis").mkdir()
+    (tmp_path / "analysis" / "judge.py").write_text("import json, os; print(json.dumps(dict(os.environ)))")
+    seen = json.loads(auditing.judge_again(tmp_path, folder))
+    assert "KV_PREREG_VERDICT" not in seen
+    assert seen["PYTHONPATH"] == str(tmp_path)
+
+
+def test_a_study_that_is_only_locked_says_what_was_not_run(tmp_path):
+    finished_study.locked(tmp_path / "study")
+    findings = auditing.audit(tmp_path / "study")
+    held = [finding.item for finding in findings if finding.status == "held"]
+    assert held == ["lock", "protocol", "sources", "ledger"]
+    rest = [finding for finding in findings if finding.item not in {*held, *auditing.OUTSIDE}]
+    assert {finding.status for finding in rest} == {"not run"}
+
+
+def test_a_study_that_was_killed_says_what_is_left(tmp_path):
+    finished_study.locked(tmp_path / "study")
+    finished_study.confirm(tmp_path / "study", stop_after=4)
+    with (tmp_path / "study" / "records" / "shard-0.jsonl").open("ab") as shard:
+        shard.write(b'{"body"')
+    found = {finding.item: finding for finding in auditing.audit(tmp_path / "study")}
+    assert found["claim"].status == "held"
+    assert found["records"].status == "cannot tell"
+    assert found["grid"] == ("grid", "cannot tell", "not finished: 4 records, 2 to go")
+    assert found["seal"].status == "not run"
+
+
+def test_held_out_problems_in_the_probe_fail(tmp_path):
+    held = finished_study.locked(tmp_path / "study")
+    ledger.append(tmp_path / "study", "probe", {"number": 1, "records": 0})
+    with records.Shard(tmp_path / "study" / "probe") as shard:
+        shard.append([(finished_study.body(held.digest, "full", "p0", phase="probe"), {"attempt": 1})])
+        assert statuses(tmp_path / "study")["probe"] == "held"
+        shard.append([(finished_study.body(held.digest, "full", "p2", phase="probe"), {"attempt": 1})])
+    assert statuses(tmp_path / "study")["probe"] == "failed"
+
+
+def test_records_that_no_door_was_opened_for_fail(tmp_path, monkeypatch):
+    monkeypatch.setattr(finished_study.HeldOut, "ids", lambda *_: ())
+    finished_study.finished(tmp_path / "study")
+    assert "grid" in failures(tmp_path / "study")
+
+
+def test_sealing_removes_what_killed_lanes_left(tmp_path):
+    folder = tmp_path / "study"
+    finished_study.locked(folder)
+    finished_study.confirm(folder, stop_after=1)
+    with records.Shard(folder / "records") as shard:
+        orphan = shard.keep_trajectories([{"never": "recorded"}])
+    finished_study.confirm(folder)
+    with pytest.raises(Tampered, match="missing"):
+        records.read_side_file(folder / "records", orphan)
+    assert statuses(folder)["trajectories"] == "held"
+
+
+def test_a_crash_between_seal_and_ledger_is_completed_by_the_verdict(tmp_path):
+    folder = tmp_path / "study"
+    held = finished_study.locked(folder)
+    finished_study.confirm(folder)
+    cut(folder, "ledger.jsonl", 1)
+    assert "seal" in failures(folder)
+    verdict.write(folder, held, JUDGED)
+    assert not failures(folder)
+
+
+def test_the_same_verdict_again_changes_nothing_and_another_is_refused(folder):
+    before = snapshot(folder)
+    verdict.write(folder, lock.read(folder), JUDGED)
+    with pytest.raises(Tampered, match="another judgement"):
+        verdict.write(folder, lock.read(folder), JUDGED | {"verdict": "CONFIRMED"})
+    with pytest.raises(BadInput, match=r"share is the number 0\.5"):
+        verdict.write(folder, lock.read(folder), {"share": 0.5})
+    assert snapshot(folder) == before
+
+
+def test_a_crash_between_verdict_and_ledger_is_completed_by_judging_again(folder):
+    whole = snapshot(folder)
+    cut(folder, "ledger.jsonl", 1)
+    verdict.write(folder, lock.read(folder), JUDGED)
+    assert not failures(folder)
+    assert (folder / "verdict.json").read_bytes() == whole["verdict.json"]
+
+
+def test_the_audit_needs_the_standard_library_only(folder):
+    code = """
+import sys
+blocked = {"torch", "numpy"}
+sys.modules.update(dict.fromkeys(blocked))
+from pathlib import Path
+from protocol.evidence import audit
+assert all(finding.status != "failed" for finding in audit.audit(Path(sys.argv[1])))
+roots = {name.partition(".")[0] for name in sys.modules}
+print(*sorted(roots - blocked - set(sys.stdlib_module_names)))
+"""
+    isolated = [sys.executable, "-S", "-c", code, str(folder)]
+    done = subprocess.run(isolated, capture_output=True, text=True)
+    assert (done.returncode, done.stdout.split()) == (0, ["__main__", "protocol"]), done.stderr
+
+
+def test_the_seal_counts_every_state(folder):
+    content = seal.read(folder).content
+    assert (content["expected"], content["found"]) == (6, {"ok": 6, "failed": 0, "excluded": 0})
+    assert content["claim"] == claim.read(folder, lock.read(folder)).digest

@@ -1,0 +1,161 @@
+import subprocess
+import sys
+
+import finished_study
+import pytest
+
+from protocol.evidence.lock import lock
+from protocol.evidence.lock.lock import Lock
+from protocol.evidence.refusals import AlreadyClaimed, BadInput, Tampered
+from protocol.evidence.run import claim, ledger, records, seal
+from protocol.evidence.run.held_out import HeldOut
+
+RUN = """
+import sys
+from pathlib import Path
+from protocol.evidence import claim, lock
+from protocol.evidence.refusals import Refusal
+
+folder = Path(sys.argv[1])
+try:
+    with claim.running(folder):
+        claim.take(folder, lock.read(folder))
+        print("running", flush=True)
+        sys.stdin.read()
+except Refusal as refusal:
+    print(type(refusal).__name__, flush=True)
+    sys.exit(refusal.exit_status)
+"""
+
+
+def start(folder):
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    return subprocess.Popen([sys.executable, "-c", RUN, str(folder)], **pipes)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    finished_study.locked(tmp_path / "study")
+    return tmp_path / "study"
+
+
+def test_of_two_processes_at_once_one_runs_and_the_other_is_refused(folder):
+    with start(folder) as one, start(folder) as two:
+        said = {one: one.stdout.readline().strip(), two: two.stdout.readline().strip()}
+        assert sorted(said.values()) == ["AlreadyClaimed", "running"]
+        one.stdin.close(), two.stdin.close()
+    assert sorted([one.returncode, two.returncode]) == [0, 4]
+    assert [entry.event for entry in ledger.read(folder)] == ["register", "claim", "attempt"]
+
+
+def test_a_killed_run_holds_nothing_and_is_resumed_as_the_next_attempt(folder):
+    with start(folder) as first:
+        first.stdout.readline()
+        first.kill()
+    taken = (folder / claim.NAME).read_bytes()
+    with claim.running(folder):
+        assert claim.take(folder, lock.read(folder)) == 2
+    assert (folder / claim.NAME).read_bytes() == taken
+    assert ledger.count(folder, "claim") == 1
+
+
+def test_the_claim_names_the_lock_and_the_ledger_as_it_stood(folder):
+    head = ledger.head(folder)
+    with claim.running(folder):
+        claim.take(folder, lock.read(folder))
+    content = claim.read(folder, lock.read(folder)).content
+    assert (content["lock"], content["ledger"]) == (lock.read(folder).digest, head)
+
+
+def test_a_sealed_study_is_never_claimed_again(folder):
+    finished_study.confirm(folder)
+    before = finished_study.snapshot(folder)
+    with claim.running(folder), pytest.raises(AlreadyClaimed, match="replicate"):
+        claim.take(folder, lock.read(folder))
+    assert finished_study.snapshot(folder) == before
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda folder: (folder / ledger.NAME).unlink(),
+        lambda folder: (folder / ledger.NAME).write_bytes(b""),
+        lambda folder: (folder / claim.NAME).unlink(),
+        lambda folder: (folder / claim.NAME).write_bytes(b"{}\n"),
+        lambda folder: (folder / "records/shard-0.jsonl").write_bytes(b"{}\n"),
+    ],
+)
+def test_damaged_evidence_is_not_resumed_and_not_touched(folder, damage):
+    finished_study.confirm(folder, stop_after=1)
+    damage(folder)
+    before = finished_study.snapshot(folder)
+    with claim.running(folder), pytest.raises(Tampered):
+        claim.take(folder, lock.read(folder))
+    assert finished_study.snapshot(folder) == before
+
+
+def test_a_folder_that_is_not_locked_is_not_run(tmp_path):
+    with pytest.raises(BadInput, match=r"protocol\.register"), claim.running(tmp_path):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_door_is_shut_without_a_claim(folder):
+    before = finished_study.snapshot(folder)
+    with pytest.raises(BadInput, match="no claim"):
+        HeldOut(lock.read(folder), folder).ids("toy", "a look")
+    assert finished_study.snapshot(folder) == before
+
+
+def test_the_door_is_shut_under_the_claim_of_another_lock(folder):
+    finished_study.confirm(folder, stop_after=1)
+    held = lock.read(folder)
+    other = Lock(held.content, "f" * 64)
+    before = finished_study.snapshot(folder)
+    with pytest.raises(Tampered, match="another lock"):
+        HeldOut(other, folder).ids("toy", "confirm")
+    assert finished_study.snapshot(folder) == before
+
+
+def test_the_door_is_shut_after_the_seal(folder):
+    finished_study.confirm(folder)
+    before = finished_study.snapshot(folder)
+    with pytest.raises(AlreadyClaimed, match="sealed"):
+        HeldOut(lock.read(folder), folder).ids("toy", "one more look")
+    assert finished_study.snapshot(folder) == before
+
+
+def test_every_access_is_in_the_ledger_with_its_purpose(folder):
+    with claim.running(folder):
+        claim.take(folder, lock.read(folder))
+        door = HeldOut(lock.read(folder), folder)
+        assert door.ids("toy", "confirm") == finished_study.CONFIRM
+        with pytest.raises(BadInput, match="'toys' is not locked"):
+            door.ids("toys", "confirm")
+        with pytest.raises(BadInput, match="purpose"):
+            door.ids("toy", "")
+    last = ledger.read(folder)[-1]
+    assert (last.event, last.body) == ("held-out", {"task": "toy", "purpose": "confirm"})
+
+
+def test_a_seal_needs_a_record_for_every_registered_lane(folder):
+    finished_study.confirm(folder, stop_after=5)
+    before = finished_study.snapshot(folder)
+    with pytest.raises(BadInput, match=r"1 registered records are missing, first tiny/toy/0\.5/crystal/0/p4"):
+        seal.write(folder, lock.read(folder))
+    assert finished_study.snapshot(folder) == before
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"problem": "p0"}, {"registration": "f" * 64}, {"phase": "probe"}],
+)
+def test_a_seal_refuses_what_is_not_registered(folder, change):
+    finished_study.confirm(folder, stop_after=5)
+    held = lock.read(folder)
+    with records.Shard(folder / "records") as shard:
+        shard.append([(finished_study.body(held.digest, "crystal", "p4") | change, {"attempt": 1})])
+    before = finished_study.snapshot(folder)
+    with pytest.raises(Tampered):
+        seal.write(folder, held)
+    assert finished_study.snapshot(folder) == before

@@ -1,0 +1,202 @@
+"""docs/records.md and its schema say what the code writes."""
+
+import copy
+import json
+import random
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import finished_study
+import pytest
+import studies
+
+from protocol.evidence.run import ledger, record_fields, records
+
+DOCS = Path(__file__).resolve().parents[4] / "docs"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("registrations") / "study"
+    finished_study.finished(folder)
+    return folder
+
+
+def script():
+    (code,) = re.findall(r"```python\n(.*?)```", (DOCS / "records.md").read_text(), flags=re.DOTALL)
+    return code
+
+
+def check(path):
+    return subprocess.run([sys.executable, "-c", script(), str(path)], capture_output=True, text=True)
+
+
+def test_the_documented_script_reads_a_shard_and_notices_an_edit(folder, tmp_path):
+    done = check(folder / "records" / "shard-0.jsonl")
+    assert done.stdout.splitlines()[:2] == ["full p2 correct", "crystal p2 correct"]
+    edited = tmp_path / "edited.jsonl"
+    text = (folder / "records" / "shard-0.jsonl").read_text()
+    edited.write_text(text.replace('"grade":"wrong"', '"grade":"correct"'))
+    assert "AssertionError" in check(edited).stderr
+
+
+def test_the_schema_has_the_fields_of_a_written_record(folder):
+    schema = json.loads((DOCS / "record.schema.json").read_text())
+    line = (folder / "records" / "shard-0.jsonl").read_text().splitlines()[0]
+
+    def same(schema, value):
+        assert sorted(schema["required"]) == sorted(schema["properties"]) == sorted(value)
+
+    record, body = json.loads(line), schema["properties"]["body"]
+    same(schema, record)
+    second = {"grade_second"}  # in the records of mathematical tasks alone
+    assert second <= body["properties"].keys() - body["required"]
+    others = {name: field for name, field in body["properties"].items() if name not in second}
+    same({"properties": others, "required": [*body["required"], "batch"]}, record["body"])
+    assert "batch" not in body["required"], "studies of before 2026-11-21 lack it"
+    same(body["properties"]["cell"], record["body"]["cell"])
+    same(body["properties"]["cache"]["oneOf"][1], record["body"]["cache"])
+    assert tuple(body["properties"]["state"]["enum"]) == records.STATES
+    assert body["properties"]["phase"]["enum"] == list(records.FOLDERS)
+
+
+# What a field may be replaced by: what is right elsewhere, what is nearly right, and what never is.
+VALUES = [
+    *(None, True, False, 0, 1, -1, 7, "", "0", "0.5", "nan", "1e9", "-1", "full", "eos", "ok", "failed"),
+    *(
+        "excluded",
+        "correct",
+        "timeout",
+        "probe",
+        "confirm",
+        "p2",
+        "e" * 64,
+        "E" * 64,
+        "e" * 63,
+        "e" * 64 + "#0",
+    ),
+    *("e" * 64 + "#", [], ["p2"], [[0, 32, 16]], [[0, 32]], [[0, 32, -1]], [[0, 1, "2"]], [0], {}, {"a": 1}),
+]
+NOTHING = dict.fromkeys(("stop", "answer", "grade", "cache", "trajectory"))
+
+
+def fits(schema, value, whole) -> bool:
+    """The keywords of JSON Schema that record.schema.json uses, read plainly from the standard's text."""
+    if isinstance(schema, bool):
+        return schema
+    if "$ref" in schema:
+        return fits(whole["$defs"][schema["$ref"].removeprefix("#/$defs/")], value, whole)
+    number = isinstance(value, int) and not isinstance(value, bool)
+    is_a = {
+        "object": isinstance(value, dict),
+        "array": isinstance(value, list),
+        "string": isinstance(value, str),
+        "integer": number,
+        "null": value is None,
+    }
+    types = schema.get("type", list(is_a))
+    rules = [
+        any(is_a[one] for one in ([types] if isinstance(types, str) else types)) or "type" not in schema,
+        "enum" not in schema or any(value == one and type(value) is type(one) for one in schema["enum"]),
+        "const" not in schema or value == schema["const"],
+        "oneOf" not in schema or sum(fits(one, value, whole) for one in schema["oneOf"]) == 1,
+    ]
+    if is_a["string"]:
+        pattern = schema.get("pattern", "").removeprefix("^").removesuffix("$")
+        rules += [not pattern or bool(re.fullmatch(pattern, value)), len(value) >= schema.get("minLength", 0)]
+    if number:
+        rules.append(value >= schema.get("minimum", value))
+    if is_a["array"]:
+        rules += [schema.get("minItems", 0) <= len(value) <= schema.get("maxItems", len(value))]
+        rules += [fits(schema.get("items", True), one, whole) for one in value]
+    if is_a["object"]:
+        own = schema.get("properties", {})
+        rules.append(set(schema.get("required", [])) <= value.keys())
+        rules.append(schema.get("additionalProperties", True) or value.keys() <= own.keys())
+        rules += [fits(own[name], value[name], whole) for name in own.keys() & value.keys()]
+    if "if" in schema:
+        branch = "then" if fits(schema["if"], value, whole) else "else"
+        rules.append(fits(schema.get(branch, True), value, whole))
+    return all(rules)
+
+
+def each_changed(record):
+    """The record with one field, at any depth, replaced by each value, removed or added."""
+    parts = [name for name, part in record["body"].items() if isinstance(part, dict)]
+    for part in (None, "costs", *parts):
+        for name in (*located(record, part), "grade_second", "other"):
+            for value in (*VALUES, "removed"):
+                changed = copy.deepcopy(record)
+                located(changed, part)[name] = value
+                if value == "removed":
+                    del located(changed, part)[name]
+                yield changed
+
+
+def located(record, part: str | None):
+    if part == "costs":
+        return record["costs"]
+    return record["body"] if part is None else record["body"][part]
+
+
+def mutated(draw: random.Random, record):
+    """The record with one to three fields, at any depth, replaced, removed or added."""
+    record = copy.deepcopy(record)
+    for _ in range(draw.randint(1, 3)):
+        places = [record["body"], record["costs"]]
+        places += [part for part in record["body"].values() if isinstance(part, dict)]
+        place = draw.choice(places)
+        name = draw.choice([*place, "other"])
+        if draw.random() < 0.15:
+            place.pop(name, None)
+        else:
+            place[name] = copy.deepcopy(draw.choice(VALUES))
+    return record
+
+
+def starts():
+    """Records to begin with: of each state, with and without what only some have."""
+    body = finished_study.body("e" * 64, "crystal", "p2")
+    costs = {"attempt": 1, "prefill_seconds": "0.1", "decode_seconds": "2"}
+    yield {"body": body, "costs": costs}
+    yield {"body": body | {"trajectory": "e" * 64, "grade_second": "wrong"}, "costs": costs | {"lanes": 3}}
+    for state in ("failed", "excluded"):
+        yield {"body": body | NOTHING | {"state": state, "reason": "why"}, "costs": {"attempt": 2}}
+    yield {"body": {name: value for name, value in body.items() if name != "batch"}, "costs": costs}
+
+
+@pytest.mark.parametrize("start", list(starts()), ids=["ok", "older", "failed", "excluded", "without batch"])
+def test_a_record_is_accepted_exactly_when_its_schema_says_so(start):
+    schema = json.loads((DOCS / "record.schema.json").read_text())
+    parts = {"properties": {name: schema["properties"][name] for name in ("body", "costs")}}
+    draw, answers = random.Random(str(start)), set()
+    assert fits(parts, start, schema)
+    assert record_fields.fault(**start) is None
+    for record in (*each_changed(start), *(mutated(draw, start) for _ in range(500))):
+        answer, fault = fits(parts, record, schema), record_fields.fault(**record)
+        assert answer == (fault is None), (record, fault)
+        answers.add(answer)
+    assert answers == {True, False}
+
+
+def test_the_schema_takes_the_records_of_every_shipped_study():
+    schema = json.loads((DOCS / "record.schema.json").read_text())
+    for path in sorted((studies.ROOT / "registrations").glob("*/*/shard-0.jsonl")):
+        for line in path.read_bytes().splitlines()[::200]:
+            assert fits(schema, json.loads(line), schema), path
+
+
+@pytest.mark.parametrize("name", ["claim.json", "seal.json", "verdict.json"])
+def test_every_field_of_a_document_is_documented(folder, name):
+    section = (DOCS / "records.md").read_text().partition("## Claim, seal, verdict")[2]
+    for field in json.loads((folder / name).read_text()):
+        assert f"`{field}`" in section, field
+
+
+def test_every_event_of_the_ledger_is_documented(folder):
+    section = (DOCS / "records.md").read_text().partition("## Ledger")[2].partition("## Claim")[0]
+    for entry in ledger.read(folder):
+        assert f"| `{entry.event}` |" in section
+        assert all(f"`{field}`" in section for field in entry.body)

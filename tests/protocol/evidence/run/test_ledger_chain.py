@@ -1,0 +1,127 @@
+import json
+
+import pytest
+
+from protocol.evidence.bytes import canonical, journal
+from protocol.evidence.refusals import AlreadyClaimed, BadInput, Tampered
+from protocol.evidence.run import ledger
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for event in ("register", "probe", "claim"):
+        ledger.append(tmp_path, event, {"n": 1})
+    return tmp_path
+
+
+def lines(folder):
+    return (folder / ledger.NAME).read_bytes().splitlines(keepends=True)
+
+
+def test_lines_are_chained_from_zeros(folder):
+    entries = [json.loads(line) for line in lines(folder)]
+    assert [entry["index"] for entry in entries] == [0, 1, 2]
+    assert [entry["previous"] for entry in entries] == ["0" * 64, entries[0]["sha256"], entries[1]["sha256"]]
+    assert ledger.head(folder) == {"count": 3, "head": entries[2]["sha256"]}
+    assert ledger.count(folder, "probe") == 1
+
+
+def test_without_lines_the_head_is_zeros(tmp_path):
+    (tmp_path / ledger.NAME).touch()
+    assert ledger.head(tmp_path) == {"count": 0, "head": journal.START}
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda lines: [lines[0], lines[2]],
+        lambda lines: lines[1:],
+        lambda lines: [lines[1], lines[0], lines[2]],
+        lambda lines: [*lines, lines[2]],
+        lambda lines: [lines[0], lines[1].replace(b"probe", b"prose"), lines[2]],
+        lambda lines: [*lines, b"{}\n"],
+        lambda lines: [*lines, b"[]\n"],
+        lambda lines: [*lines, b"\n"],
+    ],
+)
+def test_lines_taken_out_swapped_repeated_or_edited_are_found(folder, edit):
+    (folder / ledger.NAME).write_bytes(b"".join(edit(lines(folder))))
+    before = (folder / ledger.NAME).read_bytes()
+    with pytest.raises(Tampered, match=r"ledger\.jsonl:\d"):
+        ledger.read(folder)
+    with pytest.raises(Tampered):
+        ledger.append(folder, "attempt", {})
+    assert (folder / ledger.NAME).read_bytes() == before
+
+
+def test_a_torn_tail_is_truncated_before_the_next_line(folder):
+    whole = (folder / ledger.NAME).read_bytes()
+    (folder / ledger.NAME).write_bytes(whole + b'{"body":{}')
+    assert len(ledger.read(folder)) == 3
+    ledger.append(folder, "attempt", {})
+    assert (folder / ledger.NAME).read_bytes().startswith(whole)
+    assert [entry.event for entry in ledger.read(folder)] == ["register", "probe", "claim", "attempt"]
+
+
+def test_ensuring_a_line_that_is_there_changes_nothing(folder):
+    before = lines(folder)
+    ledger.ensure(folder, "claim", {"n": 1})
+    assert lines(folder) == before
+    ledger.ensure(folder, "claim", {"n": 2})
+    assert len(lines(folder)) == 4
+
+
+@pytest.mark.parametrize(
+    ("event", "body", "said"),
+    [
+        ("verdict", {"sha256": "1"}, r"protocol\.replicate"),
+        ("withdraw", {"reason": "wrong golds"}, r"withdrawn \(wrong golds\)"),
+        ("amended", {"reason": "a typing error", "lock": "abc"}, r"amended \(a typing error\).*abc"),
+    ],
+)
+def test_nothing_follows_what_closes_a_ledger(folder, event, body, said):
+    ledger.refuse_closed(folder)
+    assert ledger.closing(ledger.read(folder)) is None
+    closed = ledger.append(folder, event, body)
+    assert ledger.closing(ledger.read(folder)) == closed
+    before = lines(folder)
+    for act in (
+        lambda: ledger.append(folder, "probe", {}),
+        lambda: ledger.ensure(folder, "claim", {"n": 2}),
+        lambda: ledger.refuse_closed(folder),
+    ):
+        with pytest.raises(AlreadyClaimed, match=said):
+            act()
+    ledger.ensure(folder, "claim", {"n": 1})
+    assert lines(folder) == before
+
+
+@pytest.mark.parametrize("event", ["verdict", "withdraw", "amended"])
+def test_a_line_that_was_forged_onto_a_closed_ledger_is_found(folder, event):
+    tip = ledger.append(folder, event, {})
+    signed = {"index": 4, "event": "probe", "body": {}, "time": tip.time, "previous": tip.sha256}
+    line = canonical.dumps({**signed, "sha256": canonical.digest(signed)})
+    with (folder / ledger.NAME).open("ab") as file:
+        file.write(line + b"\n")
+    with pytest.raises(Tampered, match=rf"ledger\.jsonl:5: follows the line '{event}'"):
+        ledger.read(folder)
+
+
+@pytest.mark.parametrize("wrong", [{"event": ["verdict"]}, {"event": None}, {"body": []}, {"body": "n"}])
+def test_a_line_of_other_types_is_found(tmp_path, wrong):
+    signed = {"index": 0, "event": "register", "body": {}, "time": "", "previous": journal.START} | wrong
+    line = canonical.dumps({**signed, "sha256": canonical.digest(signed)})
+    (tmp_path / ledger.NAME).write_bytes(line + b"\n")
+    with pytest.raises(Tampered, match=r"ledger\.jsonl:1"):
+        ledger.read(tmp_path)
+
+
+def test_a_body_that_cannot_be_written_leaves_no_file(tmp_path):
+    with pytest.raises(BadInput, match=r"share is the number 0\.5"):
+        ledger.append(tmp_path, "register", {"share": 0.5})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_missing_ledger_is_not_an_empty_one(tmp_path):
+    with pytest.raises(Tampered, match="missing"):
+        ledger.head(tmp_path)

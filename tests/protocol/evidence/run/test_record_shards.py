@@ -1,0 +1,304 @@
+import gzip
+import hashlib
+import json
+import random
+import subprocess
+import sys
+
+import finished_study
+import pytest
+from finished_study import body, snapshot
+
+from protocol.evidence.bytes import canonical
+from protocol.evidence.lock import lock
+from protocol.evidence.refusals import AlreadyClaimed, BadInput, Tampered
+from protocol.evidence.run import records, seal
+
+COSTS = {"attempt": 1, "prefill_seconds": "0.1"}
+CELL = body("0" * 64, "full", "p3")["cell"]
+CACHE = body("0" * 64, "full", "p3")["cache"]
+
+# Appends records one at a time for ever, and says so once each is on disk.
+APPEND = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[2])
+from finished_study import body
+from protocol.evidence import records
+
+with records.Shard(Path(sys.argv[1])) as shard:
+    number = 0
+    while True:
+        lane = body("0" * 64, "crystal", f"p{number}")
+        if records.key(lane) not in shard:
+            shard.append([(lane | {"text": "x" * 5000}, {"attempt": 1})])
+            print(f"p{number}", flush=True)
+        number += 1
+"""
+
+
+@pytest.fixture
+def place(tmp_path):
+    with records.Shard(tmp_path / "records") as shard:
+        shard.append([(body("0" * 64, "full", "p2"), COSTS), (body("0" * 64, "crystal", "p2"), COSTS)])
+        shard.append([(body("0" * 64, "crystal", "p3"), COSTS)])
+    return tmp_path / "records"
+
+
+def test_hash_and_chain_are_what_the_documentation_says(place):
+    chain = "0" * 64
+    for line in (place / "shard-0.jsonl").read_bytes().splitlines():
+        record = json.loads(line)
+        signed = canonical.dumps({"body": record["body"], "costs": record["costs"]})
+        assert record["sha256"] == hashlib.sha256(signed).hexdigest()
+        chain = hashlib.sha256((chain + record["sha256"]).encode("ascii")).hexdigest()
+        assert record["chain"] == chain
+    assert len(records.read(place)) == 3
+
+
+def test_no_acknowledged_record_is_lost_when_the_writer_is_killed(tmp_path):
+    acknowledged = set()
+    for round_ in range(4):
+        command = [sys.executable, "-c", APPEND, str(tmp_path), finished_study.__file__.rpartition("/")[0]]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+            for _ in range(random.Random(round_).randrange(1, 30)):
+                acknowledged.add(child.stdout.readline().strip())
+            child.kill()
+            acknowledged |= {line.strip() for line in child.stdout if line.endswith("\n")}
+        found = [record["body"]["problem"] for record in records.read(tmp_path)]
+        assert acknowledged <= set(found)
+        assert len(found) == len(set(found))
+
+
+@pytest.mark.parametrize("cut", [1, 2, 100, 700])
+def test_a_torn_tail_is_truncated_and_the_rest_kept(place, cut):
+    path = place / "shard-0.jsonl"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-cut])
+    with records.Shard(place) as shard:
+        assert records.key(body("", "crystal", "p2")) in shard
+        assert records.key(body("", "crystal", "p3")) not in shard
+        shard.append([(body("0" * 64, "crystal", "p3"), COSTS)])
+    assert path.read_bytes() == whole
+
+
+def test_a_torn_tail_goes_even_when_nothing_is_left_to_record(place):
+    whole = (place / "shard-0.jsonl").read_bytes()
+    (place / "shard-0.jsonl").write_bytes(whole + b'{"body"')
+    with records.Shard(place):
+        pass
+    assert (place / "shard-0.jsonl").read_bytes() == whole
+
+
+def test_a_lane_in_two_shards_is_tampering(place):
+    (place / "shard-1.jsonl").write_bytes((place / "shard-0.jsonl").read_bytes())
+    with pytest.raises(Tampered, match=r"shard-1\.jsonl: tiny/toy/full/full/0/p2 is recorded twice"):
+        records.read(place)
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda lines: [lines[0].replace(b'"correct"', b'"no answer"'), *lines[1:]],
+        lambda lines: [lines[0], lines[1][:-40] + b"\n", lines[2]],
+        lambda lines: lines[1:],
+        lambda lines: [lines[0], lines[2]],
+        lambda lines: [lines[1], lines[0], lines[2]],
+        lambda lines: [*lines, lines[2]],
+        lambda lines: [*lines, b"\n"],
+        lambda lines: [*lines, b'{"body":{}}\n', b'{"bo'],
+    ],
+)
+def test_a_whole_line_that_does_not_verify_is_tampering_and_nothing_is_truncated(place, edit):
+    path = place / "shard-0.jsonl"
+    path.write_bytes(b"".join(edit(path.read_bytes().splitlines(keepends=True))))
+    before = snapshot(place)
+    with pytest.raises(Tampered, match=r"shard-0\.jsonl"), records.Shard(place):
+        pass
+    assert snapshot(place) == before
+
+
+def test_a_finished_record_is_never_rewritten(place):
+    before = snapshot(place)
+    new, old = body("0" * 64, "full", "p3"), body("0" * 64, "full", "p2")
+    with records.Shard(place) as shard:
+        for batch in ([old], [new, old], [new, new]):
+            with pytest.raises(BadInput, match="never rewritten"):
+                shard.append([(each, COSTS) for each in batch])
+    assert snapshot(place) == before
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"state": "not run"}, "body.state"),
+        ({"cache": None}, "body.cache"),
+        ({"state": "failed", "grade": None}, "body.reason"),
+        ({"state": "failed", "reason": "budget", "cache": None}, "body.state"),
+        ({"state": "failed", "reason": "budget", "grade": None}, "body.state"),
+        ({"problem": 3}, "body.problem"),
+        ({"speed": "1"}, "speed"),
+        ({"tokens": 0.5}, "body.tokens: is 0.5"),
+        ({"tokens": True}, "body.tokens"),
+        ({"slots": -4}, "body.slots: is -4; it must be a whole number from 1, or null"),
+        ({"prompt_tokens": 0}, "body.prompt_tokens"),
+        ({"prompt": "E" * 64}, "body.prompt"),
+        ({"prompt": "e" * 64 + "\n"}, "body.prompt"),
+        ({"phase": "both"}, "body.phase"),
+        ({"stop": "tired"}, "body.stop"),
+        ({"stop": None}, "body.stop: is missing"),
+        ({"grade": "right"}, "body.grade"),
+        ({"grade": None}, "body.grade: is missing"),
+        ({"grade_second": None}, "body.grade_second"),
+        ({"reason": "late"}, "body.reason: must be empty"),
+        ({"answer": ["7492"]}, "body.answer"),
+        ({"trajectory": "e" * 64 + "#x"}, "body.trajectory"),
+        ({"batch": {"problems": [], "lanes": 1}}, "body.batch.problems"),
+        ({"batch": {"problems": ["p3"], "lanes": 0}}, "body.batch.lanes"),
+        ({"cell": CELL | {"seed": -1}}, "body.cell.seed"),
+        ({"cell": CELL | {"budget": "nan"}}, "body.cell.budget"),
+        ({"cell": CELL | {"budget": "0.٣"}}, "body.cell.budget"),
+        ({"cell": CELL | {"speed": 1}}, "body.cell: the fields ['speed']"),
+        ({"cache": CACHE | {"mean": "nan"}}, "body.cache.mean"),
+        ({"cache": CACHE | {"mean": "inf"}}, "body.cache.mean"),
+        ({"cache": CACHE | {"peak": "1e999"}}, "body.cache.peak"),
+        ({"cache": CACHE | {"peak": "-1"}}, "body.cache.peak"),
+        ({"cache": CACHE | {"mean": 8}}, "body.cache.mean"),
+        ({"cache": CACHE | {"mean_bytes": -1}}, "body.cache.mean_bytes"),
+        ({"cache": CACHE | {"events": [[0, 32]]}}, "body.cache.events"),
+        ({"cache": CACHE | {"events": [[0, 32, -1]]}}, "body.cache.events"),
+        ({"trajectory": "e" * 64}, "keep the trajectory"),
+    ],
+)
+def test_a_malformed_record_is_refused_by_the_name_of_its_field(place, change, named):
+    before = snapshot(place)
+    with records.Shard(place) as shard, pytest.raises(BadInput) as refusal:
+        shard.append([(body("0" * 64, "full", "p3") | change, COSTS)])
+    assert named in str(refusal.value)
+    assert snapshot(place) == before
+
+
+@pytest.mark.parametrize(
+    ("costs", "named"),
+    [
+        ({}, "costs: the fields ['attempt']"),
+        ({"attempt": 0}, "costs.attempt"),
+        ({"attempt": True}, "costs.attempt"),
+        ({"attempt": 1, "decode_seconds": "nan"}, "costs.decode_seconds"),
+        ({"attempt": 1, "decode_seconds": "Infinity"}, "costs.decode_seconds"),
+        ({"attempt": 1, "prefill_seconds": "-0.1"}, "costs.prefill_seconds"),
+        ({"attempt": 1, "joules": "3"}, "costs: the fields ['joules']"),
+        (None, "costs: must be an object"),
+    ],
+)
+def test_malformed_costs_are_refused_by_the_name_of_their_field(place, costs, named):
+    before = snapshot(place)
+    with records.Shard(place) as shard, pytest.raises(BadInput) as refusal:
+        shard.append([(body("0" * 64, "full", "p3"), costs)])
+    assert named in str(refusal.value)
+    assert snapshot(place) == before
+
+
+@pytest.mark.parametrize("extra", [{"grade": "wrong"}, {"grade_second": "wrong"}, {"stop": "eos"}])
+@pytest.mark.parametrize("state", ["failed", "excluded"])
+def test_a_lane_that_did_not_end_well_has_no_outcome(place, state, extra):
+    nothing = dict.fromkeys(("stop", "answer", "grade", "cache", "trajectory"))
+    ended = body("0" * 64, "full", "p3") | {"state": state, "reason": "because"} | nothing
+    with records.Shard(place) as shard:
+        with pytest.raises(BadInput, match=f"'{state}' goes with no {next(iter(extra))}"):
+            shard.append([(ended | extra, COSTS)])
+        shard.append([(ended, COSTS)])
+
+
+def test_a_failed_lane_is_recorded_with_its_reason(place):
+    failed = body("0" * 64, "full", "p3")
+    failed |= {
+        "state": "failed",
+        "reason": "budget below the window",
+        "stop": None,
+        "grade": None,
+        "cache": None,
+        "text": "",
+    }
+    with records.Shard(place) as shard:
+        shard.append([(failed, COSTS)])
+    assert records.read(place)[-1]["body"] == failed
+
+
+def test_a_shard_has_one_writer(place):
+    with (
+        records.Shard(place),
+        pytest.raises(AlreadyClaimed, match="another process"),
+        records.Shard(place),
+    ):
+        pass
+
+
+def test_trajectories_are_named_by_their_content_and_read_back(place):
+    content = [{"held": [16, 17, 18]}, {"held": [9]}]
+    with records.Shard(place) as shard:
+        name = shard.keep_trajectories(content)
+        assert shard.keep_trajectories(tuple(content)) == name
+    assert name == hashlib.sha256(b'[{"held":[16,17,18]},{"held":[9]}]').hexdigest()
+    assert records.read_side_file(place, name) == content
+
+
+def test_a_side_file_of_one_trajectory_is_read_as_before(place):
+    (place / "trajectories").mkdir(parents=True)
+    data = b'{"held":[16]}'
+    name = hashlib.sha256(data).hexdigest()
+    (place / "trajectories" / f"{name}.json.gz").write_bytes(gzip.compress(data))
+    assert records.read_side_file(place, name) == {"held": [16]}
+
+
+def test_a_record_that_cites_a_place_beyond_its_side_file_is_tampering(place):
+    with records.Shard(place) as shard:
+        name = shard.keep_trajectories([{"held": [16]}])
+        for at in (0, 1):
+            shard.append([(body("0" * 64, "full", f"q{at}", trajectory=records.cite(name, at)), COSTS)])
+    with pytest.raises(Tampered, match="has no trajectory '1'"):
+        records.trajectories(place, records.read(place))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: data[:-9],
+        lambda data: b"",
+        lambda data: data[::-1],
+        lambda data: gzip.compress(b'{"held":[17]}', mtime=0),
+    ],
+)
+def test_a_damaged_trajectory_is_tampering(place, damage):
+    with records.Shard(place) as shard:
+        name = shard.keep_trajectories([{"held": [16]}])
+        path = place / "trajectories" / f"{name}.json.gz"
+        path.write_bytes(damage(path.read_bytes()))
+        with pytest.raises(Tampered, match=name):
+            records.read_side_file(place, name)
+        with pytest.raises(Tampered, match=name):
+            shard.keep_trajectories([{"held": [16]}])
+
+
+def test_the_outcome_is_the_same_killed_and_resumed_or_undisturbed_in_any_order(tmp_path):
+    folders = [tmp_path / name / "study" for name in ("undisturbed", "resumed", "backwards")]
+    for folder in folders:
+        folder.parent.mkdir()
+        finished_study.locked(folder)
+    undisturbed, resumed, backwards = folders
+    finished_study.confirm(undisturbed)
+    finished_study.confirm(resumed, stop_after=1)
+    finished_study.confirm(resumed, stop_after=3)
+    finished_study.confirm(resumed)
+    finished_study.confirm(backwards, backwards=True)
+    assert len({lock.read(folder).digest for folder in folders}) == 1
+    contents = [seal.read(folder).content for folder in folders]
+    assert len({content["outcome"] for content in contents}) == 1
+    assert len({content["shards"]["shard-0.jsonl"]["sha256"] for content in contents}) == 3
+
+
+def test_the_outcome_changes_with_any_answer(place):
+    found = records.read(place)
+    before = records.outcome_digest(found)
+    found[1]["body"]["text"] += " "
+    assert records.outcome_digest(found) != before

@@ -1,0 +1,217 @@
+"""What is measured of a model equals a plain loop, and comes back from its file as it was written."""
+
+import shutil
+
+import pytest
+import torch
+import transformers
+from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
+
+from policies import Statistics
+from protocol.evidence.refusals import BadInput
+from protocol.models import calibration, sources
+from protocol.models.load import load
+
+LAYERS, Q_HEADS, KV_HEADS, DIM = 2, 4, 2, 8
+TEXTS = [[5, 9, 2, 30, 7, 7, 1], [12, 3], [8, 8, 8, 21]]
+
+
+def network(family="Llama", **changes):
+    settings = {
+        "vocab_size": 40,
+        "hidden_size": 24,
+        "intermediate_size": 32,
+        "num_hidden_layers": LAYERS,
+        "num_attention_heads": Q_HEADS,
+        "num_key_value_heads": KV_HEADS,
+        "head_dim": DIM,
+        "max_position_embeddings": 64,
+        "initializer_range": 0.3,
+    }
+    config = getattr(transformers, f"{family}Config")(**{**settings, **changes})
+    torch.manual_seed(1)
+    made = getattr(transformers, f"{family}ForCausalLM")(config).double().eval().requires_grad_(False)
+    for name, weight in made.named_parameters():
+        if "bias" in name or "norm" in name:
+            weight.normal_()  # as they come out of the box, they change nothing
+    return made
+
+
+def rotated_queries_and_values(model, text):
+    """[layer, q_head, t, d] after RoPE and [layer, kv_head, t, d], as the attention gets them."""
+    found = []
+
+    def attention(module, query, key, value, mask, **rest):
+        found.append((query[0], value[0]))
+        return torch.nn.functional.scaled_dot_product_attention(
+            query, key, value, is_causal=True, scale=rest["scaling"], enable_gqa=True
+        ).transpose(1, 2), None
+
+    transformers.AttentionInterface.register("noting", attention)
+    before = model.config._attn_implementation
+    model.set_attn_implementation("noting")
+    with torch.no_grad():
+        model(torch.tensor([text]), use_cache=False)
+    model.set_attn_implementation(before)
+    return [torch.stack(column) for column in zip(*found, strict=True)]
+
+
+def turned_back(queries, model):
+    """Queries [layer, q_head, t, d] without their RoPE."""
+    positions = torch.arange(queries.shape[2])[None]
+    cos, sin = model.base_model.rotary_emb(queries, positions)
+    return apply_rotary_pos_emb(queries, queries, cos, -sin)[0]
+
+
+@pytest.mark.parametrize("family", ["Llama", "Qwen2", "Qwen3"])
+def test_statistics_equal_a_plain_loop_over_tokens(family):
+    model = network(family, **({"attention_bias": True} if family == "Llama" else {}))
+    measured, counted = calibration.measure(model, TEXTS, 1000)
+    mean = torch.zeros(LAYERS, Q_HEADS, DIM // 2, dtype=torch.complex128)
+    magnitude, value = torch.zeros(LAYERS, Q_HEADS, DIM // 2, dtype=torch.float64), torch.zeros(DIM).double()
+    for text in TEXTS:
+        queries, values = rotated_queries_and_values(model, text)
+        queries = turned_back(queries, model)
+        for token in range(len(text)):
+            for layer in range(LAYERS):
+                for head in range(Q_HEADS):
+                    for pair in range(DIM // 2):
+                        q = queries[layer, head, token]
+                        component = complex(q[pair], q[pair + DIM // 2])
+                        mean[layer, head, pair] += component / 13
+                        magnitude[layer, head, pair] += abs(component) / 13
+                for head in range(KV_HEADS):
+                    value += values[layer, head, token]
+    assert counted == 13
+    torch.testing.assert_close(measured.query_mean, mean.to(torch.complex64))
+    torch.testing.assert_close(measured.query_magnitude, magnitude.float())
+    torch.testing.assert_close(measured.value_direction, (value / value.norm()).float())
+    expected = [10000.0 ** (-2 * pair / DIM) for pair in range(DIM // 2)]
+    assert measured.frequencies.tolist() == pytest.approx(expected)
+    assert measured.frequencies.dtype == torch.float64
+    assert measured.scaling == 1.0
+
+
+def test_tokens_weigh_alike_whatever_text_they_are_in():
+    """So a text of two tokens counts twice as much as one of a single token."""
+    model = network()
+    first, _ = calibration.measure(model, [TEXTS[0][:2]], 10)
+    second, _ = calibration.measure(model, [TEXTS[1][:1]], 10)
+    both, counted = calibration.measure(model, [TEXTS[0][:2], TEXTS[1][:1]], 10)
+    assert counted == 3
+    torch.testing.assert_close(both.query_mean, (2 * first.query_mean + second.query_mean) / 3)
+    torch.testing.assert_close(both.query_magnitude, (2 * first.query_magnitude + second.query_magnitude) / 3)
+
+
+def test_the_last_text_is_cut_where_the_tokens_are_used_up():
+    model = network()
+    found, counted = calibration.measure(model, TEXTS, 8)
+    expected, _ = calibration.measure(model, [TEXTS[0], TEXTS[1][:1]], 1000)
+    assert counted == 8
+    assert torch.equal(found.query_mean, expected.query_mean)
+    read = iter(TEXTS)
+    calibration.measure(model, read, 7)
+    assert next(read) == TEXTS[1], "no text is asked for once there are enough tokens"
+
+
+def test_a_text_is_cut_at_the_longest_that_the_model_reads():
+    model = network(max_position_embeddings=5)
+    assert calibration.measure(model, TEXTS, 1000)[1] == 5 + 2 + 4
+
+
+def test_the_rotation_s_own_scaling_is_squared():
+    yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16, "rope_theta": 10000.0}
+    model = network(rope_parameters=yarn)
+    factor = model.base_model.rotary_emb.attention_scaling
+    assert factor > 1.1
+    measured, _ = calibration.measure(model, TEXTS, 1000)
+    assert measured.scaling == pytest.approx(factor**2)
+    plain, _ = calibration.measure(network(), [[5]], 1000)
+    one, _ = calibration.measure(model, [[5]], 1000)
+    torch.testing.assert_close(one.query_mean, plain.query_mean)
+
+
+def test_the_network_is_as_it_was_afterwards():
+    model = network()
+    calibration.measure(model, TEXTS, 1000)
+    assert not any(module._forward_hooks for module in model.modules())
+
+
+def test_what_cannot_be_measured_is_refused():
+    with pytest.raises(BadInput, match="texts: hold no token"):
+        calibration.measure(network(), [[], []], 10)
+    phi = network("Phi3", pad_token_id=0)
+    with pytest.raises(BadInput, match="has no q_proj and v_proj"):
+        calibration.measure(phi, TEXTS, 10)
+    with pytest.raises(BadInput, match="does not rotate every pair"):
+        calibration.measure(network("StableLm", partial_rotary_factor=0.5), TEXTS, 10)
+
+
+def random_statistics(layers=LAYERS):
+    random = torch.Generator().manual_seed(0)
+    mean = torch.randn(layers, Q_HEADS, DIM // 2, dtype=torch.complex64, generator=random)
+    direction = torch.randn(DIM, generator=random)
+    return Statistics(mean, 2 * mean.abs(), direction, torch.rand(DIM // 2).double(), 1.0 / 3)
+
+
+def test_a_file_gives_back_what_was_written_and_the_same_bytes_each_time(tmp_path):
+    written = random_statistics()
+    one, other = tmp_path / "deeper" / "one.safetensors", tmp_path / "other.safetensors"
+    for path in (one, other):
+        calibration.write(path, written, {"model": "tiny", "tokens": "13"})
+    assert one.read_bytes() == other.read_bytes()
+    found = calibration.read(one)
+    assert all(map(torch.equal, found[:4], written[:4]))
+    assert [part.dtype for part in found[:4]] == [part.dtype for part in written[:4]]
+    assert found.scaling == written.scaling
+    assert calibration.about(one) == {"model": "tiny", "tokens": "13", "scaling": repr(1.0 / 3)}
+
+
+def test_a_file_of_something_else_is_refused_by_name(tmp_path):
+    path = tmp_path / "text.safetensors"
+    path.write_bytes(b"nothing of the kind")
+    for reading in (calibration.read, calibration.about):
+        with pytest.raises(BadInput, match=r"text\.safetensors: holds no statistics"):
+            reading(path)
+
+
+@pytest.mark.parametrize("model", ["chain-llama", "chain-qwen2"])
+def test_the_statistics_of_embedded_models_are_of_the_weights_beside_them(model):
+    expected = calibration.weights_digest(model, sources.home())
+    for path in calibration.places(model, sources.home()).values():
+        assert calibration.about(path)["weights"] == expected
+
+
+def test_weights_are_other_weights_once_a_file_that_changes_outputs_is_another(tiny_model, tmp_path):
+    folder = shutil.copytree(tiny_model, tmp_path / "model")
+    before = calibration.weights_digest(f"path:{folder}", tmp_path)
+    calibration.write(folder / "statistics-text.safetensors", random_statistics(), {})
+    (folder / "README.md").write_text("A model.")
+    assert calibration.weights_digest(f"path:{folder}", tmp_path) == before
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"!")
+    assert calibration.weights_digest(f"path:{folder}", tmp_path) != before
+
+
+def test_statistics_lie_beside_the_weights_of_an_embedded_model_and_below_home_for_others(tmp_path):
+    embedded = calibration.places("chain-llama", tmp_path)
+    assert embedded.keys() == {"text", "traces"}
+    assert embedded["traces"].name == "statistics-traces.safetensors"
+    assert embedded["traces"].parent.name == "chain-llama"
+    hub = calibration.places(f"hf:owner/name@{40 * 'a'}", tmp_path)
+    assert hub["text"] == tmp_path / "statistics" / f"hf--owner--name@{40 * 'a'}" / "text.safetensors"
+    one, other = (calibration.places(f"path:{path}", tmp_path)["text"] for path in ("/a/b", "/a/c"))
+    assert one != other
+
+
+def test_a_loaded_model_has_the_statistics_that_are_there(tiny_model, tmp_path):
+    source = f"path:{tiny_model}"
+    assert dict(load(source, tmp_path).statistics) == {}
+    place = calibration.places(source, tmp_path)["traces"]
+    calibration.write(place, random_statistics(), {})
+    found = load(source, tmp_path).statistics
+    assert found.keys() == {"traces"}
+    assert torch.equal(found["traces"].query_mean, random_statistics().query_mean)
+    calibration.write(place, random_statistics(layers=3), {})
+    with pytest.raises(BadInput, match=r"is of \[3, 4, 4\] layers, .* the model has \[2, 4, 4\]; delete it"):
+        load(source, tmp_path)

@@ -1,0 +1,224 @@
+"""What every generated retrieval problem must be, whichever task it comes from. Tokens are words here."""
+
+import hashlib
+import json
+import re
+
+import pytest
+
+import splits
+from protocol import tasks
+from protocol.evidence.refusals import BadInput
+from protocol.models import load, sources
+from protocol.tasks import association, filler, needle, prompting, recital
+
+EVERY = [name for name in tasks.names() if tasks.get(name).grader == "exact"]
+RETRIEVAL = [name for name in EVERY if not name.startswith("recital")]
+FACTS = {fact.stem: fact for fact in (*needle.TEMPLATES, *(topic.fact for topic in association.TOPICS))}
+
+
+def words(text: str) -> int:
+    return len(text.split())
+
+
+def problems(name: str) -> list[tasks.Problem]:
+    task = tasks.get(name)
+    return [task.build(item, words) for item in task.ids()[:: 1 + len(task.ids()) // 60]]
+
+
+def stated(problem: tasks.Problem) -> str:
+    return f"{problem.prefix} {problem.gold}{FACTS[problem.prefix].ending}"
+
+
+def setting(problem: tasks.Problem) -> str:
+    return problem.id.split("/")[2]
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_the_manifest_lists_the_ids_and_the_source_of_the_task(name):
+    frozen, task = splits.load(name), tasks.get(name)
+    assert frozen.ids == task.ids()
+    assert frozen.source == task.source()
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_both_splits_hold_every_depth_and_density(name):
+    frozen = splits.load(name)
+    everything = {item.split("/")[2] for item in frozen.ids}
+    assert {item.split("/")[2] for item in frozen.dev} == everything
+    assert {item.split("/")[2] for item in frozen.confirm} == everything
+
+
+def test_large_tasks_hold_at_least_205_problems_back_and_share_none_with_the_small():
+    for name in ("needle-768", "association-768"):
+        small, large = splits.load(name), splits.load(f"{name}-large")
+        assert len(large.confirm) >= 205
+        assert not set(small.ids) & set(large.ids)
+
+
+@pytest.mark.parametrize("name", RETRIEVAL)
+def test_the_fact_stands_in_the_context_once_and_its_value_nowhere_else(name):
+    for problem in problems(name):
+        assert problem.context.count(stated(problem)) == 1
+        numbers = re.findall(r"\d+", problem.context.replace("in Lab 7.", ""))
+        assert numbers == [problem.gold]
+        assert 1000 <= int(problem.gold) <= 9999
+        assert problem.question == FACTS[problem.prefix].question
+        assert problem.gold not in problem.question
+
+
+@pytest.mark.parametrize("name", [name for name in EVERY if name.startswith("needle")])
+def test_a_needle_stands_at_its_depth(name):
+    for problem in problems(name):
+        before, after = (words(part) for part in problem.context.split(stated(problem)))
+        # The depth counts sentences; of 14 or so, one is about 0.07 of the text, and they differ in length.
+        assert before / (before + after) == pytest.approx(float(setting(problem)), abs=0.1)
+        if setting(problem) in ("0", "1"):
+            assert min(before, after) == 0
+
+
+@pytest.mark.parametrize("name", [name for name in EVERY if name.startswith("association")])
+def test_an_association_opens_with_its_fact_and_holds_the_mentions_of_its_density(name):
+    pools = {topic.fact.stem: {"high": topic.high, "low": topic.low} for topic in association.TOPICS}
+    sizes = {"high": 4, "low": 2}
+    for problem in problems(name):
+        assert problem.context.startswith(f"{association.FRAMING} {stated(problem)} ")
+        for density, mentions in pools[problem.prefix].items():
+            assert len(mentions) == sizes[density]
+            there = [problem.context.count(mention) for mention in mentions]
+            assert there == [density == setting(problem)] * len(mentions)
+
+
+def test_a_recital_is_a_passage_and_then_a_register_one_of_whose_numbers_is_asked_for():
+    drawn = set()
+    for problem in problems("recital-448"):
+        passage, register = problem.context.split(f"\n\n{recital.HEADING}\n")
+        assert not re.search(r"\d", passage)
+        lines = [re.fullmatch(r"The (\w+) has the number (\d{4})\.", line) for line in register.splitlines()]
+        objects, numbers = zip(*(line.groups() for line in lines), strict=True)
+        assert len(lines) == int(setting(problem)) == len(set(objects)) == len(set(numbers)) == 10
+        assert set(objects) <= set(recital.OBJECTS)
+        drawn.add(numbers.index(problem.gold))
+        assert problem.prefix == f"{recital.HEADING}\n"
+    assert drawn == set(range(10))
+
+
+def test_many_lines_have_a_number_each():
+    task = recital.Recital(2048, lines=33, repetitions=3)
+    for item in task.ids():
+        numbers = re.findall(r"\d{4}", task.build(item, words).context)
+        assert len(numbers) == len(set(numbers)) == 33
+
+
+@pytest.mark.parametrize(
+    "name", ["needle-1024", "association-1024", "needle-1536", "association-1280", "recital-448"]
+)
+def test_tasks_of_large_studies_hold_at_least_200_problems_back(name):
+    assert len(splits.load(name).confirm) >= 200
+
+
+def test_mentions_are_spaced_evenly_among_the_filler():
+    task = tasks.get("association-768")
+    for item in task.ids():
+        problem = task.build(item, words)
+        topic = next(topic for topic in association.TOPICS if topic.fact.stem == problem.prefix)
+        pool = {"high": topic.high, "low": topic.low}[setting(problem)]
+        rest = problem.context.split(stated(problem))[1].strip()
+        gaps = [words(part) for part in re.split("|".join(map(re.escape, pool)), rest)]
+        assert len(gaps) == len(pool) + 1
+        assert max(gaps) - min(gaps) <= 20  # two sentences of the paragraph
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_a_prompt_comes_close_to_its_length_and_never_above(name):
+    for problem in problems(name):
+        length = int(problem.id.split("/")[1])
+        whole = sum(words(part) for part in (problem.context, problem.question, problem.prefix)) + 48
+        longest = max(words(sentence) for sentence in (*filler.TOWN, *filler.ORGANISATION))
+        assert length - longest < whole <= length
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_a_rendered_prompt_comes_close_to_its_length_and_never_above(name):
+    try:
+        tokenizer = load.tokenizer("smollm2-135m", sources.home())
+    except BadInput as refusal:
+        pytest.skip(str(refusal))
+    task = tasks.get(name)
+    for item in task.ids()[:: len(task.ids()) // 6]:
+        problem = task.build(item, lambda text: len(tokenizer(text)["input_ids"]))
+        context, _ = prompting.render(problem, tokenizer, "inside")
+        length = int(item.split("/")[1])
+        assert length - 48 < len(context) <= length
+
+
+def test_a_problem_depends_on_its_id_alone_and_not_on_what_was_built_before():
+    small, large = tasks.get("needle-768"), tasks.get("needle-768-large")
+    item = small.ids()[3]
+    first = small.build(item, words)
+    large.build(large.ids()[0], words)
+    assert small.build(item, words) == first
+    assert len({small.build(other, words).context for other in small.ids()}) == len(small.ids())
+
+
+def test_every_template_topic_and_a_wide_range_of_values_are_drawn():
+    needles, associations = problems("needle-768-large"), problems("association-768-large")
+    assert {problem.prefix for problem in needles} == {fact.stem for fact in needle.TEMPLATES}
+    assert {problem.prefix for problem in associations} == {topic.fact.stem for topic in association.TOPICS}
+    assert {problem.gold[0] for problem in needles} == set("123456789")
+
+
+def test_filler_has_no_digits_and_no_word_that_a_question_is_about():
+    asked = {"code", "number", "aurora", "archive", "locker", "combination", "station", "sailboat", "magic"}
+    asked |= {
+        "agent",
+        "nightingale",
+        "extraction",
+        "formula",
+        "temperature",
+        "secret",
+        "access",
+        "registration",
+    }
+    for sentence in (*filler.TOWN, *filler.ORGANISATION):
+        assert not re.search(r"\d", sentence)
+        assert not asked & set(re.findall(r"[a-z]+", sentence.lower()))
+
+
+# The SHA-256 of all problems of a task, as words. Registered names keep their meaning: never change these.
+MEANING = {
+    "needle-256": "754464f91d12f2e71ec5d3820cb050e44496b0f8b6d588f73c5c3163fc29045a",
+    "association-256": "093edacc1f81bb658bc61e8add6fb1b74495941819decacf989ada9cd814d039",
+    "needle-768": "e362d3d047bff5975774eeebd663db63432eed08ca39888060f5ffd0eb07c938",
+    "association-768": "f121c9668560d5be60ec774a1a736f42c0c002c9004b86ddde5a286a1b31e8a3",
+    "needle-768-large": "056a2c96acf5664555e1e0c71b9ff0c4c561bbf055d5167f26845f6957692865",
+    "association-768-large": "fbc78e3537409913035c543babfff21c8f285e51b655e83ecc0d2eeee461303a",
+    "needle-1024": "2df837a029505873399dbff34ca00127ccd9367b1be26e2082b66ffbb24a81b2",
+    "association-1024": "1ef856a1dd7cb729630f490d46bfb1d5779cbdcb8cd76ea2389e2d5ab077fa60",
+    "needle-1536": "694b828c13bacb3161213fbe56103f3b17403b386b3120ab43e5e829cf716d29",
+    "association-1280": "8055562a1b98ba90019fb0e810db45702be000492305ba8747f2112ad1c6b60b",
+    "recital-448": "748102f4619b5d0721d5faa06ddeb3f3496564e5db8731ce2a5eaf6a4259213b",
+}
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_a_frozen_task_never_changes_its_problems(name):
+    task = tasks.get(name)
+    built = [list(task.build(item, words)[:5]) for item in task.ids()]
+    assert hashlib.sha256(json.dumps(built).encode()).hexdigest() == MEANING[name]
+
+
+def test_an_unknown_task_is_answered_with_the_nearest_name():
+    with pytest.raises(tasks.UnknownTask, match=r"'neddle-768': unknown; did you mean 'needle-768'"):
+        tasks.get("neddle-768")
+
+
+@pytest.mark.parametrize("item", ["needle/768/0.25/900", "needle/256/0/007", "association/768/high/000", ""])
+def test_an_id_of_another_task_is_refused(item):
+    with pytest.raises(BadInput, match="not of this task"):
+        tasks.get("needle-768").build(item, words)
+
+
+def test_a_length_too_short_for_the_bare_problem_is_refused():
+    with pytest.raises(BadInput, match="without filler, more than its length 256"):
+        tasks.get("association-256").build("association/256/high/000", len)

@@ -1,0 +1,292 @@
+"""A held-out problem is built under an open claim, and by nothing that runs before."""
+
+import ast
+import hashlib
+import shutil
+from dataclasses import replace
+
+import pytest
+import studies
+
+import splits
+from protocol import calibrate, probe, tasks
+from protocol.acts import confirm, register, rehearse
+from protocol.evidence.lock import lock
+from protocol.evidence.refusals import AlreadyClaimed, BadInput, Tampered
+from protocol.evidence.run import claim, ledger, records, seal
+from protocol.evidence.run.held_out import HeldOut
+from protocol.locked import study
+from protocol.models import load
+from protocol.plan import design
+from protocol.plan.grid import cells
+from protocol.running import phase
+from protocol.running.executors import Job, local, pool
+from protocol.tasks import prompting
+
+TASK = "needle-256"
+DEV, CONFIRM = splits.load(TASK).dev, splits.load(TASK).confirm
+
+
+pytestmark = pytest.mark.usefixtures("same_environment")
+
+
+def words(text):
+    return len(text.split())
+
+
+def locked(folder, content=None):
+    """A lock that holds out what the manifest does, and the first line of its ledger."""
+    folder.mkdir()
+    items = {TASK: {"manifest": splits.load(TASK).digest, "dev": list(DEV), "confirm": list(CONFIRM)}}
+    held = {"kind": "kv-prereg lock", "version": 1, "protocol": {"content": content or {}}, "items": items}
+    ledger.append(folder, "register", {"lock": lock.write(folder, held | {"grid": []})})
+    return folder
+
+
+def door(folder, value=None, block=None):
+    held = lock.read(folder)
+    with claim.running(folder):
+        claim.take(folder, held, value, block)
+    return HeldOut(held, folder)
+
+
+class Block:
+    height, hash = 7, "ab" * 32
+
+
+LATE = {"randomness": {"source": "anchor"}}
+
+
+@pytest.mark.parametrize("name", tasks.names())
+def test_without_a_claim_no_held_out_problem_of_any_task_is_built(name):
+    for problem in splits.load(name).confirm[:20]:
+        with pytest.raises(BadInput, match=r"is held out; confirm alone reads it"):
+            tasks.build(name, problem, words)
+
+
+def test_development_and_calibration_problems_are_built_as_ever():
+    for problem in DEV:
+        assert tasks.build(TASK, problem, words) == tasks.get(TASK).build(problem, words)
+    chain = tasks.get("chain")
+    for problem in (*splits.load("chain").dev[:20], *chain.calibration_ids()[:20]):
+        assert tasks.build("chain", problem, words) == chain.build(problem, words)
+
+
+def test_the_door_builds_what_was_opened_with_a_purpose_and_only_that(tmp_path):
+    held_out = door(locked(tmp_path / "study"))
+    with pytest.raises(BadInput, match="were not opened; ask for them with a purpose first"):
+        tasks.build(TASK, CONFIRM[0], words, held_out)
+    held_out.ids(TASK, "a test")
+    assert tasks.build(TASK, CONFIRM[0], words, held_out) == tasks.get(TASK).build(CONFIRM[0], words)
+    other = splits.load("association-256").confirm[0]
+    with pytest.raises(BadInput, match="held out, and not by the lock of"):
+        tasks.build("association-256", other, words, held_out)
+
+
+def test_the_door_is_shut_before_the_claim_under_another_lock_and_after_the_seal(tmp_path):
+    folder = locked(tmp_path / "study")
+    held = lock.read(folder)
+    with pytest.raises(BadInput, match="no claim"):
+        tasks.build(TASK, CONFIRM[0], words, HeldOut(held, folder))
+    held_out = door(folder)
+    held_out.ids(TASK, "a test")
+    with pytest.raises(Tampered, match="another lock"):
+        tasks.build(TASK, CONFIRM[0], words, HeldOut(held._replace(digest="f" * 64), folder))
+    (folder / seal.NAME).write_text("{}\n")
+    with pytest.raises(AlreadyClaimed, match="sealed"):
+        tasks.build(TASK, CONFIRM[0], words, held_out)
+
+
+def test_with_a_late_value_held_out_problems_are_others_and_development_problems_the_same(tmp_path):
+    held_out = door(locked(tmp_path / "study", LATE), block=Block)
+    held_out.ids(TASK, "a test")
+    before = [tasks.get(TASK).build(problem, words) for problem in CONFIRM]
+    drawn = [tasks.build(TASK, problem, words, held_out) for problem in CONFIRM]
+    assert [problem.id for problem in drawn] == list(CONFIRM)
+    assert not {problem.context for problem in drawn} & {problem.context for problem in before}
+    assert [tasks.gold(TASK, problem.id, held_out.key()) for problem in drawn] == [one.gold for one in drawn]
+    assert [tasks.gold(TASK, problem.id) for problem in before] == [one.gold for one in before]
+    for problem in DEV:
+        assert tasks.build(TASK, problem, words, held_out) == tasks.get(TASK).build(problem, words)
+        assert tasks.gold(TASK, problem, held_out.key()) == tasks.get(TASK).build(problem, words).gold
+
+
+GENERATED = [name for name in tasks.names() if tasks.get(name).grader != "math"]
+
+
+@pytest.mark.parametrize("name", GENERATED)
+def test_a_task_that_is_drawn_anew_keeps_its_ids_and_its_golds_are_those_of_its_problems(name):
+    task = tasks.get(name)
+    drawn = task.redrawn(2**63)
+    assert drawn.ids() == task.ids()
+    assert drawn.redrawn(task.seed) == task
+    for problem in task.ids()[:: len(task.ids()) // 8]:
+        assert task.gold(problem) == task.build(problem, words).gold
+        assert drawn.gold(problem) == drawn.build(problem, words).gold
+        assert drawn.build(problem, words).context != task.build(problem, words).context
+
+
+def test_golds_of_published_problems_come_without_their_text(tmp_path, monkeypatch):
+    monkeypatch.setenv("KV_PREREG_HOME", str(tmp_path))
+    data = b'{"answer":"005","level":"","problem":"Add 2 and 3.","unique_id":"aime24/60"}\n'
+    published = replace(tasks.get("aime24"), sha256=hashlib.sha256(data).hexdigest())
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "aime24.jsonl").write_bytes(data)
+    assert published.gold("aime24/60") == "005"
+    assert published.redrawn(5) is published
+    with pytest.raises(BadInput, match="not of this task"):
+        published.gold("aime24/6")
+
+
+@pytest.fixture
+def written(tiny_model, tmp_path):
+    folder = studies.write(tmp_path / "written", tiny_model, studies.ONE_TASK)
+    return design.parse((folder / "protocol.toml").read_bytes(), "protocol.toml")
+
+
+def test_a_batch_with_a_held_out_problem_is_refused_without_the_door(written, tmp_path):
+    job = Job(written.models[0], TASK, CONFIRM[:1], cells(written)[:1])
+    with pytest.raises(BadInput, match="is held out; confirm alone reads it"):
+        local.executor(written, tmp_path, {})(job)
+
+
+def test_processes_that_run_batches_go_through_the_door_and_ask_again_whether_it_is_open(written, tmp_path):
+    folder = locked(tmp_path / "study", LATE)
+    held_out = door(folder, block=Block)
+    held_out.ids(TASK, "a test")
+    protocol = replace(written, generation=written.generation._replace(workers=2))
+    job = Job(written.models[0], TASK, CONFIRM[:1], cells(written)[:1])
+    with pool.opened(protocol, tmp_path, {}, held_out) as execute:
+        ((body, _),) = next(execute([job])).records.values()
+        (folder / seal.NAME).write_text("{}\n")
+        with pytest.raises(AlreadyClaimed, match="is sealed"):
+            list(execute([job]))
+    (folder / seal.NAME).unlink()
+    tokenizer = load.tokenizer(job.model, tmp_path)
+    built = tasks.build(TASK, CONFIRM[0], prompting.counter(tokenizer), held_out)
+    assert body["prompt"] == prompting.digest(*prompting.render(built, tokenizer, "inside"))
+
+
+def test_lanes_sample_with_the_drawn_seed_and_records_keep_the_label(tmp_path, written, monkeypatch):
+    held_out = door(locked(tmp_path / "study", LATE), block=Block)
+    held_out.ids(TASK, "a test")
+    seen, run = [], local.engine.run
+
+    def watched(model, requests, **settings):
+        seen.extend(lane.seed for request in requests for lane in request.lanes)
+        return run(model, requests, **settings)
+
+    monkeypatch.setattr(local.engine, "run", watched)
+    job = Job(written.models[0], TASK, CONFIRM[:1], cells(written)[:1])
+    done = local.executor(written, tmp_path, {}, held_out)(job)
+    assert [body["cell"]["seed"] for body, _ in done.records.values()] == [0]
+    key = bytes.fromhex(held_out.key())
+    inner = hashlib.sha256(bytes(a ^ 0x36 for a in key.ljust(64, b"\0")) + b"seed 0\x01").digest()
+    outer = hashlib.sha256(bytes(a ^ 0x5C for a in key.ljust(64, b"\0")) + inner).hexdigest()
+    assert seen == [int(outer[:16], 16)]
+
+
+def planted(monkeypatch):
+    """The manifest says that a held-out problem is for development."""
+    manifest = splits.load(TASK)
+    altered = manifest._replace(dev=(manifest.confirm[0], *manifest.dev))
+    for module in (register.splits, calibrate.splits):
+        monkeypatch.setattr(module, "load", lambda name: altered)
+
+
+def test_registering_and_rehearsing_reach_no_planted_problem(written, tiny_model, tmp_path, monkeypatch):
+    planted(monkeypatch)
+    with pytest.raises(BadInput, match="is held out"):
+        register.checked(written, tmp_path)
+    with pytest.raises(BadInput, match="is held out"):
+        rehearse.rehearse(written, {one: one for one in written.models}, 1, tmp_path, tmp_path / "kept")
+    assert not (tmp_path / "kept").exists()
+
+
+def test_calibrating_reaches_no_planted_problem(tiny_model, tmp_path, monkeypatch):
+    planted(monkeypatch)
+    monkeypatch.setenv("KV_PREREG_HOME", str(tmp_path / "home"))
+    done = studies.here("calibrate", f"path:{tiny_model}", "traces", "--task", TASK, "--split", "dev")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert f"problem {CONFIRM[0]!r} of {TASK}: is held out" in done.stderr
+    assert not list((tmp_path / "home").rglob("*.safetensors"))
+
+
+@pytest.fixture(scope="module")
+def registered(tiny_model, tmp_path_factory):
+    folder = studies.write(tmp_path_factory.mktemp("registrations") / "study", tiny_model, studies.ONE_TASK)
+    done = studies.here("register", folder)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_probing_reaches_no_planted_problem(registered, tmp_path):
+    folder = shutil.copytree(registered, tmp_path / "study")
+    opened = study.open_study(folder)
+    opened.lock.content["items"][TASK]["dev"].insert(0, CONFIRM[0])
+    with pytest.raises(BadInput, match="is held out"):
+        probe.run(opened, tmp_path, lambda progress: None)
+    probed = {record["body"]["problem"] for record in records.read(folder / "probe")}
+    assert probed < set(DEV)
+
+
+def test_a_held_out_prompt_that_was_probed_under_another_id_stops_confirm(
+    registered, tiny_model, tmp_path, monkeypatch
+):
+    folder = shutil.copytree(registered, tmp_path / "study")
+    source = f"path:{tiny_model}"
+    tokenizer = load.tokenizer(source, tmp_path)
+    built = tasks.get(TASK).build(CONFIRM[-1], prompting.counter(tokenizer))
+    job = Job(source, TASK, DEV[:1], study.open_study(folder).cells()[:1])
+    done = local.executor(study.open_study(folder).protocol, tmp_path, {})(job)
+    ((body, costs),) = done.records.values()
+    body |= {"registration": lock.read(folder).digest, "phase": "probe"}
+    body["prompt"] = prompting.digest(*prompting.render(built, tokenizer, "inside"))
+    with records.Shard(folder / "probe") as shard:
+        shard.keep_trajectories(done.trajectories)
+        shard.append([(body, {"attempt": 1, **costs})])
+    monkeypatch.setattr(phase, "run", lambda *_, **__: pytest.fail("a lane ran"))
+    with pytest.raises(BadInput) as refusal:
+        confirm.confirm(study.open_study(folder), tmp_path, lambda progress: None)
+    assert f"problem {CONFIRM[-1]!r}: {source} was probed with its prompt, as {DEV[0]!r}" in str(
+        refusal.value
+    )
+    assert not (folder / "records").exists()
+
+
+def test_nothing_but_the_door_calls_a_raw_builder_and_nothing_but_confirm_opens_it():
+    """Read from the source: `tasks.build` is the door, whatever else is called `build` is behind it."""
+    allowed = {
+        "build": {"tasks/door.py"},
+        "redrawn": {"tasks/door.py"},
+        "unsealed": {"tasks/door.py"},
+        "decrypt": {"tasks/dataset.py", "tasks/encrypted.py"},
+        "puzzle": {"tasks/chain.py"},
+        "HeldOut": {"confirmation.py"},
+        "gold": {
+            "registration.py",
+            "regrade.py",
+            "tasks/door.py",
+            *(f"tasks/{name}.py" for name in FAMILIES),
+        },
+    }
+    package = studies.ROOT / "protocol"
+    found = {name: set() for name in allowed}
+    for path in package.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and (name := called(node.func)) in allowed:
+                found[name].add(path.relative_to(package).as_posix())
+    assert {name: found[name] - allowed[name] for name in allowed} == {name: set() for name in allowed}
+    assert all(found.values())
+
+
+FAMILIES = ("needle", "association", "recital")
+
+
+def called(function):
+    if isinstance(function, ast.Name):
+        return {"HeldOut": "HeldOut"}.get(function.id)
+    if not isinstance(function, ast.Attribute):
+        return None
+    door_itself = isinstance(function.value, ast.Name) and function.value.id == "tasks"
+    return None if door_itself and function.attr == "build" else function.attr

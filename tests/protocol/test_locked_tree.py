@@ -1,0 +1,260 @@
+"""What runs is what was locked: unpacked, compiled afresh, deaf to edits, and gone at the end."""
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+import studies
+
+from protocol import replicate
+from protocol.acts import confirm
+from protocol.evidence.lock import closure, lock
+from protocol.evidence.refusals import BadInput, Drifted, Tampered
+from protocol.evidence.run import records
+from protocol.locked import drift
+from protocol.locked import study as studying
+from protocol.locked import tree as locked_tree
+from protocol.locked.study import open_study
+from protocol.models import sources
+
+TWO_WORKERS = {**studies.ONE_TASK, "threads = 1": "threads = 1\nworkers = 2"}
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory):
+    """A working tree of its own, with a registered study and the model that it names."""
+    return studies.copy_tree(tmp_path_factory.mktemp("working") / "tree")
+
+
+@pytest.fixture(scope="module")
+def registered(tree, tiny_model):
+    model = shutil.copytree(tiny_model, tree / "model")
+    folder = studies.write(tree / "registrations" / "study", model, TWO_WORKERS)
+    done = studies.command("register", folder, tree=tree)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.fixture
+def temporary(tmp_path, monkeypatch):
+    """Where temporary folders are made, here and in the processes that a test starts."""
+    place = tmp_path / "temporary"
+    place.mkdir()
+    monkeypatch.setenv("TMPDIR", str(place))
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
+    return place
+
+
+@pytest.fixture
+def folder(registered, tmp_path):
+    return shutil.copytree(registered, tmp_path / "registrations" / "study")
+
+
+@pytest.fixture
+def study(folder, tree, monkeypatch):
+    """The study, opened in a process whose working tree is `tree`."""
+    monkeypatch.setattr(drift, "ROOT", tree)
+    monkeypatch.setattr(locked_tree, "ROOT", tree)
+    return open_study(folder)
+
+
+@pytest.fixture
+def entered(study, temporary, monkeypatch):
+    """What `enter` hands to the system: program, arguments and environment."""
+    handed = []
+    monkeypatch.setattr(os, "execve", lambda *given: handed.append(given))
+    monkeypatch.setattr(sys, "argv", ["confirm", "some/folder", "--json"])
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    monkeypatch.setenv("PYTHONPATH", "/elsewhere")
+    locked_tree.enter(study.folder, study.lock, "protocol.confirm")
+    return handed[0]
+
+
+def break_sources(tree):
+    """Nothing of this working tree can be imported any more. Returns what undoes it."""
+    before = {path: path.read_bytes() for path in tree.rglob("*.py")}
+    for path in before:
+        path.write_text("raise SystemExit('the working tree was run')\n")
+    return lambda: [path.write_bytes(data) for path, data in before.items()]
+
+
+def test_edits_made_after_the_start_are_not_run(folder, tree, temporary):
+    """The run waits for the ledger with its claim written, before it starts its workers. Then every file of
+    the working tree is broken: workers, judge and drawings come from elsewhere or nothing comes.
+    """
+    with (folder / "ledger.jsonl").open("r+b") as ledger:
+        fcntl.flock(ledger, fcntl.LOCK_EX)
+        command = [sys.executable, "-m", "protocol.confirm", str(folder)]
+        process = subprocess.Popen(
+            command, cwd=tree, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        while process.poll() is None and not (folder / "claim.json").exists():
+            time.sleep(0.05)
+        assert process.poll() is None, process.communicate()
+        (place,) = temporary.glob("kv-prereg-*")
+        assert place.stat().st_mode & 0o777 == 0o700
+        mend = break_sources(tree)
+    try:
+        _, said = process.communicate()
+    finally:
+        mend()
+    assert process.returncode in (10, 11), said
+    assert (folder / "figures" / "forest.svg").exists()
+    assert list(temporary.iterdir()) == []
+    assert studies.command("audit", folder, tree=tree).returncode == 0
+
+
+def test_the_tree_is_the_locked_one_and_holds_the_lock(entered, study):
+    _, _, environment = entered
+    place = Path(environment["PYTHONPATH"])
+    assert closure.sources(place) == study.lock.content["sources"]
+    assert lock.read(place) == study.lock
+    weights = "protocol/embedded/chain-llama/model.safetensors"
+    assert (place / weights).read_bytes() == (studies.ROOT / weights).read_bytes()
+
+
+def test_the_same_command_goes_on_there_with_fresh_bytecode_alone(entered):
+    program, arguments, environment = entered
+    assert program == sys.executable
+    assert arguments == [sys.executable, "-P", "-m", "protocol.confirm", "some/folder", "--json"]
+    assert environment["PYTHONPYCACHEPREFIX"] == f"{environment['PYTHONPATH']}/bytecode"
+    assert not Path(environment["PYTHONPYCACHEPREFIX"]).exists()
+    assert "PYTHONDONTWRITEBYTECODE" not in environment
+
+
+def test_within_its_tree_a_command_goes_on_and_within_another_it_stops(entered, study, monkeypatch):
+    place = Path(entered[2]["PYTHONPATH"])
+    monkeypatch.setattr(locked_tree, "ROOT", place)
+    monkeypatch.setattr(sys, "pycache_prefix", entered[2]["PYTHONPYCACHEPREFIX"])
+    monkeypatch.setattr(os, "execve", lambda *given: pytest.fail("started once more"))
+    assert locked_tree.held() == study.lock.digest
+    locked_tree.enter(study.folder, study.lock, "protocol.confirm")
+    with pytest.raises(Tampered, match="its lock changed while its tree was unpacked"):
+        locked_tree.enter(study.folder, lock.Lock(study.lock.content, "0" * 64), "protocol.confirm")
+    assert locked_tree.run(lambda argv=None, *, enter: 5) == 5
+    assert not place.exists()
+
+
+def test_a_lock_beside_the_sources_does_not_make_a_working_tree_the_locked_one(study, tree, temporary):
+    shutil.copyfile(study.folder / "lock.json", tree / "lock.json")
+    try:
+        assert locked_tree.held() is None
+        locked_tree.run(lambda argv=None, *, enter: 0)
+        assert (tree / "protocol" / "confirm.py").exists()
+    finally:
+        (tree / "lock.json").unlink()
+
+
+def test_an_altered_bundle_is_refused_and_leaves_nothing(study, temporary, monkeypatch):
+    monkeypatch.setattr(os, "execve", lambda *given: pytest.fail("was run"))
+    path = study.folder / "sources.zip"
+    path.write_bytes(path.read_bytes().replace(b"def run(", b"def ran(", 1))
+    with pytest.raises(Tampered, match=r"sources\.zip"):
+        locked_tree.enter(study.folder, study.lock, "protocol.confirm")
+    assert list(temporary.iterdir()) == []
+
+
+def test_an_edited_working_tree_is_refused_before_anything_is_unpacked(study, tree, temporary, monkeypatch):
+    monkeypatch.setattr(os, "execve", lambda *given: pytest.fail("was run"))
+    (tree / "figures" / "helper.py").write_text("1\n")
+    try:
+        with pytest.raises(Drifted, match=r"figures/helper\.py: new"):
+            locked_tree.enter(study.folder, study.lock, "protocol.confirm")
+    finally:
+        (tree / "figures" / "helper.py").unlink()
+    assert list(temporary.iterdir()) == []
+
+
+def test_what_is_refused_in_the_tree_leaves_no_tree(folder, tree, temporary):
+    weights = tree / "model" / "model.safetensors"
+    data = weights.read_bytes()
+    weights.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    before = studies.snapshot(folder)
+    try:
+        done = studies.command("confirm", folder, "--json", tree=tree)
+    finally:
+        weights.write_bytes(data)
+    assert done.returncode == 3, done.stderr
+    assert "model.safetensors: changed" in done.stderr
+    assert studies.json.loads(done.stdout)["refused"] == "Drifted"
+    assert list(temporary.iterdir()) == []
+    assert studies.snapshot(folder) == before
+
+
+def test_what_drifts_while_it_runs_is_found_half_way_and_nothing_is_sealed(tiny_model, tmp_path, monkeypatch):
+    """Of 12 problems with 4 lanes each, 6 are recorded when the environment is looked at again."""
+    folder = studies.write(tmp_path / "study", tiny_model, studies.ONE_TASK)
+    assert studies.here("register", folder).returncode == 0
+    surroundings = studying.environment(open_study(folder).protocol)
+    edited = surroundings | {"altered": {"torch/nn/functional.py": "0" * 64}}
+    answers = iter([surroundings, edited])
+    monkeypatch.setattr(studying, "environment", lambda protocol: next(answers))
+    done = studies.here("confirm", folder)
+    assert done.returncode == 3
+    assert "environment/altered/torch/nn/functional.py: new" in done.stderr
+    assert len(records.read(folder / records.FOLDERS["confirm"])) == 6 * 4
+    assert not (folder / "seal.json").exists()
+    monkeypatch.setattr(studying, "environment", lambda protocol: surroundings)
+    assert studies.here("confirm", folder).returncode in (10, 11)
+
+
+def test_a_replication_that_is_refused_leaves_no_folder(study, tmp_path, monkeypatch):
+    def refuse(folder, home, parent):
+        assert (folder / "protocol.toml").exists()
+        raise BadInput("model: not here")
+
+    monkeypatch.setattr(replicate, "register", refuse)
+    before = studies.snapshot(tmp_path)
+    with pytest.raises(BadInput, match="model: not here"):
+        replicate.new(study, sources.home())
+    assert studies.snapshot(tmp_path) == before
+    assert not (tmp_path / "replications").exists()
+
+
+def test_drift_can_be_told_without_torch_and_names_what_changed(registered, tree, tmp_path):
+    """In a process in which torch cannot be imported: nothing at first, then one line for each change."""
+    code = studies.BLOCK_TORCH + (
+        "from pathlib import Path\n"
+        "from protocol import drift\n"
+        "from protocol.evidence import closure, lock\n"
+        "held = lock.read(Path(sys.argv[1]))\n"
+        "for line in drift.drifted(held, Path(sys.argv[2]), closure.environment()): print(line)\n"
+    )
+
+    def said():
+        command = [sys.executable, "-c", code, str(registered), str(tmp_path)]
+        done = subprocess.run(command, cwd=tree, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.splitlines()
+
+    assert said() == []
+    weights, helper = tree / "model" / "model.safetensors", tree / "policies" / "helper.py"
+    data = weights.read_bytes()
+    weights.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    helper.write_text("1\n")
+    try:
+        assert said() == ["policies/helper.py: new", f"path:{tree}/model/model.safetensors: changed"]
+    finally:
+        weights.write_bytes(data)
+        helper.unlink()
+
+
+def test_the_half_way_check_comes_once():
+    checks, seen = [], []
+
+    class Progress:
+        def __init__(self, done, total):
+            self.done, self.total = done, total
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(confirm, "refuse_drift", lambda *given, **how: checks.append(len(seen)))
+        report = confirm._checked_halfway(None, None, seen.append)
+        for done in (1, 2, 3, 4, 5):
+            report(Progress(done, 5))
+    assert checks == [3]

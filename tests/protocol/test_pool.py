@@ -1,0 +1,111 @@
+"""Batches that run side by side: the same records, in the same order, and no process left behind."""
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+import studies
+
+from protocol.evidence.refusals import BadInput, Refusal
+from protocol.plan import design, grid
+from protocol.running import runner
+from protocol.running.executors import Job, pool
+from splits import load
+
+WORKERS = """
+import sys
+from pathlib import Path
+from protocol import spec
+from protocol.running.executors import pool
+
+if __name__ == "__main__":
+    protocol = spec.parse(Path(sys.argv[1]).read_bytes(), "p")
+    with pool.opened(protocol, Path("."), {}):
+        print("ready", flush=True)
+        sys.stdin.read()
+"""
+
+
+def protocol(folder, tiny_model, workers):
+    studies.write(folder, tiny_model, {"threads = 1": f"threads = 1\nworkers = {workers}"})
+    return design.parse((folder / "protocol.toml").read_bytes(), "protocol.toml")
+
+
+def jobs(protocol, count):
+    problems = {task.name: load(task.name).dev[:count] for task in protocol.tasks}
+    return [Job(*unit) for unit in runner.units(grid.cells(protocol), problems)]
+
+
+def bodies(protocol, work, home):
+    with pool.opened(protocol, home, {}) as execute:
+        return [
+            ([body for body, _ in one.records.values()], list(one.records), one.trajectories)
+            for one in execute(iter(work))
+        ]
+
+
+def test_two_processes_record_what_one_does_in_the_same_order(tiny_model, tmp_path):
+    alone, shared = (protocol(tmp_path / str(count), tiny_model, count) for count in (1, 2))
+    work = jobs(alone, 3)
+    assert len(work) == 6
+    assert bodies(alone, work, tmp_path) == bodies(shared, work, tmp_path)
+    assert not multiprocessing.active_children()
+
+
+def test_what_a_process_refuses_is_refused_here(tiny_model, tmp_path):
+    registered = protocol(tmp_path / "study", tiny_model, 2)
+    (job,) = jobs(registered, 1)[:1]
+    with (
+        pytest.raises(BadInput, match="problem 'nowhere': not of this task"),
+        pool.opened(registered, tmp_path, {}) as execute,
+    ):
+        list(execute([job._replace(problems=("nowhere",))]))
+    assert not multiprocessing.active_children()
+
+
+def test_a_job_that_fails_is_named(tiny_model, tmp_path):
+    registered = protocol(tmp_path / "study", tiny_model, 2)
+    job = jobs(registered, 1)[0]
+    cells = (job.cells[0]._replace(arm="nobody"),)
+    with (
+        pytest.raises(Refusal, match=r"a batch failed: KeyError\('nobody'\)"),
+        pool.opened(registered, tmp_path, {}) as execute,
+    ):
+        list(execute([job._replace(cells=cells)]))
+    assert not multiprocessing.active_children()
+
+
+def test_a_killed_process_is_a_refusal(tiny_model, tmp_path):
+    registered = protocol(tmp_path / "study", tiny_model, 2)
+    with pool.opened(registered, tmp_path, {}) as execute:
+        for child in multiprocessing.active_children():
+            child.kill()
+            child.join()
+        with pytest.raises(Refusal, match="was killed"):
+            list(execute(jobs(registered, 1)))
+    assert not multiprocessing.active_children()
+
+
+def test_processes_end_with_a_parent_that_was_killed(tiny_model, tmp_path):
+    protocol(tmp_path / "study", tiny_model, 2)
+    script = tmp_path / "workers.py"
+    script.write_text(WORKERS)
+    command = [sys.executable, script, tmp_path / "study" / "protocol.toml"]
+    environment = {**os.environ, "PYTHONPATH": str(studies.ROOT)}
+    parent = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment
+    )
+    with parent:
+        assert parent.stdout.readline() == b"ready\n"
+        children = psutil.Process(parent.pid).children(recursive=True)
+        assert len(children) >= 2
+        parent.send_signal(signal.SIGKILL)
+    deadline = time.monotonic() + 60
+    while any(child.is_running() and child.status() != psutil.STATUS_ZOMBIE for child in children):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)

@@ -1,0 +1,265 @@
+"""What a person can get wrong: each mistake has one clear line, its own exit status, and writes nothing."""
+
+import json
+import shutil
+from dataclasses import replace
+
+import pytest
+import studies
+import torch
+
+import policies
+import splits
+from policies import Statistics, protect
+from protocol import tasks
+from protocol.acts import register
+from protocol.evidence.bytes import canonical
+from protocol.evidence.refusals import BadInput, Drifted
+from protocol.locked.study import open_study, refuse_drift
+from protocol.models import __main__ as fetch_models
+from protocol.models import calibration, load
+from protocol.plan import design
+from protocol.tasks import __main__ as fetch_tasks
+from protocol.tasks import prompting
+from protocol.tasks.dataset import Dataset
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory):
+    return studies.copy_tree(tmp_path_factory.mktemp("tree"))
+
+
+@pytest.fixture(scope="module")
+def locked(tree, tiny_model):
+    """A study registered from a copy of the source tree, with a copy of the model beside it."""
+    model = shutil.copytree(tiny_model, tree / "model")
+    folder = studies.write(tree / "registrations" / "study", model)
+    done = studies.command("register", folder, tree=tree)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def refused(status, said, *arguments, tree=studies.ROOT, folder):
+    """The command refuses with `status`, one line containing `said`, and leaves the folder byte-identical."""
+    before = studies.snapshot(folder)
+    done = studies.command(*arguments, folder, tree=tree)
+    assert done.returncode == status, done.stdout + done.stderr
+    assert said in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1, done.stderr
+    assert studies.snapshot(folder) == before
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({'policy = "crystal"': 'policy = "cristal"'}, "did you mean 'crystal'?"),
+        ({'models = ["path:': 'models = ["smolm2-135m", "path:'}, "did you mean 'smollm2-135m'?"),
+        ({'models = ["path:': 'models = ["path:/no/such'}, "/no/such"),
+        ({"budgets = [0.8]": "budgets = [0.1]"}, "the 132 that arm 'crystal' protects"),
+        ({"threads = 1": 'threads = 1\nprompt = "pinned"'}, "fewer than the"),
+        ({"draws = 10000": "draws = 1000", '"sign-flip"': '"bootstrap"'}, "decision.draws: 1000 draws"),
+        (
+            {'"sign-flip"': '"bootstrap"', '["random", "streaming"]': '["random"]'},
+            "decision.method: bootstrap at",
+        ),
+    ],
+)
+def test_register_refuses_by_field(tmp_path, tiny_model, changes, said):
+    folder = studies.write(tmp_path / "study", tiny_model, changes)
+    refused(2, said, "register", folder=folder)
+
+
+@pytest.mark.parametrize(
+    ("interval", "prompt", "protected"),
+    [
+        (None, None, 40),  # a prompt of 40 tokens is kept whole
+        (16, None, 65),  # 132 slots are protected while decoding, of the 65 that outgrew the budget all
+        (None, "pinned", 40),
+        (16, "pinned", 65),
+    ],
+)
+def test_what_is_protected_while_decoding_counts_before_anything_runs(interval, prompt, protected):
+    policy = policies.get("random")
+    policy = protect.pinned(policy) if prompt else policy
+    policy = replace(policy, cadence=replace(policy.cadence, interval=interval))
+    assert register._protected(policy, 40, 64) == protected
+
+
+def test_a_budget_counts_by_the_smallest_of_its_rounds():
+    """A pinned prompt of 300 tokens: a schedule leaves 250 of 500 slots in some rounds, 350 of 700."""
+    text = studies.PROTOCOL.format(model="/nowhere")
+    text = text.replace("threads = 1", 'threads = 1\ninterval = 16\nprompt = "pinned"')
+    text = text.replace('policy = "crystal"', 'policy = "schedule-front"')
+
+    def check(slots):
+        protocol = design.parse(text.replace("budgets = [0.8]", f"budgets = [{slots}]").encode(), "here")
+        register._refuse_small_budgets(protocol, {("model", protocol.tasks[0]): [(300, 0)]})
+
+    with pytest.raises(BadInput, match=r"500 gives 250 slots .* fewer than the 300 that arm 'crystal'"):
+        check(500)
+    check(700)
+
+
+def test_a_device_that_is_not_here_is_refused_in_one_line(tmp_path, tiny_model, locked, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    folder = studies.write(tmp_path / "study", tiny_model, {'device = "cpu"': 'device = "cuda"'})
+    before = studies.snapshot(folder)
+    done = studies.here("register", folder)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert 'generation.device: torch finds no "cuda" here' in done.stderr
+    assert studies.snapshot(folder) == before
+    study = open_study(locked)
+    elsewhere = replace(study.protocol, generation=study.protocol.generation._replace(device="cuda"))
+    with pytest.raises(BadInput, match=r"generation\.device"):  # what probe and confirm ask first
+        refuse_drift(study._replace(protocol=elsewhere), tmp_path, with_weights=True)
+
+
+@pytest.fixture
+def calibrated(tmp_path, tiny_model, monkeypatch):
+    """Writes statistics of the tiny model, with what they say of themselves changed, and a study of them."""
+    monkeypatch.setenv("KV_PREREG_HOME", str(tmp_path / "home"))
+    source, home = f"path:{tiny_model}", tmp_path / "home"
+
+    def write(**about):
+        mean = torch.ones(2, 4, 4, dtype=torch.complex64)
+        found = Statistics(mean, mean.abs(), torch.ones(8) / 8**0.5, torch.ones(4).double(), 1.0)
+        about = {"weights": calibration.weights_digest(source, home), "problems": "{}", **about}
+        calibration.write(calibration.places(source, home)["traces"], found, about)
+        changes = {**studies.ONE_TASK, 'policy = "crystal"': 'policy = "q_stats"'}
+        return studies.write(tmp_path / "study", tiny_model, changes)
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("about", "said"),
+    [
+        ({"weights": "0" * 64}, "traces.safetensors: was measured on other weights than those of path:"),
+        (
+            {"problems": json.dumps({splits.load("needle-256").confirm[1]: "", "elsewhere/1": ""})},
+            f"held-out problems of needle-256 (1, the first is {splits.load('needle-256').confirm[1]})",
+        ),
+    ],
+)
+def test_statistics_that_are_not_fit_for_a_study_are_refused_before_it_is_locked(calibrated, about, said):
+    folder = calibrated(**about)
+    before = studies.snapshot(folder)
+    done = studies.here("register", folder)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert said in done.stderr
+    assert studies.snapshot(folder) == before
+
+
+def test_what_the_system_refuses_is_one_line(tmp_path, monkeypatch, capsys):
+    """Statistics in a folder that is a file, and tasks and models whose home is one."""
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("KV_PREREG_HOME", str(tmp_path / "file"))
+    mean = torch.ones(2, 4, 4, dtype=torch.complex64)
+    found = Statistics(mean, mean.abs(), torch.ones(8) / 8**0.5, torch.ones(4).double(), 1.0)
+    with pytest.raises(OSError, match="file"):
+        calibration.write(tmp_path / "file" / "traces.safetensors", found, {})
+    assert fetch_models.main(["fetch", "smollm2-135m"]) == 2
+    monkeypatch.setattr(Dataset, "fetch", lambda self, file: (tmp_path / "file" / "data").mkdir())
+    assert fetch_tasks.main(["fetch", "math500"]) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert [line.partition(":")[0] for line in said] == ["NotADirectoryError", "NotADirectoryError"]
+
+
+def test_a_held_out_prompt_that_was_calibrated_on_under_another_id_stops_confirm(calibrated, tiny_model):
+    words = load.tokenizer(f"path:{tiny_model}", tiny_model)
+    held_out = splits.load("needle-256").confirm[-1]
+    built = tasks.get("needle-256").build(held_out, prompting.counter(words))
+    context, query = prompting.render(built, words, "inside")
+    used = {"elsewhere/1": canonical.digest([list(context), list(query)])}
+    used |= dict.fromkeys(splits.load("needle-256").dev, "")  # these may be looked at
+    folder = calibrated(problems=json.dumps(used))
+    done = studies.here("register", folder)
+    assert done.returncode == 0, done.stderr
+    done = studies.here("confirm", folder)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert f"problem {held_out!r}: statistics of path:{tiny_model} were measured on its prompt" in done.stderr
+    assert not (folder / "records").exists()
+
+
+def test_an_empty_split_is_refused(monkeypatch):
+    manifest = splits.load("needle-256")
+    monkeypatch.setattr(register.splits, "load", lambda name: manifest._replace(confirm=()))
+    with pytest.raises(BadInput, match="needle-256: its confirm split is empty"):
+        register._items("needle-256")
+
+
+def test_a_task_that_is_not_the_frozen_one_is_refused(monkeypatch):
+    manifest = splits.load("needle-256")
+    monkeypatch.setattr(register.splits, "load", lambda name: manifest._replace(source="0" * 64))
+    with pytest.raises(Drifted, match="needle-256: is not the task that"):
+        register._items("needle-256")
+
+
+def test_register_refuses_an_altered_split(tree, tiny_model, edited):
+    folder = studies.write(tree / "registrations" / "altered", tiny_model)
+    edited(tree / "splits" / "needle-256.json", lambda data: data.replace(b"0", b"1", 1))
+    refused(3, "splits/needle-256.json: altered", "register", tree=tree, folder=folder)
+
+
+def test_confirm_refuses_what_was_never_registered(tmp_path, tiny_model):
+    folder = studies.write(tmp_path / "study", tiny_model)
+    refused(2, "python -m protocol.register", "confirm", folder=folder)
+
+
+def test_a_folder_without_a_protocol_is_named(tmp_path):
+    refused(2, "no protocol.toml here", "register", folder=tmp_path)
+
+
+def test_replicate_refuses_a_study_without_a_verdict(locked, tree):
+    refused(2, "has no verdict to agree with", "replicate", tree=tree, folder=locked)
+
+
+@pytest.fixture
+def edited(tree):
+    """Edit a file for one test: edited(path, change) with change: bytes -> bytes."""
+    undo = []
+
+    def edit(path, change):
+        undo.append((path, path.read_bytes()))
+        path.write_bytes(change(path.read_bytes()))
+
+    yield edit
+    for path, data in reversed(undo):
+        path.write_bytes(data)
+
+
+@pytest.mark.parametrize("command", ["confirm", "probe"])
+@pytest.mark.parametrize(
+    "file",
+    ["policies/h2o.py", "protocol/running/runner.py", "analysis/rules/decisions.py", "figures/forest.py"],
+)
+def test_a_source_file_changed_after_the_lock_is_named(locked, tree, edited, command, file):
+    edited(tree / file, lambda data: data + b"\n# a quiet edit\n")
+    refused(3, file, command, tree=tree, folder=locked)
+
+
+def test_a_helper_added_after_the_lock_is_named(locked, tree):
+    helper = tree / "policies" / "helper.py"
+    helper.write_text("BONUS = 1\n")
+    refused(3, "policies/helper.py", "confirm", tree=tree, folder=locked)
+    helper.unlink()
+
+
+def test_a_changed_split_manifest_is_named(locked, tree, edited):
+    edited(tree / "splits" / "needle-256.json", lambda data: data.replace(b"0", b"1", 1))
+    refused(3, "splits/needle-256.json", "confirm", tree=tree, folder=locked)
+
+
+def test_an_edited_lock_is_refused(locked, tree, edited):
+    edited(locked / "lock.json", lambda data: data.replace(b'"draws":10000', b'"draws":10001'))
+    refused(3, "lock", "confirm", tree=tree, folder=locked)
+
+
+def test_an_edited_protocol_is_refused(locked, tree, edited):
+    edited(locked / "protocol.toml", lambda data: data.replace(b"at_least = 1", b"at_least = 2"))
+    refused(3, "protocol.toml: differs from the locked file", "confirm", tree=tree, folder=locked)
+
+
+def test_an_audit_holds_after_a_source_file_was_changed(locked, tree, edited):
+    edited(tree / "analysis" / "bootstrap.py", lambda data: data + b"\n# later work\n")
+    assert studies.command("audit", locked, tree=tree).returncode == 0

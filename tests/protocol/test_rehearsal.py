@@ -1,0 +1,123 @@
+"""A rehearsal runs every cell of a written protocol on development problems, and leaves nothing behind."""
+
+import json
+import shutil
+
+import pytest
+import studies
+
+import splits
+from protocol.acts import rehearse as rehearsal
+from protocol.evidence.refusals import BadInput
+from protocol.evidence.run import records
+from protocol.locked import study
+
+
+@pytest.fixture
+def written(tiny_model, tmp_path):
+    """A swept study whose model is not on this machine."""
+    folder = studies.write(tmp_path / "registrations" / "study", tiny_model, studies.SWEEP)
+    text = (folder / "protocol.toml").read_text().replace(f"path:{tiny_model}", f"hf:a/b@{'0' * 40}")
+    (folder / "protocol.toml").write_text(text)
+    return folder
+
+
+def rehearse(folder, *arguments):
+    return studies.here("rehearse", folder, "--problems", 2, "--tokens", 5, *arguments)
+
+
+def test_every_cell_of_probe_and_confirm_runs_on_the_stand_in(written, tiny_model, tmp_path):
+    before = studies.snapshot(written)
+    stand_in = f"hf:a/b@{'0' * 40}=path:{tiny_model}"
+    done = rehearse(written, "--stand-in", stand_in, "--out", tmp_path / "kept", "--json")
+    assert done.returncode == 0, done.stderr
+    assert studies.snapshot(written) == before
+    found = json.loads(done.stdout)
+    arms = {(row["phase"], row["arm"]): row["lanes"] for row in found["arms"]}
+    # Two problems: two seeds of the sweep when probing, one when confirming.
+    assert arms == {
+        **{("probe", arm): 4 for arm in ("h2o", "random", "streaming", "streaming (again)")},
+        **{("confirm", arm): 2 for arm in ("full", "chosen", "streaming", "snapkv")},
+    }
+    assert (found["lanes"], found["failed"]) == (24, 0)
+    assert {row["model"] for row in found["arms"]} == {f"hf:a/b@{'0' * 40}"}
+    shards = [records.read(tmp_path / "kept" / phase) for phase in ("probe", "records")]
+    bodies = [record["body"] for shard in shards for record in shard]
+    assert len(bodies) == 24
+    assert max(body["tokens"] for body in bodies) <= 5
+    assert {body["problem"] for body in bodies} == set(splits.load("needle-256").dev[:2])
+
+
+def test_the_whole_is_projected_from_its_lanes(written, tiny_model):
+    done = rehearse(written, "--stand-in", f"hf:a/b@{'0' * 40}=path:{tiny_model}", "--json")
+    manifest = splits.load("needle-256")
+    whole = json.loads(done.stdout)["whole"]
+    assert whole["probe"]["lanes"] == 4 * 2 * len(manifest.dev)  # arms, seeds
+    assert whole["confirm"]["lanes"] == 4 * len(manifest.confirm)
+
+
+def test_lanes_that_fail_are_counted_with_their_reason_and_the_status_says_so(tiny_model, tmp_path):
+    folder = studies.write(
+        tmp_path / "study", tiny_model, studies.ONE_TASK
+    )  # crystal's trunks do not fit in 0.8
+    done = rehearse(folder)
+    assert done.returncode == 3
+    assert "failed: budget of" in done.stdout
+    assert "nothing locked" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--stand-in", "nonsense"), "write MODEL=STAND-IN"),
+        (("--stand-in", "other=path:/x"), "with MODEL one of hf:a/b@"),
+        (("--problems", 0), "whole numbers of at least 1"),
+        ((), "nothing at"),  # the registered model itself is not here
+    ],
+)
+def test_what_cannot_be_rehearsed_is_refused_in_one_line(written, arguments, said):
+    done = studies.here("rehearse", written, *arguments)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_what_registering_would_refuse_is_refused(tiny_model, tmp_path):
+    folder = studies.write(
+        tmp_path / "study", tiny_model, studies.ONE_TASK | {"budgets = [0.8]": "budgets = [0.1]"}
+    )
+    done = rehearse(folder)
+    assert done.returncode == 2
+    assert "that arm 'crystal' protects" in done.stderr
+
+
+def reasoning():
+    """The shipped study for a GPU, and its two models."""
+    _, protocol = study.read_protocol(studies.ROOT / "registrations" / "alpha-math500")
+    return protocol, protocol.models
+
+
+def test_the_decision_speaks_of_the_stand_ins_in_their_roles():
+    protocol, (first, second) = reasoning()
+    playing = rehearsal.played(protocol, {first: "chain-qwen2", second: "chain-llama"})
+    assert playing.models == ("chain-qwen2", "chain-llama")
+    assert (playing.decision.primary_model, playing.decision.transfer_model) == playing.models
+
+
+def test_one_model_cannot_play_two():
+    protocol, models = reasoning()
+    with pytest.raises(BadInput, match="one model stands in for two"):
+        rehearsal.played(protocol, dict.fromkeys(models, "chain-llama"))
+
+
+def test_a_rehearsal_on_chain_problems_runs_every_registered_lane(tmp_path):
+    """The default study itself: sweep, two embedded models, events while decoding."""
+    folder = tmp_path / "alpha-chain"
+    folder.mkdir()
+    shutil.copy(studies.ROOT / "registrations" / "alpha-chain" / "protocol.toml", folder)
+    done = rehearse(folder, "--problems", 2, "--tokens", 60, "--json")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["failed"] == 0
+    # 2 problems: 5 arms x 2 budgets x 2 models in the probe; 3 arms x 2 budgets and the full cache, 3 seeds
+    assert told["lanes"] == 2 * (5 * 2 * 2 + (3 * 2 + 1) * 3 * 2)

@@ -1,0 +1,98 @@
+"""The registrations that this repository ships: their evidence holds, whatever became of the code since."""
+
+import random
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import studies
+
+import policies
+from protocol.evidence.audit import auditing
+from protocol.plan import design
+
+SHIPPED = sorted(path.parent for path in (studies.ROOT / "registrations").glob("*/verdict.json"))
+PROTOCOLS = sorted((studies.ROOT / "registrations").glob("*/protocol.toml"))
+EVIDENCE = (
+    "protocol.toml",
+    "lock.json",
+    "sources.zip",
+    "ledger.jsonl",
+    "claim.json",
+    "seal.json",
+    "verdict.json",
+)
+
+WITHOUT_TORCH = (
+    studies.BLOCK_TORCH
+    + """
+import runpy
+sys.argv = ["protocol.audit", sys.argv[1]]
+runpy.run_module("protocol.audit", run_name="__main__")
+"""
+)
+
+
+def test_the_studies_of_the_readme_are_shipped_with_their_verdicts():
+    assert {path.name for path in SHIPPED} >= {
+        "quickstart",
+        "retrieval",
+        "crystal-ablations",
+        "crystal-retrieval",
+        "crystal-long",
+    }
+
+
+@pytest.mark.parametrize("folder", SHIPPED, ids=lambda path: path.name)
+def test_the_evidence_holds_without_torch_and_after_the_code_changed(folder, tmp_path):
+    tree = studies.copy_tree(tmp_path)
+    for file in ("analysis/rules/decisions.py", "policies/h2o.py", "protocol/running/runner.py"):
+        with (tree / file).open("a") as source:
+            source.write("\n# later work\n")
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_TORCH, str(folder)], cwd=tree, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("path", PROTOCOLS, ids=lambda path: path.parent.name)
+def test_a_protocol_is_read_whether_it_was_locked_or_waits_for_a_machine(path):
+    protocol = design.parse(path.read_bytes(), str(path))
+    assert {arm.policy for arm in protocol.arms} <= set(policies.names())
+
+
+@pytest.mark.parametrize("folder", SHIPPED, ids=lambda path: path.name)
+def test_the_figure_and_the_verdict_are_there(folder):
+    assert (folder / "figures" / "forest.svg").stat().st_size > 10_000
+    assert (folder / "figures" / "forest.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.fixture(scope="module")
+def quickstart(tmp_path_factory) -> Path:
+    return shutil.copytree(
+        studies.ROOT / "registrations" / "quickstart", tmp_path_factory.mktemp("copy") / "quickstart"
+    )
+
+
+def files(folder: Path) -> list[Path]:
+    return [folder / name for name in EVIDENCE] + [
+        path for path in (folder / "records").rglob("*") if path.is_file()
+    ]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_changed_byte_is_found(quickstart, seed):
+    draw = random.Random(seed)
+    path = draw.choice(files(quickstart)[: len(EVIDENCE)] * 3 + files(quickstart)[len(EVIDENCE) :])
+    with studies.flipped(path, draw) as place:
+        # Without deriving the verdict again, which the digests make unnecessary here and which takes seconds.
+        findings = auditing.audit(quickstart, rederive=lambda tree, folder: b"")
+    failed = {one.item for one in findings if one.status == "failed"} - {"judgement"}
+    assert failed, f"{path.name}: byte {place} was flipped unnoticed"
+
+
+def test_an_untouched_copy_holds(quickstart):
+    inside = {one.status for one in auditing.audit(quickstart) if one.item not in auditing.OUTSIDE}
+    assert inside <= {"held", "not run"}

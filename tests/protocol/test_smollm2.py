@@ -1,0 +1,64 @@
+"""The shipped model, for real: a budget that covers the prompt gives its own greedy answer."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+import policies
+import splits
+from protocol import engine, tasks
+from protocol.evidence.refusals import BadInput
+from protocol.models import sources
+from protocol.models.load import load
+from protocol.tasks import prompting
+
+CALIBRATED = tuple(
+    name
+    for name in policies.names()
+    if any(isinstance(signal, policies.Calibrated) for signal in policies.get(name).needs)
+)
+
+
+@pytest.fixture(scope="module")
+def smollm2():
+    try:
+        return load("smollm2-135m", sources.home())
+    except BadInput as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.mark.parametrize("query", ["inside", "outside"])
+def test_a_covering_budget_reproduces_greedy_generation(smollm2, query):
+    item = splits.load("needle-256").dev[0]
+    words = smollm2.tokenizer
+    problem = tasks.get("needle-256").build(
+        item, lambda text: len(words(text, add_special_tokens=False)["input_ids"])
+    )
+    context, asked = prompting.render(problem, words, query)
+    prompt = torch.tensor([context + asked])
+    expected = smollm2.network.generate(
+        prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=12, do_sample=False, pad_token_id=0
+    )[0, prompt.shape[1] :].tolist()
+    expected = [token for token in expected if token not in smollm2.stop_ids]
+    lanes = tuple(
+        engine.Lane(name, policies.get(name), len(context) if policies.get(name).evicts else None, 0)
+        for name in policies.names()
+        if name not in CALIBRATED
+    )
+    request = engine.Request(item, engine.Prompt(tuple(context), tuple(asked)), lanes)
+    (answers,) = engine.run(smollm2, [request], max_new_tokens=12).answers
+    assert [list(outcome.token_ids) for outcome in answers.outcomes] == [expected] * len(lanes)
+    assert problem.gold in words.decode(expected)
+
+
+@pytest.mark.parametrize("name", CALIBRATED)
+def test_a_policy_that_needs_statistics_is_refused_without_them_in_one_line(smollm2, name):
+    lane = engine.Lane(name, policies.get(name), 2, 0)
+    request = engine.Request("p", engine.Prompt((1, 2, 3), ()), (lane,))
+    with pytest.raises(BadInput) as refused:
+        engine.run(replace(smollm2, statistics={}), [request], max_new_tokens=1)
+    said = str(refused.value)
+    assert f"lane {name} needs " in said
+    assert "run: python -m protocol.calibrate smollm2-135m " in said
+    assert "\n" not in said

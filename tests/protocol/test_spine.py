@@ -1,0 +1,201 @@
+"""The spine end to end, on a tiny random model, through the commands a person would type."""
+
+import hashlib
+import random
+import shutil
+import signal
+import time
+
+import pytest
+import studies
+
+
+@pytest.fixture(scope="module")
+def locked(tiny_model, tmp_path_factory):
+    """A registered study that nobody has confirmed; copy it before use."""
+    folder = studies.write(tmp_path_factory.mktemp("registrations") / "study", tiny_model)
+    done = studies.command("register", folder)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def confirmed(locked, tmp_path_factory):
+    """The same study after one undisturbed confirm."""
+    folder = tmp_path_factory.mktemp("registrations") / "study"
+    shutil.copytree(locked, folder)
+    done = studies.command("confirm", folder)
+    assert done.returncode in (10, 11), done.stderr  # a model that knows nothing confirms nothing
+    return folder
+
+
+def copy(folder, tmp_path):
+    return shutil.copytree(folder, tmp_path / "registrations" / folder.name)
+
+
+def lock_digest(folder):
+    return hashlib.sha256((folder / "lock.json").read_bytes().removesuffix(b"\n")).hexdigest()
+
+
+def sealed(folder):
+    return studies.content(folder / "seal.json")["outcome"]
+
+
+def test_register_writes_a_lock_once(locked, tmp_path):
+    folder = copy(locked, tmp_path)
+    before = studies.snapshot(folder)
+    assert set(before) == {"protocol.toml", "lock.json", "sources.zip", "ledger.jsonl"}
+    done = studies.here("register", folder)
+    assert done.returncode == 4
+    assert studies.snapshot(folder) == before
+
+
+def test_a_locking_that_was_cut_off_is_completed(locked, tmp_path):
+    folder = copy(locked, tmp_path)
+    (folder / "ledger.jsonl").unlink()
+    before = (folder / "lock.json").read_bytes()
+    assert studies.here("register", folder).returncode == 0
+    assert (folder / "lock.json").read_bytes() == before
+    assert studies.here("audit", folder).returncode == 0
+
+
+def test_the_lock_covers_code_split_weights_and_environment(locked):
+    lock = studies.content(locked / "lock.json")
+    code = {
+        "policies/crystal/trunks.py",
+        "analysis/rules/decisions.py",
+        "protocol/running/runner.py",
+        "figures/forest.py",
+    }
+    assert code <= set(lock["sources"])
+    assert "splits/needle-256.json" in lock["sources"]
+    (weights,) = lock["weights"].values()
+    assert {"model.safetensors", "config.json", "tokenizer.json"} <= set(weights)
+    assert "torch" in lock["environment"]["distributions"]
+    assert lock["environment"]["torch"]["threads"] == 1
+    assert {"altered", "library", "own"} <= set(lock["environment"])
+
+
+def test_confirm_ends_in_a_sealed_verdict_with_a_figure(confirmed):
+    verdict = studies.content(confirmed / "verdict.json")
+    assert verdict["judged"]["verdict"] in ("INCONCLUSIVE", "REFUTED")
+    assert verdict["judged"]["label"] == "screening-grade"
+    assert (confirmed / "figures" / "forest.svg").exists()
+    assert (confirmed / "figures" / "forest.png").exists()
+    lock = studies.content(confirmed / "lock.json")
+    lines = (confirmed / "records" / "shard-0.jsonl").read_text().splitlines()
+    assert len(lines) == sum(len(lock["items"][cell[1]]["confirm"]) for cell in lock["grid"])
+
+
+def test_a_second_confirm_is_refused_and_writes_nothing(confirmed, tmp_path):
+    folder = copy(confirmed, tmp_path)
+    before = studies.snapshot(folder)
+    done = studies.command("confirm", folder)
+    assert done.returncode == 4
+    assert "replicate" in done.stderr
+    assert studies.snapshot(folder) == before
+
+
+def test_the_claim_comes_before_the_first_held_out_id(confirmed):
+    events = [
+        studies.json.loads(line)["event"] for line in (confirmed / "ledger.jsonl").read_text().splitlines()
+    ]
+    assert events.index("claim") < events.index("held-out") < events.index("seal") < events.index("verdict")
+
+
+def test_killed_at_random_moments_and_resumed_seals_the_same_outcome(locked, confirmed, tmp_path):
+    folder = copy(locked, tmp_path)
+    moments = random.Random(5)
+    for number in range(5):
+        process = studies.start("confirm", folder)
+        # Claiming grows the ledger, running grows the shard: kill it a random moment after either.
+        wait_for_growth(process, folder / ("ledger.jsonl" if number % 2 else "records/shard-0.jsonl"))
+        time.sleep(moments.uniform(0, 0.2))
+        assert process.poll() is None, "the study is too short to be killed five times; lengthen it"
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    done = studies.here("confirm", folder)
+    assert done.returncode in (10, 11), done.stderr
+    assert sealed(folder) == sealed(confirmed)
+    again, once = (studies.content(each / "verdict.json")["judged"] for each in (folder, confirmed))
+    assert again == once
+    attempts = [line for line in (folder / "ledger.jsonl").read_text().splitlines() if '"attempt"' in line]
+    assert 4 <= len(attempts) <= 6  # a kill before its line is written leaves none
+    assert studies.here("audit", folder).returncode == 0
+
+
+def test_batches_with_refill_and_events_are_resumed_whole(tiny_model, tmp_path):
+    """Three problems a batch, five lanes at once, prompts in chunks, events while decoding."""
+    settings = "threads = 1\nproblems_per_batch = 3\nlanes_per_batch = 5\nprefill_chunk = 100\ninterval = 8"
+    changes = {"threads = 1": settings, 'policy = "crystal"': 'policy = "h2o"'}
+    once = studies.write(tmp_path / "registrations" / "once", tiny_model, changes)
+    assert studies.here("register", once).returncode == 0
+    lock = studies.content(once / "lock.json")
+    assert list(lock["batch"]["lanes"].values()) == [5]
+    killed = shutil.copytree(once, once.parent / "killed")
+    assert studies.here("confirm", once).returncode in (10, 11)
+    for _ in range(2):
+        process = studies.start("confirm", killed)
+        wait_for_growth(process, killed / "records/shard-0.jsonl")
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert studies.here("confirm", killed).returncode in (10, 11)
+    assert sealed(killed) == sealed(once)
+    assert studies.here("audit", killed).returncode == 0
+
+    bodies = [
+        studies.json.loads(line)["body"] for line in (once / "records/shard-0.jsonl").read_text().splitlines()
+    ]
+    assert {len(body["batch"]["problems"]) for body in bodies} <= {1, 2, 3}
+    for body in bodies:
+        assert body["problem"] in body["batch"]["problems"]
+        if body["cell"]["arm"] != "full":
+            assert body["cache"]["events"][0][0] == 0
+            assert len(body["cache"]["events"]) > 1, "24 new tokens and an interval of 8"
+            assert float(body["cache"]["peak"]) < body["slots"] + 8
+            assert body["cache"]["state_bytes"] > 0
+    assert {body["batch"]["joined"] for body in bodies} > {0}, "some lanes had to wait for a place"
+
+
+def wait_for_growth(process, path):
+    size = path.stat().st_size if path.exists() else 0
+    while process.poll() is None and not (path.exists() and path.stat().st_size > size):
+        time.sleep(0.005)
+
+
+def test_two_confirms_at_once_run_once(locked, tmp_path):
+    folder = copy(locked, tmp_path)
+    both = [studies.start("confirm", folder) for _ in range(2)]
+    statuses = sorted(process.wait() for process in both)
+    assert 4 in statuses
+    assert set(statuses) & {10, 11}
+
+
+def test_a_probe_reads_the_development_split_only(locked, tmp_path):
+    folder = copy(locked, tmp_path)
+    done = studies.here("probe", folder)
+    assert done.returncode == 0, done.stderr
+    assert "random (again)" in done.stdout
+    items = studies.content(folder / "lock.json")["items"].values()
+    seen = {
+        studies.json.loads(line)["body"]["problem"]
+        for line in (folder / "probe" / "shard-0.jsonl").read_text().splitlines()
+    }
+    assert seen == {problem for item in items for problem in item["dev"]}
+    assert not seen & {problem for item in items for problem in item["confirm"]}
+    assert studies.here("audit", folder).returncode == 0
+
+
+def test_status_names_the_one_next_step(locked, confirmed):
+    assert f"python -m protocol.confirm {locked}" in studies.here("status", locked).stdout
+    assert f"python -m protocol.audit {confirmed}" in studies.here("status", confirmed).stdout
+    assert "1 registered, 0 confirmed" in studies.here("status", confirmed).stdout
+
+
+def test_a_replication_agrees_with_its_parent(confirmed):
+    done = studies.command("replicate", confirmed)
+    assert done.returncode in (10, 11), done.stderr
+    assert "agrees with study" in done.stdout
+    child = confirmed.parent.parent / "replications" / "study-001"
+    assert studies.content(child / "lock.json")["parent"]["lock"] == lock_digest(confirmed)
+    assert studies.here("audit", child).returncode == 0

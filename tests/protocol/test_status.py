@@ -1,0 +1,339 @@
+"""The index of registrations, on studies written through the evidence layer alone."""
+
+import json
+import os
+import shutil
+import subprocess
+
+import finished_study as toy
+import pytest
+import studies
+
+from protocol import status
+from protocol.evidence.audit import amendment
+from protocol.evidence.bytes import documents
+from protocol.evidence.lock import lock
+from protocol.evidence.refusals import BadInput
+from protocol.evidence.run import claim, ledger, seal, verdict
+
+
+@pytest.fixture(autouse=True)
+def undrifted(monkeypatch):
+    """A toy has no weights and no environment to compare."""
+    monkeypatch.setattr(status.closure, "environment", dict)
+    monkeypatch.setattr(status.drift, "drifted", lambda locked, home, environment: [])
+
+
+@pytest.fixture
+def shelf(tmp_path):
+    return tmp_path / "registrations"
+
+
+def registered(shelf, name="study"):
+    shelf.mkdir(exist_ok=True)
+    toy.locked(shelf / name)
+    return shelf / name
+
+
+def judged(folder, word="REFUTED"):
+    toy.confirm(folder, stop_after=2)
+    toy.confirm(folder)
+    verdict.write(folder, lock.read(folder), toy.JUDGED | {"verdict": word})
+
+
+def amended(old, name, seeds):
+    """`old` amended by a study with other seeds, as the command does it."""
+    held, new = lock.read(old), old.parent / name
+    protocol = {**held.content["protocol"], "content": {"seeds": seeds}}
+    content = {**held.content, "name": name, "protocol": protocol}
+    new.mkdir()
+    (new / "protocol.toml").write_bytes(toy.PROTOCOL)
+    lock.write(new, {**content, "amends": amendment.describe(old, held, "a typing error", content)})
+    made = lock.read(new)
+    ledger.append(new, "register", {"lock": made.digest})
+    amendment.close(old, made)
+    return new
+
+
+def said(folder, *, exits=0):
+    done = studies.here("status", folder)
+    assert done.returncode == exits, done.stderr
+    return done.stdout
+
+
+def values(folder, *, exits=0):
+    done = studies.here("status", folder, "--json")
+    assert done.returncode == exits, done.stderr
+    return json.loads(done.stdout)
+
+
+def one(folder, **keys):
+    """The only registration that status knows in `folder`."""
+    (found,) = values(folder, **keys)["registrations"]
+    return found
+
+
+def cut(folder, lines):
+    """The ledger without its last lines."""
+    kept = (folder / ledger.NAME).read_bytes().splitlines(keepends=True)[:-lines]
+    (folder / ledger.NAME).write_bytes(b"".join(kept))
+
+
+def test_a_locked_study_is_confirmed_next(shelf):
+    folder = registered(shelf)
+    found, head = one(folder), ledger.head(folder)
+    assert found["state"] == "locked"
+    assert (found["lock"], found["ledger"]) == (lock.read(folder).digest, head)
+    assert found["next"] == f"python -m protocol.confirm {folder}"
+    text = said(folder)
+    assert f"locked; ledger: 1 line, head {head['head'][:8]}\n" in text
+    assert f"next: python -m protocol.confirm {folder}\n" in text
+    assert text.endswith("1 registered, 0 confirmed; 0 amended, 0 withdrawn, 0 claimed and unfinished\n")
+
+
+def test_a_claimed_study_shows_its_records_and_its_aborted_attempts(shelf):
+    folder = registered(shelf)
+    toy.confirm(folder, stop_after=2)
+    toy.confirm(folder, stop_after=1)
+    found = one(folder)
+    assert (found["state"], found["records"], found["registered"], found["attempts"]) == ("claimed", 3, 6, 2)
+    assert "claimed, 3 of 6 records; 2 attempts, 2 aborted; ledger: 6 lines" in said(folder)
+    assert "1 claimed and unfinished" in said(folder)
+    assert found["next"] == f"python -m protocol.confirm {folder}"
+
+
+def test_a_sealed_study_is_judged_next(shelf):
+    folder = registered(shelf)
+    toy.confirm(folder)
+    found = one(folder)
+    assert (found["state"], found["records"], found["next"]) == (
+        "sealed",
+        6,
+        f"python -m protocol.confirm {folder}",
+    )
+    assert "sealed, not judged; 1 attempt; " in said(folder)
+    assert "1 claimed and unfinished" in said(folder)
+
+
+def test_a_verdict_without_its_line_is_completed_next(shelf):
+    folder = registered(shelf)
+    judged(folder)
+    cut(folder, 1)
+    assert one(folder)["state"] == "sealed"
+
+
+def test_a_judged_study_shows_its_word_and_who_witnessed_it(shelf):
+    folder = registered(shelf)
+    judged(folder)
+    assert "REFUTED, UNANCHORED; 2 attempts, 1 aborted; ledger: 8 lines, head " in said(folder)
+    assert f"next: python -m protocol.audit {folder}\n" in said(folder)
+    assert one(folder)["anchors"] == "UNANCHORED"
+
+
+def test_a_proof_that_nobody_knows_does_not_anchor(shelf):
+    folder = registered(shelf)
+    judged(folder)
+    (folder / "anchors").mkdir()
+    (folder / "anchors" / "lock.oracle").write_bytes(b"trust me")
+    assert one(folder)["anchors"] == "UNANCHORED"
+    assert "failed" in said(folder)
+
+
+def test_the_index_counts_only_what_was_locked_and_only_what_was_confirmed(shelf):
+    words = ("CONFIRMED", "REFUTED", "REFUTED", "INCONCLUSIVE", "DEVIATED")
+    for number, word in enumerate(words):
+        judged(registered(shelf, f"study-{number}"), word)
+    registered(shelf, "locked")
+    (shelf / "idea").mkdir()
+    (shelf / "idea" / "protocol.toml").write_text("not even a protocol")
+    found = values(shelf)
+    assert found["counts"] == {
+        "registered": 6,
+        "CONFIRMED": 1,
+        "REFUTED": 2,
+        "INCONCLUSIVE": 1,
+        "DEVIATED": 1,
+        "INVALID": 0,
+        "amended": 0,
+        "withdrawn": 0,
+        "unfinished": 0,
+    }
+    assert [each["name"] for each in found["written"]] == ["idea"]
+    text = said(shelf)
+    assert "6 registered, 1 confirmed (2 REFUTED, 1 INCONCLUSIVE, 1 DEVIATED); 0 amended" in text
+    assert "written, not locked:\nidea " in text
+    assert f"next: python -m protocol.register {shelf / 'idea'}" in text
+
+
+@pytest.mark.parametrize("claimed", [False, True])
+def test_a_withdrawal_stays_in_the_index_with_its_reason(shelf, claimed):
+    folder = registered(shelf)
+    if claimed:
+        toy.confirm(folder, stop_after=2)
+    amendment.withdraw(folder, "wrong golds")
+    found = one(folder)
+    assert (found["state"], found["why"], found["after_claim"]) == ("withdrawn", "wrong golds", claimed)
+    text = said(folder)
+    assert f"withdrawn {'after' if claimed else 'before'} its claim; " in text
+    assert "because: wrong golds" in text
+    assert "1 registered, 0 confirmed; 0 amended, 1 withdrawn, 0 claimed and unfinished" in text
+
+
+def test_an_amended_study_leads_to_its_amendment(shelf):
+    first = registered(shelf, "first")
+    second = amended(first, "second", [1])
+    toy.confirm(second, stop_after=1)
+    third = amended(second, "third", [2])
+    found = {each["name"]: each for each in values(shelf)["registrations"]}
+    assert [each["state"] for each in found.values()] == ["amended", "amended", "locked"]
+    assert [each["after_claim"] for each in found.values()] == [False, True, False]
+    assert found["first"]["amended"] == lock.read(second).digest
+    assert found["first"]["next"] == f"python -m protocol.status {second}"
+    assert found["third"]["amends"] == {
+        "name": "second",
+        "lock": lock.read(second).digest,
+        "after_claim": True,
+    }
+    text = said(shelf)
+    assert "amends first, before any claim" in text
+    assert "amends second, after a claim, so DEVIATED whatever the rule says" in text
+    assert "3 registered, 0 confirmed; 2 amended, 0 withdrawn" in text
+    shutil.rmtree(third)
+    assert f"next: bring back the registration with the lock {found['second']['amended']}" in said(second)
+
+
+def test_a_study_that_drifted_says_so_before_it_is_run(shelf, monkeypatch):
+    folder = registered(shelf)
+    lines = ["sources/analysis/judge.py: changed", "environment/python: changed"]
+    monkeypatch.setattr(status.drift, "drifted", lambda locked, home, environment: lines)
+    assert "locked, drifted: sources/analysis/judge.py: changed (and 1 more); " in said(folder)
+    assert f"next: bring back what was locked; or: python -m protocol.amend {folder} <new" in said(folder)
+    assert one(folder)["drifted"] == lines
+    toy.confirm(folder, stop_after=1)
+    assert "claimed, 1 of 6 records, drifted: sources/analysis/judge.py" in said(folder)
+    assert "next: bring back what was locked\n" in said(folder)
+
+
+def test_a_protocol_that_is_not_the_locked_one_has_drifted(shelf):
+    folder = registered(shelf)
+    (folder / "protocol.toml").write_text("other")
+    assert one(folder)["drifted"] == ["protocol.toml: changed"]
+    (folder / "protocol.toml").unlink()
+    assert one(folder)["drifted"] == ["protocol.toml: missing"]
+
+
+def test_the_environment_is_read_once_and_only_for_what_is_still_to_run(shelf, monkeypatch):
+    reads = []
+    monkeypatch.setattr(studies, "surroundings", lambda: reads.append(1))
+    judged(registered(shelf, "judged"))
+    said(shelf)
+    assert reads == []
+    for name in ("a", "b"):
+        registered(shelf, name)
+    said(shelf)
+    assert reads == [1]
+
+
+def spoil(name):
+    def edit(folder):
+        data = (folder / name).read_bytes()
+        (folder / name).write_bytes(data.replace(b"toy", b"joy") if b"toy" in data else data[:-9] + data[-8:])
+
+    return edit
+
+
+DAMAGE = {
+    "an edited lock": spoil(lock.NAME),
+    "an edited ledger": spoil(ledger.NAME),
+    "an edited claim": spoil(claim.NAME),
+    "an edited verdict": spoil(verdict.NAME),
+    "no lock": lambda folder: (folder / lock.NAME).unlink(),
+    "no ledger": lambda folder: (folder / ledger.NAME).unlink(),
+    "no claim": lambda folder: (folder / claim.NAME).unlink(),
+    "no seal": lambda folder: (folder / seal.NAME).unlink(),
+    "no verdict": lambda folder: (folder / verdict.NAME).unlink(),
+    "nothing but records": lambda folder: [path.unlink() for path in folder.glob("*.json*")],
+    "a folder for a seal": lambda folder: ((folder / seal.NAME).unlink(), (folder / seal.NAME).mkdir()),
+    "a list for a verdict": lambda folder: (folder / verdict.NAME).write_bytes(b"[]\n"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
+def test_a_damaged_registration_is_invalid_and_stops_no_other(shelf, damage):
+    judged(registered(shelf, "damaged"))
+    registered(shelf, "sound")
+    damage(shelf / "damaged")
+    text = said(shelf, exits=3)
+    assert text.startswith("damaged  INVALID: ")
+    assert f"next: python -m protocol.audit {shelf / 'damaged'}\n" in text
+    assert "sound    locked; " in text
+    assert "2 registered, 0 confirmed (1 INVALID); " in text
+    assert values(shelf, exits=3)["counts"]["INVALID"] == 1
+
+
+def test_a_study_without_its_lock_was_not_just_written(shelf):
+    folder = registered(shelf)
+    (folder / lock.NAME).unlink()
+    assert one(folder, exits=3)["why"] == "lock.json: missing, and ledger.jsonl is there"
+
+
+def test_a_verdict_of_another_vocabulary_is_invalid(shelf):
+    folder = registered(shelf)
+    judged(folder)
+    content = documents.read(folder / verdict.NAME).content
+    content["judged"]["verdict"] = "SUPPORTED"
+    cut(folder, 1)
+    (folder / verdict.NAME).unlink()
+    documents.write(folder / verdict.NAME, content)
+    assert one(folder, exits=3)["why"] == "verdict.json: says 'SUPPORTED', which no rule gives"
+
+
+def test_a_lock_that_lacks_a_part_is_invalid(shelf, monkeypatch):
+    monkeypatch.setattr(status.drift, "drifted", lambda locked, home, environment: locked.content["weights"])
+    folder = registered(shelf)
+    assert one(folder, exits=3)["why"] == "lock.json: is not a whole lock: KeyError('weights')"
+
+
+def test_a_lock_whose_ledger_a_crash_cut_off_is_registered_again(shelf):
+    folder = registered(shelf)
+    (folder / ledger.NAME).unlink()
+    found = one(folder)
+    assert (found["state"], found["next"]) == ("locking", f"python -m protocol.register {folder}")
+
+
+def test_a_registration_that_git_knows_and_that_is_gone_is_named(shelf):
+    def git(*arguments):
+        identity = ["-c", "user.name=A", "-c", "user.email=a@b.example"]
+        plain = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+        settings = plain | {"GIT_CONFIG_GLOBAL": os.devnull}
+        subprocess.run(["git", *identity, *arguments], cwd=shelf.parent, env=settings, check=True)
+
+    registered(shelf, "shown")
+    registered(shelf, "hidden")
+    assert "whether others are gone cannot be told" in said(shelf)
+    git("init", "--quiet")
+    git("add", "--all")
+    git("commit", "--quiet", "-m", "two studies")
+    assert "gone" not in said(shelf)
+    shutil.rmtree(shelf / "hidden")
+    assert "gone, and git has the lock: hidden\n" in said(shelf)
+    assert values(shelf)["gone"] == {"names": ["hidden"], "told": True}
+    assert "1 registered" in said(shelf)
+    assert "gone" not in said(shelf / "shown"), "one registration was asked for"
+
+
+def test_long_texts_are_folded_to_the_width_of_a_page(shelf):
+    folder = registered(shelf)
+    amendment.withdraw(folder, "because " * 40)
+    lines = [line for line in said(shelf).splitlines() if "next: " not in line]
+    assert max(map(len, lines)) <= 110
+    assert sum("because" in line for line in lines) > 2
+
+
+def test_where_there_is_no_registration_the_answer_is_one_line(tmp_path):
+    for place in (tmp_path, tmp_path / "nowhere"):
+        done = studies.here("status", place)
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+        assert "no protocol.toml here" in done.stderr
+    with pytest.raises(BadInput):
+        status.found(tmp_path)

@@ -1,0 +1,355 @@
+"""A study with a sweep, end to end: probe selects, confirm runs the winner, audit derives both again."""
+
+import hashlib
+import json
+import shutil
+import signal
+import time
+
+import pytest
+import studies
+
+from protocol.evidence.audit import auditing
+from protocol.evidence.bytes import canonical
+from protocol.evidence.lock import lock
+from protocol.evidence.run import ledger, records, selection
+
+
+@pytest.fixture(scope="module")
+def locked(tiny_model, tmp_path_factory):
+    """A registered study that nobody has probed; copy it before use."""
+    place = tmp_path_factory.mktemp("sweep") / "registrations" / "study"
+    folder = studies.write(place, tiny_model, studies.SWEEP)
+    done = studies.here("register", folder)
+    assert done.returncode == 0, done.stderr
+    assert f"next: python -m protocol.probe {folder}, then python -m protocol.confirm" in done.stdout
+    return folder
+
+
+@pytest.fixture(scope="module")
+def probed(locked, tmp_path_factory):
+    folder = shutil.copytree(locked, tmp_path_factory.mktemp("sweep") / "registrations" / "study")
+    done = studies.here("probe", folder)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def confirmed(probed, tmp_path_factory):
+    folder = shutil.copytree(probed, tmp_path_factory.mktemp("sweep") / "registrations" / "study")
+    done = studies.here("confirm", folder)
+    assert done.returncode in (10, 11), done.stderr
+    assert "chosen is h2o (policy h2o), selected on the development problems" in done.stdout
+    return folder
+
+
+def copy(folder, tmp_path):
+    return shutil.copytree(folder, tmp_path / "registrations" / folder.name)
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def kill_when_it_grows(process, path):
+    size = path.stat().st_size if path.exists() else 0
+    while process.poll() is None and not (path.exists() and path.stat().st_size > size):
+        time.sleep(0.005)
+    assert process.poll() is None, "too short to be killed; lengthen it"
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+
+
+def test_the_grid_has_the_sweeps_name_and_no_candidate(locked):
+    lock = studies.content(locked / "lock.json")
+    assert {cell[3] for cell in lock["grid"]} == {"full", "chosen", "streaming", "snapkv"}
+    assert {cell[4] for cell in lock["grid"]} == {0}
+
+
+def test_a_probe_runs_candidates_and_baseline_twice_on_dev_with_the_sweeps_seeds(probed):
+    bodies = [line["body"] for line in lines(probed / "probe" / "shard-0.jsonl")]
+    assert {body["cell"]["arm"] for body in bodies} == {"h2o", "random", "streaming", "streaming (again)"}
+    assert {body["cell"]["seed"] for body in bodies} == {3, 4}
+    items = studies.content(probed / "lock.json")["items"].values()
+    assert {body["problem"] for body in bodies} == {problem for item in items for problem in item["dev"]}
+
+
+def test_a_model_that_knows_nothing_ties_and_the_earliest_candidate_wins(probed):
+    selected = studies.content(probed / "selection.json")["selected"]
+    assert selected["winner"] == "h2o"
+    assert set(selected["means"].values()) == {"0.000000"}
+    assert len(selected["cells"]) == 2  # candidates
+
+
+def test_a_second_probe_prints_the_same_and_leaves_the_selection(probed, tmp_path):
+    folder = copy(probed, tmp_path)
+    said = [studies.here("probe", folder) for _ in range(2)]
+    assert said[0].stdout == said[1].stdout
+    assert "<- selected" in said[0].stdout
+    for name in ("selection.json", "probe/shard-0.jsonl"):
+        assert (folder / name).read_bytes() == (probed / name).read_bytes()
+    assert (folder / "ledger.jsonl").read_bytes() == (probed / "ledger.jsonl").read_bytes()
+
+
+def test_a_finished_sweep_prints_its_selection_again(confirmed, tmp_path):
+    folder = copy(confirmed, tmp_path)
+    before = studies.snapshot(folder)
+    done = studies.here("probe", folder)
+    assert done.returncode == 0, done.stderr
+    assert "<- selected" in done.stdout
+    assert studies.snapshot(folder) == before
+
+
+def throw_away_the_records(folder):
+    shutil.rmtree(folder / "probe")
+
+
+def throw_away_records_and_selection(folder):
+    shutil.rmtree(folder / "probe")
+    (folder / "selection.json").unlink()
+
+
+@pytest.mark.parametrize("throw_away", [throw_away_the_records, throw_away_records_and_selection])
+def test_a_selected_probe_that_was_thrown_away_is_not_run_again(probed, tmp_path, throw_away):
+    folder = copy(probed, tmp_path)
+    throw_away(folder)
+    before = studies.snapshot(folder)
+    done = studies.here("probe", folder)
+    assert done.returncode == 3, done.stderr
+    assert "selection.json" in done.stderr
+    assert studies.snapshot(folder) == before
+
+
+def test_a_probe_says_how_many_records_it_found(locked, tmp_path):
+    """Killed after its first batch; the second attempt counts what that left, so dropping it shows."""
+    folder = copy(locked, tmp_path)
+    kill_when_it_grows(studies.start("probe", folder), folder / "probe" / "shard-0.jsonl")
+    left = (folder / "probe" / "shard-0.jsonl").read_text().count("\n")
+    assert studies.here("probe", folder).returncode == 0
+    bodies = [line["body"] for line in lines(folder / "ledger.jsonl") if line["event"] == "probe"]
+    assert bodies == [{"number": 1, "records": 0}, {"number": 2, "records": left}]
+    held = statuses(folder)
+    assert held["probe"].detail.endswith("2 attempts")
+
+    rewrite(folder, lambda record: record["costs"].update(attempt=2))
+    failed = statuses(folder)["probe"]
+    assert failed.detail == f"attempt 2 found {left} records; now it would find 0"
+
+
+def rewrite(folder, change):
+    """Every record of the probe changed, all digests of the shard made to fit again."""
+    found = records.read(folder / "probe")
+    (folder / "probe" / "shard-0.jsonl").unlink()
+    for record in found:
+        change(record)
+    with records.Shard(folder / "probe") as shard:
+        shard.append([(record["body"], record["costs"]) for record in found])
+
+
+def statuses(folder):
+    """The findings by item; the locked code is not run."""
+    return {each.item: each for each in auditing.audit(folder, lambda *_: b"", selected_as_written)}
+
+
+def selected_as_written(_, folder):
+    return canonical.dumps(studies.content(folder / "selection.json")["selected"])
+
+
+def test_records_of_a_probe_after_the_selection_are_found(probed, tmp_path):
+    folder = copy(probed, tmp_path)
+    assert statuses(folder)["selection"].status == "held"
+    count = len(lines(folder / "probe" / "shard-0.jsonl"))
+    ledger.append(folder, "probe", {"number": 2, "records": 0})
+    rewrite(folder, lambda record: record["costs"].update(attempt=2))
+    found = statuses(folder)
+    assert found["probe"].status == "failed"
+    assert f"probe attempt 1 ended with {count} records" in found["probe"].detail
+    assert found["selection"].status == "failed"
+    assert found["selection"].detail.endswith("was probed in attempt 2, after the selection")
+
+
+def test_a_ledger_of_before_probes_counted_records_holds(probed, tmp_path):
+    folder = copy(probed, tmp_path)
+    entries = ledger.read(folder)
+    (folder / "ledger.jsonl").unlink()
+    for entry in entries[:-1]:
+        ledger.append(folder, entry.event, {"number": 1} if entry.event == "probe" else entry.body)
+    assert statuses(folder)["probe"].status == "held"
+
+
+def test_a_probe_in_which_a_lane_failed_selects_nothing(tiny_model, tmp_path):
+    """Trunks that hold the protected slots do not fit in 0.8 of these prompts: crystal's lanes fail."""
+    changes = studies.SWEEP | {'crystal = { policy = "crystal" }': 'h2o = { policy = "crystal" }'}
+    folder = studies.write(tmp_path / "registrations" / "study", tiny_model, changes)
+    assert studies.here("register", folder).returncode == 0
+    done = studies.here("probe", folder)
+    assert done.returncode == 2
+    assert "probed lanes have no grade" in done.stderr
+    assert "register anew in another folder, its question naming this one as the parent" in done.stderr
+    assert not (folder / "selection.json").exists()
+
+
+def test_confirm_without_a_selection_is_refused_in_one_line_and_writes_nothing(locked, tmp_path):
+    folder = copy(locked, tmp_path)
+    before = studies.snapshot(folder)
+    done = studies.here("confirm", folder)
+    assert done.returncode == 2
+    assert f"run: python -m protocol.probe {folder}" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1, done.stderr
+    assert studies.snapshot(folder) == before
+
+
+def test_status_says_probe_then_confirm(locked, probed):
+    assert f"next: python -m protocol.probe {locked}" in studies.here("status", locked).stdout
+    said = studies.here("status", probed).stdout
+    assert "h2o selected" in said
+    assert f"next: python -m protocol.confirm {probed}" in said
+
+
+def test_claim_seal_and_verdict_name_the_selection(confirmed):
+    digest = hashlib.sha256((confirmed / "selection.json").read_bytes()[:-1]).hexdigest()
+    assert studies.content(confirmed / "claim.json")["selection"] == digest
+    assert studies.content(confirmed / "seal.json")["selection"] == digest
+    judged = studies.content(confirmed / "verdict.json")["judged"]
+    assert judged["selected"] == {"arm": "h2o", "policy": "h2o", "selection": digest}
+    assert {row["subject"] for row in judged["contrasts"]} == {"chosen"}
+
+
+def test_what_was_confirmed_is_the_winners_policy(confirmed, tiny_model, tmp_path):
+    """The same problems under the plain name of the winner leave the same texts and caches."""
+    plain = studies.write(
+        tmp_path / "registrations" / "plain",
+        tiny_model,
+        {
+            **studies.ONE_TASK,
+            "threads = 1": "threads = 1\nproblems_per_batch = 2",
+            'policy = "crystal"': 'policy = "h2o"',
+        },
+    )
+    assert studies.here("register", plain).returncode == 0
+    assert studies.here("confirm", plain).returncode in (10, 11)
+
+    def found(folder, arm):
+        bodies = [line["body"] for line in lines(folder / "records" / "shard-0.jsonl")]
+        return {
+            body["problem"]: (body["text"], body["cache"]) for body in bodies if body["cell"]["arm"] == arm
+        }
+
+    assert found(confirmed, "chosen") == found(plain, "crystal")
+    assert found(confirmed, "chosen") != found(plain, "random")
+
+
+def test_the_audit_holds_and_selects_again(confirmed):
+    done = studies.here("audit", confirmed)
+    assert done.returncode == 0, done.stdout
+    assert "held         selection: the locked code selects h2o" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "item"),
+    [
+        ("selection.json", '"winner":"h2o"', '"winner":"random"', "selection"),
+        ("selection.json", '"0.005"', '"0.050"', "selection"),
+        ("claim.json", '"selection":"', '"selection":"0', "claim"),
+    ],
+)
+def test_an_edited_selection_is_found(confirmed, tmp_path, name, old, new, item):
+    folder = copy(confirmed, tmp_path)
+    text = (folder / name).read_text()
+    assert old in text
+    (folder / name).write_text(text.replace(old, new))
+    done = studies.here("audit", folder)
+    assert done.returncode == 3
+    assert f"failed       {item}:" in done.stdout
+
+
+def test_an_edited_selection_is_not_confirmed(probed, tmp_path):
+    folder = copy(probed, tmp_path)
+    text = (folder / "selection.json").read_text()
+    (folder / "selection.json").write_text(text.replace('"winner":"h2o"', '"winner":"random"'))
+    done = studies.here("confirm", folder)
+    assert done.returncode == 3, done.stderr
+    assert not (folder / "claim.json").exists()
+
+
+def test_a_selection_that_the_rule_does_not_give_is_not_confirmed(probed, tmp_path):
+    """Another winner, with every digest made to fit: no digest tells, the rule does."""
+    folder = copy(probed, tmp_path)
+    kept = ledger.read(folder)[:-1]
+    content = studies.content(folder / "selection.json")
+    (folder / "ledger.jsonl").unlink()
+    (folder / "selection.json").unlink()
+    for entry in kept:
+        ledger.append(folder, entry.event, entry.body)
+    chosen = content["selected"] | {"winner": "random", "policy": "random"}
+    selection.write(folder, lock.read(folder), chosen)
+    done = studies.here("confirm", folder)
+    assert done.returncode == 3, done.stderr
+    assert "selection.json: is not what the rule gives, h2o" in done.stderr
+    assert not (folder / "claim.json").exists()
+
+
+def test_a_selection_that_was_cut_off_is_completed_by_the_next_probe(probed, tmp_path):
+    folder = copy(probed, tmp_path)
+    ledger = (folder / "ledger.jsonl").read_text().splitlines(keepends=True)
+    assert '"event":"selection"' in ledger[-1]
+    (folder / "ledger.jsonl").write_text("".join(ledger[:-1]))
+    done = studies.here("confirm", folder)
+    assert done.returncode == 2
+    assert "run again: python -m protocol.probe" in done.stderr
+    assert studies.here("probe", folder).returncode == 0
+    assert studies.here("audit", folder).returncode == 0
+
+
+def test_killed_and_resumed_probe_and_confirm_change_nothing(locked, probed, confirmed, tmp_path):
+    folder = copy(locked, tmp_path)
+    for name, shard in (("probe", "probe/shard-0.jsonl"), ("confirm", "records/shard-0.jsonl")):
+        kill_when_it_grows(studies.start(name, folder), folder / shard)
+        assert studies.here(name, folder).returncode in (0, 10, 11)
+    once, again = (studies.content(each / "selection.json") for each in (probed, folder))
+    assert (once["probe"], once["selected"]) == (again["probe"], again["selected"])
+    assert (
+        studies.content(folder / "seal.json")["outcome"]
+        == studies.content(confirmed / "seal.json")["outcome"]
+    )
+    judged, before = (studies.content(each / "verdict.json")["judged"] for each in (folder, confirmed))
+    assert judged.pop("selected")["arm"] == before["selected"]["arm"]
+    assert judged == {name: value for name, value in before.items() if name != "selected"}
+    assert studies.here("audit", folder).returncode == 0
+
+
+def test_a_replication_takes_its_parents_selection_and_does_not_probe(confirmed):
+    done = studies.here("replicate", confirmed)
+    assert done.returncode in (10, 11), done.stderr
+    assert "agrees with study" in done.stdout
+    assert "chosen is h2o" in done.stdout
+    child = confirmed.parent.parent / "replications" / "study-001"
+    assert not (child / "probe").exists()
+    assert (child / "selection.json").read_bytes() == (confirmed / "selection.json").read_bytes()
+    done = studies.here("audit", child)
+    assert done.returncode == 0, done.stdout
+    before = studies.snapshot(child)
+    done = studies.here("probe", child)
+    assert done.returncode == 2
+    assert "a replication takes its parent's selection and does not probe" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1, done.stderr
+    assert studies.snapshot(child) == before
+
+    parent, away = confirmed.parent, confirmed.parent.with_name("away")
+    parent.rename(away)
+    try:
+        alone = statuses(child)["selection"]
+        assert (alone.status, "no folder is at hand" in alone.detail) == ("cannot tell", True)
+        shutil.copytree(away / "study", parent / "study", ignore=shutil.ignore_patterns("selection.json"))
+        assert statuses(child)["selection"].status == "failed"
+        (parent / "study" / "lock.json").write_text('{"another":"lock"}\n')
+        assert statuses(child)["selection"].status == "cannot tell"
+    finally:
+        shutil.rmtree(parent)
+        away.rename(parent)
+    assert statuses(child)["selection"].status == "held"
+    edited = (child / "selection.json").read_text().replace('"winner":"h2o"', '"winner":"random"')
+    (child / "selection.json").write_text(edited)
+    assert (
+        "failed       selection: selection.json: is not the parent's" in studies.here("audit", child).stdout
+    )

@@ -1,0 +1,281 @@
+"""What leaves the project: registration texts and in-toto statements, made from the evidence files alone."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import studies
+
+from protocol import export
+from protocol.evidence.bytes import canonical
+from protocol.evidence.lock import lock
+from protocol.evidence.run import ledger
+from protocol.texts import preregistration
+
+SHIPPED = sorted(path.parent for path in (studies.ROOT / "registrations").glob("*/lock.json"))
+JUDGED = [folder for folder in SHIPPED if (folder / "verdict.json").exists()]
+
+# The OSF's form "OSF Preregistration", and the last part, which is ours but for its heading.
+OSF = """
+## Study Information ### Title ### Hypotheses
+## Design Plan ### Study type ### Blinding ### Study design ### Randomization
+## Sampling Plan ### Existing Data ### Explanation of existing data ### Data collection procedures
+### Sample size ### Sample size rationale ### Stopping rule
+## Variables ### Manipulated variables ### Measured variables ### Indices
+## Analysis Plan ### Statistical models ### Transformations ### Inference criteria ### Data exclusion
+### Missing data ### Exploratory analysis
+## Other ### What is frozen ### Registered settings ### Since locking
+"""
+NINE = """
+1) Data collection. Have any data been collected for this study already?
+2) Hypothesis. What's the main question being asked or hypothesis being tested in this study?
+3) Dependent variable. Describe the key dependent variable(s) specifying how they will be measured.
+4) Conditions. How many and which conditions will participants be assigned to?
+5) Analyses. Specify exactly which analyses you will conduct to examine the main question/hypothesis.
+6) Outliers and Exclusions. Describe exactly how outliers will be defined and handled, and your precise
+   rule(s) for excluding observations.
+7) Sample Size. How many observations will be collected or what will determine sample size? No need to justify
+   decision, but be precise about exactly how the number will be determined.
+8) Other. Anything else you would like to pre-register? (e.g., secondary analyses, variables collected for
+   exploratory purposes, unusual analyses planned?)
+9) Name. Give a title for this AsPredicted pre-registration.
+"""
+WITHOUT_TORCH = studies.BLOCK_TORCH + "from protocol import export\nsys.exit(export.main(sys.argv[1:]))\n"
+
+
+def names(folders):
+    return [folder.name for folder in folders]
+
+
+def flat(text: str) -> str:
+    return " ".join(text.split())
+
+
+def headings(text: str) -> str:
+    return " ".join(line for line in text.splitlines() if line.startswith(("## ", "### ")))
+
+
+@pytest.fixture
+def study(tmp_path) -> Path:
+    return shutil.copytree(
+        studies.ROOT / "registrations" / "quickstart",
+        tmp_path / "quickstart",
+        ignore=shutil.ignore_patterns("figures", "records", "probe"),
+    )
+
+
+@pytest.fixture
+def unconfirmed(study) -> Path:
+    """The same, as it was when it was locked."""
+    for name in ("claim.json", "seal.json", "verdict.json"):
+        (study / name).unlink()
+    first = (study / "ledger.jsonl").read_bytes().splitlines(keepends=True)[0]
+    (study / "ledger.jsonl").write_bytes(first)
+    return study
+
+
+def edited(folder: Path, change) -> lock.Lock:
+    """The lock of `folder` with other content, as if that had been locked."""
+    content = studies.content(folder / "lock.json")
+    change(content)
+    return lock.Lock(content, canonical.digest(content))
+
+
+@pytest.mark.parametrize("folder", SHIPPED, ids=names(SHIPPED))
+def test_every_shipped_study_has_a_text_under_the_headings_of_the_osf(folder):
+    text = export.exported(folder, "osf")
+    assert headings(text) == flat(OSF)
+    assert not re.search(r"\bNone, |None\b(?!:|\.)|\{|\}", text), "a value was not put into words"
+
+
+@pytest.mark.parametrize("folder", SHIPPED, ids=names(SHIPPED))
+def test_every_shipped_study_answers_the_nine_questions(folder):
+    asked = re.findall(r"^## (.*)$", export.exported(folder, "aspredicted"), flags=re.MULTILINE)
+    assert " ".join(asked) == flat(NINE)
+
+
+@pytest.mark.parametrize("form", ["osf", "aspredicted"])
+def test_the_text_has_every_number_that_the_lock_registers(form):
+    text = export.exported(studies.ROOT / "registrations" / "quickstart", form)
+    for said in (
+        "At equal memory, does CrystalCache answer more needle and association questions than each baseline?",
+        "needle-768 has 25 held-out problems (15 more are for development",
+        "association-768 has 23 held-out problems (21 more are for development",
+        "With 22 cells these are 528 lanes",  # 11 cells x 25 + 11 cells x 23
+        "at least 9 of 16 contrasts favour crystal with p at most 0.003125",
+        "none goes against it with p at most 0.05",
+        "exceed the other's by more than 0.02",
+        "100000 draws",
+        "0.559 where 60% of the problems differ",
+        "none at all where 20% of the problems differ",
+        "0.016 times the nominal one",
+        "The seeds (0) are author-chosen.",
+        "decision.missing = inconclusive",
+        "No problem is excluded",
+        "What its author ran in private beforehand no lock can show.",
+        "7019cd01b1226f5f0dd66847453a401cdc27c3f08196ab9ae8f2da991bfd6918",
+        "2026-11-21T05:52:48+00:00 probe (number 1)",
+    ):
+        assert said in text, said
+
+
+def test_every_registered_setting_stands_in_the_text_as_it_was_written():
+    for folder in SHIPPED:
+        content = studies.content(folder / "lock.json")["protocol"]["content"]
+        text = export.exported(folder, "osf")
+        for table in ("decision", "generation", "sweep"):
+            for field, value in content.get(table, {}).items():
+                written = ", ".join(map(str, value)) if isinstance(value, list) else value
+                assert f"- {table}.{field} = {written}\n" in text
+
+
+def test_a_lock_without_a_verdict_has_its_text_and_no_statement(unconfirmed):
+    before = studies.snapshot(unconfirmed)
+    done = studies.here("export", unconfirmed, "--format", "osf")
+    assert done.returncode == 0
+    assert "No data" not in done.stdout
+    assert "Registration prior to creation of data" in done.stdout
+    assert done.stdout.rstrip().endswith("- 2026-11-21T05:52:44+00:00 register")
+    done = studies.here("export", unconfirmed, "--format", "in-toto", "--to", unconfirmed / "statement.json")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "has no verdict; run: python -m protocol.confirm" in done.stderr
+    assert studies.snapshot(unconfirmed) == before
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (
+            lambda lock: lock["protocol"]["content"].update(exclude={"prompt_tokens_above": 900}),
+            "more than 900 tokens under a model's tokenizer is excluded for that model",
+        ),
+        (
+            lambda lock: lock["protocol"]["content"]["decision"].update(missing="wrong"),
+            "decision.missing = wrong: a lane that failed or has no grade counts as not correct",
+        ),
+        (
+            lambda lock: lock["protocol"]["content"].update(randomness={"source": "nonce"}),
+            "derive from the lock's digest and a number that the registered auditor draws",
+        ),
+        (
+            lambda lock: lock.update(parent={"name": "first", "lock": "e" * 64}),
+            f"This is a replication of first (lock {'e' * 64}), whose results were known",
+        ),
+        (
+            lambda lock: lock["protocol"]["content"]["decision"].update(rule="equivalent", margin="0.03"),
+            "- decision.margin = 0.03",
+        ),
+        (
+            lambda lock: lock["checks"].update(golds={"math500": {"confirm": 299, "dev": 201}}),
+            "The known answers of math500 (299 held out) were read to verify that the grader recognises",
+        ),
+    ],
+)
+def test_the_text_says_what_only_some_locks_have(change, said):
+    folder = studies.ROOT / "registrations" / "quickstart"
+    for text in (preregistration.osf, preregistration.as_predicted):
+        assert said in text(edited(folder, change), ledger.read(folder))
+
+
+@pytest.mark.parametrize("after_claim", [True, False])
+def test_an_amendment_says_why_and_what_had_been_seen(after_claim):
+    folder = studies.ROOT / "registrations" / "quickstart"
+    seen = {
+        "probe": {"attempts": 2, "records": 40},
+        "selection": False,
+        "claim": after_claim,
+        "records": 7 * after_claim,
+        "verdict": None,
+    }
+    amends = {"name": "old", "lock": "a" * 64, "reason": "A typo.", "diff": [], "seen": seen}
+    held = edited(folder, lambda lock: lock.update(amends=amends | {"after_claim": after_claim}))
+    text = preregistration.as_predicted(held, ledger.read(folder))
+    assert f"This amends old (lock {'a' * 64}). Reason: A typo." in text
+    assert "probe: 2 attempts, 40 records; selection: no;" in text
+    assert ("the verdict can only be DEVIATED" in text) == after_claim
+    assert ("It's complicated." in text) == after_claim
+
+
+@pytest.mark.parametrize("folder", JUDGED, ids=names(JUDGED))
+def test_a_statement_has_the_form_of_in_toto_v1_and_says_what_the_verdict_says(folder):
+    made = json.loads(export.exported(folder, "in-toto"))
+    assert list(made) == ["_type", "subject", "predicateType", "predicate"]
+    assert made["_type"] == "https://in-toto.io/Statement/v1"
+    assert re.fullmatch(r"https://[a-z.-]+/[a-z0-9/]+", made["predicateType"])
+    subjects = {one["name"]: one["digest"] for one in made["subject"]}
+    assert list(subjects) == ["lock.json", "claim.json", "seal.json", "verdict.json", "ledger.jsonl"]
+    paths = [str(folder / name) for name in subjects]
+    sums = subprocess.run(["sha256sum", *paths], capture_output=True, text=True).stdout.splitlines()
+    assert list(subjects.values()) == [{"sha256": line.split()[0]} for line in sums]
+    judged, predicate = studies.content(folder / "verdict.json")["judged"], made["predicate"]
+    assert predicate["verdict"] == judged["verdict"]
+    assert predicate["contrasts"] == judged["contrasts"]
+    assert predicate["proves"] == judged["proves"]
+    assert predicate["doesNotProve"] == judged["does_not_prove"]
+    last = json.loads((folder / "ledger.jsonl").read_bytes().splitlines()[-1])
+    assert predicate["ledger"] == {"count": last["index"] + 1, "head": last["sha256"]}
+    decision = studies.content(folder / "lock.json")["protocol"]["content"]["decision"]
+    assert predicate["rule"]["decision"] == decision
+
+
+def test_a_statement_names_the_proofs_of_outside_witnesses_by_their_digests(study):
+    (study / "anchors" / "headers").mkdir(parents=True)
+    (study / "anchors" / "lock.ots").write_bytes(b"proof")
+    (study / "anchors" / "headers" / "1.hex").write_bytes(b"header")
+    sums = subprocess.run(
+        ["sha256sum", study / "anchors" / "lock.ots"], capture_output=True, text=True
+    ).stdout
+    anchors = json.loads(export.exported(study, "in-toto"))["predicate"]["anchors"]
+    assert [one["name"] for one in anchors] == ["anchors/headers/1.hex", "anchors/lock.ots"]
+    assert anchors[1]["digest"] == {"sha256": sums.split()[0]}
+
+
+def test_a_text_is_written_once(study, tmp_path):
+    to = tmp_path / "out" / "prereg.md"
+    arguments = ("export", study, "--format", "osf", "--to", to)
+    assert studies.here(*arguments).returncode == 0
+    assert to.read_text() == export.exported(study, "osf")
+    to.write_text("mine")
+    done = studies.here(*arguments)
+    assert done.returncode == 2
+    assert "written once" in done.stderr
+    assert to.read_text() == "mine"
+
+
+@pytest.mark.parametrize("form", ["osf", "aspredicted", "in-toto"])
+def test_a_lock_that_the_ledger_does_not_begin_with_is_not_exported(study, form):
+    content = studies.content(study / "lock.json")
+    content["protocol"]["content"]["decision"]["at_least"] = 1
+    (study / "lock.json").write_bytes(canonical.dumps(content) + b"\n")
+    done = studies.here("export", study, "--format", form)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.startswith("Tampered: lock.json: is not the lock that ledger.jsonl begins with")
+
+
+def test_a_verdict_of_another_lock_is_not_stated(study):
+    content = studies.content(study / "verdict.json")
+    (study / "verdict.json").write_bytes(canonical.dumps(content | {"lock": "0" * 64}) + b"\n")
+    done = studies.here("export", study, "--format", "in-toto")
+    assert done.returncode == 3
+    assert "verdict.json: names another lock or seal" in done.stderr
+
+
+def test_a_forged_lock_without_what_is_needed_gives_one_line(tmp_path):
+    digest = lock.write(tmp_path, {"kind": "kv-prereg lock"})
+    ledger.append(tmp_path, "register", {"lock": digest})
+    done = studies.here("export", tmp_path, "--format", "osf")
+    assert done.returncode == 3
+    assert "a field is missing or misstated: 'parent'" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("form", ["osf", "aspredicted", "in-toto"])
+def test_exporting_needs_neither_torch_nor_a_network(study, form):
+    command = [sys.executable, "-c", WITHOUT_TORCH, str(study), "--format", form, "--json"]
+    done = subprocess.run(command, cwd=studies.ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {"format": form, "text": export.exported(study, form)}
