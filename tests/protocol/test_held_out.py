@@ -262,9 +262,9 @@ def test_nothing_but_the_door_calls_a_raw_builder_and_nothing_but_confirm_opens_
         "unsealed": {"tasks/door.py"},
         "decrypt": {"tasks/dataset.py", "tasks/encrypted.py"},
         "puzzle": {"tasks/chain.py"},
-        "HeldOut": {"confirmation.py"},
+        "HeldOut": {"acts/confirm.py"},
         "gold": {
-            "registration.py",
+            "acts/register.py",
             "regrade.py",
             "tasks/door.py",
             *(f"tasks/{name}.py" for name in FAMILIES),

@@ -221,8 +221,8 @@ def test_drift_can_be_told_without_torch_and_names_what_changed(registered, tree
     """In a process in which torch cannot be imported: nothing at first, then one line for each change."""
     code = studies.BLOCK_TORCH + (
         "from pathlib import Path\n"
-        "from protocol import drift\n"
-        "from protocol.evidence import closure, lock\n"
+        "from protocol.locked import drift\n"
+        "from protocol.evidence.lock import closure, lock\n"
         "held = lock.read(Path(sys.argv[1]))\n"
         "for line in drift.drifted(held, Path(sys.argv[2]), closure.environment()): print(line)\n"
     )

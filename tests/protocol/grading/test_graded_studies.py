@@ -23,7 +23,7 @@ class Tiny:
 
 @pytest.fixture
 def tiny(monkeypatch):
-    monkeypatch.setattr(tasks.catalogue, "TASKS", dict(tasks.TASKS) | {"tiny": Tiny()})
+    monkeypatch.setattr(tasks.registry, "TASKS", dict(tasks.TASKS) | {"tiny": Tiny()})
 
 
 def items(dev, confirm):

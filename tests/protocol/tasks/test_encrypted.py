@@ -52,7 +52,7 @@ def home(tmp_path, monkeypatch):
 @pytest.fixture
 def task(home, monkeypatch):
     ours = replace(tasks.get(TASK), sha256=hashlib.sha256(WHOLE).hexdigest())
-    monkeypatch.setattr(tasks.catalogue, "TASKS", dict(tasks.TASKS) | {TASK: ours})
+    monkeypatch.setattr(tasks.registry, "TASKS", dict(tasks.TASKS) | {TASK: ours})
     (home / "aime24.jsonl").write_bytes(WHOLE)
     return ours
 

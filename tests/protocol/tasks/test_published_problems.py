@@ -174,7 +174,7 @@ def test_the_data_here_has_every_listed_problem_in_order(name):
 
 
 def test_the_command_fetches_from_a_file_and_refuses_what_is_generated(tiny, published, monkeypatch, capsys):
-    monkeypatch.setattr(tasks.catalogue, "TASKS", {"aime24": tiny, "needle-256": tasks.get("needle-256")})
+    monkeypatch.setattr(tasks.registry, "TASKS", {"aime24": tiny, "needle-256": tasks.get("needle-256")})
     assert __main__.main(["fetch", "aime24", "--from", str(published)]) == 0
     assert __main__.main(["fetch", "needle-256"]) == 2
     assert "is generated; there is nothing to fetch" in capsys.readouterr().err

@@ -24,7 +24,7 @@ import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from finished_study import body
-from protocol.evidence import records
+from protocol.evidence.run import records
 
 with records.Shard(Path(sys.argv[1])) as shard:
     number = 0
