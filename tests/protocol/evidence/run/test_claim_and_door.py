@@ -13,7 +13,7 @@ from protocol.evidence.run.held_out import HeldOut
 RUN = """
 import sys
 from pathlib import Path
-from protocol.evidence import claim, lock
+from protocol.evidence.lock import lock; from protocol.evidence.run import claim
 from protocol.evidence.refusals import Refusal
 
 folder = Path(sys.argv[1])
