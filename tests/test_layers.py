@@ -27,7 +27,17 @@ COMMANDS = {
 WITHOUT_TORCH = [
     "protocol.anchor",
     "protocol.confirm",
+    "protocol.acts.amend",
+    "protocol.acts.beforehand",
+    "protocol.acts.register",
+    "protocol.amend",
+    "protocol.calibrate",
     "protocol.locked.drift",
+    "protocol.locked.study",
+    "protocol.probe",
+    "protocol.register",
+    "protocol.rehearse",
+    "protocol.replicate",
     "protocol.audit",
     "protocol.export",
     "protocol.regrade",
@@ -249,5 +259,5 @@ def test_the_block_bites():
 
 def test_what_runs_cells_loads_neither_analysis_nor_figures():
     loaded = "print({m.partition('.')[0] for m in sys.modules} & {'analysis', 'figures'})"
-    done = imported("protocol.running.phase", "protocol.running.executors.pool", last=loaded)
+    done = imported("protocol.running.runner", "protocol.running.executors.pool", last=loaded)
     assert done.stdout.strip() == "set()", done.stderr
