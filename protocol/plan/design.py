@@ -16,13 +16,14 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import policies
-from policies import protect
 from protocol import tasks
 from protocol.evidence.refusals import BadInput
 from protocol.evidence.run import late_randomness
+
+if TYPE_CHECKING:
+    from policies import Policy
 
 __all__ = [
     "AGAIN",
@@ -258,15 +259,17 @@ class Design:
     def arm(self, name: str) -> Arm:
         return next(arm for arm in self.arms if arm.name == name)
 
-    def policy(self, name: str) -> policies.Policy:
+    def policy(self, name: str) -> Policy:
         """The policy of an arm, with the registered interval where it evicts and has none of its own, and
         the prompt pinned where that is registered.
         """
+        import policies  # with torch, which reading and refusing the rest of a protocol does without
+
         policy = policies.get(self.arm(name).policy)
         if not policy.evicts:
             return policy
         if self.generation.prompt == "pinned":
-            policy = protect.pinned(policy)
+            policy = policies.pinned(policy)
         interval = self.generation.interval
         if interval is None or policy.cadence.interval is not None:
             return policy
@@ -386,7 +389,7 @@ def _task(table: _Table) -> Task:
 
 
 def _arm(name: str, table: _Table) -> Arm:
-    arm = Arm(name, table.choice("policy", policies.names()))
+    arm = Arm(name, table.text("policy"))
     table.done()
     return arm
 
@@ -513,6 +516,7 @@ def _cross_check(protocol: Design, where: str) -> None:
         twice = sorted({str(value) for value in values if list(values).count(value) > 1})
         if twice:
             raise BadInput(f"{where}: {field}: {twice[0]} stands twice; name each once")
+    _check_policies(protocol.arms, where)
     policy_of = {arm.name: protocol.policy(arm.name) for arm in protocol.arms}
     evicting = [name for name, policy in policy_of.items() if policy.evicts]
     for name in evicting:
@@ -557,6 +561,16 @@ def _cross_check(protocol: Design, where: str) -> None:
             raise BadInput(f"{where}: decision.{field}: " + _unknown(model, protocol.models, "model"))
     if decision.rule == "branch" and decision.primary_model == decision.transfer_model:
         raise BadInput(f"{where}: decision.transfer_model: name another model than primary_model")
+
+
+def _check_policies(arms: Iterable[Arm], where: str) -> None:
+    import policies
+
+    for arm in arms:
+        if arm.policy not in policies.names():
+            raise BadInput(
+                f"{where}: arms.{arm.name}.policy: " + _unknown(arm.policy, policies.names(), "policy")
+            )
 
 
 def _check_sweep(

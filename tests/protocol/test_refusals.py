@@ -15,6 +15,8 @@ from protocol import tasks
 from protocol.acts import register
 from protocol.evidence.bytes import canonical
 from protocol.evidence.refusals import BadInput, Drifted
+from protocol.evidence.run.registration import Registration
+from protocol.locked.planned import Planned
 from protocol.locked.study import open_study, refuse_drift
 from protocol.models import __main__ as fetch_models
 from protocol.models import calibration, load
@@ -108,10 +110,10 @@ def test_a_device_that_is_not_here_is_refused_in_one_line(tmp_path, tiny_model, 
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
     assert 'generation.device: torch finds no "cuda" here' in done.stderr
     assert studies.snapshot(folder) == before
-    study = open_study(locked)
+    study = open_study(Registration(locked), tmp_path)
     elsewhere = replace(study.protocol, generation=study.protocol.generation._replace(device="cuda"))
     with pytest.raises(BadInput, match=r"generation\.device"):  # what probe and confirm ask first
-        refuse_drift(study._replace(protocol=elsewhere), tmp_path, with_weights=True)
+        refuse_drift(replace(study, planned=Planned(elsewhere, tmp_path)), with_weights=True)
 
 
 @pytest.fixture

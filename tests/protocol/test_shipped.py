@@ -11,6 +11,7 @@ import studies
 
 import policies
 from protocol.evidence.audit import auditing
+from protocol.evidence.run.registration import Registration
 from protocol.plan import design
 
 SHIPPED = sorted(path.parent for path in (studies.ROOT / "registrations").glob("*/verdict.json"))
@@ -88,11 +89,13 @@ def test_a_changed_byte_is_found(quickstart, seed):
     path = draw.choice(files(quickstart)[: len(EVIDENCE)] * 3 + files(quickstart)[len(EVIDENCE) :])
     with studies.flipped(path, draw) as place:
         # Without deriving the verdict again, which the digests make unnecessary here and which takes seconds.
-        findings = auditing.audit(quickstart, rederive=lambda tree, folder: b"")
+        findings = auditing.audit(Registration(quickstart), rederive=lambda tree, folder: b"")
     failed = {one.item for one in findings if one.status == "failed"} - {"judgement"}
     assert failed, f"{path.name}: byte {place} was flipped unnoticed"
 
 
 def test_an_untouched_copy_holds(quickstart):
-    inside = {one.status for one in auditing.audit(quickstart) if one.item not in auditing.OUTSIDE}
+    inside = {
+        one.status for one in auditing.audit(Registration(quickstart)) if one.item not in auditing.OUTSIDE
+    }
     assert inside <= {"held", "not run"}

@@ -9,6 +9,7 @@ import torch
 
 import splits
 from protocol import calibrate, command, tasks
+from protocol.acts import calibrate as measuring
 from protocol.evidence.bytes import canonical
 from protocol.evidence.refusals import Drifted
 from protocol.models import calibration, sources, stored
@@ -59,7 +60,7 @@ def test_traces_are_prompts_with_the_greedy_answers_of_the_model(run, model, tin
     about = calibration.about(path)
     used = json.loads(about["problems"])
     dev = splits.load(TASK).dev
-    order = list(calibrate.in_turn(dev))
+    order = list(measuring.in_turn(dev))
     assert set(used) == set(order[: len(used)])
     assert 1 < len(used) < len(dev)
     texts = {problem: answered(model, problem, 6) for problem in used}
@@ -143,13 +144,13 @@ def test_calibration_problems_are_those_that_the_task_sets_aside(run, monkeypatc
 def test_every_level_of_a_task_has_its_turn():
     chain = tasks.get("chain")
     for ids in (chain.calibration_ids(), splits.load("chain").dev):
-        order = list(calibrate.in_turn(ids))
+        order = list(measuring.in_turn(ids))
         assert sorted(order) == sorted(ids)
         count = len(chain.levels)
         levels = [int(problem.split("/")[1]) for problem in order]
         assert levels[:count] == levels[count : 2 * count] == list(chain.levels)
-    assert list(calibrate.in_turn(["a/1/x", "a/1/y", "a/1/z", "b/0"])) == ["a/1/x", "b/0", "a/1/y", "a/1/z"]
-    assert list(calibrate.in_turn(["aime24/60", "aime24/61"])) == ["aime24/60", "aime24/61"]
+    assert list(measuring.in_turn(["a/1/x", "a/1/y", "a/1/z", "b/0"])) == ["a/1/x", "b/0", "a/1/y", "a/1/z"]
+    assert list(measuring.in_turn(["aime24/60", "aime24/61"])) == ["aime24/60", "aime24/61"]
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from protocol.evidence.lock import lock
 from protocol.evidence.refusals import BadInput, Drifted
 from protocol.evidence.run import claim, ledger, records
 from protocol.evidence.run.held_out import HeldOut
+from protocol.evidence.run.registration import Registration
 from protocol.tasks import __main__, dataset, door, encrypted
 
 TASK = "aime24"
@@ -92,8 +93,8 @@ def claimed(folder, identity):
     items = {TASK: {"manifest": FROZEN.digest, "dev": list(FROZEN.dev), "confirm": list(FROZEN.confirm)}}
     held = {"kind": "kv-prereg lock", "version": 1, "protocol": {"content": {}}, "items": items, "grid": []}
     ledger.append(folder, "register", {"lock": lock.write(folder, held)})
-    with claim.running(folder):
-        claim.take(folder, lock.read(folder))
+    with claim.running(Registration(folder)):
+        claim.take(Registration(folder))
     held_out = HeldOut(lock.read(folder), folder, identity)
     held_out.ids(TASK, "a test")
     return held_out
