@@ -144,9 +144,9 @@ def _wrong(at: str, values: Any, fields: Mapping[str, _Field]) -> Iterator[str]:
     if not isinstance(values, Mapping):
         yield f"{at}: must be an object"
         return
-    needed = {name for name, field in fields.items() if not field.optional}
-    if wrong := (needed - values.keys()) | (values.keys() - fields.keys()):
-        yield f"{at}: the fields {sorted(map(str, wrong))} are missing or unknown"
+    others = values.keys() ^ fields.keys()
+    if wrong := sorted(str(name) for name in others if name not in fields or not fields[name].optional):
+        yield f"{at}: the fields {wrong} are missing or unknown"
     for name, field in fields.items():
         if name in values and not field.holds(values[name]):
             yield f"{at}.{name}: is {_short(values[name])}; it must be {field.words}"
