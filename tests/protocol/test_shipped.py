@@ -63,12 +63,6 @@ def test_a_protocol_is_read_whether_it_was_locked_or_waits_for_a_machine(path):
     assert {arm.policy for arm in protocol.arms} <= set(policies.names())
 
 
-@pytest.mark.parametrize("folder", SHIPPED, ids=lambda path: path.name)
-def test_the_figure_and_the_verdict_are_there(folder):
-    assert (folder / "figures" / "forest.svg").stat().st_size > 10_000
-    assert (folder / "figures" / "forest.png").read_bytes().startswith(b"\x89PNG")
-
-
 @pytest.fixture(scope="module")
 def quickstart(tmp_path_factory) -> Path:
     return shutil.copytree(
