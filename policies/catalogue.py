@@ -20,7 +20,8 @@ from policies.knorm import knorm
 from policies.policy import Policy
 from policies.pyramidkv import pyramidkv
 from policies.scissorhands import scissorhands
-from policies.snapkv import snapkv, snapkv_with_window
+from policies.snapkv import snapkv
+from policies.snapkv_with_window import snapkv_with_window
 from policies.streaming import streaming
 from policies.tova import tova
 from policies.triattention import gates

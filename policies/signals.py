@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -25,7 +24,6 @@ __all__ = [
     "attention_rows",
     "group_mean",
     "of_all_layers",
-    "of_layers",
     "refuse_separate",
 ]
 
@@ -168,18 +166,10 @@ class HiddenChange:
 
 
 def of_all_layers(view: View, signal: Signal) -> tuple[Any, ...]:
-    """One entry a layer; a signal that the engine did not bring is refused by name."""
-    entries = of_layers(view.signals, signal)
+    """One entry per layer; a signal that the engine did not bring is refused by name."""
+    entries: tuple[Any, ...] = view.signals.get(signal, ())
     if len(entries) != view.layers:
         raise ValueError(f"view.signals must hold {signal} with one entry for each of {view.layers} layers")
-    return entries
-
-
-def of_layers(signals: Mapping[Signal, Any], signal: Signal) -> tuple[Any, ...]:
-    """What was measured, a layer at a time; a signal that the engine did not bring is refused by name."""
-    if signal not in signals:
-        raise ValueError(f"view.signals must hold {signal} with one entry for each layer")
-    entries: tuple[Any, ...] = signals[signal]
     return entries
 
 

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 import torch
 from torch import Tensor
 
-from policies.contract import BudgetError, Scores, Signal, Trunks
+from policies.contract import BudgetError, Scores, Signal, Trunks, View
 
 __all__ = ["BranchDissolution", "Dissolved", "Fusion"]
 
@@ -61,10 +61,10 @@ class BranchDissolution:
         return frozenset()
 
     @property
-    def slack(self) -> int:
+    def unused(self) -> int:
         return max(0, self.min_keep - 1)
 
-    def select(self, scores: Scores, protected: Tensor, allocation: Tensor) -> Tensor:
+    def select(self, view: View, scores: Scores, protected: Tensor, allocation: Tensor) -> Tensor:
         if scores.trunks is None:
             raise ValueError("BranchDissolution needs scores with trunks: use it with the scoring of crystal")
         kept = torch.zeros_like(scores.slots, dtype=torch.bool)

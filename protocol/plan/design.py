@@ -19,7 +19,6 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 import policies
-from policies import protect
 from protocol import tasks
 from protocol.evidence.refusals import BadInput
 from protocol.evidence.run import late_randomness
@@ -266,7 +265,7 @@ class Design:
         if not policy.evicts:
             return policy
         if self.generation.prompt == "pinned":
-            policy = protect.pinned(policy)
+            policy = policies.pinned(policy)
         interval = self.generation.interval
         if interval is None or policy.cadence.interval is not None:
             return policy

@@ -201,8 +201,8 @@ class Broken(TopK):
     how: str = ""
     at: int = 0
 
-    def select(self, scores, protected, allocation):
-        kept = super().select(scores, protected, allocation)
+    def select(self, view, scores, protected, allocation):
+        kept = super().select(view, scores, protected, allocation)
         return getattr(self, self.how)(kept) if kept.shape[-1] == self.at else kept
 
     @staticmethod
@@ -293,8 +293,8 @@ def test_a_broken_selection_fails_its_own_lane_by_name_at_any_event(at, query):
 class Reaching(TopK):
     """At later events, moves a kept slot of each shorter head to where that head has none."""
 
-    def select(self, scores, protected, allocation):
-        kept = super().select(scores, protected, allocation)
+    def select(self, view, scores, protected, allocation):
+        kept = super().select(view, scores, protected, allocation)
         missing = scores.slots[..., -1].isneginf() & kept.any(-1)
         for layer, head in missing.nonzero().tolist():
             kept[layer, head, kept[layer, head].nonzero()[0]] = False
