@@ -95,10 +95,10 @@ def find(name: str) -> Policy:
 
 def installed() -> dict[str, EntryPoint]:
     """Entry points by name. A name that is taken is refused: it would change what a registration means."""
-    found: dict[str, EntryPoint] = {}
+    points: dict[str, EntryPoint] = {}
     for point in entry_points(group=GROUP):
-        if point.name in CATALOGUE or found.setdefault(point.name, point) != point:
+        if point.name in CATALOGUE or points.setdefault(point.name, point) != point:
             raise ValueError(
                 f"entry point {point.name} of {GROUP} is taken: rename the policy in {point.value}"
             )
-    return found
+    return points

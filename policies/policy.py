@@ -131,11 +131,11 @@ def whole(view: View) -> Tensor:
     return view.filled.expand(view.layers, view.kv_heads, -1).clone()
 
 
-def refuse_below(budget: int, held: int, protect: Protection) -> None:
-    if budget < max(1, held):
+def refuse_below(budget: int, least: int, protect: Protection) -> None:
+    if budget < max(1, least):
         raise BudgetError(
-            f"budget of {budget} slots is below the {held} protected slots of {protect}: "
-            f"raise the budget to at least {max(1, held)} or protect fewer"
+            f"budget of {budget} slots is below the {least} protected slots of {protect}: "
+            f"raise the budget to at least {max(1, least)} or protect fewer"
         )
 
 
@@ -144,8 +144,8 @@ def refuse_non_finite(slots: Tensor, filled: Tensor) -> None:
     faulty = ~slots.isfinite() & filled
     if faulty.any():
         layer, head, slot = faulty.nonzero()[0].tolist()
-        found = slots.expand(faulty.shape)[layer, head, slot]
-        raise ValueError(f"scores must be finite: layer {layer}, head {head}, slot {slot} is {found}")
+        score = slots.expand(faulty.shape)[layer, head, slot]
+        raise ValueError(f"scores must be finite: layer {layer}, head {head}, slot {slot} is {score}")
 
 
 def refuse_broken(

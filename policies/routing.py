@@ -26,7 +26,7 @@ class Shared:
 
 @dataclass(frozen=True)
 class PerLayer:
-    """One keep set a layer, chosen by the mean score of its heads."""
+    """One keep set per layer, chosen by the mean score of its heads."""
 
     def route(self, scores: Scores, layers: int, kv_heads: int) -> Scores:
         return scores._replace(slots=scores.slots.mean(1, keepdim=True).expand(layers, -1, -1))

@@ -61,7 +61,7 @@ def joined(sums: Tensor, before: Tensor | None) -> Tensor:
 
 
 class Carried:
-    """Of an attention signal that reads every layer, and is carried through decoding as it is."""
+    """An attention signal that reads every layer, and is carried through decoding as it is."""
 
     @property
     def carried(self) -> bool:
@@ -147,7 +147,7 @@ class Trace(NamedTuple):
     """State of a HiddenChange."""
 
     changes: Tensor
-    """[t], one entry a token fed; the first token has changed by 0."""
+    """[t], one entry per token fed; the first token has changed by 0."""
     last: Tensor
     """[width], hidden state of the last token fed."""
 
@@ -174,10 +174,10 @@ def of_all_layers(view: View, signal: Signal) -> tuple[Any, ...]:
 
 
 def refuse_separate(view: View) -> None:
-    """For a score of a token, not of a slot: all heads must hold the same tokens."""
+    """Refuse a score of tokens, not of slots, where heads hold different tokens."""
     positions = view.positions
     if (positions != positions[:1, :1]).any():
-        raise ValueError("heads hold different slots, but this scoring has one score a token: route Shared")
+        raise ValueError("heads hold different slots, but this scoring has one score per token: route Shared")
 
 
 def group_mean(values: Tensor, kv_heads: int) -> Tensor:
@@ -186,5 +186,5 @@ def group_mean(values: Tensor, kv_heads: int) -> Tensor:
 
 
 def wide(tensor: Tensor) -> Tensor:
-    """In float32 or better."""
+    """The tensor in float32 or better."""
     return tensor.to(torch.promote_types(tensor.dtype, torch.float32))

@@ -15,17 +15,17 @@ def structure(policy: Policy) -> dict[str, str]:
     """E.g. {"selection": "policies.selection.Diverse()", "selection.weight": "0.5"}: a part is its class and
     "()", then what is in it; a value is its repr.
     """
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
 
     def walk(path: str, value: Any) -> None:
         if not is_dataclass(value):
-            found[path] = repr(value)
+            settings[path] = repr(value)
             return
         name = f"{type(value).__module__}.{type(value).__qualname__}"
-        found[path] = f"{MOVED.get(name, name)}()"
+        settings[path] = f"{MOVED.get(name, name)}()"
         for field in fields(value):
             walk(f"{path}.{field.name}", getattr(value, field.name))
 
     for field in fields(policy):
         walk(field.name, getattr(policy, field.name))
-    return found
+    return settings

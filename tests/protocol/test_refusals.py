@@ -124,7 +124,7 @@ def calibrated(tmp_path, tiny_model, monkeypatch):
         mean = torch.ones(2, 4, 4, dtype=torch.complex64)
         found = Statistics(mean, mean.abs(), torch.ones(8) / 8**0.5, torch.ones(4).double(), 1.0)
         about = {"weights": calibration.weights_digest(source, home), "problems": "{}", **about}
-        calibration.write(calibration.places(source, home)["traces"], found, about)
+        calibration.write(calibration.statistics_paths(source, home)["traces"], found, about)
         changes = {**studies.ONE_TASK, 'policy = "crystal"': 'policy = "q_stats"'}
         return studies.write(tmp_path / "study", tiny_model, changes)
 

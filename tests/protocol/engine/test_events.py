@@ -318,7 +318,7 @@ def test_the_place_of_a_lane_that_fails_while_decoding_goes_to_the_next():
     broken = lane(noted(Noise(1), cadence=cadence, selection=Broken("more", 14)), 10)
     lanes = [broken, lane(drawn(1), 10), broken, lane(all_kept())]
     model, prompt = tiny(), outside(30, 2)
-    outcomes = answer(model, prompt, lanes, max_new_tokens=8, places=1)
+    outcomes = answer(model, prompt, lanes, max_new_tokens=8, max_concurrent=1)
     assert [type(outcome) for outcome in outcomes] == [LaneFailure, Outcome, LaneFailure, Outcome]
     alone = answer(model, prompt, [lanes[1], lanes[3]], max_new_tokens=8)
     assert list(map(told, outcomes[1::2])) == list(map(told, alone))
