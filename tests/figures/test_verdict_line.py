@@ -5,7 +5,7 @@ import pytest
 
 from figures.canvas import numbers
 from figures.html import glossary
-from protocol.plan import design
+from protocol.plan import rules
 
 
 @pytest.mark.parametrize(
@@ -29,4 +29,4 @@ def test_max_t_is_not_said_to_be_bonferroni():
 
 
 def test_every_rule_that_can_be_registered_is_explained():
-    assert set(glossary.RULES) == set(design.RULES)
+    assert set(glossary.RULES) == set(rules.RULES)
