@@ -88,7 +88,7 @@ def measured(source: str, home: Path, needed: Iterable[str]) -> dict[str, Path]:
     """
     found = {}
     for name in needed:
-        path = paths.places(source, home)[name]
+        path = paths.statistics_paths(source, home)[name]
         if not path.is_file():
             raise BadInput(
                 f"model {source!r}: no statistics {name!r}, which an arm needs; "

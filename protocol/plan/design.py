@@ -11,7 +11,6 @@ from decimal import Decimal
 from typing import Annotated, Any, NamedTuple
 
 import policies
-from policies import protect
 from protocol import tasks
 from protocol.evidence.bytes.canonical import LARGEST
 from protocol.evidence.bytes.fields import Choice, Field, ListOf, Table, Whole, declared
@@ -336,7 +335,7 @@ class Design:
         if not policy.evicts:
             return policy
         if self.generation.prompt == "pinned":
-            policy = protect.pinned(policy)
+            policy = policies.pinned(policy)
         interval = self.generation.interval
         if interval is None or policy.cadence.interval is not None:
             return policy

@@ -108,5 +108,5 @@ def data(names: Iterable[str]) -> dict[str, str | dict[str, str]]:
     """SHA-256 of the data file of each task that reads one, by part where it is sealed. Raises as
     Dataset.digest does.
     """
-    found = {name: get(name) for name in names}
-    return {name: task.digest() for name, task in found.items() if isinstance(task, Dataset)}
+    tasks = {name: get(name) for name in names}
+    return {name: task.digest() for name, task in tasks.items() if isinstance(task, Dataset)}

@@ -10,7 +10,7 @@ import torch
 
 import policies
 import splits
-from policies import Statistics, protect
+from policies import Statistics
 from protocol import tasks
 from protocol.acts import register
 from protocol.evidence.bytes import canonical
@@ -80,7 +80,7 @@ def test_register_refuses_by_field(tmp_path, tiny_model, changes, said):
 )
 def test_what_is_protected_while_decoding_counts_before_anything_runs(interval, prompt, protected):
     policy = policies.get("random")
-    policy = protect.pinned(policy) if prompt else policy
+    policy = policies.pinned(policy) if prompt else policy
     policy = replace(policy, cadence=replace(policy.cadence, interval=interval))
     assert register._protected(policy, 40, 64) == protected
 
@@ -124,7 +124,7 @@ def calibrated(tmp_path, tiny_model, monkeypatch):
         mean = torch.ones(2, 4, 4, dtype=torch.complex64)
         found = Statistics(mean, mean.abs(), torch.ones(8) / 8**0.5, torch.ones(4).double(), 1.0)
         about = {"weights": calibration.weights_digest(source, home), "problems": "{}", **about}
-        calibration.write(calibration.places(source, home)["traces"], found, about)
+        calibration.write(calibration.statistics_paths(source, home)["traces"], found, about)
         changes = {**studies.ONE_TASK, 'policy = "crystal"': 'policy = "q_stats"'}
         return studies.write(tmp_path / "study", tiny_model, changes)
 

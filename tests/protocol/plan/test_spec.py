@@ -5,7 +5,7 @@ from decimal import Decimal
 import pytest
 from studies import PROTOCOL, SWEEP
 
-from policies import protect
+import policies
 from protocol.evidence.refusals import BadInput
 from protocol.plan import design, grid, reading, rules
 
@@ -293,7 +293,7 @@ def test_a_pinned_prompt_is_protected_by_every_arm_that_evicts_and_by_no_other()
     pinned = parse(TEXT.replace("threads = 1", 'threads = 1\nprompt = "pinned"'))
     assert pinned.content()["generation"]["prompt"] == "pinned"
     for name in ("crystal", "random", "streaming"):
-        assert pinned.policy(name) == protect.pinned(parse(TEXT).policy(name))
+        assert pinned.policy(name) == policies.pinned(parse(TEXT).policy(name))
         assert pinned.policy(name) != parse(TEXT).policy(name)
     assert pinned.policy("full") == parse(TEXT).policy("full")
     competing = parse(TEXT.replace("threads = 1", 'threads = 1\nprompt = "competes"'))
