@@ -231,7 +231,7 @@ def edited(tree):
 @pytest.mark.parametrize("command", ["confirm", "probe"])
 @pytest.mark.parametrize(
     "file",
-    ["policies/h2o.py", "protocol/running/runner.py", "analysis/rules/decisions.py", "figures/forest.py"],
+    ["policies/h2o.py", "protocol/running/runner.py", "analysis/rules/superior.py", "figures/forest.py"],
 )
 def test_a_source_file_changed_after_the_lock_is_named(locked, tree, edited, command, file):
     edited(tree / file, lambda data: data + b"\n# a quiet edit\n")

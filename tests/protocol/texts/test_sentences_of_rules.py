@@ -23,7 +23,7 @@ def lock(**decision: Any) -> dict[str, Any]:
     return {
         "protocol": {"content": {"question": "Is it so?", "decision": made}},
         "checks": {"tests": 2, "corrected_alpha": "0.025000"},
-        "rule": {"name": made["rule"], "source": "analysis/rules/decisions.py", "sha256": "0" * 64},
+        "rule": {"name": made["rule"], "source": "analysis/rules/superior.py", "sha256": "0" * 64},
     }
 
 

@@ -5,8 +5,8 @@ import pytest
 import study
 from scipy import stats
 
-from analysis.rules import error_rates
-from analysis.rules.simulated_studies import Plan
+from analysis.trial import error_rates
+from analysis.trial.simulated_studies import Plan
 
 
 def plan(problems: int, seeds: int = 1, **decision) -> Plan:
