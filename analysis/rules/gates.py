@@ -74,7 +74,7 @@ class Family(Protocol):
 
     decision: Mapping[str, Any]
     seeds: int
-    contrasts: Sequence[PlannedContrast]
+    contrasts: list[PlannedContrast]
     alpha: float
     corrected: float  # alpha of one contrast
 
