@@ -35,8 +35,8 @@ from analysis.stats.methods import METHODS
 __all__ = ["RULE", "Cell", "cells", "letter"]
 
 FIELDS = (
-    Field("primary_model", "model", "the model on which the subject has to be better"),
-    Field("transfer_model", "model", "the model on which the subject may not be harmed"),
+    Field("primary_model", "model", "The model on which it has to be better.", "chain-qwen2"),
+    Field("transfer_model", "model", "The model that it must not harm.", "chain-llama"),
 )
 
 

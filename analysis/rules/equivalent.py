@@ -24,7 +24,6 @@ def verdict(contrasts: Sequence[Contrast], decision: Decision) -> str:
 
 RULE = lossless(
     Side(
-        margin="accuracy points by which the subject may differ",
         differs="differs",
         differed="differed",
         wins=REFUTED,

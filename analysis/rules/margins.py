@@ -22,11 +22,19 @@ from analysis.stats.comparison import Margins
 
 __all__ = ["Side", "limits", "lossless"]
 
+MARGIN = Field(
+    "margin",
+    "decimal",
+    "Accuracy points by which the subject may differ, or be worse.",
+    0.03,
+    Decimal("0.001"),
+    Decimal("0.5"),
+)
+
 
 class Side(NamedTuple):
     """How a rule speaks of its margin."""
 
-    margin: str  # what it is, of the field
     differs: str  # "the accuracy of the subject ... by less than"
     differed: str
     wins: str  # the verdict where every contrast is won
@@ -51,8 +59,7 @@ def lossless(side: Side, verdict: Callable[[Sequence[Contrast], Decision], str])
         partial(_line, side),
         partial(_unproved, side),
     )
-    fields = (Field("margin", "decimal", side.margin, Decimal("0.001"), Decimal("0.5")),)
-    return Rule(fields, _refusal, verdict, partial(_gates, side), words)
+    return Rule((MARGIN,), _refusal, verdict, partial(_gates, side), words)
 
 
 def _refusal(decision: Decision, family: int) -> Refusal | None:

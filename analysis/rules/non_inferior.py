@@ -27,7 +27,6 @@ def verdict(contrasts: Sequence[Contrast], decision: Decision) -> str:
 
 RULE = lossless(
     Side(
-        margin="accuracy points by which the subject may be worse",
         differs="is worse",
         differed="was worse",
         wins=CONFIRMED,

@@ -48,9 +48,10 @@ class Field(NamedTuple):
 
     name: str
     kind: str  # "whole" (a whole number), "decimal" (a number with a point) or "model" (a registered one)
-    doc: str
-    low: int | Decimal | None = None  # the smallest and largest number; of a model none
-    high: int | Decimal | None = None
+    meaning: str
+    example: Any
+    low: int | Decimal = 0  # the smallest and largest number; of a model nothing
+    high: int | Decimal = 0
 
 
 class Refusal(NamedTuple):

@@ -33,7 +33,7 @@ from analysis.stats.methods import METHODS
 
 __all__ = ["RULE"]
 
-FIELDS = (Field("at_least", "whole", "contrasts in which the subject has to be better", 1, 10_000),)
+FIELDS = (Field("at_least", "whole", "Contrasts of the family that have to be better.", 4, 1, 10_000),)
 
 
 def verdict(contrasts: Sequence[Contrast], decision: Decision) -> str:
@@ -154,9 +154,8 @@ def _line(judged: Mapping[str, Any]) -> str:
 
 
 MEANING = (
-    "CONFIRMED asks for the registered number of contrasts significantly better at the Bonferroni "
-    "level, none significantly worse at the uncorrected one, and matched memory in all. REFUTED: "
-    "some contrast is significantly worse at the Bonferroni level, or so many wins are no longer "
-    "possible. INCONCLUSIVE: otherwise."
+    "CONFIRMED asks for the registered number of contrasts significantly better after correction for their "
+    "number, none significantly worse without it, and matched memory in all. REFUTED: some contrast is "
+    "significantly worse after correction, or so many wins are no longer possible. INCONCLUSIVE: otherwise."
 )
 RULE = Rule(FIELDS, refusal, verdict, gates, Words(_hypothesis, _criteria, _proves, MEANING, _line))

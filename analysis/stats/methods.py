@@ -14,7 +14,6 @@ class Method(NamedTuple):
     words: str  # of a registration text, to be filled with the registered decision
     draws: bool = True  # decision.draws and decision.seed are registered; of t, for the p printed beside it
     family: bool = False  # adjusts the p of a whole family; else Bonferroni does
-    note: str = ""  # said of it after a rule that names a Bonferroni level
 
 
 METHODS: Mapping[str, Method] = MappingProxyType(
@@ -37,8 +36,6 @@ METHODS: Mapping[str, Method] = MappingProxyType(
             "draws, seed {seed}), and |t| of a contrast is compared with the largest of the family; a "
             "contrast alone has Student's t",
             family=True,
-            note="Where a Bonferroni level is named, max-t adjusts p for the whole family instead, and that "
-            "p is compared with alpha.",
         ),
     }
 )

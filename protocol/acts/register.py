@@ -278,7 +278,7 @@ def _checks(protocol: Design, items: dict[str, Any]) -> dict[str, Any]:
         rule = self_test.tried(plan)
     except self_test.Vacuous as vacuous:
         raise BadInput(f"decision.rule: {vacuous}") from None
-    _, seed = draws(decision.content())
+    _, seed = draws(plan.content["decision"])
     errors = error_rates.errors(plan, np.random.default_rng([seed, len(models)]))
     return {
         "tests": len(models),
@@ -292,7 +292,7 @@ def _checks(protocol: Design, items: dict[str, Any]) -> dict[str, Any]:
 def _check_size(protocol: Design, problems: int, corrected: float) -> dict[str, Any]:
     """Type-I error and minimal detectable effect of the registered method at one task's size."""
     decision, seeds = protocol.decision, len(protocol.seeds)
-    times, seed = draws(decision.content())
+    times, seed = draws(protocol.content()["decision"])
     # max-t draws for the whole family at once.
     drawn = float(decision.alpha) if METHODS[decision.method].family else corrected
     if not power.draws_enough(decision.method, times, drawn, problems):
@@ -321,7 +321,7 @@ def _check_size(protocol: Design, problems: int, corrected: float) -> dict[str, 
 def _smallest(protocol: Design, problems: int, corrected: float, discordance: float) -> str:
     """The smallest difference found with 80 % power when this share of the problems is discordant."""
     decision = protocol.decision
-    times, seed = draws(decision.content())
+    times, seed = draws(protocol.content()["decision"])
     effect = power.minimal_detectable_effect(
         problems,
         corrected,

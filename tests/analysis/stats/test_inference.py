@@ -4,6 +4,7 @@ from scipy import stats
 
 from analysis.stats import bootstrap
 from analysis.stats.interval import DegenerateDifference, problem_means
+from analysis.stats.methods import METHODS
 from analysis.stats.paired_tests import COMPARE, student
 
 
@@ -267,3 +268,8 @@ def test_problems_that_all_differ_alike_are_judged_by_the_sign_test(method, sign
 
 def test_the_seeds_of_a_problem_are_averaged_first():
     assert problem_means([[1.0, 0.0, 0.0], [-1.0, 1.0, 0.0]]).tolist() == [round(1 / 3, 12), 0.0]
+
+
+def test_every_method_that_can_be_registered_compares_two_arms():
+    assert set(COMPARE) == set(METHODS)
+    assert [name for name, method in METHODS.items() if not method.draws] == ["exact-bootstrap"]

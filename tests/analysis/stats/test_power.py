@@ -50,7 +50,7 @@ THREE = [[0, 1, 1, 5, 1, 2, 2], [1, 0, 0, 5, 0, 3, 3], [0, 0, 2, 3, 4, 2, 1], [0
 
 @pytest.mark.parametrize("counts", [*SMALL, *THREE], ids=str)
 def test_simulated_p_values_of_exact_methods_are_those_of_the_methods(counts):
-    for method in ("t", "sign-flip"):
+    for method in ("t", "sign-flip", "exact-bootstrap"):
         simulated = power.p_values(method, np.array([counts]), 2**12, rng())
         real = COMPARE[method](differences(counts), level=0.95, draws=2**12, rng=rng())
         assert simulated[0] == pytest.approx(real.p, abs=1e-9), method

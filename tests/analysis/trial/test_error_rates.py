@@ -41,6 +41,14 @@ def test_contrasts_that_share_the_subject_are_won_together_more_often_than_by_ch
     assert alone == pytest.approx(0.05, abs=0.015)
 
 
+def test_the_exact_bootstrap_errs_as_the_drawn_one_does_without_draws():
+    planned = plan(60, method="exact-bootstrap", against=["snapkv"])
+    for name in ("draws", "seed"):
+        del planned.content["decision"][name]
+    exact, drawn = errors(planned), errors(plan(60, method="bootstrap", against=["snapkv"]))
+    assert drawn.confirmed.low < exact.confirmed.share < drawn.confirmed.high
+
+
 def test_seeds_of_a_problem_are_not_taken_for_problems():
     # Sixty problems of nine seeds hold the level; 540 independent answers would not have been sixty problems.
     found = errors(plan(60, seeds=9, against=["snapkv"], method="t", alpha="0.05"))

@@ -84,6 +84,15 @@ def test_max_t_has_the_gates_that_it_can_be_told_by():
     assert gates["a win falls short of the corrected level"] == INCONCLUSIVE
 
 
+def test_a_method_without_draws_is_tried_without_them():
+    planned = superior(method="exact-bootstrap")
+    for name in ("draws", "seed"):
+        del planned.content["decision"][name]
+    found = self_test.tried(planned)
+    assert list(found["verdicts"].values()) == [CONFIRMED, INCONCLUSIVE, REFUTED]
+    assert found["gates"]["a win falls short of the corrected level"] == INCONCLUSIVE
+
+
 def lossless(rule: str, problems: int = 60, margin: str = "0.05") -> Plan:
     return superior(problems, rule=rule, margin=margin, method="t", at_least=None)
 
