@@ -89,7 +89,7 @@ def calibrate(args: argparse.Namespace) -> int:
         calibration.write(whole, found, about)
         os.link(whole, path)  # unlike a rename, a link does not overwrite
     if embedded(args.model):
-        stored.seal(path.parent)  # loading the model has just verified the other files
+        stored.write_sums(path.parent)  # loading the model has just verified the other files
     values = {"path": str(path), "tokens": counted, "problems": len(used)}
     command.say(args.json, f"{path}: {counted} tokens, {len(used)} problems", values)
     return 0

@@ -77,7 +77,7 @@ def block(folder: Path, headers: Path | None) -> witnesses.Block:
 
 
 def _purpose(task: str) -> str:
-    return "confirm, decrypted" if door.sealed(task) else "confirm"
+    return "confirm, decrypted" if door.is_encrypted(task) else "confirm"
 
 
 def _checked_halfway(

@@ -156,7 +156,7 @@ def test_every_level_of_a_task_has_its_turn():
 def embedded(tiny_model, tmp_path, monkeypatch):
     """Runs the command on the tiny model as if it were embedded, in tmp_path / chain-llama."""
     shutil.copytree(tiny_model, tmp_path / "chain-llama")
-    stored.seal(tmp_path / "chain-llama")
+    stored.write_sums(tmp_path / "chain-llama")
     monkeypatch.setattr(sources, "EMBEDDED", tmp_path)
     text = tmp_path / "some.txt"
     text.write_text("0 1 2 3.")
