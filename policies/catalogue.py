@@ -20,7 +20,8 @@ from policies.knorm import knorm
 from policies.policy import Policy
 from policies.pyramidkv import pyramidkv
 from policies.scissorhands import scissorhands
-from policies.snapkv import snapkv, snapkv_with_window
+from policies.snapkv import snapkv
+from policies.snapkv_with_window import snapkv_with_window
 from policies.streaming import streaming
 from policies.tova import tova
 from policies.triattention import gates
@@ -84,7 +85,11 @@ def find(name: str) -> Policy:
         return CATALOGUE[name]
     if name not in others:
         near = get_close_matches(name, names(), n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(names())}"
+        hint = (
+            f"did you mean {near[0]!r}?"
+            if near
+            else f"known: {', '.join(names()[:7])}, ...; policies.names() lists all"
+        )
         raise UnknownPolicy(f"no policy named {name!r}; {hint}")
     policy = others[name].load()
     if not isinstance(policy, Policy):
@@ -94,10 +99,10 @@ def find(name: str) -> Policy:
 
 def installed() -> dict[str, EntryPoint]:
     """Entry points by name. A name that is taken is refused: it would change what a registration means."""
-    found: dict[str, EntryPoint] = {}
+    points: dict[str, EntryPoint] = {}
     for point in entry_points(group=GROUP):
-        if point.name in CATALOGUE or found.setdefault(point.name, point) != point:
+        if point.name in CATALOGUE or points.setdefault(point.name, point) != point:
             raise ValueError(
                 f"entry point {point.name} of {GROUP} is taken: rename the policy in {point.value}"
             )
-    return found
+    return points

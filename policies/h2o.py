@@ -38,7 +38,7 @@ def h2o() -> Policy:
 
     Follows H2OKVCache_LayerWise of FMInference/H2O at the end of prefill. Departs from it: an event at the
     end of the prefill and, with an interval, every so many tokens instead of at every decode step; query
-    heads of a group share their mean (the authors' code works for one query head a KV head only); half of the
-    budget is recent instead of an absolute number.
+    heads of a group share their mean (the authors' code works for one query head per KV head only); half of
+    the budget is recent instead of an absolute number.
     """
     return Policy(scoring=AccumulatedAttention(), routing=PerHead(), protect=RecentHalf())

@@ -60,8 +60,8 @@ class NeglectCounts:
         last = torch.arange(first, first + count, device=attention.device)[:, None]
         seen = torch.arange(n, device=attention.device) <= last
         low = (attention < 1 / (last + 1).to(attention.dtype)) & seen
-        found = Passed(low.sum(-2, dtype=torch.int32), attention.sum(-2))
-        return found if before is None else Passed(*map(joined, found, before))
+        passed = Passed(low.sum(-2, dtype=torch.int32), attention.sum(-2))
+        return passed if before is None else Passed(*map(joined, passed, before))
 
     def result(self, state: Passed) -> Passed:
         return state

@@ -61,7 +61,7 @@ def calibrate(args: argparse.Namespace) -> int:
     data = content(args.text) if args.text else b""
     transformers.utils.logging.disable_progress_bar()
     home = sources.home()
-    path = calibration.places(args.model, home)[args.name]
+    path = calibration.statistics_paths(args.model, home)[args.name]
     if path.exists():
         raise BadInput(f"{path}: exists and is written once; {anew(args.model)}")
     model = load(args.model, home, dtype=args.dtype, device=args.device)

@@ -40,7 +40,7 @@ class FirstLayer(NamedTuple):
     """Slots that are older than the first row; chunks are counted from here."""
     masses: tuple[Tensor, ...] = ()
     """[chunk length] each, of the complete chunks: `Observed.mass`."""
-    found: tuple[Edges, ...] = ()
+    edges: tuple[Edges, ...] = ()
     received: Tensor | None = None
     """[head, key of the chunk so far], while a chunk is not complete."""
     patterns: tuple[Tensor, ...] = ()
@@ -122,11 +122,11 @@ class CoAttention:
         received = own.sum(1)
         if state.received is not None:
             received[:, : state.received.shape[1]] += state.received
-        found = state.found
+        edges = state.edges
         if opened:
-            found += (self.cross_edges(mean[:, :opened], mean.shape[1] - len(mean)),)
+            edges += (self.cross_edges(mean[:, :opened], mean.shape[1] - len(mean)),)
         patterns = (*state.patterns, mean[:, opened:].clone())
-        state = FirstLayer(state.origin, state.masses, found, received, patterns)
+        state = FirstLayer(state.origin, state.masses, edges, received, patterns)
         return self.closed(state) if received.shape[1] == self.chunk else state
 
     def closed(self, state: FirstLayer) -> FirstLayer:
@@ -136,12 +136,12 @@ class CoAttention:
         opened = state.origin + sum(map(len, state.masses))
         mass = strongest_heads(state.received)
         edges = self.intra_edges(square(state.patterns), opened)
-        return FirstLayer(state.origin, (*state.masses, mass), (*state.found, edges))
+        return FirstLayer(state.origin, (*state.masses, mass), (*state.edges, edges))
 
     def result(self, state: FirstLayer) -> Observed:
         """What the rows so far say; the state is as before, so that more rows may follow."""
         whole = self.closed(state)
-        edges = Edges(*(torch.cat(column) for column in zip(*whole.found, strict=True)))
+        edges = Edges(*(torch.cat(column) for column in zip(*whole.edges, strict=True)))
         return Observed(whole.origin, torch.cat(whole.masses), edges)
 
     def intra_edges(self, patterns: Tensor, start: int) -> Edges:

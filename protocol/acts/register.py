@@ -127,7 +127,7 @@ def _refuse_other_weights(protocol: Design, frozen: dict[str, dict[str, str]], h
     """Statistics that an arm needs and that were measured on another model, or on other weights of it."""
     for model in protocol.models:
         for name in calibrated(protocol):
-            path = calibration.places(model, home)[name]
+            path = calibration.statistics_paths(model, home)[name]
             if calibration.about(path).get("weights") != calibration.digest(frozen[model]):
                 raise BadInput(
                     f"{path}: was measured on other weights than those of {model}; move it away and run: "
@@ -261,8 +261,8 @@ def _lanes(protocol: Design, model: str, lengths: Lengths, home: Path) -> int:
     config = transformers.AutoConfig.from_pretrained(catalogue.locate(model, home))
     dtype = load.DTYPES[generation.dtype]
     lanes = len(grid.cells(protocol)) * (generation.problems_per_batch or 1)
-    places = engine.places_within(config, dtype, torch.device(generation.device), slots, lanes)
-    return max(1, places // (generation.workers or 1))
+    concurrent = engine.max_concurrent_lanes(config, dtype, torch.device(generation.device), slots, lanes)
+    return max(1, concurrent // (generation.workers or 1))
 
 
 def _checks(protocol: Design, items: dict[str, Any]) -> dict[str, Any]:
@@ -302,7 +302,9 @@ def _check_size(protocol: Design, problems: int, corrected: float) -> dict[str, 
     if error.exceeds(TYPE_ONE_LIMIT):
         raise BadInput(
             f"decision.method: {decision.method} at {problems} problems and level {corrected:.5f} has "
-            f"{error.ratio:.2f} x the nominal type-I error (limit {TYPE_ONE_LIMIT}); use sign-flip or t"
+            f"{error.ratio:.3f} x the nominal type-I error, by simulation {error.ratio_low:.3f} to "
+            f"{error.ratio_high:.3f} (95 %); even the lower end is above the limit of {TYPE_ONE_LIMIT}; "
+            "use sign-flip or t"
         )
     return {
         "type_one_over_nominal": f"{error.ratio:.3f}",

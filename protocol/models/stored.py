@@ -29,10 +29,10 @@ def verify(folder: Path, source: str, fix: str) -> None:
         raise Drifted(f"model {source!r}: {listing} is missing; {fix}")
     fetched = {}
     for number, line in enumerate(listing.read_bytes().splitlines(), start=1):
-        found = LINE.fullmatch(line.decode("utf-8", "replace"))
-        if found is None or found["name"] in fetched:
+        match = LINE.fullmatch(line.decode("utf-8", "replace"))
+        if match is None or match["name"] in fetched:
             raise Drifted(f"model {source!r}: {listing}:{number}: not one digest of one more file; {fix}")
-        fetched[found["name"]] = found["digest"]
+        fetched[match["name"]] = match["digest"]
     present = {path.name for path in folder.iterdir()} - {SUMS}
     for name in sorted(fetched.keys() ^ present):
         what = "is missing" if name in fetched else "was added"

@@ -221,7 +221,7 @@ class Dataset:
         return data
 
     def _opened(self) -> bytes:
-        """Of a sealed task: with the key the data file, as it is pinned, else the development problems."""
+        """The data file of a sealed task, as it is pinned; without the key, its development problems."""
         parts = self._parts()
         try:
             dev = parts.dev.read_bytes()
@@ -241,10 +241,10 @@ class Dataset:
         return b"".join(lines[item] for item in frozen.ids)
 
     def _verify(self, data: bytes, where: object) -> None:
-        found = closure.digest_of(data)
-        if found != self.sha256:
+        actual = closure.digest_of(data)
+        if actual != self.sha256:
             raise Drifted(
-                f"task {self.name}: {where}: the problems have SHA-256 {found}, "
+                f"task {self.name}: {where}: the problems have SHA-256 {actual}, "
                 f"not the pinned {self.sha256}; "
                 f"use the published file (a data file that was altered: remove it and fetch again)"
             )
@@ -254,10 +254,10 @@ def _by_id(data: bytes, ids: Sequence[str], where: Path) -> dict[str, bytes]:
     """The lines of `data` by id. Raises Drifted unless they are exactly `ids`, in that order."""
     lines = data.splitlines(keepends=True)
     try:
-        found = [json.loads(line)["unique_id"] for line in lines]
+        present = [json.loads(line)["unique_id"] for line in lines]
     except (ValueError, KeyError, TypeError):
-        found = []
-    if found != list(ids) or not data.endswith(b"\n"):
+        present = []
+    if present != list(ids) or not data.endswith(b"\n"):
         raise Drifted(
             f"{where}: does not hold exactly the {len(ids)} problems of its split; restore the file as sealed"
         )

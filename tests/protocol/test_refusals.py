@@ -10,7 +10,7 @@ import torch
 
 import policies
 import splits
-from policies import Statistics, protect
+from policies import Statistics
 from protocol import tasks
 from protocol.acts import register
 from protocol.evidence.bytes import canonical
@@ -18,7 +18,7 @@ from protocol.evidence.refusals import BadInput, Drifted
 from protocol.locked.study import open_study, refuse_drift
 from protocol.models import __main__ as fetch_models
 from protocol.models import calibration, load
-from protocol.plan import design
+from protocol.plan import reading
 from protocol.tasks import __main__ as fetch_tasks
 from protocol.tasks import prompting
 from protocol.tasks.dataset import Dataset
@@ -80,7 +80,7 @@ def test_register_refuses_by_field(tmp_path, tiny_model, changes, said):
 )
 def test_what_is_protected_while_decoding_counts_before_anything_runs(interval, prompt, protected):
     policy = policies.get("random")
-    policy = protect.pinned(policy) if prompt else policy
+    policy = policies.pinned(policy) if prompt else policy
     policy = replace(policy, cadence=replace(policy.cadence, interval=interval))
     assert register._protected(policy, 40, 64) == protected
 
@@ -92,7 +92,7 @@ def test_a_budget_counts_by_the_smallest_of_its_rounds():
     text = text.replace('policy = "crystal"', 'policy = "schedule-front"')
 
     def check(slots):
-        protocol = design.parse(text.replace("budgets = [0.8]", f"budgets = [{slots}]").encode(), "here")
+        protocol = reading.parse(text.replace("budgets = [0.8]", f"budgets = [{slots}]").encode(), "here")
         register._refuse_small_budgets(protocol, {("model", protocol.tasks[0]): [(300, 0)]})
 
     with pytest.raises(BadInput, match=r"500 gives 250 slots .* fewer than the 300 that arm 'crystal'"):
@@ -124,7 +124,7 @@ def calibrated(tmp_path, tiny_model, monkeypatch):
         mean = torch.ones(2, 4, 4, dtype=torch.complex64)
         found = Statistics(mean, mean.abs(), torch.ones(8) / 8**0.5, torch.ones(4).double(), 1.0)
         about = {"weights": calibration.weights_digest(source, home), "problems": "{}", **about}
-        calibration.write(calibration.places(source, home)["traces"], found, about)
+        calibration.write(calibration.statistics_paths(source, home)["traces"], found, about)
         changes = {**studies.ONE_TASK, 'policy = "crystal"': 'policy = "q_stats"'}
         return studies.write(tmp_path / "study", tiny_model, changes)
 

@@ -5,7 +5,7 @@ import pytest
 
 from figures.canvas import numbers
 from figures.html import glossary
-from protocol.plan import design
+from protocol.plan import rules
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_the_correction_of_a_family_is_that_of_the_method():
 
 
 def test_every_rule_that_can_be_registered_is_explained():
-    assert set(glossary.RULES) == set(design.RULES)
+    assert set(glossary.RULES) == set(rules.RULES)
 
 
 @pytest.mark.parametrize(

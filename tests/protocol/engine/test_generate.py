@@ -39,8 +39,8 @@ def test_full_and_a_full_budget_equal_generate_token_for_token(family, query, ch
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("chunk", [None, 11])
-@pytest.mark.parametrize("places", [1, 3, 10])
-def test_full_equals_generate_for_several_problems_in_few_places(family, chunk, places, device):
+@pytest.mark.parametrize("max_concurrent", [1, 3, 10])
+def test_full_equals_generate_for_several_problems_in_few_places(family, chunk, max_concurrent, device):
     free = tiny(family, device=device)
     model = free._replace(stop_ids=frozenset({greedy(free, words(30), 8)[3]}))
     requests = [
@@ -51,7 +51,7 @@ def test_full_equals_generate_for_several_problems_in_few_places(family, chunk, 
         )
         for number in range(5)
     ]
-    ran = engine.run(model, requests, max_new_tokens=8, prefill_chunk=chunk, places=places)
+    ran = engine.run(model, requests, max_new_tokens=8, prefill_chunk=chunk, max_concurrent=max_concurrent)
     for request, answers in zip(requests, ran.answers, strict=True):
         expected = greedy(model, request.prompt.context + request.prompt.query, 8)
         assert [outcome.token_ids for outcome in answers.outcomes] == [expected] * 2

@@ -71,7 +71,7 @@ def test_importing_the_engine_registers_nothing():
 
 def test_attention_that_is_not_plain_softmax_is_refused():
     with pytest.raises(BadInput, match="the model's attention uses softcap"):
-        observation.attention(None, None, None, None, None, scaling=1.0, passenger=None, softcap=30.0)
+        observation.attention(None, None, None, None, None, scaling=1.0, observer=None, softcap=30.0)
 
 
 def test_a_model_that_does_not_ask_the_attention_interface_is_refused(monkeypatch):

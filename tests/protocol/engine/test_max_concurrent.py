@@ -9,6 +9,7 @@ from tiny_networks import HEADS, all_kept, answer, drawn, lane, outside, tiny
 from policies import Cadence, Schedule
 from protocol import engine
 from protocol.engine import Request, max_concurrent
+from protocol.engine.max_concurrent import max_concurrent_for
 
 SLOT = 2 * 3 * 2 * 16 * 8
 """Bytes of key and value of 16 float64, in 2 KV heads of 3 layers."""
@@ -20,7 +21,7 @@ def requests(*lanes, query=2):
 
 def places_with(free, given, monkeypatch, dtype=torch.float64, **changes):
     monkeypatch.setattr(max_concurrent, "free_bytes", lambda device: free)
-    return max_concurrent.places_for(tiny(dtype=dtype, **changes).network, given, max_new_tokens=8)
+    return max_concurrent_for(tiny(dtype=dtype, **changes).network, given, max_new_tokens=8)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +65,7 @@ def test_a_width_that_the_configuration_does_not_name_is_the_share_of_a_head(mon
     network = tiny().network
     network.config.head_dim = None
     monkeypatch.setattr(max_concurrent, "free_bytes", lambda device: 2 * 20 * SLOT)
-    assert max_concurrent.places_for(network, requests(*[lane(drawn(), 10)] * 20), max_new_tokens=8) == 1
+    assert max_concurrent_for(network, requests(*[lane(drawn(), 10)] * 20), max_new_tokens=8) == 1
     assert max_concurrent.slot_bytes(network.config, torch.float64) == SLOT
 
 
@@ -78,8 +79,8 @@ def test_no_lane_ever_holds_more_than_what_it_is_taken_to_hold():
 def test_a_run_uses_the_free_memory_unless_it_is_told(monkeypatch):
     monkeypatch.setattr(max_concurrent, "free_bytes", lambda device: 2 * 3 * 45 * SLOT)
     given = [Request("p", outside(40), (lane(all_kept()),) * 5)]
-    assert engine.run(tiny(), given, max_new_tokens=5).places == 3
-    assert engine.run(tiny(), given, max_new_tokens=5, places=2).places == 2
+    assert engine.run(tiny(), given, max_new_tokens=5).max_concurrent == 3
+    assert engine.run(tiny(), given, max_new_tokens=5, max_concurrent=2).max_concurrent == 2
 
 
 def test_free_memory_is_that_of_the_device(device):

@@ -1,0 +1,115 @@
+"""docs/your-own.md is followed in another tree, to the letter, and what it adds works there."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import studies
+import test_layers
+from studies import ROOT
+
+PAGE = (ROOT / "docs" / "your-own.md").read_text()
+BLOCKS = re.findall(r"^```(python|diff) (\S+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+
+
+def sections() -> dict[str, str]:
+    return {part.partition("\n")[0]: part for part in PAGE.split("\n## ")[1:]}
+
+
+def added(text: str, lines: str) -> str:
+    """`text` with each line that begins with + after the line above it, which occurs in it once."""
+    above = ""
+    for line in lines.splitlines():
+        if line.startswith("+"):
+            assert f"\n{text}".count(f"\n{above}\n") == 1, above
+            text = text.replace(f"{above}\n", f"{above}\n{line[1:]}\n", 1)
+        above = line[1:]
+    return text
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory) -> Path:
+    """The packages with everything of the page added."""
+    tree = studies.copy_tree(tmp_path_factory.mktemp("tree"))
+    (tree / "benchmarks").mkdir()
+    for kind, name, text in BLOCKS:
+        path = tree / name
+        assert path.exists() == (kind == "diff"), name
+        path.write_text(text if kind == "python" else added(path.read_text(), text))
+    return tree
+
+
+def run(tree: Path, *arguments: object) -> str:
+    done = subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        cwd=tree,
+        env={"PYTHONPATH": str(tree), "PATH": "", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_each_section_lists_the_files_that_its_blocks_touch():
+    for heading, section in sections().items():
+        listed = re.findall(r"^\| `(\S+)` \|", section, re.MULTILINE)
+        touched = [name for _, name in re.findall(r"^```(python|diff) (\S+)$", section, re.MULTILINE)]
+        assert touched, heading
+        assert set(touched) <= set(listed), heading
+        for path in set(listed) - set(touched):
+            assert "python -m" in section or (ROOT / path).exists(), path
+
+
+def test_the_tree_keeps_to_the_rules_of_its_rooms(tree):
+    assert test_layers.violations(tree) == []
+    assert test_layers.circles(test_layers.graph(tree)) == []
+
+
+KEEPS = """
+import torch
+import policies
+from policies.signals import KeyAndValue, Norms
+
+assert "small-values" in policies.names()
+norms = torch.tensor([[3.0, 1.0, 2.0, 5.0, 4.0, 6.0]])
+view = policies.View(torch.arange(6), 1, 1, frozenset(), 0, {Norms(): (KeyAndValue(-norms, norms),)})
+policy = policies.get("small-values", protect=policies.Protect(sinks=1, recent=1))
+print(policy.keep(view, 4).nonzero()[:, 2].tolist(), [*policies.diff(policy, policies.get("knorm"))])
+"""
+
+
+def test_a_policy_is_named_and_keeps_a_set(tree):
+    assert run(tree, "-c", KEEPS) == "[0, 1, 2, 5] ['scoring', 'protect']\n"
+
+
+BUILDS = """
+import splits
+from protocol import tasks
+from protocol.tasks.__main__ import main
+
+main(["freeze", "sums"])
+main(["list"])
+print(tasks.build("sums", splits.load("sums").dev[0], len))
+"""
+
+
+def test_a_task_is_frozen_listed_and_built(tree):
+    out = run(tree, "-c", BUILDS)
+    assert re.search(r"^sums  \d+ dev, \d+ confirm$", out, re.MULTILINE)
+    first, other, gold = map(int, re.findall(r"(?:number is |gold=')(\d+)", out.splitlines()[-1]))
+    assert first + other == gold
+    assert (tree / "splits" / "sums.json").exists()
+
+
+def test_a_command_has_its_help_and_its_manners(tree):
+    asked = "import contextlib, sys; from protocol import sizes\n"
+    helped = "with contextlib.suppress(SystemExit): sizes.main(['--help'])\n"
+    counted = "sys.exit(sizes.main([sys.argv[1], '--json']))"
+    out = run(tree, "-c", asked + helped + counted, ROOT / "registrations" / "quickstart")
+    assert "Exit status: 0 counted" in out
+    seal = json.loads((ROOT / "registrations" / "quickstart" / "seal.json").read_text())
+    assert json.loads(out.splitlines()[-1]) == {"lanes": seal["expected"]}
