@@ -12,7 +12,7 @@ def command(
     name: str,
     description: str | None,
     paths: Mapping[str, str],
-    draw: Callable[..., Sequence[Path]],
+    draw: Callable[..., Sequence[Path | str]],
     refusals: type[ValueError] | tuple[type[ValueError], ...],
     argv: list[str] | None,
 ) -> int:

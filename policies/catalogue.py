@@ -85,7 +85,11 @@ def find(name: str) -> Policy:
         return CATALOGUE[name]
     if name not in others:
         near = get_close_matches(name, names(), n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(names())}"
+        hint = (
+            f"did you mean {near[0]!r}?"
+            if near
+            else f"known: {', '.join(names()[:7])}, ...; policies.names() lists all"
+        )
         raise UnknownPolicy(f"no policy named {name!r}; {hint}")
     policy = others[name].load()
     if not isinstance(policy, Policy):

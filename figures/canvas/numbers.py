@@ -1,12 +1,26 @@
 """How judged numbers are printed, alike in every table and drawing: differences in pp, p with four digits."""
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
-__all__ = ["interval", "level", "outcome", "p_value", "points", "verdict_line"]
+__all__ = [
+    "GRADES",
+    "WITNESS",
+    "correction",
+    "interval",
+    "letters",
+    "level",
+    "outcome",
+    "p_value",
+    "points",
+    "verdict_line",
+]
 
 
 WITNESS = "UNANCHORED"  # what every verdict line says until proofs of outside witnesses were verified
+# label of a verdict -> problems of its contrasts: some have fewer than 200, or none has
+GRADES: Mapping[str, str] = MappingProxyType({"screening-grade": "n < 200", "confirmatory-grade": "n ≥ 200"})
 
 
 def points(decimal: str) -> str:
@@ -27,11 +41,23 @@ def level(decimal: str) -> str:
     return f"{float(decimal):.5f}".rstrip("0")
 
 
-def outcome(judged: Mapping[str, Any]) -> str:
-    """The verdict with both letters of the branch table, and its grade."""
+def correction(method: str, family: Mapping[str, Any]) -> str:
+    """How a judged family is corrected, and the level that its p are compared with."""
+    if method == "max-t":
+        return f"max-t {level(family['alpha'])}"
+    return f"Bonferroni {level(family['corrected_alpha'])}"
+
+
+def letters(judged: Mapping[str, Any]) -> str:
+    """Both letters of the branch table, after a space; nothing for another rule."""
     branch = judged["branch"]
-    letters = f" (branch {branch['registered']}; symmetric {branch['symmetric']})" if branch else ""
-    return f"{judged['verdict']}{letters}, {judged['label']}, {WITNESS}"
+    return f" (branch {branch['registered']}, symmetric {branch['symmetric']})" if branch else ""
+
+
+def outcome(judged: Mapping[str, Any]) -> str:
+    """The verdict, the size of its contrasts and its witness. judged: as `page.judged` gives it."""
+    grade = GRADES.get(judged["label"], judged["label"])
+    return f"{judged['verdict']}{letters(judged)}, {grade}, {judged['witness']}"
 
 
 def verdict_line(judged: Mapping[str, Any]) -> str:
@@ -44,7 +70,7 @@ def verdict_line(judged: Mapping[str, Any]) -> str:
         "equivalent": f"{subject} within {margin} pp in all {family} contrasts",
         "non_inferior": f"{subject} worse by less than {margin} pp in all {family} contrasts",
     }[judged["rule"]]
-    alpha = f"alpha {level(judged['alpha'])}"
-    if judged["method"] != "max-t":
-        alpha += f" (Bonferroni {level(judged['corrected_alpha'])})"
-    return f"rule {judged['rule']}: {rule}; {judged['method']}, {alpha}"
+    method, alpha = judged["method"], f"alpha {level(judged['alpha'])}"
+    if method != "max-t":
+        alpha += f" ({correction(method, judged)})"
+    return f"rule {judged['rule']}: {rule}; {method}, {alpha}"

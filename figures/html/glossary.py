@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-__all__ = ["ABOUT", "DRAWINGS", "GRADES", "METHODS", "PROVEN", "RULES", "UNPROVEN", "VERDICTS"]
+__all__ = ["ABOUT", "DRAWINGS", "GRADES", "PROVEN", "RULES", "UNPROVEN", "VERDICTS"]
 
 VERDICTS: Mapping[str, str] = MappingProxyType(
     {
@@ -17,9 +17,9 @@ VERDICTS: Mapping[str, str] = MappingProxyType(
 GRADES: Mapping[str, str] = MappingProxyType(
     {
         "screening-grade": (
-            "Some contrast has fewer than 200 problems; effects found there often shrink or flip."
+            "n < 200: some contrast has fewer than 200 problems; effects found there often shrink or flip."
         ),
-        "confirmatory-grade": "Every contrast has at least 200 problems.",
+        "confirmatory-grade": "n ≥ 200: every contrast has at least 200 problems.",
     }
 )
 
@@ -28,12 +28,9 @@ UNPROVEN = (
     "folder could have written it anew."
 )
 
-PROVEN = (
-    "The proofs that the verdict line names were verified when this page was made. The drawings say "
-    "UNANCHORED all the same, for they are made without any."
-)
+PROVEN = "The proofs that the verdict line names were verified when this page was made."
 
-# said before the drawings of a section
+# stands before the drawings of a section
 ABOUT: Mapping[str, str] = MappingProxyType(
     {
         "contrasts": (
@@ -42,8 +39,8 @@ ABOUT: Mapping[str, str] = MappingProxyType(
             "answers that only one of the two got right: gains are the subject's."
         ),
         "cells": (
-            "No rule reads these. Slots are per KV head and layer; cut: stopped by the limit of tokens; "
-            "no answer: ended without one that a grader could find."
+            "No rule reads these. Slots are per KV head and layer; truncated: stopped by the limit of "
+            "tokens; no answer: ended without one that a grader could find."
         ),
     }
 )
@@ -51,9 +48,9 @@ ABOUT: Mapping[str, str] = MappingProxyType(
 RULES: Mapping[str, str] = MappingProxyType(
     {
         "superior": (
-            "CONFIRMED asks for the registered number of contrasts significantly better at the Bonferroni "
-            "level, none significantly worse at the uncorrected one, and matched memory in all. REFUTED: "
-            "some contrast is significantly worse at the Bonferroni level, or so many wins are no longer "
+            "CONFIRMED asks for the registered number of contrasts significantly better after "
+            "correction for their number, none significantly worse without it, and matched memory in all. "
+            "REFUTED: some contrast is significantly worse after correction, or so many wins are no longer "
             "possible. INCONCLUSIVE: otherwise."
         ),
         "branch": (
@@ -76,16 +73,6 @@ RULES: Mapping[str, str] = MappingProxyType(
             "margin or more, with matched memory in all. REFUTED: some contrast is worse by more than the "
             "margin. INCONCLUSIVE: otherwise."
         ),
-    }
-)
-
-# said after the rule, of a method that has no Bonferroni level
-METHODS: Mapping[str, str] = MappingProxyType(
-    {
-        "max-t": (
-            "Where a Bonferroni level is named, max-t adjusts p for the whole family instead, and that "
-            "p is compared with alpha."
-        )
     }
 )
 
@@ -124,7 +111,7 @@ DRAWINGS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "collapse": (
             "How answers ended (exploratory)",
             "Dots: for each arm the share of wrong answers that are no answer at all, and the share of "
-            "generations cut by the limit of tokens. The table of accuracy and cost has the counts.",
+            "generations truncated at the limit of tokens. The table of accuracy and cost has the counts.",
         ),
     }
 )

@@ -13,7 +13,7 @@ from protocol.evidence.refusals import BadInput, Drifted
 from protocol.locked import drift
 from protocol.locked.drift import ROOT
 from protocol.models import paths, sources
-from protocol.plan import design, grid
+from protocol.plan import grid, reading
 from protocol.plan.design import Design
 
 __all__ = [
@@ -51,7 +51,7 @@ def read_protocol(folder: Path) -> tuple[bytes, Design]:
     if not path.is_file():
         raise BadInput(f"{folder}: no {PROTOCOL} here; name a folder such as registrations/quickstart")
     data = path.read_bytes()
-    return data, design.parse(data, str(path))
+    return data, reading.parse(data, str(path))
 
 
 def open_study(folder: Path) -> Study:

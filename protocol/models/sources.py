@@ -9,12 +9,11 @@ A source is one of
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from types import MappingProxyType
 
 from protocol.evidence.bytes.files import home
-from protocol.evidence.refusals import BadInput
+from protocol.evidence.refusals import BadInput, hint
 
 __all__ = [
     "MODELS",
@@ -100,9 +99,8 @@ def parse(source: str) -> Packaged | Embedded | Hub | Folder:
                 f"model {source!r}: write hf:<owner>/<name>@<commit> with all 40 hex digits of the commit"
             )
         return Hub(*match.groups())
-    nearest = get_close_matches(source, MODELS, n=1, cutoff=0.0)[0]
     raise BadInput(
-        f"model {source!r}: unknown; did you mean {nearest!r}? (or hf:<owner>/<name>@<commit>, path:<folder>)"
+        f"model {source!r}: unknown; {hint(source, MODELS)} (or hf:<owner>/<name>@<commit>, path:<folder>)"
     )
 
 

@@ -17,7 +17,7 @@ from protocol.evidence.run import claim, ledger, records, seal
 from protocol.evidence.run.held_out import HeldOut
 from protocol.locked import study
 from protocol.models import load
-from protocol.plan import design
+from protocol.plan import reading
 from protocol.plan.grid import cells
 from protocol.running import phase
 from protocol.running.executors import Job, local, pool
@@ -141,7 +141,7 @@ def test_golds_of_published_problems_come_without_their_text(tmp_path, monkeypat
 @pytest.fixture
 def written(tiny_model, tmp_path):
     folder = studies.write(tmp_path / "written", tiny_model, studies.ONE_TASK)
-    return design.parse((folder / "protocol.toml").read_bytes(), "protocol.toml")
+    return reading.parse((folder / "protocol.toml").read_bytes(), "protocol.toml")
 
 
 def test_a_batch_with_a_held_out_problem_is_refused_without_the_door(written, tmp_path):

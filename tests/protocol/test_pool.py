@@ -12,7 +12,7 @@ import pytest
 import studies
 
 from protocol.evidence.refusals import BadInput, Refusal
-from protocol.plan import design, grid
+from protocol.plan import grid, reading
 from protocol.running import runner
 from protocol.running.executors import Job, pool
 from splits import load
@@ -33,7 +33,7 @@ if __name__ == "__main__":
 
 def protocol(folder, tiny_model, workers):
     studies.write(folder, tiny_model, {"threads = 1": f"threads = 1\nworkers = {workers}"})
-    return design.parse((folder / "protocol.toml").read_bytes(), "protocol.toml")
+    return reading.parse((folder / "protocol.toml").read_bytes(), "protocol.toml")
 
 
 def jobs(protocol, count):

@@ -18,7 +18,7 @@ from protocol.evidence.refusals import BadInput, Drifted
 from protocol.locked.study import open_study, refuse_drift
 from protocol.models import __main__ as fetch_models
 from protocol.models import calibration, load
-from protocol.plan import design
+from protocol.plan import reading
 from protocol.tasks import __main__ as fetch_tasks
 from protocol.tasks import prompting
 from protocol.tasks.dataset import Dataset
@@ -92,7 +92,7 @@ def test_a_budget_counts_by_the_smallest_of_its_rounds():
     text = text.replace('policy = "crystal"', 'policy = "schedule-front"')
 
     def check(slots):
-        protocol = design.parse(text.replace("budgets = [0.8]", f"budgets = [{slots}]").encode(), "here")
+        protocol = reading.parse(text.replace("budgets = [0.8]", f"budgets = [{slots}]").encode(), "here")
         register._refuse_small_budgets(protocol, {("model", protocol.tasks[0]): [(300, 0)]})
 
     with pytest.raises(BadInput, match=r"500 gives 250 slots .* fewer than the 300 that arm 'crystal'"):

@@ -69,6 +69,14 @@ class Checks:
         return documents.read(self.folder / claim.NAME)
 
     @cached_property
+    def selection(self) -> Document:
+        return selection.verify(self.folder, self.lock)
+
+    @cached_property
+    def probed(self) -> list[Record]:
+        return records.read(self.folder / records.FOLDERS["probe"])
+
+    @cached_property
     def records(self) -> list[Record]:
         return records.read(self.place)
 
@@ -121,7 +129,7 @@ class Checks:
 
     def check_probe(self) -> str:
         place = self.folder / records.FOLDERS["probe"]
-        found = records.read(place)
+        found = self.probed
         attempts = self._attempts("probe", found)
         if not place.exists():
             raise NotRun
@@ -141,14 +149,14 @@ class Checks:
 
     def check_selection(self, reselect: Callable[[Path, Path], bytes]) -> str:
         self._reached(self.selected)
-        found = selection.verify(self.folder, self.lock)
+        found = self.selection
         self._named("selection", found.digest, "selection", "selection")
         if selection.inherited(self.lock):
             return self._inherited(found)
         self._stood_at(found)
         events = [entry.event for entry in self.entries]
         attempts = events[: events.index("selection")].count("probe")
-        for record in records.read(self.folder / records.FOLDERS["probe"]):
+        for record in self.probed:
             if record["costs"]["attempt"] > attempts:
                 lane, number = records.key(record["body"]), record["costs"]["attempt"]
                 raise Tampered(f"{lane}: was probed in attempt {number}, after the selection")
@@ -160,7 +168,7 @@ class Checks:
         self._reached(self.claimed)
         if self.claim.content["lock"] != self.lock.digest:
             raise Tampered(f"{claim.NAME}: names another lock")
-        if self.claim.content.get("selection") != selection.digest(self.folder, self.lock).get("selection"):
+        if self.claim.content.get("selection") != (self.selection.digest if self.swept else None):
             raise Tampered(f"{claim.NAME}: names another selection than {selection.NAME}")
         self._named("claim", self.claim.digest, "claim", "claim")
         self._stood_at(self.claim)
@@ -210,7 +218,7 @@ class Checks:
         self._reached(self.sealed)
         self._named("seal", self.seal.digest, "seal", "seal")
         self._stood_at(self.seal)
-        again = seal.contents(self.folder, self.lock, self.seal.content["ledger"])
+        again = seal.contents(self.folder, self.lock, self.records, self.seal.content["ledger"])
         if wrong := closure.differences(self.seal.content, again):
             raise Tampered(f"{seal.NAME}: {'; '.join(wrong[:3])}")
         return f"outcome {again['outcome']}"

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from difflib import get_close_matches
 from typing import Any, NamedTuple, get_type_hints
 
 from protocol.evidence.bytes.canonical import LARGEST
@@ -26,6 +27,10 @@ class Fault(Exception):
     def __init__(self, written: str, found: str):
         super().__init__(found)
         self.written, self.found = written, found
+
+    @classmethod
+    def of(cls, both: str) -> "Fault":
+        return cls(both, both)
 
 
 class Kind:
@@ -46,6 +51,14 @@ class Kind:
         if not self.holds(value):
             raise self.fault(value, at)
         return value
+
+    def content(self, value: Any) -> Any:
+        """What was read, as canonical JSON holds it."""
+        return value
+
+    def missing(self, name: str) -> str:
+        """What is said where the field `name` of this kind is missing."""
+        return "missing"
 
     def fault(self, value: Any, at: str) -> Fault:
         number = isinstance(value, int | Decimal) and not isinstance(value, bool)
@@ -109,6 +122,8 @@ class Whole(Kind):
 class Choice(Kind):
     """One of a few words."""
 
+    listing = ""  # the command that prints them, where they are many
+
     def __init__(self, *options: str):
         self.options = options
 
@@ -121,6 +136,12 @@ class Choice(Kind):
 
     def schema(self) -> Schema:
         return {"enum": list(self.options)}
+
+    def fault(self, value: Any, at: str) -> Fault:
+        if not isinstance(value, str):
+            return super().fault(value, at)
+        other = unknown(at.rpartition(".")[2], value, self.options, self.listing)
+        return Fault(f"{at}: {other}", super().fault(value, at).found)
 
 
 @dataclass(frozen=True)
@@ -167,6 +188,9 @@ class ListOf(Kind):
             raise Anything(self.words or f"a list{least}").fault(value, at)
         return tuple(self.each.read(entry, f"{at}[{place}]") for place, entry in enumerate(value))
 
+    def content(self, value: Any) -> Any:
+        return [self.each.content(one) for one in value]
+
 
 @dataclass(frozen=True)
 class MapOf(Kind):
@@ -186,6 +210,11 @@ class MapOf(Kind):
         return {key: self.each.read(entry, f"{at}.{key}") for key, entry in value.items()}
 
 
+def _parts(made: Any) -> Mapping[str, Any]:
+    parts: Mapping[str, Any] = made._asdict() if isinstance(made, tuple) else vars(made)
+    return parts
+
+
 class Field(NamedTuple):
     """A field of a table.
 
@@ -195,7 +224,7 @@ class Field(NamedTuple):
 
     kind: Kind
     meaning: str
-    example: str = ""
+    example: Any = None
     without: str | None = None
     when: tuple[str, tuple[str, ...]] | None = None
 
@@ -203,30 +232,43 @@ class Field(NamedTuple):
         return self.when is None or values.get(self.when[0]) in self.when[1]
 
     def schema(self) -> Schema:
-        default = "" if not self.without else f" Left out: {self.without}."
-        return self.kind.schema() | {"description": f"{self.meaning}{default}"}
+        left_out = f" Left out: {self.without}." if self.without else ""
+        return self.kind.schema() | {"description": f"{self.meaning}{left_out}", **self._stated()}
+
+    def _stated(self) -> Schema:
+        """The example, and the default where a value stands for it."""
+        value = int(self.without) if self.without and self.without.isdecimal() else self.without
+        default = isinstance(self.kind, Whole | Choice) and self.kind.holds(value)
+        example = {} if self.example is None else {"examples": [self.example]}
+        return ({"default": value} if default else {}) | example
 
 
 @dataclass(frozen=True)
 class Table(Kind):
-    """Fields by name. made: what is made of them when read; else they are a dict. others: fields that are not
-    declared may stand there too.
+    """Fields by name. made: what reading makes of them; parts: the fields of what was made; others: more
+    fields than are declared may stand there.
     """
 
     fields: Mapping[str, Field]
     made: Callable[..., Any] = dict
+    parts: Callable[[Any], Mapping[str, Any]] = _parts
     others: bool = False
     words: str = "a table"
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """The fields that always stand in it."""
+        fields = self.fields.items()
+        return tuple(name for name, field in fields if field.without is None and field.when is None)
 
     def holds(self, value: Any) -> bool:
         return isinstance(value, Mapping)
 
     def schema(self) -> Schema:
-        always = [name for name, field in self.fields.items() if field.when is None]
         return {
             "type": "object",
             "properties": {name: field.schema() for name, field in self.fields.items()},
-            "required": [name for name in always if self.fields[name].without is None],
+            "required": list(self.needed),
             "additionalProperties": self.others,
         } | ({"allOf": conditions} if (conditions := self._conditions()) else {})
 
@@ -241,6 +283,15 @@ class Table(Kind):
             if field.when is not None
         ]
 
+    def missing(self, name: str) -> str:
+        return f"missing; add the table [{name}] with {', '.join(self.needed)}"
+
+    def content(self, value: Any) -> dict[str, Any]:
+        """What was written: a field that was left out is not there."""
+        parts = self.parts(value)
+        written = {name: parts[name] for name in self.fields if parts.get(name) not in (None, ())}
+        return {name: self.fields[name].kind.content(part) for name, part in written.items()}
+
     def read(self, value: Any, at: str) -> Any:
         if not isinstance(value, Mapping):
             raise Fault(f"{at}: write a table, not {value!r}", f"{at}: must be an object")
@@ -253,7 +304,9 @@ class Table(Kind):
         read = {}
         for name, field in standing.items():
             if name in absent:
-                raise Fault(f"{prefix}{name}: {_missing(name, field.kind, more)}", found)
+                near = get_close_matches(name, more, n=1)
+                also = f"; {near[0]!r} is unknown" if near else ""
+                raise Fault(f"{prefix}{name}: {field.kind.missing(name)}{also}", found)
             if name in value:
                 read[name] = field.kind.read(value[name], f"{prefix}{name}")
         if more:
@@ -262,7 +315,7 @@ class Table(Kind):
 
 
 def declared(of: type, **more: Field) -> Table:
-    """The table whose fields a class annotates, and `more`, which reads as a value of that class."""
+    """The table whose fields a class annotates, and `more`; it reads as a value of that class."""
     hints = get_type_hints(of, include_extras=True)
     own = {
         name: field
@@ -273,23 +326,6 @@ def declared(of: type, **more: Field) -> Table:
     return Table(own | more, made=of)
 
 
-def content(value: Any) -> Any:
-    """A declared value as canonical JSON holds it: what was written. Fields that were left out are not there,
-    and decimals are text. A value whose class says otherwise has a `content` of its own.
-    """
-    if isinstance(value, Decimal):
-        return f"{value:f}"
-    if hasattr(value, "content"):
-        return value.content()
-    if hasattr(type(value), "__annotations__"):
-        return {
-            name: content(own)
-            for name in type(value).__annotations__
-            if (own := getattr(value, name)) is not None
-        }
-    return [content(one) for one in value] if isinstance(value, tuple) else value
-
-
 def fault(kind: Kind, value: Any, at: str = "") -> str | None:
     """What keeps `value` from being what evidence declares, beginning with its path; else None."""
     try:
@@ -297,10 +333,3 @@ def fault(kind: Kind, value: Any, at: str = "") -> str | None:
     except Fault as fault:
         return fault.found
     return None
-
-
-def _missing(name: str, kind: Kind, more: list[str]) -> str:
-    if isinstance(kind, Table):
-        return f"missing; add the table [{name}] with {', '.join(kind.fields)}"
-    near = unknown("field", name, more).partition("did you mean ")[2].removesuffix("?")
-    return f"missing; {near} is unknown" if near else "missing"

@@ -1,11 +1,12 @@
 """The seal: every registered lane has its one record, and nothing changes from here on."""
 
+import hashlib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from protocol.evidence.bytes import canonical, documents, files
+from protocol.evidence.bytes import canonical, documents, files, journal
 from protocol.evidence.bytes.documents import Document as Seal
 from protocol.evidence.lock.lock import Lock
 from protocol.evidence.refusals import AlreadyClaimed, BadInput, Tampered
@@ -31,7 +32,7 @@ def write(folder: Path, locked: Lock) -> str:
     found = records.read(place)
     if absent := missing(locked, found):
         raise BadInput(f"{len(absent)} registered records are missing, first {absent[0]}; confirm again")
-    content = contents(folder, locked, ledger.head(folder))
+    content = contents(folder, locked, found, ledger.head(folder))
     for path in records.side_files(place) - records.cited(place, found):
         path.unlink()  # of a lane that was killed before its record was written
     digest = documents.write(folder / NAME, content)
@@ -65,13 +66,12 @@ def missing(locked: Lock, found: Iterable[Record]) -> list[Key]:
     return sorted(asked - held)
 
 
-def contents(folder: Path, locked: Lock, head: ledger.Head) -> dict[str, Any]:
-    """What a seal says when the ledger stands at `head`, computed from the other files.
+def contents(folder: Path, locked: Lock, found: Sequence[Record], head: ledger.Head) -> dict[str, Any]:
+    """What a seal says of the records `found` in the folder when the ledger stands at `head`.
 
     Raises Tampered for a torn shard and for a cited trajectory that is missing or damaged.
     """
     place = folder / records.FOLDERS["confirm"]
-    found = records.read(place)
     states = Counter(record["body"]["state"] for record in found)
     sides = records.trajectories(place, found)
     taken = claim.read(folder, locked)
@@ -91,7 +91,8 @@ def contents(folder: Path, locked: Lock, head: ledger.Head) -> dict[str, Any]:
 
 
 def _shard(path: Path) -> dict[str, Any]:
-    whole, torn = records.read_shard(path)
+    data = files.read(path)
+    whole, torn = journal.split(data)
     if torn:
         raise Tampered(f"{path.name}: ends in a torn line; confirm again")
-    return {"sha256": files.sha256(path), "bytes": path.stat().st_size, "records": len(whole)}
+    return {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data), "records": len(whole)}

@@ -163,7 +163,12 @@ def test_the_registered_effects_are_printed_and_so_is_that_there_is_none():
 
 def test_the_directions_the_family_and_the_verdict_are_said():
     said = looking.said(looking.drawn(ablation, JUDGED, lock()))
-    for words in ("← crystal better", "variant better →", "5 registered contrasts", "99.00 % each"):
+    for words in (
+        "← crystal better",
+        "variant better →",
+        "5 registered contrasts",
+        "passes Bonferroni 0.01.",
+    ):
         assert words in said
     assert "A small study: INCONCLUSIVE" in said
 

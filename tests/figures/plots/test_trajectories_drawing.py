@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from analysis.studies.study_files import RecordError, read
+from figures import study
 from figures.canvas import page, traces
 from figures.canvas.traces import Trace
-from figures.plots import trajectories
+from figures.plots.trajectories import trajectories
 
 LONG = Path(__file__).parents[3] / "registrations" / "crystal-long"
 JUDGED = judgements.judgement()
@@ -95,14 +96,10 @@ def copied(folder: Path, *names: str) -> Path:
     return folder
 
 
-def test_a_study_whose_side_files_were_not_kept_has_no_traces_and_no_drawing(tmp_path, capsys):
+def test_a_study_whose_side_files_were_not_kept_has_no_traces_and_no_drawing(tmp_path):
     folder = copied(tmp_path / "study")
     assert traces.traces(folder, read(folder).lock) == []
-    assert trajectories.main([str(folder)]) == 2
-    said = capsys.readouterr()
-    assert said.err.startswith("RecordError: ")
-    assert said.err.count("\n") == 1
-    assert not (folder / "figures").exists()
+    assert not [path for path in study.draw(folder) if path.stem in ("trajectories", "collapse")]
 
 
 SIDES = list(dict.fromkeys(map(place, bodies("full"))))
@@ -142,7 +139,7 @@ def found(model: str = "tiny") -> list[Trace]:
 
 
 def test_lines_bands_and_budgets_are_those_of_the_traces():
-    drawn = looking.by_gid(looking.drawn(trajectories.trajectories, JUDGED, found()))
+    drawn = looking.by_gid(looking.drawn(trajectories, JUDGED, found()))
     line = drawn["mean-tiny/chain/64/snapkv_with_window"][0]
     assert line.get_xydata().tolist() == [[0, 64], [1, 65], [2, 264]]
     assert drawn["lanes-tiny/chain/64/alpha"][0].get_ydata().tolist() == [100, 100, 50]
@@ -153,7 +150,7 @@ def test_lines_bands_and_budgets_are_those_of_the_traces():
 
 
 def test_the_legend_prints_what_each_arm_held_and_the_bytes_it_carried():
-    figure = looking.drawn(trajectories.trajectories, JUDGED, found())
+    figure = looking.drawn(trajectories, JUDGED, found())
     legend = next(axes for axes in figure.axes if "alpha" in [text.get_text() for text in axes.texts])
     rows: dict[float, list[str]] = {}
     for text in legend.texts:
@@ -168,7 +165,7 @@ def test_the_legend_prints_what_each_arm_held_and_the_bytes_it_carried():
 
 def test_arms_that_hold_much_the_same_are_drawn_near_and_others_from_zero():
     (above, *_), near = (
-        looking.drawn(trajectories.trajectories, JUDGED, rows).axes
+        looking.drawn(trajectories, JUDGED, rows).axes
         for rows in (found(), [trace("alpha", "64", 64, 79, 64), trace("1d", "64", 64, 79, 64)])
     )
     assert above.get_ylim()[0] == 0
@@ -181,7 +178,7 @@ def test_of_a_long_generation_blocks_are_drawn_that_hold_its_extremes():
     held[4], held[8] = 60, 90  # neither of them the first of its block of three
     slots = traces.summary([held])
     one = trace("alpha", "64", 64, 65)._replace(slots=slots)
-    drawn = looking.by_gid(looking.drawn(trajectories.trajectories, JUDGED, [one]))
+    drawn = looking.by_gid(looking.drawn(trajectories, JUDGED, [one]))
     line = drawn["mean-tiny/chain/64/alpha"][0]
     assert list(line.get_xdata()) == list(range(0, 2501, 3))
     blocks = [held[start : start + 3].mean() for start in range(0, 2501, 3)]
@@ -192,7 +189,7 @@ def test_of_a_long_generation_blocks_are_drawn_that_hold_its_extremes():
 
 def test_a_cell_of_which_no_lane_ended_leaves_its_panel_out():
     rows = [one for one in found() if one.budget != "64"] + [trace("alpha", "64", 64, 65, model="other")]
-    drawn = looking.by_gid(looking.drawn(trajectories.trajectories, JUDGED, rows))
+    drawn = looking.by_gid(looking.drawn(trajectories, JUDGED, rows))
     assert {gid for gid in drawn if gid.startswith("nominal")} == {
         "nominal-tiny/chain/128",
         "nominal-other/chain/64",
@@ -201,7 +198,7 @@ def test_a_cell_of_which_no_lane_ended_leaves_its_panel_out():
 
 @pytest.mark.parametrize("model", ["tiny", "a-model-of-a-long-name-" * 4])
 def test_every_text_lies_on_the_page_and_on_no_other(model):
-    figure = looking.drawn(trajectories.trajectories, JUDGED, found(model))
+    figure = looking.drawn(trajectories, JUDGED, found(model))
     assert looking.off_the_page(figure) == []
     assert looking.overlapping(figure) == []
     assert f"{model} · chain · budget 128" in looking.said(figure)
@@ -209,10 +206,8 @@ def test_every_text_lies_on_the_page_and_on_no_other(model):
 
 def test_a_shipped_study_is_drawn_without_collisions_and_the_same_bytes_twice(shipped, tmp_path):
     rows = list(shipped.values())
-    figure = looking.drawn(trajectories.trajectories, page.judged(LONG), rows)
+    figure = looking.drawn(trajectories, page.judged(LONG), rows)
     assert looking.off_the_page(figure) == []
     assert looking.overlapping(figure) == []
-    one, two = (
-        page.write(tmp_path / name, "t", trajectories.trajectories, page.judged(LONG), rows) for name in "ab"
-    )
+    one, two = (page.write(tmp_path / name, trajectories, page.judged(LONG), rows) for name in "ab")
     assert [path.read_bytes() for path in one] == [path.read_bytes() for path in two]

@@ -7,13 +7,13 @@ from studies import PROTOCOL, SWEEP
 
 import policies
 from protocol.evidence.refusals import BadInput
-from protocol.plan import design, grid
+from protocol.plan import design, grid, reading, rules
 
 TEXT = PROTOCOL.format(model="/nowhere")
 
 
 def parse(text: str) -> design.Design:
-    return design.parse(text.encode(), "protocol.toml")
+    return reading.parse(text.encode(), "protocol.toml")
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_a_mistake_is_refused_by_field_with_the_fix(old, new, said):
 
 def test_bytes_that_are_not_utf8_are_refused():
     with pytest.raises(BadInput, match="not UTF-8"):
-        design.parse(b"title = '\xff'", "protocol.toml")
+        reading.parse(b"title = '\xff'", "protocol.toml")
 
 
 def test_a_share_is_a_decimal_and_rounds_up():
@@ -183,7 +183,7 @@ def test_a_protocol_without_a_sweep_is_locked_as_before():
 LOSSLESS = TEXT.replace("at_least = 1", "margin = 0.03").replace('method = "sign-flip"', 'method = "t"')
 
 
-@pytest.mark.parametrize("rule", design.LOSSLESS)
+@pytest.mark.parametrize("rule", rules.LOSSLESS)
 def test_a_margin_is_locked_as_it_was_written(rule):
     decision = parse(LOSSLESS.replace('"superior"', f'"{rule}"')).content()["decision"]
     assert (decision["rule"], decision["margin"], "at_least" in decision) == (rule, "0.03", False)
