@@ -23,6 +23,7 @@ import pandas as pd
 
 from analysis.output import told
 from analysis.output.told import points
+from analysis.stats.methods import draws
 from analysis.studies import failure_modes
 from analysis.studies.contrasts import Pairing, counted, pairings, verdict
 from analysis.studies.failure_modes import Development
@@ -53,7 +54,7 @@ def diagnosed(folder: Path) -> dict[str, Any]:
     pairs = pairings(whole, [(decision["subject"], arm) for arm in decision["against"]])
     modes = {
         "iso_cache": failure_modes.iso_cache(
-            pairs, arms, tolerance=tolerance, budgets=content["budgets"], draws=DRAWS, seed=decision["seed"]
+            pairs, arms, tolerance=tolerance, budgets=content["budgets"], times=DRAWS, seed=draws(decision)[1]
         ),
         "small_sample": failure_modes.small_sample(pairs, decision, judged["contrasts"]),
         "proxies": failure_modes.proxies(

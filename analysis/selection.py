@@ -19,6 +19,7 @@ import pandas as pd
 
 from analysis.output.printed import command, decimal
 from analysis.stats import bootstrap
+from analysis.stats.methods import draws
 from analysis.studies.study_files import AGAIN, EXCLUDED, RecordError, Study, probe
 
 __all__ = ["Cell", "Choice", "choose", "select"]
@@ -77,7 +78,7 @@ def select(folder: Path) -> dict[str, Any]:
         )
     content = study.lock["protocol"]["content"]
     sweep = content["sweep"]
-    cells = _cells(study, sweep, content["decision"]["seed"])
+    cells = _cells(study, sweep, draws(content["decision"])[1])
     differences = [
         [cell.difference for cell in cells if cell.candidate == name] for name in sweep["candidates"]
     ]

@@ -4,6 +4,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+from analysis.rules import RULES
+from analysis.stats.methods import METHODS
+
 __all__ = [
     "GRADES",
     "WITNESS",
@@ -43,15 +46,15 @@ def level(decimal: str) -> str:
 
 def correction(method: str, family: Mapping[str, Any]) -> str:
     """How a judged family is corrected, and the level that its p are compared with."""
-    if method == "max-t":
-        return f"max-t {level(family['alpha'])}"
+    if METHODS[method].family:
+        return f"{method} {level(family['alpha'])}"
     return f"Bonferroni {level(family['corrected_alpha'])}"
 
 
 def letters(judged: Mapping[str, Any]) -> str:
-    """Both letters of the branch table, after a space; nothing for another rule."""
-    branch = judged["branch"]
-    return f" (branch {branch['registered']}, symmetric {branch['symmetric']})" if branch else ""
+    """What the rule tells finer than its verdict, after a space; of most rules nothing."""
+    told = RULES[judged["rule"]].words.letters(judged)
+    return f" ({', '.join(told)})" if told else ""
 
 
 def outcome(judged: Mapping[str, Any]) -> str:
@@ -62,15 +65,7 @@ def outcome(judged: Mapping[str, Any]) -> str:
 
 def verdict_line(judged: Mapping[str, Any]) -> str:
     """Rule, method and levels of a judgement."""
-    family, subject = judged["family"], judged["contrasts"][0]["subject"]
-    margin = points(judged.get("margin", "0"))[1:]
-    rule = {
-        "superior": f"{subject} better in at least {judged['at_least']} of {family} contrasts, worse in none",
-        "branch": f"branch table over {family} contrasts of {subject}",
-        "equivalent": f"{subject} within {margin} pp in all {family} contrasts",
-        "non_inferior": f"{subject} worse by less than {margin} pp in all {family} contrasts",
-    }[judged["rule"]]
     method, alpha = judged["method"], f"alpha {level(judged['alpha'])}"
-    if method != "max-t":
+    if not METHODS[method].family:
         alpha += f" ({correction(method, judged)})"
-    return f"rule {judged['rule']}: {rule}; {method}, {alpha}"
+    return f"rule {judged['rule']}: {RULES[judged['rule']].words.line(judged)}; {method}, {alpha}"

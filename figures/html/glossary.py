@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-__all__ = ["ABOUT", "DRAWINGS", "GRADES", "PROVEN", "RULES", "UNPROVEN", "VERDICTS"]
+__all__ = ["ABOUT", "DRAWINGS", "GRADES", "PROVEN", "UNPROVEN", "VERDICTS"]
 
 VERDICTS: Mapping[str, str] = MappingProxyType(
     {
@@ -41,37 +41,6 @@ ABOUT: Mapping[str, str] = MappingProxyType(
         "cells": (
             "No rule reads these. Slots are per KV head and layer; truncated: stopped by the limit of "
             "tokens; no answer: ended without one that a grader could find."
-        ),
-    }
-)
-
-RULES: Mapping[str, str] = MappingProxyType(
-    {
-        "superior": (
-            "CONFIRMED asks for the registered number of contrasts significantly better after "
-            "correction for their number, none significantly worse without it, and matched memory in all. "
-            "REFUTED: some contrast is significantly worse after correction, or so many wins are no longer "
-            "possible. INCONCLUSIVE: otherwise."
-        ),
-        "branch": (
-            "Each contrast is tested at the uncorrected level for the branch. Branch A: some contrast on the "
-            "primary model is significantly better, the mean difference on the transfer model is positive "
-            "and none there is significantly worse. Branch B: the primary condition holds and a transfer "
-            "condition fails. Branch C: no contrast on the primary model qualifies. The symmetric form also "
-            "rules A out for a significantly worse contrast on the primary model. CONFIRMED: branch A with "
-            "matched memory. REFUTED: branch B with a significantly worse contrast on the transfer model, or "
-            "branch C with one on the primary model, at the level of the locked rule. INCONCLUSIVE: "
-            "otherwise."
-        ),
-        "equivalent": (
-            "CONFIRMED asks that every contrast rules out a difference of the registered margin or more, in "
-            "either direction, with matched memory in all. REFUTED: some contrast differs by more than the "
-            "margin. INCONCLUSIVE: otherwise."
-        ),
-        "non_inferior": (
-            "CONFIRMED asks that every contrast rules out that the subject is worse by the registered "
-            "margin or more, with matched memory in all. REFUTED: some contrast is worse by more than the "
-            "margin. INCONCLUSIVE: otherwise."
         ),
     }
 )

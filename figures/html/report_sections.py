@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from analysis.rules import RULES
 from figures.canvas import numbers
 from figures.html import glossary, report_tables
 from figures.html.finished import Finished
@@ -38,7 +39,7 @@ def after(files: Finished) -> Html:
             f"Registered {numbers.verdict_line(judged)}.",
             f"{judged['verdict']}: {glossary.VERDICTS[judged['verdict']]}",
             f"The rule alone says {judged['rule_says']}." if "rule_says" in judged else "",
-            glossary.RULES.get(judged["rule"], ""),
+            RULES[judged["rule"]].words.meaning,
             _chosen(judged),
             glossary.GRADES.get(judged["label"], ""),
             glossary.UNPROVEN if judged["witness"] == numbers.WITNESS else glossary.PROVEN,

@@ -94,7 +94,7 @@ def methods(judged: Mapping[str, Any]) -> Html:
 
 def passing(judged: Mapping[str, Any]) -> dict[str, int]:
     """How many registered contrasts have p at or below the Bonferroni level, by method; and of the p that
-    Holm and, where it is registered, max-t adjust, at or below alpha.
+    Holm and, where it is registered, max-t adjust, at or below alpha. A method whose p was not drawn is out.
     """
     corrected, alpha = float(judged["corrected_alpha"]), float(judged["alpha"])
     levels = {name: (f"p_{name.replace('-', '_')}", corrected) for name in METHODS} | {
@@ -103,7 +103,11 @@ def passing(judged: Mapping[str, Any]) -> dict[str, int]:
     if judged["method"] == "max-t":
         levels["max-t"] = "p_adjusted", alpha
     rows = [one for one in judged["contrasts"] if one["difference"] is not None]
-    return {name: sum(float(one[key]) <= level for one in rows) for name, (key, level) in levels.items()}
+    return {
+        name: sum(float(one[key]) <= level for one in rows)
+        for name, (key, level) in levels.items()
+        if all(one[key] is not None for one in rows)
+    }
 
 
 def isocache(rows: Sequence[Mapping[str, Any]]) -> Html:

@@ -6,6 +6,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from analysis.rules import RULES
 from figures.canvas import numbers, page
 from figures.canvas.contrasts import axis, cells, counts, mark, span, untested
 from figures.canvas.page import INK, MARGIN, PALE
@@ -36,7 +37,8 @@ def forest(judged: Mapping[str, Any]) -> Figure:
     framed = frame(rows, COLUMNS | ({EQUAL: 1.15} if equal else {}), plot=4.0)
     letter = 0 if alone else LETTER
     body = ROW * len(rows) + len(panels) * (letter + HEAD + APART) - APART + BELOW
-    branch = f"Branch {judged['branch']['registered']}: " if judged["branch"] else ""
+    letters = RULES[judged["rule"]].words.letters(judged)
+    title = f"{letters[0]}: {judged['title']}" if letters else judged["title"]
     square = "" if alone else "□ is not tested. "
     notes = [
         "Thick line: 95 % interval. Thin line: simultaneous interval of the family. Arrowhead: it goes on.",
@@ -48,7 +50,7 @@ def forest(judged: Mapping[str, Any]) -> Figure:
             f"{EQUAL}: where memory was not matched, against the {second} interpolated between its budgets; "
             "outside: those budgets do not bracket the slots. Decides nothing."
         )
-    sheet = page.sheet(framed.width, body, f"{branch}{judged['title']}", _heading(judged), notes)
+    sheet = page.sheet(framed.width, body, title[:1].upper() + title[1:], _heading(judged), notes)
     top = body
     for name, rows in panels.items():
         top -= letter + HEAD + ROW * len(rows)

@@ -15,8 +15,10 @@ import torch
 import transformers
 
 import splits
-from analysis.rules import error_rates, self_test, simulated_studies
+from analysis.rules import RULES
 from analysis.stats import power
+from analysis.stats.methods import METHODS, draws
+from analysis.trial import error_rates, self_test, simulated_studies
 from policies import Policy
 from policies.structure import structure
 from protocol import engine, grading, tasks
@@ -36,7 +38,6 @@ __all__ = ["checked", "register"]
 
 DISCORDANCES = (0.2, 0.6)  # shares of problems on which the arms differ, for which power is printed
 TYPE_ONE_LIMIT = 1.2  # times the nominal level; above it a method is refused
-RULE_SOURCE = "analysis/rules/decisions.py"
 
 # Tokens of (context, query) of every development problem, by model and task.
 Lengths: TypeAlias = dict[tuple[str, Task], list[tuple[int, int]]]
@@ -65,7 +66,7 @@ def register(
     _refuse_other_weights(protocol, frozen_weights, home)
     items, lengths, checks = checked(protocol, home)
     golds = _golds(items)
-    sources = closure.sources(ROOT)
+    sources, rule = closure.sources(ROOT), RULES[protocol.decision.rule].source
     content = {
         "kind": "kv-prereg lock",
         "version": 1,
@@ -84,7 +85,7 @@ def register(
         "data": tasks.data(items),
         "weights": frozen_weights,
         "environment": surroundings,
-        "rule": {"name": protocol.decision.rule, "source": RULE_SOURCE, "sha256": sources[RULE_SOURCE]},
+        "rule": {"name": protocol.decision.rule, "source": rule, "sha256": sources[rule]},
         "checks": checks | golds,
     }
     if amends is not None:
@@ -280,7 +281,8 @@ def _checks(protocol: Design, items: dict[str, Any]) -> dict[str, Any]:
         rule = self_test.tried(plan)
     except self_test.Vacuous as vacuous:
         raise BadInput(f"decision.rule: {vacuous}") from None
-    errors = error_rates.errors(plan, np.random.default_rng([decision.seed, len(models)]))
+    _, seed = draws(plan.content["decision"])
+    errors = error_rates.errors(plan, np.random.default_rng([seed, len(models)]))
     return {
         "tests": len(models),
         "corrected_alpha": f"{corrected:.6f}",
@@ -293,15 +295,16 @@ def _checks(protocol: Design, items: dict[str, Any]) -> dict[str, Any]:
 def _check_size(protocol: Design, problems: int, corrected: float) -> dict[str, Any]:
     """Type-I error and minimal detectable effect of the registered method at one task's size."""
     decision, seeds = protocol.decision, len(protocol.seeds)
+    times, seed = draws(protocol.content()["decision"])
     # max-t draws for the whole family at once.
-    drawn = float(decision.alpha) if decision.method == "max-t" else corrected
-    if not power.draws_enough(decision.method, decision.draws, drawn, problems):
+    drawn = float(decision.alpha) if METHODS[decision.method].family else corrected
+    if not power.draws_enough(decision.method, times, drawn, problems):
         raise BadInput(
-            f"decision.draws: {decision.draws} draws leave too few in a tail at the level "
+            f"decision.draws: {times} draws leave too few in a tail at the level "
             f"{drawn:.5f}; register at least {power.draws_needed(drawn)}"
         )
-    rng = np.random.default_rng([decision.seed, problems])
-    error = power.type_one(decision.method, problems, seeds, corrected, rng, decision.draws)
+    rng = np.random.default_rng([seed, problems])
+    error = power.type_one(decision.method, problems, seeds, corrected, rng, times)
     if error.exceeds(TYPE_ONE_LIMIT):
         raise BadInput(
             f"decision.method: {decision.method} at {problems} problems and level {corrected:.5f} has "
@@ -321,12 +324,13 @@ def _check_size(protocol: Design, problems: int, corrected: float) -> dict[str, 
 def _smallest(protocol: Design, problems: int, corrected: float, discordance: float) -> str:
     """The smallest difference found with 80 % power when this share of the problems is discordant."""
     decision = protocol.decision
+    times, seed = draws(protocol.content()["decision"])
     effect = power.minimal_detectable_effect(
         problems,
         corrected,
         method=decision.method,
         discordance=discordance,
-        draws=decision.draws,
-        rng=np.random.default_rng([decision.seed, problems]),
+        draws=times,
+        rng=np.random.default_rng([seed, problems]),
     )
     return "none" if effect is None else f"{effect:.3f}"

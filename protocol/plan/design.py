@@ -11,6 +11,7 @@ from decimal import Decimal
 from typing import Annotated, Any, NamedTuple
 
 import policies
+from analysis.stats.methods import METHODS
 from protocol import tasks
 from protocol.evidence.bytes.canonical import LARGEST
 from protocol.evidence.bytes.fields import Choice, Field, ListOf, Table, Whole, declared
@@ -41,6 +42,8 @@ AUDITOR = Written(
 )
 SEEDS = ListOf(Whole(0, LARGEST), 1)
 ARMS = ListOf(Written(), 1)
+MARGIN = Number("0.001", "0.5")  # accuracy points
+DRAWN = tuple(name for name, method in METHODS.items() if method.draws)
 
 
 class Task(NamedTuple):
@@ -87,9 +90,7 @@ class Claim(NamedTuple):
     ] = None
     margin: Annotated[
         Decimal | None,
-        Field(
-            rules.MARGIN, "Accuracy points within which the two are the same.", 0.03, when=("says", ("same",))
-        ),
+        Field(MARGIN, "Accuracy points within which the two are the same.", 0.03, when=("says", ("same",))),
     ] = None
 
 
@@ -162,14 +163,14 @@ class Generation(NamedTuple):
     ] = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Decision:
     """The one primary question, the rule that answers it and everything the rule may depend on.
 
     own: the fields that this rule alone asks for, by name: see protocol.plan.rules.
     """
 
-    rule: Annotated[str, Field(Choice(*rules.RULES), "The rule that gives the verdict.", "superior")]
+    rule: Annotated[str, Field(Choice(*rules.OF_RULES), "The rule that gives the verdict.", "superior")]
     subject: Annotated[str, Field(Written(), "The arm that the question is about.", "crystal")]
     against: Annotated[
         tuple[str, ...], Field(ARMS, "The arms that it is compared with.", ["snapkv", "streaming"])
@@ -178,10 +179,15 @@ class Decision:
         Decimal, Field(Number("0.0001", "0.2"), "Chance of a false finding, for the whole family.", 0.05)
     ]
     method: Annotated[
-        str, Field(Choice(*rules.METHODS), "How the accuracies of two arms are compared.", "sign-flip")
+        str, Field(Choice(*METHODS), "How the accuracies of two arms are compared.", "sign-flip")
     ]
-    draws: Annotated[int, Field(Whole(1000, 10_000_000), "Draws of the method for a contrast.", 20000)]
-    seed: Annotated[int, Field(Whole(0, LARGEST), "Seed of these draws.", 7)]
+    draws: Annotated[
+        int | None,
+        Field(Whole(1000, 10_000_000), "Draws of the method for a contrast.", 20000, when=("method", DRAWN)),
+    ] = None
+    seed: Annotated[
+        int | None, Field(Whole(0, LARGEST), "Seed of these draws.", 7, when=("method", DRAWN))
+    ] = None
     cache_tolerance: Annotated[
         Decimal, Field(Number("0", "0.5"), "Share by which the slots of two arms may differ.", 0.02)
     ]

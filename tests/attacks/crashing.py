@@ -1,14 +1,8 @@
-"""Confirm the toy study, and be killed or meet a full disk at the k-th write: run as a script.
-
-    python crashing.py FOLDER kill|full|never K
-
-Exits with 0 when it finished before its k-th write.
-"""
+"""Confirming the toy study in a process that is killed, or meets a full disk, at its k-th write."""
 
 import errno
 import os
 import signal
-import sys
 from pathlib import Path
 
 import finished_study
@@ -19,7 +13,8 @@ from protocol.evidence.run import seal, verdict
 WRITES = ("write", "fsync", "link", "replace", "ftruncate", "unlink")
 
 
-def main(folder: Path, how: str, at: int) -> None:
+def confirm(folder: Path, how: str, at: int) -> None:
+    """how: kill, full or never. Returns when it finished before its write `at`, counted from 1."""
     left = at
 
     def failing(name):
@@ -41,7 +36,3 @@ def main(folder: Path, how: str, at: int) -> None:
     if not (folder / seal.NAME).exists():
         finished_study.confirm(folder)
     verdict.write(folder, lock.read(folder), finished_study.JUDGED)
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -103,6 +104,37 @@ def test_a_task_is_frozen_listed_and_built(tree):
     first, other, gold = map(int, re.findall(r"(?:number is |gold=')(\d+)", out.splitlines()[-1]))
     assert first + other == gold
     assert (tree / "splits" / "sums.json").exists()
+
+
+DRAWS = """
+import sys
+from pathlib import Path
+
+from figures import study
+from figures.canvas import page
+
+write, names = page.write, []
+
+
+def written(target, drawing, *data):  # the toy; of the others the names, which is quicker
+    names.append(drawing.__name__)
+    return write(target, drawing, *data) if drawing.__name__ == "lengths" else ()
+
+
+page.write = written
+drawn = study.draw(Path(sys.argv[1]))
+print(*names, *(path.name for path in drawn))
+"""
+
+
+def test_a_drawing_is_drawn_with_those_that_apply(tree, tmp_path):
+    source, folder = ROOT / "registrations" / "quickstart", tmp_path / "quickstart"
+    for name in ("lock.json", "verdict.json", "records/shard-0.jsonl"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(source / name, folder / name)
+    names = ["forest", "accuracy", "lengths", "needle"]
+    assert run(tree, "-c", DRAWS, folder).split() == [*names, "lengths.svg", "lengths.png"]
+    assert (folder / "figures" / "lengths.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_command_has_its_help_and_its_manners(tree):

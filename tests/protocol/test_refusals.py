@@ -3,6 +3,7 @@
 import json
 import shutil
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import studies
@@ -30,19 +31,15 @@ def tree(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def locked(tree, tiny_model):
-    """A study registered from a copy of the source tree, with a copy of the model beside it."""
-    model = shutil.copytree(tiny_model, tree / "model")
-    folder = studies.write(tree / "registrations" / "study", model)
-    done = studies.command("register", folder, tree=tree)
-    assert done.returncode == 0, done.stderr
-    return folder
+def locked(registered, tmp_path_factory):
+    """A study that was registered from a tree of these bytes; each test leaves it as it was."""
+    return shutil.copytree(registered, tmp_path_factory.mktemp("registrations") / "study")
 
 
-def refused(status, said, *arguments, tree=studies.ROOT, folder):
+def refused(status, said, *arguments, tree=None, folder):
     """The command refuses with `status`, one line containing `said`, and leaves the folder byte-identical."""
     before = studies.snapshot(folder)
-    done = studies.command(*arguments, folder, tree=tree)
+    done = studies.here(*arguments, folder, tree=tree)
     assert done.returncode == status, done.stdout + done.stderr
     assert said in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1, done.stderr
@@ -195,10 +192,11 @@ def test_a_task_that_is_not_the_frozen_one_is_refused(monkeypatch):
         register._items("needle-256")
 
 
-def test_register_refuses_an_altered_split(tree, tiny_model, edited):
+def test_register_refuses_an_altered_split(tree, tiny_model, edited, monkeypatch):
     folder = studies.write(tree / "registrations" / "altered", tiny_model)
     edited(tree / "splits" / "needle-256.json", lambda data: data.replace(b"0", b"1", 1))
-    refused(3, "splits/needle-256.json: altered", "register", tree=tree, folder=folder)
+    monkeypatch.setattr(register.splits, "load", partial(splits.load, folder=tree / "splits"))
+    refused(3, "splits/needle-256.json: altered", "register", folder=folder)
 
 
 def test_confirm_refuses_what_was_never_registered(tmp_path, tiny_model):
@@ -210,12 +208,12 @@ def test_a_folder_without_a_protocol_is_named(tmp_path):
     refused(2, "no protocol.toml here", "register", folder=tmp_path)
 
 
-def test_replicate_refuses_a_study_without_a_verdict(locked, tree):
-    refused(2, "has no verdict to agree with", "replicate", tree=tree, folder=locked)
+def test_replicate_refuses_a_study_without_a_verdict(locked):
+    refused(2, "has no verdict to agree with", "replicate", folder=locked)
 
 
 @pytest.fixture
-def edited(tree):
+def edited():
     """Edit a file for one test: edited(path, change) with change: bytes -> bytes."""
     undo = []
 
@@ -231,7 +229,7 @@ def edited(tree):
 @pytest.mark.parametrize("command", ["confirm", "probe"])
 @pytest.mark.parametrize(
     "file",
-    ["policies/h2o.py", "protocol/running/runner.py", "analysis/rules/decisions.py", "figures/forest.py"],
+    ["policies/h2o.py", "protocol/running/runner.py", "analysis/rules/superior.py", "figures/forest.py"],
 )
 def test_a_source_file_changed_after_the_lock_is_named(locked, tree, edited, command, file):
     edited(tree / file, lambda data: data + b"\n# a quiet edit\n")
@@ -250,16 +248,16 @@ def test_a_changed_split_manifest_is_named(locked, tree, edited):
     refused(3, "splits/needle-256.json", "confirm", tree=tree, folder=locked)
 
 
-def test_an_edited_lock_is_refused(locked, tree, edited):
+def test_an_edited_lock_is_refused(locked, edited):
     edited(locked / "lock.json", lambda data: data.replace(b'"draws":10000', b'"draws":10001'))
-    refused(3, "lock", "confirm", tree=tree, folder=locked)
+    refused(3, "lock", "confirm", folder=locked)
 
 
-def test_an_edited_protocol_is_refused(locked, tree, edited):
+def test_an_edited_protocol_is_refused(locked, edited):
     edited(locked / "protocol.toml", lambda data: data.replace(b"at_least = 1", b"at_least = 2"))
-    refused(3, "protocol.toml: differs from the locked file", "confirm", tree=tree, folder=locked)
+    refused(3, "protocol.toml: differs from the locked file", "confirm", folder=locked)
 
 
 def test_an_audit_holds_after_a_source_file_was_changed(locked, tree, edited):
-    edited(tree / "analysis" / "bootstrap.py", lambda data: data + b"\n# later work\n")
+    edited(tree / "analysis" / "stats" / "bootstrap.py", lambda data: data + b"\n# later work\n")
     assert studies.command("audit", locked, tree=tree).returncode == 0

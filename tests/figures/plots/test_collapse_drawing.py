@@ -2,6 +2,7 @@ import judgements
 import looking
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 from scipy import stats
 
 from figures.plots import collapse
@@ -45,6 +46,11 @@ def cells(**place: str) -> list[collapse.Ending]:
 FULL, ALPHA, ONE = cells()
 
 
+@pytest.fixture(scope="module")
+def figure() -> Figure:
+    return looking.drawn(collapse.collapse, JUDGED, [FULL, ALPHA, ONE])
+
+
 def test_shares_are_those_of_a_hand_count():
     assert [one.arm for one in (FULL, ALPHA, ONE)] == ["full", "alpha", "1d"]
     assert (ALPHA.wrong.having, ALPHA.wrong.of) == (4, 5)
@@ -57,8 +63,8 @@ def test_shares_are_those_of_a_hand_count():
     assert (FULL.wrong.having, FULL.no_answer.of) == (0, 0)
 
 
-def test_what_is_drawn_is_what_was_counted():
-    found = looking.by_gid(looking.drawn(collapse.collapse, JUDGED, cells()))
+def test_what_is_drawn_is_what_was_counted(figure):
+    found = looking.by_gid(figure)
     limits = stats.binomtest(3, 4).proportion_ci(0.95, method="wilson")
     assert found["no_answer-1"][0].get_xdata()[0] == 75
     expected = [100 * limits.low, 100 * limits.high]
@@ -68,8 +74,7 @@ def test_what_is_drawn_is_what_was_counted():
     assert found["truncated-0"][0].get_xdata()[0] == 0
 
 
-def test_a_row_prints_its_numbers_beside_its_marks():
-    figure = looking.drawn(collapse.collapse, JUDGED, cells())
+def test_a_row_prints_its_numbers_beside_its_marks(figure):
     rows = {text.get_text(): text.get_position()[1] for text in looking.texts(figure)}
     row = [text.get_text() for text in looking.texts(figure) if text.get_position()[1] == rows["alpha"]]
     assert row == ["alpha", "4", "75.0 [30.1, 95.4]", "33.3 [9.7, 70.0]"]

@@ -162,12 +162,8 @@ def test_every_text_of_a_single_panel_lies_on_the_page_and_on_no_other(five, six
 
 
 @pytest.mark.parametrize("folder", SHIPPED, ids=lambda path: path.name)
-def test_every_shipped_verdict_can_be_drawn(folder, tmp_path):
-    judged = page.judged(folder)
-    svg, png = page.write(tmp_path, forest, judged)
-    assert svg.stat().st_size > 10_000
-    assert png.read_bytes().startswith(b"\x89PNG")
-    figure = looking.drawn(forest, judged)
+def test_every_shipped_verdict_can_be_drawn(folder):
+    figure = looking.drawn(forest, page.judged(folder))
     assert looking.off_the_page(figure) == []
     assert looking.overlapping(figure) == []
 

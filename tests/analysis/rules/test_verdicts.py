@@ -1,19 +1,26 @@
 import pytest
 
-from analysis.rules.decisions import (
-    CONFIRMED,
-    INCONCLUSIVE,
-    REFUTED,
-    Cell,
-    Contrast,
-    branch,
-    branch_verdict,
-    cells,
-    equivalent,
-    non_inferior,
-    superior,
-)
-from analysis.stats.equivalence import Margins
+from analysis.rules import RULES
+from analysis.rules.branch import Cell, cells
+from analysis.rules.branch import letter as branch
+from analysis.rules.rule import CONFIRMED, INCONCLUSIVE, REFUTED, Contrast
+from analysis.stats.comparison import Margins
+
+ALPHA = {"alpha": "0.05"}
+MODELS = {"primary_model": "qwen", "transfer_model": "llama"}
+
+
+def superior(contrasts: list[Contrast], at_least: int) -> str:
+    return RULES["superior"].verdict(contrasts, ALPHA | {"at_least": at_least})
+
+
+def branch_verdict(contrasts: list[Contrast]) -> str:
+    return RULES["branch"].verdict(contrasts, ALPHA | MODELS)
+
+
+def about_a_margin(rule: str, contrasts: list[Contrast]) -> str:
+    return RULES[rule].verdict(contrasts, ALPHA | {"margin": "0.05"})
+
 
 # "Minimal-Intervention KV Retention via Set-Conditioned Diversity", Table 2.
 QWEN_64 = Cell("primary", 0.0156, 0.20)
@@ -85,9 +92,9 @@ def test_a_branch_needs_both_roles_and_no_third(some):
 
 def test_contrasts_take_the_roles_of_their_models():
     contrasts = [of("qwen", 0.1, 0.01), of("llama", 0.2, 0.02)]
-    assert cells(contrasts, "qwen", "llama") == [Cell("primary", 0.1, 0.01), Cell("transfer", 0.2, 0.02)]
+    assert cells(contrasts, MODELS) == [Cell("primary", 0.1, 0.01), Cell("transfer", 0.2, 0.02)]
     with pytest.raises(ValueError, match="primary and transfer"):
-        branch(cells([*contrasts, of("gemma", 0.1, 0.5)], "qwen", "llama"))
+        branch(cells([*contrasts, of("gemma", 0.1, 0.5)], MODELS))
 
 
 WON, FLAT, LOST = (0.05, 0.001), (0.001, 0.9), (-0.05, 0.001)
@@ -113,8 +120,8 @@ def test_the_verdict_of_a_branch(qwen, llama, unmatched, letter, verdict):
     contrasts = [
         of(name, *one, matched=name != unmatched) for name, one in (("qwen", qwen), ("llama", llama))
     ]
-    assert branch(cells(contrasts, "qwen", "llama")) == letter
-    assert branch_verdict(contrasts, "qwen", "llama", 0.05) == verdict
+    assert branch(cells(contrasts, MODELS)) == letter
+    assert branch_verdict(contrasts) == verdict
 
 
 # ---------------------------------------------------------------- superior: four contrasts, level 0.0125
@@ -150,12 +157,12 @@ UNMATCHED_EVEN, UNMATCHED_BELOW = (one._replace(matched=False) for one in (EVEN,
 )
 def test_the_verdict_table_of_superior(four, verdict):
     for order in (four, four[::-1]):
-        assert superior(order, 2, 0.05) == verdict
+        assert superior(order, 2) == verdict
 
 
 def test_a_significant_zero_is_neither_better_nor_worse():
     nothing = of("m", 0.0, 0.0)
-    assert superior([nothing] * 4, 1, 0.05) == INCONCLUSIVE
+    assert superior([nothing] * 4, 1) == INCONCLUSIVE
 
 
 @pytest.mark.parametrize(
@@ -164,8 +171,8 @@ def test_a_significant_zero_is_neither_better_nor_worse():
 def test_wins_and_losses_are_told_by_the_adjusted_p_and_harm_by_p_alone(alone, adjusted, verdict):
     won = of("m", 0.1, alone, adjusted=adjusted)
     lost = of("m", -0.1, alone, adjusted=adjusted, high=0.1)
-    assert superior([won, EVEN], 1, 0.05) == (CONFIRMED if adjusted <= 0.05 else INCONCLUSIVE)
-    assert superior([BETTER, EVEN, lost], 1, 0.05) == verdict
+    assert superior([won, EVEN], 1) == (CONFIRMED if adjusted <= 0.05 else INCONCLUSIVE)
+    assert superior([BETTER, EVEN, lost], 1) == verdict
 
 
 @pytest.mark.parametrize(
@@ -180,8 +187,8 @@ def test_a_branch_is_refuted_at_alpha_divided_by_the_contrasts_of_the_deciding_m
     contrasts = [of(decisive, -0.1, p), *rest, *[of("llama", -0.01, 0.9)] * 3]
     if decisive == "llama":
         contrasts = contrasts[:-3]
-    assert branch(cells(contrasts, "qwen", "llama")) == ("B" if decisive == "llama" else "C")
-    assert branch_verdict(contrasts, "qwen", "llama", 0.05) == verdict
+    assert branch(cells(contrasts, MODELS)) == ("B" if decisive == "llama" else "C")
+    assert branch_verdict(contrasts) == verdict
 
 
 # ---------------------------------------------------------------- a margin of five points
@@ -219,10 +226,10 @@ UNFAIR, UNFAIR_BELOW, UNFAIR_ABOVE = (one._replace(matched=False) for one in (IN
 )
 def test_every_contrast_must_hold_and_one_beyond_the_margin_refutes(family, both_sides, one_side):
     for order in (family, family[::-1]):
-        assert equivalent(order, 0.05, 0.05) == both_sides
-        assert non_inferior(order, 0.05, 0.05) == one_side
+        assert about_a_margin("equivalent", order) == both_sides
+        assert about_a_margin("non_inferior", order) == one_side
 
 
 def test_a_rule_with_a_margin_needs_limits_about_it():
     with pytest.raises(ValueError, match=r"decision\.margin"):
-        non_inferior([EVEN], 0.05, 0.05)
+        about_a_margin("non_inferior", [EVEN])

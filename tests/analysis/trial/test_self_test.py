@@ -9,14 +9,16 @@ import pandas as pd
 import pytest
 import study
 
-from analysis import judge
-from analysis.rules import decisions, self_test
-from analysis.rules.decisions import CONFIRMED, INCONCLUSIVE, REFUTED, Contrast
-from analysis.rules.simulated_studies import Ended, Outcome, Plan, World, places
-from analysis.rules.simulated_studies import study as made_up
+from analysis import rules
+from analysis.rules.gates import Ended, Outcome, Truth
+from analysis.rules.rule import CONFIRMED, INCONCLUSIVE, REFUTED, Contrast
 from analysis.stats import isocache
 from analysis.studies import contrasts as compared
+from analysis.studies import judgement
 from analysis.studies.study_files import NOT_RUN, Study
+from analysis.trial import self_test
+from analysis.trial.simulated_studies import Plan, family
+from analysis.trial.simulated_studies import study as made_up
 
 ARMS = ("snapkv", "h2o", "streaming")
 
@@ -80,6 +82,15 @@ def test_max_t_has_the_gates_that_it_can_be_told_by():
     assert "a contrast is worse at the uncorrected level" not in gates
     assert gates["a win just reaches the corrected level"] == CONFIRMED
     assert gates["a win falls short of the corrected level"] == INCONCLUSIVE
+
+
+def test_a_method_without_draws_is_tried_without_them():
+    planned = superior(method="exact-bootstrap")
+    for name in ("draws", "seed"):
+        del planned.content["decision"][name]
+    found = self_test.tried(planned)
+    assert list(found["verdicts"].values()) == [CONFIRMED, INCONCLUSIVE, REFUTED]
+    assert found["gates"]["a win falls short of the corrected level"] == INCONCLUSIVE
 
 
 def lossless(rule: str, problems: int = 60, margin: str = "0.05") -> Plan:
@@ -218,7 +229,7 @@ def always(word: str) -> Callable[..., str]:
 
 
 def never(word: str, name: str, instead: str = INCONCLUSIVE) -> Callable[..., str]:
-    real = decisions.RULES[name]
+    real = rules.RULES[name].verdict
 
     def rule(contrasts, decision):
         said = real(contrasts, decision)
@@ -228,7 +239,8 @@ def never(word: str, name: str, instead: str = INCONCLUSIVE) -> Callable[..., st
 
 
 def commit(monkeypatch, name: str, rule: Callable[..., str]) -> None:
-    monkeypatch.setattr(decisions, "RULES", MappingProxyType({name: rule}))
+    committed = rules.RULES[name]._replace(verdict=rule)
+    monkeypatch.setattr(rules, "RULES", MappingProxyType({name: committed}))
 
 
 @pytest.mark.parametrize(("registered", "without"), [(superior, superior_without), (branch, branch_without)])
@@ -350,9 +362,9 @@ def count(made: Study, subject: str, other: str, budget: str) -> tuple[int, int]
 
 def test_a_made_up_study_holds_the_counts_that_were_asked_for():
     planned = superior()
-    budgets = [(place.budget, place.against) for place in places(planned)]
+    budgets = [(contrast.budget, contrast.against) for contrast in family(planned)]
     assert budgets == [(budget, arm) for budget in ("0.25", "0.5") for arm in ARMS]
-    made = made_up(planned, World({0: Outcome(3, 1), 1: Outcome(0, 4), 5: Outcome(14, 0)}, frozenset({1})))
+    made = made_up(planned, Truth({0: Outcome(3, 1), 1: Outcome(0, 4), 5: Outcome(14, 0)}, frozenset({1})))
     counts = [count(made, "crystal", arm, budget) for budget, arm in budgets]
     assert counts == [(3, 1), (0, 4), (0, 0), (0, 0), (0, 0), (14, 0)]
     assert len(made.lanes) == (4 * 2 + 1) * 2 * 14
@@ -363,9 +375,12 @@ def test_a_made_up_study_holds_the_counts_that_were_asked_for():
     assert made.missing.empty
 
 
-@pytest.mark.parametrize(("state", "measured"), [("failed", False), (NOT_RUN, False), ("ok", True)])
-def test_lanes_end_problem_by_problem(state, measured):
-    made = made_up(superior(), World({}, ended=Ended(4, False, state, 3)))
+@pytest.mark.parametrize(
+    ("how", "state", "measured"),
+    [("failed", "failed", False), ("not run", NOT_RUN, False), ("no grade", "ok", True)],
+)
+def test_lanes_end_problem_by_problem(how, state, measured):
+    made = made_up(superior(), Truth({}, ended=Ended(4, False, how, 3)))
     ended = [(one.budget, one.arm, one.problem, one.seed, one.state) for one in made.missing.itertuples()]
     assert sorted(ended) == [
         ("0.5", "h2o", "p000", 0, state),
@@ -377,6 +392,6 @@ def test_lanes_end_problem_by_problem(state, measured):
 
 def test_what_stands_outside_the_rule_is_not_tried():
     planned = superior(beside=["full"], memory="slots")
-    made = made_up(planned._replace(content=dict(planned.content) | {"sweep": {}}), World({}))
-    judged = judge.judged(made)
+    made = made_up(planned._replace(content=dict(planned.content) | {"sweep": {}}), Truth({}))
+    judged = judgement.judged(made)
     assert not {"beside", "selected"} & judged.keys()

@@ -3,54 +3,22 @@
 import itertools
 import math
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from analysis.studies.study_files import LANE, MEASURED, Study
+from analysis.rules.gates import Ended, Outcome, PlannedContrast, Truth
+from analysis.studies.study_files import LANE, MEASURED, NOT_RUN, Study
 
-__all__ = ["Ended", "Outcome", "Place", "Plan", "World", "places", "study"]
+__all__ = ["Plan", "family", "study"]
 
 SLOTS = 1000.0  # that every arm holds, unless its caches are unmatched
 BEYOND = 1.01  # how far outside the registered tolerance unmatched caches are
-
-
-class Place(NamedTuple):
-    """One contrast of the family and its number of problems."""
-
-    model: str
-    task: str
-    budget: str
-    against: str
-    problems: int
-
-
-class Outcome(NamedTuple):
-    """In how many problems the subject alone is correct, with all its seeds, and in how many it alone is
-    not.
-    """
-
-    gained: int = 0
-    lost: int = 0
-
-
-class Ended(NamedTuple):
-    """The first lanes of one side of a contrast, problem by problem, end without a grade."""
-
-    contrast: int
-    subject: bool
-    state: str  # "failed", "not run", or "ok" for a grader that failed
-    lanes: int = 1
-
-
-class World(NamedTuple):
-    """What a study shows, by place of the contrast in the family."""
-
-    outcomes: Mapping[int, Outcome]  # no difference in all others
-    unmatched: frozenset[int] = frozenset()  # whose comparator holds more memory than the tolerance allows
-    ended: Ended | None = None
+# state and grade in the records of a lane that ends without a grade
+ENDS = MappingProxyType({"not run": (NOT_RUN, None), "failed": ("failed", None), "no grade": ("ok", "error")})
 
 
 class Plan(NamedTuple):
@@ -61,16 +29,16 @@ class Plan(NamedTuple):
     items: Mapping[str, Mapping[str, Any]]
 
 
-def places(plan: Plan) -> list[Place]:
-    """The family in the judge's order: by models, tasks, budgets, comparators."""
+def family(plan: Plan) -> list[PlannedContrast]:
+    """In the judge's order: by models, tasks, budgets, comparators."""
     content = plan.content
     tasks = [task["name"] for task in content["tasks"]]
     every = itertools.product(content["models"], tasks, content["budgets"], content["decision"]["against"])
-    return [Place(*place, len(plan.items[place[1]]["confirm"])) for place in every]
+    return [PlannedContrast(*key, len(plan.items[key[1]]["confirm"])) for key in every]
 
 
-def study(plan: Plan, world: World) -> Study:
-    """The study in which `world` is what was recorded. What stands outside the rule is left out of its
+def study(plan: Plan, truth: Truth) -> Study:
+    """The study in which `truth` is what was recorded. What stands outside the rule is left out of its
     protocol; arms outside the family are correct in every lane.
 
     Contrasts of one (model, task, budget) share the subject's answers: it is wrong in as many problems as the
@@ -80,7 +48,7 @@ def study(plan: Plan, world: World) -> Study:
     outside = {"sweep", "beside", "memory"}
     content = {key: value for key, value in plan.content.items() if key not in outside}
     content["decision"] = {key: value for key, value in decision.items() if key not in outside}
-    cells = _Cells(plan, world)
+    cells = _Cells(plan, truth)
     tables = [cells.table(*cell) for cell in plan.grid]
     lanes = {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
     lock = {
@@ -94,12 +62,12 @@ def study(plan: Plan, world: World) -> Study:
 
 
 class _Cells:
-    """The cells of one world."""
+    """The cells of one made-up study."""
 
-    def __init__(self, plan: Plan, world: World) -> None:
-        self.plan, self.world = plan, world
+    def __init__(self, plan: Plan, truth: Truth) -> None:
+        self.plan, self.truth = plan, truth
         self.decision = plan.content["decision"]
-        self.contrast = {place[:4]: index for index, place in enumerate(places(plan))}
+        self.contrast = {planned[:4]: index for index, planned in enumerate(family(plan))}
 
     def table(self, model: str, task: str, budget: str, arm: str, seed: int) -> dict[str, NDArray[Any]]:
         """The lanes of one cell, columns as `Study.lanes` has them."""
@@ -115,14 +83,13 @@ class _Cells:
         graded = correct.astype(np.float64)
         measured = {name: np.ones(len(problems)) for name in MEASURED}
         measured["mean_slots"] = measured["peak_slots"] = np.full(len(problems), slots)
-        ended = self.world.ended
+        ended = self.truth.ended
         if ended is not None and self._ends(arm, here, ended):
             seeds = self.plan.content["seeds"]
             out = np.arange(len(problems)) * len(seeds) + seeds.index(seed) < ended.lanes
-            graded[out], state[out], grade[out] = math.nan, ended.state, None
-            if ended.state == "ok":
-                grade[out] = "error"
-            else:
+            graded[out] = math.nan
+            state[out], grade[out] = ENDS[ended.how]
+            if ended.how != "no grade":
                 measured = {name: np.where(out, math.nan, values) for name, values in measured.items()}
         key = [np.full(len(problems), part, dtype=object) for part in (model, task, budget, arm, seed)]
         stop = np.full(len(problems), "eos", dtype=object)
@@ -134,7 +101,7 @@ class _Cells:
         """Which problems the arm solves, and the slots it holds. here: the contrasts of the cell, by
         comparator.
         """
-        outcomes = {other: self.world.outcomes.get(place, Outcome()) for other, place in here.items()}
+        outcomes = {other: self.truth.outcomes.get(index, Outcome()) for other, index in here.items()}
         ahead = problems - max((outcome.lost for outcome in outcomes.values()), default=0)
         number = np.arange(problems)
         if arm not in here:
@@ -142,7 +109,7 @@ class _Cells:
         gained, lost = outcomes[arm]
         correct = np.where(number < ahead, number >= gained, number < ahead + lost)
         apart = (1 + float(self.decision["cache_tolerance"])) * BEYOND
-        return correct, SLOTS * (apart if here[arm] in self.world.unmatched else 1.0)
+        return correct, SLOTS * (apart if here[arm] in self.truth.unmatched else 1.0)
 
     def _ends(self, arm: str, here: Mapping[str, int], ended: Ended) -> bool:
         if ended.contrast not in here.values():

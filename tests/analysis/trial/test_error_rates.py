@@ -5,8 +5,8 @@ import pytest
 import study
 from scipy import stats
 
-from analysis.rules import error_rates
-from analysis.rules.simulated_studies import Plan
+from analysis.trial import error_rates
+from analysis.trial.simulated_studies import Plan
 
 
 def plan(problems: int, seeds: int = 1, **decision) -> Plan:
@@ -39,6 +39,14 @@ def test_contrasts_that_share_the_subject_are_won_together_more_often_than_by_ch
     alone = errors(plan(200, alpha="0.1", method="t", against=["snapkv"])).confirmed.share
     assert errors(two).confirmed.low > 2 * alone**2
     assert alone == pytest.approx(0.05, abs=0.015)
+
+
+def test_the_exact_bootstrap_errs_as_the_drawn_one_does_without_draws():
+    planned = plan(60, method="exact-bootstrap", against=["snapkv"])
+    for name in ("draws", "seed"):
+        del planned.content["decision"][name]
+    exact, drawn = errors(planned), errors(plan(60, method="bootstrap", against=["snapkv"]))
+    assert drawn.confirmed.low < exact.confirmed.share < drawn.confirmed.high
 
 
 def test_seeds_of_a_problem_are_not_taken_for_problems():
