@@ -100,7 +100,7 @@ def embedded(source: str) -> bool:
 
 
 def anew(source: str) -> str:
-    """What to do about statistics that are there; also after a kill between writing and sealing them."""
+    """What to do about statistics that are there; also after a kill between writing them and their sums."""
     listed = f" and its line in {stored.SUMS} out" if embedded(source) else ""
     return f"move it away{listed} to measure anew"
 

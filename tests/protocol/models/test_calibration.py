@@ -190,14 +190,14 @@ def test_statistics_are_written_once_and_anew_when_they_were_moved_away(run, tin
     assert path.read_bytes() != written
 
 
-def test_embedded_statistics_that_were_never_sealed_are_told_of_and_the_line_helps(
+def test_embedded_statistics_whose_sum_was_never_written_are_told_of_and_the_line_helps(
     embedded, tmp_path, monkeypatch, capsys
 ):
     def killed(folder):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(stored, "seal", killed)
+        patched.setattr(stored, "write_sums", killed)
         assert embedded() == 130
     path = tmp_path / "chain-llama" / "statistics-text.safetensors"
     with pytest.raises(Drifted, match=r"statistics-text.safetensors was added; restore .* from version"):
@@ -208,7 +208,7 @@ def test_embedded_statistics_that_were_never_sealed_are_told_of_and_the_line_hel
     path.unlink()
     assert load("chain-llama", tmp_path).statistics == {}
     assert embedded() == 0
-    # Sealed by now, so that its line has to go as well.
+    # Its sum is written by now, so that its line has to go as well.
     path.unlink()
     sums = path.with_name("SHA256SUMS")
     sums.write_text("".join(line for line in sums.read_text().splitlines(True) if path.name not in line))
