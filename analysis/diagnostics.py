@@ -22,6 +22,8 @@ from typing import Any
 import pandas as pd
 
 from analysis.output import told
+from analysis.output.command import UNREADABLE, command
+from analysis.output.printed import dumps
 from analysis.output.told import points
 from analysis.stats.methods import draws
 from analysis.studies import failure_modes
@@ -256,8 +258,17 @@ def _number(decimal: str | None) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    folder = "a confirmed registration, e.g. registrations/alpha-chain"
-    return told.command("diagnostics", __doc__, folder, diagnosed, _text, argv)
+    path = {"folder": "a confirmed registration, e.g. registrations/alpha-chain"}
+    return command(
+        "analysis.diagnostics",
+        __doc__,
+        path,
+        lambda folder: told.plain(diagnosed(folder)),
+        UNREADABLE,
+        argv,
+        show=dumps,
+        text=_text,
+    )
 
 
 if __name__ == "__main__":

@@ -9,14 +9,16 @@ wherever it is computed. Exit status: 0 judged, whatever the verdict; 2 the fold
 
 import sys
 
-from analysis.output.printed import command
+from analysis.output.command import UNREADABLE, command
+from analysis.output.printed import dumps
 from analysis.studies.judgement import judge
 
 __all__ = ["judge"]
 
 
 def main(argv: list[str] | None = None) -> int:
-    return command("judge", __doc__, "a registration, e.g. registrations/quickstart", judge, argv)
+    folder = {"folder": "a registration, e.g. registrations/quickstart"}
+    return command("analysis.judge", __doc__, folder, judge, UNREADABLE, argv, show=dumps)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from analysis.output.printed import command, decimal
+from analysis.output.command import UNREADABLE, command
+from analysis.output.printed import decimal, dumps
 from analysis.stats import bootstrap
 from analysis.stats.methods import draws
 from analysis.studies.study_files import AGAIN, EXCLUDED, RecordError, Study, probe
@@ -135,9 +136,8 @@ def _printed(cell: Cell) -> dict[str, Any]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    return command(
-        "selection", __doc__, "a registration with a sweep, e.g. registrations/alpha-chain", select, argv
-    )
+    folder = {"folder": "a registration with a sweep, e.g. registrations/alpha-chain"}
+    return command("analysis.selection", __doc__, folder, select, UNREADABLE, argv, show=dumps)
 
 
 if __name__ == "__main__":

@@ -10,8 +10,8 @@ Exit status: 0 drawn; 2 there is no verdict to draw.
 import sys
 from pathlib import Path
 
+from analysis.output.command import command
 from figures.canvas import page
-from figures.command import command
 from figures.plots.forest import forest
 
 __all__ = ["draw"]

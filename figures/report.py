@@ -14,11 +14,11 @@ import os
 import sys
 from pathlib import Path
 
+from analysis.output.command import command
 from analysis.studies.study_files import RecordError
 from figures import study
 from figures.canvas import numbers
 from figures.canvas.page import NoVerdict
-from figures.command import command
 from figures.html import finished, glossary, markup, report_index, report_sections, report_tables
 from figures.html.finished import Finished
 from figures.html.markup import Html, element, sentences

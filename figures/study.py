@@ -13,10 +13,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from analysis.output.command import command
 from analysis.studies.study_files import RecordError, read
 from figures.canvas import numbers, page
 from figures.canvas.traces import traces
-from figures.command import command
 from figures.plots.ablation import ablation, variants
 from figures.plots.accuracy import accuracy
 from figures.plots.collapse import collapse, endings, markdown

@@ -10,8 +10,8 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from analysis.output.command import command
 from figures.canvas import numbers, page
-from figures.command import command
 
 __all__ = ["verdict_table"]
 
