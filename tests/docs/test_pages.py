@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from pages import name, pages
+from markdown_pages import name, pages
 from studies import ROOT
 
 MOST = 120
