@@ -9,7 +9,6 @@ from studies import ROOT
 MOST = 120
 # Tables whose cells are sentences, or results as they were printed. Prose there fits like everywhere.
 WIDE_TABLES = {
-    "CHANGELOG.md",
     "benchmarks/RESULTS.md",
     "docs/findings.md",
     "docs/protocol.md",
