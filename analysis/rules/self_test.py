@@ -42,8 +42,9 @@ def tried(plan: Plan) -> dict[str, Any]:
     """
     content = plan.content
     arranged = RULES[content["decision"]["rule"]](_Family(plan))
-    found = {name: _verdict(plan, gate.world) for name, gate in arranged.items()}
+    found: dict[str, str] = {}
     for name, gate in arranged.items():
+        found[name] = _verdict(plan, gate.world)
         if found[name] != gate.verdict:
             raise Vacuous(f"{content['decision']['rule']}: {name}: says {found[name]}, not {gate.verdict}")
     verdicts = list(found)[:3]

@@ -37,7 +37,7 @@ def tree(tmp_path_factory):
 def registered(tree, tiny_model):
     model = shutil.copytree(tiny_model, tree / "model")
     folder = studies.write(tree / "registrations" / "study", model, TWO_WORKERS)
-    done = studies.command("register", folder, tree=tree)
+    done = studies.here("register", folder)  # the sources here are those of `tree`
     assert done.returncode == 0, done.stderr
     return folder
 
