@@ -68,7 +68,7 @@ def act(
         raise BadInput("tokens and max-new-tokens: give at least 1")
     ids = problems(task, split) if task else []
     data = content(text) if text else b""
-    path = paths.places(model, sources.home())[name]
+    path = paths.statistics_paths(model, sources.home())[name]
     if path.exists():
         raise BadInput(f"{path}: exists and is written once; {anew(model)}")
     sources.locate(model, sources.home())  # BadInput for one that is not here
@@ -86,7 +86,7 @@ def act(
 
 
 def anew(source: str) -> str:
-    """What to do about statistics that are there; also after a kill between writing and sealing them."""
+    """What to do about statistics that are there; also after a kill between writing them and their sums."""
     listed = f" and its line in {stored.SUMS} out" if sources.embedded(source) else ""
     return f"move it away{listed} to measure anew"
 

@@ -50,7 +50,7 @@ def calibrate(
     refuse_device(device)
     transformers.utils.logging.disable_progress_bar()
     home = sources.home()
-    path = calibration.places(model, home)[name]
+    path = calibration.statistics_paths(model, home)[name]
     loaded = load(model, home, dtype=dtype, device=device)
     used: dict[str, str] = {}
     if source.task:
@@ -76,7 +76,7 @@ def calibrate(
         calibration.write(whole, statistics, about)
         os.link(whole, path)  # unlike a rename, a link does not overwrite
     if sources.embedded(model):
-        stored.seal(path.parent)  # loading the model has just verified the other files
+        stored.write_sums(path.parent)  # loading the model has just verified the other files
     return Measured(path, counted, len(used))
 
 

@@ -66,7 +66,7 @@ def confirm(
 
 
 def _purpose(task: str) -> str:
-    return "confirm, decrypted" if door.sealed(task) else "confirm"
+    return "confirm, decrypted" if door.is_encrypted(task) else "confirm"
 
 
 def _checked_halfway(study: Study, report: Callable[[Progress], None]) -> Callable[[Progress], None]:

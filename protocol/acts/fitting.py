@@ -15,8 +15,7 @@ from protocol import engine, tasks
 from protocol.acts import rule_checks
 from protocol.evidence.refusals import BadInput
 from protocol.locked.planned import Planned
-from protocol.models import calibration, load
-from protocol.models import sources as catalogue
+from protocol.models import calibration, load, sources
 from protocol.plan import grid
 from protocol.plan.design import Design, Task
 from protocol.tasks import prompting
@@ -48,7 +47,7 @@ def refuse_other_weights(planned: Planned, frozen: dict[str, dict[str, str]]) ->
     """Statistics that an arm needs and that were measured on another model, or on other weights of it."""
     for model in planned.protocol.models:
         for name in planned.calibrated():
-            path = calibration.places(model, planned.home)[name]
+            path = calibration.statistics_paths(model, planned.home)[name]
             if calibration.about(path).get("weights") != calibration.digest(frozen[model]):
                 raise BadInput(
                     f"{path}: was measured on other weights than those of {model}; move it away and run: "
@@ -90,7 +89,7 @@ def _lengths(planned: Planned, items: Mapping[str, Any]) -> Lengths:
 def _refuse_long_prompts(planned: Planned, lengths: Lengths) -> None:
     """Positions beyond those that a model was trained for make it fail silently."""
     for (model, task), each in lengths.items():
-        config = transformers.AutoConfig.from_pretrained(catalogue.locate(model, planned.home))
+        config = transformers.AutoConfig.from_pretrained(sources.locate(model, planned.home))
         if (longest := max(map(sum, each))) + task.max_new_tokens > config.max_position_embeddings:
             raise BadInput(
                 f"tasks: {task.name}: a prompt of {longest} tokens and {task.max_new_tokens} new ones exceed "
@@ -143,8 +142,8 @@ def lanes(planned: Planned, model: str, lengths: Lengths) -> int:
         for task in protocol.tasks
         for context, query in lengths[model, task]
     )
-    config = transformers.AutoConfig.from_pretrained(catalogue.locate(model, planned.home))
+    config = transformers.AutoConfig.from_pretrained(sources.locate(model, planned.home))
     dtype = load.DTYPES[generation.dtype]
     asked = len(grid.cells(protocol)) * (generation.problems_per_batch or 1)
-    places = engine.places_within(config, dtype, torch.device(generation.device), slots, asked)
-    return max(1, places // (generation.workers or 1))
+    concurrent = engine.max_concurrent_lanes(config, dtype, torch.device(generation.device), slots, asked)
+    return max(1, concurrent // (generation.workers or 1))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import splits
+from analysis.rules import RULES
 from protocol import grading, tasks
 from protocol.evidence.lock import bundle, closure, lock, signing
 from protocol.evidence.lock.lock import Lock
@@ -23,8 +24,6 @@ from protocol.plan import grid
 from protocol.tasks import door
 
 __all__ = ["items", "register"]
-
-RULE_SOURCE = "analysis/rules/decisions.py"
 
 
 def register(
@@ -60,7 +59,7 @@ def register(
     fitting.refuse_other_weights(planned, frozen_weights)
     golds = _golds(frozen_items)
     surroundings = planned.environment()
-    sources = closure.sources(ROOT)
+    sources, rule = closure.sources(ROOT), RULES[protocol.decision.rule].source
     content = {
         "kind": "kv-prereg lock",
         "version": 1,
@@ -79,7 +78,7 @@ def register(
         "data": tasks.data(frozen_items),
         "weights": frozen_weights,
         "environment": surroundings,
-        "rule": {"name": protocol.decision.rule, "source": RULE_SOURCE, "sha256": sources[RULE_SOURCE]},
+        "rule": {"name": protocol.decision.rule, "source": rule, "sha256": sources[rule]},
         "checks": checks | golds,
     }
     if amends is not None:
@@ -128,7 +127,10 @@ def _golds(items: dict[str, Any]) -> dict[str, Any]:
     """
     found = {}
     for name in (name for name in items if tasks.get(name).grader == "math"):
-        read = {"dev": items[name]["dev"], "confirm": [] if door.sealed(name) else items[name]["confirm"]}
+        read = {
+            "dev": items[name]["dev"],
+            "confirm": [] if door.is_encrypted(name) else items[name]["confirm"],
+        }
         with grading.MathVerify() as grader:
             for item in (*read["dev"], *read["confirm"]):
                 gold = tasks.gold(name, item)

@@ -100,12 +100,8 @@ def played(protocol: Design, models: Mapping[str, str]) -> Design:
     """The protocol with the stand-ins' names. Raises BadInput where one would play two models."""
     if len(set(models.values())) < len(models):
         raise BadInput("--stand-in: one model stands in for two; the decision tells them apart, so name two")
-    primary, transfer = protocol.decision.primary_model, protocol.decision.transfer_model
-    decision = replace(
-        protocol.decision,
-        primary_model=primary and models[primary],
-        transfer_model=transfer and models[transfer],
-    )
+    own = {field: models.get(value, value) for field, value in protocol.decision.own.items()}
+    decision = replace(protocol.decision, own=own)
     return replace(protocol, models=tuple(models.values()), decision=decision)
 
 

@@ -5,8 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from analysis.rules import error_rates, self_test, simulated_studies
 from analysis.stats import power
+from analysis.stats.methods import METHODS, draws
+from analysis.trial import error_rates, self_test, simulated_studies
 from protocol.evidence.refusals import BadInput
 from protocol.plan import grid
 from protocol.plan.design import Design
@@ -29,7 +30,8 @@ def checks(protocol: Design, items: Mapping[str, Any]) -> dict[str, Any]:
         rule = self_test.tried(plan)
     except self_test.Vacuous as vacuous:
         raise BadInput(f"decision.rule: {vacuous}") from None
-    errors = error_rates.errors(plan, np.random.default_rng([decision.seed, len(models)]))
+    _, seed = draws(plan.content["decision"])
+    errors = error_rates.errors(plan, np.random.default_rng([seed, len(models)]))
     return {
         "tests": len(models),
         "corrected_alpha": f"{corrected:.6f}",
@@ -42,19 +44,22 @@ def checks(protocol: Design, items: Mapping[str, Any]) -> dict[str, Any]:
 def _check_size(protocol: Design, problems: int, corrected: float) -> dict[str, Any]:
     """Type-I error and minimal detectable effect of the registered method at one task's size."""
     decision, seeds = protocol.decision, len(protocol.seeds)
+    times, seed = draws(protocol.content()["decision"])
     # max-t draws for the whole family at once.
-    drawn = float(decision.alpha) if decision.method == "max-t" else corrected
-    if not power.draws_enough(decision.method, decision.draws, drawn, problems):
+    drawn = float(decision.alpha) if METHODS[decision.method].family else corrected
+    if not power.draws_enough(decision.method, times, drawn, problems):
         raise BadInput(
-            f"decision.draws: {decision.draws} draws leave too few in a tail at the level "
+            f"decision.draws: {times} draws leave too few in a tail at the level "
             f"{drawn:.5f}; register at least {power.draws_needed(drawn)}"
         )
-    rng = np.random.default_rng([decision.seed, problems])
-    error = power.type_one(decision.method, problems, seeds, corrected, rng, decision.draws)
+    rng = np.random.default_rng([seed, problems])
+    error = power.type_one(decision.method, problems, seeds, corrected, rng, times)
     if error.exceeds(TYPE_ONE_LIMIT):
         raise BadInput(
             f"decision.method: {decision.method} at {problems} problems and level {corrected:.5f} has "
-            f"{error.ratio:.2f} x the nominal type-I error (limit {TYPE_ONE_LIMIT}); use sign-flip or t"
+            f"{error.ratio:.3f} x the nominal type-I error, by simulation {error.ratio_low:.3f} to "
+            f"{error.ratio_high:.3f} (95 %); even the lower end is above the limit of {TYPE_ONE_LIMIT}; "
+            "use sign-flip or t"
         )
     return {
         "type_one_over_nominal": f"{error.ratio:.3f}",
@@ -68,12 +73,13 @@ def _check_size(protocol: Design, problems: int, corrected: float) -> dict[str, 
 def _smallest(protocol: Design, problems: int, corrected: float, discordance: float) -> str:
     """The smallest difference found with 80 % power when this share of the problems is discordant."""
     decision = protocol.decision
+    times, seed = draws(protocol.content()["decision"])
     effect = power.minimal_detectable_effect(
         problems,
         corrected,
         method=decision.method,
         discordance=discordance,
-        draws=decision.draws,
-        rng=np.random.default_rng([decision.seed, problems]),
+        draws=times,
+        rng=np.random.default_rng([seed, problems]),
     )
     return "none" if effect is None else f"{effect:.3f}"

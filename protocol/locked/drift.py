@@ -90,6 +90,6 @@ def of_environment(locked: Mapping[str, Any], now: Mapping[str, Any]) -> list[st
 
 def _files(source: str, home: Path, locked: Mapping[str, str]) -> dict[str, Path]:
     """The files of a model by the name that the lock uses, statistics among them."""
-    measured = {paths.locked_name(name): path for name, path in paths.places(source, home).items()}
+    measured = {paths.locked_name(name): path for name, path in paths.statistics_paths(source, home).items()}
     there = {name: path for name, path in measured.items() if name in locked and path.is_file()}
     return sources.files(source, home) | there

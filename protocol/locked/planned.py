@@ -8,7 +8,7 @@ from protocol.evidence.refusals import BadInput
 from protocol.evidence.run.registration import PROTOCOL
 from protocol.locked import drift
 from protocol.models import paths, sources
-from protocol.plan import design
+from protocol.plan import reading
 from protocol.plan.design import Design
 
 __all__ = ["Planned", "read_protocol"]
@@ -17,7 +17,7 @@ __all__ = ["Planned", "read_protocol"]
 def read_protocol(folder: Path) -> tuple[bytes, Design]:
     """protocol.toml as it was written, and what it says. Raises BadInput."""
     data = drift.written(folder)
-    return data, design.parse(data, str(folder / PROTOCOL))
+    return data, reading.parse(data, str(folder / PROTOCOL))
 
 
 class Planned(NamedTuple):
@@ -35,7 +35,7 @@ class Planned(NamedTuple):
         """
         there = {}
         for name in self.calibrated():
-            path = paths.places(model, self.home)[name]
+            path = paths.statistics_paths(model, self.home)[name]
             if not path.is_file():
                 raise BadInput(
                     f"model {model!r}: no statistics {name!r}, which an arm needs; "

@@ -9,7 +9,7 @@ from protocol.evidence.refusals import Drifted
 from protocol.evidence.run.registration import PROTOCOL, Registration
 from protocol.locked import drift
 from protocol.locked.planned import Planned
-from protocol.plan import design, grid
+from protocol.plan import grid, reading
 from protocol.plan.design import Design
 
 __all__ = ["Study", "open_study", "refuse_drift"]
@@ -49,7 +49,7 @@ def open_study(registration: Registration, home: Path) -> Study:
     the file that was locked.
     """
     path = registration.folder / PROTOCOL
-    protocol = design.parse(drift.refuse_edited(registration), str(path))
+    protocol = reading.parse(drift.refuse_edited(registration), str(path))
     if protocol.content() != registration.registered:
         raise Drifted(f"{path}: reads otherwise than the lock says; restore it or register another folder")
     return Study(registration, Planned(protocol, home))

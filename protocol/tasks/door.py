@@ -12,7 +12,7 @@ from protocol.tasks.problem import Problem
 from protocol.tasks.registry import Task, get
 from splits import CONFIRM, bucket
 
-__all__ = ["Opened", "build", "gold", "refuse_unopenable", "sealed"]
+__all__ = ["Opened", "build", "gold", "is_encrypted", "refuse_unopenable"]
 
 
 @dataclass(frozen=True)
@@ -56,16 +56,16 @@ def gold(name: str, problem_id: str, key: str | None = None, identity: Path | No
     return task.gold(problem_id)
 
 
-def sealed(name: str) -> bool:
-    """Whether the held-out problems of the task `name` lie here encrypted. Raises as Dataset.sealed does."""
-    return isinstance(task := get(name), Dataset) and task.sealed()
+def is_encrypted(name: str) -> bool:
+    """Whether the held-out problems of the task `name` lie here encrypted. Raises as that of Dataset."""
+    return isinstance(task := get(name), Dataset) and task.is_encrypted()
 
 
 def refuse_unopenable(names: Iterable[str], identity: Path | None) -> None:
     """Raises BadInput unless `identity` opens the held-out problems of each of these tasks that is sealed,
     and for one that none of them needs. Decrypts no problem, so that it may come before the claim.
     """
-    needing = [task for name in names if isinstance(task := get(name), Dataset) and task.sealed()]
+    needing = [task for name in names if isinstance(task := get(name), Dataset) and task.is_encrypted()]
     for task in needing:
         task.refuse_other_key(identity)
     if identity is not None and not needing:
@@ -79,5 +79,5 @@ def _is_held_out(task: Task, problem_id: str) -> bool:
 
 def _reached(task: Task, key: str | None, identity: Path | None) -> Task:
     if identity is not None and isinstance(task, Dataset):
-        task = task.unsealed(identity)
+        task = task.decrypted(identity)
     return task if key is None else task.redrawn(late_randomness.number(key, "problems"))

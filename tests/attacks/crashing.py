@@ -1,14 +1,8 @@
-"""Confirm the toy study, and be killed or meet a full disk at the k-th write: run as a script.
-
-    python crashing.py FOLDER kill|full|never K
-
-Exits with 0 when it finished before its k-th write.
-"""
+"""Confirming the toy study in a process that is killed, or meets a full disk, at its k-th write."""
 
 import errno
 import os
 import signal
-import sys
 from pathlib import Path
 
 import finished_study
@@ -19,7 +13,8 @@ from protocol.evidence.run.registration import Registration
 WRITES = ("write", "fsync", "link", "replace", "ftruncate", "unlink")
 
 
-def main(folder: Path, how: str, at: int) -> None:
+def confirm(folder: Path, how: str, at: int) -> None:
+    """how: kill or full. Returns when it finished before its write `at`, counted from 1."""
     left = at
 
     def failing(name):
@@ -38,10 +33,11 @@ def main(folder: Path, how: str, at: int) -> None:
 
     for name in WRITES:
         setattr(os, name, failing(name))
+    finish(folder)
+
+
+def finish(folder: Path) -> None:
+    """Whatever is still to be done, undisturbed."""
     if not (folder / seal.NAME).exists():
         finished_study.confirm(folder)
     verdict.write(Registration(folder), finished_study.JUDGED)
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))

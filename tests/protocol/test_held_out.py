@@ -19,7 +19,7 @@ from protocol.evidence.run.registration import Registration
 from protocol.locked import study
 from protocol.locked.planned import Planned
 from protocol.models import load
-from protocol.plan import design
+from protocol.plan import reading
 from protocol.plan.grid import cells
 from protocol.running import runner
 from protocol.running.executors import Job, local, pool
@@ -144,7 +144,13 @@ def test_golds_of_published_problems_come_without_their_text(tmp_path, monkeypat
 @pytest.fixture
 def written(tiny_model, tmp_path):
     folder = studies.write(tmp_path / "written", tiny_model, studies.ONE_TASK)
-    return design.parse((folder / "protocol.toml").read_bytes(), "protocol.toml")
+    return reading.parse((folder / "protocol.toml").read_bytes(), "protocol.toml")
+
+
+def opened(model, held_out, home):
+    """The first held-out problem, as confirm builds it."""
+    count = prompting.counter(load.tokenizer(model, home))
+    return Opened(held_out, {(model, TASK, CONFIRM[0]): tasks.build(TASK, CONFIRM[0], count, held_out)})
 
 
 def opened(model, held_out, home):
@@ -159,6 +165,7 @@ def test_a_batch_with_a_held_out_problem_is_refused_without_the_door(written, tm
         local.executor(Planned(written, tmp_path), {})(job)
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_processes_that_run_batches_go_through_the_door_and_ask_again_whether_it_is_open(written, tmp_path):
     folder = locked(tmp_path / "study", LATE)
     held_out = door(folder, block=Block)

@@ -13,7 +13,7 @@ import studies
 
 from protocol.evidence.refusals import BadInput, Refusal
 from protocol.locked.planned import Planned
-from protocol.plan import design, grid
+from protocol.plan import grid, reading
 from protocol.running import runner
 from protocol.running.executors import Job, pool
 from splits import load
@@ -21,11 +21,12 @@ from splits import load
 WORKERS = """
 import sys
 from pathlib import Path
-from protocol import spec
+from protocol.locked.planned import Planned
+from protocol.plan import reading
 from protocol.running.executors import pool
 
 if __name__ == "__main__":
-    protocol = spec.parse(Path(sys.argv[1]).read_bytes(), "p")
+    protocol = reading.parse(Path(sys.argv[1]).read_bytes(), "p")
     with pool.opened(Planned(protocol, Path(".")), {}):
         print("ready", flush=True)
         sys.stdin.read()
@@ -34,7 +35,7 @@ if __name__ == "__main__":
 
 def protocol(folder, tiny_model, workers):
     studies.write(folder, tiny_model, {"threads = 1": f"threads = 1\nworkers = {workers}"})
-    return design.parse((folder / "protocol.toml").read_bytes(), "protocol.toml")
+    return reading.parse((folder / "protocol.toml").read_bytes(), "protocol.toml")
 
 
 def jobs(protocol, count):
@@ -50,6 +51,7 @@ def bodies(protocol, work, home):
         ]
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_two_processes_record_what_one_does_in_the_same_order(tiny_model, tmp_path):
     alone, shared = (protocol(tmp_path / str(count), tiny_model, count) for count in (1, 2))
     work = jobs(alone, 3)
@@ -58,6 +60,7 @@ def test_two_processes_record_what_one_does_in_the_same_order(tiny_model, tmp_pa
     assert not multiprocessing.active_children()
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_what_a_process_refuses_is_refused_here(tiny_model, tmp_path):
     registered = protocol(tmp_path / "study", tiny_model, 2)
     (job,) = jobs(registered, 1)[:1]
@@ -69,6 +72,7 @@ def test_what_a_process_refuses_is_refused_here(tiny_model, tmp_path):
     assert not multiprocessing.active_children()
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_a_job_that_fails_is_named(tiny_model, tmp_path):
     registered = protocol(tmp_path / "study", tiny_model, 2)
     job = jobs(registered, 1)[0]
@@ -81,6 +85,7 @@ def test_a_job_that_fails_is_named(tiny_model, tmp_path):
     assert not multiprocessing.active_children()
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_a_killed_process_is_a_refusal(tiny_model, tmp_path):
     registered = protocol(tmp_path / "study", tiny_model, 2)
     with pool.opened(Planned(registered, tmp_path), {}) as execute:

@@ -3,6 +3,7 @@
 import json
 import shutil
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import studies
@@ -10,7 +11,7 @@ import torch
 
 import policies
 import splits
-from policies import Statistics, protect
+from policies import Statistics
 from protocol import tasks
 from protocol.acts import register
 from protocol.evidence.bytes import canonical
@@ -20,7 +21,7 @@ from protocol.locked.planned import Planned
 from protocol.locked.study import open_study, refuse_drift
 from protocol.models import __main__ as fetch_models
 from protocol.models import calibration, load
-from protocol.plan import design
+from protocol.plan import reading
 from protocol.tasks import __main__ as fetch_tasks
 from protocol.tasks import prompting
 from protocol.tasks.dataset import Dataset
@@ -32,19 +33,15 @@ def tree(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def locked(tree, tiny_model):
-    """A study registered from a copy of the source tree, with a copy of the model beside it."""
-    model = shutil.copytree(tiny_model, tree / "model")
-    folder = studies.write(tree / "registrations" / "study", model)
-    done = studies.command("register", folder, tree=tree)
-    assert done.returncode == 0, done.stderr
-    return folder
+def locked(registered, tmp_path_factory):
+    """A study that was registered from a tree of these bytes; each test leaves it as it was."""
+    return shutil.copytree(registered, tmp_path_factory.mktemp("registrations") / "study")
 
 
-def refused(status, said, *arguments, tree=studies.ROOT, folder):
+def refused(status, said, *arguments, tree=None, folder):
     """The command refuses with `status`, one line containing `said`, and leaves the folder byte-identical."""
     before = studies.snapshot(folder)
-    done = studies.command(*arguments, folder, tree=tree)
+    done = studies.here(*arguments, folder, tree=tree)
     assert done.returncode == status, done.stdout + done.stderr
     assert said in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1, done.stderr
@@ -82,7 +79,7 @@ def test_register_refuses_by_field(tmp_path, tiny_model, changes, said):
 )
 def test_what_is_protected_while_decoding_counts_before_anything_runs(interval, prompt, protected):
     policy = policies.get("random")
-    policy = protect.pinned(policy) if prompt else policy
+    policy = policies.pinned(policy) if prompt else policy
     policy = replace(policy, cadence=replace(policy.cadence, interval=interval))
     assert register._protected(policy, 40, 64) == protected
 
@@ -94,7 +91,7 @@ def test_a_budget_counts_by_the_smallest_of_its_rounds():
     text = text.replace('policy = "crystal"', 'policy = "schedule-front"')
 
     def check(slots):
-        protocol = design.parse(text.replace("budgets = [0.8]", f"budgets = [{slots}]").encode(), "here")
+        protocol = reading.parse(text.replace("budgets = [0.8]", f"budgets = [{slots}]").encode(), "here")
         register._refuse_small_budgets(protocol, {("model", protocol.tasks[0]): [(300, 0)]})
 
     with pytest.raises(BadInput, match=r"500 gives 250 slots .* fewer than the 300 that arm 'crystal'"):
@@ -126,7 +123,7 @@ def calibrated(tmp_path, tiny_model, monkeypatch):
         mean = torch.ones(2, 4, 4, dtype=torch.complex64)
         found = Statistics(mean, mean.abs(), torch.ones(8) / 8**0.5, torch.ones(4).double(), 1.0)
         about = {"weights": calibration.weights_digest(source, home), "problems": "{}", **about}
-        calibration.write(calibration.places(source, home)["traces"], found, about)
+        calibration.write(calibration.statistics_paths(source, home)["traces"], found, about)
         changes = {**studies.ONE_TASK, 'policy = "crystal"': 'policy = "q_stats"'}
         return studies.write(tmp_path / "study", tiny_model, changes)
 
@@ -197,10 +194,11 @@ def test_a_task_that_is_not_the_frozen_one_is_refused(monkeypatch):
         register._items("needle-256")
 
 
-def test_register_refuses_an_altered_split(tree, tiny_model, edited):
+def test_register_refuses_an_altered_split(tree, tiny_model, edited, monkeypatch):
     folder = studies.write(tree / "registrations" / "altered", tiny_model)
     edited(tree / "splits" / "needle-256.json", lambda data: data.replace(b"0", b"1", 1))
-    refused(3, "splits/needle-256.json: altered", "register", tree=tree, folder=folder)
+    monkeypatch.setattr(register.splits, "load", partial(splits.load, folder=tree / "splits"))
+    refused(3, "splits/needle-256.json: altered", "register", folder=folder)
 
 
 def test_confirm_refuses_what_was_never_registered(tmp_path, tiny_model):
@@ -212,12 +210,12 @@ def test_a_folder_without_a_protocol_is_named(tmp_path):
     refused(2, "no protocol.toml here", "register", folder=tmp_path)
 
 
-def test_replicate_refuses_a_study_without_a_verdict(locked, tree):
-    refused(2, "has no verdict to agree with", "replicate", tree=tree, folder=locked)
+def test_replicate_refuses_a_study_without_a_verdict(locked):
+    refused(2, "has no verdict to agree with", "replicate", folder=locked)
 
 
 @pytest.fixture
-def edited(tree):
+def edited():
     """Edit a file for one test: edited(path, change) with change: bytes -> bytes."""
     undo = []
 
@@ -233,7 +231,7 @@ def edited(tree):
 @pytest.mark.parametrize("command", ["confirm", "probe"])
 @pytest.mark.parametrize(
     "file",
-    ["policies/h2o.py", "protocol/running/runner.py", "analysis/rules/decisions.py", "figures/forest.py"],
+    ["policies/h2o.py", "protocol/running/runner.py", "analysis/rules/superior.py", "figures/forest.py"],
 )
 def test_a_source_file_changed_after_the_lock_is_named(locked, tree, edited, command, file):
     edited(tree / file, lambda data: data + b"\n# a quiet edit\n")
@@ -252,16 +250,16 @@ def test_a_changed_split_manifest_is_named(locked, tree, edited):
     refused(3, "splits/needle-256.json", "confirm", tree=tree, folder=locked)
 
 
-def test_an_edited_lock_is_refused(locked, tree, edited):
+def test_an_edited_lock_is_refused(locked, edited):
     edited(locked / "lock.json", lambda data: data.replace(b'"draws":10000', b'"draws":10001'))
-    refused(3, "lock", "confirm", tree=tree, folder=locked)
+    refused(3, "lock", "confirm", folder=locked)
 
 
-def test_an_edited_protocol_is_refused(locked, tree, edited):
+def test_an_edited_protocol_is_refused(locked, edited):
     edited(locked / "protocol.toml", lambda data: data.replace(b"at_least = 1", b"at_least = 2"))
-    refused(3, "protocol.toml: differs from the locked file", "confirm", tree=tree, folder=locked)
+    refused(3, "protocol.toml: differs from the locked file", "confirm", folder=locked)
 
 
 def test_an_audit_holds_after_a_source_file_was_changed(locked, tree, edited):
-    edited(tree / "analysis" / "bootstrap.py", lambda data: data + b"\n# later work\n")
+    edited(tree / "analysis" / "stats" / "bootstrap.py", lambda data: data + b"\n# later work\n")
     assert studies.command("audit", locked, tree=tree).returncode == 0

@@ -1,11 +1,12 @@
 """The seal: every registered lane has its one record, and nothing changes from here on."""
 
+import hashlib
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from protocol.evidence.bytes import canonical, documents, files
+from protocol.evidence.bytes import canonical, documents, files, journal
 from protocol.evidence.lock.lock import Lock
 from protocol.evidence.refusals import AlreadyClaimed, BadInput, Tampered
 from protocol.evidence.run import ledger, records, registration
@@ -86,7 +87,8 @@ def contents(study: Registration, head: ledger.Head) -> dict[str, Any]:
 
 
 def _shard(path: Path) -> dict[str, Any]:
-    whole, torn = records.read_shard(path)
+    data = files.read(path)
+    whole, torn = journal.split(data)
     if torn:
         raise Tampered(f"{path.name}: ends in a torn line; confirm again")
-    return {"sha256": files.sha256(path), "bytes": path.stat().st_size, "records": len(whole)}
+    return {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data), "records": len(whole)}

@@ -81,10 +81,10 @@ def executor(planned: Planned, lanes: Mapping[str, int], opened: Opened | None =
             requests,
             max_new_tokens=task.max_new_tokens,
             temperature=float(protocol.generation.temperature),
-            places=min(all_lanes, lanes.get(job.model, all_lanes)),
+            max_concurrent=min(all_lanes, lanes.get(job.model, all_lanes)),
             prefill_chunk=protocol.generation.prefill_chunk,
         )
-        batch = {"problems": [problem.id for problem in answering], "lanes": ran.places}
+        batch = {"problems": [problem.id for problem in answering], "lanes": ran.max_concurrent}
         trajectories = _trajectories(ran, heads_of(model))
         side_file = canonical.digest(list(trajectories.values()))
         cited = {each: records.cite(side_file, place) for place, each in enumerate(trajectories)}

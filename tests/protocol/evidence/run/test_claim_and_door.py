@@ -14,7 +14,8 @@ from protocol.evidence.run.registration import Registration
 RUN = """
 import sys
 from pathlib import Path
-from protocol.evidence.lock import lock; from protocol.evidence.run import claim
+from protocol.evidence.run import claim
+from protocol.evidence.run.registration import Registration
 from protocol.evidence.refusals import Refusal
 
 folder = Path(sys.argv[1])
