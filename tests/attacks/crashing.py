@@ -14,7 +14,7 @@ WRITES = ("write", "fsync", "link", "replace", "ftruncate", "unlink")
 
 
 def confirm(folder: Path, how: str, at: int) -> None:
-    """how: kill, full or never. Returns when it finished before its write `at`, counted from 1."""
+    """how: kill or full. Returns when it finished before its write `at`, counted from 1."""
     left = at
 
     def failing(name):
@@ -33,6 +33,11 @@ def confirm(folder: Path, how: str, at: int) -> None:
 
     for name in WRITES:
         setattr(os, name, failing(name))
+    finish(folder)
+
+
+def finish(folder: Path) -> None:
+    """Whatever is still to be done, undisturbed."""
     if not (folder / seal.NAME).exists():
         finished_study.confirm(folder)
     verdict.write(folder, lock.read(folder), finished_study.JUDGED)

@@ -150,6 +150,7 @@ def test_a_batch_with_a_held_out_problem_is_refused_without_the_door(written, tm
         local.executor(written, tmp_path, {})(job)
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_processes_that_run_batches_go_through_the_door_and_ask_again_whether_it_is_open(written, tmp_path):
     folder = locked(tmp_path / "study", LATE)
     held_out = door(folder, block=Block)

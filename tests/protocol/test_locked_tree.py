@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import studies
 
+from protocol import confirm as command
 from protocol import replicate
 from protocol.acts import confirm
 from protocol.evidence.lock import closure, lock
@@ -36,7 +37,7 @@ def tree(tmp_path_factory):
 def registered(tree, tiny_model):
     model = shutil.copytree(tiny_model, tree / "model")
     folder = studies.write(tree / "registrations" / "study", model, TWO_WORKERS)
-    done = studies.command("register", folder, tree=tree)
+    done = studies.here("register", folder)  # the sources here are those of `tree`
     assert done.returncode == 0, done.stderr
     return folder
 
@@ -171,15 +172,36 @@ def test_an_edited_working_tree_is_refused_before_anything_is_unpacked(study, tr
     assert list(temporary.iterdir()) == []
 
 
-def test_what_is_refused_in_the_tree_leaves_no_tree(folder, tree, temporary):
+@pytest.fixture
+def other_weights(tree):
     weights = tree / "model" / "model.safetensors"
     data = weights.read_bytes()
     weights.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    yield
+    weights.write_bytes(data)
+
+
+def test_what_is_refused_within_its_tree_removes_the_tree(
+    entered, study, other_weights, same_environment, temporary, monkeypatch, capsys
+):
+    place = Path(entered[2]["PYTHONPATH"])
+    before = studies.snapshot(study.folder)
+    monkeypatch.setattr(locked_tree, "ROOT", place)
+    monkeypatch.setattr(sys, "pycache_prefix", entered[2]["PYTHONPYCACHEPREFIX"])
+    monkeypatch.setattr(sys, "argv", ["confirm", str(study.folder), "--json"])
+    assert locked_tree.run(command.main) == 3
+    said = capsys.readouterr()
+    assert "model.safetensors: changed" in said.err
+    assert studies.json.loads(said.out)["refused"] == "Drifted"
+    assert list(temporary.iterdir()) == []
+    assert studies.snapshot(study.folder) == before
+
+
+@pytest.mark.soak
+def test_what_is_refused_in_the_tree_leaves_no_tree(folder, tree, other_weights, temporary):
+    """The same as it is typed, which compiles everything anew."""
     before = studies.snapshot(folder)
-    try:
-        done = studies.command("confirm", folder, "--json", tree=tree)
-    finally:
-        weights.write_bytes(data)
+    done = studies.command("confirm", folder, "--json", tree=tree)
     assert done.returncode == 3, done.stderr
     assert "model.safetensors: changed" in done.stderr
     assert studies.json.loads(done.stdout)["refused"] == "Drifted"

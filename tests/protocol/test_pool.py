@@ -20,11 +20,11 @@ from splits import load
 WORKERS = """
 import sys
 from pathlib import Path
-from protocol import spec
+from protocol.plan import design
 from protocol.running.executors import pool
 
 if __name__ == "__main__":
-    protocol = spec.parse(Path(sys.argv[1]).read_bytes(), "p")
+    protocol = design.parse(Path(sys.argv[1]).read_bytes(), "p")
     with pool.opened(protocol, Path("."), {}):
         print("ready", flush=True)
         sys.stdin.read()
@@ -49,6 +49,7 @@ def bodies(protocol, work, home):
         ]
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_two_processes_record_what_one_does_in_the_same_order(tiny_model, tmp_path):
     alone, shared = (protocol(tmp_path / str(count), tiny_model, count) for count in (1, 2))
     work = jobs(alone, 3)
@@ -57,6 +58,7 @@ def test_two_processes_record_what_one_does_in_the_same_order(tiny_model, tmp_pa
     assert not multiprocessing.active_children()
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_what_a_process_refuses_is_refused_here(tiny_model, tmp_path):
     registered = protocol(tmp_path / "study", tiny_model, 2)
     (job,) = jobs(registered, 1)[:1]
@@ -68,6 +70,7 @@ def test_what_a_process_refuses_is_refused_here(tiny_model, tmp_path):
     assert not multiprocessing.active_children()
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_a_job_that_fails_is_named(tiny_model, tmp_path):
     registered = protocol(tmp_path / "study", tiny_model, 2)
     job = jobs(registered, 1)[0]
@@ -80,6 +83,7 @@ def test_a_job_that_fails_is_named(tiny_model, tmp_path):
     assert not multiprocessing.active_children()
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_a_killed_process_is_a_refusal(tiny_model, tmp_path):
     registered = protocol(tmp_path / "study", tiny_model, 2)
     with pool.opened(registered, tmp_path, {}) as execute:

@@ -11,6 +11,7 @@ import studies
 
 import policies
 from protocol.evidence.audit import auditing
+from protocol.evidence.lock import bundle
 from protocol.plan import reading
 
 SHIPPED = sorted(path.parent for path in (studies.ROOT / "registrations").glob("*/verdict.json"))
@@ -105,7 +106,8 @@ def files(folder: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_a_changed_byte_is_found(quickstart, seed):
+def test_a_changed_byte_is_found(quickstart, seed, monkeypatch):
+    monkeypatch.setattr(bundle, "extract", lambda *_: None)
     draw = random.Random(seed)
     path = draw.choice(files(quickstart)[: len(EVIDENCE)] * 3 + files(quickstart)[len(EVIDENCE) :])
     with studies.flipped(path, draw) as place:
