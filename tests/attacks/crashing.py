@@ -1,8 +1,14 @@
-"""Confirming the toy study in a process that is killed, or meets a full disk, at its k-th write."""
+"""Confirm the toy study, and be killed or meet a full disk at the k-th write: run as a script.
+
+    python crashing.py FOLDER kill|full K
+
+Exits with 0 when it finished before its k-th write.
+"""
 
 import errno
 import os
 import signal
+import sys
 from pathlib import Path
 
 import finished_study
@@ -41,3 +47,7 @@ def finish(folder: Path) -> None:
     if not (folder / seal.NAME).exists():
         finished_study.confirm(folder)
     verdict.write(Registration(folder), finished_study.JUDGED)
+
+
+if __name__ == "__main__":
+    confirm(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))

@@ -3,6 +3,7 @@ twice.
 """
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,9 @@ from protocol.evidence.audit import auditing
 from protocol.evidence.bytes import canonical
 from protocol.evidence.run import records
 from protocol.evidence.run.registration import Registration
+
+HERE = Path(__file__).resolve().parent
+PATHS = os.pathsep.join(map(str, (studies.ROOT, HERE.parent, HERE)))
 
 
 @pytest.fixture(scope="module")
@@ -34,9 +38,8 @@ def toy(tmp_path_factory):
 
 
 def run(folder: Path, how: str, at: int) -> int:
-    process = studies.forked(crashing.confirm, folder, how, at)
-    process.join()
-    return process.exitcode
+    command = [sys.executable, str(HERE / "crashing.py"), str(folder), how, str(at)]
+    return subprocess.run(command, env={"PYTHONPATH": PATHS}, capture_output=True).returncode
 
 
 def completed(folder: Path, undisturbed: str) -> None:

@@ -153,12 +153,6 @@ def opened(model, held_out, home):
     return Opened(held_out, {(model, TASK, CONFIRM[0]): tasks.build(TASK, CONFIRM[0], count, held_out)})
 
 
-def opened(model, held_out, home):
-    """The first held-out problem, as confirm builds it."""
-    count = prompting.counter(load.tokenizer(model, home))
-    return Opened(held_out, {(model, TASK, CONFIRM[0]): tasks.build(TASK, CONFIRM[0], count, held_out)})
-
-
 def test_a_batch_with_a_held_out_problem_is_refused_without_the_door(written, tmp_path):
     job = Job(written.models[0], TASK, CONFIRM[:1], cells(written)[:1])
     with pytest.raises(BadInput, match="is held out; confirm alone reads it"):
@@ -279,7 +273,7 @@ def test_nothing_but_the_door_calls_a_raw_builder_and_nothing_but_confirm_opens_
     allowed = {
         "build": {"tasks/door.py"},
         "redrawn": {"tasks/door.py"},
-        "unsealed": {"tasks/door.py"},
+        "decrypted": {"tasks/door.py"},
         "decrypt": {"tasks/dataset.py", "tasks/encrypted.py"},
         "puzzle": {"tasks/chain.py"},
         "HeldOut": {"acts/confirm.py"},

@@ -13,7 +13,7 @@ import policies
 import splits
 from policies import Statistics
 from protocol import tasks
-from protocol.acts import register
+from protocol.acts import fitting, register
 from protocol.evidence.bytes import canonical
 from protocol.evidence.refusals import BadInput, Drifted
 from protocol.evidence.run.registration import Registration
@@ -81,7 +81,7 @@ def test_what_is_protected_while_decoding_counts_before_anything_runs(interval, 
     policy = policies.get("random")
     policy = policies.pinned(policy) if prompt else policy
     policy = replace(policy, cadence=replace(policy.cadence, interval=interval))
-    assert register._protected(policy, 40, 64) == protected
+    assert fitting._protected(policy, 40, 64) == protected
 
 
 def test_a_budget_counts_by_the_smallest_of_its_rounds():
@@ -92,7 +92,7 @@ def test_a_budget_counts_by_the_smallest_of_its_rounds():
 
     def check(slots):
         protocol = reading.parse(text.replace("budgets = [0.8]", f"budgets = [{slots}]").encode(), "here")
-        register._refuse_small_budgets(protocol, {("model", protocol.tasks[0]): [(300, 0)]})
+        fitting._refuse_small_budgets(protocol, {("model", protocol.tasks[0]): [(300, 0)]})
 
     with pytest.raises(BadInput, match=r"500 gives 250 slots .* fewer than the 300 that arm 'crystal'"):
         check(500)

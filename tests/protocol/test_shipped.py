@@ -34,10 +34,10 @@ from functools import partial
 from protocol import audit
 from protocol.evidence.audit import auditing
 from protocol.evidence.bytes import canonical
-from protocol.evidence.run import verdict
+from protocol.evidence.run.registration import Registration
 
 def as_written(tree, folder):
-    return canonical.dumps(verdict.read(folder).content["judged"])
+    return canonical.dumps(Registration(folder).verdict.content["judged"])
 
 if sys.argv[2] == "as written":
     auditing.audit = partial(auditing.audit, rederive=as_written)

@@ -105,7 +105,7 @@ def test_a_plain_text_is_read_as_it_is(run, model, tiny_model, tmp_path):
         (("traces", "--task", "neddle-256", "--split", "dev"), "did you mean 'needle-256'"),
         (("text", "--text", "nowhere.txt"), "text nowhere.txt: is no readable UTF-8 text"),
         (("text", "--text", "nowhere.txt", "--tokens", "0"), "tokens and max-new-tokens: give at least 1"),
-        (("text", "--text", "nowhere.txt", "--device", "nosuch"), "device 'nosuch': write cpu or cuda"),
+        (("text", "--text", __file__, "--device", "nosuch"), "device 'nosuch': write cpu or cuda"),
         (("text", "--text", "nowhere.txt", "--device", "cuda:99"), "'cuda:99': torch does not find it here"),
     ],
 )
