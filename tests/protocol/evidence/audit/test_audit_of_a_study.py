@@ -103,6 +103,14 @@ def test_a_ledger_whose_tail_was_cut_off_fails(folder, lines):
     assert "ledger" in failures(folder)
 
 
+def test_what_a_seal_says_is_not_derived_from_a_torn_shard(folder):
+    held, found = lock.read(folder), records.read(folder / "records")
+    with (folder / "records" / "shard-0.jsonl").open("ab") as shard:
+        shard.write(b"{")
+    with pytest.raises(Tampered, match="ends in a torn line"):
+        seal.contents(folder, held, found, ledger.head(folder))
+
+
 def test_a_finished_ledger_with_a_torn_line_fails(folder):
     with (folder / "ledger.jsonl").open("ab") as file:
         file.write(b'{"body"')
