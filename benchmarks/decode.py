@@ -71,7 +71,7 @@ class Decoded(NamedTuple):
 def decoded(subject: Subject, prompt: Prompt, lanes: Sequence[Lane], new_tokens: int) -> Decoded:
     """A run in which all lanes decode from the first step to the last."""
     request, config = Request("decode", prompt, tuple(lanes)), subject.network.config
-    ran = engine.run(subject, [request], max_new_tokens=new_tokens, places=len(lanes))
+    ran = engine.run(subject, [request], max_new_tokens=new_tokens, max_concurrent=len(lanes))
     seconds = ran.seconds - ran.answers[0].prefill_seconds
     held = mean(mean(outcome.held) for outcome in outcomes(ran, lanes))
     heads: int = config.num_hidden_layers * config.num_key_value_heads

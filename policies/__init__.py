@@ -30,8 +30,8 @@ from policies.contract import (
 )
 from policies.crystal import BranchDissolution
 from policies.decoding import Plain
-from policies.policy import Event, Policy
-from policies.protect import Pinned, Protect, RecentHalf, pinned
+from policies.policy import Event, Policy, pinned
+from policies.protect import Pinned, Protect, RecentHalf
 from policies.routing import Adaptive, PerHead, PerLayer, Pyramid, Shared
 from policies.selection import Chunks, Diverse, TopK
 from policies.state import Verbatim

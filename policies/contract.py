@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import torch
@@ -166,7 +165,7 @@ class View(NamedTuple):
     seed: int
     """Stream key of this lane and event, for policies that draw."""
     signals: Mapping[Signal, Any]
-    """By signal that the policy needs: one entry a layer (None of a layer that it does not read), the state
+    """By signal that the policy needs: one entry per layer (None of a layer that it does not read), the state
     of a HiddenSignal, or the Statistics of a Calibrated.
     """
     stored: Tensor | None = None
@@ -229,8 +228,6 @@ class Scores(NamedTuple):
     """Units for a selection that keeps more than single slots."""
     memory: Remembered | None = None
     """What the scoring wants back at the next event, should there be one."""
-    signals: Mapping[Signal, Any] = MappingProxyType({})
-    """Those of the view, for a selection that needs some; no scoring sets them."""
 
 
 class Scoring(Protocol):
@@ -251,15 +248,16 @@ class Selection(Protocol):
         ...
 
     @property
-    def slack(self) -> int:
+    def unused(self) -> int:
         """How many slots of its allocation a head may leave unused."""
         ...
 
-    def select(self, scores: Scores, protected: Tensor, allocation: Tensor) -> Tensor:
+    def select(self, view: View, scores: Scores, protected: Tensor, allocation: Tensor) -> Tensor:
         """Kept slots, bool [layer, kv_head, n].
 
-        scores.slots [layer, kv_head, n] and allocation [layer, kv_head] have one row for each keep set;
-        scores are -inf where no slot is. protected [layer | 1, kv_head | 1, n].
+        view holds the signals of `needs`. scores.slots [layer, kv_head, n] and allocation [layer, kv_head]
+        have one row for each keep set; scores are -inf where no slot is.
+        protected [layer | 1, kv_head | 1, n].
         """
         ...
 

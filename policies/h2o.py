@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
@@ -24,9 +25,7 @@ class AccumulatedAttention:
     divided by the number of queries that see a key: early slots are favoured, as published.
     """
 
-    @property
-    def needs(self) -> frozenset[Signal]:
-        return frozenset({AttentionSums()})
+    needs: ClassVar[frozenset[Signal]] = frozenset({AttentionSums()})
 
     def score(self, view: View) -> Scores:
         layers = of_all_layers(view, AttentionSums())
@@ -38,7 +37,7 @@ def h2o() -> Policy:
 
     Follows H2OKVCache_LayerWise of FMInference/H2O at the end of prefill. Departs from it: an event at the
     end of the prefill and, with an interval, every so many tokens instead of at every decode step; query
-    heads of a group share their mean (the authors' code works for one query head a KV head only); half of the
-    budget is recent instead of an absolute number.
+    heads of a group share their mean (the authors' code works for one query head per KV head only); half of
+    the budget is recent instead of an absolute number.
     """
     return Policy(scoring=AccumulatedAttention(), routing=PerHead(), protect=RecentHalf())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import torch
@@ -23,12 +23,12 @@ from policies.contract import (
     View,
 )
 from policies.decoding import Plain
-from policies.protect import Protect
+from policies.protect import Pinned, Protect
 from policies.routing import Shared
 from policies.selection import TopK
 from policies.state import Verbatim
 
-__all__ = ["Event", "Policy", "refuse_non_finite"]
+__all__ = ["Event", "Policy", "pinned", "refuse_non_finite"]
 
 
 class Event(NamedTuple):
@@ -87,7 +87,7 @@ class Policy:
         """Which slots stay, and what the scoring remembers of them.
 
         budget: slots per KV head per layer, protected ones included. Kept slots summed over layers and
-        heads are layers * kv_heads * budget, less at most `selection.slack` in each head. A budget of n or
+        heads are layers * kv_heads * budget, less at most `selection.unused` in each head. A budget of n or
         more, and a policy that never evicts, keep everything.
 
         Raises BudgetError for a budget below the protected set, ValueError for a score that is not finite and
@@ -115,20 +115,27 @@ class Policy:
         routed = self.routing.route(scores, view.layers, view.kv_heads)
         routed = routed._replace(slots=routed.slots.masked_fill(~filled, -torch.inf))
         allocation = self.routing.allocate(routed.slots, protected, budget)
-        kept = self.selection.select(routed._replace(signals=view.signals), protected, allocation)
-        refuse_broken(kept, filled, protected, allocation, budget, self.selection.slack)
+        kept = self.selection.select(view, routed, protected, allocation)
+        refuse_broken(kept, filled, protected, allocation, budget, self.selection.unused)
         return kept.expand(view.layers, view.kv_heads, -1).clone()
+
+
+def pinned(policy: Policy) -> Policy:
+    """The policy with its prompt pinned: no token of it is ever evicted, and budgets below it are refused."""
+    if not policy.evicts or isinstance(policy.protect, Pinned):
+        return policy
+    return replace(policy, protect=Pinned(policy.protect))
 
 
 def whole(view: View) -> Tensor:
     return view.filled.expand(view.layers, view.kv_heads, -1).clone()
 
 
-def refuse_below(budget: int, held: int, protect: Protection) -> None:
-    if budget < max(1, held):
+def refuse_below(budget: int, least: int, protect: Protection) -> None:
+    if budget < max(1, least):
         raise BudgetError(
-            f"budget of {budget} slots is below the {held} protected slots of {protect}: "
-            f"raise the budget to at least {max(1, held)} or protect fewer"
+            f"budget of {budget} slots is below the {least} protected slots of {protect}: "
+            f"raise the budget to at least {max(1, least)} or protect fewer"
         )
 
 
@@ -137,12 +144,12 @@ def refuse_non_finite(slots: Tensor, filled: Tensor) -> None:
     faulty = ~slots.isfinite() & filled
     if faulty.any():
         layer, head, slot = faulty.nonzero()[0].tolist()
-        found = slots.expand(faulty.shape)[layer, head, slot]
-        raise ValueError(f"scores must be finite: layer {layer}, head {head}, slot {slot} is {found}")
+        score = slots.expand(faulty.shape)[layer, head, slot]
+        raise ValueError(f"scores must be finite: layer {layer}, head {head}, slot {slot} is {score}")
 
 
 def refuse_broken(
-    kept: Tensor, filled: Tensor, protected: Tensor, allocation: Tensor, budget: int, slack: int
+    kept: Tensor, filled: Tensor, protected: Tensor, allocation: Tensor, budget: int, unused: int
 ) -> None:
     """kept, filled and protected [layer, kv_head, n] against the allocation [layer, kv_head]."""
     expected = (*allocation.shape, filled.shape[-1])
@@ -155,9 +162,10 @@ def refuse_broken(
     if int(allocation.sum()) != budget * allocation.numel():
         raise ValueError(f"routing allocated {allocation.tolist()} slots, whose mean is not {budget}")
     counts = kept.sum(-1)
-    if ((counts > allocation) | (counts < allocation - slack)).any():
+    if ((counts > allocation) | (counts < allocation - unused)).any():
         raise ValueError(
-            f"selection kept {counts.tolist()} slots, allocated {allocation.tolist()} with a slack of {slack}"
+            f"selection kept {counts.tolist()} slots, allocated {allocation.tolist()}, "
+            f"of which it may leave {unused} unused"
         )
     if (kept & ~filled).any():
         raise ValueError("selection kept a slot that its head does not hold")

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from policies.contract import Protection
 
-if TYPE_CHECKING:  # a policy is made of what protects its slots
-    from policies.policy import Policy
-
-__all__ = ["Pinned", "Protect", "RecentHalf", "pinned"]
+__all__ = ["Pinned", "Protect", "RecentHalf"]
 
 
 @dataclass(frozen=True)
@@ -57,13 +53,6 @@ class Pinned:
         prompt = filled if prompt is None else prompt
         left = max(0, budget - int(prompt.sum(-1).max()))
         return prompt | self.inner.slots(filled, left, decoding=decoding, prompt=prompt)
-
-
-def pinned(policy: Policy) -> Policy:
-    """The policy with its prompt pinned: no token of it is ever evicted, and budgets below it are refused."""
-    if not policy.evicts or isinstance(policy.protect, Pinned):
-        return policy
-    return replace(policy, protect=Pinned(policy.protect))
 
 
 def from_first(filled: Tensor) -> Tensor:

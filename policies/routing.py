@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from policies.contract import Scores
-from policies.selection import TopK
+from policies.selection import highest
 
 __all__ = ["Adaptive", "PerHead", "PerLayer", "Pyramid", "Shared"]
 
@@ -26,7 +26,7 @@ class Shared:
 
 @dataclass(frozen=True)
 class PerLayer:
-    """One keep set a layer, chosen by the mean score of its heads."""
+    """One keep set per layer, chosen by the mean score of its heads."""
 
     def route(self, scores: Scores, layers: int, kv_heads: int) -> Scores:
         return scores._replace(slots=scores.slots.mean(1, keepdim=True).expand(layers, -1, -1))
@@ -90,7 +90,7 @@ class Adaptive(PerHead):
         kv_heads = slots.shape[1]
         # The heads of a layer as one row, for a choice among all of them.
         row, kept = slots.flatten(1)[:, None], protected.expand(slots.shape).flatten(1)[:, None]
-        joint = TopK().select(Scores(row), kept, uniform(row, kv_heads * budget)).view(slots.shape).sum(-1)
+        joint = highest(row, kept, uniform(row, kv_heads * budget)).view(slots.shape).sum(-1)
         return rounded((1 - self.floor) * joint.double() + self.floor * budget, held(slots))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -41,13 +41,8 @@ class NeglectCounts:
         if self.window < 1:
             raise ValueError(f"window must be 1 or more, not {self.window}")
 
-    @property
-    def carried(self) -> bool:
-        return False
-
-    @property
-    def afresh(self) -> bool:
-        return False
+    carried: ClassVar[bool] = False
+    afresh: ClassVar[bool] = False
 
     def reads(self, layer: int) -> bool:
         return True
@@ -60,8 +55,8 @@ class NeglectCounts:
         last = torch.arange(first, first + count, device=attention.device)[:, None]
         seen = torch.arange(n, device=attention.device) <= last
         low = (attention < 1 / (last + 1).to(attention.dtype)) & seen
-        found = Passed(low.sum(-2, dtype=torch.int32), attention.sum(-2))
-        return found if before is None else Passed(*map(joined, found, before))
+        passed = Passed(low.sum(-2, dtype=torch.int32), attention.sum(-2))
+        return passed if before is None else Passed(*map(joined, passed, before))
 
     def result(self, state: Passed) -> Passed:
         return state

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from policies.contract import Scores, Signal
-from policies.signals import MeanValues, of_layers, wide
+from policies.contract import Scores, Signal, View
+from policies.signals import MeanValues, of_all_layers, wide
 
-__all__ = ["Chunks", "Diverse", "TopK", "diverse", "signature"]
+__all__ = ["Chunks", "Diverse", "TopK", "diverse", "highest", "signature"]
 
 WINDOW = 512
 """Candidates among which `diverse` picks before it looks at the others again."""
@@ -21,18 +22,11 @@ WINDOW = 512
 class TopK:
     """The protected slots, then the highest scores."""
 
-    @property
-    def needs(self) -> frozenset[Signal]:
-        return frozenset()
+    needs: ClassVar[frozenset[Signal]] = frozenset()
+    unused: ClassVar[int] = 0
 
-    @property
-    def slack(self) -> int:
-        return 0
-
-    def select(self, scores: Scores, protected: Tensor, allocation: Tensor) -> Tensor:
-        # Scores are finite by now, so infinity puts the protected slots above every other.
-        ranked = scores.slots.masked_fill(protected, torch.inf).argsort(stable=True, descending=True)
-        return first(ranked, allocation)
+    def select(self, view: View, scores: Scores, protected: Tensor, allocation: Tensor) -> Tensor:
+        return highest(scores.slots, protected, allocation)
 
 
 @dataclass(frozen=True)
@@ -45,29 +39,23 @@ class Chunks:
     """
 
     size: int
+    needs: ClassVar[frozenset[Signal]] = frozenset()
+    unused: ClassVar[int] = 0
 
     def __post_init__(self) -> None:
         if self.size < 1:
             raise ValueError(f"size of a chunk must be 1 or more, not {self.size}")
 
-    @property
-    def needs(self) -> frozenset[Signal]:
-        return frozenset()
-
-    @property
-    def slack(self) -> int:
-        return 0
-
-    def select(self, scores: Scores, protected: Tensor, allocation: Tensor) -> Tensor:
+    def select(self, view: View, scores: Scores, protected: Tensor, allocation: Tensor) -> Tensor:
         slots = scores.slots
         filled = slots > -torch.inf
         worth = self.means(slots, filled & ~protected)
         rank = worth.argsort(stable=True, descending=True).argsort()
         chunk = torch.arange(slots.shape[-1], device=slots.device) // self.size
-        turn = rank[..., chunk].masked_fill(~filled, len(chunk)).masked_fill(protected, -1)
+        order = rank[..., chunk].masked_fill(~filled, len(chunk)).masked_fill(protected, -1)
         by_score = slots.argsort(stable=True, descending=True)
-        by_turn = turn.gather(-1, by_score).argsort(stable=True)
-        return first(by_score.gather(-1, by_turn), allocation)
+        by_order = order.gather(-1, by_score).argsort(stable=True)
+        return first(by_score.gather(-1, by_order), allocation)
 
     def means(self, slots: Tensor, compete: Tensor) -> Tensor:
         """[layer, kv_head, chunk]; 0 of a chunk in which no slot competes."""
@@ -92,27 +80,21 @@ class Diverse:
     """
 
     weight: float = 0.5
+    needs: ClassVar[frozenset[Signal]] = frozenset({MeanValues()})
+    unused: ClassVar[int] = 0
 
     def __post_init__(self) -> None:
         if not self.weight >= 0:
             raise ValueError(f"weight must be 0 (no penalty) or more, not {self.weight}")
 
-    @property
-    def needs(self) -> frozenset[Signal]:
-        return frozenset({MeanValues()})
-
-    @property
-    def slack(self) -> int:
-        return 0
-
-    def select(self, scores: Scores, protected: Tensor, allocation: Tensor) -> Tensor:
+    def select(self, view: View, scores: Scores, protected: Tensor, allocation: Tensor) -> Tensor:
         if self.weight == 0:
-            return TopK().select(scores, protected, allocation)
+            return highest(scores.slots, protected, allocation)
         slots, k = scores.slots, int(allocation[0, 0])
         ranked = slots.masked_fill(protected, torch.inf)
         if (ranked != ranked[:1, :1]).any() or (allocation != k).any():
             raise ValueError("Diverse keeps one set for all layers and heads: choose Shared as routing")
-        signatures = signature(torch.stack(of_layers(scores.signals, MeanValues()))[:, None])
+        signatures = signature(torch.stack(of_all_layers(view, MeanValues()))[:, None])
         kept = torch.zeros(slots.shape[-1], dtype=torch.bool, device=slots.device)
         kept[diverse(slots[0, 0], signatures, k, self.weight, held=protected[0, 0])] = True
         return kept.expand(slots.shape)
@@ -187,6 +169,12 @@ def penalised(worth: Tensor, unit: Tensor, kept: Tensor, weight: float) -> Tenso
     """[n], what each slot would add beside all of the kept ones."""
     nearest = (kept @ unit.T).amax(0).to(worth.dtype).clamp(min=0)
     return worth - weight * nearest
+
+
+def highest(slots: Tensor, protected: Tensor, allocation: Tensor) -> Tensor:
+    """Mask of the protected slots, then the highest scores; the arguments as `TopK.select` gets them."""
+    # Scores are finite by now, so infinity puts the protected slots above every other.
+    return first(slots.masked_fill(protected, torch.inf).argsort(stable=True, descending=True), allocation)
 
 
 def first(ranked: Tensor, allocation: Tensor) -> Tensor:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -25,7 +24,6 @@ __all__ = [
     "attention_rows",
     "group_mean",
     "of_all_layers",
-    "of_layers",
     "refuse_separate",
 ]
 
@@ -63,15 +61,10 @@ def joined(sums: Tensor, before: Tensor | None) -> Tensor:
 
 
 class Carried:
-    """Of an attention signal that reads every layer, and is carried through decoding as it is."""
+    """An attention signal that reads every layer, and is carried through decoding as it is."""
 
-    @property
-    def carried(self) -> bool:
-        return True
-
-    @property
-    def afresh(self) -> bool:
-        return False
+    carried: ClassVar[bool] = True
+    afresh: ClassVar[bool] = False
 
     def reads(self, layer: int) -> bool:
         return True
@@ -149,7 +142,7 @@ class Trace(NamedTuple):
     """State of a HiddenChange."""
 
     changes: Tensor
-    """[t], one entry a token fed; the first token has changed by 0."""
+    """[t], one entry per token fed; the first token has changed by 0."""
     last: Tensor
     """[width], hidden state of the last token fed."""
 
@@ -168,26 +161,18 @@ class HiddenChange:
 
 
 def of_all_layers(view: View, signal: Signal) -> tuple[Any, ...]:
-    """One entry a layer; a signal that the engine did not bring is refused by name."""
-    entries = of_layers(view.signals, signal)
+    """One entry per layer; a signal that the engine did not bring is refused by name."""
+    entries: tuple[Any, ...] = view.signals.get(signal, ())
     if len(entries) != view.layers:
         raise ValueError(f"view.signals must hold {signal} with one entry for each of {view.layers} layers")
     return entries
 
 
-def of_layers(signals: Mapping[Signal, Any], signal: Signal) -> tuple[Any, ...]:
-    """What was measured, a layer at a time; a signal that the engine did not bring is refused by name."""
-    if signal not in signals:
-        raise ValueError(f"view.signals must hold {signal} with one entry for each layer")
-    entries: tuple[Any, ...] = signals[signal]
-    return entries
-
-
 def refuse_separate(view: View) -> None:
-    """For a score of a token, not of a slot: all heads must hold the same tokens."""
+    """Refuse a score of tokens, not of slots, where heads hold different tokens."""
     positions = view.positions
     if (positions != positions[:1, :1]).any():
-        raise ValueError("heads hold different slots, but this scoring has one score a token: route Shared")
+        raise ValueError("heads hold different slots, but this scoring has one score per token: route Shared")
 
 
 def group_mean(values: Tensor, kv_heads: int) -> Tensor:
@@ -196,5 +181,5 @@ def group_mean(values: Tensor, kv_heads: int) -> Tensor:
 
 
 def wide(tensor: Tensor) -> Tensor:
-    """In float32 or better."""
+    """The tensor in float32 or better."""
     return tensor.to(torch.promote_types(tensor.dtype, torch.float32))

@@ -11,9 +11,9 @@ from policies.contract import Scores, Signal, View
 from policies.policy import Policy
 from policies.protect import Protect, from_last
 from policies.routing import PerHead
-from policies.signals import AttentionSums, PastAttention, group_mean, of_all_layers, refuse_separate
+from policies.signals import AttentionSums, group_mean, of_all_layers
 
-__all__ = ["WindowAttention", "WindowFirst", "snapkv", "snapkv_with_window"]
+__all__ = ["WindowAttention", "refuse_window", "snapkv"]
 
 
 @dataclass(frozen=True)
@@ -44,49 +44,9 @@ class WindowAttention:
         return Scores(pooled.masked_fill(outside, 0))
 
 
-@dataclass(frozen=True)
-class WindowFirst:
-    """The last `window` slots above all others, the latest first; the others by `PastAttention`.
-
-    Its mean over all layers and heads, max-pooled over `kernel` neighbours before the window.
-    """
-
-    window: int = 8
-    kernel: int = 7
-
-    def __post_init__(self) -> None:
-        refuse_window(self.window, self.kernel)
-
-    @property
-    def needs(self) -> frozenset[Signal]:
-        return frozenset({PastAttention(self.window)})
-
-    def score(self, view: View) -> Scores:
-        refuse_separate(view)
-        attention = torch.stack(of_all_layers(view, PastAttention(self.window))).mean((0, 1))
-        past = attention[: max(0, len(attention) - self.window)]
-        if len(past):
-            past = functional.max_pool1d(past[None], self.kernel, stride=1, padding=self.kernel // 2)[0]
-        # No sum of attention exceeds the number of its queries.
-        above = self.window + 1 + torch.arange(len(attention) - len(past), device=past.device).to(past)
-        return Scores(torch.cat([past, above])[None, None])
-
-
 def refuse_window(window: int, kernel: int) -> None:
     if window < 1 or kernel < 1 or kernel % 2 == 0:
         raise ValueError(f"window must be 1 or more and kernel odd, not window {window} and kernel {kernel}")
-
-
-def snapkv_with_window(window: int = 8, kernel: int = 7) -> Policy:
-    """Keep the last `window` slots and those that they attend to, one set for all layers and heads.
-
-    The comparator `snapkv_with_window` of Sun and Harn (appendix B), of which they give the name alone ("no
-    exact parity claimed"). Window, kernel and maximum pooling are those of R-KV's SnapKV (Zefan-Cai/R-KV @
-    d15c976). Ours: softmax before the mean over heads, and one set for all heads, so that routing and all
-    else is that of `1d`; the window is kept by its scores and not by protection for the same reason, so that
-    a budget below the window keeps its latest slots.
-    """
-    return Policy(scoring=WindowFirst(window, kernel), protect=Protect(sinks=0, recent=0))
 
 
 def snapkv(window: int = 32, kernel: int = 5) -> Policy:

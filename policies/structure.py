@@ -7,21 +7,25 @@ from policies.policy import Policy
 
 __all__ = ["structure"]
 
+MOVED = {"policies.snapkv_with_window.WindowFirst": "policies.snapkv.WindowFirst"}
+"""What a lock calls a class that has moved: its first path, so that no two locks differ by the move."""
+
 
 def structure(policy: Policy) -> dict[str, str]:
     """E.g. {"selection": "policies.selection.Diverse()", "selection.weight": "0.5"}: a part is its class and
     "()", then what is in it; a value is its repr.
     """
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
 
     def walk(path: str, value: Any) -> None:
         if not is_dataclass(value):
-            found[path] = repr(value)
+            settings[path] = repr(value)
             return
-        found[path] = f"{type(value).__module__}.{type(value).__qualname__}()"
+        name = f"{type(value).__module__}.{type(value).__qualname__}"
+        settings[path] = f"{MOVED.get(name, name)}()"
         for field in fields(value):
             walk(f"{path}.{field.name}", getattr(value, field.name))
 
     for field in fields(policy):
         walk(field.name, getattr(policy, field.name))
-    return found
+    return settings

@@ -28,8 +28,8 @@ OFFSETS = tuple(2**power for power in range(17))
 
 @dataclass(frozen=True)
 class QueryStatistics:
-    """One score a token: the largest over all layers and query heads of its standardised attention logit, as
-    the mean query of the head would give it, averaged over `offsets`.
+    """One score per token: the largest over all layers and query heads of its standardised attention logit,
+    as the mean query of the head would give it, averaged over `offsets`.
 
     statistics: the name under which the query statistics were calibrated.
     """
@@ -109,10 +109,10 @@ def one_dimensional(raw: Tensor) -> Tensor:
 
 def calibrated(view: View, name: str) -> Statistics:
     """The statistics of this name; refused by name where the engine did not bring them."""
-    found = view.signals.get(Calibrated(name))
-    if not isinstance(found, Statistics):
+    statistics = view.signals.get(Calibrated(name))
+    if not isinstance(statistics, Statistics):
         raise ValueError(f"view.signals must hold {Calibrated(name)}: calibrate the model under that name")
-    return found
+    return statistics
 
 
 def triattention(statistics: str = "text") -> Policy:

@@ -44,8 +44,9 @@ def load(name: str, folder: Path = HERE) -> Manifest:
     path = folder / f"{name}.json"
     known = sorted(file.stem for file in folder.glob("*.json"))
     if name not in known:
-        nearest = get_close_matches(name, known, n=1, cutoff=0.0)
-        raise SplitError(f"{path}: no such split" + (f"; did you mean {nearest[0]!r}?" if nearest else ""))
+        near = get_close_matches(name, known, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known) or 'none'}"
+        raise SplitError(f"{path}: no such split; {hint}")
     try:
         data = path.read_bytes()
         read = json.loads(data)

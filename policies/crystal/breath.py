@@ -54,8 +54,8 @@ class Breath:
     def active(self, inverse_norms: Tensor, spans: Sequence[range]) -> Tensor:
         """(a): bool [trunk], more than half of the slots are above the threshold. inverse_norms [n]."""
         above = inverse_norms / inverse_norms.max() > self.threshold
-        held = above.tolist()
-        return above.new_tensor([2 * sum(held[span.start : span.stop]) > len(span) for span in spans])
+        loud = above.tolist()
+        return above.new_tensor([2 * sum(loud[span.start : span.stop]) > len(span) for span in spans])
 
     def resonate(self, crystallization: Tensor, active: Tensor, weights: Tensor) -> Tensor:
         """(b): every active trunk sends a pulse.

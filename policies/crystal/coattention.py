@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -40,7 +40,7 @@ class FirstLayer(NamedTuple):
     """Slots that are older than the first row; chunks are counted from here."""
     masses: tuple[Tensor, ...] = ()
     """[chunk length] each, of the complete chunks: `Observed.mass`."""
-    found: tuple[Edges, ...] = ()
+    edges: tuple[Edges, ...] = ()
     received: Tensor | None = None
     """[head, key of the chunk so far], while a chunk is not complete."""
     patterns: tuple[Tensor, ...] = ()
@@ -74,25 +74,16 @@ class CoAttention:
     cross_threshold: float = 0.02
     sketch: Sketch | None = None
 
+    window: ClassVar[None] = None
+    carried: ClassVar[bool] = True
+    afresh: ClassVar[bool] = True  # what it measured before an event lives on in the policy's memory
+
     def __post_init__(self) -> None:
         if min(self.chunk, self.intra_k, self.cross_k) < 1:
             raise ValueError(
                 "chunk, intra_k and cross_k must be 1 or more, "
                 f"not {self.chunk}, {self.intra_k} and {self.cross_k}"
             )
-
-    @property
-    def window(self) -> None:
-        return None
-
-    @property
-    def carried(self) -> bool:
-        return True
-
-    @property
-    def afresh(self) -> bool:
-        """Starts anew at each event: what it measured before lives on in the policy's memory."""
-        return True
 
     def reads(self, layer: int) -> bool:
         return layer == 0
@@ -122,11 +113,11 @@ class CoAttention:
         received = own.sum(1)
         if state.received is not None:
             received[:, : state.received.shape[1]] += state.received
-        found = state.found
+        edges = state.edges
         if opened:
-            found += (self.cross_edges(mean[:, :opened], mean.shape[1] - len(mean)),)
+            edges += (self.cross_edges(mean[:, :opened], mean.shape[1] - len(mean)),)
         patterns = (*state.patterns, mean[:, opened:].clone())
-        state = FirstLayer(state.origin, state.masses, found, received, patterns)
+        state = FirstLayer(state.origin, state.masses, edges, received, patterns)
         return self.closed(state) if received.shape[1] == self.chunk else state
 
     def closed(self, state: FirstLayer) -> FirstLayer:
@@ -136,12 +127,12 @@ class CoAttention:
         opened = state.origin + sum(map(len, state.masses))
         mass = strongest_heads(state.received)
         edges = self.intra_edges(square(state.patterns), opened)
-        return FirstLayer(state.origin, (*state.masses, mass), (*state.found, edges))
+        return FirstLayer(state.origin, (*state.masses, mass), (*state.edges, edges))
 
     def result(self, state: FirstLayer) -> Observed:
         """What the rows so far say; the state is as before, so that more rows may follow."""
         whole = self.closed(state)
-        edges = Edges(*(torch.cat(column) for column in zip(*whole.found, strict=True)))
+        edges = Edges(*(torch.cat(column) for column in zip(*whole.edges, strict=True)))
         return Observed(whole.origin, torch.cat(whole.masses), edges)
 
     def intra_edges(self, patterns: Tensor, start: int) -> Edges:

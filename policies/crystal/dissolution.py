@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import nlargest
 from itertools import product
-from typing import Literal, NamedTuple, TypeAlias, get_args
+from typing import ClassVar, Literal, NamedTuple, TypeAlias, get_args
 
 import torch
 from torch import Tensor
 
-from policies.contract import BudgetError, Scores, Signal, Trunks
+from policies.contract import BudgetError, Scores, Signal, Trunks, View
 
 __all__ = ["BranchDissolution", "Dissolved", "Fusion"]
 
@@ -48,6 +48,7 @@ class BranchDissolution:
     min_keep: int = 3
     fusion: Fusion = "maximum"
     coverage: float = 0.0
+    needs: ClassVar[frozenset[Signal]] = frozenset()
 
     def __post_init__(self) -> None:
         if not 0 <= self.coverage <= 1 or self.fusion not in get_args(Fusion):
@@ -57,21 +58,17 @@ class BranchDissolution:
             )
 
     @property
-    def needs(self) -> frozenset[Signal]:
-        return frozenset()
-
-    @property
-    def slack(self) -> int:
+    def unused(self) -> int:
         return max(0, self.min_keep - 1)
 
-    def select(self, scores: Scores, protected: Tensor, allocation: Tensor) -> Tensor:
+    def select(self, view: View, scores: Scores, protected: Tensor, allocation: Tensor) -> Tensor:
         if scores.trunks is None:
             raise ValueError("BranchDissolution needs scores with trunks: use it with the scoring of crystal")
         kept = torch.zeros_like(scores.slots, dtype=torch.bool)
         protected = protected.expand(scores.slots.shape)
         for row in product(*map(range, allocation.shape)):
-            held = self.dissolve(scores.slots[row], scores.trunks, protected[row], int(allocation[row])).kept
-            kept[row][held] = True
+            dissolved = self.dissolve(scores.slots[row], scores.trunks, protected[row], int(allocation[row]))
+            kept[row][dissolved.kept] = True
         return kept
 
     def dissolve(self, impact: Tensor, trunks: Trunks, protected: Tensor, budget: int) -> Dissolved:
@@ -79,13 +76,13 @@ class BranchDissolution:
 
         Raises BudgetError for protected trunks larger than the budget.
         """
-        spans, held = trunks.spans, protected.tolist()
-        alive = [g for g, span in enumerate(spans) if not any(held[span.start : span.stop])]
-        available = budget - len(held) + sum(len(spans[g]) for g in alive)
+        spans, safe = trunks.spans, protected.tolist()
+        alive = [g for g, span in enumerate(spans) if not any(safe[span.start : span.stop])]
+        available = budget - len(safe) + sum(len(spans[g]) for g in alive)
         if available < 0:
             raise BudgetError(
                 f"budget of {budget} slots is below the {budget - available} slots of the trunks that hold "
-                f"the {sum(held)} protected slots: raise the budget to at least {budget - available} "
+                f"the {sum(safe)} protected slots: raise the budget to at least {budget - available} "
                 "or protect fewer"
             )
         score = self.compose(trunks, alive)
@@ -101,7 +98,7 @@ class BranchDissolution:
         values = impact.tolist()
         kept = [slot for span, count in zip(spans, counts, strict=True) for slot in best(span, count, values)]
         if self.coverage:
-            kept = covered(kept, len(held), budget)
+            kept = covered(kept, len(safe), budget)
         retention = [count / len(span) for span, count in zip(spans, counts, strict=True)]
         return Dissolved(kept, score, score.new_tensor(retention))
 
@@ -139,7 +136,7 @@ def best(span: range, count: int, values: Sequence[float]) -> Sequence[int]:
 
 def covered(kept: Sequence[int], n: int, budget: int) -> list[int]:
     """kept, and of the other slots evenly spaced ones until the budget is used."""
-    held = set(kept)
-    others = [slot for slot in range(n) if slot not in held]
+    chosen = set(kept)
+    others = [slot for slot in range(n) if slot not in chosen]
     spare = min(budget - len(kept), len(others))
     return sorted([*kept, *(others[(2 * k + 1) * len(others) // (2 * spare)] for k in range(spare))])

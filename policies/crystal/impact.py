@@ -139,8 +139,8 @@ def document(token_ids: Tensor, sentences: Sequence[range]) -> Tensor:
 
 def counts(token_ids: Tensor) -> Tensor:
     """[t] float64: how often each token occurs, Eq. 20."""
-    _, which, found = torch.unique(token_ids, return_inverse=True, return_counts=True)
-    each: Tensor = found[which].double()
+    _, which, counts = torch.unique(token_ids, return_inverse=True, return_counts=True)
+    each: Tensor = counts[which].double()
     return each
 
 

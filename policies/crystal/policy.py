@@ -123,9 +123,9 @@ def variants() -> Mapping[str, Policy]:
         "crystal-coverage": BranchDissolution(coverage=0.1),
         "crystal-tiers": TieredDissolution(),
     }
-    found = {name: replace(parent, scoring=changed) for name, changed in by_scoring.items()}
-    found |= {name: replace(parent, selection=changed) for name, changed in by_selection.items()}
-    return MappingProxyType(found | {"crystal-blog": blog()})
+    children = {name: replace(parent, scoring=changed) for name, changed in by_scoring.items()}
+    children |= {name: replace(parent, selection=changed) for name, changed in by_selection.items()}
+    return MappingProxyType(children | {"crystal-blog": blog()})
 
 
 def scoring_of(policy: Policy) -> TrunkScoring:

@@ -43,10 +43,10 @@ class TrunkTable(NamedTuple):
 
         kept [layer, kv_head, n]. Raises ValueError where heads keep different slots: a trunk has one state.
         """
-        held = kept[0, 0].cpu()
+        own = kept[0, 0].cpu()
         if not (kept == kept[0, 0]).all():
             raise ValueError("trunks are remembered for one keep set: give crystal the routing Shared()")
-        stays = held.tolist()
+        stays = own.tolist()
         sizes = self.links.a.new_tensor([sum(stays[span.start : span.stop]) for span in self.spans])
         alive = sizes > 0
         stops = [0, *accumulate(sizes[alive].tolist())]
@@ -55,7 +55,7 @@ class TrunkTable(NamedTuple):
         linked = (a >= 0) & (b >= 0)
         share = sizes.double() / sizes.new_tensor([len(span) for span in self.spans])
         return TrunkTable(
-            self.slots[held],
+            self.slots[own],
             tuple(range(start, stop) for start, stop in pairwise(stops)),
             (self.crystallization * share)[alive],
             self.impact[alive],

@@ -5,7 +5,7 @@ May import: policies, protocol.evidence; numpy, psutil, torch, transformers.
 
 from protocol.engine.decode import run
 from protocol.engine.lanes import Answers, Lane, LaneFailure, Model, Outcome, Prompt, Request, Run
-from protocol.engine.max_concurrent import places_within
+from protocol.engine.max_concurrent import max_concurrent_lanes
 
 __all__ = [
     "Answers",
@@ -16,6 +16,6 @@ __all__ = [
     "Prompt",
     "Request",
     "Run",
-    "places_within",
+    "max_concurrent_lanes",
     "run",
 ]

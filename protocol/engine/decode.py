@@ -8,10 +8,10 @@ from time import perf_counter
 import torch
 
 from policies import HiddenSignal
-from protocol.engine.batch import Batch, Seat
+from protocol.engine.batch import Batch, Row
 from protocol.engine.forking import Forked, fork
 from protocol.engine.lanes import Answers, Lane, LaneFailure, Model, Outcome, Request, Run
-from protocol.engine.max_concurrent import places_for
+from protocol.engine.max_concurrent import max_concurrent_for
 from protocol.engine.observation import observed
 from protocol.engine.prefill import check
 from protocol.evidence.refusals import BadInput
@@ -23,64 +23,63 @@ def run(
     *,
     max_new_tokens: int,
     temperature: float = 0.0,
-    places: int | None = None,
+    max_concurrent: int | None = None,
     prefill_chunk: int | None = None,
 ) -> Run:
-    """Decode every lane of every request; an outcome or a failure a lane, in their order.
+    """Decode every lane of every request; one outcome or failure per lane, in their order.
 
     A context is fed once, in chunks of `prefill_chunk` tokens (None: in one); each lane keeps the slots that
-    its policy chooses, then reads the query and its own tokens at their absolute positions. At most `places`
-    lanes decode at once (None: as many as half of the free memory holds); a lane that stops leaves its place
-    to the next one in the order of the requests, whose prompt is fed when its first lane has a place. Who
-    decodes beside whom is thus a function of the arguments alone. In other company the same lane computes the
-    same up to the rounding of the dtype, and draws the same noise.
+    its policy chooses, then reads the query and its own tokens at their absolute positions. At most
+    `max_concurrent` lanes decode at once (None: as many as half of the free memory holds); a lane that stops
+    leaves its place to the next one in the order of the requests, whose prompt is fed when its first lane has
+    a place. Who decodes beside whom is thus a function of the arguments alone. In other company the same lane
+    computes the same up to the rounding of the dtype, and draws the same noise.
 
-    Raises BadInput for no requests, an empty context, no lanes, less than one new token, place or chunk, a
-    negative temperature, a budget that does not fit its policy (a number where it evicts, None where it never
-    does), an interval for a policy whose signals cannot be measured while decoding, a policy that needs
-    statistics of the model that are not there, and a model with sliding-window or hybrid layers.
+    Raises BadInput for no requests, an empty context, no lanes, a count below one, a negative temperature, a
+    budget that does not fit its policy (a number where it evicts, None where it never does), an interval for
+    a policy whose signals cannot be measured while decoding, a policy that needs statistics of the model that
+    are not there, and a model with sliding-window or hybrid layers.
     """
     check(model)
-    refuse(model, requests, max_new_tokens, temperature, places, prefill_chunk)
-    if places is None:
-        places = places_for(model.network, requests, max_new_tokens)
+    refuse(model, requests, max_new_tokens, temperature, max_concurrent, prefill_chunk)
+    if max_concurrent is None:
+        max_concurrent = max_concurrent_for(model.network, requests, max_new_tokens)
     requests = [request._replace() for request in requests]  # one that is given twice is two
-    found: list[list[Outcome | LaneFailure | None]] = [[None] * len(request.lanes) for request in requests]
+    outcomes: list[list[Outcome | LaneFailure | None]] = [[None] * len(request.lanes) for request in requests]
     seconds = [0.0] * len(requests)
     number = {id(request): index for index, request in enumerate(requests)}
 
-    def done(seat: Seat, outcome: Outcome | LaneFailure) -> None:
-        found[number[id(seat.request)]][seat.number] = outcome
+    def done(row: Row, outcome: Outcome | LaneFailure) -> None:
+        outcomes[number[id(row.request)]][row.number] = outcome
 
     start = perf_counter()
     batch, forked, ahead = Batch(model, max_new_tokens, temperature, done), None, 0
     with observed(model.network, shown_layers(requests)), torch.no_grad():
         while True:
-            while len(batch.seats) < places and (forked is not None or ahead < len(requests)):
+            while len(batch.rows) < max_concurrent and (forked is not None or ahead < len(requests)):
                 if forked is None:
                     forked = fork(model, requests[ahead], prefill_chunk)
                     seconds[ahead] = forked.seconds
                     for index, failure in forked.failures.items():
-                        found[ahead][index] = failure
+                        outcomes[ahead][index] = failure
                     ahead += 1
-                admit(batch, forked, places)
+                admit(batch, forked, max_concurrent)
                 if not forked.waiting:
                     forked = None  # frees the keys and values before the lanes decode
-            if not batch.seats:
+            if not batch.rows:
                 break
             batch.step()
     answers = (
-        Answers(tuple(outcome for outcome in outcomes if outcome is not None), spent)
-        for outcomes, spent in zip(found, seconds, strict=True)
+        Answers(tuple(outcome for outcome in own if outcome is not None), spent)
+        for own, spent in zip(outcomes, seconds, strict=True)
     )
-    return Run(
-        tuple(answers), places, batch.forwards, batch.peak_bytes, batch.event_seconds, perf_counter() - start
-    )
+    elapsed = perf_counter() - start
+    return Run(tuple(answers), max_concurrent, batch.forwards, batch.peak_bytes, batch.event_seconds, elapsed)
 
 
-def admit(batch: Batch, forked: Forked, places: int) -> None:
+def admit(batch: Batch, forked: Forked, max_concurrent: int) -> None:
     """Waiting lanes of one problem take the places that are free."""
-    free = places - len(batch.seats)
+    free = max_concurrent - len(batch.rows)
     lanes = [forked.waiting.popleft() for _ in range(min(free, len(forked.waiting)))]
     if lanes:
         batch.join(forked, lanes)
@@ -91,7 +90,7 @@ def refuse(
     requests: Sequence[Request],
     max_new_tokens: int,
     temperature: float,
-    places: int | None,
+    max_concurrent: int | None,
     prefill_chunk: int | None,
 ) -> None:
     if not requests:
@@ -100,7 +99,7 @@ def refuse(
         raise BadInput(f"max_new_tokens: {max_new_tokens} given; at least 1 is needed")
     if not temperature >= 0:
         raise BadInput(f"temperature: {temperature} given; use 0 for the likeliest token, or more")
-    for name, count in (("places", places), ("prefill_chunk", prefill_chunk)):
+    for name, count in (("max_concurrent", max_concurrent), ("prefill_chunk", prefill_chunk)):
         if count is not None and count < 1:
             raise BadInput(f"{name}: {count} given; at least 1 is needed")
     for request in requests:

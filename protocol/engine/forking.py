@@ -32,7 +32,7 @@ class Fork(NamedTuple):
 class Forked(NamedTuple):
     """A prefilled problem. Its keys and values live until the last of its lanes has a place.
 
-    keys, values: one tensor a layer, [kv_head, n, d]. logits: [vocabulary] after the last context token.
+    keys, values: one tensor per layer, [kv_head, n, d]. logits: [vocabulary] after the last context token.
     failures: by index of the lane.
     """
 
@@ -91,7 +91,7 @@ def view_of(
         kv_heads=heads,
         sentence_ends=model.sentence_ends,
         seed=sampling.key(*stream, bits=64),
-        signals={**measured, **{one: model.statistics[one.name] for one in lane.policy.calibrated}},
+        signals={**measured, **{signal: model.statistics[signal.name] for signal in lane.policy.calibrated}},
         stored=stored,
         memory=remembered,
         prompt=min(len(token_ids), len(request.prompt.context) + len(request.prompt.query)),

@@ -52,9 +52,9 @@ class Memory:
     remembered: Remembered | None = None
 
     def bytes(self) -> int:
-        held = (self.positions, self.recent, *self.sums.values(), *self.traces.values())
+        states = (self.positions, self.recent, *self.sums.values(), *self.traces.values())
         remembered = () if self.remembered is None else self.remembered.tensors()
-        return sum(tensor.nbytes for tensor in (*tensors(held), *remembered))
+        return sum(tensor.nbytes for tensor in (*tensors(states), *remembered))
 
     def add(self, weights: Tensor, layers: Sequence[int], seen: int, slots: int) -> None:
         """Fold in the attention [layer, q_head, t, n] of t new tokens, the first at position `seen`.
@@ -141,14 +141,14 @@ def measured(
 ) -> dict[Signal, Any]:
     """Every signal that the policy needs at an event, but for what was calibrated, as a View holds it.
 
-    stored [layer, kv_head, n]: positions of the slots. cached: keys and values [kv_head, n, d] a layer.
+    stored [layer, kv_head, n]: positions of the slots. cached: keys and values [kv_head, n, d] per layer.
     """
-    layers, found = range(len(stored)), dict[Signal, Any]()
+    layers, signals = range(len(stored)), dict[Signal, Any]()
     for signal in policy.needs:
         if isinstance(signal, HiddenSignal):
-            found[signal] = memory.traces[signal]
+            signals[signal] = memory.traces[signal]
         elif isinstance(signal, CacheSignal):
-            found[signal] = tuple(
+            signals[signal] = tuple(
                 signal.summarise(layer, *cached[layer], stored[layer] >= 0) for layer in layers
             )
         elif not isinstance(signal, Calibrated):
@@ -162,8 +162,8 @@ def measured(
                 else:
                     state = every(itemgetter(index), memory.sums[signal])
                 of_layer[layer] = signal.result(state)
-            found[signal] = tuple(map(of_layer.get, layers))
-    return found
+            signals[signal] = tuple(map(of_layer.get, layers))
+    return signals
 
 
 def recent_rows(memory: Memory, layer: int, stored: Tensor, seen: int, window: int, keys: Tensor) -> Rows:
@@ -216,7 +216,7 @@ def tensors(state: Any) -> Iterator[Tensor]:
 
 
 def stacked(states: Sequence[Any]) -> Any:
-    """One state of many layers out of a state a layer: every tensor gets a leading axis."""
+    """One state of many layers out of one state per layer: every tensor gets a leading axis."""
     if isinstance(states[0], Tensor):
         return torch.stack(list(states))
     parts = [stacked(column) for column in zip(*states, strict=True)]

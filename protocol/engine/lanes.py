@@ -97,13 +97,13 @@ class Answers(NamedTuple):
 class Run(NamedTuple):
     """Answers in the order of the requests, and what all lanes shared.
 
-    places: lanes that could decode at once. forwards: of the batch. peak_bytes: the most that the slot cache
-    took, for all lanes and the places that were free. event_seconds: spent on events after the first of each
-    lane, and on looking for them. seconds: of everything.
+    max_concurrent: lanes that could decode at once. forwards: of the batch. peak_bytes: the most that the
+    slot cache took, for all lanes and the places that were free. event_seconds: spent on events after the
+    first of each lane, and on looking for them. seconds: of everything.
     """
 
     answers: tuple[Answers, ...]
-    places: int
+    max_concurrent: int
     forwards: int
     peak_bytes: int
     event_seconds: float

@@ -11,20 +11,20 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from protocol.engine.lanes import Lane, Request
 
 SHARE = 0.5
-"""Of the free memory, for slots; the rest is for activations, one prefill and whoever else is there."""
+"""Part of the free memory that is for slots; the rest is for activations, one prefill and other processes."""
 
 
-def places_for(network: PreTrainedModel, requests: Sequence[Request], max_new_tokens: int) -> int:
+def max_concurrent_for(network: PreTrainedModel, requests: Sequence[Request], max_new_tokens: int) -> int:
     """At least one, at most as many as there are lanes. Every lane is taken to be as large as the largest."""
     lanes = [(request, lane) for request in requests for lane in request.lanes]
     slots = max(most_slots(request, lane, max_new_tokens) for request, lane in lanes)
-    return places_within(network.config, network.dtype, network.device, slots, len(lanes))
+    return max_concurrent_lanes(network.config, network.dtype, network.device, slots, len(lanes))
 
 
-def places_within(
+def max_concurrent_lanes(
     config: PreTrainedConfig, dtype: torch.dtype, device: torch.device, slots: int, lanes: int
 ) -> int:
-    """For lanes of `slots` slots a KV head."""
+    """As many lanes, of `lanes`, as fit at `slots` slots per KV head."""
     each = slots * slot_bytes(config, dtype)
     return max(1, min(lanes, int(SHARE * free_bytes(device)) // each))
 

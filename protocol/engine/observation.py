@@ -1,4 +1,4 @@
-"""Attention goes through one function of our own, which hands q, k and v to the passenger of the forward."""
+"""Attention goes through one function of our own, which hands q, k and v to the observer of the forward."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ NAME = "kv_prereg"
 REFUSED = ("sliding_window", "softcap", "s_aux", "position_bias")
 
 
-class Passenger(Protocol):
-    """Travels through a forward as the keyword argument `passenger` and answers every layer's attention."""
+class Observer(Protocol):
+    """Travels through a forward as the keyword argument `observer` and answers every layer's attention."""
 
     def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
         """queries [lane, q_head, t, d], keys and values [lane, kv_head, t, d] of the tokens fed, after RoPE.
@@ -38,7 +38,7 @@ def attention(
     attention_mask: Tensor | None,
     *,
     scaling: float,
-    passenger: Passenger,
+    observer: Observer,
     **rest: Any,
 ) -> tuple[Tensor, None]:
     """The attention function in the form that transformers calls; the output is [lane, t, q_head, d]."""
@@ -46,14 +46,14 @@ def attention(
         if rest.get(name) is not None:
             raise BadInput(f"the model's attention uses {name}; choose a model of plain causal attention")
     layer: Any = module.layer_idx
-    return passenger.attend(layer, query, key, value, scaling).transpose(1, 2).contiguous(), None
+    return observer.attend(layer, query, key, value, scaling).transpose(1, 2).contiguous(), None
 
 
 @contextmanager
 def observed(network: PreTrainedModel, hidden: Iterable[int] = ()) -> Iterator[None]:
     """Within this block the network's layers call `attention`; afterwards the network is as it was.
 
-    hidden: layers whose output the passenger is shown. The name is registered beside the implementations of
+    hidden: layers whose output the observer is shown. The name is registered beside the implementations of
     transformers and replaces none of them.
     """
     AttentionInterface.register(NAME, attention)
@@ -82,6 +82,6 @@ def shown(network: PreTrainedModel, layer: int) -> Iterator[None]:
 
 def shower(layer: int) -> Callable[..., None]:
     def show(module: nn.Module, given: Any, named: dict[str, Any], output: Any) -> None:
-        named["passenger"].see(layer, output[0] if isinstance(output, tuple) else output)
+        named["observer"].see(layer, output[0] if isinstance(output, tuple) else output)
 
     return show

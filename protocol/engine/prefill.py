@@ -19,9 +19,9 @@ MASKED = 512
 
 
 class Prefilled(NamedTuple):
-    """keys, values: one tensor a layer, [kv_head, n, d]. logits: [vocabulary] after the last token.
+    """keys, values: one tensor per layer, [kv_head, n, d]. logits: [vocabulary] after the last token.
 
-    signals: as a View holds them, but for what was calibrated. recent: one tensor a layer, [q_head, w, d],
+    signals: as a View holds them, but for what was calibrated. recent: one tensor per layer, [q_head, w, d],
     the queries of the last tokens. scale: what multiplies the attention logits.
     """
 
@@ -34,7 +34,7 @@ class Prefilled(NamedTuple):
 
 
 class Recorder:
-    """The passenger of a prefill: stores keys and values, and folds the signals while it attends.
+    """The observer of a prefill: stores keys and values, and folds the signals while it attends.
 
     Rows whose attention a signal reads are attended in blocks, which gives output and attention weights from
     one product of queries and keys; all other rows go through the fused kernel. Forming the weights beside
@@ -77,7 +77,7 @@ class Recorder:
             block = own[:, first - start : last - start]
             # The rows of a group are shared out among the copies of its head, where they can be.
             spread = copies if (block[..., 0].numel() // len(keys)) % copies == 0 else 1
-            own_keys, own_values = (held[:: copies // spread, :last] for held in (wide_keys, wide_values))
+            own_keys, own_values = (whole[:: copies // spread, :last] for whole in (wide_keys, wide_values))
             attention = attention_rows(block, own_keys, scale, first, self.workspace)
             parts.append(weighted(attention, own_values).to(values.dtype))
             for signal in readers:
@@ -97,8 +97,8 @@ class Recorder:
         stop = self.start + keys.shape[1]
         if layer == len(self.keys):
             whole = stop == self.total
-            for held, new in ((self.keys, keys), (self.values, values)):
-                held.append(new if whole else new.new_empty(len(new), self.total, new.shape[-1]))
+            for stored, new in ((self.keys, keys), (self.values, values)):
+                stored.append(new if whole else new.new_empty(len(new), self.total, new.shape[-1]))
             if whole:
                 return keys, values
         self.keys[layer][:, self.start : stop] = keys
@@ -168,7 +168,7 @@ def feed(
             position_ids=positions[None, start : start + size],
             use_cache=False,
             logits_to_keep=1,
-            passenger=recorder,
+            observer=recorder,
         ).logits[0, -1]
     if len(recorder.keys) != network.config.num_hidden_layers:
         raise BadInput(

@@ -18,7 +18,7 @@ QUANTUM = 16
 class Shape(NamedTuple):
     """Room of one lane in one layer.
 
-    flat False: a row a KV head, each of `capacity` slots. flat True: one row for all heads, one after the
+    flat False: a row per KV head, each of `capacity` slots. flat True: one row for all heads, one after the
     other, of `capacity` slots in all; what heads of different numbers of slots take.
     """
 
@@ -62,13 +62,13 @@ Member = TypeVar("Member")
 class Pool(Generic[Member]):
     """Lanes of equal shape, the first `len(members)` places of each tensor.
 
-    keys, values: one tensor a layer, [place, row, capacity, d]. A head's slots lie in position order from its
-        start; what is not in use is finite, since a masked NaN would still spoil the sum.
+    keys, values: one tensor per layer, [place, row, capacity, d]. A head's slots lie in position order from
+        its start; what is not in use is finite, since a masked NaN would still spoil the sum.
     starts, lengths: [layer, place, kv_head] int64, on the CPU: reading them never waits for an accelerator.
     """
 
     def __init__(self, shape: tuple[Shape, ...], keys: Sequence[Tensor]) -> None:
-        """keys: one tensor a layer, [kv_head, n, d], of any lane: its heads, width, dtype and device."""
+        """keys: one tensor per layer, [kv_head, n, d], of any lane: its heads, width, dtype and device."""
         self.shape = shape
         self.heads = keys[0].shape[0]
         self.members: list[Member] = []
@@ -90,17 +90,17 @@ class Pool(Generic[Member]):
         return totals
 
     def means(self) -> Iterator[tuple[Member, float]]:
-        """Slots in use a KV head and layer, lane by lane."""
+        """Slots in use per KV head and layer, lane by lane."""
         heads = len(self.shape) * self.heads
-        return ((member, held / heads) for member, held in zip(self.members, self.held(), strict=True))
+        return ((member, slots / heads) for member, slots in zip(self.members, self.held(), strict=True))
 
     def resize(self, places: int) -> None:
         """More places, or fewer; the lanes stay where they are."""
         used = min(len(self.members), places)
-        for held in (self.keys, self.values):
-            for layer, old in enumerate(held):
-                held[layer] = self.rows_for(places, old, self.shape[layer])
-                held[layer][:used] = old[:used]
+        for tensors in (self.keys, self.values):
+            for layer, old in enumerate(tensors):
+                tensors[layer] = self.rows_for(places, old, self.shape[layer])
+                tensors[layer][:used] = old[:used]
         change = (0, 0, 0, places - self.places)
         self.starts, self.lengths = pad(self.starts, change), pad(self.lengths, change)
 
@@ -119,8 +119,8 @@ class Pool(Generic[Member]):
                 continue
             member, last = self.members.pop(), len(self.members)
             if place != last:
-                for held in (*self.keys, *self.values):
-                    held[place] = held[last]
+                for tensor in (*self.keys, *self.values):
+                    tensor[place] = tensor[last]
                 self.starts[:, place], self.lengths[:, place] = self.starts[:, last], self.lengths[:, last]
                 self.members[place] = member
         if self.members and 2 * len(self.members) <= self.places:
@@ -142,8 +142,8 @@ class Pool(Generic[Member]):
             starts = [0] * len(sizes)
         self.starts[layer, place] = torch.tensor(starts)
         self.lengths[layer, place] = counts
-        for held, source in ((self.keys, keys), (self.values, values)):
-            row, chosen = held[layer][place], source[kept]  # head by head, in position order
+        for tensors, source in ((self.keys, keys), (self.values, values)):
+            row, chosen = tensors[layer][place], source[kept]  # head by head, in position order
             if self.shape[layer].flat:
                 for start, part in zip(starts, torch.split(chosen, sizes), strict=True):
                     row[0, start : start + len(part)] = part
@@ -161,19 +161,19 @@ class Pool(Generic[Member]):
         return self.keys[layer][place, 0][slot], self.values[layer][place, 0][slot]
 
     def plans(self, places: slice, new: int, queries: int) -> list[Plan]:
-        """One plan a layer for `new` tokens of the lanes at these places.
+        """One plan per layer for `new` tokens of the lanes at these places.
 
         queries: query heads. Layers of one layout share one plan.
         """
-        found: dict[tuple[bytes, Shape], Plan] = {}
-        made = []
+        made: dict[tuple[bytes, Shape], Plan] = {}
+        plans = []
         for layer, shape in enumerate(self.shape):
             layout = Layout(self.starts[layer, places], self.lengths[layer, places])
             key = (torch.stack(layout).numpy().tobytes(), shape)
-            if key not in found:
-                found[key] = plan(layout, shape, new, queries, self.keys[layer].device)
-            made.append(found[key])
-        return made
+            if key not in made:
+                made[key] = plan(layout, shape, new, queries, self.keys[layer].device)
+            plans.append(made[key])
+        return plans
 
     def bytes(self) -> int:
         """Memory behind the tensors."""
@@ -215,12 +215,12 @@ class Watch(NamedTuple):
         return torch.stack([pad(weights, (0, n - weights.shape[-1])) for weights in self.weights])
 
 
-class Turn(Generic[Member]):
+class Step(Generic[Member]):
     """One forward of the lanes at some places of a pool, `new` tokens each.
 
     watches: the attention of the new tokens, for those of these lanes whose policies read it.
     noted: the ones whose policies read it later, over the slots of then, and need the queries.
-    queries: of the new tokens, one tensor a layer, [noted, q_head, t, d].
+    queries: of the new tokens, one tensor per layer, [noted, q_head, t, d].
     """
 
     def __init__(

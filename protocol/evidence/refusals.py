@@ -10,6 +10,11 @@
 The message is one line that names the field and the fix. A refusal has written nothing.
 """
 
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+MOST_NAMES = 12  # that a refusal lists whole
+
 
 class Refusal(Exception):
     """The protocol will not go on; the message says why and what to do, in one line."""
@@ -43,3 +48,22 @@ class Unanchored(Refusal):
     """No outside witness vouches for the order of events, and one was required."""
 
     exit_status = 5
+
+
+def hint(name: str, names: Iterable[str], listing: str = "") -> str:
+    """What to write instead of `name`: the name nearest to it or, where none is near, what there is.
+
+    listing: the command that prints all names, for where they are many.
+    """
+    known = list(names)
+    if near := get_close_matches(name, known, n=1):
+        return f"did you mean {near[0]!r}?"
+    if not known:
+        return "none is defined"
+    if len(known) <= MOST_NAMES or not listing:
+        return f"write {known[0]}" if len(known) == 1 else f"write one of {', '.join(known)}"
+    return f"write one of {', '.join(known[:3])}, ...; {listing} lists all {len(known)}"
+
+
+def unknown(kind: str, name: str, names: Iterable[str], listing: str = "") -> str:
+    return f"unknown {kind} {name!r}; {hint(name, names, listing)}"

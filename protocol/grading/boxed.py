@@ -16,16 +16,16 @@ BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # a brace after a backslash is a cha
 def grade(gold: str, text: str) -> Grade:
     """Correct if and only if the last box holds `gold`, both in plain characters and without outer spaces.
 
-    A text without a box, one whose last box is not closed (it was cut off) or is empty, gives "no answer",
+    A text without a box, one whose last box is not closed (it was truncated) or is empty, gives "no answer",
     an empty gold "error".
     """
     if not plain(gold):
         return Grade("error", None, "the gold answer is empty")
-    found = last(text[-LONGEST:])
-    if found is None:
-        cut = "" if len(text) <= LONGEST else f" in the last {LONGEST} of {len(text)} characters"
-        return Grade("no answer", None, rf"no \boxed{{...}} that is closed stands last{cut}")
-    answer = plain(found)
+    content = last(text[-LONGEST:])
+    if content is None:
+        truncated = "" if len(text) <= LONGEST else f" in the last {LONGEST} of {len(text)} characters"
+        return Grade("no answer", None, rf"no \boxed{{...}} that is closed stands last{truncated}")
+    answer = plain(content)
     if not answer:
         return Grade("no answer", None, "the last box is empty")
     if answer == plain(gold):

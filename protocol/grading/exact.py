@@ -19,11 +19,12 @@ def grade(gold: str, text: str) -> Grade:
     if not gold:
         return Grade("error", None, "the gold value is empty")
     read = text[:LONGEST]
-    cut = "" if len(text) <= LONGEST else f"only the first {LONGEST} of {len(text)} characters were read"
-    found = NUMBER.search(read)
-    answer = found.group() if found else None
+    whole = len(text) <= LONGEST
+    truncated = "" if whole else f"only the first {LONGEST} of {len(text)} characters were read"
+    number = NUMBER.search(read)
+    answer = number.group() if number else None
     if gold in read:
-        return Grade("correct", answer, cut)
+        return Grade("correct", answer, truncated)
     if answer is None:
-        return Grade("no answer", None, cut or "the text has no number")
-    return Grade("wrong", answer, cut or "the gold value does not occur in the text")
+        return Grade("no answer", None, truncated or "the text has no number")
+    return Grade("wrong", answer, truncated or "the gold value does not occur in the text")

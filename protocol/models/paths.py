@@ -5,18 +5,18 @@ from pathlib import Path
 
 from protocol.models import sources
 
-__all__ = ["NAMES", "locked_name", "places"]
+__all__ = ["NAMES", "locked_name", "statistics_paths"]
 
 NAMES = ("text", "traces")
 """What statistics are of: text that others wrote, or the answers of the model itself."""
 
 
-def places(source: str, home: Path) -> dict[str, Path]:
+def statistics_paths(source: str, home: Path) -> dict[str, Path]:
     """Where the statistics of a model belong, by name, whether or not they are there.
 
     Those of an embedded model lie beside its weights, those of another below `home`.
     """
-    if isinstance(sources.parse(source), sources.Embedded):
+    if sources.embedded(source):
         folder = sources.place(source, home)
         return {name: folder / locked_name(name) for name in NAMES}
     folder = home / "statistics" / re.sub(r"[^\w.@-]+", "--", source)

@@ -9,12 +9,11 @@ A source is one of
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from types import MappingProxyType
 
 from protocol.evidence.bytes.files import home
-from protocol.evidence.refusals import BadInput
+from protocol.evidence.refusals import BadInput, hint
 
 __all__ = [
     "MODELS",
@@ -23,6 +22,7 @@ __all__ = [
     "Folder",
     "Hub",
     "Packaged",
+    "embedded",
     "files",
     "home",
     "locate",
@@ -94,16 +94,19 @@ def parse(source: str) -> Packaged | Embedded | Hub | Folder:
             raise BadInput(f"model {source!r}: names no folder; write path:<folder>")
         return Folder(Path(rest).expanduser())
     if kind == "hf":
-        found = re.fullmatch(r"([A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)@([0-9a-f]{40})", rest, re.ASCII)
-        if not found:
+        match = re.fullmatch(r"([A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)@([0-9a-f]{40})", rest, re.ASCII)
+        if not match:
             raise BadInput(
                 f"model {source!r}: write hf:<owner>/<name>@<commit> with all 40 hex digits of the commit"
             )
-        return Hub(*found.groups())
-    nearest = get_close_matches(source, MODELS, n=1, cutoff=0.0)[0]
+        return Hub(*match.groups())
     raise BadInput(
-        f"model {source!r}: unknown; did you mean {nearest!r}? (or hf:<owner>/<name>@<commit>, path:<folder>)"
+        f"model {source!r}: unknown; {hint(source, MODELS)} (or hf:<owner>/<name>@<commit>, path:<folder>)"
     )
+
+
+def embedded(source: str) -> bool:
+    return isinstance(parse(source), Embedded)
 
 
 def place(source: str, home: Path) -> Path:
@@ -122,7 +125,7 @@ def place(source: str, home: Path) -> Path:
 def remedy(source: str, home: Path) -> str:
     """What to do about a damaged model."""
     folder = place(source, home)
-    if isinstance(parse(source), Embedded):
+    if embedded(source):
         return f"restore {folder} from version control"
     return f"delete {folder} and run: python -m protocol.models fetch {source}"
 
@@ -157,5 +160,5 @@ def locate(source: str, home: Path) -> Path:
 def files(source: str, home: Path) -> dict[str, Path]:
     """Every file that can change an output by its name: weights, configuration, tokenizer, template."""
     folder = locate(source, home)
-    found = {path for pattern in PATTERNS for path in folder.glob(pattern) if path.is_file()}
-    return {path.name: path for path in sorted(found)}
+    paths = {path for pattern in PATTERNS for path in folder.glob(pattern) if path.is_file()}
+    return {path.name: path for path in sorted(paths)}

@@ -9,13 +9,13 @@ from pathlib import Path
 from protocol.evidence.bytes.files import sha256
 from protocol.evidence.refusals import Drifted
 
-__all__ = ["SUMS", "seal", "verify"]
+__all__ = ["SUMS", "verify", "write_sums"]
 
 SUMS = "SHA256SUMS"
 LINE = re.compile(r"(?P<digest>[0-9a-f]{64})  (?P<name>[^/]+)")
 
 
-def seal(folder: Path) -> None:
+def write_sums(folder: Path) -> None:
     """Write the digest of every file in `folder` but this one, which may be there."""
     paths = sorted(path for path in folder.iterdir() if path.is_file() and path.name != SUMS)
     lines = [f"{sha256(path)}  {path.name}\n" for path in paths]
@@ -29,10 +29,10 @@ def verify(folder: Path, source: str, fix: str) -> None:
         raise Drifted(f"model {source!r}: {listing} is missing; {fix}")
     fetched = {}
     for number, line in enumerate(listing.read_bytes().splitlines(), start=1):
-        found = LINE.fullmatch(line.decode("utf-8", "replace"))
-        if found is None or found["name"] in fetched:
+        match = LINE.fullmatch(line.decode("utf-8", "replace"))
+        if match is None or match["name"] in fetched:
             raise Drifted(f"model {source!r}: {listing}:{number}: not one digest of one more file; {fix}")
-        fetched[found["name"]] = found["digest"]
+        fetched[match["name"]] = match["digest"]
     present = {path.name for path in folder.iterdir()} - {SUMS}
     for name in sorted(fetched.keys() ^ present):
         what = "is missing" if name in fetched else "was added"

@@ -86,21 +86,21 @@ def _recipient(text: str) -> Any:
 
 
 def _identities(path: Path) -> list[Any]:
-    """Of a file that age-keygen or ssh-keygen wrote."""
+    """The private keys in a file that age-keygen or ssh-keygen wrote."""
     age = pyrage()
     try:
         data = path.read_bytes()
         if data.startswith(b"-----BEGIN"):
             return [age.ssh.Identity.from_buffer(data)]
         lines = [line for line in data.decode().splitlines() if line.strip() and not line.startswith("#")]
-        found = [age.x25519.Identity.from_str(line.strip()) for line in lines]
+        identities = [age.x25519.Identity.from_str(line.strip()) for line in lines]
     except (age.IdentityError, UnicodeDecodeError):
-        found = []
+        identities = []
     except OSError as error:
         raise BadInput(f"--identity {path}: could not be read: {error.strerror}") from None
-    if not found:
+    if not identities:
         raise BadInput(
             f"--identity {path}: is no private key of age or ssh without a passphrase; "
             "give the file that age-keygen or ssh-keygen wrote"
         )
-    return found
+    return identities

@@ -4,11 +4,10 @@ A name that a registration cites keeps its meaning for good: a changed task is a
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Protocol
 
-from protocol.evidence.refusals import BadInput
+from protocol.evidence.refusals import BadInput, hint
 from protocol.tasks.association import Association
 from protocol.tasks.chain import Chain
 from protocol.tasks.dataset import Dataset, aime24, gsm8k, math500
@@ -95,10 +94,9 @@ TASKS: Mapping[str, Task] = MappingProxyType(
 
 
 def get(name: str) -> Task:
-    """Raises UnknownTask, which suggests the nearest name."""
+    """Raises UnknownTask, which suggests a near name."""
     if name not in TASKS:
-        nearest = get_close_matches(name, TASKS, n=1, cutoff=0.0)[0]
-        raise UnknownTask(f"task {name!r}: unknown; did you mean {nearest!r}?")
+        raise UnknownTask(f"task {name!r}: unknown; {hint(name, TASKS, 'python -m protocol.tasks list')}")
     return TASKS[name]
 
 
@@ -110,5 +108,5 @@ def data(names: Iterable[str]) -> dict[str, str | dict[str, str]]:
     """SHA-256 of the data file of each task that reads one, by part where it is sealed. Raises as
     Dataset.digest does.
     """
-    found = {name: get(name) for name in names}
-    return {name: task.digest() for name, task in found.items() if isinstance(task, Dataset)}
+    tasks = {name: get(name) for name in names}
+    return {name: task.digest() for name, task in tasks.items() if isinstance(task, Dataset)}

@@ -58,25 +58,26 @@ class OpenTimestamps:
         core, op, calendar = _library("core.timestamp"), _library("core.op"), _library("calendar")
         stamp = core.Timestamp(bytes.fromhex(digest))
         salted = stamp.ops.add(op.OpAppend(secrets.token_bytes(16))).ops.add(op.OpSHA256())
-        silent = []
+        failures = []
         for url in self.calendars:
             try:
                 salted.merge(calendar.RemoteCalendar(url).submit(salted.msg, timeout=SECONDS))
             except Exception as problem:  # the library raises bare ones too
-                silent.append(f"{url}: {problem}")
-        if len(silent) == len(self.calendars):
-            raise Unproven(f"no calendar answers; {'; '.join(silent)}")
+                failures.append(f"{url}: {problem}")
+        if len(failures) == len(self.calendars):
+            raise Unproven(f"no calendar answers; {'; '.join(failures)}")
         return _written(core.DetachedTimestampFile(op.OpSHA256(), stamp))
 
     def upgrade(self, digest: str, proof: bytes) -> bytes | None:
-        """With one block a proof is complete and stays as it is: late randomness may rest on its block.
+        """The proof with the block that a calendar has added; None where there is none, or was one before.
 
-        Only the library's known calendars and our own are asked, whatever the proof names.
+        A complete proof stays as it is, since late randomness may rest on its block. Only the library's known
+        calendars and our own are asked, whatever the proof names.
         """
         detached, calendar = _read(digest, proof), _library("calendar")
         if _blocks(detached):
             return None
-        silent, answered = [], False
+        failures, answered = [], False
         for stamp, url in list(_pending(detached.timestamp)):
             try:
                 if url not in self.calendars and url not in calendar.DEFAULT_CALENDAR_WHITELIST:
@@ -86,9 +87,9 @@ class OpenTimestamps:
             except calendar.CommitmentNotFoundError:  # it has the digest, and no block yet
                 answered = True
             except Exception as problem:
-                silent.append(f"{url}: {problem}")
+                failures.append(f"{url}: {problem}")
         if not answered:
-            raise Unproven(f"no calendar answers; {'; '.join(silent)}")
+            raise Unproven(f"no calendar answers; {'; '.join(failures)}")
         return _written(detached) if _blocks(detached) else None
 
     def verify(self, digest: str, proof: bytes) -> Vouched:
@@ -149,13 +150,13 @@ def _written(detached: Any) -> bytes:
 
 def _blocks(detached: Any) -> dict[int, set[bytes]]:
     """By height, the merkle roots that the proof leads to."""
-    found: dict[int, set[bytes]] = {}
+    messages: dict[int, set[bytes]] = {}
     for message, attestation in detached.timestamp.all_attestations():
         if isinstance(attestation, _library("core.notary").BitcoinBlockHeaderAttestation):
             if attestation.height >= 1 << 32:
                 raise Tampered("names a block that no chain will reach")
-            found.setdefault(attestation.height, set()).add(message)
-    return found
+            messages.setdefault(attestation.height, set()).add(message)
+    return messages
 
 
 def _pending(stamp: Any) -> Iterator[tuple[Any, str]]:

@@ -57,14 +57,14 @@ class Remote:
         return canonical.dumps({"remote": self.url, "branch": self.branch, "commit": commit}) + b"\n"
 
     def verify(self, digest: str, proof: bytes) -> Vouched:
-        said = canonical.loads(proof.removesuffix(b"\n"), "the proof")
-        if not isinstance(said, dict) or said.keys() != {"remote", "branch", "commit"}:
+        claimed = canonical.loads(proof.removesuffix(b"\n"), "the proof")
+        if not isinstance(claimed, dict) or claimed.keys() != {"remote", "branch", "commit"}:
             raise Tampered("needs remote, branch and commit, and nothing else")
-        commit = str(said["commit"])
+        commit = str(claimed["commit"])
         if not re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", commit):
             raise Tampered(f"{commit!r} is not a commit")
-        where = f"{said['branch']} at {said['remote']}"
-        if (said["remote"], said["branch"]) != (self.url, self.branch):
+        where = f"{claimed['branch']} at {claimed['remote']}"
+        if (claimed["remote"], claimed["branch"]) != (self.url, self.branch):
             raise Unproven(
                 f"commit {commit[:10]} of {where}; who trusts it names it with --remote and --branch"
             )

@@ -97,10 +97,10 @@ def _check_trust(token: Path, stamp: _Stamp, ca: Path) -> None:
     done = _openssl(*signed, "-CAfile", ca, "-attime", seconds)
     if done.returncode == 0:
         return
-    said = done.stdout + done.stderr
-    if b"Verification: FAILED" not in said or b"Error loading file" in said:
+    output = done.stdout + done.stderr
+    if b"Verification: FAILED" not in output or b"Error loading file" in output:
         raise Unproven(f"openssl finds no certificate in {ca}, or is too old to check a time stamp")
-    if b"certificate verify error" in said:
+    if b"certificate verify error" in output:
         raise Unproven(f"signed by an authority that {ca} does not vouch for; name its certificate with --ca")
     raise Tampered("the time stamp does not verify against the certificate that signed it")
 

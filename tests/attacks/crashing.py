@@ -13,8 +13,8 @@ from pathlib import Path
 
 import finished_study
 
-from protocol.evidence.lock import lock
 from protocol.evidence.run import seal, verdict
+from protocol.evidence.run.registration import Registration
 
 WRITES = ("write", "fsync", "link", "replace", "ftruncate", "unlink")
 
@@ -46,7 +46,7 @@ def finish(folder: Path) -> None:
     """Whatever is still to be done, undisturbed."""
     if not (folder / seal.NAME).exists():
         finished_study.confirm(folder)
-    verdict.write(folder, lock.read(folder), finished_study.JUDGED)
+    verdict.write(Registration(folder), finished_study.JUDGED)
 
 
 if __name__ == "__main__":

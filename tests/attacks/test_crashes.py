@@ -16,7 +16,8 @@ import studies
 
 from protocol.evidence.audit import auditing
 from protocol.evidence.bytes import canonical
-from protocol.evidence.run import records, seal
+from protocol.evidence.run import records
+from protocol.evidence.run.registration import Registration
 
 HERE = Path(__file__).resolve().parent
 PATHS = os.pathsep.join(map(str, (studies.ROOT, HERE.parent, HERE)))
@@ -26,7 +27,7 @@ PATHS = os.pathsep.join(map(str, (studies.ROOT, HERE.parent, HERE)))
 def undisturbed(tmp_path_factory):
     folder = tmp_path_factory.mktemp("toy") / "study"
     finished_study.finished(folder)
-    return seal.read(folder).content["outcome"]
+    return Registration(folder).seal.content["outcome"]
 
 
 @pytest.fixture(scope="module")
@@ -43,9 +44,11 @@ def run(folder: Path, how: str, at: int) -> int:
 
 def completed(folder: Path, undisturbed: str) -> None:
     crashing.finish(folder)
-    found = auditing.audit(folder, rederive=lambda tree, folder: canonical.dumps(finished_study.JUDGED))
+    found = auditing.audit(
+        Registration(folder), rederive=lambda tree, folder: canonical.dumps(finished_study.JUDGED)
+    )
     assert {one.status for one in found} <= {"held", "not run", "cannot tell"}, found
-    assert seal.read(folder).content["outcome"] == undisturbed
+    assert Registration(folder).seal.content["outcome"] == undisturbed
     keys = [records.key(record["body"]) for record in records.read(folder / "records")]
     assert len(keys) == len(set(keys)) == len(finished_study.lanes())
 
@@ -80,8 +83,8 @@ def test_a_confirmation_that_is_killed_in_its_locked_tree_seals_the_same_outcome
             studies.typed("confirm", unconfirmed), unconfirmed / "records" / "shard-0.jsonl"
         )
     assert studies.here("confirm", unconfirmed).returncode in (10, 11)
-    undisturbed = seal.read(history["confirm"] / "registrations" / "study")
-    assert seal.read(unconfirmed).content["outcome"] == undisturbed.content["outcome"]
+    undisturbed = Registration(history["confirm"] / "registrations" / "study").seal
+    assert Registration(unconfirmed).seal.content["outcome"] == undisturbed.content["outcome"]
     assert studies.here("audit", unconfirmed).returncode == 0
 
 

@@ -10,6 +10,7 @@ from attacking import caught, findings, rewrite, rewrite_ledger, rewrite_records
 from protocol.evidence.audit import auditing
 from protocol.evidence.lock import bundle
 from protocol.evidence.run import records
+from protocol.evidence.run.registration import Registration
 
 DOCUMENTS = [
     "protocol.toml",
@@ -201,6 +202,6 @@ def test_any_single_byte_of_the_evidence_is_flipped(copied, seed, monkeypatch):
     for _ in range(30):
         path = draw.choice(single if draw.random() < 0.6 else many)
         with studies.flipped(path, draw) as place:
-            found = auditing.audit(copied, rederive=lambda tree, folder: b"")
+            found = auditing.audit(Registration(copied), rederive=lambda tree, folder: b"")
         failed = {one.item for one in found if one.status == "failed"} - {"judgement"}
         assert failed, f"{path.relative_to(copied)}: byte {place} was flipped unnoticed"

@@ -398,7 +398,7 @@ def test_tiers_meet_every_budget_within_two_slots_and_never_a_rest_below_the_lea
     total = sum(sizes)
     for budget in range(total + 1):
         found = dissolved(TIERS, sizes, TEN[: len(sizes)], budget)
-        assert 0 <= budget - len(found.kept) <= TIERS.selection.slack
+        assert 0 <= budget - len(found.kept) <= TIERS.selection.unused
         counts = [round(share * size) for share, size in zip(found.retention.tolist(), sizes, strict=True)]
         assert all(count == 0 or count >= min(3, size) for count, size in zip(counts, sizes, strict=True))
     assert len(dissolved(TIERS, sizes, TEN[: len(sizes)], total).kept) == total
@@ -476,5 +476,5 @@ def test_a_rarity_that_is_none_is_refused():
 def test_tiers_need_trunks_as_dissolution_does():
     with pytest.raises(ValueError, match="needs scores with trunks"):
         TieredDissolution().select(
-            Scores(torch.zeros(1, 1, 4)), torch.zeros(1, 1, 4).bool(), torch.ones(1, 1).long()
+            None, Scores(torch.zeros(1, 1, 4)), torch.zeros(1, 1, 4).bool(), torch.ones(1, 1).long()
         )

@@ -206,7 +206,7 @@ def test_chunks_are_taken_whole_in_the_order_of_their_means_and_the_last_is_cut(
     protected = torch.rand(2, 3, 37, generator=random) < 0.15
     protected &= scores > -torch.inf
     allocation = torch.randint(15, 31, (2, 3), generator=random)
-    mask = Chunks(size).select(Scores(scores), protected, allocation)
+    mask = Chunks(size).select(None, Scores(scores), protected, allocation)
     for layer in range(2):
         for head in range(3):
             row = (scores[layer, head].tolist(), protected[layer, head].tolist())
@@ -217,7 +217,7 @@ def test_chunks_are_taken_whole_in_the_order_of_their_means_and_the_last_is_cut(
 def test_a_chunk_that_the_window_cuts_short_is_weighed_by_its_mean():
     # Chunks (.3 .3 .3) and (.4 | window): .3 on average against .4.
     scores = Scores(torch.tensor([[[0.3, 0.3, 0.3, 0.4, 9.0, 9.0]]]))
-    mask = Chunks(3).select(scores, window_of(2, 6), torch.tensor([[3]]))
+    mask = Chunks(3).select(None, scores, window_of(2, 6), torch.tensor([[3]]))
     assert slots_of(mask[0]) == [[3, 4, 5]]
 
 

@@ -1,11 +1,13 @@
 import sys
 from dataclasses import fields
+from importlib import import_module
 
 import pytest
 
 import policies
 from policies import Policy, Protect, TopK, UnknownPolicy
 from policies.catalogue import CATALOGUE
+from policies.structure import MOVED, structure
 
 NAMES = (
     "full",
@@ -94,6 +96,15 @@ def test_diff_names_every_component_in_which_two_policies_differ():
         "protect",
     }
     assert policies.diff(policies.get("random"), policies.get("crystal"))["selection"][0] == TopK()
+
+
+def test_a_lock_calls_a_class_that_has_moved_by_its_first_path():
+    assert structure(policies.get("snapkv_with_window"))["scoring"] == "policies.snapkv.WindowFirst()"
+    for now, first in MOVED.items():
+        module, _, name = now.rpartition(".")
+        assert hasattr(import_module(module), name)
+        module, _, name = first.rpartition(".")
+        assert not hasattr(import_module(module), name)  # a path never means two classes
 
 
 def test_a_policy_is_six_components_and_what_it_protects():

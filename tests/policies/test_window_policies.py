@@ -7,7 +7,7 @@ from policy_prompts import Prompt, a_prompt, a_view, measured
 import policies
 from policies import BudgetError, Cadence, Rows
 from policies.signals import PastAttention, attention_rows
-from policies.snapkv import WindowFirst, snapkv_with_window
+from policies.snapkv_with_window import WindowFirst, snapkv_with_window
 
 # One head of width 2; the last two queries see six keys before them.
 PAST = [0.345122, 0.089659, 0.125432, 0.089659, 0.260468, 0.089659]

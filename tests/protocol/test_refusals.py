@@ -11,15 +11,17 @@ import torch
 
 import policies
 import splits
-from policies import Statistics, protect
+from policies import Statistics
 from protocol import tasks
-from protocol.acts import register
+from protocol.acts import fitting, register
 from protocol.evidence.bytes import canonical
 from protocol.evidence.refusals import BadInput, Drifted
+from protocol.evidence.run.registration import Registration
+from protocol.locked.planned import Planned
 from protocol.locked.study import open_study, refuse_drift
 from protocol.models import __main__ as fetch_models
 from protocol.models import calibration, load
-from protocol.plan import design
+from protocol.plan import reading
 from protocol.tasks import __main__ as fetch_tasks
 from protocol.tasks import prompting
 from protocol.tasks.dataset import Dataset
@@ -77,9 +79,9 @@ def test_register_refuses_by_field(tmp_path, tiny_model, changes, said):
 )
 def test_what_is_protected_while_decoding_counts_before_anything_runs(interval, prompt, protected):
     policy = policies.get("random")
-    policy = protect.pinned(policy) if prompt else policy
+    policy = policies.pinned(policy) if prompt else policy
     policy = replace(policy, cadence=replace(policy.cadence, interval=interval))
-    assert register._protected(policy, 40, 64) == protected
+    assert fitting._protected(policy, 40, 64) == protected
 
 
 def test_a_budget_counts_by_the_smallest_of_its_rounds():
@@ -89,8 +91,8 @@ def test_a_budget_counts_by_the_smallest_of_its_rounds():
     text = text.replace('policy = "crystal"', 'policy = "schedule-front"')
 
     def check(slots):
-        protocol = design.parse(text.replace("budgets = [0.8]", f"budgets = [{slots}]").encode(), "here")
-        register._refuse_small_budgets(protocol, {("model", protocol.tasks[0]): [(300, 0)]})
+        protocol = reading.parse(text.replace("budgets = [0.8]", f"budgets = [{slots}]").encode(), "here")
+        fitting._refuse_small_budgets(protocol, {("model", protocol.tasks[0]): [(300, 0)]})
 
     with pytest.raises(BadInput, match=r"500 gives 250 slots .* fewer than the 300 that arm 'crystal'"):
         check(500)
@@ -105,10 +107,10 @@ def test_a_device_that_is_not_here_is_refused_in_one_line(tmp_path, tiny_model, 
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
     assert 'generation.device: torch finds no "cuda" here' in done.stderr
     assert studies.snapshot(folder) == before
-    study = open_study(locked)
+    study = open_study(Registration(locked), tmp_path)
     elsewhere = replace(study.protocol, generation=study.protocol.generation._replace(device="cuda"))
     with pytest.raises(BadInput, match=r"generation\.device"):  # what probe and confirm ask first
-        refuse_drift(study._replace(protocol=elsewhere), tmp_path, with_weights=True)
+        refuse_drift(replace(study, planned=Planned(elsewhere, tmp_path)), with_weights=True)
 
 
 @pytest.fixture
@@ -121,7 +123,7 @@ def calibrated(tmp_path, tiny_model, monkeypatch):
         mean = torch.ones(2, 4, 4, dtype=torch.complex64)
         found = Statistics(mean, mean.abs(), torch.ones(8) / 8**0.5, torch.ones(4).double(), 1.0)
         about = {"weights": calibration.weights_digest(source, home), "problems": "{}", **about}
-        calibration.write(calibration.places(source, home)["traces"], found, about)
+        calibration.write(calibration.statistics_paths(source, home)["traces"], found, about)
         changes = {**studies.ONE_TASK, 'policy = "crystal"': 'policy = "q_stats"'}
         return studies.write(tmp_path / "study", tiny_model, changes)
 
@@ -229,7 +231,7 @@ def edited():
 @pytest.mark.parametrize("command", ["confirm", "probe"])
 @pytest.mark.parametrize(
     "file",
-    ["policies/h2o.py", "protocol/running/runner.py", "analysis/rules/decisions.py", "figures/forest.py"],
+    ["policies/h2o.py", "protocol/running/runner.py", "analysis/rules/superior.py", "figures/forest.py"],
 )
 def test_a_source_file_changed_after_the_lock_is_named(locked, tree, edited, command, file):
     edited(tree / file, lambda data: data + b"\n# a quiet edit\n")

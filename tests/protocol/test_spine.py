@@ -47,7 +47,7 @@ def test_the_lock_covers_code_split_weights_and_environment(locked):
     lock = studies.content(locked / "lock.json")
     code = {
         "policies/crystal/trunks.py",
-        "analysis/rules/decisions.py",
+        "analysis/rules/superior.py",
         "protocol/running/runner.py",
         "figures/forest.py",
     }

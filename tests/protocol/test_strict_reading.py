@@ -14,7 +14,7 @@ from protocol.evidence.bytes import documents
 from protocol.evidence.refusals import BadInput, Drifted, Tampered
 from protocol.evidence.run import ledger, records
 from protocol.models import stored
-from protocol.plan import design
+from protocol.plan import reading
 from splits import make
 
 REFUSALS = (BadInput, Drifted, Tampered, splits.SplitError, table.RecordError)
@@ -266,7 +266,7 @@ WRONG = {
 def test_a_protocol_with_a_mistake_is_refused_with_its_place(defect):
     old, new, named = WRONG[defect]
     assert PROTOCOL.count(old) == 1
-    text = refused(design.parse, PROTOCOL.replace(old, new).encode(), "protocol.toml")
+    text = refused(reading.parse, PROTOCOL.replace(old, new).encode(), "protocol.toml")
     assert text.startswith("protocol.toml: ")
     assert named in text
 
@@ -283,11 +283,11 @@ def test_a_protocol_with_a_mistake_is_refused_with_its_place(defect):
     ],
 )
 def test_bytes_that_are_no_protocol_are_refused_by_name(data, named):
-    text = refused(design.parse, data, "protocol.toml")
+    text = refused(reading.parse, data, "protocol.toml")
     assert text.startswith("protocol.toml: ")
     assert named in text
 
 
 def test_the_protocol_that_all_these_mistakes_are_made_in_is_right():
-    assert design.parse(PROTOCOL.encode(), "protocol.toml").title == "A study for the test suite"
-    assert design.parse(PROTOCOL.replace("\n", "\r\n").encode(), "protocol.toml").seeds == (0,)
+    assert reading.parse(PROTOCOL.encode(), "protocol.toml").title == "A study for the test suite"
+    assert reading.parse(PROTOCOL.replace("\n", "\r\n").encode(), "protocol.toml").seeds == (0,)

@@ -1,114 +1,86 @@
-"""What the fields of a record must hold: `docs/record.schema.json`, as code."""
+"""What the fields of a record must hold; `docs/record.schema.json` is written from this."""
 
-import re
-from collections.abc import Callable, Iterator, Mapping
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any
 
-__all__ = ["STATES", "fault"]
+from protocol.evidence.bytes import fields
+from protocol.evidence.bytes.fields import DIGEST, Choice, Field, ListOf, OrNull, Table, Text, Whole
+
+__all__ = ["BODY", "COSTS", "MEASURED", "STATES", "fault"]
 
 STATES = ("ok", "failed", "excluded")
-_GRADES = ("correct", "wrong", "no answer", "timeout", "error")
-_MEASURED = ("stop", "grade", "cache")  # there when a lane ended well, and only then
+MEASURED = ("stop", "grade", "cache")  # there when a lane ended well, and only then
+_GRADE = Choice("correct", "wrong", "no answer", "timeout", "error")
+_DECIMAL = Text(r"[0-9]+(\.[0-9]+)?", 'a decimal written as text, such as "0.5"')
+_EVENTS = ListOf(ListOf(Whole(), 3, 3), words="a list of [step, slots before, slots after]")
 
-
-class _Field(NamedTuple):
-    """What a value must be, in words that follow "must be", and whether one is."""
-
-    words: str
-    holds: Callable[[Any], bool]
-    optional: bool = False
-
-
-def _text(pattern: str, words: str) -> _Field:
-    return _Field(words, lambda value: isinstance(value, str) and bool(re.fullmatch(pattern, value)))
-
-
-def _whole(least: int) -> _Field:
-    return _Field(f"a whole number from {least}", lambda value: type(value) is int and value >= least)
-
-
-def _one_of(*words: str) -> _Field:
-    return _Field(f"one of {', '.join(words)}", lambda value: value in words)
-
-
-def _or_null(field: _Field) -> _Field:
-    return _Field(f"{field.words}, or null", lambda value: value is None or field.holds(value))
-
-
-def _sometimes(field: _Field) -> _Field:
-    return field._replace(optional=True)
-
-
-def _list(each: Callable[[Any], bool], words: str, least: int = 0) -> _Field:
-    return _Field(
-        words, lambda value: isinstance(value, list) and len(value) >= least and all(map(each, value))
-    )
-
-
-def _event(value: Any) -> bool:
-    return isinstance(value, list) and len(value) == 3 and all(map(_whole(0).holds, value))
-
-
-_ANY_TEXT = _Field("text", lambda value: isinstance(value, str))
-_DIGEST = _text("[0-9a-f]{64}", "a SHA-256 digest in lower-case hex")
-_DECIMAL = _text(r"[0-9]+(\.[0-9]+)?", 'a decimal written as text, such as "0.5"')
-_OBJECT = _Field("an object", lambda value: isinstance(value, Mapping))
-
-_BODY = MappingProxyType(
+_CELL = Table(
     {
-        "registration": _DIGEST,
-        "phase": _one_of("probe", "confirm"),
-        "cell": _OBJECT,
-        "problem": _ANY_TEXT,
-        "state": _one_of(*STATES),
-        "reason": _ANY_TEXT,
-        "prompt": _DIGEST,
-        "prompt_tokens": _whole(1),
-        "slots": _or_null(_whole(1)),
-        "text": _ANY_TEXT,
-        "tokens": _whole(0),
-        "stop": _or_null(_one_of("eos", "length")),
-        "answer": _or_null(_ANY_TEXT),
-        "grade": _or_null(_one_of(*_GRADES)),
-        "grade_reason": _ANY_TEXT,
-        "grade_second": _sometimes(_one_of(*_GRADES)),  # of tasks that a second grader reads too
-        "cache": _or_null(_OBJECT),
-        "trajectory": _or_null(_text("[0-9a-f]{64}(#[0-9]+)?", "a digest and a place, as <digest>#<place>")),
-        "batch": _sometimes(_OBJECT),  # records of before 2026-11-21 lack it
+        "model": Field(Text(), "The model."),
+        "task": Field(Text(), "The task."),
+        "budget": Field(
+            Text(r"full|[0-9]+|0\.[0-9]+", 'a share such as "0.5", whole slots or "full"'),
+            'A share of the prompt, whole slots per KV head and layer, or "full".',
+        ),
+        "arm": Field(Text(), "The arm."),
+        "seed": Field(Whole(), "The registered seed."),
     }
 )
-_PARTS = MappingProxyType(
+_CACHE = Table(
     {
-        "cell": {
-            "model": _ANY_TEXT,
-            "task": _ANY_TEXT,
-            "budget": _text(r"full|[0-9]+|0\.[0-9]+", 'a share such as "0.5", whole slots or "full"'),
-            "arm": _ANY_TEXT,
-            "seed": _whole(0),
-        },
-        "cache": {
-            "mean": _DECIMAL,
-            "peak": _DECIMAL,
-            "prefill_end": _DECIMAL,
-            "mean_bytes": _whole(0),
-            "peak_bytes": _whole(0),
-            "state_bytes": _whole(0),
-            "events": _list(_event, "a list of [step, slots before, slots after]"),
-        },
-        "batch": {
-            "problems": _list(_ANY_TEXT.holds, "a list of at least one problem", 1),
-            "lanes": _whole(1),
-            "joined": _sometimes(_whole(0)),
-        },
+        "mean": Field(_DECIMAL, "Slots per KV head and layer, mean over the forwards."),
+        "peak": Field(_DECIMAL, "The most of them after any forward."),
+        "prefill_end": Field(_DECIMAL, "Those at the end of the prefill."),
+        "mean_bytes": Field(Whole(), "Bytes of keys and values, mean over the forwards."),
+        "peak_bytes": Field(Whole(), "The most of them after any forward."),
+        "state_bytes": Field(Whole(), "Bytes that the policy carries beside them, at their most."),
+        "events": Field(_EVENTS, "Each compression: the step, the slots before it and after."),
     }
 )
-_COSTS = MappingProxyType(
+_BATCH = Table(
     {
-        "attempt": _whole(1),
-        "prefill_seconds": _sometimes(_DECIMAL),
-        "decode_seconds": _sometimes(_DECIMAL),
-        "lanes": _sometimes(_whole(1)),  # in records of before 2026-11-21, which have no batch
+        "problems": Field(
+            ListOf(Text(), 1, words="a list of at least one problem"), "What decoded together, in order."
+        ),
+        "lanes": Field(Whole(1), "Lanes that had a place at once."),
+        "joined": Field(Whole(), "Forwards of the batch before the lane's first.", without="not ok"),
+    }
+)
+
+BODY = Table(
+    {
+        "registration": Field(DIGEST, "Digest of the lock."),
+        "phase": Field(Choice("probe", "confirm"), "What ran the lane."),
+        "cell": Field(_CELL, "What the lane is of, with its problem."),
+        "problem": Field(Text(), "Id of the problem."),
+        "state": Field(Choice(*STATES), "How the lane ended."),
+        "reason": Field(Text(), "Why, unless ok; else empty."),
+        "prompt": Field(DIGEST, "Digest of the canonical [context, query] token ids."),
+        "prompt_tokens": Field(Whole(1), "Tokens of the context."),
+        "slots": Field(OrNull(Whole(1)), "The budget per KV head and layer; null without one."),
+        "text": Field(Text(), "What was generated."),
+        "tokens": Field(Whole(), "Its tokens without the stop token."),
+        "stop": Field(OrNull(Choice("eos", "length")), "What ended it; null unless ok."),
+        "answer": Field(OrNull(Text()), "What the grader extracted, or null."),
+        "grade": Field(OrNull(_GRADE), "What the grader says; null unless ok."),
+        "grade_reason": Field(Text(), "Why it says so."),
+        "grade_second": Field(
+            _GRADE, "What a second, independent grader says.", without="no second grader reads the task"
+        ),
+        "cache": Field(OrNull(_CACHE), "The measured memory; null unless ok."),
+        "trajectory": Field(
+            OrNull(Text("[0-9a-f]{64}(#[0-9]+)?", "a digest and a place, as <digest>#<place>")),
+            "The side file and the place in it, or null.",
+        ),
+        "batch": Field(_BATCH, "Who decoded together.", without="excluded, or a record of before 2026-11-21"),
+    }
+)
+COSTS = Table(
+    {
+        "attempt": Field(Whole(1), "The attempt that recorded the lane."),
+        "prefill_seconds": Field(_DECIMAL, "Seconds of the problem's prefill.", without="not ok"),
+        "decode_seconds": Field(_DECIMAL, "Seconds from joining the batch to leaving it.", without="not ok"),
+        "lanes": Field(Whole(1), "Lanes at once.", without="a record of 2026-11-21 or later"),
     }
 )
 
@@ -119,14 +91,12 @@ def fault(body: Any, costs: Any) -> str | None:
 
 
 def _faults(body: Any, costs: Any) -> Iterator[str]:
-    yield from _wrong("body", body, _BODY)
-    for name, fields in _PARTS.items():
-        if body.get(name) is not None:
-            yield from _wrong(f"body.{name}", body[name], fields)
+    if wrong := fields.fault(BODY, body, "body"):
+        yield wrong
     if body["state"] == "ok":
         yield from (
             f"body.{name}: is missing; a lane that ended well has one"
-            for name in _MEASURED
+            for name in MEASURED
             if body[name] is None
         )
         if body["reason"]:
@@ -134,24 +104,8 @@ def _faults(body: Any, costs: Any) -> Iterator[str]:
     else:
         if not body["reason"]:
             yield f"body.reason: is empty; a record in the state {body['state']!r} says why"
-        for name in (*_MEASURED, "trajectory", "grade_second"):
+        for name in (*MEASURED, "trajectory", "grade_second"):
             if body.get(name) is not None:
                 yield f"body.state: {body['state']!r} goes with no {name}"
-    yield from _wrong("costs", costs, _COSTS)
-
-
-def _wrong(at: str, values: Any, fields: Mapping[str, _Field]) -> Iterator[str]:
-    if not isinstance(values, Mapping):
-        yield f"{at}: must be an object"
-        return
-    others = values.keys() ^ fields.keys()
-    if wrong := sorted(str(name) for name in others if name not in fields or not fields[name].optional):
-        yield f"{at}: the fields {wrong} are missing or unknown"
-    for name, field in fields.items():
-        if name in values and not field.holds(values[name]):
-            yield f"{at}.{name}: is {_short(values[name])}; it must be {field.words}"
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    if wrong := fields.fault(COSTS, costs, "costs"):
+        yield wrong

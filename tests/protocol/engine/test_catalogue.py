@@ -24,8 +24,8 @@ def test_every_policy_holds_its_budget_after_one_shared_prefill(family):
             assert outcome.held[0] == HEADS * 280
             assert outcome.token_ids == greedy(model, prompt.context + prompt.query, 5)
         else:
-            slack = HEADS * one.policy.selection.slack
-            assert HEADS * one.budget - slack <= outcome.held[0] <= HEADS * one.budget
+            unused = HEADS * one.policy.selection.unused
+            assert HEADS * one.budget - unused <= outcome.held[0] <= HEADS * one.budget
             assert outcome.events[0] == (0, HEADS * 280, outcome.held[0])
 
 
@@ -49,9 +49,9 @@ def test_every_policy_holds_its_budget_through_events_or_cannot_have_any(cadence
             continue
         (outcome,) = answer(model, prompt, [lane(policy, 200)], max_new_tokens=8)
         assert isinstance(outcome, engine.Outcome), f"{name}: {outcome}"
-        slack = HEADS * policy.selection.slack
+        unused = HEADS * policy.selection.unused
         assert len(outcome.events) >= 2
-        assert all(HEADS * 200 - slack <= after <= HEADS * 200 for _, _, after in outcome.events)
+        assert all(HEADS * 200 - unused <= after <= HEADS * 200 for _, _, after in outcome.events)
 
 
 def test_a_budget_below_the_protected_set_fails_its_lane_with_the_reason_of_the_policy():

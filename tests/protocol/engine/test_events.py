@@ -201,8 +201,8 @@ class Broken(TopK):
     how: str = ""
     at: int = 0
 
-    def select(self, scores, protected, allocation):
-        kept = super().select(scores, protected, allocation)
+    def select(self, view, scores, protected, allocation):
+        kept = super().select(view, scores, protected, allocation)
         return getattr(self, self.how)(kept) if kept.shape[-1] == self.at else kept
 
     @staticmethod
@@ -293,8 +293,8 @@ def test_a_broken_selection_fails_its_own_lane_by_name_at_any_event(at, query):
 class Reaching(TopK):
     """At later events, moves a kept slot of each shorter head to where that head has none."""
 
-    def select(self, scores, protected, allocation):
-        kept = super().select(scores, protected, allocation)
+    def select(self, view, scores, protected, allocation):
+        kept = super().select(view, scores, protected, allocation)
         missing = scores.slots[..., -1].isneginf() & kept.any(-1)
         for layer, head in missing.nonzero().tolist():
             kept[layer, head, kept[layer, head].nonzero()[0]] = False
@@ -318,7 +318,7 @@ def test_the_place_of_a_lane_that_fails_while_decoding_goes_to_the_next():
     broken = lane(noted(Noise(1), cadence=cadence, selection=Broken("more", 14)), 10)
     lanes = [broken, lane(drawn(1), 10), broken, lane(all_kept())]
     model, prompt = tiny(), outside(30, 2)
-    outcomes = answer(model, prompt, lanes, max_new_tokens=8, places=1)
+    outcomes = answer(model, prompt, lanes, max_new_tokens=8, max_concurrent=1)
     assert [type(outcome) for outcome in outcomes] == [LaneFailure, Outcome, LaneFailure, Outcome]
     alone = answer(model, prompt, [lanes[1], lanes[3]], max_new_tokens=8)
     assert list(map(told, outcomes[1::2])) == list(map(told, alone))

@@ -102,12 +102,12 @@ def test_several_problems_and_layouts_in_one_batch_with_few_places_see_their_own
         )
         for number in range(3)
     ]
-    for places in (12, 5):
+    for max_concurrent in (12, 5):
         for request in requests:
             for given in request.lanes:
                 given.policy.notes.clear()
         assert_all_equal_plain_forwards(
-            tiny(), requests, logits_of, max_new_tokens=11, places=places, prefill_chunk=7
+            tiny(), requests, logits_of, max_new_tokens=11, max_concurrent=max_concurrent, prefill_chunk=7
         )
 
 
@@ -152,5 +152,5 @@ def test_lanes_of_different_problems_stand_at_positions_of_their_own():
     model = tiny()
     positions = positions_of_forwards(model)
     requests = [Request(f"p{n}", outside(n), (lane(drawn(), 4),)) for n in (8, 12)]
-    engine.run(model, requests, max_new_tokens=3, places=2)
+    engine.run(model, requests, max_new_tokens=3, max_concurrent=2)
     assert positions[2:] == [[[8], [12]], [[9], [13]]]

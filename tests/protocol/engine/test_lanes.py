@@ -114,7 +114,7 @@ def test_a_problem_whose_lanes_all_fail_leaves_the_other_problems_as_they_are():
     broken = Request("p0", outside(20), (lane(noted(Refusing()), 9),))
     sound = Request("p1", outside(20, seed=1), (lane(drawn(), 9), lane(all_kept())))
     for requests in ([broken, sound], [sound, broken], [broken, broken._replace(problem="p2"), sound]):
-        answers = engine.run(model, requests, max_new_tokens=3, places=1).answers
+        answers = engine.run(model, requests, max_new_tokens=3, max_concurrent=1).answers
         kinds = [[type(outcome) for outcome in one.outcomes] for one in answers]
         assert kinds == [
             [LaneFailure if request is not sound else engine.Outcome for _ in request.lanes]
@@ -141,7 +141,7 @@ REFUSED = {
     "max_new_tokens: 0 given": {"max_new_tokens": 0},
     "temperature: -1.0 given": {"temperature": -1.0},
     "temperature: nan given": {"temperature": float("nan")},
-    "places: 0 given; at least 1": {"places": 0},
+    "max_concurrent: 0 given; at least 1": {"max_concurrent": 0},
     "prefill_chunk: 0 given; at least 1": {"prefill_chunk": 0},
     "budget of lane x/0.5: None given; give a number": {"lanes": (Lane("x/0.5", drawn(), None, 0),)},
     "budget of lane full: 12 given; None fits a policy that never": {

@@ -51,7 +51,7 @@ def at_every_forward_of_a_batch(model, batches, look):
     seen = []
 
     def note(module, given, named):
-        if isinstance(named["passenger"], batch.Feeding):
+        if isinstance(named["observer"], batch.BatchObserver):
             seen.append(look(batches[-1]))
 
     model.network.register_forward_pre_hook(note, with_kwargs=True)
@@ -140,9 +140,9 @@ def test_the_bytes_of_lanes_are_those_of_the_memory_behind_them(batches):
     def recount(made):
         """A head holds what is not zero, since no written key of a random network is."""
         return {
-            id(seat): sum(int((layer[place] != 0).any(-1).sum()) for layer in seat.pool.keys)
-            for seat in made.seats
-            for place in [seat.place]
+            id(row): sum(int((layer[place] != 0).any(-1).sum()) for layer in row.pool.keys)
+            for row in made.rows
+            for place in [row.place]
         }
 
     counts = at_every_forward_of_a_batch(model, batches, recount)
@@ -190,7 +190,7 @@ def test_a_lane_that_stopped_is_measured_no_further():
 
 
 @pytest.mark.parametrize(
-    ("places", "expected"),
+    ("max_concurrent", "expected"),
     [
         (1, rows(48)),  # the largest lane alone
         (2, rows(48) + rows(16)),  # one of each kind, four times over
@@ -199,10 +199,12 @@ def test_a_lane_that_stopped_is_measured_no_further():
         (8, 4 * rows(48) + 4 * rows(16)),
     ],
 )
-def test_the_peak_is_what_the_lanes_that_decode_together_take(places, expected):
+def test_the_peak_is_what_the_lanes_that_decode_together_take(max_concurrent, expected):
     lanes = (lane(all_kept()), lane(drawn(), 10)) * 2
     requests = [Request(problem, outside(40), lanes) for problem in "pq"]
-    assert engine.run(tiny(), requests, max_new_tokens=4, places=places).peak_bytes == expected
+    assert (
+        engine.run(tiny(), requests, max_new_tokens=4, max_concurrent=max_concurrent).peak_bytes == expected
+    )
 
 
 def test_the_peak_knows_the_slots_of_the_query_that_an_event_dropped():
@@ -231,8 +233,8 @@ def test_a_lane_that_says_one_token_has_carried_its_memory_all_the_same():
     assert outcome.state_bytes == HEADS * 10 * 8  # the position of every slot
 
 
-@pytest.mark.parametrize("places", [None, 1, 2])
-def test_the_prefill_keys_are_freed_as_soon_as_no_lane_waits_for_them(monkeypatch, places):
+@pytest.mark.parametrize("max_concurrent", [None, 1, 2])
+def test_the_prefill_keys_are_freed_as_soon_as_no_lane_waits_for_them(monkeypatch, max_concurrent):
     born, alive = [], []
     feed = prefill.feed
 
@@ -250,14 +252,14 @@ def test_the_prefill_keys_are_freed_as_soon_as_no_lane_waits_for_them(monkeypatc
     model.network.register_forward_pre_hook(count, with_kwargs=True)
     lanes = (lane(drawn(), 10), lane(drawn(1, cadence=Cadence(interval=4)), 10))
     requests = [Request("p", outside(40), lanes), Request("q", outside(30), lanes)]
-    engine.run(model, requests, max_new_tokens=3, places=places)
+    engine.run(model, requests, max_new_tokens=3, max_concurrent=max_concurrent)
     own = 2 * 3  # keys and values of three layers
     one_problem = {
         1: [(40, 0), (1, own), (1, own), (1, 0), (1, 0), (30, 0), (1, own), (1, own), (1, 0), (1, 0)],
         2: [(40, 0), (1, 0), (1, 0), (30, 0), (1, 0), (1, 0)],
         None: [(40, 0), (30, 0), (1, 0), (1, 0)],
     }
-    assert alive == one_problem[places]
+    assert alive == one_problem[max_concurrent]
 
 
 def test_slots_are_freed_when_the_run_is_over(batches):

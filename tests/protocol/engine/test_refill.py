@@ -31,7 +31,7 @@ def stopping_anywhere(model, requests, new):
     return model._replace(stop_ids=frozenset({said[0][0], said[1][4], said[2][2], said[-1][5]}))
 
 
-def company(requests, answers, places):
+def company(requests, answers, max_concurrent):
     """Who decodes when, by hand: the [lane, tokens] shape of every forward, and when each lane joined.
 
     Steps that a lane takes are read off what it noted: an entry after the event, one after the query, and
@@ -44,13 +44,13 @@ def company(requests, answers, places):
     )
     shapes, joined, batch, fed, forwards = [], {}, [], set(), 0
     while queue or batch:
-        while queue and len(batch) < places:
+        while queue and len(batch) < max_concurrent:
             number, (context, query) = queue[0][0], requests[queue[0][0]].prompt
             if number not in fed:
                 shapes.append((1, len(context)))
                 fed.add(number)
             arrived = []
-            while queue and queue[0][0] == number and len(batch) + len(arrived) < places:
+            while queue and queue[0][0] == number and len(batch) + len(arrived) < max_concurrent:
                 arrived.append(queue.popleft())
             joined |= {(number, index): forwards for number, index, _ in arrived}
             if query:
@@ -64,8 +64,8 @@ def company(requests, answers, places):
     return shapes, joined, forwards
 
 
-@pytest.mark.parametrize("places", [1, 3, 5, 24])
-def test_refill_mixes_no_lanes_and_leaves_no_place_free(places):
+@pytest.mark.parametrize("max_concurrent", [1, 3, 5, 24])
+def test_refill_mixes_no_lanes_and_leaves_no_place_free(max_concurrent):
     requests = problems()
     model = stopping_anywhere(tiny(), requests, 8)
     alone = [
@@ -73,32 +73,30 @@ def test_refill_mixes_no_lanes_and_leaves_no_place_free(places):
         for r in requests
     ]
     shapes = shapes_of_forwards(model)
-    ran = engine.run(model, requests, max_new_tokens=8, places=places)
+    ran = engine.run(model, requests, max_new_tokens=8, max_concurrent=max_concurrent)
     outcomes = [list(answers.outcomes) for answers in ran.answers]
     assert [list(map(told, own)) for own in outcomes] == [list(map(told, own)) for own in alone]
     lengths = {len(outcome.token_ids) for own in outcomes for outcome in own}
     assert {0, 8} < lengths, "the lanes were to stop at different times"
 
-    expected, joined, forwards = company(requests, ran.answers, places)
+    expected, joined, forwards = company(requests, ran.answers, max_concurrent)
     assert shapes == expected
     assert {(n, i): o.joined for n, own in enumerate(outcomes) for i, o in enumerate(own)} == joined
-    assert (ran.places, ran.forwards) == (places, forwards)
+    assert (ran.max_concurrent, ran.forwards) == (max_concurrent, forwards)
 
 
 @pytest.mark.parametrize(("temperature", "chunk"), [(0.0, None), (0.8, 7)])
 def test_three_problems_of_two_dozen_lanes_in_any_number_of_places_say_the_same(temperature, chunk):
     model, requests = tiny(), problems(3, 24)
     settings = {"max_new_tokens": 6, "temperature": temperature, "prefill_chunk": chunk}
-    said = [
-        [list(map(told, own.outcomes)) for own in engine.run(model, requests, places=n, **settings).answers]
-        for n in (5, 24, 72)
-    ]
-    assert said[0] == said[1] == said[2]
+    runs = [engine.run(model, requests, max_concurrent=n, **settings).answers for n in (5, 24, 72)]
+    first, second, third = ([list(map(told, own.outcomes)) for own in answers] for answers in runs)
+    assert first == second == third
 
 
 def test_the_same_run_twice_gives_the_same_company_and_memory():
     model, requests = tiny(), problems()
-    first, second = (engine.run(model, requests, max_new_tokens=6, places=4) for _ in range(2))
+    first, second = (engine.run(model, requests, max_new_tokens=6, max_concurrent=4) for _ in range(2))
     for one, other in zip(first.answers, second.answers, strict=True):
         assert [outcome[:-1] for outcome in one.outcomes] == [outcome[:-1] for outcome in other.outcomes]
     assert first.peak_bytes == second.peak_bytes
@@ -109,7 +107,7 @@ def test_a_lane_that_fails_at_its_first_event_takes_no_place():
     shapes = shapes_of_forwards(model)
     failing = lane(noted(Refusing()), 9)
     request = Request("p", outside(20), (failing, lane(drawn(), 6), failing, lane(all_kept()), failing))
-    engine.run(model, [request], max_new_tokens=3, places=2)
+    engine.run(model, [request], max_new_tokens=3, max_concurrent=2)
     assert shapes == [(1, 20), (2, 1), (2, 1)]
 
 
@@ -117,7 +115,7 @@ def test_a_prompt_is_fed_when_its_first_lane_has_a_place_and_not_before():
     model = tiny()
     shapes = shapes_of_forwards(model)
     requests = [Request(f"p{n}", outside(n), (lane(drawn(), 4), lane(all_kept()))) for n in (10, 11, 12)]
-    engine.run(model, requests, max_new_tokens=2, places=2)
+    engine.run(model, requests, max_new_tokens=2, max_concurrent=2)
     assert shapes == [(1, 10), (2, 1), (1, 11), (2, 1), (1, 12), (2, 1)]
 
 
@@ -125,6 +123,6 @@ def test_lanes_whose_last_token_comes_with_the_prompt_never_decode():
     model = tiny()
     shapes = shapes_of_forwards(model)
     lanes = tuple(lane(drawn(n, cadence=Cadence(interval=2)), 4) for n in range(5))
-    ran = engine.run(model, [Request("p", outside(10, 2), lanes)], max_new_tokens=1, places=2)
+    ran = engine.run(model, [Request("p", outside(10, 2), lanes)], max_new_tokens=1, max_concurrent=2)
     assert shapes == [(1, 10), (2, 2), (2, 2), (1, 2)]
     assert [outcome.stop for outcome in ran.answers[0].outcomes] == ["length"] * 5

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from protocol.engine.slots import QUANTUM, Pool, Shape, Slots, Turn, shapes
+from protocol.engine.slots import QUANTUM, Pool, Shape, Slots, Step, shapes
 
 DIM = 2
 
@@ -208,7 +208,7 @@ def test_a_new_token_sees_the_slots_of_its_own_lane_and_head_and_what_is_watched
     pool = random_pool(lengths, room=9)
     generator = torch.Generator().manual_seed(1)
     lanes = range(len(lengths))[-2:]  # the last two places only
-    for _ in range(2):  # what the first turn appends, the second sees
+    for _ in range(2):  # what the first step appends, the second sees
         queries = torch.randn(2, 4, new, DIM, generator=generator).double()
         keys, values = (torch.randn(2, 2, new, DIM, generator=generator).double() for _ in range(2))
         expected = [
@@ -216,17 +216,17 @@ def test_a_new_token_sees_the_slots_of_its_own_lane_and_head_and_what_is_watched
             for i, place in enumerate(lanes)
         ]
         watches = {(0,): watched} if watched else {}
-        turn = Turn(pool, range(lanes.start, lanes.stop), new, 4, watches, watched)
-        output = turn.attend(0, queries, keys, values, 0.7)
+        step = Step(pool, range(lanes.start, lanes.stop), new, 4, watches, watched)
+        output = step.attend(0, queries, keys, values, 0.7)
         torch.testing.assert_close(output, torch.stack([made for made, _ in expected]))
         before = pool.lengths.clone()
-        turn.end()
+        step.end()
         for row, lane in enumerate(watched):
-            seen, asked = turn.watches[0].all_weights()[0, row], turn.all_queries()[0, row]
+            seen, asked = step.watches[0].all_weights()[0, row], step.all_queries()[0, row]
             assert torch.equal(asked, queries[lane])
-            for (query_head, step), share in expected[lane][1].items():
-                torch.testing.assert_close(seen[query_head, step, : len(share)], share)
-                assert not seen[query_head, step, len(share) :].any()
+            for (query_head, token), share in expected[lane][1].items():
+                torch.testing.assert_close(seen[query_head, token, : len(share)], share)
+                assert not seen[query_head, token, len(share) :].any()
         grown = pool.lengths - before
         assert grown[:, lanes.start : lanes.stop].eq(new).all()
         assert not grown[:, : lanes.start].any()
@@ -234,12 +234,12 @@ def test_a_new_token_sees_the_slots_of_its_own_lane_and_head_and_what_is_watched
 
 def test_layers_of_different_layouts_are_watched_with_zeros_where_a_layer_holds_fewer():
     pool = filled([0], room=4)
-    turn = Turn(pool, range(1), 1, 2, {(0, 1): (0,), (1,): (0,)}, (0,))
+    step = Step(pool, range(1), 1, 2, {(0, 1): (0,), (1,): (0,)}, (0,))
     for layer in (0, 1):
         new = torch.ones(1, 2, 1, DIM).double()
-        turn.attend(layer, new, new, new, 1.0)
-    weights, queries = turn.watches[0].all_weights(), turn.all_queries()
-    second = turn.watches[1].all_weights()
+        step.attend(layer, new, new, new, 1.0)
+    weights, queries = step.watches[0].all_weights(), step.all_queries()
+    second = step.watches[1].all_weights()
     torch.testing.assert_close(second, weights[1:, ..., : second.shape[-1]])
     assert (weights.shape, queries.shape) == ((2, 1, 2, 1, 6), (2, 1, 2, 1, DIM))
     assert weights[0, 0, :, 0, 4:].eq(0).all()

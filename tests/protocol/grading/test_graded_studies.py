@@ -1,6 +1,7 @@
 """Golds are checked before the lock, records carry both grades, and recorded texts can be graded again."""
 
 import json
+from contextlib import nullcontext
 
 import pytest
 
@@ -21,8 +22,16 @@ class Tiny:
         return GOLDS[problem_id]
 
 
+@pytest.fixture(scope="module")
+def grader():
+    with grading.MathVerify() as opened:
+        yield opened
+
+
 @pytest.fixture
-def tiny(monkeypatch):
+def tiny(monkeypatch, grader):
+    """The task, and one process of math-verify for all tests."""
+    monkeypatch.setattr(grading, "MathVerify", lambda: nullcontext(grader))
     monkeypatch.setattr(tasks.registry, "TASKS", dict(tasks.TASKS) | {"tiny": Tiny()})
 
 
@@ -50,15 +59,14 @@ def test_a_gold_that_does_not_verify_is_refused_by_its_id_and_not_shown(tiny, mo
     assert not bad or bad not in str(refusal.value)
 
 
-def test_a_mathematical_record_has_both_grades_and_another_has_one():
-    with grading.MathVerify() as grader:
-        text = r"Half of it: \boxed{0.5}"
-        assert local._graded("\\frac{1}{2}", text, grader, grading.SECOND["math"]) == {
-            "answer": "0.5",
-            "grade": "correct",
-            "grade_reason": "",
-            "grade_second": "wrong",
-        }
+def test_a_mathematical_record_has_both_grades_and_another_has_one(grader):
+    text = r"Half of it: \boxed{0.5}"
+    assert local._graded("\\frac{1}{2}", text, grader, grading.SECOND["math"]) == {
+        "answer": "0.5",
+        "grade": "correct",
+        "grade_reason": "",
+        "grade_second": "wrong",
+    }
     plain = local._graded("8", r"\boxed{8}", grading.GRADERS["boxed"](), grading.SECOND.get("boxed"))
     assert plain == {"answer": "8", "grade": "correct", "grade_reason": ""}
 

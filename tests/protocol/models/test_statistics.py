@@ -178,7 +178,7 @@ def test_a_file_of_something_else_is_refused_by_name(tmp_path):
 @pytest.mark.parametrize("model", ["chain-llama", "chain-qwen2"])
 def test_the_statistics_of_embedded_models_are_of_the_weights_beside_them(model):
     expected = calibration.weights_digest(model, sources.home())
-    for path in calibration.places(model, sources.home()).values():
+    for path in calibration.statistics_paths(model, sources.home()).values():
         assert calibration.about(path)["weights"] == expected
 
 
@@ -194,20 +194,20 @@ def test_weights_are_other_weights_once_a_file_that_changes_outputs_is_another(t
 
 
 def test_statistics_lie_beside_the_weights_of_an_embedded_model_and_below_home_for_others(tmp_path):
-    embedded = calibration.places("chain-llama", tmp_path)
+    embedded = calibration.statistics_paths("chain-llama", tmp_path)
     assert embedded.keys() == {"text", "traces"}
     assert embedded["traces"].name == "statistics-traces.safetensors"
     assert embedded["traces"].parent.name == "chain-llama"
-    hub = calibration.places(f"hf:owner/name@{40 * 'a'}", tmp_path)
+    hub = calibration.statistics_paths(f"hf:owner/name@{40 * 'a'}", tmp_path)
     assert hub["text"] == tmp_path / "statistics" / f"hf--owner--name@{40 * 'a'}" / "text.safetensors"
-    one, other = (calibration.places(f"path:{path}", tmp_path)["text"] for path in ("/a/b", "/a/c"))
+    one, other = (calibration.statistics_paths(f"path:{path}", tmp_path)["text"] for path in ("/a/b", "/a/c"))
     assert one != other
 
 
 def test_a_loaded_model_has_the_statistics_that_are_there(tiny_model, tmp_path):
     source = f"path:{tiny_model}"
     assert dict(load(source, tmp_path).statistics) == {}
-    place = calibration.places(source, tmp_path)["traces"]
+    place = calibration.statistics_paths(source, tmp_path)["traces"]
     calibration.write(place, random_statistics(), {})
     found = load(source, tmp_path).statistics
     assert found.keys() == {"traces"}

@@ -102,6 +102,7 @@ def fits(schema, value, whole) -> bool:
         "enum" not in schema or any(value == one and type(value) is type(one) for one in schema["enum"]),
         "const" not in schema or value == schema["const"],
         "oneOf" not in schema or sum(fits(one, value, whole) for one in schema["oneOf"]) == 1,
+        "not" not in schema or not fits(schema["not"], value, whole),
     ]
     if is_a["string"]:
         pattern = schema.get("pattern", "").removeprefix("^").removesuffix("$")

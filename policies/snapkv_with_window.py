@@ -1,0 +1,56 @@
+"""`snapkv_with_window`, the comparator of Sun and Harn: SnapKV with one keep set for all layers and heads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch.nn import functional
+
+from policies.contract import Scores, Signal, View
+from policies.policy import Policy
+from policies.protect import Protect
+from policies.signals import PastAttention, of_all_layers, refuse_separate
+from policies.snapkv import refuse_window
+
+__all__ = ["WindowFirst", "snapkv_with_window"]
+
+
+@dataclass(frozen=True)
+class WindowFirst:
+    """The last `window` slots above all others, the latest first; the others by `PastAttention`.
+
+    Its mean over all layers and heads, max-pooled over `kernel` neighbours before the window.
+    """
+
+    window: int = 8
+    kernel: int = 7
+
+    def __post_init__(self) -> None:
+        refuse_window(self.window, self.kernel)
+
+    @property
+    def needs(self) -> frozenset[Signal]:
+        return frozenset({PastAttention(self.window)})
+
+    def score(self, view: View) -> Scores:
+        refuse_separate(view)
+        attention = torch.stack(of_all_layers(view, PastAttention(self.window))).mean((0, 1))
+        past = attention[: max(0, len(attention) - self.window)]
+        if len(past):
+            past = functional.max_pool1d(past[None], self.kernel, stride=1, padding=self.kernel // 2)[0]
+        # No sum of attention exceeds the number of its queries.
+        above = self.window + 1 + torch.arange(len(attention) - len(past), device=past.device).to(past)
+        return Scores(torch.cat([past, above])[None, None])
+
+
+def snapkv_with_window(window: int = 8, kernel: int = 7) -> Policy:
+    """Keep the last `window` slots and those that they attend to, one set for all layers and heads.
+
+    The comparator `snapkv_with_window` of Sun and Harn (appendix B), of which they give the name alone ("no
+    exact parity claimed"). Window, kernel and maximum pooling are those of R-KV's SnapKV (Zefan-Cai/R-KV @
+    d15c976). Ours: softmax before the mean over heads, and one set for all heads, so that routing and all
+    else is that of `1d`; the window is kept by its scores and not by protection for the same reason, so that
+    a budget below the window keeps its latest slots.
+    """
+    return Policy(scoring=WindowFirst(window, kernel), protect=Protect(sinks=0, recent=0))

@@ -1,0 +1,335 @@
+"""What a document may hold, said once: its strict reader and its JSON Schema follow from one declaration.
+
+A kind is what one value may be: in words, as a test and as a schema. A field is a kind with its meaning; a
+table is fields by name. A class whose fields are `Annotated[type, Field(...)]` is a declaration too: see
+`declared` and `content`.
+
+A value of another kind is a `Fault`, which has two readers: `written` tells the person who wrote the value
+what to write, `found` tells who checks evidence what cannot be.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from difflib import get_close_matches
+from typing import Any, NamedTuple, get_type_hints
+
+from protocol.evidence.bytes.canonical import LARGEST
+from protocol.evidence.refusals import unknown
+
+Schema = dict[str, Any]
+
+
+class Fault(Exception):
+    """What is wrong with a value, beginning with its path. written, found: as the module says."""
+
+    def __init__(self, written: str, found: str):
+        super().__init__(found)
+        self.written, self.found = written, found
+
+    @classmethod
+    def of(cls, both: str) -> "Fault":
+        return cls(both, both)
+
+
+class Kind:
+    """What a value may be, in `words` that follow "write" and "it must be"."""
+
+    @property
+    def words(self) -> str:
+        raise NotImplementedError
+
+    def holds(self, value: Any) -> bool:
+        raise NotImplementedError
+
+    def schema(self) -> Schema:
+        raise NotImplementedError
+
+    def read(self, value: Any, at: str) -> Any:
+        """`value`, as the code has it. Raises Fault; `at`: the path of the value."""
+        if not self.holds(value):
+            raise self.fault(value, at)
+        return value
+
+    def content(self, value: Any) -> Any:
+        """What was read, as canonical JSON holds it."""
+        return value
+
+    def missing(self, name: str) -> str:
+        """What is said where the field `name` of this kind is missing."""
+        return "missing"
+
+    def fault(self, value: Any, at: str) -> Fault:
+        number = isinstance(value, int | Decimal) and not isinstance(value, bool)
+        shown, kind, quotes = str(value) if number else repr(value), self.schema().get("type"), ""
+        if kind in ("integer", "number") and isinstance(value, str):
+            quotes = ", which is text; write the number without quotes"
+        elif kind == "string" and number:
+            quotes = ", a number; text stands in quotes"
+        short = shown if len(shown) <= 60 else f"{shown[:57]}..."
+        return Fault(
+            f"{at}: write {self.words}, not {shown}{quotes}", f"{at}: is {short}; it must be {self.words}"
+        )
+
+
+@dataclass(frozen=True)
+class Anything(Kind):
+    """A value that only its owner reads."""
+
+    words: str = "anything"
+
+    def holds(self, value: Any) -> bool:
+        return True
+
+    def schema(self) -> Schema:
+        return {}
+
+
+@dataclass(frozen=True)
+class Text(Kind):
+    pattern: str = ""
+    words: str = "text"
+
+    def holds(self, value: Any) -> bool:
+        return isinstance(value, str) and (not self.pattern or bool(re.fullmatch(self.pattern, value)))
+
+    def schema(self) -> Schema:
+        return {"type": "string"} | ({"pattern": f"^({self.pattern})$"} if self.pattern else {})
+
+
+DIGEST = Text("[0-9a-f]{64}", "a SHA-256 digest in lower-case hex")
+
+
+@dataclass(frozen=True)
+class Whole(Kind):
+    least: int = 0
+    most: int | None = None
+
+    @property
+    def words(self) -> str:
+        most = "2^53-1" if self.most == LARGEST else self.most
+        return f"a whole number from {self.least}" + ("" if most is None else f" to {most}")
+
+    def holds(self, value: Any) -> bool:
+        return type(value) is int and self.least <= value and (self.most is None or value <= self.most)
+
+    def schema(self) -> Schema:
+        most = {} if self.most is None else {"maximum": self.most}
+        return {"type": "integer", "minimum": self.least, **most}
+
+
+class Choice(Kind):
+    """One of a few words."""
+
+    listing = ""  # the command that prints them, where they are many
+
+    def __init__(self, *options: str):
+        self.options = options
+
+    @property
+    def words(self) -> str:
+        return f"one of {', '.join(self.options)}"
+
+    def holds(self, value: Any) -> bool:
+        return isinstance(value, str) and value in self.options
+
+    def schema(self) -> Schema:
+        return {"enum": list(self.options)}
+
+    def fault(self, value: Any, at: str) -> Fault:
+        if not isinstance(value, str):
+            return super().fault(value, at)
+        other = unknown(at.rpartition(".")[2], value, self.options, self.listing)
+        return Fault(f"{at}: {other}", super().fault(value, at).found)
+
+
+@dataclass(frozen=True)
+class OrNull(Kind):
+    kind: Kind
+
+    @property
+    def words(self) -> str:
+        return f"{self.kind.words}, or null"
+
+    def holds(self, value: Any) -> bool:
+        return value is None or self.kind.holds(value)
+
+    def schema(self) -> Schema:
+        return {"oneOf": [{"type": "null"}, self.kind.schema()]}
+
+    def read(self, value: Any, at: str) -> Any:
+        if value is not None and isinstance(self.kind, Table | ListOf | MapOf):
+            return self.kind.read(value, at)
+        return super().read(value, at)
+
+
+@dataclass(frozen=True)
+class ListOf(Kind):
+    """Read as a tuple. words: where given, they are of the list and all its entries."""
+
+    each: Kind
+    least: int = 0
+    most: int | None = None
+    words: str = ""
+
+    def holds(self, value: Any) -> bool:
+        long = isinstance(value, list) and self.least <= len(value) <= (self.most or len(value))
+        return long and (not self.words or all(map(self.each.holds, value)))
+
+    def schema(self) -> Schema:
+        bounds = {"minItems": self.least or None, "maxItems": self.most}
+        stated = {name: bound for name, bound in bounds.items() if bound is not None}
+        return {"type": "array", "items": self.each.schema(), **stated}
+
+    def read(self, value: Any, at: str) -> Any:
+        if not self.holds(value):
+            least = {0: "", 1: " with at least one entry"}.get(self.least, f" of {self.least} entries")
+            raise Anything(self.words or f"a list{least}").fault(value, at)
+        return tuple(self.each.read(entry, f"{at}[{place}]") for place, entry in enumerate(value))
+
+    def content(self, value: Any) -> Any:
+        return [self.each.content(one) for one in value]
+
+
+@dataclass(frozen=True)
+class MapOf(Kind):
+    """An object whose keys are names that the declaration does not know."""
+
+    each: Kind
+    words: str = "an object"
+
+    def holds(self, value: Any) -> bool:
+        return isinstance(value, Mapping)
+
+    def schema(self) -> Schema:
+        return {"type": "object", "additionalProperties": self.each.schema()}
+
+    def read(self, value: Any, at: str) -> Any:
+        super().read(value, at)
+        return {key: self.each.read(entry, f"{at}.{key}") for key, entry in value.items()}
+
+
+def _parts(made: Any) -> Mapping[str, Any]:
+    parts: Mapping[str, Any] = made._asdict() if hasattr(made, "_asdict") else vars(made)
+    return parts
+
+
+class Field(NamedTuple):
+    """A field of a table.
+
+    without: what holds where it is left out; None: it must be there. when: another field of the table and
+    the words of it with which this one stands; with any other it is unknown.
+    """
+
+    kind: Kind
+    meaning: str
+    example: Any = None
+    without: str | None = None
+    when: tuple[str, tuple[str, ...]] | None = None
+
+    def stands(self, values: Mapping[str, Any]) -> bool:
+        return self.when is None or values.get(self.when[0]) in self.when[1]
+
+    def schema(self) -> Schema:
+        left_out = f" Left out: {self.without}." if self.without else ""
+        return self.kind.schema() | {"description": f"{self.meaning}{left_out}", **self._stated()}
+
+    def _stated(self) -> Schema:
+        """The example, and the default where a value stands for it."""
+        value = int(self.without) if self.without and self.without.isdecimal() else self.without
+        default = isinstance(self.kind, Whole | Choice) and self.kind.holds(value)
+        example = {} if self.example is None else {"examples": [self.example]}
+        return ({"default": value} if default else {}) | example
+
+
+@dataclass(frozen=True)
+class Table(Kind):
+    """Fields by name. made: what reading makes of them; parts: the fields of what was made; others: more
+    fields than are declared may stand there.
+    """
+
+    fields: Mapping[str, Field]
+    made: Callable[..., Any] = dict
+    parts: Callable[[Any], Mapping[str, Any]] = _parts
+    others: bool = False
+    words: str = "a table"
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """The fields that always stand in it."""
+        fields = self.fields.items()
+        return tuple(name for name, field in fields if field.without is None and field.when is None)
+
+    def holds(self, value: Any) -> bool:
+        return isinstance(value, Mapping)
+
+    def schema(self) -> Schema:
+        return {
+            "type": "object",
+            "properties": {name: field.schema() for name, field in self.fields.items()},
+            "required": list(self.needed),
+            "additionalProperties": self.others,
+        } | ({"allOf": conditions} if (conditions := self._conditions()) else {})
+
+    def _conditions(self) -> list[Schema]:
+        return [
+            {
+                "if": {"properties": {field.when[0]: {"enum": list(field.when[1])}}},
+                "then": {"required": [name] if field.without is None else []},
+                "else": {"properties": {name: False}},
+            }
+            for name, field in self.fields.items()
+            if field.when is not None
+        ]
+
+    def missing(self, name: str) -> str:
+        return f"missing; add the table [{name}] with {', '.join(self.needed)}"
+
+    def content(self, value: Any) -> dict[str, Any]:
+        """What was written: a field that was left out is not there."""
+        parts = self.parts(value)
+        written = {name: parts[name] for name in self.fields if parts.get(name) not in (None, ())}
+        return {name: self.fields[name].kind.content(part) for name, part in written.items()}
+
+    def read(self, value: Any, at: str) -> Any:
+        if not isinstance(value, Mapping):
+            raise Fault(f"{at}: write a table, not {value!r}", f"{at}: must be an object")
+        standing = {name: field for name, field in self.fields.items() if field.stands(value)}
+        more = [name for name in value if name not in standing and not self.others]
+        absent = [name for name, field in standing.items() if field.without is None and name not in value]
+        wrong = sorted(map(str, (*absent, *more)))
+        found = f"{at or 'the document'}: the fields {wrong} are missing or unknown"
+        prefix = f"{at}." if at else ""
+        read = {}
+        for name, field in standing.items():
+            if name in absent:
+                near = get_close_matches(name, more, n=1)
+                also = f"; {near[0]!r} is unknown" if near else ""
+                raise Fault(f"{prefix}{name}: {field.kind.missing(name)}{also}", found)
+            if name in value:
+                read[name] = field.kind.read(value[name], f"{prefix}{name}")
+        if more:
+            raise Fault(f"{prefix}{more[0]}: " + unknown("field", more[0], standing), found)
+        return self.made(**read)
+
+
+def declared(of: type, **more: Field) -> Table:
+    """The table whose fields a class annotates, and `more`; it reads as a value of that class."""
+    hints = get_type_hints(of, include_extras=True)
+    own = {
+        name: field
+        for name, hint in hints.items()
+        for field in getattr(hint, "__metadata__", ())
+        if isinstance(field, Field)
+    }
+    return Table(own | more, made=of)
+
+
+def fault(kind: Kind, value: Any, at: str = "") -> str | None:
+    """What keeps `value` from being what evidence declares, beginning with its path; else None."""
+    try:
+        kind.read(value, at)
+    except Fault as fault:
+        return fault.found
+    return None

@@ -1,0 +1,125 @@
+"""What only a whole design can show: repeated names, names that are not defined, an impossible rule."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from analysis.rules import RULES
+from protocol.evidence.bytes.fields import Fault
+from protocol.evidence.refusals import unknown
+from protocol.plan.design import POLICY, Design
+
+__all__ = ["check"]
+
+
+def check(design: Design) -> None:
+    """Raises Fault for the first thing that is wrong."""
+    for wrong in (_fields, _repeated, _policies, _intervals, _sweep, _arms, _claims, _rule):
+        if fault := next(wrong(design), None):
+            raise Fault.of(fault)
+
+
+def _fields(design: Design) -> Iterator[str]:
+    generation, sweep = design.generation, design.sweep
+    if generation.cadence is not None and generation.interval is None:
+        yield "generation.cadence: needs an interval; give one or leave both out"
+    if sweep is not None and len(sweep.candidates) < 2:
+        yield "sweep.candidates: name at least two; one needs no sweep"
+
+
+def _repeated(design: Design) -> Iterator[str]:
+    decision, sweep = design.decision, design.sweep
+    named: dict[str, Sequence[object]] = {
+        "models": design.models,
+        "seeds": design.seeds,
+        "budgets": [str(budget) for budget in design.budgets],
+        "tasks": [task.name for task in design.tasks],
+        "decision.against": decision.against,
+        "decision.beside": decision.beside or (),
+        "sweep.candidates": sweep.candidates if sweep else (),
+        "sweep.seeds": sweep.seeds if sweep else (),
+    }
+    for field, values in named.items():
+        for twice in sorted({str(value) for value in values if values.count(value) > 1}):
+            yield f"{field}: {twice} stands twice; name each once"
+
+
+def _policies(design: Design) -> Iterator[str]:
+    for arm in design.arms:
+        try:
+            POLICY.read(arm.policy, f"arms.{arm.name}.policy")
+        except Fault as fault:
+            yield fault.written
+
+
+def _intervals(design: Design) -> Iterator[str]:
+    for name in _evicting(design):
+        policy = design.policy(name)
+        if policy.cadence.interval is not None and policy.uncarried:
+            yield (
+                f"generation.interval: {type(policy.uncarried[0]).__name__}, which arm "
+                f"{name!r} needs, cannot be measured while decoding; leave the interval or the arm out"
+            )
+
+
+def _sweep(design: Design) -> Iterator[str]:
+    sweep, subject = design.sweep, design.decision.subject
+    if sweep is None:
+        return
+    if sweep.name in [arm.name for arm in design.arms]:
+        yield f"sweep.name: {sweep.name!r} is an arm; give the winner a name of its own"
+    if subject != sweep.name:
+        yield f"decision.subject: is {subject!r}; a sweep confirms its winner, {sweep.name!r}"
+    yield from _undefined("sweep.candidates", sweep.candidates, _evicting(design))
+    yield from _undefined("sweep.baseline", [sweep.baseline], _evicting(design))
+    if sweep.baseline in sweep.candidates:
+        yield f"sweep.baseline: {sweep.baseline} is a candidate; name another arm"
+
+
+def _arms(design: Design) -> Iterator[str]:
+    decision, beside = design.decision, design.decision.beside or ()
+    for field, names in {
+        "subject": [decision.subject],
+        "against": decision.against,
+        "beside": beside,
+    }.items():
+        yield from _undefined(f"decision.{field}", names, _confirmed(design))
+    if decision.subject in decision.against:
+        yield f"decision.against: {decision.subject} is the subject; compare it with others"
+    if compared := {decision.subject, *decision.against} & set(beside):
+        yield f"decision.beside: {min(compared)} is in the family already; name arms that are not"
+
+
+def _claims(design: Design) -> Iterator[str]:
+    for claim in design.claims:
+        parent = claim.parent or design.decision.subject
+        for field, name in {"arm": claim.arm, "parent": parent}.items():
+            yield from _undefined(f"claims.{claim.name}.{field}", [name], _confirmed(design))
+        if claim.arm == parent:
+            yield f"claims.{claim.name}.arm: {parent} is its own parent; name another arm"
+
+
+def _rule(design: Design) -> Iterator[str]:
+    decision = design.decision
+    rule = RULES[decision.rule]
+    if refusal := rule.refusal(design.content()["decision"], len(design.family())):
+        yield f"decision.{refusal.field}: {refusal.says}"
+    for name in (field.name for field in rule.fields if field.kind == "model"):
+        if (model := decision.own[name]) not in design.models:
+            yield f"decision.{name}: " + unknown("model", model, design.models)
+
+
+def _evicting(design: Design) -> list[str]:
+    return [arm.name for arm in design.arms if design.policy(arm.name).evicts]
+
+
+def _confirmed(design: Design) -> list[str]:
+    """The evicting arms that confirm runs: with a sweep its winner, and no candidate."""
+    sweep, evicting = design.sweep, _evicting(design)
+    if sweep is None:
+        return evicting
+    return [*(name for name in evicting if name not in sweep.candidates), sweep.name]
+
+
+def _undefined(field: str, names: Iterable[str], defined: Sequence[str]) -> Iterator[str]:
+    yield from (
+        f"{field}: " + unknown("evicting arm", name, defined) for name in names if name not in defined
+    )

@@ -1,0 +1,165 @@
+"""What a person may write in protocol.toml beside the kinds that every document has."""
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import Any
+
+from protocol.evidence.bytes.fields import Choice, Fault, Kind, ListOf, Schema, Table, Text
+
+AGAIN = " (again)"  # ends the name of an arm that a probe runs a second time
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")  # of an arm
+PLACEHOLDER = re.compile(r"\b(TODO|FIXME|TBD|XXX+)\b|\?{3}|\.{3}|…|_{3}|<.*>", re.IGNORECASE | re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Written(Text):
+    """Text that has one spelling, can be seen and is no placeholder."""
+
+    def read(self, value: Any, at: str) -> str:
+        if not isinstance(value, str) or not value.strip():
+            raise Text().fault(value, at)
+        if unicodedata.normalize("NFC", value) != value:
+            raise Fault.of(
+                f"{at}: text is not NFC; normalise it (two spellings of one text hash differently)"
+            )
+        for character in value:
+            if unicodedata.category(character)[0] == "C" and character != "\n":
+                raise Fault.of(f"{at}: has U+{ord(character):04X}, which cannot be seen; delete it")
+        if PLACEHOLDER.search(value):
+            raise Fault.of(f"{at}: placeholder left unfilled: {value!r}")
+        return str(super().read(value, at))
+
+
+class ArmName(Written):
+    """The name of an arm, or of the winner of a sweep."""
+
+    def read(self, value: Any, at: str) -> str:
+        return arm_name(super().read(value, at), f"{at}: ")
+
+
+class Number(Kind):
+    """A decimal, which is text where it is locked."""
+
+    def __init__(self, least: str, most: str):
+        self.least, self.most = Decimal(least), Decimal(most)
+
+    @property
+    def words(self) -> str:
+        return f"a number from {self.least:f} to {self.most:f}"
+
+    def holds(self, value: Any) -> bool:
+        number = Decimal(value) if type(value) is int else value
+        return isinstance(number, Decimal) and number.is_finite() and self.least <= number <= self.most
+
+    def schema(self) -> Schema:
+        return {"type": "number", "minimum": float(self.least), "maximum": float(self.most)}
+
+    def content(self, value: Decimal) -> str:
+        return f"{value:f}"
+
+    def read(self, value: Any, at: str) -> Decimal:
+        return Decimal(super().read(value, at))
+
+
+class Named(Choice):
+    """One of the names that a catalogue has today. listing: what prints them. open: other packages may add
+    some, which an editor cannot know.
+    """
+
+    def __init__(self, names: Callable[[], Iterable[str]], listing: str, *, open: bool = False):
+        self.names, self.listing, self.open = names, listing, open
+
+    @property
+    def options(self) -> tuple[str, ...]:  # type: ignore[override]  # asked for when a name is read
+        return tuple(self.names())
+
+    @property
+    def words(self) -> str:
+        return f"a name that `{self.listing}` lists"
+
+    def schema(self) -> Schema:
+        return {"anyOf": [super().schema(), {"type": "string"}]} if self.open else super().schema()
+
+
+@dataclass(frozen=True)
+class Later(Kind):
+    """A text that `kind` reads once the rest of the document is read: `checks` asks for it."""
+
+    kind: Kind
+
+    @property
+    def words(self) -> str:
+        return self.kind.words
+
+    def schema(self) -> Schema:
+        return self.kind.schema()
+
+    def read(self, value: Any, at: str) -> Any:
+        return Written().read(value, at)
+
+
+class Tables(ListOf):
+    """Tables that are written one after the other, each with its header in two brackets."""
+
+    def missing(self, name: str) -> str:
+        return f"missing; add a table [[{name}]] with {self._asked()}"
+
+    def read(self, value: Any, at: str) -> Any:
+        if isinstance(value, Mapping):
+            raise Fault.of(f"{at}: write [[{at}]], with two brackets, above each table, not [{at}]")
+        return super().read(value, at)
+
+    def _asked(self) -> str:
+        return ", ".join(self.each.needed) if isinstance(self.each, Table) else self.each.words
+
+
+@dataclass(frozen=True)
+class ByName(Kind):
+    """A table of tables, read as a tuple of what `table` makes: its `name` is the key. what: one of them."""
+
+    table: Table
+    what: str
+
+    @property
+    def words(self) -> str:
+        return f"a table with a line for each {self.what}"
+
+    def holds(self, value: Any) -> bool:
+        return isinstance(value, Mapping)
+
+    def schema(self) -> Schema:
+        names = {"propertyNames": {"pattern": f"^({NAME.pattern})$"}, "minProperties": 1}
+        return {"type": "object", "additionalProperties": self.table.schema(), **names}
+
+    def missing(self, name: str) -> str:
+        return f"missing; add the table [{name}], and in it NAME = {{ {', '.join(self.table.needed)} }}"
+
+    def content(self, value: Iterable[Any]) -> dict[str, Any]:
+        return {one.name: self.table.content(one) for one in value}
+
+    def read(self, value: Any, at: str) -> Any:
+        if isinstance(value, list):
+            raise Fault.of(f"{at}: write [{at}], with one bracket, and a line for each {self.what} below it")
+        if not isinstance(value, Mapping):
+            raise Fault.of(f"{at}: write a table, not {value!r}")
+        if not value:
+            raise Fault.of(f"{at}: define at least one {self.what}")
+        own = replace(self.table, made=dict)
+        return tuple(
+            self.table.made(name=arm_name(name, f"{at}."), **own.read(entry, f"{at}.{name}"))
+            for name, entry in value.items()
+        )
+
+
+def arm_name(value: str, prefix: str) -> str:
+    if value.endswith(AGAIN):
+        raise Fault.of(f"{prefix}{value}: a name ending in {AGAIN!r} is a probe's second run; rename it")
+    if not NAME.fullmatch(value):
+        raise Fault.of(
+            f"{prefix}{value!r}: arm names are ASCII letters, digits and . _ + -, beginning with one of the "
+            f"first two; rename it"
+        )
+    return value

@@ -1,0 +1,38 @@
+"""protocol.toml, read strictly: every field is required unless its declaration says what holds without it.
+
+Unknown keys, unknown names, numbers outside their range and text that is not NFC are refused with the
+field's path and the fix.
+"""
+
+import codecs
+import tomllib
+from decimal import Decimal
+
+from protocol.evidence.bytes.fields import Fault
+from protocol.evidence.refusals import BadInput
+from protocol.plan import checks
+from protocol.plan.design import DESIGN, Design
+
+__all__ = ["parse"]
+
+
+def parse(data: bytes, where: str) -> Design:
+    """The protocol in `data`. Raises BadInput, one line that names the field and the fix."""
+    if data.startswith(codecs.BOM_UTF8):
+        raise BadInput(f"{where}: begins with a byte order mark; save the file as UTF-8 without one")
+    try:
+        document = tomllib.loads(data.decode("utf-8"), parse_float=Decimal)
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{where}: not UTF-8 at byte {error.start}; save the file as UTF-8") from error
+    except tomllib.TOMLDecodeError as error:
+        raise BadInput(f"{where}: not valid TOML: {error}") from error
+    except RecursionError:
+        raise BadInput(f"{where}: nested too deeply for a protocol; write plain lists and tables") from None
+    except (ValueError, ArithmeticError):  # thousands of digits, or an exponent of as many
+        raise BadInput(f"{where}: has a number that nobody can mean; write one of a few digits") from None
+    try:
+        design: Design = DESIGN.read(document, "")
+        checks.check(design)
+    except Fault as fault:
+        raise BadInput(f"{where}: {fault.written}") from None
+    return design
