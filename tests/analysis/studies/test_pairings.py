@@ -11,7 +11,7 @@ def test_a_table_has_the_problems_as_asked_and_the_seeds_ascending_as_a_pivot_ha
         {
             "problem": ["b", "a", "b", "c", "a", "c"],
             "seed": [5, 2, 2, 5, 5, 2],
-            "correct": [1.0, 2, 3, 4, 5, 6],,
+            "correct": [1.0, 2, 3, 4, 5, 6],
         }
     )
     table = by_problem(lanes, "correct", ["c", "a", "b"])
