@@ -29,7 +29,7 @@ def of(folder: Path) -> dict[str, Any]:
     if not (folder / verdict.NAME).exists():
         raise BadInput(f"{folder} has no verdict; run: python -m protocol.confirm {folder}")
     held, given = lock.read(folder), verdict.read(folder).content
-    if (given.get("lock"), given.get("seal")) != (held.digest, documents.read(folder / seal.NAME).digest):
+    if (given.get("lock"), given.get("seal")) != (held.digest, seal.read(folder).digest):
         raise Tampered(f"{verdict.NAME}: names another lock or seal; run: python -m protocol.audit {folder}")
     judged, proofs = given["judged"], (folder / anchors.FOLDER).rglob("*")
     return {
@@ -48,7 +48,7 @@ def of(folder: Path) -> dict[str, Any]:
             "parent": held.content["parent"],
             "amends": held.content.get("amends"),
             "ledger": ledger.head(folder),
-            "randomness": documents.read(folder / claim.NAME).content.get("randomness"),
+            "randomness": documents.read(folder / claim.NAME, claim.FIELDS).content.get("randomness"),
             "anchors": [_described(folder, path) for path in sorted(proofs) if not path.is_dir()],
             "proves": judged["proves"],
             "doesNotProve": judged["does_not_prove"],

@@ -66,7 +66,7 @@ class Checks:
 
     @cached_property
     def claim(self) -> Document:
-        return documents.read(self.folder / claim.NAME)
+        return documents.read(self.folder / claim.NAME, claim.FIELDS)
 
     @cached_property
     def records(self) -> list[Record]:

@@ -29,6 +29,7 @@ CITED: Mapping[str, tuple[str, str]] = MappingProxyType(
         verdict.NAME: ("verdict", "sha256"),
     }
 )
+DECLARED = {module.NAME: module.FIELDS for module in (lock, selection, claim, seal, verdict)}
 
 State = Literal[
     "written",  # protocol.toml and nothing else
@@ -139,7 +140,7 @@ def _held(folder: Path) -> _Held:
     for name, (event, field) in CITED.items():
         cited = [entry.body.get(field) for entry in entries if entry.event == event]
         if (folder / name).exists():
-            found[name] = documents.read(folder / name)
+            found[name] = documents.read(folder / name, DECLARED[name])
             if cited and cited != [digest(folder, name)]:
                 raise Tampered(f"{ledger.NAME}: its {event} line cites another {name}")
         elif cited:

@@ -6,15 +6,34 @@ from pathlib import Path
 
 from protocol.evidence.bytes import documents, journal
 from protocol.evidence.bytes.documents import Document as Claim
+from protocol.evidence.bytes.fields import DIGEST, Field, Table, Text, Whole
 from protocol.evidence.lock import lock
 from protocol.evidence.lock.lock import Lock
 from protocol.evidence.refusals import AlreadyClaimed, BadInput, Tampered
 from protocol.evidence.run import late_randomness, ledger, records, selection
 
-__all__ = ["NAME", "SEAL", "Claim", "read", "running", "take"]
+__all__ = ["FIELDS", "NAME", "SEAL", "Claim", "read", "running", "take"]
 
 NAME = "claim.json"
 SEAL = "seal.json"  # what ends a claim
+_DRAWN = Table(
+    {
+        "source": Field(Text(), "What brought the value."),
+        "value": Field(Text(), "The value, in hex."),
+        "key": Field(DIGEST, "HMAC-SHA256 of it, keyed with the lock's digest."),
+        "signature": Field(Text(), "The auditor's, of a nonce.", without="no nonce"),
+        "height": Field(Whole(), "Of the block whose hash it is.", without="no block"),
+    }
+)
+FIELDS = documents.headed(
+    "claim",
+    {
+        "lock": Field(DIGEST, "The lock."),
+        "ledger": Field(journal.HEAD, "The ledger before the claim."),
+        "selection": Field(DIGEST, "The selection.", without="no sweep"),
+        late_randomness.FIELD: Field(_DRAWN, "The late value.", without="seeds and problems as registered"),
+    },
+)
 
 
 @contextmanager
@@ -62,7 +81,7 @@ def take(
             **selected,
             **({} if drawn is None else {late_randomness.FIELD: drawn}),
         }
-        documents.write(folder / NAME, content)
+        documents.write(folder / NAME, content, FIELDS)
     claim = read(folder, locked)
     key = late_randomness.key_of(locked, claim)
     if value is not None and (again := late_randomness.drawn(locked, value)) and again["key"] != key:
@@ -79,7 +98,7 @@ def read(folder: Path, locked: Lock) -> Claim:
     """The claim of `folder`. Raises BadInput when there is none, Tampered when it names another lock."""
     if not (folder / NAME).exists():
         raise BadInput(f"{folder} has no claim; run: python -m protocol.confirm {folder}")
-    claim = documents.read(folder / NAME)
+    claim = documents.read(folder / NAME, FIELDS)
     if claim.content.get("lock") != locked.digest:
         raise Tampered(f"{NAME}: names another lock than {locked.digest}")
     return claim

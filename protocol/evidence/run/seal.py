@@ -5,16 +5,47 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from protocol.evidence.bytes import canonical, documents, files
+from protocol.evidence.bytes import canonical, documents, files, journal
 from protocol.evidence.bytes.documents import Document as Seal
+from protocol.evidence.bytes.fields import DIGEST, Field, MapOf, Table, Whole
 from protocol.evidence.lock.lock import Lock
 from protocol.evidence.refusals import AlreadyClaimed, BadInput, Tampered
 from protocol.evidence.run import claim, ledger, records
 from protocol.evidence.run.records import Key, Record
 
-__all__ = ["NAME", "Seal", "contents", "missing", "read", "write"]
+__all__ = ["FIELDS", "NAME", "Seal", "contents", "missing", "read", "write"]
 
 NAME = claim.SEAL
+_SHARD = Table(
+    {
+        "sha256": Field(DIGEST, "Of the file."),
+        "bytes": Field(Whole(), "Its size."),
+        "records": Field(Whole(), "Its lines."),
+    }
+)
+_TRAJECTORIES = Table(
+    {
+        "count": Field(Whole(), "Files."),
+        "digest": Field(DIGEST, "Of the canonical object of SHA-256 by file name."),
+    }
+)
+FIELDS = documents.headed(
+    "seal",
+    {
+        "lock": Field(DIGEST, "The lock."),
+        "claim": Field(DIGEST, "The claim."),
+        "ledger": Field(journal.HEAD, "The ledger before the seal."),
+        "expected": Field(Whole(), "Registered lanes."),
+        "found": Field(
+            Table({state: Field(Whole(), "Records in this state.") for state in records.STATES}),
+            "Records in each state; they sum to what was expected.",
+        ),
+        "shards": Field(MapOf(_SHARD), "Each shard, by file name."),
+        "trajectories": Field(_TRAJECTORIES, "The side files that records cite."),
+        "outcome": Field(DIGEST, "Digest of all bodies, sorted by key."),
+        "selection": Field(DIGEST, "The selection.", without="no sweep"),
+    },
+)
 
 
 def write(folder: Path, locked: Lock) -> str:
@@ -34,13 +65,13 @@ def write(folder: Path, locked: Lock) -> str:
     content = contents(folder, locked, ledger.head(folder))
     for path in records.side_files(place) - records.cited(place, found):
         path.unlink()  # of a lane that was killed before its record was written
-    digest = documents.write(folder / NAME, content)
+    digest = documents.write(folder / NAME, content, FIELDS)
     ledger.append(folder, "seal", {"seal": digest})
     return str(content["outcome"])
 
 
 def read(folder: Path) -> Seal:
-    return documents.read(folder / NAME)
+    return documents.read(folder / NAME, FIELDS)
 
 
 def missing(locked: Lock, found: Iterable[Record]) -> list[Key]:

@@ -4,14 +4,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from protocol.evidence.bytes import documents, files
+from protocol.evidence.bytes import documents, files, journal
 from protocol.evidence.bytes.documents import Document as Selection
+from protocol.evidence.bytes.fields import DIGEST, Field, Table, Text
 from protocol.evidence.lock import lock
 from protocol.evidence.lock.lock import Lock
 from protocol.evidence.refusals import BadInput, Tampered
 from protocol.evidence.run import ledger, records
 
 __all__ = [
+    "FIELDS",
     "NAME",
     "Selection",
     "adopt",
@@ -27,6 +29,16 @@ __all__ = [
 ]
 
 NAME = "selection.json"
+_SELECTED = Table({"winner": Field(Text(), "The candidate.")}, others=True)
+FIELDS = documents.headed(
+    "selection",
+    {
+        "lock": Field(DIGEST, "The lock."),
+        "probe": Field(DIGEST, "The outcome of the probe's records."),
+        "selected": Field(_SELECTED, "What the committed rule of selection prints."),
+        "ledger": Field(journal.HEAD, "The ledger before the selection."),
+    },
+)
 
 
 def swept(locked: Lock) -> bool:
@@ -83,7 +95,7 @@ def write(folder: Path, locked: Lock, selected: Mapping[str, Any]) -> None:
             "selected": selected,
             "ledger": ledger.head(folder),
         }
-        documents.write(folder / NAME, content)
+        documents.write(folder / NAME, content, FIELDS)
     _enter(folder)
 
 
@@ -115,7 +127,7 @@ def verify(folder: Path, locked: Lock) -> Selection:
     """selection.json as it is, if it belongs to this lock (or to the parent of this replication) and to the
     probe's records; raises Tampered otherwise.
     """
-    found = documents.read(folder / NAME)
+    found = documents.read(folder / NAME, FIELDS)
     if parents := inherited(locked):
         if found.digest != parents:
             raise Tampered(f"{NAME}: is not the parent's, {parents}")

@@ -8,15 +8,26 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from protocol.evidence.bytes import canonical, documents, files
+from protocol.evidence.bytes import canonical, documents, files, journal
 from protocol.evidence.bytes.documents import Document as Verdict
+from protocol.evidence.bytes.fields import DIGEST, Field, Table, Text
 from protocol.evidence.lock.lock import Lock
 from protocol.evidence.refusals import BadInput, Tampered
 from protocol.evidence.run import ledger, seal
 
-__all__ = ["NAME", "WORDS", "Verdict", "read", "word", "write"]
+__all__ = ["FIELDS", "NAME", "WORDS", "Verdict", "read", "word", "write"]
 
 NAME = "verdict.json"
+FIELDS = Table(
+    {
+        "judged": Field(
+            Table({"verdict": Field(Text(), "The word.")}, others=True), "What the committed rule prints."
+        ),
+        "lock": Field(DIGEST, "The lock."),
+        "seal": Field(DIGEST, "The seal."),
+        "ledger": Field(journal.HEAD, "The ledger before the verdict."),
+    }
+)
 INVALID = "INVALID"
 GIVEN = ("CONFIRMED", "REFUTED", "INCONCLUSIVE", "DEVIATED")  # by a rule
 WORDS = (*GIVEN, INVALID)
@@ -41,12 +52,12 @@ def write(folder: Path, locked: Lock, judged: Mapping[str, Any]) -> None:
         ledger.ensure(folder, "seal", {"seal": sealed.digest})
         head = ledger.head(folder)
         content = {"judged": judged, "lock": locked.digest, "seal": sealed.digest, "ledger": head}
-        documents.write(folder / NAME, content)
+        documents.write(folder / NAME, content, FIELDS)
     ledger.ensure(folder, "verdict", {"sha256": files.sha256(folder / NAME)})
 
 
 def read(folder: Path) -> Verdict:
-    return documents.read(folder / NAME)
+    return documents.read(folder / NAME, FIELDS)
 
 
 def word(found: Verdict) -> str:
