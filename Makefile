@@ -7,13 +7,16 @@ MODEL := smollm2-135m
 # busy one (benchmarks/RESULTS.md).
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: confirm test parity check reports format model
+.PHONY: confirm test soak parity check reports format model
 
 confirm: .venv/installed  ## replicate the shipped alpha-chain; ends well whenever the study ran to a verdict
 	$(BIN)/python -m protocol.replicate registrations/alpha-chain || { s=$$?; [ $$s -eq 10 ] || [ $$s -eq 11 ] || exit $$s; }
 
 test: model  ## the whole test suite
 	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+soak: model  ## every kill, every flipped byte, every judgement of which `make test` takes a sample
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m soak
 
 parity: .venv-parity/installed  ## our policies against the presses of kvpress, in an environment of its own
 	.venv-parity/bin/python -m pytest tests/parity

@@ -1,4 +1,4 @@
-"""The commands that judge, and the rooms that they are made of; nothing here imports the protocol.
+"""The commands that read a study without torch, one file each; nothing here imports the protocol.
 
 May import: analysis; numpy, pandas, scipy.
 """

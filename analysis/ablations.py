@@ -26,11 +26,14 @@ import numpy as np
 from scipy import optimize, stats
 
 from analysis.output import told
+from analysis.output.command import UNREADABLE, command
+from analysis.output.printed import dumps
 from analysis.output.told import points
 from analysis.stats import equivalence, isocache, multiplicity
-from analysis.stats.equivalence import Margins
-from analysis.stats.interval import Interval, problem_means
-from analysis.stats.paired_tests import METHODS
+from analysis.stats.comparison import Comparison, Margins
+from analysis.stats.interval import problem_means
+from analysis.stats.methods import draws
+from analysis.stats.paired_tests import COMPARE
 from analysis.studies.contrasts import Pairing, counted, pairings, verdict
 from analysis.studies.study_files import RecordError, Study, read
 
@@ -123,7 +126,7 @@ def differing(arm: Mapping[str, str], parent: Mapping[str, str]) -> dict[str, tu
     return found
 
 
-def outcome(claim: Claim, interval: Interval, equivalent: Margins | None) -> str:
+def outcome(claim: Claim, interval: Comparison, equivalent: Margins | None) -> str:
     """interval: of arm minus parent, two-sided at the corrected level; equivalent: both one-sided tests of
     the margin at that level, for "same".
     """
@@ -242,18 +245,18 @@ def _cell(
         return Cell(*place, n, None, UNDECIDED, None, "too few problems")
     difference = pairing.own - pairing.other
     # These contrasts are another family than that of the rule, and corrected by Bonferroni.
-    draws, method = decision["draws"], "t" if decision["method"] == "max-t" else decision["method"]
+    (times, seed), method = draws(decision), decision["method"]
     level = multiplicity.corrected(float(decision["alpha"]), family)
 
     def rng() -> np.random.Generator:
-        return np.random.default_rng([decision["seed"], index])
+        return np.random.default_rng([seed, index])
 
-    interval = METHODS[method](difference, level=1 - level, draws=draws, rng=rng())
+    interval = COMPARE[method](difference, level=1 - level, draws=times, rng=rng())
     equivalent, p = None, interval.p
     if claim.margin is not None:
         one_sided = method if method in equivalence.METHODS else "t"
         equivalent = equivalence.margins(
-            difference, claim.margin, alpha=level, method=one_sided, draws=draws, rng=rng()
+            difference, claim.margin, alpha=level, method=one_sided, draws=times, rng=rng()
         )
         p = max(equivalent.p_worse, equivalent.p_better)
     cache = isocache.matched(*slots, tolerance=float(decision["cache_tolerance"]))
@@ -364,8 +367,17 @@ def _decided(one: Mapping[str, Any]) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    folder = "a confirmed registration, e.g. registrations/crystal-ablations"
-    return told.command("ablations", __doc__, folder, audit, _text, argv)
+    path = {"folder": "a confirmed registration, e.g. registrations/crystal-ablations"}
+    return command(
+        "analysis.ablations",
+        __doc__,
+        path,
+        lambda folder: told.plain(audit(folder)),
+        UNREADABLE,
+        argv,
+        show=dumps,
+        text=_text,
+    )
 
 
 if __name__ == "__main__":

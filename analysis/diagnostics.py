@@ -22,7 +22,10 @@ from typing import Any
 import pandas as pd
 
 from analysis.output import told
+from analysis.output.command import UNREADABLE, command
+from analysis.output.printed import dumps
 from analysis.output.told import points
+from analysis.stats.methods import draws
 from analysis.studies import failure_modes
 from analysis.studies.contrasts import Pairing, counted, pairings, verdict
 from analysis.studies.failure_modes import Development
@@ -53,7 +56,7 @@ def diagnosed(folder: Path) -> dict[str, Any]:
     pairs = pairings(whole, [(decision["subject"], arm) for arm in decision["against"]])
     modes = {
         "iso_cache": failure_modes.iso_cache(
-            pairs, arms, tolerance=tolerance, budgets=content["budgets"], draws=DRAWS, seed=decision["seed"]
+            pairs, arms, tolerance=tolerance, budgets=content["budgets"], times=DRAWS, seed=draws(decision)[1]
         ),
         "small_sample": failure_modes.small_sample(pairs, decision, judged["contrasts"]),
         "proxies": failure_modes.proxies(
@@ -255,8 +258,17 @@ def _number(decimal: str | None) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    folder = "a confirmed registration, e.g. registrations/alpha-chain"
-    return told.command("diagnostics", __doc__, folder, diagnosed, _text, argv)
+    path = {"folder": "a confirmed registration, e.g. registrations/alpha-chain"}
+    return command(
+        "analysis.diagnostics",
+        __doc__,
+        path,
+        lambda folder: told.plain(diagnosed(folder)),
+        UNREADABLE,
+        argv,
+        show=dumps,
+        text=_text,
+    )
 
 
 if __name__ == "__main__":

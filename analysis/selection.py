@@ -17,8 +17,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from analysis.output.printed import command, decimal
+from analysis.output.command import UNREADABLE, command
+from analysis.output.printed import decimal, dumps
 from analysis.stats import bootstrap
+from analysis.stats.methods import draws
 from analysis.studies.study_files import AGAIN, EXCLUDED, RecordError, Study, probe
 
 __all__ = ["Cell", "Choice", "choose", "select"]
@@ -77,7 +79,7 @@ def select(folder: Path) -> dict[str, Any]:
         )
     content = study.lock["protocol"]["content"]
     sweep = content["sweep"]
-    cells = _cells(study, sweep, content["decision"]["seed"])
+    cells = _cells(study, sweep, draws(content["decision"])[1])
     differences = [
         [cell.difference for cell in cells if cell.candidate == name] for name in sweep["candidates"]
     ]
@@ -134,9 +136,8 @@ def _printed(cell: Cell) -> dict[str, Any]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    return command(
-        "selection", __doc__, "a registration with a sweep, e.g. registrations/alpha-chain", select, argv
-    )
+    folder = {"folder": "a registration with a sweep, e.g. registrations/alpha-chain"}
+    return command("analysis.selection", __doc__, folder, select, UNREADABLE, argv, show=dumps)
 
 
 if __name__ == "__main__":

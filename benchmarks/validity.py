@@ -25,8 +25,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from analysis.rules import decisions
-from analysis.stats import bootstrap, max_t, multiplicity, power, variance_components
+from analysis import rules
+from analysis.rules.rule import CONFIRMED, REFUTED, Contrast
+from analysis.stats import bootstrap, max_t, multiplicity, power
 from analysis.stats.interval import exact, newcombe_paired, wilson
 from analysis.stats.paired_tests import sign_flip, student
 from benchmarks.report import processor, table
@@ -58,9 +59,7 @@ INTERVALS = 2_500  # studies whose intervals are looked at, 1,000 for those that
 # ------------------------------------------------------------------------------------- the whole decision
 
 
-def decided(
-    found: Seen, method: str, said: Callable[[Sequence[decisions.Contrast]], str]
-) -> dict[str, float]:
+def decided(found: Seen, method: str, said: Callable[[Sequence[Contrast]], str]) -> dict[str, float]:
     """The share of studies of which a committed rule says each word. A study in which no contrast is
     significant at all is not put to the rule: none decides it.
 
@@ -77,19 +76,20 @@ def decided(
         if min(study[2].min(), study[3].min()) > ALPHA:
             continue
         numbers = (each.tolist() for each in study)
-        contrasts = [decisions.Contrast(*one) for one in zip(models, *numbers, matched, strict=True)]
+        contrasts = [Contrast(*one) for one in zip(models, *numbers, matched, strict=True)]
         word = said(contrasts)
         words[word] = words.get(word, 0) + 1
     return {word: count / len(alone) for word, count in words.items()}
 
 
-def superior(contrasts: Sequence[decisions.Contrast]) -> str:
-    return decisions.superior(contrasts, at_least=1, alpha=ALPHA)
+def superior(contrasts: Sequence[Contrast]) -> str:
+    return rules.RULES["superior"].verdict(contrasts, {"at_least": 1, "alpha": ALPHA})
 
 
-def branch(contrasts: Sequence[decisions.Contrast]) -> str:
+def branch(contrasts: Sequence[Contrast]) -> str:
     """CONFIRMED is branch A, since all caches match."""
-    return decisions.branch_verdict(contrasts, "first", "second", ALPHA)
+    decision = {"primary_model": "first", "transfer_model": "second", "alpha": ALPHA}
+    return rules.RULES["branch"].verdict(contrasts, decision)
 
 
 class Errors(NamedTuple):
@@ -145,8 +145,26 @@ def detectable(shape: Shape, problems: int, accuracy: float, share: float, rng: 
     """The true difference that Student's t finds with this power, towards one half."""
     gained = studies(shape, problems, accuracy, 0.0, 200, rng).gained
     variance = float((gained / shape.seeds).var() / problems)
-    size = min(variance_components.smallest_effect(variance, problems, ALPHA, share), 0.49)
+    size = min(smallest_effect(variance, problems, ALPHA, share), 0.49)
     return size if accuracy <= 0.5 else -size
+
+
+def power_at(effect: float, variance: float, problems: int, alpha: float = 0.05) -> float:
+    """How often Student's t on problem means finds `effect` (points), two-sided at alpha, by the noncentral
+    t.
+
+    variance: of the mean difference, squared points; normal problem means are assumed.
+    """
+    freedom = problems - 1
+    reach, shift = stats.t.ppf(1 - alpha / 2, freedom), effect / np.sqrt(variance)
+    return float(stats.nct.sf(reach, freedom, shift) + stats.nct.cdf(-reach, freedom, shift))
+
+
+def smallest_effect(variance: float, problems: int, alpha: float = 0.05, share: float = 0.8) -> float:
+    """The true difference (points) found in this share of studies, the other error being negligible."""
+    freedom = problems - 1
+    reach = stats.t.ppf(1 - alpha / 2, freedom) + stats.t.ppf(share, freedom)
+    return float(reach * np.sqrt(variance))
 
 
 def coverage(problems: int, accuracy: float, count: int, seed: int) -> Coverage:
@@ -207,7 +225,7 @@ def single(problems: int, accuracy: float, count: int, rng: np.random.Generator)
 
 
 class Power(NamedTuple):
-    """How often `effect` is found at ALPHA, and what `components.power_at` says of Student's t."""
+    """How often `effect` is found at ALPHA, and what `power_at` says of Student's t."""
 
     problems: int
     accuracy: float
@@ -233,9 +251,7 @@ def power_curve(problems: int, accuracy: float, count: int, seed: int) -> list[P
         found = {
             method: float((power.p_values(method, counts, DRAWS, rng) <= ALPHA).mean()) for method in METHODS
         }
-        curve.append(
-            Power(problems, accuracy, effect, found, variance_components.power_at(effect, variance, problems))
-        )
+        curve.append(Power(problems, accuracy, effect, found, power_at(effect, variance, problems)))
     return curve
 
 
@@ -288,13 +304,13 @@ def whole_table(rows: Sequence[Errors]) -> str:
 
 
 def either(words: Mapping[str, float]) -> float:
-    return words.get(decisions.CONFIRMED, 0.0) + words.get(decisions.REFUTED, 0.0)
+    return words.get(CONFIRMED, 0.0) + words.get(REFUTED, 0.0)
 
 
 def branch_table(rows: Sequence[Errors]) -> str:
     def cell(one: Errors, method: str) -> str:
         words = one.branch[method]
-        parts = [percent(words.get(word, 0.0)) for word in (decisions.CONFIRMED, decisions.REFUTED)]
+        parts = [percent(words.get(word, 0.0)) for word in (CONFIRMED, REFUTED)]
         return f"{' + '.join(parts)} = {banded(either(words), one.studies)}"
 
     found = [setting(one) + [cell(one, method) for method in METHODS] for one in rows]

@@ -4,14 +4,18 @@ python docs/generate.py           writes them all
 python docs/generate.py --check   exits 1, naming each page that the code no longer gives
 """
 
+import ast
 import json
 import sys
+import textwrap
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent))  # the tree that these pages are of, whatever is installed
+ROOT = HERE.parent
+PACKAGES = ("protocol", "policies", "splits", "analysis", "figures", "benchmarks")
+sys.path.insert(0, str(ROOT))  # the tree that these pages are of, whatever is installed
 
 from protocol.evidence.bytes.fields import DIGEST, Field, Kind, Schema, Table  # noqa: E402
 from protocol.evidence.run import record_fields  # noqa: E402
@@ -52,7 +56,31 @@ def record() -> str:
     )
 
 
-FILES: Mapping[str, Callable[[], str]] = MappingProxyType({"record.schema.json": record})
+def said(path: Path) -> list[str]:
+    """The paragraphs of a module's docstring, each on one line. Raises ValueError where there is none."""
+    doc = ast.get_docstring(ast.parse(path.read_text()))
+    if not doc:
+        raise ValueError(f"{path}: begin it with a docstring of one sentence, for docs/files.md")
+    return [" ".join(paragraph.split()) for paragraph in doc.split("\n\n")]
+
+
+def files() -> str:
+    """Every module in the first sentence of its docstring, below its folder's."""
+    parts = ["# Every file", "Generated from the docstrings: `python docs/generate.py`."]
+    for room in (path for name in PACKAGES for path in sorted((ROOT / name).rglob("__init__.py"))):
+        first, *_, rule = said(room)
+        inside = (path for path in sorted(room.parent.glob("*.py")) if path != room)
+        listed = "\n".join(wrapped(f"- `{path.name}`: {said(path)[0]}") for path in inside)
+        parts += [f"## {room.parent.relative_to(ROOT)}/", f"{wrapped(first)}\n{wrapped(rule)}", listed]
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def wrapped(text: str) -> str:
+    indent = "  " if text.startswith("- ") else ""
+    return textwrap.fill(text, 120, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+
+
+FILES: Mapping[str, Callable[[], str]] = MappingProxyType({"files.md": files, "record.schema.json": record})
 
 
 def main(arguments: list[str]) -> int:

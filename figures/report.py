@@ -5,8 +5,8 @@
 
 A report needs nothing but itself: no network, and no script but to sort its tables. It is drawn anew
 (`figures.study`) and holds every drawing. It repeats what the files say and verifies nothing, so its verdict
-line says UNANCHORED: python -m protocol.audit verifies. The same files give the same bytes with one version
-of matplotlib, in a folder of the same name.
+line and drawings say UNANCHORED: python -m protocol.audit verifies. The same files give the same bytes with
+one version of matplotlib, in a folder of the same name.
 Exit status: 0 written; 2 there is no verdict to report, or the files cannot be read.
 """
 
@@ -14,11 +14,11 @@ import os
 import sys
 from pathlib import Path
 
+from analysis.output.command import command
 from analysis.studies.study_files import RecordError
 from figures import study
 from figures.canvas import numbers
 from figures.canvas.page import NoVerdict
-from figures.command import command
 from figures.html import finished, glossary, markup, report_index, report_sections, report_tables
 from figures.html.finished import Finished
 from figures.html.markup import Html, element, sentences
@@ -39,29 +39,29 @@ SECTIONS = {
 def report(folder: Path, *, witness: str = numbers.WITNESS) -> Path:
     """Write FOLDER/report.html, and the drawings in it to FOLDER/figures.
 
-    witness: who outside vouches for the study, as `anchors.word` says after verifying.
+    witness: who outside vouches for the study, as `page.judged` takes it.
     Raises NoVerdict and `analysis.studies.study_files.RecordError`; then there is no new report.
     """
     folder = Path(folder)
-    said = _read(folder, witness)
-    drawings = {path.stem: _drawn(path) for path in study.draw(folder) if path.suffix == ".svg"}
+    parts = _read(folder, witness)
+    drawings = {path.stem: _drawn(path) for path in study.draw(folder, witness) if path.suffix == ".svg"}
     of_contrasts = [drawings.pop(name) for name in ("forest", "ablation") if name in drawings]
     for name, drawn in (("contrasts", of_contrasts), ("cells", drawings.values())):
-        said[name] = Html("".join([sentences(glossary.ABOUT[name]), *drawn, said[name]]))
-    return _write(folder / "report.html", _page(said))
+        parts[name] = Html("".join([sentences(glossary.ABOUT[name]), *drawn, parts[name]]))
+    return _write(folder / "report.html", _page(parts))
 
 
 def index(folder: Path) -> Path:
     """Write FOLDER/index.html over the registrations in FOLDER. Raises RecordError where there is none."""
-    found = report_index.entries(folder)
-    if not found:
+    entries = report_index.entries(folder) if folder.is_dir() else []
+    if not entries:
         raise RecordError(f"{folder}: holds no registration; name one, or the folder that holds them")
-    return _write(folder / "index.html", report_index.html(found))
+    return _write(folder / "index.html", report_index.html(entries))
 
 
 def _read(folder: Path, witness: str) -> dict[str, Html]:
     try:
-        return _said(finished.finished(folder), witness)
+        return _parts(finished.read(folder, witness))
     except (NoVerdict, RecordError):
         raise
     except (KeyError, TypeError, AttributeError, IndexError, ValueError) as problem:
@@ -71,22 +71,22 @@ def _read(folder: Path, witness: str) -> dict[str, Html]:
         ) from None
 
 
-def _said(found: Finished, witness: str) -> dict[str, Html]:
+def _parts(files: Finished) -> dict[str, Html]:
     """Title, heading and sections of the page, without its drawings."""
-    judged, lanes = found.judged, found.study.lanes
-    level = numbers.level(judged["corrected_alpha"])
-    attempts = [one["event"] for one in found.acts].count("attempt")
-    caption = f"Registered contrasts: {judged['family']}, Bonferroni {level}"
+    judged, lanes = files.judged, files.study.lanes
+    attempts = [act["event"] for act in files.acts].count("attempt")
+    correction = numbers.correction(judged["method"], judged)
+    caption = f"Registered contrasts: {judged['family']}, {correction}"
     return {
         "title": element("title", f"{judged['verdict']}: {judged['title']}"),
-        "heading": report_sections.heading(found, witness),
-        "verdict": report_sections.after(found, witness),
+        "heading": report_sections.heading(files),
+        "verdict": report_sections.after(files),
         "contrasts": report_tables.contrasts(caption, judged["contrasts"]),
         "cells": Html(report_tables.arms(judged, lanes) + report_tables.states(lanes, attempts)),
-        "sensitivity": report_sections.sensitivity(found),
-        "deviations": report_sections.deviations(found),
-        "provenance": report_sections.provenance(found),
-        "protocol": report_sections.protocol(found),
+        "sensitivity": report_sections.sensitivity(files),
+        "deviations": report_sections.deviations(files),
+        "provenance": report_sections.provenance(files),
+        "protocol": report_sections.protocol(files),
     }
 
 
@@ -95,14 +95,14 @@ def _drawn(path: Path) -> Html:
     return markup.drawing(path.read_text("utf-8"), alt, caption)
 
 
-def _page(said: dict[str, Html]) -> str:
+def _page(parts: dict[str, Html]) -> str:
     links = [element("li", element("a", title, href=f"#{name}")) for name, title in SECTIONS.items()]
     sections = [
-        element("section", element("h2", title, id=name), said[name]) for name, title in SECTIONS.items()
+        element("section", element("h2", title, id=name), parts[name]) for name, title in SECTIONS.items()
     ]
     return markup.page(
-        said["title"],
-        element("header", said["heading"]),
+        parts["title"],
+        element("header", parts["heading"]),
         element("nav", element("ul", *links), aria_label="Sections"),
         element("main", *sections),
     )

@@ -13,15 +13,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from analysis.output.command import command
 from analysis.studies.study_files import RecordError, read
-from figures.canvas import page
-from figures.canvas.page import NoVerdict
+from figures.canvas import numbers, page
 from figures.canvas.traces import traces
-from figures.command import command
-from figures.forest import forest
-from figures.plots import collapse
 from figures.plots.ablation import ablation, variants
 from figures.plots.accuracy import accuracy
+from figures.plots.collapse import collapse, endings, markdown
+from figures.plots.forest import forest
 from figures.plots.levels import levelled, levels
 from figures.plots.needle import needle, placed
 from figures.plots.trajectories import trajectories
@@ -29,43 +28,35 @@ from figures.plots.trajectories import trajectories
 __all__ = ["draw"]
 
 
-def draw(folder: Path) -> tuple[Path, ...]:
-    """Draw FOLDER/verdict.json and FOLDER/records into FOLDER/figures.
+def draw(folder: Path, witness: str = numbers.WITNESS) -> tuple[Path, ...]:
+    """Draw FOLDER/verdict.json and FOLDER/records into FOLDER/figures. witness: as `page.judged` takes it.
 
     Raises NoVerdict and `analysis.studies.study_files.RecordError`, before anything is written.
     """
     folder = Path(folder)
-    judged, study = page.judged(folder), read(folder)
-    drawings: dict[str, tuple[Any, ...]] = {
-        "forest": (forest, judged),
-        "accuracy": (accuracy, judged, study.lanes),
-    }
-    cells = placed(study.lanes)
-    if cells:
-        drawings["needle"] = needle, judged, cells
-    by_level = levelled(study.lanes)
-    if by_level:
-        drawings["levels"] = levels, judged, by_level
+    judged, study = page.judged(folder, witness), read(folder)
+    drawings: list[tuple[Any, ...]] = [(forest,), (accuracy, study.lanes)]
+    if places := placed(study.lanes):
+        drawings.append((needle, places))
+    if cells := levelled(study.lanes):
+        drawings.append((levels, cells))
     if variants(judged, study.lock):
-        drawings["ablation"] = ablation, judged, study.lock
-    held = traces(folder, study.lock)
-    decoded = any(one.events for one in held)
-    if decoded:
-        drawings["trajectories"] = trajectories, judged, held
+        drawings.append((ablation, study.lock))
+    arms = traces(folder, study.lock)
+    answers = endings(study.lanes) if any(arm.events for arm in arms) else []
+    if answers:
+        drawings += [(trajectories, arms), (collapse, answers)]
     target = folder / "figures"
-    drawn = [
-        path
-        for name, (drawing, *data) in drawings.items()
-        for path in page.write(target, name, drawing, *data)
-    ]
-    if decoded:
-        drawn += collapse.write(target, judged, collapse.ended(study.lanes))
+    drawn = [path for drawing, *data in drawings for path in page.write(target, drawing, judged, *data)]
+    if answers:
+        drawn.append(target / "collapse.md")
+        drawn[-1].write_text(markdown(judged, answers), "utf-8")
     return tuple(drawn)
 
 
 def main(argv: list[str] | None = None) -> int:
     folder = {"folder": "a confirmed registration, e.g. registrations/quickstart"}
-    return command("figures.study", __doc__, folder, draw, (NoVerdict, RecordError), argv)
+    return command("figures.study", __doc__, folder, draw, (page.NoVerdict, RecordError), argv)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,17 @@
-"""The verdict as plain text for a terminal, at most 110 columns wide."""
+"""Print the verdict of a study as plain text, at most 110 columns wide.
 
+    python -m figures.table registrations/quickstart
+
+Exit status: 0 printed; 2 there is no verdict to print.
+"""
+
+import sys
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from figures.canvas import numbers
+from analysis.output.command import command
+from figures.canvas import numbers, page
 
 __all__ = ["verdict_table"]
 
@@ -17,10 +24,9 @@ def verdict_table(judged: Mapping[str, Any], witness: str = numbers.WITNESS) -> 
 
     witness: who outside vouches for it, as `protocol.evidence.outside.anchors.word` says after verifying.
     """
-    branch = judged["branch"]
-    letters = f" (branch {branch['registered']}, symmetric {branch['symmetric']})" if branch else ""
+    grade = numbers.GRADES.get(judged["label"], judged["label"])
     parts = [
-        f"{judged['verdict']}{letters}  {judged['label']}  {witness}  {judged['title']}",
+        f"{judged['verdict']}{numbers.letters(judged)}  {grade}  {witness}  {judged['title']}",
         numbers.verdict_line(judged),
         "",
         *_aligned(CONTRASTS, [_contrast(one) for one in judged["contrasts"]]),
@@ -36,7 +42,19 @@ def verdict_table(judged: Mapping[str, Any], witness: str = numbers.WITNESS) -> 
 
 
 CONTRASTS = ("model", "task", "budget", "against", "n", "pp", "95 % interval", "p", "cache", "")
-ARMS = ("model", "task", "budget", "arm", "accuracy", "slots", "peak", "tokens", "silent", "cut", "failed")
+ARMS = (
+    "model",
+    "task",
+    "budget",
+    "arm",
+    "accuracy",
+    "slots",
+    "peak",
+    "tokens",
+    "no answer",
+    "truncated",
+    "failed",
+)
 
 
 def _contrast(one: Mapping[str, Any]) -> tuple[str, ...]:
@@ -66,7 +84,7 @@ def _place(one: Mapping[str, Any]) -> tuple[str, str, str]:
 
 
 def _aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Words to the left, numbers to the right; the first four names are cut where a row would be too wide."""
+    """Words to the left, numbers to the right; the first four are shortened where a row would be too wide."""
     for name in range(NAME, 1, -1):
         table = [[*(_short(cell, name) for cell in row[:4]), *row[4:]] for row in (head, *rows)]
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
@@ -81,10 +99,28 @@ def _set(cell: str, width: int, word: bool) -> str:
 
 
 def _short(name: str, longest: int) -> str:
-    return name if len(name) <= longest else f"{name[: longest - 1]}\N{HORIZONTAL ELLIPSIS}"
+    """Both ends of a longer name, for it may differ from others at either."""
+    end = (longest - 1) // 2
+    return name if len(name) <= longest else f"{name[: longest - 1 - end]}…{name[len(name) - end :]}"
 
 
 def _wrapped(line: str) -> list[str]:
     if len(line) <= WIDTH:
         return [line]
     return textwrap.wrap(line, WIDTH, subsequent_indent="  ")
+
+
+def main(argv: list[str] | None = None) -> int:
+    folder = {"folder": "a confirmed registration, e.g. registrations/quickstart"}
+    return command(
+        "figures.table",
+        __doc__,
+        folder,
+        lambda folder: [verdict_table(page.judged(folder))],
+        page.NoVerdict,
+        argv,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
@@ -18,9 +19,7 @@ __all__ = ["Equal", "full"]
 class Equal:
     """Every slot is worth the same."""
 
-    @property
-    def needs(self) -> frozenset[Signal]:
-        return frozenset()
+    needs: ClassVar[frozenset[Signal]] = frozenset()
 
     def score(self, view: View) -> Scores:
         n = view.slots

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
@@ -24,9 +25,7 @@ class AccumulatedAttention:
     divided by the number of queries that see a key: early slots are favoured, as published.
     """
 
-    @property
-    def needs(self) -> frozenset[Signal]:
-        return frozenset({AttentionSums()})
+    needs: ClassVar[frozenset[Signal]] = frozenset({AttentionSums()})
 
     def score(self, view: View) -> Scores:
         layers = of_all_layers(view, AttentionSums())

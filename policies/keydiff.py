@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -35,9 +36,7 @@ class MeanKeyCosine:
 class Dissimilarity:
     """The less a key points along the mean key, the higher."""
 
-    @property
-    def needs(self) -> frozenset[Signal]:
-        return frozenset({MeanKeyCosine()})
+    needs: ClassVar[frozenset[Signal]] = frozenset({MeanKeyCosine()})
 
     def score(self, view: View) -> Scores:
         return Scores(-torch.stack(of_all_layers(view, MeanKeyCosine())))

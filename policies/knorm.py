@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
@@ -19,9 +20,7 @@ __all__ = ["SmallKeys", "knorm"]
 class SmallKeys:
     """The smaller the norm of the key, the higher."""
 
-    @property
-    def needs(self) -> frozenset[Signal]:
-        return frozenset({Norms()})
+    needs: ClassVar[frozenset[Signal]] = frozenset({Norms()})
 
     def score(self, view: View) -> Scores:
         return Scores(-torch.stack([norms.key for norms in of_all_layers(view, Norms())]))

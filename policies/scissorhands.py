@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -41,13 +41,8 @@ class NeglectCounts:
         if self.window < 1:
             raise ValueError(f"window must be 1 or more, not {self.window}")
 
-    @property
-    def carried(self) -> bool:
-        return False
-
-    @property
-    def afresh(self) -> bool:
-        return False
+    carried: ClassVar[bool] = False
+    afresh: ClassVar[bool] = False
 
     def reads(self, layer: int) -> bool:
         return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -21,13 +22,8 @@ WINDOW = 512
 class TopK:
     """The protected slots, then the highest scores."""
 
-    @property
-    def needs(self) -> frozenset[Signal]:
-        return frozenset()
-
-    @property
-    def unused(self) -> int:
-        return 0
+    needs: ClassVar[frozenset[Signal]] = frozenset()
+    unused: ClassVar[int] = 0
 
     def select(self, view: View, scores: Scores, protected: Tensor, allocation: Tensor) -> Tensor:
         return highest(scores.slots, protected, allocation)
@@ -43,18 +39,12 @@ class Chunks:
     """
 
     size: int
+    needs: ClassVar[frozenset[Signal]] = frozenset()
+    unused: ClassVar[int] = 0
 
     def __post_init__(self) -> None:
         if self.size < 1:
             raise ValueError(f"size of a chunk must be 1 or more, not {self.size}")
-
-    @property
-    def needs(self) -> frozenset[Signal]:
-        return frozenset()
-
-    @property
-    def unused(self) -> int:
-        return 0
 
     def select(self, view: View, scores: Scores, protected: Tensor, allocation: Tensor) -> Tensor:
         slots = scores.slots
@@ -90,18 +80,12 @@ class Diverse:
     """
 
     weight: float = 0.5
+    needs: ClassVar[frozenset[Signal]] = frozenset({MeanValues()})
+    unused: ClassVar[int] = 0
 
     def __post_init__(self) -> None:
         if not self.weight >= 0:
             raise ValueError(f"weight must be 0 (no penalty) or more, not {self.weight}")
-
-    @property
-    def needs(self) -> frozenset[Signal]:
-        return frozenset({MeanValues()})
-
-    @property
-    def unused(self) -> int:
-        return 0
 
     def select(self, view: View, scores: Scores, protected: Tensor, allocation: Tensor) -> Tensor:
         if self.weight == 0:

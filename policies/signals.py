@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -63,13 +63,8 @@ def joined(sums: Tensor, before: Tensor | None) -> Tensor:
 class Carried:
     """An attention signal that reads every layer, and is carried through decoding as it is."""
 
-    @property
-    def carried(self) -> bool:
-        return True
-
-    @property
-    def afresh(self) -> bool:
-        return False
+    carried: ClassVar[bool] = True
+    afresh: ClassVar[bool] = False
 
     def reads(self, layer: int) -> bool:
         return True

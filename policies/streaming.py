@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from policies.contract import Scores, Signal, View
 from policies.policy import Policy
@@ -15,9 +16,7 @@ __all__ = ["Recency", "streaming"]
 class Recency:
     """The later, the higher."""
 
-    @property
-    def needs(self) -> frozenset[Signal]:
-        return frozenset()
+    needs: ClassVar[frozenset[Signal]] = frozenset()
 
     def score(self, view: View) -> Scores:
         return Scores(view.positions.float())

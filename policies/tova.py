@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
@@ -19,9 +20,7 @@ __all__ = ["LastRow", "tova"]
 class LastRow:
     """Attention from the last query, mean over the query heads of a group."""
 
-    @property
-    def needs(self) -> frozenset[Signal]:
-        return frozenset({AttentionSums(window=1)})
+    needs: ClassVar[frozenset[Signal]] = frozenset({AttentionSums(window=1)})
 
     def score(self, view: View) -> Scores:
         layers = of_all_layers(view, AttentionSums(window=1))

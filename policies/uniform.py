@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -23,9 +24,7 @@ class Draws:
     Drawn on the host and then moved, so that every device keeps the same slots.
     """
 
-    @property
-    def needs(self) -> frozenset[Signal]:
-        return frozenset()
+    needs: ClassVar[frozenset[Signal]] = frozenset()
 
     def score(self, view: View) -> Scores:
         n = view.slots

@@ -1,17 +1,23 @@
-"""What several test folders share: a tiny random Llama with a tokenizer of its own, saved as a user
-would save one.
+"""What several test folders share, made once for all workers: a tiny random Llama with a tokenizer of its
+own, saved as a user would save one, and a study of it, registered, probed and confirmed.
 """
 
+import fcntl
+import multiprocessing.forkserver
 import os
 import re
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import studies
 
 import splits
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # a test that reaches for a hub is wrong
 
+STUDY = "registrations/study"
 PIECE = r" ?[A-Za-z]+|[0-9]|[^A-Za-z0-9]"
 CHAT = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
@@ -30,9 +36,62 @@ def texts():
             yield f"user\n{problem.context}\n{problem.question}\nassistant\n{problem.prefix}"
 
 
+def pytest_sessionfinish() -> None:
+    """Ends the process that others are forked from, so that its time is counted."""
+    multiprocessing.forkserver._forkserver._stop()
+
+
 @pytest.fixture(scope="session")
-def tiny_model(tmp_path_factory) -> Path:
+def made(tmp_path_factory) -> Callable[[str, Callable[[Path], object]], Path]:
+    """made(name, make): the folder that the first worker that asks has `make` fill; nobody changes it."""
+    base = tmp_path_factory.getbasetemp()
+    root = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+    def once(name: str, make: Callable[[Path], object]) -> Path:
+        folder, unfinished = root / name, root / f"{name}.unfinished"
+        with (root / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not folder.exists():
+                shutil.rmtree(unfinished, ignore_errors=True)  # of a worker whose attempt failed
+                make(unfinished)
+                unfinished.rename(folder)
+        return folder
+
+    return once
+
+
+@pytest.fixture(scope="session")
+def tiny_model(made) -> Path:
     """A folder with a 2-layer random Llama (4 query heads, 2 KV heads of 8) and a word-level tokenizer."""
+    return made("tiny-model", save_tiny_model)
+
+
+@pytest.fixture(scope="session")
+def registered(made, tiny_model) -> Path:
+    """The study of `studies.PROTOCOL`, locked and no more. Copy it before use; so too the next two."""
+
+    def register(shelves: Path) -> None:
+        carried_out("register", studies.write(shelves / STUDY, tiny_model))
+
+    return made("registered", register) / STUDY
+
+
+@pytest.fixture(scope="session")
+def probed(made, registered) -> Path:
+    return made("probed", lambda to: carried_out("probe", shutil.copytree(registered, to / STUDY))) / STUDY
+
+
+@pytest.fixture(scope="session")
+def confirmed(made, probed) -> Path:
+    return made("confirmed", lambda to: carried_out("confirm", shutil.copytree(probed, to / STUDY))) / STUDY
+
+
+def carried_out(act: str, folder: Path) -> None:
+    done = studies.here(act, folder)
+    assert done.returncode in (0, 10, 11), done.stderr  # a model that knows nothing confirms nothing
+
+
+def save_tiny_model(folder: Path) -> None:
     import torch
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
@@ -60,17 +119,26 @@ def tiny_model(tmp_path_factory) -> Path:
     )
     torch.manual_seed(0)
     network = LlamaForCausalLM(config)
-    folder = tmp_path_factory.mktemp("models") / "tiny"
     network.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    return folder
+
+
+@pytest.fixture
+def forked_workers(monkeypatch):
+    """The processes of a pool are forked from one that has torch: spawned ones take seconds to import it."""
+
+    def context(how: str):
+        assert how == "spawn"
+        return studies.FORKING
+
+    from protocol.running.executors import pool
+
+    monkeypatch.setattr(pool.multiprocessing, "get_context", context)
 
 
 @pytest.fixture(scope="module")
 def same_environment():
     """What is installed stays as it is while these tests run; hashing all of it takes seconds each time."""
-    import studies
-
     from protocol.evidence.lock import closure
 
     with pytest.MonkeyPatch.context() as patch:

@@ -6,6 +6,7 @@ from protocol.evidence.lock import bundle, closure, lock
 from protocol.evidence.lock.lock import Lock
 from protocol.evidence.run import claim, ledger, records, seal, verdict
 from protocol.evidence.run.held_out import HeldOut
+from protocol.evidence.run.registration import Registration
 
 ARMS = ("full", "crystal")
 CONFIRM = ("p2", "p3", "p4")
@@ -141,8 +142,8 @@ def confirm(folder: Path, *, stop_after: int | None = None, backwards: bool = Fa
     """Claim or resume, record what is missing, seal; stopping early leaves what a kill would."""
     held = lock.read(folder)
     place = folder / records.FOLDERS["confirm"]
-    with claim.running(folder):
-        attempt = claim.take(folder, held)
+    with claim.running(Registration(folder)):
+        attempt = claim.take(Registration.of(folder, held))
         HeldOut(held, folder).ids("toy", "confirm")
         with records.Shard(place) as shard:
             order = lanes()[::-1] if backwards else lanes()
@@ -150,7 +151,7 @@ def confirm(folder: Path, *, stop_after: int | None = None, backwards: bool = Fa
             for lane in missing[:stop_after]:
                 record(shard, held.digest, *lane, attempt=attempt)
         if stop_after is None:
-            seal.write(folder, held)
+            seal.write(Registration.of(folder, held))
 
 
 def finished(folder: Path) -> Lock:
@@ -158,7 +159,7 @@ def finished(folder: Path) -> Lock:
     held = locked(folder)
     confirm(folder, stop_after=2)
     confirm(folder)
-    verdict.write(folder, held, JUDGED)
+    verdict.write(Registration.of(folder, held), JUDGED)
     return held
 
 

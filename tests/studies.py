@@ -5,15 +5,23 @@ import functools
 import importlib
 import io
 import json
+import multiprocessing
+import os
 import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from multiprocessing.process import BaseProcess as Process
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
+from protocol.evidence.audit import auditing
 from protocol.evidence.lock import closure
+from protocol.locked import drift
+from protocol.locked import tree as locked_tree
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -100,19 +108,44 @@ def command(name: str, *arguments: object, tree: Path = ROOT) -> subprocess.Comp
     return subprocess.run(arguments, cwd=tree, capture_output=True, text=True)
 
 
-def here(name: str, *arguments: object) -> subprocess.CompletedProcess:
+def here(name: str, *arguments: object, tree: Path | None = None) -> subprocess.CompletedProcess:
     """The same in this process, which has torch already: for the many commands that need no process of their
-    own.
+    own. tree: as it is typed in that source tree, where it is refused before the locked one is entered.
     """
     out, err = io.StringIO(), io.StringIO()
-    same = mock.patch.object(closure, "environment", surroundings)
-    with same, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        status = importlib.import_module(f"protocol.{name}").main([*map(str, arguments)])
+    with contextlib.ExitStack() as held:
+        held.enter_context(contextlib.redirect_stdout(out))
+        held.enter_context(contextlib.redirect_stderr(err))
+        held.enter_context(mock.patch.object(closure, "environment", surroundings))
+        held.enter_context(mock.patch.object(auditing, "_printed", derived))
+        if tree is not None:
+            held.enter_context(mock.patch.object(drift, "ROOT", tree))
+            held.enter_context(mock.patch.object(locked_tree, "ROOT", tree))
+            held.enter_context(mock.patch.object(os, "execve", side_effect=AssertionError("was not refused")))
+        typed = {} if tree is None else {"enter": True}
+        status = importlib.import_module(f"protocol.{name}").main([*map(str, arguments)], **typed)
     return subprocess.CompletedProcess(name, status, out.getvalue(), err.getvalue())
 
 
 # This process stays in one environment, and hashing all of it takes seconds.
 surroundings = functools.cache(closure.environment)
+
+printed = auditing._printed
+
+
+def derived(module: str, tree: Path, folder: Path) -> bytes:
+    """What a process prints that runs the locked analysis: derived in this one where that is today's."""
+    today = {path: path.read_bytes() for path in (ROOT / "analysis").rglob("*.py")}
+    if today != {ROOT / path.relative_to(tree): path.read_bytes() for path in tree.rglob("analysis/**/*.py")}:
+        return printed(module, tree, folder)
+    from analysis import judge, selection
+    from analysis.output.printed import dumps
+
+    derive = {"analysis.judge": judge.judge, "analysis.selection": selection.select}[module]
+    try:
+        return dumps(derive(folder)).encode()
+    except Exception:
+        return printed(module, tree, folder)
 
 
 def copy_tree(to: Path) -> Path:
@@ -123,19 +156,55 @@ def copy_tree(to: Path) -> Path:
     return to
 
 
-# What `here` calls, in a process of its own.
-MAIN = "import importlib, sys; sys.exit(importlib.import_module(sys.argv[1]).main(sys.argv[2:]))"
+# Processes are forked from one that has imported what commands need.
+FORKING = multiprocessing.get_context("forkserver")
+FORKING.set_forkserver_preload(["protocol.acts.confirm", "protocol.acts.judge", "protocol.running.progress"])
 
 
-def start(name: str, *arguments: object, typed: bool = False) -> subprocess.Popen:
-    """The command in a process that goes on beside the test. typed: as on a command line, so that confirm
-    runs the locked tree, which takes the time to compile it.
-    """
-    how = ["-m", f"protocol.{name}"] if typed else ["-c", MAIN, f"protocol.{name}"]
-    quiet = subprocess.DEVNULL
-    return subprocess.Popen(
-        [sys.executable, *how, *map(str, arguments)], cwd=ROOT, stdout=quiet, stderr=quiet
-    )
+def forked(function: Callable[..., object], *arguments: object) -> Process:
+    """`function` in a process that goes on beside the test, and can be killed."""
+    process = FORKING.Process(target=silently, args=(function, *arguments))
+    process.start()
+    return process
+
+
+def silently(function: Callable[..., object], *arguments: object) -> None:
+    with open(os.devnull, "w") as nowhere:
+        os.dup2(nowhere.fileno(), 1)
+        os.dup2(nowhere.fileno(), 2)
+    sys.exit(function(*arguments))
+
+
+def start(name: str, *arguments: object) -> Process:
+    """The command in such a process."""
+    return forked(within, surroundings(), name, *arguments)
+
+
+def within(environment: dict[str, Any], name: str, *arguments: object) -> int:
+    """The command in this process; what is installed was read before."""
+    with mock.patch.object(closure, "environment", return_value=environment):
+        return importlib.import_module(f"protocol.{name}").main([*map(str, arguments)])
+
+
+def typed(name: str, *arguments: object) -> Process:
+    """The same as it is typed: confirm goes on in the locked tree, which takes the time to compile."""
+    return forked(instead, [sys.executable, "-m", f"protocol.{name}", *map(str, arguments)])
+
+
+def instead(command: list[str]) -> None:
+    os.chdir(ROOT)
+    os.execv(command[0], command)
+
+
+def kill_when_it_grows(process: Process, path: Path, after: float = 0) -> None:
+    """Kill it `after` so many seconds once the file is longer than it is now."""
+    size = path.stat().st_size if path.exists() else 0
+    while process.is_alive() and not (path.exists() and path.stat().st_size > size):
+        time.sleep(0.005)
+    time.sleep(after)
+    assert process.is_alive(), "the study is too short to be killed; lengthen it"
+    process.kill()
+    process.join()
 
 
 @contextlib.contextmanager

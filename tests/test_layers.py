@@ -24,10 +24,22 @@ COMMANDS = {
     for path in (ROOT / "protocol").glob("*.py")
     if path.stem not in {"__init__", "__main__", "command"}
 }
+# What the declaration of an experiment may know of analysis: no numbers are computed there.
+DECLARED = {"analysis.rules", "analysis.stats.methods"}
 WITHOUT_TORCH = [
     "protocol.anchor",
     "protocol.confirm",
+    "protocol.acts.amend",
+    "protocol.acts.beforehand",
+    "protocol.acts.register",
+    "protocol.amend",
+    "protocol.calibrate",
     "protocol.locked.drift",
+    "protocol.locked.study",
+    "protocol.probe",
+    "protocol.register",
+    "protocol.rehearse",
+    "protocol.replicate",
     "protocol.audit",
     "protocol.export",
     "protocol.regrade",
@@ -156,7 +168,9 @@ def test_the_ground_knows_nothing_of_the_rest():
                 assert tops <= {"figures", "analysis"}, name
         if within(name, "protocol.evidence"):
             assert all(within(module, "protocol.evidence") for module in ours), name
-        if name in {"protocol.plan", "protocol.locked", "protocol.running", "protocol.engine"}:
+        if name == "protocol.plan":
+            assert {module for module in ours if within(module, "analysis")} == DECLARED, name
+        if name in {"protocol.locked", "protocol.running", "protocol.engine"}:
             assert not tops & {"analysis", "figures"}, name
 
 
@@ -247,7 +261,18 @@ def test_the_block_bites():
     assert "is blocked" in done.stderr
 
 
-def test_what_runs_cells_loads_neither_analysis_nor_figures():
-    loaded = "print({m.partition('.')[0] for m in sys.modules} & {'analysis', 'figures'})"
-    done = imported("protocol.running.phase", "protocol.running.executors.pool", last=loaded)
+def test_what_runs_cells_loads_no_statistics_and_no_figures():
+    """What an experiment is names rules and methods; nothing that it loads of them computes an effect."""
+    loaded = "print(*(name for name in sys.modules if name.partition('.')[0] in ('analysis', 'figures')))"
+    done = imported("protocol.running.runner", "protocol.running.executors.pool", last=loaded)
+    assert done.returncode == 0, done.stderr
+    parents = {"analysis", "analysis.stats"}
+    light = {*DECLARED, "analysis.stats.comparison"}
+    names = set(done.stdout.split()) - parents
+    assert not [name for name in names if not any(within(name, place) for place in light)]
+
+
+def test_rules_and_methods_are_declared_without_loading_any_library():
+    loaded = "print({'numpy', 'scipy', 'pandas', 'statsmodels', 'torch'} & sys.modules.keys())"
+    done = imported("analysis.rules", "analysis.stats.methods", last=loaded)
     assert done.stdout.strip() == "set()", done.stderr

@@ -10,7 +10,7 @@ from analysis.claims import printed_p, proportions, quantity, several
 from analysis.claims.granularity import counts
 from analysis.claims.quantity import Answer, Quantity, computed
 from analysis.claims.rounding import Range
-from analysis.rules import decisions
+from analysis.rules import branch
 from analysis.selection import choose
 from analysis.stats import interval
 
@@ -131,7 +131,7 @@ def _answerable(value: Quantity, answers: Quantity) -> Answer:
 
 
 def _branch(cells: list[Any]) -> str:
-    return decisions.branch([decisions.Cell(role, float(d.middle), float(p.middle)) for role, d, p in cells])
+    return branch.letter([branch.Cell(role, float(d.middle), float(p.middle)) for role, d, p in cells])
 
 
 def _choose(differences: list[list[Quantity]], tolerance: Quantity) -> Quantity:

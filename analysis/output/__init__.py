@@ -1,4 +1,4 @@
-"""How findings are told: aligned columns for people, canonical JSON for programs.
+"""How findings are told: canonical JSON for programs, columns for people, and the command around them.
 
 May import: nothing.
 """

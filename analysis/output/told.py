@@ -1,14 +1,12 @@
 """How a derived finding is told: to people in aligned columns, to programs as canonical JSON."""
 
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from analysis.output import printed
 from analysis.output.printed import decimal
 
-__all__ = ["columns", "command", "paragraph", "plain", "points"]
+__all__ = ["columns", "paragraph", "plain", "points"]
 
 WIDTH = 110
 
@@ -39,15 +37,3 @@ def columns(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 def paragraph(text: str) -> list[str]:
     return textwrap.wrap(text, WIDTH)
-
-
-def command(
-    module: str,
-    doc: str | None,
-    folder: str,
-    derive: Callable[[Path], Mapping[str, Any]],
-    text: Callable[[Mapping[str, Any]], list[str]],
-    argv: Sequence[str] | None,
-) -> int:
-    """As `printed.command`, of what `derive` gives as `plain` leaves it."""
-    return printed.command(module, doc, folder, lambda path: plain(derive(path)), argv, text)

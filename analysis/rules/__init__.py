@@ -1,4 +1,24 @@
-"""The committed rules, one file each, and what tries them before they are locked.
+"""The committed rules, one file each: its registered fields, its verdict, its gates and its sentences.
 
-May import: analysis; numpy, pandas.
+A new rule is a new file and a line below. Importing this loads no statistics.
+
+May import: analysis.rules, analysis.stats.comparison, analysis.stats.methods.
 """
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from analysis.rules import branch, equivalent, non_inferior, superior
+from analysis.rules.rule import Rule
+
+__all__ = ["RULES"]
+
+# name in the registration -> rule
+RULES: Mapping[str, Rule] = MappingProxyType(
+    {
+        "superior": superior.RULE,
+        "branch": branch.RULE,
+        "equivalent": equivalent.RULE,
+        "non_inferior": non_inferior.RULE,
+    }
+)

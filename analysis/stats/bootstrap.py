@@ -13,9 +13,10 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from analysis.stats import exact_resampling
-from analysis.stats.interval import DegenerateDifference, Interval, problem_means, without_spread
+from analysis.stats.comparison import Comparison
+from analysis.stats.interval import DegenerateDifference, problem_means, without_spread
 
-__all__ = ["KINDS", "Interval", "Limits", "exact", "exact_limits", "family", "paired", "resampled_means"]
+__all__ = ["KINDS", "Limits", "exact", "exact_limits", "family", "paired", "resampled_means"]
 
 BLOCK = 1 << 20  # indices held at a time
 FAMILY_BLOCK = 1 << 17  # and of a family, whose weights are counted in a fast cache
@@ -23,7 +24,7 @@ KINDS = ("percentile", "bca")
 
 
 class Limits(NamedTuple):
-    """Of many studies, [study] each, as in `Interval`."""
+    """Of many studies, [study] each, as in `Comparison`."""
 
     low: NDArray[np.float64]
     high: NDArray[np.float64]
@@ -37,8 +38,8 @@ def paired(
     level: float = 0.95,
     rng: np.random.Generator,
     kind: str = "percentile",
-) -> Interval:
-    """Interval of the mean difference, resampling whole problems, and its two-sided p.
+) -> Comparison:
+    """The mean difference with its interval, resampling whole problems, and its two-sided p.
 
     difference: [problem, seed], subject minus comparator, in accuracy points.
     p: twice the smaller share of resampled means on either side of zero (zero counts on both), with the +1
@@ -62,7 +63,7 @@ def family(
     level: float = 0.95,
     rng: np.random.Generator,
     kind: str = "percentile",
-) -> list[Interval]:
+) -> list[Comparison]:
     """The same for all contrasts of a family on one set of draws, an interval each at `level`.
 
     differences: of every contrast, [problem, seed]; the problems are the same and in one order.
@@ -81,7 +82,7 @@ def family(
     ]
 
 
-def exact(difference: ArrayLike, *, level: float = 0.95, kind: str = "percentile") -> Interval:
+def exact(difference: ArrayLike, *, level: float = 0.95, kind: str = "percentile") -> Comparison:
     """What `paired` tends to as its draws grow: every resample with its own weight, no seed.
 
     difference: [problem, seed], -1, 0 or 1 in every seed. An end is the first resampled mean at which the
@@ -93,7 +94,7 @@ def exact(difference: ArrayLike, *, level: float = 0.95, kind: str = "percentile
     if flat := without_spread(means, level):
         return flat
     found = exact_limits(exact_resampling.counted(difference)[None], level=level, kind=kind)
-    return Interval(float(means.mean()), *(float(values[0]) for values in found))
+    return Comparison(float(means.mean()), *(float(values[0]) for values in found))
 
 
 def exact_limits(counts: NDArray[np.int64], *, level: float = 0.95, kind: str = "percentile") -> Limits:
@@ -123,7 +124,7 @@ def exact_limits(counts: NDArray[np.int64], *, level: float = 0.95, kind: str = 
     return Limits(low, high, p)
 
 
-def _drawn(means: NDArray[np.float64], resampled: NDArray[np.float64], level: float, kind: str) -> Interval:
+def _drawn(means: NDArray[np.float64], resampled: NDArray[np.float64], level: float, kind: str) -> Comparison:
     reps, mean = len(resampled), float(means.mean())
     shares = np.array([(1 - level) / 2, (1 + level) / 2])
     near_zero = np.round(resampled, 12)
@@ -138,7 +139,7 @@ def _drawn(means: NDArray[np.float64], resampled: NDArray[np.float64], level: fl
         shares = _bent(shares, shift, bend)
         tails = _unbent(tails, shift, bend, 1 / (reps + 1))
     low, high = np.quantile(resampled, shares)
-    return Interval(mean, float(low), float(high), float(min(1.0, 2 * tails.min())))
+    return Comparison(mean, float(low), float(high), float(min(1.0, 2 * tails.min())))
 
 
 def _acceleration(counts: NDArray[np.int64], values: NDArray[np.float64]) -> NDArray[np.float64]:

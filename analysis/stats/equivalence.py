@@ -9,28 +9,17 @@ exact chance of `at_the_margin`. Where many problems differ that costs some powe
 the margin with 150 problems of which a quarter differ, at a margin of 6 points.
 """
 
-from typing import NamedTuple
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 from analysis.stats import bootstrap, exact_resampling
+from analysis.stats.comparison import Margins
 from analysis.stats.interval import problem_means
 
-__all__ = ["METHODS", "Margins", "at_the_margin", "margins", "simulated"]
+__all__ = ["METHODS", "at_the_margin", "margins", "simulated"]
 
 METHODS = ("t", "bootstrap")
-
-
-class Margins(NamedTuple):
-    """Mean difference (points), its limits with coverage 1 - 2 alpha, and a one-sided p for each margin."""
-
-    mean: float
-    low: float
-    high: float
-    p_worse: float  # of "worse by the margin or more": small for a subject that is not inferior
-    p_better: float  # of "better by the margin or more"; the larger of the two is that of equivalence
 
 
 def margins(

@@ -1,15 +1,14 @@
-"""What every comparison returns, the cases that none of them can resample, and the limits of a share."""
-
-from typing import NamedTuple
+"""The differences that no method can resample, and the limits of a share."""
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 from statsmodels.stats.proportion import confint_proportions_2indep, proportion_confint
 
+from analysis.stats.comparison import Comparison
+
 __all__ = [
     "DegenerateDifference",
-    "Interval",
     "exact",
     "newcombe",
     "newcombe_paired",
@@ -21,15 +20,6 @@ __all__ = [
 
 class DegenerateDifference(ValueError):
     """Differences that carry no information about a mean: too few problems, or a value that is not finite."""
-
-
-class Interval(NamedTuple):
-    """Mean difference in accuracy points (-1 to 1), its two-sided interval, and the two-sided p of zero."""
-
-    mean: float
-    low: float
-    high: float
-    p: float
 
 
 def exact(count: int, of: int, level: float = 0.95) -> tuple[float, float]:
@@ -119,7 +109,7 @@ def problem_means(difference: ArrayLike) -> NDArray[np.float64]:
     return means
 
 
-def without_spread(means: NDArray[np.float64], level: float) -> Interval | None:
+def without_spread(means: NDArray[np.float64], level: float) -> Comparison | None:
     """The answer when all problems have the same mean difference c; None when they do not.
 
     No discordance at all is not evidence of equality: n problems that agree leave a share u = 1 - a^(1/n) of
@@ -133,4 +123,4 @@ def without_spread(means: NDArray[np.float64], level: float) -> Interval | None:
     other = 1 - ((1 - level) / (1 if value == 0 else 2)) ** (1 / len(means))
     centre = (1 - other) * value
     p = 1.0 if value == 0 else 2.0 ** (1 - len(means))
-    return Interval(value, max(centre - other, -1.0), min(centre + other, 1.0), p)
+    return Comparison(value, max(centre - other, -1.0), min(centre + other, 1.0), p)

@@ -7,7 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from analysis.stats.interval import DegenerateDifference, Interval, without_spread
+from analysis.stats.comparison import Comparison
+from analysis.stats.interval import DegenerateDifference, without_spread
 
 __all__ = [
     "Interpolated",
@@ -109,7 +110,7 @@ def resampled(
     reps: int = 10_000,
     level: float = 0.95,
     rng: np.random.Generator,
-) -> Interval:
+) -> Comparison:
     """Percentile interval of the difference that `interpolated` found, and its two-sided p.
 
     The arguments of `interpolated`, and what it gave for them. A draw is of whole problems, with the slots
@@ -135,7 +136,7 @@ def resampled(
     shares = ((drawn <= 0).sum() + 1) / (reps + 1), ((drawn >= 0).sum() + 1) / (reps + 1)
     start, end = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2])
     p = float(min(1.0, 2 * min(shares)))
-    return Interval(float(found.difference.mean()), float(start), float(end), p)
+    return Comparison(float(found.difference.mean()), float(start), float(end), p)
 
 
 def _at_equal_memory(problems: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -16,7 +16,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from analysis.stats.interval import DegenerateDifference, Interval, problem_means, without_spread
+from analysis.stats.comparison import Comparison
+from analysis.stats.interval import DegenerateDifference, problem_means, without_spread
 
 __all__ = ["adjusted", "flipped_t", "max_t", "observed_t"]
 
@@ -30,7 +31,7 @@ def max_t(
     level: float = 0.95,
     draws: int = 10_000,
     rng: np.random.Generator,
-) -> list[list[Interval]]:
+) -> list[list[Comparison]]:
     """One interval for each contrast; together they cover with probability `level`, p is adjusted for the
     family.
 
@@ -120,7 +121,7 @@ def observed_t(sums: NDArray[np.float64], means: NDArray[np.float64]) -> NDArray
 
 def _interval(
     means: NDArray[np.float64], largest: NDArray[np.float64], critical: float, level: float, family: int
-) -> Interval:
+) -> Comparison:
     if flat := without_spread(means, 1 - (1 - level) / family):
         return flat._replace(p=min(1.0, flat.p * family))
     mean = float(means.mean())
@@ -129,4 +130,4 @@ def _interval(
     reach = critical * float(means.std(ddof=1) / np.sqrt(len(means)))
     # Rounded like t: an end that a tie of t and its bound puts at zero is zero.
     low, high = (round(end, 8) for end in (mean - reach, mean + reach))
-    return Interval(mean, max(-1.0, low), min(1.0, high), p)
+    return Comparison(mean, max(-1.0, low), min(1.0, high), p)

@@ -1,4 +1,4 @@
-"""Tests of a paired difference that hold with few problems, and every registered method by name."""
+"""Tests of a paired difference that hold with few problems, and two arms compared by any method."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -9,22 +9,23 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 from analysis.stats import bootstrap
-from analysis.stats.interval import Interval, problem_means, without_spread
+from analysis.stats.comparison import Comparison
+from analysis.stats.interval import problem_means, without_spread
 
-__all__ = ["METHODS", "Method", "sign_flip", "student"]
+__all__ = ["COMPARE", "Compare", "sign_flip", "student"]
 
 BLOCK = 1 << 20  # signs held at a time
 
 
-class Method(Protocol):
-    """difference[problem, seed] to an interval; `draws` and `rng` are for the methods that draw."""
+class Compare(Protocol):
+    """difference[problem, seed] to a comparison; `draws` and `rng` are for the methods that draw."""
 
     def __call__(
         self, difference: ArrayLike, *, level: float, draws: int, rng: np.random.Generator
-    ) -> Interval: ...
+    ) -> Comparison: ...
 
 
-def student(difference: ArrayLike, *, level: float = 0.95) -> Interval:
+def student(difference: ArrayLike, *, level: float = 0.95) -> Comparison:
     """Student's t on the problem means of difference[problem, seed]; its interval is cut at -1 and 1.
 
     Without any spread between problems `interval.without_spread` answers. Raises DegenerateDifference.
@@ -37,12 +38,12 @@ def student(difference: ArrayLike, *, level: float = 0.95) -> Interval:
     freedom = len(means) - 1
     reach = stats.t.ppf((1 + level) / 2, freedom) * error
     p = 2 * stats.t.sf(abs(mean) / error, freedom)
-    return Interval(float(mean), max(-1.0, float(mean - reach)), min(1.0, float(mean + reach)), float(p))
+    return Comparison(float(mean), max(-1.0, float(mean - reach)), min(1.0, float(mean + reach)), float(p))
 
 
 def sign_flip(
     difference: ArrayLike, *, level: float = 0.95, draws: int = 10_000, rng: np.random.Generator
-) -> Interval:
+) -> Comparison:
     """Permutation of the signs of the problem means, exact when all 2^n signs are at most `draws`.
 
     Flipping the problems of a subset A leaves a mean at least as large as the observed one exactly when the
@@ -79,7 +80,7 @@ def sign_flip(
         low = min(low, wider.low)
     if high >= 0 or wider.high < 0:
         high = max(high, wider.high)
-    return Interval(float(means.mean()), float(low), float(high), min(1.0, 2 * tail / total))
+    return Comparison(float(means.mean()), float(low), float(high), min(1.0, 2 * tail / total))
 
 
 def _subsets(
@@ -101,14 +102,27 @@ def _subsets(
     return sums.round(9), sizes  # sums of thirds that cancel give exactly zero
 
 
-def _bootstrap(difference: ArrayLike, *, level: float, draws: int, rng: np.random.Generator) -> Interval:
+def _bootstrap(difference: ArrayLike, *, level: float, draws: int, rng: np.random.Generator) -> Comparison:
     return bootstrap.paired(difference, reps=draws, level=level, rng=rng)
 
 
-def _student(difference: ArrayLike, *, level: float, draws: int, rng: np.random.Generator) -> Interval:
+def _exact_bootstrap(
+    difference: ArrayLike, *, level: float, draws: int, rng: np.random.Generator
+) -> Comparison:
+    return bootstrap.exact(difference, level=level)
+
+
+def _student(difference: ArrayLike, *, level: float, draws: int, rng: np.random.Generator) -> Comparison:
     return student(difference, level=level)
 
 
-METHODS: Mapping[str, Method] = MappingProxyType(
-    {"bootstrap": _bootstrap, "t": _student, "sign-flip": sign_flip}
+# by the names of `methods.METHODS`; max-t is for families, and has Student's t for a contrast alone
+COMPARE: Mapping[str, Compare] = MappingProxyType(
+    {
+        "bootstrap": _bootstrap,
+        "exact-bootstrap": _exact_bootstrap,
+        "t": _student,
+        "sign-flip": sign_flip,
+        "max-t": _student,
+    }
 )

@@ -15,6 +15,7 @@ from scipy import special, stats
 
 from analysis.stats import exact_resampling
 from analysis.stats.interval import exact
+from analysis.stats.methods import METHODS
 
 __all__ = [
     "TypeOne",
@@ -31,6 +32,7 @@ DISCORDANCES = (0.25, 0.17, 0.10)  # shares of discordant pairs under which a me
 STUDIES = 20_000  # simulated at each of them
 LATTICE = 1 << 25  # numbers that may be transformed at each; larger studies are simulated fewer times
 BLOCK = 1 << 22  # numbers held at a time
+EXACT = ("t", "exact-bootstrap")  # methods that draw nothing
 
 
 class TypeOne(NamedTuple):
@@ -146,11 +148,11 @@ def draws_needed(alpha: float) -> int:
 def draws_enough(method: str, draws: int, alpha: float, problems: int | None = None) -> bool:
     """Whether `draws` can decide at `alpha`.
 
-    t draws nothing. The p of max-t is adjusted: pass the alpha of its family. Sign flips of few enough
-    problems are exact (2^problems <= draws): then the smallest attainable p, 2 / 2^problems, must reach
-    `alpha`. Everything else needs `draws_needed(alpha)`.
+    t and the exact bootstrap draw nothing. The p of max-t is adjusted: pass the alpha of its family. Sign
+    flips of few enough problems are exact (2^problems <= draws): then the smallest attainable p,
+    2 / 2^problems, must reach `alpha`. Everything else needs `draws_needed(alpha)`.
     """
-    if method == "t":
+    if method in EXACT:
         return True
     if method == "sign-flip" and problems is not None:
         if 2.0 ** (1 - problems) > alpha:
@@ -163,7 +165,7 @@ def draws_enough(method: str, draws: int, alpha: float, problems: int | None = N
 def p_values(
     method: str, counts: NDArray[np.int64], draws: int, rng: np.random.Generator
 ) -> NDArray[np.float64]:
-    """Two-sided p of many simulated studies, as the method of that name in `tests_of_difference` gives it;
+    """Two-sided p of many simulated studies, as `paired_tests.COMPARE` of that name gives it;
     for max-t that of a contrast without a family, the sign-flip test.
 
     counts: [study, 2k + 1], problems whose difference is -k/k, ..., k/k. Returns [study].
@@ -172,13 +174,16 @@ def p_values(
     distinct, place = np.unique(counts, axis=0, return_inverse=True)
     steps = np.arange(counts.shape[1]) - counts.shape[1] // 2
     problems = int(counts[0].sum())
-    exact = method == "t" or (method == "sign-flip" and 2.0**problems <= draws)
+    exact = method in EXACT or (method == "sign-flip" and 2.0**problems <= draws)
     if method == "t":
         p = _student(distinct, steps)[place]
     else:
-        tail = _blockwise(_bootstrap_tail if method == "bootstrap" else _flipped_tail, distinct, steps)[place]
+        of = _flipped_tail if method == "sign-flip" else _bootstrap_tail
+        tail = _blockwise(of, distinct, steps)[place]
         drawn = rng.binomial(draws, np.clip(tail, 0, 1))
         p = np.minimum(1.0, 2 * tail if exact else 2 * (drawn + 1) / (draws + 1))
+        if method == "exact-bootstrap":
+            p = np.maximum(p, 2.0 ** (1 - problems))  # as `bootstrap.exact`
     flat = counts.max(axis=1) == problems
     unmoved = counts[:, counts.shape[1] // 2] == problems
     return np.where(flat, np.where(unmoved, 1.0, 2.0 ** (1.0 - problems)), p)
@@ -250,7 +255,7 @@ def _blocks(studies: int, size: int) -> list[int]:
 
 
 def _check(method: str, problems: int) -> None:
-    if method not in ("bootstrap", "t", "sign-flip", "max-t"):
-        raise ValueError(f"method: {method!r} is unknown; name bootstrap, t, sign-flip or max-t")
+    if method not in METHODS:
+        raise ValueError(f"method: {method!r} is unknown; name one of {', '.join(METHODS)}")
     if problems < 2:
         raise ValueError(f"problems: {problems} cannot be compared; plan at least two")

@@ -1,4 +1,4 @@
-"""Sealed studies, read by their documented format: their lanes, contrasts and failure modes.
+"""Sealed studies, read by their documented format: lanes, contrasts, the judgement and its statements.
 
-May import: analysis.stats, analysis.rules; numpy, pandas.
+May import: analysis.output, analysis.rules, analysis.stats; numpy, pandas.
 """

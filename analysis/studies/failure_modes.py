@@ -15,10 +15,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from analysis.rules import decisions
-from analysis.rules.decisions import Contrast
+from analysis import rules
+from analysis.rules.rule import Contrast
 from analysis.stats import isocache, power
-from analysis.stats.interval import Interval
+from analysis.stats.comparison import Comparison
+from analysis.stats.methods import draws
 from analysis.studies import contrasts, transfer
 from analysis.studies.contrasts import Pairing, by_problem
 
@@ -66,7 +67,7 @@ class Memory(NamedTuple):
     budget: str
     against: str
     ratios: Ratios | None  # None for fewer than two problems that were measured
-    interpolated: Interval | None  # 95 %; None where no two budgets of the comparator bracket the subject
+    interpolated: Comparison | None  # 95 %; None where no two budgets of the comparator bracket the subject
     between: list[str] | None
 
 
@@ -128,7 +129,7 @@ def iso_cache(
     *,
     tolerance: float,
     budgets: Sequence[str],
-    draws: int,
+    times: int,
     seed: int,
 ) -> Diagnosis:
     """Do arms match at the end of the prefill whose means over the whole generation do not?
@@ -137,7 +138,7 @@ def iso_cache(
     `records.Study.lanes` has.
     """
     rows = [
-        _memory(pair, arms, budgets, draws, np.random.default_rng([seed, index]))
+        _memory(pair, arms, budgets, times, np.random.default_rng([seed, index]))
         for index, pair in enumerate(pairs)
     ]
     held = [(row, row.ratios) for row in rows if row.ratios is not None]
@@ -169,7 +170,7 @@ def _memory(
     pair: Pairing,
     arms: Mapping[tuple[str, ...], pd.DataFrame],
     budgets: Sequence[str],
-    draws: int,
+    times: int,
     rng: np.random.Generator,
 ) -> Memory:
     place = pair.model, pair.task, pair.budget
@@ -183,7 +184,7 @@ def _memory(
     if whole.sum() < 2:
         return Memory(*place, pair.against, None, None, None)
     ratios = Ratios(*(float(one[whole].mean() / two[whole].mean()) for one, two in tables))
-    found, between = _interpolated(pair, arms, budgets, problems, draws, rng)
+    found, between = _interpolated(pair, arms, budgets, problems, times, rng)
     return Memory(*place, pair.against, ratios, found, between)
 
 
@@ -192,16 +193,16 @@ def _interpolated(
     arms: Mapping[tuple[str, ...], pd.DataFrame],
     budgets: Sequence[str],
     problems: list[str],
-    draws: int,
+    times: int,
     rng: np.random.Generator,
-) -> tuple[Interval | None, list[str] | None]:
+) -> tuple[Comparison | None, list[str] | None]:
     own, *references = contrasts.references(pair, arms, budgets, problems)
     if len(own.correct) < 2:
         return None, None
     at = isocache.interpolated(own.correct, own.slots, references)
     if at is None:
         return None, None
-    interval = isocache.resampled(own.correct, own.slots, references, at, reps=draws, rng=rng)
+    interval = isocache.resampled(own.correct, own.slots, references, at, reps=times, rng=rng)
     return interval, [budgets[at.below], budgets[at.above]]
 
 
@@ -219,10 +220,10 @@ def small_sample(
         return Diagnosis(CANNOT_TELL, f"No contrast has more than {SMALL} problems.", [])
     if any(row["p"] is None for row in judged):
         return Diagnosis(CANNOT_TELL, "Fewer than two problems of some contrast were measured.", [])
-    if decision["rule"] in decisions.LOSSLESS:
+    if decision.get("margin"):
         return Diagnosis(CANNOT_TELL, "The rule asks about a margin, not about differences from zero.", [])
-    level = float(decision["alpha"]) / len(pairs)
-    rng = np.random.default_rng([decision["seed"], SMALL])
+    level, (times, seed) = float(decision["alpha"]) / len(pairs), draws(decision)
+    rng = np.random.default_rng([seed, SMALL])
     choices: dict[tuple[str, int], NDArray[np.int64]] = {}
     rows, found = [], []
     for pair, row in zip(pairs, judged, strict=True):
@@ -232,7 +233,7 @@ def small_sample(
             choices[pair.task, n] = rng.random((SUBSAMPLES, n)).argsort(axis=1)[:, :SMALL]
         chosen = sums[choices[pair.task, n]]
         means = chosen.mean(axis=1) / seeds
-        p = power.p_values(decision["method"], power.counted(chosen, seeds), decision["draws"], rng)
+        p = power.p_values(decision["method"], power.counted(chosen, seeds), times, rng)
         call, difference = _call(row), float(sums.mean() / seeds)
         called = np.where(p > level, "neither", np.where(means > 0, "better", "worse"))
         low, high = map(float, np.quantile(means, [0.025, 0.975]))
@@ -268,7 +269,7 @@ def _other_verdicts(
 
     found: of each contrast, the mean and p of each choice.
     """
-    rule, level = decisions.RULES[decision["rule"]], float(decision["alpha"]) / len(judged)
+    rule, level = rules.RULES[decision["rule"]], float(decision["alpha"]) / len(judged)
 
     def said(values: Iterable[tuple[float, float]]) -> str:
         contrasts = []
@@ -278,7 +279,7 @@ def _other_verdicts(
             contrasts.append(
                 Contrast(row["model"], delta, -1.0 if lost else 1.0, p, adjusted, row["matched"])
             )
-        return rule(contrasts, decision)
+        return rule.verdict(contrasts, decision)
 
     whole = said((float(row["difference"]), float(row["p"])) for row in judged)
     means, p = (np.stack(each, axis=1) for each in zip(*found, strict=True))

@@ -8,7 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from analysis.stats.interval import DegenerateDifference, Interval
+from analysis.stats.comparison import Comparison
+from analysis.stats.interval import DegenerateDifference
 from analysis.stats.paired_tests import student
 
 __all__ = ["Row", "table"]
@@ -18,10 +19,10 @@ class Row(NamedTuple):
     """One cell (task, budget, comparator ...) on both models."""
 
     cell: str
-    primary: Interval
-    transfer: Interval
+    primary: Comparison
+    transfer: Comparison
     signs: str  # "agree", "oppose", or "open" where an interval reaches zero
-    apart: Interval  # transfer minus primary, -2 to 2, problem by problem
+    apart: Comparison  # transfer minus primary, -2 to 2, problem by problem
 
 
 def table(
@@ -50,11 +51,11 @@ def _row(cell: str, primary: ArrayLike, transfer: ArrayLike, level: float) -> Ro
             f"{cell}: {len(means[0])} and {len(means[1])} problems; pass the same ones"
         )
     half = student((means[1] - means[0])[:, None] / 2, level=level)
-    apart = Interval(2 * half.mean, 2 * half.low, 2 * half.high, half.p)
+    apart = Comparison(2 * half.mean, 2 * half.low, 2 * half.high, half.p)
     return Row(cell, own, other, _signs(own, other), apart)
 
 
-def _signs(one: Interval, other: Interval) -> str:
+def _signs(one: Comparison, other: Comparison) -> str:
     if one.low <= 0 <= one.high or other.low <= 0 <= other.high:
         return "open"
     return "agree" if (one.mean > 0) == (other.mean > 0) else "oppose"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from figures.command import command
+from analysis.output.command import command
 
 __all__ = ["COUNT", "SECONDS", "TEXT", "BadMeasurements", "Kind", "drawing", "read"]
 

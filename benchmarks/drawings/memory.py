@@ -40,7 +40,7 @@ def draw(source: Path, folder: Path) -> tuple[Path, ...]:
     values = {"model": TEXT, "bytes_per_token": COUNT}
     fields = {"tokens": COUNT, "share": SHARE, "measured_bytes": COUNT}
     held = measured.read(source, values, fields, ["tokens", "share"])
-    return page.write(Path(folder), "memory", memory, held)
+    return page.write(Path(folder), memory, held)
 
 
 def memory(held: Mapping[str, Any]) -> Figure:

@@ -39,7 +39,7 @@ def draw(source: Path, folder: Path) -> tuple[Path, ...]:
     """Raises BadMeasurements."""
     fields = {"tokens": COUNT, **dict.fromkeys(PARTS, SECONDS), "forward": POSITIVE}
     held = measured.read(source, {"model": TEXT}, fields, ["tokens"])
-    return page.write(Path(folder), "prefill", prefill, held)
+    return page.write(Path(folder), prefill, held)
 
 
 def overhead(row: Mapping[str, Any]) -> float:

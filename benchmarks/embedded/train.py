@@ -231,7 +231,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     tokenizer().save_pretrained(folder)
     told = {"recipe": asdict(recipe), "torch": str(torch.__version__), "history": history}
     (folder / "training.json").write_text(json.dumps(told, indent=1) + "\n")
-    stored.seal(folder)
+    stored.write_sums(folder)
     return 0
 
 

@@ -1,15 +1,16 @@
-"""How one judged contrast is drawn and printed, alike in every forest plot."""
+"""How one judged contrast is drawn and printed, and the axis of differences that it stands on."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matplotlib.ticker import MaxNLocator
+from matplotlib.transforms import ScaledTranslation, blended_transform_factory
 
 from figures.canvas import numbers
-from figures.canvas.page import INK
-from figures.canvas.rows import limits
+from figures.canvas.page import INK, PALE
+from figures.canvas.rows import Table, limits
 
-__all__ = ["cells", "counts", "in_points", "mark", "span"]
+__all__ = ["axis", "cells", "counts", "mark", "span", "untested"]
 
 
 def span(contrasts: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
@@ -18,38 +19,36 @@ def span(contrasts: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
     return limits(ends)
 
 
-def counts(one: Mapping[str, Any]) -> bool:
-    """Whether it passes Bonferroni with matched memory."""
-    return (one["better"] or one["worse"]) and bool(one["matched"])
+def counts(contrast: Mapping[str, Any]) -> bool:
+    """Whether it is significant after correction, with matched memory."""
+    return (contrast["better"] or contrast["worse"]) and bool(contrast["matched"])
 
 
-def mark(axes: Any, y: int, name: str, one: Mapping[str, Any]) -> None:
-    """Thick: the nominal 95 % interval. Thin: the simultaneous one. A filled diamond passes Bonferroni, an
-    open circle does not; an open diamond passes without matched memory, which counts for nothing. An
-    arrowhead says that an interval goes on beyond the axis. `name` ends the gids.
+def mark(axes: Any, y: int, name: str, contrast: Mapping[str, Any]) -> None:
+    """Thick: the nominal 95 % interval. Thin: the simultaneous one. A filled diamond is significant after
+    correction, an open circle is not; an open diamond is, without matched memory, which counts for nothing.
+    An arrowhead says that an interval goes on beyond the axis. `name` ends the gids.
     """
     low, high = axes.get_xlim()
-    passes = one["better"] or one["worse"]
+    passes = contrast["better"] or contrast["worse"]
     for kind, width, ends in (
         ("simultaneous", 0.9, ("low_simultaneous", "high_simultaneous")),
         ("nominal", 2.8, ("low", "high")),
     ):
-        left, right = (100 * float(one[end]) for end in ends)
+        left, right = (100 * float(contrast[end]) for end in ends)
         shown = max(left, low), min(right, high)
-        axes.plot(
-            shown, (y, y), color=INK, linewidth=width, solid_capstyle="butt", zorder=2, gid=f"{kind}-{name}"
-        )
+        line = {"color": INK, "linewidth": width, "solid_capstyle": "butt", "zorder": 2}
+        axes.plot(shown, (y, y), gid=f"{kind}-{name}", **line)
         for end, clipped, marker in ((shown[0], left < low, "<"), (shown[1], right > high, ">")):
             if clipped:
-                axes.plot(
-                    end, y, marker, color=INK, markersize=5, clip_on=False, zorder=3, gid=f"clipped-{name}"
-                )
+                style = {"color": INK, "markersize": 5, "clip_on": False, "zorder": 3}
+                axes.plot(end, y, marker, gid=f"clipped-{name}", **style)
     axes.plot(
-        100 * float(one["difference"]),
+        100 * float(contrast["difference"]),
         y,
         marker="D" if passes else "o",
         markersize=6.5 if passes else 6,
-        markerfacecolor=INK if counts(one) else "white",
+        markerfacecolor=INK if counts(contrast) else "white",
         markeredgecolor=INK,
         markeredgewidth=1.1,
         linestyle="none",
@@ -58,17 +57,32 @@ def mark(axes: Any, y: int, name: str, one: Mapping[str, Any]) -> None:
     )
 
 
-def cells(one: Mapping[str, Any]) -> dict[str, str]:
+def untested(axes: Any, y: int, name: str, contrast: Mapping[str, Any]) -> None:
+    """A pale square on its 95 % interval."""
+    ends = [100 * float(contrast[end]) for end in ("low", "high")]
+    line = {"color": PALE, "linewidth": 1.6, "solid_capstyle": "butt", "zorder": 2}
+    axes.plot(ends, (y, y), gid=f"nominal-{name}", **line)
+    style = {"markersize": 5, "markerfacecolor": "white", "markeredgecolor": PALE, "zorder": 4}
+    axes.plot(100 * float(contrast["difference"]), y, "s", gid=f"point-{name}", **style)
+
+
+def cells(contrast: Mapping[str, Any]) -> dict[str, str]:
     return {
-        "Δ (pp)": numbers.points(one["difference"]),
-        "95 % interval": numbers.interval(one["low"], one["high"]),
-        "p": numbers.p_value(one["p"]),
-        "n": str(one["n"]),
-        "cache": f"{float(one['cache_ratio']):.3f}",
+        "Δ (pp)": numbers.points(contrast["difference"]),
+        "95 % interval": numbers.interval(contrast["low"], contrast["high"]),
+        "p": numbers.p_value(contrast["p"]),
+        "n": str(contrast["n"]),
+        "cache": f"{float(contrast['cache_ratio']):.3f}",
     }
 
 
-def in_points(axes: Any) -> None:
-    """Ticks of the axis of differences, as percentage points."""
+def axis(drawn: Table, left: str, right: str) -> None:
+    """Ticks and label of the axis of differences, and what lies to either side of zero."""
+    axes = drawn.axes
     axes.xaxis.set_major_locator(MaxNLocator(nbins=8, steps=[1, 2, 2.5, 5, 10], min_n_ticks=4))
     axes.xaxis.set_major_formatter(lambda x, _: numbers.points(str(x / 100)).removesuffix(".0"))
+    axes.set_xlabel("accuracy difference, percentage points", labelpad=20)
+    under = axes.transAxes + ScaledTranslation(0, -0.36, drawn.sheet.figure.dpi_scale_trans)
+    below = blended_transform_factory(axes.transData, under)
+    for text, side in ((f"← {left}   ", "right"), (f"   {right} →", "left")):
+        axes.text(0, 0, text, transform=below, va="center", ha=side, color=INK)

@@ -1,12 +1,29 @@
 """How judged numbers are printed, alike in every table and drawing: differences in pp, p with four digits."""
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
-__all__ = ["interval", "level", "outcome", "p_value", "points", "verdict_line"]
+from analysis.rules import RULES
+from analysis.stats.methods import METHODS
+
+__all__ = [
+    "GRADES",
+    "WITNESS",
+    "correction",
+    "interval",
+    "letters",
+    "level",
+    "outcome",
+    "p_value",
+    "points",
+    "verdict_line",
+]
 
 
 WITNESS = "UNANCHORED"  # what every verdict line says until proofs of outside witnesses were verified
+# label of a verdict -> problems of its contrasts: some have fewer than 200, or none has
+GRADES: Mapping[str, str] = MappingProxyType({"screening-grade": "n < 200", "confirmatory-grade": "n ≥ 200"})
 
 
 def points(decimal: str) -> str:
@@ -27,24 +44,28 @@ def level(decimal: str) -> str:
     return f"{float(decimal):.5f}".rstrip("0")
 
 
+def correction(method: str, family: Mapping[str, Any]) -> str:
+    """How a judged family is corrected, and the level that its p are compared with."""
+    if METHODS[method].family:
+        return f"{method} {level(family['alpha'])}"
+    return f"Bonferroni {level(family['corrected_alpha'])}"
+
+
+def letters(judged: Mapping[str, Any]) -> str:
+    """What the rule tells finer than its verdict, after a space; of most rules nothing."""
+    told = RULES[judged["rule"]].words.letters(judged)
+    return f" ({', '.join(told)})" if told else ""
+
+
 def outcome(judged: Mapping[str, Any]) -> str:
-    """The verdict with both letters of the branch table, and its grade."""
-    branch = judged["branch"]
-    letters = f" (branch {branch['registered']}; symmetric {branch['symmetric']})" if branch else ""
-    return f"{judged['verdict']}{letters}, {judged['label']}, {WITNESS}"
+    """The verdict, the size of its contrasts and its witness. judged: as `page.judged` gives it."""
+    grade = GRADES.get(judged["label"], judged["label"])
+    return f"{judged['verdict']}{letters(judged)}, {grade}, {judged['witness']}"
 
 
 def verdict_line(judged: Mapping[str, Any]) -> str:
     """Rule, method and levels of a judgement."""
-    family, subject = judged["family"], judged["contrasts"][0]["subject"]
-    margin = points(judged.get("margin", "0"))[1:]
-    rule = {
-        "superior": f"{subject} better in at least {judged['at_least']} of {family} contrasts, worse in none",
-        "branch": f"branch table over {family} contrasts of {subject}",
-        "equivalent": f"{subject} within {margin} pp in all {family} contrasts",
-        "non_inferior": f"{subject} worse by less than {margin} pp in all {family} contrasts",
-    }[judged["rule"]]
-    alpha = f"alpha {level(judged['alpha'])}"
-    if judged["method"] != "max-t":
-        alpha += f" (Bonferroni {level(judged['corrected_alpha'])})"
-    return f"rule {judged['rule']}: {rule}; {judged['method']}, {alpha}"
+    method, alpha = judged["method"], f"alpha {level(judged['alpha'])}"
+    if not METHODS[method].family:
+        alpha += f" ({correction(method, judged)})"
+    return f"rule {judged['rule']}: {RULES[judged['rule']].words.line(judged)}; {method}, {alpha}"

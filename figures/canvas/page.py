@@ -63,24 +63,26 @@ class Sheet(NamedTuple):
         return self.figure.add_axes((*place, width / self.width, height / self.height))
 
 
-def judged(folder: Path) -> dict[str, Any]:
-    """What FOLDER/verdict.json judged. Raises NoVerdict without one."""
+def judged(folder: Path, witness: str = numbers.WITNESS) -> dict[str, Any]:
+    """What FOLDER/verdict.json judged, and as "witness" who outside vouches for it: what `anchors.word` says
+    after verifying. Raises NoVerdict where there is no such folder, verdict or judgement.
+    """
     path = Path(folder) / "verdict.json"
     try:
-        found: dict[str, Any] = json.loads(path.read_bytes())["judged"]
-    except FileNotFoundError:
-        raise NoVerdict(f"{path}: missing; run: python -m protocol.confirm {folder}") from None
+        content = json.loads(path.read_bytes())
+        return {**content["judged"], "witness": witness}
+    except OSError as problem:
+        raise NoVerdict(f"{path}: {problem.strerror}; run: python -m protocol.confirm {folder}") from None
     except (ValueError, KeyError, TypeError):
         raise NoVerdict(f"{path}: holds no judgement; run: python -m protocol.audit {folder}") from None
-    return found
 
 
-def write(folder: Path, name: str, drawing: Callable[..., Figure], *data: Any) -> tuple[Path, Path]:
-    """Write drawing(*data) to FOLDER/name.svg and .png, which are the same bytes for the same data with one
-    version of matplotlib.
+def write(folder: Path, drawing: Callable[..., Figure], *data: Any) -> tuple[Path, Path]:
+    """Write drawing(*data) to FOLDER as .svg and .png under the name of the function; the same data give the
+    same bytes with one version of matplotlib.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    files = folder / f"{name}.svg", folder / f"{name}.png"
+    files = folder / f"{drawing.__name__}.svg", folder / f"{drawing.__name__}.png"
     with matplotlib.rc_context(STYLE):
         figure = drawing(*data)
         figure.savefig(files[0], metadata={"Date": None, "Creator": None})

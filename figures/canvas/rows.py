@@ -68,6 +68,10 @@ class Table(NamedTuple):
             style = {"va": "center", "ha": "right", "color": INK} | how
             self.axes.text(self.columns[head], y, text, transform=self.across, **style)
 
+    def dagger(self, y: float, head: str) -> None:
+        """After the cell of this column: memory was not matched."""
+        self.axes.text(self.columns[head] + 0.03, y, "†", transform=self.across, va="center", color=INK)
+
 
 def place(one: Mapping[str, Any]) -> tuple[str, str, str]:
     """Model, task and budget of a judged contrast or arm."""

@@ -5,10 +5,11 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from analysis.studies.study_files import AGAIN, RecordError, Study, document, read
-from figures.canvas import page
+from analysis.studies.study_files import AGAIN, RecordError, Study, document
+from analysis.studies.study_files import read as read_study
+from figures.canvas import numbers, page
 
-__all__ = ["Again", "Finished", "acts", "finished", "proofs"]
+__all__ = ["Again", "Finished", "acts", "proofs", "read"]
 
 VERDICTS = ("CONFIRMED", "REFUTED", "INCONCLUSIVE", "DEVIATED")
 
@@ -33,12 +34,13 @@ class Finished(NamedTuple):
     proofs: list[str]
 
 
-def finished(folder: Path) -> Finished:
-    """Read FOLDER. Raises NoVerdict when it has no verdict, `study_files.RecordError` for files that
-    are missing, that are not of the documented format, or that cite other ones.
+def read(folder: Path, witness: str = numbers.WITNESS) -> Finished:
+    """Read FOLDER. witness: as `page.judged` takes it.
+
+    Raises NoVerdict when it has no verdict, `study_files.RecordError` for files that are missing, that are
+    not of the documented format, or that cite other ones.
     """
-    judged = page.judged(folder)
-    study = read(folder)
+    judged, study = page.judged(folder, witness), read_study(folder)
     _, verdict = document(folder / "verdict.json")
     (claimed, claim), (sealed, seal) = document(folder / "claim.json"), document(folder / "seal.json")
     for name, cited, found in (("lock", verdict, study.registration), ("seal", verdict, sealed)):

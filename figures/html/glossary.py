@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-__all__ = ["ABOUT", "DRAWINGS", "GRADES", "METHODS", "PROVEN", "RULES", "UNPROVEN", "VERDICTS"]
+__all__ = ["ABOUT", "DRAWINGS", "GRADES", "PROVEN", "UNPROVEN", "VERDICTS"]
 
 VERDICTS: Mapping[str, str] = MappingProxyType(
     {
@@ -17,9 +17,9 @@ VERDICTS: Mapping[str, str] = MappingProxyType(
 GRADES: Mapping[str, str] = MappingProxyType(
     {
         "screening-grade": (
-            "Some contrast has fewer than 200 problems; effects found there often shrink or flip."
+            "n < 200: some contrast has fewer than 200 problems; effects found there often shrink or flip."
         ),
-        "confirmatory-grade": "Every contrast has at least 200 problems.",
+        "confirmatory-grade": "n ≥ 200: every contrast has at least 200 problems.",
     }
 )
 
@@ -28,12 +28,9 @@ UNPROVEN = (
     "folder could have written it anew."
 )
 
-PROVEN = (
-    "The proofs that the verdict line names were verified when this page was made. The drawings say "
-    "UNANCHORED all the same, for they are made without any."
-)
+PROVEN = "The proofs that the verdict line names were verified when this page was made."
 
-# said before the drawings of a section
+# stands before the drawings of a section
 ABOUT: Mapping[str, str] = MappingProxyType(
     {
         "contrasts": (
@@ -42,50 +39,9 @@ ABOUT: Mapping[str, str] = MappingProxyType(
             "answers that only one of the two got right: gains are the subject's."
         ),
         "cells": (
-            "No rule reads these. Slots are per KV head and layer; cut: stopped by the limit of tokens; "
-            "no answer: ended without one that a grader could find."
+            "No rule reads these. Slots are per KV head and layer; truncated: stopped by the limit of "
+            "tokens; no answer: ended without one that a grader could find."
         ),
-    }
-)
-
-RULES: Mapping[str, str] = MappingProxyType(
-    {
-        "superior": (
-            "CONFIRMED asks for the registered number of contrasts significantly better at the Bonferroni "
-            "level, none significantly worse at the uncorrected one, and matched memory in all. REFUTED: "
-            "some contrast is significantly worse at the Bonferroni level, or so many wins are no longer "
-            "possible. INCONCLUSIVE: otherwise."
-        ),
-        "branch": (
-            "Each contrast is tested at the uncorrected level for the branch. Branch A: some contrast on the "
-            "primary model is significantly better, the mean difference on the transfer model is positive "
-            "and none there is significantly worse. Branch B: the primary condition holds and a transfer "
-            "condition fails. Branch C: no contrast on the primary model qualifies. The symmetric form also "
-            "rules A out for a significantly worse contrast on the primary model. CONFIRMED: branch A with "
-            "matched memory. REFUTED: branch B with a significantly worse contrast on the transfer model, or "
-            "branch C with one on the primary model, at the level of the locked rule. INCONCLUSIVE: "
-            "otherwise."
-        ),
-        "equivalent": (
-            "CONFIRMED asks that every contrast rules out a difference of the registered margin or more, in "
-            "either direction, with matched memory in all. REFUTED: some contrast differs by more than the "
-            "margin. INCONCLUSIVE: otherwise."
-        ),
-        "non_inferior": (
-            "CONFIRMED asks that every contrast rules out that the subject is worse by the registered "
-            "margin or more, with matched memory in all. REFUTED: some contrast is worse by more than the "
-            "margin. INCONCLUSIVE: otherwise."
-        ),
-    }
-)
-
-# said after the rule, of a method that has no Bonferroni level
-METHODS: Mapping[str, str] = MappingProxyType(
-    {
-        "max-t": (
-            "Where a Bonferroni level is named, max-t adjusts p for the whole family instead, and that "
-            "p is compared with alpha."
-        )
     }
 )
 
@@ -124,7 +80,7 @@ DRAWINGS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "collapse": (
             "How answers ended (exploratory)",
             "Dots: for each arm the share of wrong answers that are no answer at all, and the share of "
-            "generations cut by the limit of tokens. The table of accuracy and cost has the counts.",
+            "generations truncated at the limit of tokens. The table of accuracy and cost has the counts.",
         ),
     }
 )

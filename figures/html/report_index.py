@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from analysis.studies.study_files import document
-from figures.canvas import page
+from figures.canvas import numbers, page
 from figures.html import finished, markup
 from figures.html.markup import Number, element, sentences
 
@@ -26,7 +26,7 @@ class Entry(NamedTuple):
     state: str
     title: str
     verdict: str = ""
-    label: str = ""
+    grade: str = ""
     why: str = ""  # it ended without a verdict, or cannot be read
     proofs: int = 0
     report: bool = False
@@ -58,7 +58,7 @@ def html(found: Sequence[Entry]) -> str:
             one.title,
             one.state,
             one.verdict,
-            one.label,
+            one.grade,
             Number(str(one.proofs), one.proofs),
             one.why,
         ]
@@ -99,12 +99,13 @@ def _locked(folder: Path) -> Entry:
     state = next(state for name, state in STATES.items() if (folder / name).exists())
     last: dict[str, Any] = finished.acts(folder)[-1]
     judged = page.judged(folder) if state == "judged" else {}
+    label = str(judged.get("label", ""))
     return Entry(
         folder.name,
         ENDED.get(last["event"], state),
         str(lock["protocol"]["content"]["title"]),
         str(judged.get("verdict", "")),
-        str(judged.get("label", "")),
+        numbers.GRADES.get(label, label),
         str(last["body"].get("reason", "")),
         len(finished.proofs(folder)),
         judged != {} and (folder / "report.html").is_file(),

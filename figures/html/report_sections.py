@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from analysis.rules import RULES
 from figures.canvas import numbers
 from figures.html import glossary, report_tables
 from figures.html.finished import Finished
@@ -12,38 +13,36 @@ from figures.html.markup import Html, Number, element, facts, items, sentences, 
 __all__ = ["after", "deviations", "heading", "protocol", "provenance", "sensitivity", "verdict_line"]
 
 
-def heading(found: Finished, witness: str) -> Html:
+def heading(files: Finished) -> Html:
     """Title, question and the verdict line."""
-    judged, content = found.judged, found.study.lock["protocol"]["content"]
+    judged, content = files.judged, files.study.lock["protocol"]["content"]
     question = content.get("question", "")
     return Html(
         element("p", f"Registration {judged['name']}", class_="pale")
         + element("h1", judged["title"])
         + (element("p", question) if question else "")
-        + verdict_line(judged, witness)
+        + verdict_line(judged)
     )
 
 
-def verdict_line(judged: Mapping[str, Any], witness: str) -> Html:
-    branch = judged["branch"]
-    letters = f" (branch {branch['registered']}, symmetric {branch['symmetric']})" if branch else ""
-    said = f"{letters} · {judged['label']} · {witness}"
-    return element("p", element("strong", judged["verdict"]), said, class_="verdict")
+def verdict_line(judged: Mapping[str, Any]) -> Html:
+    grade = numbers.GRADES.get(judged["label"], judged["label"])
+    rest = f"{numbers.letters(judged)} · {grade} · {judged['witness']}"
+    return element("p", element("strong", judged["verdict"]), rest, class_="verdict")
 
 
-def after(found: Finished, witness: str) -> Html:
+def after(files: Finished) -> Html:
     """What the verdict means, what it proves and what it does not."""
-    judged = found.judged
+    judged = files.judged
     return Html(
         sentences(
             f"Registered {numbers.verdict_line(judged)}.",
             f"{judged['verdict']}: {glossary.VERDICTS[judged['verdict']]}",
             f"The rule alone says {judged['rule_says']}." if "rule_says" in judged else "",
-            glossary.RULES.get(judged["rule"], ""),
-            glossary.METHODS.get(judged["method"], ""),
+            RULES[judged["rule"]].words.meaning,
             _chosen(judged),
-            f"{judged['label']}: {glossary.GRADES.get(judged['label'], '')}",
-            glossary.UNPROVEN if witness == numbers.WITNESS else glossary.PROVEN,
+            glossary.GRADES.get(judged["label"], ""),
+            glossary.UNPROVEN if judged["witness"] == numbers.WITNESS else glossary.PROVEN,
         )
         + element("h3", "Proves")
         + items(judged["proves"] or ["Nothing."])
@@ -52,14 +51,14 @@ def after(found: Finished, witness: str) -> Html:
     )
 
 
-def sensitivity(found: Finished) -> Html:
+def sensitivity(files: Finished) -> Html:
     """Whatever else could have been looked at, beside what was registered."""
-    judged, lanes = found.judged, found.study.lanes
+    judged, lanes = files.judged, files.study.lanes
     counts = ", ".join(f"{name} {count}" for name, count in report_tables.passing(judged).items())
     parts = [
         sentences(
             f"Of {judged['family']} registered contrasts, these have p at or below "
-            f"{numbers.level(judged['corrected_alpha'])}, by method (Holm: adjusted p at or below "
+            f"{numbers.level(judged['corrected_alpha'])}, by method (Holm, max-t: adjusted p at or below "
             f"{numbers.level(judged['alpha'])}): {counts}. Only {judged['method']}, as registered, decides."
         ),
         report_tables.methods(judged),
@@ -69,14 +68,14 @@ def sensitivity(found: Finished) -> Html:
     if any("isocache" in one for one in every):
         parts.append(report_tables.isocache([one for one in every if "isocache" in one]))
     if beside["contrasts"]:
-        level = numbers.level(beside["corrected_alpha"])
-        caption = f"Beside the rule: {beside['family']} contrasts, Bonferroni {level} over these alone"
+        correction = numbers.correction(judged["method"], beside)
+        caption = f"Beside the rule: {beside['family']} contrasts, {correction} over these alone"
         parts.append(report_tables.contrasts(caption, beside["contrasts"]))
     if beside["auxiliary"]:
         caption = "Auxiliary: comparators against the arms beside, not corrected"
         parts.append(report_tables.contrasts(caption, beside["auxiliary"]))
     read = int(lanes["disagrees"].notna().sum())
-    again = found.again
+    again = files.again
     parts.append(
         sentences(
             f"Second grader: disagrees on {int(lanes['disagrees'].sum())} of {read} graded lanes."
@@ -90,36 +89,36 @@ def sensitivity(found: Finished) -> Html:
     return Html("".join(parts))
 
 
-def deviations(found: Finished) -> Html:
+def deviations(files: Finished) -> Html:
     """Amendments, exclusions, lanes without a grade, and every act on the registration."""
-    judged, lock = found.judged, found.study.lock
+    judged, lock = files.judged, files.study.lock
     return Html(
         _amends(lock)
         + _excluded(judged, lock["protocol"]["content"])
         + _missing(judged["missing"])
         + _commit(lock)
-        + _acts(found)
+        + _acts(files)
     )
 
 
-def provenance(found: Finished) -> Html:
+def provenance(files: Finished) -> Html:
     """By which digests and bytes the study can be told from any other."""
-    lock, folder = found.study.lock, found.folder.resolve()
+    lock, folder = files.study.lock, files.folder.resolve()
     place = f"{folder.parent.name}/{folder.name}"
     environment = lock["environment"]
     torch = environment.get("torch", {})
-    seal, last = found.seal, found.acts[-1]
-    late = found.claim.get("randomness")
+    seal, last = files.seal, files.acts[-1]
+    late = files.claim.get("randomness")
     author = f"author-chosen seeds ({_listed(lock['protocol']['content'].get('seeds', []))})"
     parent = lock.get("parent")
     pairs = [
-        *((f"SHA-256 of {name}", digest) for name, digest in found.digests.items()),
+        *((f"SHA-256 of {name}", digest) for name, digest in files.digests.items()),
         ("SHA-256 of protocol.toml", lock["protocol"]["sha256"]),
         ("SHA-256 of sources.zip", lock["bundle"]),
         ("Rule", f"{lock['rule']['name']}, {lock['rule']['source']}, {lock['rule']['sha256']}"),
         ("Outcome", seal["outcome"]),
         ("Sealed records", f"{_counts(seal['found'])}; {seal['expected']} registered"),
-        ("Ledger", f"{len(found.acts)} lines, head {last['sha256']}"),
+        ("Ledger", f"{len(files.acts)} lines, head {last['sha256']}"),
         ("Replicates", f"{parent['name']} ({parent['lock']})" if parent else "nothing"),
         ("Seeds", _plain(late) if late else author),
         ("Commit", (lock.get("git") or {}).get("commit", "none named in the lock")),
@@ -131,7 +130,7 @@ def provenance(found: Finished) -> Html:
             f"{environment['machine']}, torch {torch.get('version', 'none')} on {torch.get('device', '?')}; "
             f"{len(environment['distributions'])} distributions",
         ),
-        ("Proofs kept", _listed(found.proofs) or "none"),
+        ("Proofs kept", _listed(files.proofs) or "none"),
         ("Verify", f"python -m protocol.audit {place}"),
         ("Replicate", f"python -m protocol.replicate {place}"),
     ]
@@ -146,13 +145,13 @@ def provenance(found: Finished) -> Html:
     )
 
 
-def protocol(found: Finished) -> Html:
+def protocol(files: Finished) -> Html:
     """The protocol as it was locked."""
-    if found.protocol is not None:
-        return element("pre", found.protocol)
+    if files.protocol is not None:
+        return element("pre", files.protocol)
     return Html(
         sentences("protocol.toml is not here as it was locked. This is its content in the lock.")
-        + element("pre", _indented(found.study.lock["protocol"]["content"]))
+        + element("pre", _indented(files.study.lock["protocol"]["content"]))
     )
 
 
@@ -217,8 +216,8 @@ def _commit(lock: Mapping[str, Any]) -> Html:
     return sentences(f"Locked source files that the named commit holds otherwise: {_listed(differs)}.")
 
 
-def _acts(found: Finished) -> Html:
-    events = [one["event"] for one in found.acts]
+def _acts(files: Finished) -> Html:
+    events = [one["event"] for one in files.acts]
     attempts, probes, reads = (events.count(name) for name in ("attempt", "probe", "held-out"))
     rows: list[list[str | Number]] = [
         [
@@ -227,7 +226,7 @@ def _acts(found: Finished) -> Html:
             "; ".join(f"{name} {_plain(value)}" for name, value in sorted(one["body"].items())),
             one["time"],
         ]
-        for one in found.acts
+        for one in files.acts
     ]
     return Html(
         sentences(
@@ -245,8 +244,8 @@ def _acts(found: Finished) -> Html:
     )
 
 
-def _counts(found: Mapping[str, int]) -> str:
-    return ", ".join(f"{count} {state}" for state, count in sorted(found.items()))
+def _counts(lanes: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {state}" for state, count in sorted(lanes.items()))
 
 
 def _listed(values: Any) -> str:

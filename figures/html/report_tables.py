@@ -52,7 +52,7 @@ def arms(judged: Mapping[str, Any], lanes: Any) -> Html:
     }
     more = {name: head for name, head in more.items() if name in judged["arms"][0]}
     heads = [*PLACE, "arm", "problems", "accuracy, %", "95 % interval", "slots, mean", "slots, peak"]
-    heads += ["cache, bytes", "tokens, mean", "no answer", "cut", *more.values()]
+    heads += ["cache, bytes", "tokens, mean", "no answer", "truncated", *more.values()]
     rows = []
     for one in judged["arms"]:
         own = solved(by_arm[*_place(one), one["arm"]])
@@ -93,15 +93,21 @@ def methods(judged: Mapping[str, Any]) -> Html:
 
 
 def passing(judged: Mapping[str, Any]) -> dict[str, int]:
-    """How many registered contrasts have p at or below the corrected level, by method; and by Holm's
-    correction at alpha.
+    """How many registered contrasts have p at or below the Bonferroni level, by method; and of the p that
+    Holm and, where it is registered, max-t adjust, at or below alpha. A method whose p was not drawn is out.
     """
     corrected, alpha = float(judged["corrected_alpha"]), float(judged["alpha"])
     levels = {name: (f"p_{name.replace('-', '_')}", corrected) for name in METHODS} | {
         "Holm": ("p_holm", alpha)
     }
+    if judged["method"] == "max-t":
+        levels["max-t"] = "p_adjusted", alpha
     rows = [one for one in judged["contrasts"] if one["difference"] is not None]
-    return {name: sum(float(one[key]) <= level for one in rows) for name, (key, level) in levels.items()}
+    return {
+        name: sum(float(one[key]) <= level for one in rows)
+        for name, (key, level) in levels.items()
+        if all(one[key] is not None for one in rows)
+    }
 
 
 def isocache(rows: Sequence[Mapping[str, Any]]) -> Html:

@@ -5,10 +5,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
-from matplotlib.transforms import ScaledTranslation, blended_transform_factory
 
 from figures.canvas import numbers, page
+from figures.canvas.contrasts import axis, counts
 from figures.canvas.page import INK, PALE
 from figures.canvas.rows import Table, grouped, groups, limits, table
 
@@ -41,8 +40,7 @@ def ablation(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> Figure:
     contrasts = judged["contrasts"]
     subject = contrasts[0]["subject"]
     rows = grouped(contrasts, lambda one: str(one["against"]))
-    level = numbers.level(judged["corrected_alpha"])
-    coverage = 100 * (1 - float(judged["corrected_alpha"]))
+    correction = numbers.correction(judged["method"], judged)
     drawn = table(
         rows,
         COLUMNS,
@@ -50,11 +48,11 @@ def ablation(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> Figure:
         [
             page.standing(judged),
             f"{judged['family']} registered contrasts of {subject}, turned round; {judged['method']}, alpha "
-            f"{numbers.level(judged['alpha'])} (Bonferroni {level}).",
+            f"{numbers.level(judged['alpha'])}.",
         ],
         [
-            f"Line: simultaneous interval of the family ({coverage:.2f} % each). Filled bar and ◆: passes "
-            "Bonferroni. ○ does not. ◇ passes but counts for nothing, since memory was not matched (†).",
+            f"Line: simultaneous interval of the family. Filled bar and ◆: passes {correction}. ○ does not. "
+            "◇ passes but counts for nothing, since memory was not matched (†).",
             f"discordant: share of the answers in which {subject} and the variant differ. Shaded: effects "
             "smaller than what the study finds with 80 % power, as registered:",
             *(_registered(task, lock) for task in dict.fromkeys(one["task"] for one in contrasts)),
@@ -67,13 +65,7 @@ def ablation(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> Figure:
     for y, row in enumerate(rows):
         if row.entry is not None:
             _bar(drawn, y, next(index), row.entry)
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=8, steps=[1, 2, 2.5, 5, 10], min_n_ticks=4))
-    axes.xaxis.set_major_formatter(lambda x, _: numbers.points(str(x / 100)).removesuffix(".0"))
-    axes.set_xlabel("accuracy difference, percentage points", labelpad=20)
-    under = axes.transAxes + ScaledTranslation(0, -0.36, drawn.sheet.figure.dpi_scale_trans)
-    below = blended_transform_factory(axes.transData, under)
-    for text, side in ((f"← {subject} better   ", "right"), ("   variant better →", "left")):
-        axes.text(0, 0, text, transform=below, va="center", ha=side, color=INK)
+    axis(drawn, f"{subject} better", "variant better")
     return drawn.sheet.figure
 
 
@@ -82,14 +74,12 @@ def _bar(drawn: Table, y: int, index: int, one: Mapping[str, Any]) -> None:
         drawn.cells(y, {"simultaneous interval": "not estimated", "n": str(one["n"])}, color=PALE)
         return
     effect, low, high = (-float(one[key]) for key in ("difference", "high_simultaneous", "low_simultaneous"))
-    passes = one["better"] or one["worse"]
-    counts = passes and one["matched"]
-    axes = drawn.axes
+    passes, axes = one["better"] or one["worse"], drawn.axes
     axes.barh(
         y,
         100 * effect,
         height=0.56,
-        facecolor="#9a9a9a" if counts else "white",
+        facecolor="#9a9a9a" if counts(one) else "white",
         edgecolor=INK,
         linewidth=0.8,
         zorder=2,
@@ -101,7 +91,7 @@ def _bar(drawn: Table, y: int, index: int, one: Mapping[str, Any]) -> None:
         y,
         marker="D" if passes else "o",
         markersize=5.5,
-        markerfacecolor=INK if counts else "white",
+        markerfacecolor=INK if counts(one) else "white",
         markeredgecolor=INK,
         linestyle="none",
         zorder=4,
@@ -114,10 +104,9 @@ def _bar(drawn: Table, y: int, index: int, one: Mapping[str, Any]) -> None:
         "n": str(one["n"]),
         "discordant": f"{page.percent((one['gains'] + one['losses']) / (one['n'] * one['seeds']))} %",
     }
-    drawn.cells(y, cells, weight="bold" if counts else "normal")
+    drawn.cells(y, cells, weight="bold" if counts(one) else "normal")
     if not one["matched"]:
-        edge = drawn.columns["effect (pp)"] + 0.03
-        axes.text(edge, y, "†", transform=drawn.across, va="center", color=INK)
+        drawn.dagger(y, "effect (pp)")
 
 
 def _ground(axes: Any, rows: tuple[float, float], number: int, effects: Mapping[str, str]) -> None:

@@ -1,35 +1,27 @@
 """Extraction collapse: how many of the wrong answers of an arm are no answer at all.
 
-    python -m figures.plots.collapse registrations/alpha-chain
-
 An arm that is wrong because it never came to its answer says little about what its cache kept ("Minimal-
-Intervention KV Retention", section 3.2). Writes figures/collapse.svg, .png and .md into the same folder. The
-same verdict and records give the same bytes with one version of matplotlib.
-Exit status: 0 drawn; 2 there is no verdict to draw, or its records cannot be read.
+Intervention KV Retention", section 3.2).
 """
 
 import itertools
-import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from matplotlib.figure import Figure
 
-from analysis.studies.study_files import RecordError, read
 from figures.canvas import page
-from figures.canvas.page import INK, NoVerdict
+from figures.canvas.page import INK
 from figures.canvas.rows import grouped, table
 from figures.canvas.shares import Share, share
-from figures.command import command
 
-__all__ = ["Ended", "collapse", "draw", "ended", "markdown", "write"]
+__all__ = ["Ending", "collapse", "endings", "markdown"]
 
 LIMITS = "95 % limits (Wilson), problems counted and not answers."
-COLUMNS = {"wrong": 0.65, "no answer, % of wrong": 1.55, "cut, % of all": 1.55}
+COLUMNS = {"wrong": 0.65, "no answer, % of wrong": 1.55, "truncated, % of all": 1.55}
 
 
-class Ended(NamedTuple):
+class Ending(NamedTuple):
     """How the answers of one arm of a cell ended, all seeds."""
 
     model: str
@@ -38,21 +30,21 @@ class Ended(NamedTuple):
     arm: str
     wrong: Share
     """Wrong or without an answer, among those with a grade."""
-    none: Share
+    no_answer: Share
     """Without an answer, among the wrong."""
-    cut: Share
+    truncated: Share
     """Stopped by the limit of tokens, among those that were generated."""
     ungraded: int
-    """Lanes without a grade: in no share but `cut`, and there only if they were generated."""
+    """Lanes without a grade: in no share but `truncated`, and there only if they were generated."""
 
 
-def ended(lanes: Any) -> list[Ended]:
+def endings(lanes: Any) -> list[Ending]:
     """One entry an arm of a cell, in registered order. lanes: those of `study_files.read`."""
-    found = []
-    for (model, task, budget), cell in lanes.groupby(["model", "task", "budget"], sort=False):
-        for arm, one in cell.groupby("arm", sort=False):
-            found.append(Ended(model, task, budget, arm, *_shares(one), int(one["correct"].isna().sum())))
-    return found
+    return [
+        Ending(model, task, budget, arm, *_shares(own), int(own["correct"].isna().sum()))
+        for (model, task, budget), cell in lanes.groupby(["model", "task", "budget"], sort=False)
+        for arm, own in cell.groupby("arm", sort=False)
+    ]
 
 
 def _shares(arm: Any) -> tuple[Share, Share, Share]:
@@ -64,26 +56,9 @@ def _shares(arm: Any) -> tuple[Share, Share, Share]:
     )
 
 
-def draw(folder: Path) -> tuple[Path, ...]:
-    """Draw FOLDER/verdict.json and FOLDER/records into FOLDER/figures.
-
-    Raises NoVerdict and `analysis.studies.study_files.RecordError`, before anything is written.
-    """
-    folder = Path(folder)
-    judged, study = page.judged(folder), read(folder)
-    return write(folder / "figures", judged, ended(study.lanes))
-
-
-def write(target: Path, judged: Mapping[str, Any], cells: Sequence[Ended]) -> tuple[Path, ...]:
-    drawn = page.write(target, "collapse", collapse, judged, cells)
-    text = target / "collapse.md"
-    text.write_text(markdown(judged, cells), encoding="utf-8")
-    return (*drawn, text)
-
-
-def collapse(judged: Mapping[str, Any], cells: Sequence[Ended]) -> Figure:
+def collapse(judged: Mapping[str, Any], cells: Sequence[Ending]) -> Figure:
     """One line an arm, grouped by model, task and budget; x is a share in %. Each artist has its meaning and
-    the index of its arm as gid ("none-3", "none-interval-3", "cut-3", "cut-interval-3").
+    the index of its arm as gid ("no_answer-3", "no_answer-interval-3"; "truncated-3", ...).
     """
     rows = grouped([one._asdict() for one in cells], lambda one: str(one["arm"]))
     drawn = table(
@@ -92,8 +67,8 @@ def collapse(judged: Mapping[str, Any], cells: Sequence[Ended]) -> Figure:
         "Wrong answers that are no answer (exploratory)",
         [page.standing(judged), "Where many are, a cell tells little about what the cache kept."],
         [
-            "● of the wrong answers, those without an answer. □ of all answers, those cut at the limit of "
-            f"tokens. Lines and brackets: {LIMITS}",
+            "● of the wrong answers, those without an answer. □ of all answers, those truncated at the "
+            f"limit of tokens. Lines and brackets: {LIMITS}",
             "wrong: answers that are wrong or missing, all seeds. Answers without a grade are left out.",
         ],
         plot=3.6,
@@ -106,14 +81,14 @@ def collapse(judged: Mapping[str, Any], cells: Sequence[Ended]) -> Figure:
         if row.entry is None:
             continue
         one, number = row.entry, next(index)
-        marks = {"none": ("o", INK, -0.16), "cut": ("s", "white", 0.2)}
+        marks = {"no_answer": ("o", INK, -0.16), "truncated": ("s", "white", 0.2)}
         for name, (marker, fill, aside) in marks.items():
             found = one[name]
             if found.of == 0:
                 continue
             ends = 100 * found.low, 100 * found.high
             place = (y + aside, y + aside)
-            width = 1.5 if name == "none" else 0.8
+            width = 1.5 if name == "no_answer" else 0.8
             axes.plot(ends, place, color=INK, linewidth=width, gid=f"{name}-interval-{number}")
             axes.plot(
                 100 * found.share,
@@ -125,7 +100,9 @@ def collapse(judged: Mapping[str, Any], cells: Sequence[Ended]) -> Figure:
                 markeredgewidth=0.9,
                 gid=f"{name}-{number}",
             )
-        drawn.cells(y, dict(zip(COLUMNS, _printed(one["wrong"], one["none"], one["cut"]), strict=True)))
+        drawn.cells(
+            y, dict(zip(COLUMNS, _printed(one["wrong"], one["no_answer"], one["truncated"]), strict=True))
+        )
     return drawn.sheet.figure
 
 
@@ -141,25 +118,16 @@ def _limited(one: Share) -> str:
     return f"{share} [{low}, {high}]"
 
 
-def markdown(judged: Mapping[str, Any], cells: Sequence[Ended]) -> str:
+def markdown(judged: Mapping[str, Any], cells: Sequence[Ending]) -> str:
     """The same as a table of Markdown, with the lanes that have no grade."""
     heads = ["model", "task", "budget", "arm", "graded", *COLUMNS, "without a grade"]
     lines = [heads, ["---"] * 4 + ["---:"] * (len(heads) - 4)]
     for one in cells:
-        shown = _printed(one.wrong, one.none, one.cut)
+        shown = _printed(one.wrong, one.no_answer, one.truncated)
         lines.append([*one[:4], str(one.wrong.of), *shown, str(one.ungraded)])
     rows = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     return (
         f"# Wrong answers that are no answer\n\n{page.standing(judged)}\n\n"
-        "Exploratory. Counts are answers, all seeds; cut: stopped at the limit of tokens. "
+        "Exploratory. Counts are answers, all seeds; truncated: stopped at the limit of tokens. "
         f"{LIMITS}\n\n{rows}\n"
     )
-
-
-def main(argv: list[str] | None = None) -> int:
-    folder = {"folder": "a confirmed registration, e.g. registrations/alpha-chain"}
-    return command("figures.plots.collapse", __doc__, folder, draw, (NoVerdict, RecordError), argv)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,17 +1,10 @@
 """The cache that every arm held, step by step: why equal memory at the end of the prefill is not enough.
 
-    python -m figures.plots.trajectories registrations/alpha-chain
-
 Two arms that hold the same when decoding begins may hold several times as much of one another later
-("Minimal-Intervention KV Retention", figure 2, which is a schema; these are measurements). Reads the records
-and their side files and writes figures/trajectories.svg and .png into the same folder. The same verdict and
-records give the same bytes with one version of matplotlib.
-Exit status: 0 drawn; 2 there is no verdict to draw, or its records or side files cannot be read.
+("Minimal-Intervention KV Retention", figure 2, which is a schema; these are measurements).
 """
 
-import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,35 +12,18 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from analysis.studies.study_files import RecordError, read
 from figures.canvas import page
 from figures.canvas.lines import styles
-from figures.canvas.page import INK, MARGIN, PALE, NoVerdict, inches
-from figures.canvas.traces import BAND, Trace, traces
-from figures.command import command
+from figures.canvas.page import INK, MARGIN, PALE, inches
+from figures.canvas.traces import BAND, Trace
 
-__all__ = ["draw", "trajectories"]
+__all__ = ["trajectories"]
 
 POINTS = 1000  # of a line, at most
 PLOT, HIGH, THIN = 3.3, 2.1, 0.5  # inches: width of a panel, height of its plot and of the lanes under it
 BESIDE, ABOVE, BETWEEN, UNDER, APART = 0.62, 0.32, 0.14, 0.5, 0.2
 ENTRY, SWATCH = 0.18, 0.42  # height of a line of the legend, width of its sample
 COLUMNS = {"after prefill": 0.9, "mean": 0.65, "state": 0.8, "tok-eq": 0.6}
-
-
-def draw(folder: Path) -> tuple[Path, ...]:
-    """Draw FOLDER/verdict.json and FOLDER/records into FOLDER/figures.
-
-    Raises NoVerdict and `analysis.studies.study_files.RecordError`, before anything is written.
-    """
-    folder = Path(folder)
-    judged = page.judged(folder)
-    found = traces(folder, read(folder).lock)
-    if all(one.budget == "full" for one in found):
-        raise RecordError(
-            f"{folder}: records/trajectories: no side file of an arm that evicts; bring them back"
-        )
-    return page.write(folder / "figures", "trajectories", trajectories, judged, found)
 
 
 def trajectories(judged: Mapping[str, Any], found: Sequence[Trace]) -> Figure:
@@ -187,12 +163,3 @@ def _bytes(count: int) -> str:
         if count >= size:
             return f"{count / size:.1f} {unit}"
     return f"{count} B"
-
-
-def main(argv: list[str] | None = None) -> int:
-    folder = {"folder": "a confirmed registration, e.g. registrations/alpha-chain"}
-    return command("figures.plots.trajectories", __doc__, folder, draw, (NoVerdict, RecordError), argv)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -74,25 +74,16 @@ class CoAttention:
     cross_threshold: float = 0.02
     sketch: Sketch | None = None
 
+    window: ClassVar[None] = None
+    carried: ClassVar[bool] = True
+    afresh: ClassVar[bool] = True  # what it measured before an event lives on in the policy's memory
+
     def __post_init__(self) -> None:
         if min(self.chunk, self.intra_k, self.cross_k) < 1:
             raise ValueError(
                 "chunk, intra_k and cross_k must be 1 or more, "
                 f"not {self.chunk}, {self.intra_k} and {self.cross_k}"
             )
-
-    @property
-    def window(self) -> None:
-        return None
-
-    @property
-    def carried(self) -> bool:
-        return True
-
-    @property
-    def afresh(self) -> bool:
-        """Starts anew at each event: what it measured before lives on in the policy's memory."""
-        return True
 
     def reads(self, layer: int) -> bool:
         return layer == 0

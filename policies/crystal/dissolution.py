@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import nlargest
 from itertools import product
-from typing import Literal, NamedTuple, TypeAlias, get_args
+from typing import ClassVar, Literal, NamedTuple, TypeAlias, get_args
 
 import torch
 from torch import Tensor
@@ -48,6 +48,7 @@ class BranchDissolution:
     min_keep: int = 3
     fusion: Fusion = "maximum"
     coverage: float = 0.0
+    needs: ClassVar[frozenset[Signal]] = frozenset()
 
     def __post_init__(self) -> None:
         if not 0 <= self.coverage <= 1 or self.fusion not in get_args(Fusion):
@@ -55,10 +56,6 @@ class BranchDissolution:
                 f"fusion must be one of {', '.join(get_args(Fusion))} and coverage from 0 to 1, "
                 f"not {self.fusion!r} and {self.coverage}"
             )
-
-    @property
-    def needs(self) -> frozenset[Signal]:
-        return frozenset()
 
     @property
     def unused(self) -> int:

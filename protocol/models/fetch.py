@@ -72,7 +72,7 @@ def fetch(
                 snapshot(repo, revision, received)
                 for path in sorted({path for pattern in PATTERNS for path in received.glob(pattern)}):
                     path.rename(made / path.name)
-        stored.seal(made)
+        stored.write_sums(made)
         made.rename(target)
     return locate(source, home)
 

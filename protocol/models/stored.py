@@ -9,13 +9,13 @@ from pathlib import Path
 from protocol.evidence.bytes.files import sha256
 from protocol.evidence.refusals import Drifted
 
-__all__ = ["SUMS", "seal", "verify"]
+__all__ = ["SUMS", "verify", "write_sums"]
 
 SUMS = "SHA256SUMS"
 LINE = re.compile(r"(?P<digest>[0-9a-f]{64})  (?P<name>[^/]+)")
 
 
-def seal(folder: Path) -> None:
+def write_sums(folder: Path) -> None:
     """Write the digest of every file in `folder` but this one, which may be there."""
     paths = sorted(path for path in folder.iterdir() if path.is_file() and path.name != SUMS)
     lines = [f"{sha256(path)}  {path.name}\n" for path in paths]

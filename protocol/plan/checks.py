@@ -2,35 +2,25 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from analysis.rules import RULES
 from protocol.evidence.bytes.fields import Fault
 from protocol.evidence.refusals import unknown
-from protocol.plan.design import Design
-from protocol.plan.rules import LOSSLESS
+from protocol.plan.design import POLICY, Design
 
 __all__ = ["check"]
 
 
 def check(design: Design) -> None:
     """Raises Fault for the first thing that is wrong."""
-    for wrong in (_fields, _repeated, _intervals, _sweep, _arms, _claims, _rule):
+    for wrong in (_fields, _repeated, _policies, _intervals, _sweep, _arms, _claims, _rule):
         if fault := next(wrong(design), None):
             raise Fault.of(fault)
 
 
 def _fields(design: Design) -> Iterator[str]:
-    generation, decision, sweep = design.generation, design.decision, design.sweep
+    generation, sweep = design.generation, design.sweep
     if generation.cadence is not None and generation.interval is None:
         yield "generation.cadence: needs an interval; give one or leave both out"
-    if decision.rule == "branch" and decision.method == "max-t":
-        yield (
-            "decision.method: max-t is for whole families, and branch takes each contrast at alpha; "
-            "name bootstrap, t or sign-flip"
-        )
-    if decision.rule in LOSSLESS and decision.method != "t":
-        yield (
-            f"decision.method: {decision.method} has no test of a margin here; write t, which "
-            f"{decision.rule} keeps at or above the exact chance where few problems differ"
-        )
     if sweep is not None and len(sweep.candidates) < 2:
         yield "sweep.candidates: name at least two; one needs no sweep"
 
@@ -50,6 +40,14 @@ def _repeated(design: Design) -> Iterator[str]:
     for field, values in named.items():
         for twice in sorted({str(value) for value in values if values.count(value) > 1}):
             yield f"{field}: {twice} stands twice; name each once"
+
+
+def _policies(design: Design) -> Iterator[str]:
+    for arm in design.arms:
+        try:
+            POLICY.read(arm.policy, f"arms.{arm.name}.policy")
+        except Fault as fault:
+            yield fault.written
 
 
 def _intervals(design: Design) -> Iterator[str]:
@@ -100,15 +98,13 @@ def _claims(design: Design) -> Iterator[str]:
 
 
 def _rule(design: Design) -> Iterator[str]:
-    own, contrasts = design.decision.own, len(design.family())
-    if own.get("at_least", 0) > contrasts:
-        yield f"decision.at_least: {own['at_least']} of {contrasts} contrasts never hold; lower it"
-    models = {field: own[field] for field in ("primary_model", "transfer_model") if field in own}
-    for field, model in models.items():
-        if model not in design.models:
-            yield f"decision.{field}: " + unknown("model", model, design.models)
-    if len(models) > len(set(models.values())):
-        yield "decision.transfer_model: name another model than primary_model"
+    decision = design.decision
+    rule = RULES[decision.rule]
+    if refusal := rule.refusal(design.content()["decision"], len(design.family())):
+        yield f"decision.{refusal.field}: {refusal.says}"
+    for name in (field.name for field in rule.fields if field.kind == "model"):
+        if (model := decision.own[name]) not in design.models:
+            yield f"decision.{name}: " + unknown("model", model, design.models)
 
 
 def _evicting(design: Design) -> list[str]:

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-import policies
+from analysis.stats.methods import METHODS
 from protocol import tasks
 from protocol.evidence.bytes.canonical import LARGEST
 from protocol.evidence.bytes.fields import Choice, Field, ListOf, Table, Whole, declared
 from protocol.evidence.run import late_randomness
 from protocol.plan import rules
 from protocol.plan.budget import ABudget, Budget
-from protocol.plan.kinds import AGAIN, ArmName, ByName, Named, Number, Tables, Written
+from protocol.plan.kinds import AGAIN, ArmName, ByName, Later, Named, Number, Tables, Written
+
+if TYPE_CHECKING:
+    from policies import Policy
 
 __all__ = [
     "AGAIN",
@@ -33,7 +36,14 @@ __all__ = [
     "Task",
 ]
 
-POLICIES = 'python -c "import policies; print(policies.names())"'
+
+def _policies() -> tuple[str, ...]:
+    import policies
+
+    return policies.names()
+
+
+POLICY = Named(_policies, 'python -c "import policies; print(policies.names())"', open=True)
 # As ssh-keygen writes it, without the comment: the kind, then 51 bytes whose first 19 are the same in all.
 AUDITOR = Written(
     r"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI[A-Za-z0-9+/]{43}",
@@ -41,6 +51,8 @@ AUDITOR = Written(
 )
 SEEDS = ListOf(Whole(0, LARGEST), 1)
 ARMS = ListOf(Written(), 1)
+MARGIN = Number("0.001", "0.5")  # accuracy points
+DRAWN = tuple(name for name, method in METHODS.items() if method.draws)
 
 
 class Task(NamedTuple):
@@ -64,9 +76,7 @@ class Arm(NamedTuple):
     """A policy under a name of its own."""
 
     name: str
-    policy: Annotated[
-        str, Field(Named(policies.names, POLICIES, open=True), "The policy, by its name.", "snapkv")
-    ]
+    policy: Annotated[str, Field(Later(POLICY), "The policy, by its name.", "snapkv")]
 
 
 class Claim(NamedTuple):
@@ -87,9 +97,7 @@ class Claim(NamedTuple):
     ] = None
     margin: Annotated[
         Decimal | None,
-        Field(
-            rules.MARGIN, "Accuracy points within which the two are the same.", 0.03, when=("says", ("same",))
-        ),
+        Field(MARGIN, "Accuracy points within which the two are the same.", 0.03, when=("says", ("same",))),
     ] = None
 
 
@@ -162,14 +170,14 @@ class Generation(NamedTuple):
     ] = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Decision:
     """The one primary question, the rule that answers it and everything the rule may depend on.
 
     own: the fields that this rule alone asks for, by name: see protocol.plan.rules.
     """
 
-    rule: Annotated[str, Field(Choice(*rules.RULES), "The rule that gives the verdict.", "superior")]
+    rule: Annotated[str, Field(Choice(*rules.OF_RULES), "The rule that gives the verdict.", "superior")]
     subject: Annotated[str, Field(Written(), "The arm that the question is about.", "crystal")]
     against: Annotated[
         tuple[str, ...], Field(ARMS, "The arms that it is compared with.", ["snapkv", "streaming"])
@@ -178,10 +186,15 @@ class Decision:
         Decimal, Field(Number("0.0001", "0.2"), "Chance of a false finding, for the whole family.", 0.05)
     ]
     method: Annotated[
-        str, Field(Choice(*rules.METHODS), "How the accuracies of two arms are compared.", "sign-flip")
+        str, Field(Choice(*METHODS), "How the accuracies of two arms are compared.", "sign-flip")
     ]
-    draws: Annotated[int, Field(Whole(1000, 10_000_000), "Draws of the method for a contrast.", 20000)]
-    seed: Annotated[int, Field(Whole(0, LARGEST), "Seed of these draws.", 7)]
+    draws: Annotated[
+        int | None,
+        Field(Whole(1000, 10_000_000), "Draws of the method for a contrast.", 20000, when=("method", DRAWN)),
+    ] = None
+    seed: Annotated[
+        int | None, Field(Whole(0, LARGEST), "Seed of these draws.", 7, when=("method", DRAWN))
+    ] = None
     cache_tolerance: Annotated[
         Decimal, Field(Number("0", "0.5"), "Share by which the slots of two arms may differ.", 0.02)
     ]
@@ -327,10 +340,12 @@ class Design:
     def arm(self, name: str) -> Arm:
         return next(arm for arm in self.arms if arm.name == name)
 
-    def policy(self, name: str) -> policies.Policy:
+    def policy(self, name: str) -> Policy:
         """The policy of an arm, with the registered interval where it evicts and has none of its own, and
         the prompt pinned where that is registered.
         """
+        import policies  # with torch, which reading and refusing the rest of a protocol does without
+
         policy = policies.get(self.arm(name).policy)
         if not policy.evicts:
             return policy

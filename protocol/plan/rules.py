@@ -1,30 +1,32 @@
-"""What each rule asks for beside the fields that every decision has."""
+"""What each rule asks for beside the fields that every decision has, from what `analysis.rules` declares."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from protocol.evidence.bytes.fields import Field, Whole
+from analysis.rules import RULES, rule
+from protocol.evidence.bytes.fields import Field, Kind, Whole
 from protocol.plan.kinds import Number, Written
 
-METHODS = ("bootstrap", "t", "sign-flip", "max-t")
-MARGIN = Number("0.001", "0.5")  # accuracy points
+__all__ = ["OF_RULES", "fields"]
 
-_MARGIN = Field(MARGIN, "Accuracy points by which the subject may differ, or be worse.", 0.03)
+
+def _kind(asked: rule.Field) -> Kind:
+    match asked.kind:
+        case "whole":
+            return Whole(int(asked.low), int(asked.high))
+        case "decimal":
+            return Number(str(asked.low), str(asked.high))
+        case "model":
+            return Written()
+    raise ValueError(f"{asked.name}: a rule asks for a {asked.kind!r}, which is no kind of field")
+
+
 OF_RULES: Mapping[str, Mapping[str, Field]] = MappingProxyType(
     {
-        "superior": {
-            "at_least": Field(Whole(1, 10_000), "Contrasts of the family that have to be better.", 4)
-        },
-        "branch": {
-            "primary_model": Field(Written(), "The model on which it has to be better.", "chain-qwen2"),
-            "transfer_model": Field(Written(), "The model that it must not harm.", "chain-llama"),
-        },
-        "equivalent": {"margin": _MARGIN},
-        "non_inferior": {"margin": _MARGIN},
+        name: {asked.name: Field(_kind(asked), asked.meaning, asked.example) for asked in one.fields}
+        for name, one in RULES.items()
     }
 )
-RULES = tuple(OF_RULES)
-LOSSLESS = tuple(rule for rule, own in OF_RULES.items() if "margin" in own)
 
 
 def fields() -> dict[str, Field]:

@@ -55,7 +55,7 @@ def main(argv: list[str] | None = None) -> int:
             if args.act == "fetch":
                 print(f"{args.name}: {task.fetch(args.file)}")
             else:
-                print(sealed(task, args.to))
+                print(encrypted(task, args.to))
             return 0
         for name in tasks.names():
             frozen = splits.load(name)
@@ -66,8 +66,8 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-def sealed(task: Dataset, recipients: list[str]) -> str:
-    parts, frozen = task.seal(recipients), splits.load(task.name)
+def encrypted(task: Dataset, recipients: list[str]) -> str:
+    parts, frozen = task.encrypt(recipients), splits.load(task.name)
     plain = parts.dev.with_name(f"{task.name}.jsonl")
     return (
         f"{len(frozen.dev)} development problems: {parts.dev}\n"

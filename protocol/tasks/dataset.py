@@ -104,12 +104,12 @@ class Dataset:
         """SHA-256 of the data file as it lies here, or of each file of a sealed task. Raises as `build` does,
         and BadInput where a sealed task could not be opened for want of pyrage: installed later it is drift.
         """
-        if not self.sealed():
+        if not self.is_encrypted():
             return closure.digest_of(self._data())
         encrypted.pyrage()
         return {"dev": closure.digest_of(self._data()), "confirm": files.sha256(self._parts().confirm)}
 
-    def sealed(self) -> bool:
+    def is_encrypted(self) -> bool:
         """Whether the held-out problems lie here encrypted. Raises BadInput when the plain file does too."""
         plain, hidden = self._plain(), self._parts().confirm
         if plain.exists() and hidden.exists():
@@ -118,14 +118,14 @@ class Dataset:
             )
         return hidden.exists()
 
-    def seal(self, recipients: Sequence[str]) -> Parts:
+    def encrypt(self, recipients: Sequence[str]) -> Parts:
         """Write the two files of a sealed task beside the plain one; recipients: of `encrypted.encrypt`. The
         plain file stays, and the task is refused until it is removed.
 
         Raises as `build` and `encrypt` do, and BadInput for a task that is sealed.
         """
         parts = self._parts()
-        if self.sealed():
+        if self.is_encrypted():
             raise BadInput(f"task {self.name}: is sealed: {parts.confirm}")
         frozen = splits.load(self.name)
         lines = _by_id(self._data(), frozen.ids, self._plain())
@@ -137,7 +137,7 @@ class Dataset:
         files.create(parts.confirm, hidden)
         return parts
 
-    def unsealed(self, identity: Path) -> "Dataset":
+    def decrypted(self, identity: Path) -> "Dataset":
         """This task with the key to its held-out part."""
         return replace(self, identity=identity)
 
@@ -156,7 +156,7 @@ class Dataset:
         A file that is there is verified instead. Raises Drifted when the problems are not the pinned ones.
         """
         path = self._plain()
-        if self.sealed():
+        if self.is_encrypted():
             raise BadInput(
                 f"task {self.name}: is sealed; to have all of it in the clear, remove {self._parts().confirm}"
             )
@@ -183,7 +183,7 @@ class Dataset:
             if line.endswith(wanted):
                 row: dict[str, str] = json.loads(line)
                 return row
-        if self.identity is None and self.sealed() and problem_id in splits.load(self.name).confirm:
+        if self.identity is None and self.is_encrypted() and problem_id in splits.load(self.name).confirm:
             raise BadInput(
                 f"problem {problem_id!r} of {self.name}: is encrypted; pass the key: --identity FILE"
             )
@@ -208,7 +208,7 @@ class Dataset:
 
     def _data(self) -> bytes:
         """Every problem that can be had, in the order of the data file."""
-        if self.sealed():
+        if self.is_encrypted():
             return self._opened()
         path = self._plain()
         try:

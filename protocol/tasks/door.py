@@ -1,6 +1,7 @@
 """The one way to a problem: what is held out is built under an open claim and never without one."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from protocol.evidence.refusals import BadInput
@@ -11,7 +12,20 @@ from protocol.tasks.problem import Problem
 from protocol.tasks.registry import Task, get
 from splits import CONFIRM, bucket
 
-__all__ = ["build", "gold", "refuse_unopenable", "sealed"]
+__all__ = ["Opened", "build", "gold", "is_encrypted", "refuse_unopenable"]
+
+
+@dataclass(frozen=True)
+class Opened:
+    """Held-out problems that were built, once, and the door that they are asked for at each time again."""
+
+    held_out: HeldOut
+    problems: Mapping[tuple[str, str, str], Problem]  # by model, whose tokenizer counted, task and id
+
+    def problem(self, model: str, task: str, problem_id: str) -> Problem:
+        """Raises as HeldOut.admit does."""
+        self.held_out.admit(task, problem_id)
+        return self.problems[model, task, problem_id]
 
 
 def build(
@@ -42,16 +56,16 @@ def gold(name: str, problem_id: str, key: str | None = None, identity: Path | No
     return task.gold(problem_id)
 
 
-def sealed(name: str) -> bool:
-    """Whether the held-out problems of the task `name` lie here encrypted. Raises as Dataset.sealed does."""
-    return isinstance(task := get(name), Dataset) and task.sealed()
+def is_encrypted(name: str) -> bool:
+    """Whether the held-out problems of the task `name` lie here encrypted. Raises as that of Dataset."""
+    return isinstance(task := get(name), Dataset) and task.is_encrypted()
 
 
 def refuse_unopenable(names: Iterable[str], identity: Path | None) -> None:
     """Raises BadInput unless `identity` opens the held-out problems of each of these tasks that is sealed,
     and for one that none of them needs. Decrypts no problem, so that it may come before the claim.
     """
-    needing = [task for name in names if isinstance(task := get(name), Dataset) and task.sealed()]
+    needing = [task for name in names if isinstance(task := get(name), Dataset) and task.is_encrypted()]
     for task in needing:
         task.refuse_other_key(identity)
     if identity is not None and not needing:
@@ -65,5 +79,5 @@ def _is_held_out(task: Task, problem_id: str) -> bool:
 
 def _reached(task: Task, key: str | None, identity: Path | None) -> Task:
     if identity is not None and isinstance(task, Dataset):
-        task = task.unsealed(identity)
+        task = task.decrypted(identity)
     return task if key is None else task.redrawn(late_randomness.number(key, "problems"))

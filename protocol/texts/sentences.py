@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from analysis.rules import RULES
+from analysis.stats.methods import METHODS
 from protocol.evidence.run.ledger import Entry
 
 __all__ = [
@@ -24,19 +26,6 @@ __all__ = [
     "where",
 ]
 
-_METHODS = {
-    "bootstrap": "the paired bootstrap over problems (percentile interval, {draws} draws, seed {seed})",
-    "t": "Student's t on the differences of the problems",
-    "sign-flip": (
-        "the paired sign-flip permutation test over problems ({draws} draws, or all of them where there are "
-        "no more, seed {seed})"
-    ),
-    "max-t": (
-        "single-step max-t: the signs of whole problems are flipped in all contrasts together ({draws} "
-        "draws, seed {seed}), and |t| of a contrast is compared with the largest of the family; a contrast "
-        "alone has Student's t"
-    ),
-}
 _SOURCES = {
     "nonce": "a number that the registered auditor draws and signs after the lock",
     "beacon": "a public beacon's value of after the lock",
@@ -47,34 +36,14 @@ _QUERY = {"inside": "is compressed together with", "outside": "follows after the
 
 def hypothesis(lock: Mapping[str, Any]) -> list[str]:
     content, decision = _content(lock), _decision(lock)
-    against, family = _list(decision["against"]), lock["checks"]["tests"]
     said = [_line(content["question"])]
-    match decision["rule"]:
-        case "superior":
-            said.append(
-                f"Hypothesis (directional): at equal measured memory, {decision['subject']} answers more of "
-                f"the held-out problems correctly than {against}, significantly so in at least "
-                f"{decision['at_least']} of {family} contrasts and significantly worse in none."
-            )
-        case "branch":
-            said.append(
-                f"Hypothesis (directional): at equal measured memory, {decision['subject']} answers more of "
-                f"the held-out problems correctly than {against} on {decision['primary_model']}, and is not "
-                f"harmed on {decision['transfer_model']}."
-            )
-        case "equivalent" | "non_inferior" as rule:
-            how = "differs" if rule == "equivalent" else "is worse"
-            said.append(
-                f"Hypothesis: at equal measured memory, the accuracy of {decision['subject']} on held-out "
-                f"problems {how} by less than {decision['margin']} accuracy points from that of {against}, "
-                f"in all {family} contrasts."
-            )
-        case rule:
-            said.append(
-                f"What is tested of {decision['subject']} against {against} is the rule {rule!r}, over "
-                f"{family} contrasts, with the numbers registered below."
-            )
-    return said
+    if rule := RULES.get(decision["rule"]):
+        return [*said, rule.words.hypothesis(decision, lock["checks"])]
+    return [
+        *said,
+        f"What is tested of {decision['subject']} against {_list(decision['against'])} is the rule "
+        f"{decision['rule']!r}, over {lock['checks']['tests']} contrasts, with the numbers registered below.",
+    ]
 
 
 def inference(lock: Mapping[str, Any]) -> list[str]:
@@ -85,52 +54,14 @@ def inference(lock: Mapping[str, Any]) -> list[str]:
         f"{lock['rule']['sha256']}). Alpha is {decision['alpha']}, two-sided; there are {family} contrasts, "
         f"and the Bonferroni level of one of them is {level}. There is one look, at all records."
     ]
-    tolerance = decision["cache_tolerance"]
-    match decision["rule"]:
-        case "superior":
-            least = decision["at_least"]
-            together = decision["method"] == "max-t"
-            within = f"an adjusted p at most {decision['alpha']}" if together else f"p at most {level}"
-            said += [
-                f"CONFIRMED: at least {least} of {family} contrasts favour {decision['subject']} with "
-                f"{within}, none goes against it with p at most {decision['alpha']}, and in all of them "
-                "both arms held the same memory.",
-                f"REFUTED: some contrast goes against it with {within}, or fewer than {least} "
-                "contrasts have a simultaneous interval that reaches zero or lies above it (those of "
-                f"unequal memory counted among them), so that {least} wins are no longer possible.",
-            ]
-        case "branch":
-            primary, transfer = decision["primary_model"], decision["transfer_model"]
-            # Older locks, whose rule takes alpha itself here, do not say how often the decision errs.
-            by_model = "decision_errors" in lock["checks"]
-            loss = "alpha divided by the number of contrasts on that model" if by_model else decision["alpha"]
-            said += [
-                f"Branch A: some contrast on {primary} favours {decision['subject']} with p below "
-                f"{decision['alpha']}, the mean difference on {transfer} is positive, and no contrast there "
-                f"goes against it with p below {decision['alpha']}. Branch B: the first of these holds and "
-                "another does not. Branch C: the first does not hold. These p are compared with alpha "
-                "itself.",
-                "CONFIRMED: branch A, and in all contrasts both arms held the same memory.",
-                f"REFUTED: branch B with a contrast on {transfer}, or branch C with one on {primary}, that "
-                f"goes against it with p below {loss}.",
-            ]
-        case "equivalent" | "non_inferior" as rule:
-            margin, sides = decision["margin"], rule == "equivalent"
-            said += [
-                f"CONFIRMED: in every contrast the one-sided test of a difference of -{margin}"
-                + (f" and that of {margin} have" if sides else " has")
-                + f" p at most {decision['alpha']}, and both arms held the same memory. p is never below the "
-                "exact chance of the observed sum where so many problems are lost as put the truth on the "
-                "margin.",
-                f"REFUTED: some contrast has limits, with coverage 1 - 2 x {level}, that lie below -{margin}"
-                + (f" or above {margin}." if sides else "."),
-            ]
+    if rule := RULES.get(decision["rule"]):
+        said += rule.words.criteria(decision, lock["checks"])
     return [
         *said,
         "INCONCLUSIVE: otherwise.",
         "Both arms held the same memory where neither arm's mean slots, as measured, exceed the other's by "
-        f"more than {float(tolerance):.4g} of them. A contrast without that is neither won nor lost, and "
-        "rules CONFIRMED out.",
+        f"more than {float(decision['cache_tolerance']):.4g} of them. A contrast without that is neither won "
+        "nor lost, and rules CONFIRMED out.",
     ]
 
 
@@ -181,11 +112,12 @@ def measured(lock: Mapping[str, Any]) -> list[str]:
 
 def analysis(lock: Mapping[str, Any]) -> list[str]:
     decision = _decision(lock)
-    method = _METHODS.get(decision["method"], decision["method"]).format(**decision)
-    level = "are those of max-t" if decision["method"] == "max-t" else "have the Bonferroni level"
+    method = METHODS.get(decision["method"])
+    words = decision["method"] if method is None else method.words.format(**decision)
+    level = "are those of max-t" if method and method.family else "have the Bonferroni level"
     return [
         f"Each contrast is one (model, task, budget, comparator): {lock['checks']['tests']} of them. Seeds "
-        f"of a problem are averaged first, so the problem is the unit. The method is {method}; the "
+        f"of a problem are averaged first, so the problem is the unit. The method is {words}; the "
         f"simultaneous intervals {level}."
     ]
 

@@ -9,8 +9,7 @@ from statsmodels.stats.power import zt_ind_solve_power
 
 from analysis import ablations, judge
 from analysis.ablations import Claim, audit, differing, needed, outcome
-from analysis.stats.equivalence import Margins
-from analysis.stats.interval import Interval
+from analysis.stats.comparison import Comparison, Margins
 from analysis.studies.study_files import RecordError
 
 SHIPPED = Path(__file__).resolve().parents[2] / "registrations"
@@ -134,7 +133,7 @@ def test_a_swept_subject_is_the_winner(tmp_path):
     ],
 )
 def test_a_claim_of_a_sign_is_read_off_the_interval(says, low, high, expected):
-    assert outcome(claim(says), Interval((low + high) / 2, low, high, 0.5), None) == expected
+    assert outcome(claim(says), Comparison((low + high) / 2, low, high, 0.5), None) == expected
 
 
 @pytest.mark.parametrize(
@@ -151,7 +150,7 @@ def test_a_claim_of_a_sign_is_read_off_the_interval(says, low, high, expected):
 def test_a_claim_of_equality_needs_both_limits_within_the_margin(two_sided, one_sided, expected):
     mean = sum(two_sided) / 2
     tests = Margins(mean, *one_sided, 0.01, 0.01)
-    assert outcome(claim("same", 0.05), Interval(mean, *two_sided, 0.5), tests) == expected
+    assert outcome(claim("same", 0.05), Comparison(mean, *two_sided, 0.5), tests) == expected
 
 
 def test_losses_that_the_exact_test_finds_support_the_implied_claim(tmp_path):

@@ -55,12 +55,10 @@ def refused(
 ) -> None:
     """The command ends with `status` and one line that holds `words`, and changes no byte of the folder.
 
-    tree: run it as a process of its own from this source tree.
+    tree: the source tree in which it is typed.
     """
     before = studies.snapshot(study)
-    run = studies.here if tree is None else studies.command
-    where: dict[str, Any] = {} if tree is None else {"tree": tree}
-    done = run(act, study, *options, **where)
+    done = studies.here(act, study, *options, tree=tree)
     assert done.returncode == status, done.stdout + done.stderr
     assert words in done.stderr, done.stderr
     assert len(done.stderr.strip().splitlines()) == 1, done.stderr

@@ -6,12 +6,7 @@ from attacking import findings, refused
 
 def begun(study):
     """Confirm until there are records, and stop."""
-    process = studies.start("confirm", study)
-    shard = study / "records" / "shard-0.jsonl"
-    while not shard.exists() or not shard.stat().st_size:
-        assert process.poll() is None
-    process.kill()
-    process.wait()
+    studies.kill_when_it_grows(studies.start("confirm", study), study / "records" / "shard-0.jsonl")
 
 
 def amended(study, **changes):

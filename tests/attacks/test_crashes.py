@@ -2,29 +2,32 @@
 twice.
 """
 
+import json
 import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import crashing
 import finished_study
 import pytest
 import studies
 
 from protocol.evidence.audit import auditing
 from protocol.evidence.bytes import canonical
-from protocol.evidence.run import records, seal
+from protocol.evidence.run import records
+from protocol.evidence.run.registration import Registration
 
 HERE = Path(__file__).resolve().parent
-PATHS = os.pathsep.join([str(studies.ROOT), str(HERE.parent)])
+PATHS = os.pathsep.join(map(str, (studies.ROOT, HERE.parent, HERE)))
 
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
     folder = tmp_path_factory.mktemp("toy") / "study"
     finished_study.finished(folder)
-    return seal.read(folder).content["outcome"]
+    return Registration(folder).seal.content["outcome"]
 
 
 @pytest.fixture(scope="module")
@@ -40,10 +43,12 @@ def run(folder: Path, how: str, at: int) -> int:
 
 
 def completed(folder: Path, undisturbed: str) -> None:
-    assert run(folder, "never", 0) == 0
-    found = auditing.audit(folder, rederive=lambda tree, folder: canonical.dumps(finished_study.JUDGED))
+    crashing.finish(folder)
+    found = auditing.audit(
+        Registration(folder), rederive=lambda tree, folder: canonical.dumps(finished_study.JUDGED)
+    )
     assert {one.status for one in found} <= {"held", "not run", "cannot tell"}, found
-    assert seal.read(folder).content["outcome"] == undisturbed
+    assert Registration(folder).seal.content["outcome"] == undisturbed
     keys = [records.key(record["body"]) for record in records.read(folder / "records")]
     assert len(keys) == len(set(keys)) == len(finished_study.lanes())
 
@@ -70,27 +75,32 @@ def test_a_disk_that_is_full_from_some_write_on_is_survived(toy, undisturbed, tm
     assert at > 50
 
 
+@pytest.mark.soak
 def test_a_confirmation_that_is_killed_in_its_locked_tree_seals_the_same_outcome(unconfirmed, history):
     """As it was typed, twice, each time once it has records; then it is let finish."""
-    for records_before in (0, 1):
-        shard = unconfirmed / "records" / "shard-0.jsonl"
-        size = shard.stat().st_size if records_before else 0
-        process = studies.start("confirm", unconfirmed, typed=True)
-        while not shard.exists() or shard.stat().st_size == size:
-            assert process.poll() is None
-        process.kill()
-        process.wait()
+    for _ in range(2):
+        studies.kill_when_it_grows(
+            studies.typed("confirm", unconfirmed), unconfirmed / "records" / "shard-0.jsonl"
+        )
     assert studies.here("confirm", unconfirmed).returncode in (10, 11)
-    undisturbed = seal.read(history["confirm"] / "registrations" / "study")
-    assert seal.read(unconfirmed).content["outcome"] == undisturbed.content["outcome"]
+    undisturbed = Registration(history["confirm"] / "registrations" / "study").seal
+    assert Registration(unconfirmed).seal.content["outcome"] == undisturbed.content["outcome"]
     assert studies.here("audit", unconfirmed).returncode == 0
+
+
+def confirming(study: Path, place: Path) -> list[object]:
+    """The words of a command that confirms, in a new process but not in the locked tree."""
+    known = place / "surroundings.json"
+    known.write_text(json.dumps(studies.surroundings()))
+    code = "import json, sys, studies; sys.exit(studies.within(json.load(open(sys.argv[1])), *sys.argv[2:]))"
+    return [sys.executable, "-c", code, known, "confirm", study]
 
 
 def in_a_small_world(mount: str, folder: Path, *command: object) -> subprocess.CompletedProcess:
     """Run `command` where `mount` was done first, in a namespace of its own that ends with it."""
     script = f'set -e; {mount}; exec "$@"'
     words = ["unshare", "--map-root-user", "--mount", "sh", "-c", script, "sh", *map(str, command)]
-    return subprocess.run(words, cwd=studies.ROOT, capture_output=True, text=True)
+    return subprocess.run(words, cwd=studies.ROOT / "tests", capture_output=True, text=True)
 
 
 @pytest.fixture(scope="module")
@@ -109,8 +119,8 @@ def test_a_disk_that_is_too_small_for_the_records_ends_in_one_line(namespaces, u
     small.mkdir()
     size = sum(path.stat().st_size for path in unconfirmed.rglob("*") if path.is_file()) + 160 * 1024
     mount = f"mount -t tmpfs -o size={size} none {small}; cp -r {unconfirmed} {small}/study"
-    keep = f'"{sys.executable}" -m protocol.confirm {small}/study; s=$?; cp -r {small}/study {kept}; exit $s'
-    done = in_a_small_world(mount, small, "sh", "-c", keep)
+    keep = f'"$@"; s=$?; cp -r {small}/study {kept}; exit $s'
+    done = in_a_small_world(mount, small, "sh", "-c", keep, "sh", *confirming(small / "study", tmp_path))
     assert done.returncode == 2, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
     assert "[Errno 28]" in done.stderr  # ENOSPC, whichever write met it
@@ -119,10 +129,10 @@ def test_a_disk_that_is_too_small_for_the_records_ends_in_one_line(namespaces, u
     assert studies.here("audit", kept).returncode == 0
 
 
-def test_a_folder_that_cannot_be_written_is_refused_in_one_line(namespaces, unconfirmed):
+def test_a_folder_that_cannot_be_written_is_refused_in_one_line(namespaces, unconfirmed, tmp_path):
     before = studies.snapshot(unconfirmed)
     mount = f"mount --bind {unconfirmed} {unconfirmed}; mount -o remount,ro,bind {unconfirmed}"
-    done = in_a_small_world(mount, unconfirmed, sys.executable, "-m", "protocol.confirm", unconfirmed)
+    done = in_a_small_world(mount, unconfirmed, *confirming(unconfirmed, tmp_path))
     assert done.returncode == 2, done.stdout + done.stderr
     assert "Read-only file system" in done.stderr
     assert "Traceback" not in done.stderr

@@ -30,8 +30,8 @@ def test_a_lock_of_another_grid_does_not_fit_its_ledger(unconfirmed):
 
 
 def test_the_decision_rule_is_softened(unconfirmed, sources, edited):
-    edited("analysis/rules/decisions.py", lambda code: code.replace(b"CONFIRMED", b"CONFIRMED ", 1))
-    refused(3, "analysis/rules/decisions.py: changed", "confirm", unconfirmed, tree=sources)
+    edited("analysis/rules/superior.py", lambda code: code.replace(b"CONFIRMED", b"CONFIRMED ", 1))
+    refused(3, "analysis/rules/superior.py: changed", "confirm", unconfirmed, tree=sources)
 
 
 def test_a_helper_that_the_rule_calls_is_softened(unconfirmed, sources, edited):

@@ -2,6 +2,7 @@
 
 import shutil
 
+import pytest
 import studies
 from attacking import caught, refused, repository
 
@@ -17,11 +18,9 @@ def test_a_finished_study_is_locked_again(study):
 
 
 def test_the_claim_of_a_run_that_began_is_removed_before_the_next(unconfirmed):
-    process = studies.start("confirm", unconfirmed)
-    while not (unconfirmed / "records" / "shard-0.jsonl").exists():
-        assert process.poll() is None
-    process.kill()
-    process.wait()
+    studies.kill_when_it_grows(
+        studies.start("confirm", unconfirmed), unconfirmed / "records" / "shard-0.jsonl"
+    )
     (unconfirmed / "claim.json").unlink()
     refused(3, "claim.json: missing, and the claim was taken before", "confirm", unconfirmed)
 
@@ -69,10 +68,13 @@ def test_the_study_is_run_a_second_time_under_another_name(study):
     caught(again, "history", "has this lock claimed in study: it was run there too")
 
 
+@pytest.mark.soak
 def test_two_processes_confirm_at_once(unconfirmed):
     """One runs; the other is told so, or that it is done."""
-    both = [studies.start("confirm", unconfirmed, typed=True) for _ in range(2)]
-    statuses = sorted(process.wait() for process in both)
+    both = [studies.typed("confirm", unconfirmed) for _ in range(2)]
+    for process in both:
+        process.join()
+    statuses = sorted(process.exitcode for process in both)
     assert statuses[0] == 4
     assert statuses[1] in (10, 11)
     claims = [entry for entry in ledger.read(unconfirmed) if entry.event == "claim"]

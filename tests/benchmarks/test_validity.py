@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from analysis.rules import decisions
+from analysis.rules.rule import CONFIRMED, REFUTED, Contrast
 from analysis.stats import max_t, power
 from benchmarks import resampling, simulated, validity
 from benchmarks.simulated import CHAIN, RETRIEVAL
@@ -84,7 +84,7 @@ def test_at_sixty_problems_and_one_in_twenty_right_only_the_bootstrap_errs_on_th
 
 def test_branch_a_errs_half_as_often_as_one_cell_does(chain):
     # Two primary cells at 2.5 % each, and a transfer mean that is positive every other time.
-    assert not far_from(chain[299, 0.25].branch["t"][decisions.CONFIRMED], (1 - 0.975**2) / 2)
+    assert not far_from(chain[299, 0.25].branch["t"][CONFIRMED], (1 - 0.975**2) / 2)
 
 
 def test_max_t_holds_a_family_that_shares_its_subject_where_bonferroni_is_too_strict():
@@ -96,11 +96,11 @@ def test_max_t_holds_a_family_that_shares_its_subject_where_bonferroni_is_too_st
 def test_studies_that_no_rule_is_asked_about_decide_nothing():
     rng = np.random.default_rng(0)
     found = simulated.seen(CHAIN, 60, 0.5, 300, rng)
-    for rule, word in ((validity.superior, decisions.CONFIRMED), (validity.branch, decisions.REFUTED)):
+    for rule, word in ((validity.superior, CONFIRMED), (validity.branch, REFUTED)):
         every = 0
         for delta, p in zip(found.delta, found.p["t"], strict=True):
             contrasts = [
-                decisions.Contrast(
+                Contrast(
                     "first" if i < 2 else "second",
                     delta[i],
                     -1.0 if p[i] < 0.0125 and delta[i] < 0 else 1.0,
@@ -160,3 +160,13 @@ def test_the_scripts_answer_help(script, capsys):
 
 def test_simulated_p_values_are_drawn_often_enough():
     assert power.draws_enough("bootstrap", simulated.DRAWS, validity.ALPHA / RETRIEVAL.family)
+
+
+def test_power_and_the_smallest_effect_are_those_of_simulated_t_tests():
+    draw = np.random.default_rng(0)
+    samples = draw.normal(0.1, 0.4, (20_000, 60))
+    found = (stats.ttest_1samp(samples, 0, axis=1).pvalue <= 0.05).mean()
+    assert validity.power_at(0.1, 0.16 / 60, 60) == pytest.approx(found, abs=0.012)
+    effect = validity.smallest_effect(0.16 / 60, 60, share=0.8)
+    assert validity.power_at(effect, 0.16 / 60, 60) == pytest.approx(0.8, abs=0.01)
+    assert validity.power_at(0.0, 0.16 / 60, 60, alpha=0.01) == pytest.approx(0.01)

@@ -1,32 +1,35 @@
-"""docs/threat-model.md names a test for every requirement, and each of them is there."""
+"""docs/threat-model.md names, for every requirement, where it is kept and the tests that show it."""
 
 import re
-from pathlib import Path
 
-TESTS = Path(__file__).resolve().parents[1]
-PAGE = TESTS.parent / "docs" / "threat-model.md"
-ROWS = re.findall(r"^\| (R\d+) \| (.+?) \| (.+?) \| (.+?) \|$", PAGE.read_text(), re.MULTILINE)
+from studies import ROOT
 
-
-def test_every_requirement_has_its_row():
-    assert [row[0] for row in ROWS] == [f"R{number}" for number in range(1, 16)]
+PAGE = (ROOT / "docs" / "threat-model.md").read_text()
+PARTS = re.split(r"^#{2,3} ", PAGE, flags=re.MULTILINE)
+REQUIREMENTS = {part.split()[0]: part for part in PARTS if re.match(r"R\d+ ", part)}
 
 
-def test_every_test_that_is_named_exists():
-    named = {name for row in ROWS for name in re.findall(r"[\w/]+\.py|\w+/(?=;|$)", row[3])}
-    assert len(named) > 25
-    assert {name for name in named if not (TESTS / name).exists()} == set()
+def named(part: str) -> tuple[set[str], set[str]]:
+    """Modules and tests."""
+    where, _, shown = part.partition("\nShown by:\n")
+    return set(re.findall(r"`((?!tests/)[\w/.]+)`", where)), set(re.findall(r"`(tests/[\w/.]+)`", shown))
+
+
+def test_every_requirement_has_its_section():
+    assert list(REQUIREMENTS) == [f"R{number}" for number in range(1, 16)]
+
+
+def test_every_requirement_names_modules_and_tests_that_exist():
+    tests = set[str]()
+    for number, part in REQUIREMENTS.items():
+        modules, shown = named(part)
+        assert modules, number
+        assert shown or number == "R15", number
+        assert {path for path in modules | shown if not (ROOT / path).exists()} == set(), number
+        tests |= shown
+    assert len(tests) > 25
 
 
 def test_every_attack_is_named():
-    named = " ".join(row[3] for row in ROWS)
-    attacks = {f"attacks/{path.name}" for path in (TESTS / "attacks").glob("test_*.py")}
-    assert {name for name in attacks if name not in named} == set()
-
-
-def test_every_module_that_is_named_exists():
-    root = TESTS.parent
-    for row in ROWS:
-        for name in re.findall(r"`([\w/]+\.py)`", row[2]):
-            places = [root / shelf / name for shelf in ("", "protocol", "protocol/evidence", "analysis")]
-            assert any(place.exists() for place in places), name
+    attacks = {f"tests/attacks/{path.name}" for path in (ROOT / "tests/attacks").glob("test_*.py")}
+    assert attacks <= {path for part in REQUIREMENTS.values() for path in named(part)[1]}

@@ -1,4 +1,4 @@
-"""Judgements written by hand, in the form of verdict.json."""
+"""Judgements written by hand, in the form in which `figures.canvas.page.judged` reads verdict.json."""
 
 import json
 from pathlib import Path
@@ -65,6 +65,7 @@ def judgement(contrasts: list[dict[str, Any]] | None = None, **changes: Any) -> 
         "missing": {"rule": "inconclusive", "registered": 672, "lanes": 0, "cells": []},
         "proves": [],
         "does_not_prove": ["Equality: INCONCLUSIVE says that this study could not tell."],
+        "witness": "UNANCHORED",
     } | changes
 
 

@@ -12,11 +12,12 @@ from figures.canvas import page
 
 
 def drawn(drawing: Callable[..., Figure], *data: Any) -> Figure:
-    """In the style and the resolution in which it is written."""
+    """Laid out in the style and the resolution in which it is written."""
     with matplotlib.rc_context(page.STYLE):
         figure = drawing(*data)
         figure.set_dpi(200)
-        FigureCanvasAgg(figure).draw()
+        FigureCanvasAgg(figure)  # which measures texts
+        figure.draw_without_rendering()
     return figure
 
 

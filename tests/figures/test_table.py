@@ -42,13 +42,23 @@ def test_every_contrast_and_every_arm_has_one_row(judged):
 
 
 def names(row: list[str], one: dict, last: str) -> bool:
-    """The first four cells are these names, whole or cut after at least fifteen characters."""
+    """The first four cells are these names, whole or both ends of them, at least twelve characters."""
     whole = [one[key] for key in ("model", "task", "budget", last)]
-    cut = [cell.removesuffix("\N{HORIZONTAL ELLIPSIS}") for cell in row[:4]]
+    ends = [cell.partition("\N{HORIZONTAL ELLIPSIS}") for cell in row[:4]]
     return all(
-        name == cell or (name.startswith(cell) and len(cell) >= 15)
-        for name, cell in zip(whole, cut, strict=True)
+        name == start or (name.startswith(start) and name.endswith(end) and len(start + end) >= 12)
+        for name, (start, _, end) in zip(whole, ends, strict=True)
     )
+
+
+def test_names_that_differ_at_their_ends_are_told_apart_where_they_are_shortened():
+    tasks = [f"a-task-of-a-very-long-name-indeed-{length}" for length in (512, 1024)]
+    rows = [judgements.arm("crystal", model=LONG, task=task) for task in tasks]
+    shown = [line.split() for line in lines(judgements.judgement(arms=rows))]
+    (one, other) = [row[1] for row in shown if row[3:4] == ["crystal"]]
+    assert one != other
+    assert one.endswith("512")
+    assert other.endswith("1024")
 
 
 @pytest.mark.parametrize(
@@ -75,7 +85,7 @@ def test_the_numbers_of_a_column_end_below_each_other():
 
 def test_verdict_rule_and_both_lists_of_sentences_are_shown():
     found = lines(judgements.judgement(proves=["One thing."], verdict="CONFIRMED"))
-    assert found[0] == "CONFIRMED  screening-grade  UNANCHORED  A small study"
+    assert found[0] == "CONFIRMED  n < 200  UNANCHORED  A small study"
     assert found[1].startswith("rule superior: crystal better in at least 3 of 5 contrasts, worse in none; ")
     assert found[found.index("Proves") + 1] == "- One thing."
     assert found[found.index("Does not prove") + 1].startswith("- Equality")

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import pytest
@@ -460,6 +461,7 @@ def test_layers_of_a_pyramid_may_hold_less_than_the_budget(budget):
     assert kept.sum() == 4 * budget
 
 
+@cache
 def at_a_breath(name: str) -> tuple[Policy, View]:
     """A crystal and its second event: 240 tokens cut down to 180 slots, and 60 tokens fed since."""
     policy = policies.get(name, cadence=Cadence(interval=60))

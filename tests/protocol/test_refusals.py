@@ -3,6 +3,7 @@
 import json
 import shutil
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import studies
@@ -12,9 +13,11 @@ import policies
 import splits
 from policies import Statistics
 from protocol import tasks
-from protocol.acts import register
+from protocol.acts import fitting, register
 from protocol.evidence.bytes import canonical
 from protocol.evidence.refusals import BadInput, Drifted
+from protocol.evidence.run.registration import Registration
+from protocol.locked.planned import Planned
 from protocol.locked.study import open_study, refuse_drift
 from protocol.models import __main__ as fetch_models
 from protocol.models import calibration, load
@@ -30,19 +33,15 @@ def tree(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def locked(tree, tiny_model):
-    """A study registered from a copy of the source tree, with a copy of the model beside it."""
-    model = shutil.copytree(tiny_model, tree / "model")
-    folder = studies.write(tree / "registrations" / "study", model)
-    done = studies.command("register", folder, tree=tree)
-    assert done.returncode == 0, done.stderr
-    return folder
+def locked(registered, tmp_path_factory):
+    """A study that was registered from a tree of these bytes; each test leaves it as it was."""
+    return shutil.copytree(registered, tmp_path_factory.mktemp("registrations") / "study")
 
 
-def refused(status, said, *arguments, tree=studies.ROOT, folder):
+def refused(status, said, *arguments, tree=None, folder):
     """The command refuses with `status`, one line containing `said`, and leaves the folder byte-identical."""
     before = studies.snapshot(folder)
-    done = studies.command(*arguments, folder, tree=tree)
+    done = studies.here(*arguments, folder, tree=tree)
     assert done.returncode == status, done.stdout + done.stderr
     assert said in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1, done.stderr
@@ -82,7 +81,7 @@ def test_what_is_protected_while_decoding_counts_before_anything_runs(interval, 
     policy = policies.get("random")
     policy = policies.pinned(policy) if prompt else policy
     policy = replace(policy, cadence=replace(policy.cadence, interval=interval))
-    assert register._protected(policy, 40, 64) == protected
+    assert fitting._protected(policy, 40, 64) == protected
 
 
 def test_a_budget_counts_by_the_smallest_of_its_rounds():
@@ -93,7 +92,7 @@ def test_a_budget_counts_by_the_smallest_of_its_rounds():
 
     def check(slots):
         protocol = reading.parse(text.replace("budgets = [0.8]", f"budgets = [{slots}]").encode(), "here")
-        register._refuse_small_budgets(protocol, {("model", protocol.tasks[0]): [(300, 0)]})
+        fitting._refuse_small_budgets(protocol, {("model", protocol.tasks[0]): [(300, 0)]})
 
     with pytest.raises(BadInput, match=r"500 gives 250 slots .* fewer than the 300 that arm 'crystal'"):
         check(500)
@@ -108,10 +107,10 @@ def test_a_device_that_is_not_here_is_refused_in_one_line(tmp_path, tiny_model, 
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
     assert 'generation.device: torch finds no "cuda" here' in done.stderr
     assert studies.snapshot(folder) == before
-    study = open_study(locked)
+    study = open_study(Registration(locked), tmp_path)
     elsewhere = replace(study.protocol, generation=study.protocol.generation._replace(device="cuda"))
     with pytest.raises(BadInput, match=r"generation\.device"):  # what probe and confirm ask first
-        refuse_drift(study._replace(protocol=elsewhere), tmp_path, with_weights=True)
+        refuse_drift(replace(study, planned=Planned(elsewhere, tmp_path)), with_weights=True)
 
 
 @pytest.fixture
@@ -195,10 +194,11 @@ def test_a_task_that_is_not_the_frozen_one_is_refused(monkeypatch):
         register._items("needle-256")
 
 
-def test_register_refuses_an_altered_split(tree, tiny_model, edited):
+def test_register_refuses_an_altered_split(tree, tiny_model, edited, monkeypatch):
     folder = studies.write(tree / "registrations" / "altered", tiny_model)
     edited(tree / "splits" / "needle-256.json", lambda data: data.replace(b"0", b"1", 1))
-    refused(3, "splits/needle-256.json: altered", "register", tree=tree, folder=folder)
+    monkeypatch.setattr(register.splits, "load", partial(splits.load, folder=tree / "splits"))
+    refused(3, "splits/needle-256.json: altered", "register", folder=folder)
 
 
 def test_confirm_refuses_what_was_never_registered(tmp_path, tiny_model):
@@ -210,12 +210,12 @@ def test_a_folder_without_a_protocol_is_named(tmp_path):
     refused(2, "no protocol.toml here", "register", folder=tmp_path)
 
 
-def test_replicate_refuses_a_study_without_a_verdict(locked, tree):
-    refused(2, "has no verdict to agree with", "replicate", tree=tree, folder=locked)
+def test_replicate_refuses_a_study_without_a_verdict(locked):
+    refused(2, "has no verdict to agree with", "replicate", folder=locked)
 
 
 @pytest.fixture
-def edited(tree):
+def edited():
     """Edit a file for one test: edited(path, change) with change: bytes -> bytes."""
     undo = []
 
@@ -231,7 +231,7 @@ def edited(tree):
 @pytest.mark.parametrize("command", ["confirm", "probe"])
 @pytest.mark.parametrize(
     "file",
-    ["policies/h2o.py", "protocol/running/runner.py", "analysis/rules/decisions.py", "figures/forest.py"],
+    ["policies/h2o.py", "protocol/running/runner.py", "analysis/rules/superior.py", "figures/forest.py"],
 )
 def test_a_source_file_changed_after_the_lock_is_named(locked, tree, edited, command, file):
     edited(tree / file, lambda data: data + b"\n# a quiet edit\n")
@@ -250,16 +250,16 @@ def test_a_changed_split_manifest_is_named(locked, tree, edited):
     refused(3, "splits/needle-256.json", "confirm", tree=tree, folder=locked)
 
 
-def test_an_edited_lock_is_refused(locked, tree, edited):
+def test_an_edited_lock_is_refused(locked, edited):
     edited(locked / "lock.json", lambda data: data.replace(b'"draws":10000', b'"draws":10001'))
-    refused(3, "lock", "confirm", tree=tree, folder=locked)
+    refused(3, "lock", "confirm", folder=locked)
 
 
-def test_an_edited_protocol_is_refused(locked, tree, edited):
+def test_an_edited_protocol_is_refused(locked, edited):
     edited(locked / "protocol.toml", lambda data: data.replace(b"at_least = 1", b"at_least = 2"))
-    refused(3, "protocol.toml: differs from the locked file", "confirm", tree=tree, folder=locked)
+    refused(3, "protocol.toml: differs from the locked file", "confirm", folder=locked)
 
 
 def test_an_audit_holds_after_a_source_file_was_changed(locked, tree, edited):
-    edited(tree / "analysis" / "bootstrap.py", lambda data: data + b"\n# later work\n")
+    edited(tree / "analysis" / "stats" / "bootstrap.py", lambda data: data + b"\n# later work\n")
     assert studies.command("audit", locked, tree=tree).returncode == 0

@@ -10,7 +10,7 @@ import splits
 from protocol.acts import rehearse as rehearsal
 from protocol.evidence.refusals import BadInput
 from protocol.evidence.run import records
-from protocol.locked import study
+from protocol.locked import planned
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def test_what_registering_would_refuse_is_refused(tiny_model, tmp_path):
 
 def reasoning():
     """The shipped study for a GPU, and its two models."""
-    _, protocol = study.read_protocol(studies.ROOT / "registrations" / "alpha-math500")
+    _, protocol = planned.read_protocol(studies.ROOT / "registrations" / "alpha-math500")
     return protocol, protocol.models
 
 

@@ -3,30 +3,14 @@
 import hashlib
 import random
 import shutil
-import signal
-import time
 
 import pytest
 import studies
 
 
-@pytest.fixture(scope="module")
-def locked(tiny_model, tmp_path_factory):
-    """A registered study that nobody has confirmed; copy it before use."""
-    folder = studies.write(tmp_path_factory.mktemp("registrations") / "study", tiny_model)
-    done = studies.command("register", folder)
-    assert done.returncode == 0, done.stderr
-    return folder
-
-
-@pytest.fixture(scope="module")
-def confirmed(locked, tmp_path_factory):
-    """The same study after one undisturbed confirm."""
-    folder = tmp_path_factory.mktemp("registrations") / "study"
-    shutil.copytree(locked, folder)
-    done = studies.command("confirm", folder)
-    assert done.returncode in (10, 11), done.stderr  # a model that knows nothing confirms nothing
-    return folder
+@pytest.fixture
+def locked(registered):
+    return registered
 
 
 def copy(folder, tmp_path):
@@ -63,7 +47,7 @@ def test_the_lock_covers_code_split_weights_and_environment(locked):
     lock = studies.content(locked / "lock.json")
     code = {
         "policies/crystal/trunks.py",
-        "analysis/rules/decisions.py",
+        "analysis/rules/superior.py",
         "protocol/running/runner.py",
         "figures/forest.py",
     }
@@ -90,7 +74,7 @@ def test_confirm_ends_in_a_sealed_verdict_with_a_figure(confirmed):
 def test_a_second_confirm_is_refused_and_writes_nothing(confirmed, tmp_path):
     folder = copy(confirmed, tmp_path)
     before = studies.snapshot(folder)
-    done = studies.command("confirm", folder)
+    done = studies.here("confirm", folder)
     assert done.returncode == 4
     assert "replicate" in done.stderr
     assert studies.snapshot(folder) == before
@@ -107,13 +91,9 @@ def test_killed_at_random_moments_and_resumed_seals_the_same_outcome(locked, con
     folder = copy(locked, tmp_path)
     moments = random.Random(5)
     for number in range(5):
-        process = studies.start("confirm", folder)
         # Claiming grows the ledger, running grows the shard: kill it a random moment after either.
-        wait_for_growth(process, folder / ("ledger.jsonl" if number % 2 else "records/shard-0.jsonl"))
-        time.sleep(moments.uniform(0, 0.2))
-        assert process.poll() is None, "the study is too short to be killed five times; lengthen it"
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        path = folder / ("ledger.jsonl" if number % 2 else "records/shard-0.jsonl")
+        studies.kill_when_it_grows(studies.start("confirm", folder), path, after=moments.uniform(0, 0.2))
     done = studies.here("confirm", folder)
     assert done.returncode in (10, 11), done.stderr
     assert sealed(folder) == sealed(confirmed)
@@ -127,7 +107,7 @@ def test_killed_at_random_moments_and_resumed_seals_the_same_outcome(locked, con
 def test_batches_with_refill_and_events_are_resumed_whole(tiny_model, tmp_path):
     """Three problems a batch, five lanes at once, prompts in chunks, events while decoding."""
     settings = "threads = 1\nproblems_per_batch = 3\nlanes_per_batch = 5\nprefill_chunk = 100\ninterval = 8"
-    changes = {"threads = 1": settings, 'policy = "crystal"': 'policy = "h2o"'}
+    changes = {**studies.ONE_TASK, "threads = 1": settings, 'policy = "crystal"': 'policy = "h2o"'}
     once = studies.write(tmp_path / "registrations" / "once", tiny_model, changes)
     assert studies.here("register", once).returncode == 0
     lock = studies.content(once / "lock.json")
@@ -135,10 +115,7 @@ def test_batches_with_refill_and_events_are_resumed_whole(tiny_model, tmp_path):
     killed = shutil.copytree(once, once.parent / "killed")
     assert studies.here("confirm", once).returncode in (10, 11)
     for _ in range(2):
-        process = studies.start("confirm", killed)
-        wait_for_growth(process, killed / "records/shard-0.jsonl")
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        studies.kill_when_it_grows(studies.start("confirm", killed), killed / "records/shard-0.jsonl")
     assert studies.here("confirm", killed).returncode in (10, 11)
     assert sealed(killed) == sealed(once)
     assert studies.here("audit", killed).returncode == 0
@@ -157,18 +134,16 @@ def test_batches_with_refill_and_events_are_resumed_whole(tiny_model, tmp_path):
     assert {body["batch"]["joined"] for body in bodies} > {0}, "some lanes had to wait for a place"
 
 
-def wait_for_growth(process, path):
-    size = path.stat().st_size if path.exists() else 0
-    while process.poll() is None and not (path.exists() and path.stat().st_size > size):
-        time.sleep(0.005)
-
-
 def test_two_confirms_at_once_run_once(locked, tmp_path):
     folder = copy(locked, tmp_path)
     both = [studies.start("confirm", folder) for _ in range(2)]
-    statuses = sorted(process.wait() for process in both)
-    assert 4 in statuses
-    assert set(statuses) & {10, 11}
+    for process in both:
+        process.join()
+    statuses = sorted(process.exitcode for process in both)
+    assert statuses[0] == 4
+    assert statuses[1] in (10, 11)
+    claims = [line for line in (folder / "ledger.jsonl").read_text().splitlines() if '"claim"' in line]
+    assert len(claims) == 1
 
 
 def test_a_probe_reads_the_development_split_only(locked, tmp_path):
@@ -192,10 +167,11 @@ def test_status_names_the_one_next_step(locked, confirmed):
     assert "1 registered, 0 confirmed" in studies.here("status", confirmed).stdout
 
 
-def test_a_replication_agrees_with_its_parent(confirmed):
-    done = studies.command("replicate", confirmed)
+def test_a_replication_agrees_with_its_parent(confirmed, tmp_path):
+    parent = copy(confirmed, tmp_path)
+    done = studies.here("replicate", parent)
     assert done.returncode in (10, 11), done.stderr
     assert "agrees with study" in done.stdout
-    child = confirmed.parent.parent / "replications" / "study-001"
-    assert studies.content(child / "lock.json")["parent"]["lock"] == lock_digest(confirmed)
+    child = tmp_path / "replications" / "study-001"
+    assert studies.content(child / "lock.json")["parent"]["lock"] == lock_digest(parent)
     assert studies.here("audit", child).returncode == 0

@@ -3,16 +3,14 @@
 import hashlib
 import json
 import shutil
-import signal
-import time
 
 import pytest
 import studies
 
 from protocol.evidence.audit import auditing
 from protocol.evidence.bytes import canonical
-from protocol.evidence.lock import lock
 from protocol.evidence.run import ledger, records, selection
+from protocol.evidence.run.registration import Registration
 
 
 @pytest.fixture(scope="module")
@@ -49,15 +47,6 @@ def copy(folder, tmp_path):
 
 def lines(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def kill_when_it_grows(process, path):
-    size = path.stat().st_size if path.exists() else 0
-    while process.poll() is None and not (path.exists() and path.stat().st_size > size):
-        time.sleep(0.005)
-    assert process.poll() is None, "too short to be killed; lengthen it"
-    process.send_signal(signal.SIGKILL)
-    process.wait()
 
 
 def test_the_grid_has_the_sweeps_name_and_no_candidate(locked):
@@ -123,7 +112,7 @@ def test_a_selected_probe_that_was_thrown_away_is_not_run_again(probed, tmp_path
 def test_a_probe_says_how_many_records_it_found(locked, tmp_path):
     """Killed after its first batch; the second attempt counts what that left, so dropping it shows."""
     folder = copy(locked, tmp_path)
-    kill_when_it_grows(studies.start("probe", folder), folder / "probe" / "shard-0.jsonl")
+    studies.kill_when_it_grows(studies.start("probe", folder), folder / "probe" / "shard-0.jsonl")
     left = (folder / "probe" / "shard-0.jsonl").read_text().count("\n")
     assert studies.here("probe", folder).returncode == 0
     bodies = [line["body"] for line in lines(folder / "ledger.jsonl") if line["event"] == "probe"]
@@ -148,7 +137,9 @@ def rewrite(folder, change):
 
 def statuses(folder):
     """The findings by item; the locked code is not run."""
-    return {each.item: each for each in auditing.audit(folder, lambda *_: b"", selected_as_written)}
+    return {
+        each.item: each for each in auditing.audit(Registration(folder), lambda *_: b"", selected_as_written)
+    }
 
 
 def selected_as_written(_, folder):
@@ -282,7 +273,7 @@ def test_a_selection_that_the_rule_does_not_give_is_not_confirmed(probed, tmp_pa
     for entry in kept:
         ledger.append(folder, entry.event, entry.body)
     chosen = content["selected"] | {"winner": "random", "policy": "random"}
-    selection.write(folder, lock.read(folder), chosen)
+    selection.write(Registration(folder), chosen)
     done = studies.here("confirm", folder)
     assert done.returncode == 3, done.stderr
     assert "selection.json: is not what the rule gives, h2o" in done.stderr
@@ -304,7 +295,7 @@ def test_a_selection_that_was_cut_off_is_completed_by_the_next_probe(probed, tmp
 def test_killed_and_resumed_probe_and_confirm_change_nothing(locked, probed, confirmed, tmp_path):
     folder = copy(locked, tmp_path)
     for name, shard in (("probe", "probe/shard-0.jsonl"), ("confirm", "records/shard-0.jsonl")):
-        kill_when_it_grows(studies.start(name, folder), folder / shard)
+        studies.kill_when_it_grows(studies.start(name, folder), folder / shard)
         assert studies.here(name, folder).returncode in (0, 10, 11)
     once, again = (studies.content(each / "selection.json") for each in (probed, folder))
     assert (once["probe"], once["selected"]) == (again["probe"], again["selected"])

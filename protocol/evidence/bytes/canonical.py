@@ -6,12 +6,15 @@ written as strings: a float has two readings (its shortest decimal, its bits), a
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, NoReturn
 
 from protocol.evidence.refusals import BadInput, Tampered
 
 LARGEST = 2**53 - 1  # beyond it, readers that hold numbers as doubles see another integer
+_LONG = re.compile(rb"[:,\[]-?\d{16}")  # after a comma: an integer that could be beyond it
+_HALF = re.compile("[\ud800-\udfff]")
 
 
 def dumps(value: Any) -> bytes:
@@ -20,6 +23,11 @@ def dumps(value: Any) -> bytes:
     Raises BadInput, naming the key path, for anything else.
     """
     _check(value, "")
+    return encoded(value)
+
+
+def encoded(value: Any) -> bytes:
+    """The canonical bytes of what `loads` gave, or of a part of it: nothing of it is checked again."""
     text = json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"), default=dict)
     return text.encode()
 
@@ -35,6 +43,30 @@ def loads(data: bytes, where: str) -> Any:
     Raises Tampered for anything that `dumps` would not have written: duplicate keys, floats, NaN, spaces,
     keys out of order, needless escapes. The digest of what is returned is the SHA-256 of `data`.
     """
+    try:
+        value = json.loads(data.decode("ascii"), parse_float=_Float, parse_constant=_Float)
+        if encoded(value) == data and not _LONG.search(b"," + data):
+            return value  # no key was there twice: one of the two would not have been written again
+    except (ValueError, RecursionError):
+        pass
+    return _read_with_places(data, where)
+
+
+def texts(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """Every text in `value`, with the key path that leads to it; keys are not among them."""
+    match value:
+        case str():
+            yield path.lstrip("."), value
+        case Mapping():
+            for key, item in value.items():
+                yield from texts(item, f"{path}.{key}")
+        case list() | tuple():
+            for index, item in enumerate(value):
+                yield from texts(item, f"{path}[{index}]")
+
+
+def _read_with_places(data: bytes, where: str) -> Any:
+    """`loads` of bytes that are not ASCII, or that it refuses: slower, and knows the key path of a fault."""
     try:
         parsed = json.loads(
             data.decode("utf-8"),
@@ -54,19 +86,6 @@ def loads(data: bytes, where: str) -> Any:
         at = next((i for i, (a, b) in enumerate(zip(written, data, strict=False)) if a != b), len(written))
         raise Tampered(f"{where}: not canonical JSON from byte {at} on; the file was edited or rewritten")
     return value
-
-
-def texts(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """Every text in `value`, with the key path that leads to it; keys are not among them."""
-    match value:
-        case str():
-            yield path.lstrip("."), value
-        case Mapping():
-            for key, item in value.items():
-                yield from texts(item, f"{path}.{key}")
-        case list() | tuple():
-            for index, item in enumerate(value):
-                yield from texts(item, f"{path}[{index}]")
 
 
 class _Pairs(list[tuple[str, Any]]):
@@ -98,14 +117,14 @@ def _plain(parsed: Any, path: str) -> Any:
 
 def _check(value: Any, path: str) -> None:
     match value:
+        case str():
+            if not value.isascii() and _HALF.search(value):
+                _refuse(path, "holds half a surrogate pair, which UTF-8 cannot carry")
         case None | bool():
             pass
         case int():
             if abs(value) > LARGEST:
                 _refuse(path, "is an integer beyond 2^53-1; write it as a string")
-        case str():
-            if any("\ud800" <= character <= "\udfff" for character in value):
-                _refuse(path, "holds half a surrogate pair, which UTF-8 cannot carry")
         case float():
             _refuse(path, f"is the number {value!r}; write decimals as strings")
         case list() | tuple():

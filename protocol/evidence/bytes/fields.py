@@ -241,7 +241,7 @@ class MapOf(Kind):
 
 
 def _parts(made: Any) -> Mapping[str, Any]:
-    parts: Mapping[str, Any] = made._asdict() if isinstance(made, tuple) else vars(made)
+    parts: Mapping[str, Any] = made._asdict() if hasattr(made, "_asdict") else vars(made)
     return parts
 
 

@@ -160,7 +160,8 @@ def read_shard(path: Path) -> Read:
         if not isinstance(parsed, dict) or parsed.keys() != Record.__annotations__.keys():
             raise Tampered(f"{where}: not a record")
         record: Record = parsed  # type: ignore[assignment]  # its keys were just compared
-        if canonical.digest({"body": record["body"], "costs": record["costs"]}) != record["sha256"]:
+        content = canonical.encoded({"body": record["body"], "costs": record["costs"]})
+        if hashlib.sha256(content).hexdigest() != record["sha256"]:
             raise Tampered(f"{where}: its digest is not that of body and costs; the line was edited")
         chain = _next(chain, record["sha256"])
         if chain != record["chain"]:
@@ -179,7 +180,7 @@ def outcome_digest(records: Iterable[Record]) -> str:
     """
     outcome = hashlib.sha256()
     for record in sorted(records, key=lambda record: key(record["body"])):
-        outcome.update(canonical.dumps(record["body"]) + b"\n")
+        outcome.update(canonical.encoded(record["body"]) + b"\n")
     return outcome.hexdigest()
 
 

@@ -4,7 +4,8 @@ from scipy import stats
 
 from analysis.stats import bootstrap
 from analysis.stats.interval import DegenerateDifference, problem_means
-from analysis.stats.paired_tests import METHODS, student
+from analysis.stats.methods import METHODS
+from analysis.stats.paired_tests import COMPARE, student
 
 
 def study(problems: int, seeds: int, seed: int, drift: float = 0.1) -> np.ndarray:
@@ -16,7 +17,7 @@ def study(problems: int, seeds: int, seed: int, drift: float = 0.1) -> np.ndarra
 
 
 def by(method: str, difference, level: float = 0.95, draws: int = 2_000, seed: int = 3):
-    return METHODS[method](difference, level=level, draws=draws, rng=np.random.default_rng(seed))
+    return COMPARE[method](difference, level=level, draws=draws, rng=np.random.default_rng(seed))
 
 
 # ---------------------------------------------------------------- bootstrap
@@ -69,20 +70,20 @@ def test_a_drawn_p_is_never_zero():
     assert by("sign-flip", difference, draws=99).p == pytest.approx(2 / 100)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", COMPARE)
 def test_repeating_every_sample_of_a_problem_adds_no_information(method):
     difference = study(30, 2, 1)
     assert by(method, np.tile(difference, (1, 5))) == pytest.approx(by(method, difference), abs=1e-9)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", COMPARE)
 def test_repeating_the_problems_does_add_information(method):
     difference = study(40, 1, 1)
     once, five = by(method, difference), by(method, np.tile(difference, (5, 1)))
     assert five.high - five.low < 0.6 * (once.high - once.low)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", COMPARE)
 def test_exchanging_the_arms_mirrors_everything_but_p(method):
     difference = study(12, 1, 6)  # exact for sign flips
     one, other = by(method, difference, draws=10_000), by(method, -difference, draws=10_000)
@@ -218,7 +219,7 @@ def test_a_single_gain_excludes_no_small_loss():
 # ---------------------------------------------------------------- degenerate differences
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", COMPARE)
 @pytest.mark.parametrize(
     ("difference", "says"),
     [
@@ -236,7 +237,7 @@ def test_a_difference_without_a_meaning_is_refused_by_name(method, difference, s
         by(method, difference)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", COMPARE)
 @pytest.mark.parametrize("problems", [10, 60, 300])
 def test_no_discordance_at_all_gives_the_rule_of_three(method, problems):
     found = by(method, np.zeros((problems, 2)))
@@ -247,7 +248,7 @@ def test_no_discordance_at_all_gives_the_rule_of_three(method, problems):
     assert found.high == pytest.approx(3 / problems, rel=0.15)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", COMPARE)
 def test_the_rule_of_three_widens_with_the_level(method):
     nominal, simultaneous = (
         by(method, np.zeros((50, 1)), level=level).high for level in (0.95, 1 - 0.05 / 6)
@@ -256,7 +257,7 @@ def test_the_rule_of_three_widens_with_the_level(method):
     assert simultaneous > nominal
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", COMPARE)
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_problems_that_all_differ_alike_are_judged_by_the_sign_test(method, sign):
     found = by(method, np.full((9, 1), sign))
@@ -267,3 +268,8 @@ def test_problems_that_all_differ_alike_are_judged_by_the_sign_test(method, sign
 
 def test_the_seeds_of_a_problem_are_averaged_first():
     assert problem_means([[1.0, 0.0, 0.0], [-1.0, 1.0, 0.0]]).tolist() == [round(1 / 3, 12), 0.0]
+
+
+def test_every_method_that_can_be_registered_compares_two_arms():
+    assert set(COMPARE) == set(METHODS)
+    assert [name for name, method in METHODS.items() if not method.draws] == ["exact-bootstrap"]

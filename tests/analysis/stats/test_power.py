@@ -3,7 +3,7 @@ import pytest
 from scipy import stats
 
 from analysis.stats import power
-from analysis.stats.paired_tests import METHODS, student
+from analysis.stats.paired_tests import COMPARE, student
 
 CORRECTED = 0.05 / 6
 
@@ -50,9 +50,9 @@ THREE = [[0, 1, 1, 5, 1, 2, 2], [1, 0, 0, 5, 0, 3, 3], [0, 0, 2, 3, 4, 2, 1], [0
 
 @pytest.mark.parametrize("counts", [*SMALL, *THREE], ids=str)
 def test_simulated_p_values_of_exact_methods_are_those_of_the_methods(counts):
-    for method in ("t", "sign-flip"):
+    for method in ("t", "sign-flip", "exact-bootstrap"):
         simulated = power.p_values(method, np.array([counts]), 2**12, rng())
-        real = METHODS[method](differences(counts), level=0.95, draws=2**12, rng=rng())
+        real = COMPARE[method](differences(counts), level=0.95, draws=2**12, rng=rng())
         assert simulated[0] == pytest.approx(real.p, abs=1e-9), method
 
 
@@ -62,7 +62,7 @@ def test_simulated_p_values_of_drawn_methods_have_the_mean_of_the_methods(method
     draws, repeats = 1_000, 60
     simulated = power.p_values(method, np.array([counts] * repeats), draws, rng())
     difference = differences(counts)
-    real = [METHODS[method](difference, level=0.95, draws=draws, rng=rng(i)).p for i in range(repeats)]
+    real = [COMPARE[method](difference, level=0.95, draws=draws, rng=rng(i)).p for i in range(repeats)]
     noise = np.hypot(np.std(real), np.std(simulated)) / np.sqrt(repeats)
     assert abs(np.mean(simulated) - np.mean(real)) <= 4 * noise + 1e-12
 
@@ -81,7 +81,7 @@ def test_studies_are_answered_in_their_order_and_alike():
     assert t[:3] == pytest.approx([student(differences(SMALL[i])).p for i in (3, 0, 3)])
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", COMPARE)
 def test_more_problems_find_smaller_effects(method):
     found = [power.minimal_detectable_effect(n, 0.05, method=method, rng=rng()) for n in (60, 120, 240, 480)]
     assert found == sorted(found, reverse=True)

@@ -8,7 +8,7 @@ import pytest
 import study
 
 from analysis.judge import judge
-from analysis.rules import statements
+from analysis.studies import statements
 from analysis.studies.study_files import RecordError
 
 # arm, budget -> problems of twelve that both seeds solve

@@ -2,10 +2,11 @@ import judgements
 import looking
 import pytest
 from matplotlib.colors import same_color
+from matplotlib.figure import Figure
 
 from figures.plots.ablation import ablation, variants
 
-JUDGED = judgements.judgement()
+JUDGED, SIXTEEN = judgements.judgement(), judgements.sixteen()
 SNAPKV, H2O, RANDOM, LACACHE, STREAMING = range(5)
 
 
@@ -20,8 +21,14 @@ def lock(effects=None, policies=None, tasks=("needle-512",)):
     }
 
 
-def found(**changes):
-    return looking.by_gid(looking.drawn(ablation, JUDGED, lock(**changes)))
+@pytest.fixture(scope="module")
+def five() -> Figure:
+    return looking.drawn(ablation, JUDGED, lock())
+
+
+@pytest.fixture(scope="module")
+def sixteen() -> Figure:
+    return looking.drawn(ablation, SIXTEEN, lock(tasks={one["task"] for one in SIXTEEN["contrasts"]}))
 
 
 # ---------------------------------------------------------------- when it is drawn
@@ -64,10 +71,13 @@ def test_the_subject_of_a_sweep_is_the_policy_that_was_selected(winner, answer):
 # ---------------------------------------------------------------- it draws what was judged, turned round
 
 
-@pytest.mark.parametrize("judged", [JUDGED, judgements.sixteen()], ids=["five", "sixteen"])
-def test_a_bar_is_minus_the_judged_difference_and_its_line_the_simultaneous_interval_turned_round(judged):
-    tasks = {one["task"] for one in judged["contrasts"]}
-    artists = looking.by_gid(looking.drawn(ablation, judged, lock(tasks=tasks)))
+@pytest.mark.parametrize(
+    ("drawn", "judged"), [("five", JUDGED), ("sixteen", SIXTEEN)], ids=["five", "sixteen"]
+)
+def test_a_bar_is_minus_the_judged_difference_and_its_line_the_simultaneous_interval_turned_round(
+    request, drawn, judged
+):
+    artists = looking.by_gid(request.getfixturevalue(drawn))
     for index, one in enumerate(judged["contrasts"]):
         if one["difference"] is None:
             assert f"bar-{index}" not in artists
@@ -87,18 +97,17 @@ def test_a_bar_is_minus_the_judged_difference_and_its_line_the_simultaneous_inte
     ("index", "marker", "filled"),
     [(SNAPKV, "D", True), (LACACHE, "D", True), (H2O, "o", False), (RANDOM, "D", False)],
 )
-def test_only_what_passes_with_matched_memory_is_filled(index, marker, filled):
-    artists = found()
+def test_only_what_passes_with_matched_memory_is_filled(five, index, marker, filled):
+    artists = looking.by_gid(five)
     (point,), (bar,) = artists[f"point-{index}"], artists[f"bar-{index}"]
     assert point.get_marker() == marker
     assert bool(same_color(point.get_markerfacecolor(), "white")) != filled
     assert bool(same_color(bar.get_facecolor(), "white")) != filled
 
 
-def test_a_row_prints_its_numbers_beside_its_bar():
-    figure = looking.drawn(ablation, JUDGED, lock())
-    y = looking.by_gid(figure)[f"point-{LACACHE}"][0].get_ydata()[0]
-    row = {text.get_text() for text in looking.texts(figure) if text.get_position()[1] == y}
+def test_a_row_prints_its_numbers_beside_its_bar(five):
+    y = looking.by_gid(five)[f"point-{LACACHE}"][0].get_ydata()[0]
+    row = {text.get_text() for text in looking.texts(five) if text.get_position()[1] == y}
     assert row == {
         "lacache",
         "+9.4",
@@ -109,26 +118,22 @@ def test_a_row_prints_its_numbers_beside_its_bar():
     }
 
 
-def test_unmatched_rows_carry_a_dagger_and_rows_without_estimate_say_so():
-    figure = looking.drawn(ablation, JUDGED, lock())
-    at = [(text.get_text(), text.get_position()[1]) for text in looking.texts(figure)]
+def test_unmatched_rows_carry_a_dagger_and_rows_without_estimate_say_so(five):
+    at = [(text.get_text(), text.get_position()[1]) for text in looking.texts(five)]
     rows = dict(at)
     assert [y for text, y in at if text == "†"] == [rows["random"]]
     assert [y for text, y in at if text == "not estimated"] == [rows["streaming"]]
 
 
-def test_contrasts_stand_in_registered_order_below_their_group():
-    judged = judgements.sixteen()
-    tasks = {one["task"] for one in judged["contrasts"]}
-    figure = looking.drawn(ablation, judged, lock(tasks=tasks))
-    axes = figure.axes[0]
-    names = {*(one["against"] for one in judged["contrasts"])}
+def test_contrasts_stand_in_registered_order_below_their_group(sixteen):
+    (axes,) = sixteen.axes
+    names = {*(one["against"] for one in SIXTEEN["contrasts"])}
     labels = sorted(
         (text.get_position()[1], text.get_text())
         for text in axes.texts
         if text.get_text() in names or " · budget " in text.get_text()
     )
-    assert [name for _, name in labels if name in names] == [one["against"] for one in judged["contrasts"]]
+    assert [name for _, name in labels if name in names] == [one["against"] for one in SIXTEEN["contrasts"]]
     assert labels[0][1] == "smollm2-135m · needle-512 · budget 0.25"
     assert [y for y, _ in labels] == list(range(24))
 
@@ -136,8 +141,8 @@ def test_contrasts_stand_in_registered_order_below_their_group():
 # ---------------------------------------------------------------- detectable effects
 
 
-def test_effects_below_the_registered_detectable_ones_are_shaded_the_smaller_over_the_larger():
-    artists = found()
+def test_effects_below_the_registered_detectable_ones_are_shaded_the_smaller_over_the_larger(five):
+    artists = looking.by_gid(five)
     (small,), (large,) = artists["shade-0.2-0"], artists["shade-0.6-0"]
     for shade, reach in ((small, 8), (large, 15)):
         box = shade.get_paths()[0].get_extents()
@@ -148,29 +153,39 @@ def test_effects_below_the_registered_detectable_ones_are_shaded_the_smaller_ove
 
 def test_a_detectable_effect_beyond_the_axis_is_shaded_to_its_end():
     row = judgements.contrast("h2o", *judgements.FIVE["h2o"])
-    figure = looking.drawn(ablation, judgements.judgement([row]), lock({"0.2": "0.900", "0.6": "none"}))
+    figure = ablation(judgements.judgement([row]), lock({"0.2": "0.900", "0.6": "none"}))
     (shade,) = looking.by_gid(figure)["shade-0.2-0"]
     box = shade.get_paths()[0].get_extents()
     assert (box.x0, box.x1) == pytest.approx(figure.axes[0].get_xlim())
 
 
 def test_the_registered_effects_are_printed_and_so_is_that_there_is_none():
-    said = looking.said(looking.drawn(ablation, JUDGED, lock({"0.6": "0.150", "0.2": "none"})))
-    assert "needle-512, 96 problems: none if 20 % of the problems are discordant; 15.0 pp (light)" in said
-    box = found(effects={"0.2": "none", "0.6": "0.150"})["shade-0.2-0"][0].get_paths()[0].get_extents()
-    assert box.width == 0
+    figure = ablation(JUDGED, lock({"0.6": "0.150", "0.2": "none"}))
+    note = "needle-512, 96 problems: none if 20 % of the problems are discordant; 15.0 pp (light)"
+    assert note in looking.said(figure)
+    (shade,) = looking.by_gid(figure)["shade-0.2-0"]
+    assert shade.get_paths()[0].get_extents().width == 0
 
 
-def test_the_directions_the_family_and_the_verdict_are_said():
-    said = looking.said(looking.drawn(ablation, JUDGED, lock()))
-    for words in ("← crystal better", "variant better →", "5 registered contrasts", "99.00 % each"):
+def test_the_directions_the_family_and_the_verdict_are_said(five):
+    said = looking.said(five)
+    for words in (
+        "← crystal better",
+        "variant better →",
+        "5 registered contrasts",
+        "passes Bonferroni 0.01.",
+    ):
         assert words in said
     assert "A small study: INCONCLUSIVE" in said
 
 
-@pytest.mark.parametrize("judged", [JUDGED, judgements.sixteen()], ids=["five", "sixteen"])
-def test_every_text_lies_on_the_page_and_on_no_other(judged):
-    tasks = {one["task"] for one in judged["contrasts"]}
-    figure = looking.drawn(ablation, judged, lock(tasks=tasks))
-    assert looking.off_the_page(figure) == []
-    assert looking.overlapping(figure) == []
+def test_a_drawing_of_max_t_does_not_speak_of_bonferroni():
+    said = looking.said(ablation(JUDGED | {"method": "max-t"}, lock()))
+    assert "Bonferroni" not in said
+    assert "passes max-t 0.05." in said
+
+
+def test_every_text_lies_on_the_page_and_on_no_other(five, sixteen):
+    for figure in (five, sixteen):
+        assert looking.off_the_page(figure) == []
+        assert looking.overlapping(figure) == []

@@ -4,6 +4,7 @@ import judgements
 import lanes
 import looking
 import pytest
+from matplotlib.figure import Figure
 from scipy import stats
 
 from analysis.stats.interval import exact
@@ -88,8 +89,13 @@ def study():
     return judgements.judgement(contrasts, arms=arms), lanes.table(*rows)
 
 
-def test_points_and_intervals_are_those_of_the_lanes():
-    found = looking.by_gid(looking.drawn(accuracy, *study()))
+@pytest.fixture(scope="module")
+def figure() -> Figure:
+    return looking.drawn(accuracy, *study())
+
+
+def test_points_and_intervals_are_those_of_the_lanes(figure):
+    found = looking.by_gid(figure)
     expected = [1, 2, 3, 2, 3]  # of eight: crystal, snapkv, h2o at 0.3; crystal, snapkv at 0.5
     for index, count in enumerate(expected):
         (point,), (interval,) = found[f"point-{index}"], found[f"interval-{index}"]
@@ -98,22 +104,19 @@ def test_points_and_intervals_are_those_of_the_lanes():
         assert {*point.get_ydata(), *interval.get_ydata()} == {point.get_ydata()[0]}
 
 
-def test_an_arm_without_a_grade_has_no_point_and_says_so():
-    figure = looking.drawn(accuracy, *study())
+def test_an_arm_without_a_grade_has_no_point_and_says_so(figure):
     assert "point-5" not in looking.by_gid(figure)
     assert [text.get_text() for text in looking.texts(figure)].count("not graded") == 1
 
 
-def test_a_row_prints_its_numbers_beside_its_point():
-    figure = looking.drawn(accuracy, *study())
+def test_a_row_prints_its_numbers_beside_its_point(figure):
     y = looking.by_gid(figure)["point-2"][0].get_ydata()[0]
     row = [text.get_text() for text in looking.texts(figure) if text.get_position()[1] == y]
     low, high = (f"{100 * end:.1f}" for end in exact(3, 8))
     assert {"h2o", "37.5", f"[{low}, {high}]", "8"} <= set(row)
 
 
-def test_the_full_cache_is_a_line_through_every_group_of_its_task_with_its_numbers():
-    figure = looking.drawn(accuracy, *study())
+def test_the_full_cache_is_a_line_through_every_group_of_its_task_with_its_numbers(figure):
     found = looking.by_gid(figure)
     for group in range(2):
         assert list(found[f"full-{group}"][0].get_xdata()) == pytest.approx([100 * 4 / 9] * 2)
@@ -123,17 +126,17 @@ def test_the_full_cache_is_a_line_through_every_group_of_its_task_with_its_numbe
 def test_a_study_without_a_full_cache_has_no_such_line():
     judged, rows = study()
     rows = rows[rows["arm"] != "full"]
-    assert not [gid for gid in looking.by_gid(looking.drawn(accuracy, judged, rows)) if "full" in gid]
+    assert not [gid for gid in looking.by_gid(accuracy(judged, rows)) if "full" in gid]
 
 
-def test_only_the_subject_is_filled():
-    found = looking.by_gid(looking.drawn(accuracy, *study()))
+def test_only_the_subject_is_filled(figure):
+    found = looking.by_gid(figure)
     filled = {gid for gid, (point,) in found.items() if "point" in gid and point.get_marker() == "s"}
     assert filled == {"point-0", "point-3"}
 
 
-def test_it_says_that_it_is_exploratory_and_what_the_intervals_are():
-    said = looking.said(looking.drawn(accuracy, *study()))
+def test_it_says_that_it_is_exploratory_and_what_the_intervals_are(figure):
+    said = looking.said(figure)
     assert "exploratory" in said
     assert "Intervals per arm; contrasts are paired: see forest" in said
     assert "Clopper-Pearson" in said

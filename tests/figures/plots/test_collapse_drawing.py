@@ -2,6 +2,7 @@ import judgements
 import looking
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 from scipy import stats
 
 from figures.plots import collapse
@@ -23,7 +24,7 @@ def answered(arm: str, budget: str, *ends: str, model: str = "tiny") -> list[dic
     return rows
 
 
-def cells(**place: str) -> list[collapse.Ended]:
+def cells(**place: str) -> list[collapse.Ending]:
     rows = [
         *answered("full", "full", *["correct"] * 6, **place),
         *answered(
@@ -39,37 +40,41 @@ def cells(**place: str) -> list[collapse.Ended]:
         ),
         *answered("1d", "64", "cut wrong", "failed", *["correct"] * 4, **place),
     ]
-    return collapse.ended(pd.DataFrame(rows))
+    return collapse.endings(pd.DataFrame(rows))
 
 
 FULL, ALPHA, ONE = cells()
 
 
+@pytest.fixture(scope="module")
+def figure() -> Figure:
+    return looking.drawn(collapse.collapse, JUDGED, [FULL, ALPHA, ONE])
+
+
 def test_shares_are_those_of_a_hand_count():
     assert [one.arm for one in (FULL, ALPHA, ONE)] == ["full", "alpha", "1d"]
     assert (ALPHA.wrong.having, ALPHA.wrong.of) == (4, 5)
-    assert (ALPHA.none.having, ALPHA.none.of) == (3, 4)
-    assert (ALPHA.cut.having, ALPHA.cut.of) == (2, 6)
+    assert (ALPHA.no_answer.having, ALPHA.no_answer.of) == (3, 4)
+    assert (ALPHA.truncated.having, ALPHA.truncated.of) == (2, 6)
     assert ALPHA.ungraded == 1
-    assert (ONE.none.having, ONE.none.of) == (0, 1)
-    assert (ONE.cut.having, ONE.cut.of) == (1, 5)  # the failed lane was not generated
+    assert (ONE.no_answer.having, ONE.no_answer.of) == (0, 1)
+    assert (ONE.truncated.having, ONE.truncated.of) == (1, 5)  # the failed lane was not generated
     assert ONE.ungraded == 1
-    assert (FULL.wrong.having, FULL.none.of) == (0, 0)
+    assert (FULL.wrong.having, FULL.no_answer.of) == (0, 0)
 
 
-def test_what_is_drawn_is_what_was_counted():
-    found = looking.by_gid(looking.drawn(collapse.collapse, JUDGED, cells()))
+def test_what_is_drawn_is_what_was_counted(figure):
+    found = looking.by_gid(figure)
     limits = stats.binomtest(3, 4).proportion_ci(0.95, method="wilson")
-    assert found["none-1"][0].get_xdata()[0] == 75
+    assert found["no_answer-1"][0].get_xdata()[0] == 75
     expected = [100 * limits.low, 100 * limits.high]
-    assert list(found["none-interval-1"][0].get_xdata()) == pytest.approx(expected)
-    assert found["cut-1"][0].get_xdata()[0] == pytest.approx(100 / 3)
-    assert "none-0" not in found  # no wrong answer, so no share of them
-    assert found["cut-0"][0].get_xdata()[0] == 0
+    assert list(found["no_answer-interval-1"][0].get_xdata()) == pytest.approx(expected)
+    assert found["truncated-1"][0].get_xdata()[0] == pytest.approx(100 / 3)
+    assert "no_answer-0" not in found  # no wrong answer, so no share of them
+    assert found["truncated-0"][0].get_xdata()[0] == 0
 
 
-def test_a_row_prints_its_numbers_beside_its_marks():
-    figure = looking.drawn(collapse.collapse, JUDGED, cells())
+def test_a_row_prints_its_numbers_beside_its_marks(figure):
     rows = {text.get_text(): text.get_position()[1] for text in looking.texts(figure)}
     row = [text.get_text() for text in looking.texts(figure) if text.get_position()[1] == rows["alpha"]]
     assert row == ["alpha", "4", "75.0 [30.1, 95.4]", "33.3 [9.7, 70.0]"]
@@ -82,12 +87,6 @@ def test_the_markdown_holds_a_row_an_arm_with_every_count():
     assert rows[3] == ["tiny", "chain", "64", "alpha", "5", "4", "75.0 [30.1, 95.4]", "33.3 [9.7, 70.0]", "1"]
     assert rows[2][5:7] == ["0", "\N{EN DASH}"]
     assert judgements.judgement()["verdict"] in lines[2]
-
-
-def test_picture_and_text_are_written_and_are_the_same_bytes_twice(tmp_path):
-    one, two = (collapse.write(tmp_path / name, JUDGED, cells()) for name in "ab")
-    assert [path.name for path in one] == ["collapse.svg", "collapse.png", "collapse.md"]
-    assert [path.read_bytes() for path in one] == [path.read_bytes() for path in two]
 
 
 @pytest.mark.parametrize("model", ["tiny", "a-model-of-a-long-name-" * 4])

@@ -2,6 +2,7 @@ import judgements
 import lanes
 import looking
 import pytest
+from matplotlib.figure import Figure
 from scipy import stats
 
 from figures.plots.levels import levelled, levels
@@ -23,6 +24,11 @@ def cells(model: str = "tiny") -> list:
     return levelled(lanes.table(*rows))
 
 
+@pytest.fixture(scope="module")
+def figure() -> Figure:
+    return looking.drawn(levels, JUDGED, cells())
+
+
 def test_each_level_of_an_arm_is_counted_for_itself():
     found = {(one.budget, one.arm, one.level): one for one in cells()}
     assert len(found) == 15
@@ -42,8 +48,8 @@ def test_a_level_without_a_graded_answer_is_left_out():
     assert one.level == 6
 
 
-def test_lines_run_through_the_shares_and_the_full_cache_stands_beside_each_budget():
-    found = looking.by_gid(looking.drawn(levels, JUDGED, cells()))
+def test_lines_run_through_the_shares_and_the_full_cache_stands_beside_each_budget(figure):
+    found = looking.by_gid(figure)
     for budget in ("64", "128"):
         assert list(found[f"line-tiny/chain/{budget}/alpha"][0].get_ydata()) == [87.5, 62.5, 25]
         assert list(found[f"line-tiny/chain/{budget}/full"][0].get_ydata()) == [100, 100, 87.5]
@@ -52,8 +58,8 @@ def test_lines_run_through_the_shares_and_the_full_cache_stands_beside_each_budg
     assert not set(x[0]) & set(x[1])  # side by side, so that no limit hides another
 
 
-def test_limits_stand_at_their_point():
-    found = looking.by_gid(looking.drawn(levels, JUDGED, cells()))
+def test_limits_stand_at_their_point(figure):
+    found = looking.by_gid(figure)
     limits = stats.binomtest(2, 8).proportion_ci(0.95, method="wilson")
     bottom, top = found["limits-tiny/chain/64/alpha"][0].get_segments()[2]
     x = found["line-tiny/chain/64/alpha"][0].get_xdata()[2]

@@ -5,6 +5,7 @@ import lanes
 import looking
 import pytest
 from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
 
 from figures.plots.needle import Cell, needle, placed
 
@@ -32,15 +33,19 @@ def study():
     return lanes.table(*arms)
 
 
-def drawn():
-    return looking.drawn(needle, judgements.judgement(), placed(study()))
+CELLS = placed(study())
+
+
+@pytest.fixture(scope="module")
+def drawn() -> Figure:
+    return looking.drawn(needle, judgements.judgement(), CELLS)
 
 
 # ---------------------------------------------------------------- what a cell holds
 
 
 def test_a_cell_is_the_share_of_its_problems_that_are_solved():
-    found = {one[:6]: one[6:] for one in placed(study())}
+    found = {one[:6]: one[6:] for one in CELLS}
     assert found["tiny", "0.5", "crystal", "needle-2048", 2048, "0"] == (pytest.approx(1 / 3), 3)
     assert found["tiny", "0.5", "crystal", "needle-2048", 2048, "0.5"] == (pytest.approx(2 / 3), 3)
     assert found["tiny", "0.5", "crystal", "needle-512", 512, "1"] == (0, 3)
@@ -48,7 +53,7 @@ def test_a_cell_is_the_share_of_its_problems_that_are_solved():
 
 
 def test_other_tasks_and_places_without_a_grade_are_no_cells():
-    found = placed(study())
+    found = CELLS
     assert {one.task for one in found} == {"needle-512", "needle-2048"}
     assert len(found) == 2 + 2 * 2 * (2 + 3) - 1
 
@@ -65,26 +70,25 @@ def test_a_study_without_a_needle_has_no_cells():
 # ---------------------------------------------------------------- the drawing
 
 
-def test_every_cell_is_drawn_once_for_its_budget_and_one_without_a_budget_beside_each():
-    found = looking.by_gid(drawn())
-    assert set(found) == {"/".join(map(str, one[:6])) for one in placed(study())}
+def test_every_cell_is_drawn_once_for_its_budget_and_one_without_a_budget_beside_each(drawn):
+    found = looking.by_gid(drawn)
+    assert set(found) == {"/".join(map(str, one[:6])) for one in CELLS}
     assert {gid: len(places) for gid, places in found.items() if len(places) != 1} == {
         f"tiny/full/full/needle-512/512/{depth}": 2 for depth in ("0", "1")
     }
 
 
-def test_its_number_and_its_count_stand_in_each_cell():
-    figure = drawn()
-    (axes,) = figure.axes
-    for gid, places in looking.by_gid(figure).items():
-        cell = next(one for one in placed(study()) if "/".join(map(str, one[:6])) == gid)
+def test_its_number_and_its_count_stand_in_each_cell(drawn):
+    (axes,) = drawn.axes
+    for gid, places in looking.by_gid(drawn).items():
+        cell = next(one for one in CELLS if "/".join(map(str, one[:6])) == gid)
         for box in places:
             inside = [text.get_text() for text in axes.texts if box.get_bbox().contains(*text.get_position())]
             assert inside == [f"{100 * cell.accuracy:.1f}", "n 3"]
 
 
-def test_depths_run_to_the_right_lengths_down_and_budgets_side_by_side():
-    found = looking.by_gid(drawn())
+def test_depths_run_to_the_right_lengths_down_and_budgets_side_by_side(drawn):
+    found = looking.by_gid(drawn)
 
     def corner(budget, task, depth):
         (box,) = found[f"tiny/{budget}/crystal/{task}/{task.split('-')[1]}/{depth}"]
@@ -96,16 +100,15 @@ def test_depths_run_to_the_right_lengths_down_and_budgets_side_by_side():
     assert corner("0.5", "needle-512", "0")[0] > left + 3 * 0.56
 
 
-def test_a_cell_of_zero_is_tinted_and_a_place_without_problems_is_blank():
-    figure = drawn()
-    (zero,) = looking.by_gid(figure)["tiny/0.5/crystal/needle-512/512/1"]
+def test_a_cell_of_zero_is_tinted_and_a_place_without_problems_is_blank(drawn):
+    (zero,) = looking.by_gid(drawn)["tiny/0.5/crystal/needle-512/512/1"]
     assert max(to_rgb(zero.get_facecolor())) < 1
-    assert "tiny/0.3/snapkv/needle-2048/2048/1" not in looking.by_gid(figure)
+    assert "tiny/0.3/snapkv/needle-2048/2048/1" not in looking.by_gid(drawn)
 
 
 def test_a_higher_accuracy_is_darker_in_grey_too():
     cells = [Cell("tiny", "0.5", "crystal", "t", 512, str(i / 10), i / 10, 1) for i in range(11)]
-    found = looking.by_gid(looking.drawn(needle, judgements.judgement(), cells))
+    found = looking.by_gid(needle(judgements.judgement(), cells))
     boxes = [found[f"tiny/0.5/crystal/t/512/{i / 10}"][0] for i in range(11)]
     red, green, blue = zip(*(to_rgb(box.get_facecolor()) for box in boxes), strict=True)
     grey = [0.2126 * r + 0.7152 * g + 0.0722 * b for r, g, b in zip(red, green, blue, strict=True)]
@@ -115,16 +118,16 @@ def test_a_higher_accuracy_is_darker_in_grey_too():
 
 def test_one_length_of_two_tasks_is_two_lines_that_name_the_task():
     cells = [Cell("tiny", "0.5", "crystal", task, 512, "0", 0.5, 3) for task in ("old", "new")]
-    said = looking.said(looking.drawn(needle, judgements.judgement(), cells))
+    said = looking.said(needle(judgements.judgement(), cells))
     assert "512 (old)" in said
     assert "512 (new)" in said
 
 
-def test_it_says_that_it_is_exploratory_and_what_became_of_the_claim():
-    said = looking.said(drawn())
+def test_it_says_that_it_is_exploratory_and_what_became_of_the_claim(drawn):
+    said = looking.said(drawn)
     assert "exploratory" in said
     assert "Only the registered contrasts are confirmatory" in said
-    assert "A small study: INCONCLUSIVE, screening-grade, UNANCHORED" in said
+    assert "A small study: INCONCLUSIVE, n < 200, UNANCHORED" in said
 
 
 @pytest.mark.parametrize("name", ["crystal", "crystal-with-a-name-as-long-as-a-line-of-a-book-is-wide"])

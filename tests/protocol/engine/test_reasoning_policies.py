@@ -139,15 +139,16 @@ def slots_of(allocated):
     return [taken / (2 * HEADS * DIM * 8) for taken in allocated]
 
 
-@pytest.mark.parametrize("name", ["h2o", "streaming", "snapkv", "snapkv_with_window", "1d", "1d_div"])
+@pytest.mark.parametrize("context", [8, 32, 100, 150])  # in the window of 32, below the budget, above it
 @pytest.mark.parametrize("budget", [64, 128])
-def test_budgets_of_64_and_128_hold_while_decoding_whatever_the_prompt(name, budget):
-    """Prompts of 8 to 150 tokens: within the window of 32, below the budget and above it."""
+def test_budgets_of_64_and_128_hold_while_decoding_whatever_the_prompt(budget, context):
     model = tiny(dtype=torch.float32)
-    for context in (8, 32, 100, 150):
-        policy = watched(name, cadence=Cadence(interval=16))
-        new = max(budget - context, 0) + 3 * 16 + 1  # the last is not fed: three events after the first
-        (outcome,) = answer(model, outside(context), [lane(policy, budget)], max_new_tokens=new)
+    names = ("h2o", "streaming", "snapkv", "snapkv_with_window", "1d", "1d_div")
+    watchers = [watched(name, cadence=Cadence(interval=16)) for name in names]
+    new = max(budget - context, 0) + 3 * 16 + 1  # the last is not fed: three events after the first
+    lanes = [lane(watcher, budget) for watcher in watchers]
+    outcomes = answer(model, outside(context), lanes, max_new_tokens=new)
+    for name, policy, outcome in zip(names, watchers, outcomes, strict=True):
         assert isinstance(outcome, Outcome), outcome
         assert max(outcome.held) < HEADS * max(budget + 16, min(context, budget) + 1)
         assert len([step for step, _, _ in outcome.events if step]) == 3

@@ -224,9 +224,9 @@ def test_a_new_token_sees_the_slots_of_its_own_lane_and_head_and_what_is_watched
         for row, lane in enumerate(watched):
             seen, asked = step.watches[0].all_weights()[0, row], step.all_queries()[0, row]
             assert torch.equal(asked, queries[lane])
-            for (query_head, step), share in expected[lane][1].items():
-                torch.testing.assert_close(seen[query_head, step, : len(share)], share)
-                assert not seen[query_head, step, len(share) :].any()
+            for (query_head, token), share in expected[lane][1].items():
+                torch.testing.assert_close(seen[query_head, token, : len(share)], share)
+                assert not seen[query_head, token, len(share) :].any()
         grown = pool.lengths - before
         assert grown[:, lanes.start : lanes.stop].eq(new).all()
         assert not grown[:, : lanes.start].any()

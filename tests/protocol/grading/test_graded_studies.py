@@ -1,11 +1,13 @@
 """Golds are checked before the lock, records carry both grades, and recorded texts can be graded again."""
 
-import json
+from contextlib import nullcontext
 
+import finished_study
 import pytest
 
 from protocol import grading, regrade, tasks
 from protocol.acts import register
+from protocol.evidence.lock import lock
 from protocol.evidence.refusals import BadInput
 from protocol.running.executors import local
 
@@ -21,8 +23,16 @@ class Tiny:
         return GOLDS[problem_id]
 
 
+@pytest.fixture(scope="module")
+def grader():
+    with grading.MathVerify() as opened:
+        yield opened
+
+
 @pytest.fixture
-def tiny(monkeypatch):
+def tiny(monkeypatch, grader):
+    """The task, and one process of math-verify for all tests."""
+    monkeypatch.setattr(grading, "MathVerify", lambda: nullcontext(grader))
     monkeypatch.setattr(tasks.registry, "TASKS", dict(tasks.TASKS) | {"tiny": Tiny()})
 
 
@@ -50,15 +60,14 @@ def test_a_gold_that_does_not_verify_is_refused_by_its_id_and_not_shown(tiny, mo
     assert not bad or bad not in str(refusal.value)
 
 
-def test_a_mathematical_record_has_both_grades_and_another_has_one():
-    with grading.MathVerify() as grader:
-        text = r"Half of it: \boxed{0.5}"
-        assert local._graded("\\frac{1}{2}", text, grader, grading.SECOND["math"]) == {
-            "answer": "0.5",
-            "grade": "correct",
-            "grade_reason": "",
-            "grade_second": "wrong",
-        }
+def test_a_mathematical_record_has_both_grades_and_another_has_one(grader):
+    text = r"Half of it: \boxed{0.5}"
+    assert local._graded("\\frac{1}{2}", text, grader, grading.SECOND["math"]) == {
+        "answer": "0.5",
+        "grade": "correct",
+        "grade_reason": "",
+        "grade_second": "wrong",
+    }
     plain = local._graded("8", r"\boxed{8}", grading.GRADERS["boxed"](), grading.SECOND.get("boxed"))
     assert plain == {"answer": "8", "grade": "correct", "grade_reason": ""}
 
@@ -93,6 +102,6 @@ def test_a_retrieval_text_is_graded_again_without_a_tokenizer():
 
 def test_the_held_out_records_of_an_unsealed_study_are_not_regraded(tmp_path, capsys):
     assert regrade.main([str(tmp_path)]) == 2
-    (tmp_path / "lock.json").write_text(json.dumps({}) + "\n")
+    lock.write(tmp_path, finished_study.lock_content())
     assert regrade.main([str(tmp_path)]) == 2
     assert "is not sealed; pass --probe" in capsys.readouterr().err

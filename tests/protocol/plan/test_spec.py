@@ -1,5 +1,6 @@
 """protocol.toml is read strictly: every refusal names the field and the fix, and nothing is read two ways."""
 
+import re
 from decimal import Decimal
 
 import pytest
@@ -7,7 +8,7 @@ from studies import PROTOCOL, SWEEP
 
 import policies
 from protocol.evidence.refusals import BadInput
-from protocol.plan import design, grid, reading, rules
+from protocol.plan import design, grid, reading
 
 TEXT = PROTOCOL.format(model="/nowhere")
 
@@ -183,7 +184,7 @@ def test_a_protocol_without_a_sweep_is_locked_as_before():
 LOSSLESS = TEXT.replace("at_least = 1", "margin = 0.03").replace('method = "sign-flip"', 'method = "t"')
 
 
-@pytest.mark.parametrize("rule", rules.LOSSLESS)
+@pytest.mark.parametrize("rule", ["equivalent", "non_inferior"])
 def test_a_margin_is_locked_as_it_was_written(rule):
     decision = parse(LOSSLESS.replace('"superior"', f'"{rule}"')).content()["decision"]
     assert (decision["rule"], decision["margin"], "at_least" in decision) == (rule, "0.03", False)
@@ -207,6 +208,17 @@ def test_a_margin_stands_with_a_rule_that_needs_it_and_with_no_other(rule, old, 
     with pytest.raises(BadInput) as refused:
         parse(text)
     assert said in str(refused.value)
+
+
+def test_the_exact_bootstrap_has_no_draws_and_no_seed():
+    drawn = TEXT.replace('method = "sign-flip"', 'method = "exact-bootstrap"')
+    with pytest.raises(BadInput, match=r"decision\.draws: unknown field"):
+        parse(drawn)
+    text = re.sub(r"^(draws|seed) = .*\n", "", drawn, flags=re.MULTILINE)
+    assert parse(text).decision.draws is parse(text).decision.seed is None
+    assert not {"draws", "seed"} & parse(text).content()["decision"].keys()
+    with pytest.raises(BadInput, match=r"decision\.draws: missing"):
+        parse(text.replace("exact-bootstrap", "bootstrap"))
 
 
 def test_max_t_is_a_method_for_families_and_not_for_a_branch():

@@ -19,6 +19,7 @@ from protocol.evidence.lock import lock
 from protocol.evidence.refusals import BadInput, Drifted
 from protocol.evidence.run import claim, ledger, records
 from protocol.evidence.run.held_out import HeldOut
+from protocol.evidence.run.registration import Registration
 from protocol.tasks import __main__, dataset, door, encrypted
 
 TASK = "aime24"
@@ -78,7 +79,7 @@ def public(keys, name):
 
 @pytest.fixture
 def sealed(task, home, keys):
-    task.seal([public(keys, "age"), public(keys, "ssh")])
+    task.encrypt([public(keys, "age"), public(keys, "ssh")])
     (home / "aime24.jsonl").unlink()
     return task
 
@@ -93,15 +94,15 @@ def claimed(folder, identity):
     items = {TASK: {"manifest": FROZEN.digest, "dev": list(FROZEN.dev), "confirm": list(FROZEN.confirm)}}
     held = finished_study.lock_content(items=items)
     ledger.append(folder, "register", {"lock": lock.write(folder, held)})
-    with claim.running(folder):
-        claim.take(folder, lock.read(folder))
+    with claim.running(Registration(folder)):
+        claim.take(Registration(folder))
     held_out = HeldOut(lock.read(folder), folder, identity)
     held_out.ids(TASK, "a test")
     return held_out
 
 
 def test_sealing_splits_the_data_file_and_encrypts_what_is_held_out(task, home, keys):
-    parts = task.seal([public(keys, "age")])
+    parts = task.encrypt([public(keys, "age")])
     assert parts == (home / "aime24.dev.jsonl", home / "aime24.confirm.jsonl.age")
     assert parts.dev.read_bytes() == DEV
     hidden = parts.confirm.read_bytes()
@@ -123,8 +124,13 @@ def test_the_age_tool_opens_the_file_too(sealed, home, keys):
 
 
 def test_a_task_is_refused_while_its_plain_file_lies_beside_the_encrypted_one(task, home, keys):
-    task.seal([public(keys, "age")])
-    reads = (task.digest, task.fetch, lambda: task.build(FROZEN.dev[0], words), lambda: task.seal(["age1"]))
+    task.encrypt([public(keys, "age")])
+    reads = (
+        task.digest,
+        task.fetch,
+        lambda: task.build(FROZEN.dev[0], words),
+        lambda: task.encrypt(["age1"]),
+    )
     for read in reads:
         with pytest.raises(BadInput, match=r"aime24\.jsonl shows what .*\.age keeps encrypted; remove one"):
             read()
@@ -133,7 +139,7 @@ def test_a_task_is_refused_while_its_plain_file_lies_beside_the_encrypted_one(ta
 def test_a_task_is_sealed_once_and_not_fetched_over(sealed, home, keys):
     before = studies.snapshot(home)
     with pytest.raises(BadInput, match="is sealed: "):
-        sealed.seal([public(keys, "other")])
+        sealed.encrypt([public(keys, "other")])
     with pytest.raises(BadInput, match=r"is sealed; to have all of it in the clear, remove .*\.age"):
         sealed.fetch()
     assert studies.snapshot(home) == before
@@ -142,10 +148,10 @@ def test_a_task_is_sealed_once_and_not_fetched_over(sealed, home, keys):
 def test_sealing_goes_on_where_a_crash_stopped_it_and_over_nothing_else(task, home, keys):
     (home / "aime24.dev.jsonl").write_bytes(DEV.replace(b"quokka", b"wombat", 1))
     with pytest.raises(BadInput, match="exists and is written once"):
-        task.seal([public(keys, "age")])
+        task.encrypt([public(keys, "age")])
     assert not (home / "aime24.confirm.jsonl.age").exists()
     (home / "aime24.dev.jsonl").write_bytes(DEV)
-    assert task.seal([public(keys, "age")]).confirm.exists()
+    assert task.encrypt([public(keys, "age")]).confirm.exists()
 
 
 def test_without_the_key_development_problems_are_as_ever_and_held_out_ones_are_not_to_be_had(sealed, home):
@@ -174,8 +180,8 @@ def test_the_lock_names_both_files(sealed, home):
         "confirm": hashlib.sha256((home / "aime24.confirm.jsonl.age").read_bytes()).hexdigest(),
     }
     assert tasks.data([TASK, "needle-256"]) == {TASK: digests}
-    assert door.sealed(TASK)
-    assert not door.sealed("needle-256")
+    assert door.is_encrypted(TASK)
+    assert not door.is_encrypted("needle-256")
     (home / "aime24.dev.jsonl").unlink()
     with pytest.raises(BadInput, match=r"no .*aime24\.dev\.jsonl beside .*; bring both"):
         tasks.data([TASK])
@@ -234,7 +240,7 @@ def test_whether_a_key_fits_is_told_by_a_file_whose_content_is_gone(sealed, home
 
 def test_a_flipped_byte_of_the_encrypted_file_is_found_wherever_it_is(sealed, home, keys):
     hidden = home / "aime24.confirm.jsonl.age"
-    whole, opened = hidden.read_bytes(), sealed.unsealed(keys / "age")
+    whole, opened = hidden.read_bytes(), sealed.decrypted(keys / "age")
     assert opened.gold(FROZEN.confirm[0])
     for place in {*range(0, len(whole), 29), len(whole) - 1}:
         flipped = bytearray(whole)
@@ -266,14 +272,14 @@ def test_what_was_encrypted_has_to_be_the_held_out_problems_of_the_pinned_file(
     hidden = home / "aime24.confirm.jsonl.age"
     hidden.write_bytes(encrypted.encrypt(content, [public(keys, "age")]))
     with pytest.raises(Drifted, match=why):
-        sealed.unsealed(keys / "age").gold(FIRST)
+        sealed.decrypted(keys / "age").gold(FIRST)
 
 
 def test_altered_development_problems_are_found_when_the_others_are_opened(sealed, home, keys):
     dev = home / "aime24.dev.jsonl"
     dev.write_bytes(DEV.replace(line(FROZEN.dev[0]), line(FROZEN.dev[0], add=6)))
     with pytest.raises(Drifted, match="not the pinned"):
-        sealed.unsealed(keys / "age").gold(FIRST)
+        sealed.decrypted(keys / "age").gold(FIRST)
     for bad in (DEV + line(FIRST), DEV[:-1], DEV.replace(line(FROZEN.dev[0]), b""), b"\xff", b""):
         dev.write_bytes(bad)
         with pytest.raises(Drifted, match=r"aime24\.dev\.jsonl: does not hold exactly the 14 problems"):
@@ -286,7 +292,7 @@ def test_altered_development_problems_are_found_when_the_others_are_opened(seale
 def test_what_is_no_public_key_is_refused_unshown_and_nothing_is_written(task, home, keys, to):
     before = studies.snapshot(home)
     with pytest.raises(BadInput, match="--to: is no public key; use age1") as refusal:
-        task.seal([public(keys, "age"), to])
+        task.encrypt([public(keys, "age"), to])
     assert not to or to not in str(refusal.value)
     assert studies.snapshot(home) == before
 

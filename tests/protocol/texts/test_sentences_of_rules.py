@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from protocol.plan import rules
+from analysis.rules import RULES
+from analysis.stats.methods import METHODS
 from protocol.texts import sentences as say
 
 
@@ -23,7 +24,7 @@ def lock(**decision: Any) -> dict[str, Any]:
     return {
         "protocol": {"content": {"question": "Is it so?", "decision": made}},
         "checks": {"tests": 2, "corrected_alpha": "0.025000"},
-        "rule": {"name": made["rule"], "source": "analysis/rules/decisions.py", "sha256": "0" * 64},
+        "rule": {"name": made["rule"], "source": "analysis/rules/superior.py", "sha256": "0" * 64},
     }
 
 
@@ -67,13 +68,13 @@ def test_max_t_is_said_to_adjust_for_the_family():
     assert sentence.endswith("the simultaneous intervals are those of max-t.")
 
 
-@pytest.mark.parametrize("method", rules.METHODS)
+@pytest.mark.parametrize("method", METHODS)
 def test_every_method_that_can_be_registered_is_described(method):
     (sentence,) = say.analysis(lock(method=method, at_least=1))
     assert f"The method is {method};" not in sentence
 
 
-@pytest.mark.parametrize("rule", rules.RULES)
+@pytest.mark.parametrize("rule", RULES)
 def test_every_rule_that_can_be_registered_says_when_it_confirms(rule):
     more = {"at_least": 1, "margin": "0.03", "primary_model": "a", "transfer_model": "b"}
     assert any(one.startswith("CONFIRMED:") for one in say.inference(lock(rule=rule, **more)))

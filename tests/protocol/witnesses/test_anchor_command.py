@@ -12,7 +12,7 @@ from studies import BLOCK_TORCH, ROOT
 
 from protocol.evidence.bytes import documents
 from protocol.evidence.lock import lock
-from protocol.evidence.run import claim
+from protocol.evidence.run import document_fields
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def folder(tmp_path):
     digest = lock.write(made, lock_content())
     content = {"kind": "kv-prereg claim", "version": 1, "lock": digest}
     head = {"count": 1, "head": "0" * 64}
-    documents.write(made / "claim.json", {**content, "ledger": head}, claim.FIELDS)
+    documents.write(made / "claim.json", {**content, "ledger": head}, document_fields.CLAIM)
     return made
 
 

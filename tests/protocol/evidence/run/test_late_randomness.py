@@ -11,6 +11,7 @@ from protocol.evidence.findings import CannotTell
 from protocol.evidence.lock import lock
 from protocol.evidence.refusals import BadInput, Tampered
 from protocol.evidence.run import claim, late_randomness, ledger
+from protocol.evidence.run.registration import Registration
 
 NONCE = "c0ffee" * 12
 ROUND = {"source": "beacon", "name": "drand quicknet", "round": 1234}
@@ -66,13 +67,13 @@ def signed(path, text, key, namespace="kv-prereg-nonce"):
 
 
 def take(folder, *given):
-    with claim.running(folder):
-        return claim.take(folder, lock.read(folder), *given)
+    with claim.running(Registration(folder)):
+        return claim.take(Registration(folder), *given)
 
 
 def verify(folder, block=None):
     held = lock.read(folder)
-    return late_randomness.verify(held, claim.read(folder, held), block)
+    return late_randomness.verify(held, Registration.of(folder, held).claim, block)
 
 
 class Block:

@@ -1,0 +1,52 @@
+"""The command line of whatever reads finished studies: paths in, what was found or written out."""
+
+import argparse
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias, TypeVar
+
+__all__ = ["UNREADABLE", "command"]
+
+Refusals: TypeAlias = type[Exception] | tuple[type[Exception], ...]
+Made = TypeVar("Made")
+UNREADABLE: Refusals = (ValueError, OSError)  # what a folder that is no study raises
+
+
+def _lines(made: Any) -> str:
+    return "\n".join(map(str, made))
+
+
+def command(
+    name: str,
+    doc: str | None,
+    paths: Mapping[str, str],
+    act: Callable[..., Made],
+    refusals: Refusals,
+    argv: Sequence[str] | None,
+    *,
+    show: Callable[[Made], str] = _lines,
+    text: Callable[[Made], Iterable[str]] | None = None,
+) -> int:
+    """`python -m <name> PATH...`: prints what act(**paths) makes, as `show` says it.
+
+    paths: what each is, by name. text: lines for people, where there are any; --json then asks for `show`.
+    Exit status: 0 printed; 2 for one of `refusals`, in one line.
+    """
+    parser = argparse.ArgumentParser(
+        prog=f"python -m {name}", description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    for path, what in paths.items():
+        parser.add_argument(path, type=Path, help=what)
+    if text is not None:
+        parser.add_argument("--json", action="store_true", help="print canonical JSON")
+    given = vars(parser.parse_args(argv))
+    as_json = given.pop("json", True)
+    try:
+        made = act(**given)
+    except refusals as refusal:
+        print(f"{type(refusal).__name__}: {refusal}", file=sys.stderr)
+        return 2
+    printed = show(made) if text is None or as_json else "\n".join(text(made))
+    sys.stdout.buffer.write(printed.encode() + b"\n")
+    return 0

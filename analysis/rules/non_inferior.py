@@ -1,0 +1,43 @@
+"""Non-inferior: is the subject nowhere worse than a comparator by the registered margin?"""
+
+from collections.abc import Sequence
+
+from analysis.rules.margins import Side, limits, lossless
+from analysis.rules.rule import CONFIRMED, INCONCLUSIVE, REFUTED, Contrast, Decision
+
+__all__ = ["RULE", "verdict"]
+
+
+def verdict(contrasts: Sequence[Contrast], decision: Decision) -> str:
+    """Of contrasts with limits about the margin.
+
+    REFUTED       some contrast is worse by more than the margin: its simultaneous limits lie below it
+    CONFIRMED     every contrast has p_worse at most alpha, and all are matched in memory
+    INCONCLUSIVE  otherwise
+
+    Every contrast has to hold for CONFIRMED, so that its p needs no correction (Berger 1982); one is enough
+    for REFUTED, so that limits are those at alpha / m. Unmatched contrasts do not refute.
+    """
+    margin, alpha = float(decision["margin"]), float(decision["alpha"])
+    if any(contrast.matched and limits(contrast).high < -margin for contrast in contrasts):
+        return REFUTED
+    holds = all(contrast.matched and limits(contrast).p_worse <= alpha for contrast in contrasts)
+    return CONFIRMED if holds else INCONCLUSIVE
+
+
+RULE = lossless(
+    Side(
+        differs="is worse",
+        differed="was worse",
+        wins=CONFIRMED,
+        both=False,
+        open=", and in the other direction none was",
+        line="worse by less than",
+        meaning=(
+            "CONFIRMED asks that every contrast rules out that the subject is worse by the registered "
+            "margin or more, with matched memory in all. REFUTED: some contrast is worse by more than the "
+            "margin. INCONCLUSIVE: otherwise."
+        ),
+    ),
+    verdict,
+)

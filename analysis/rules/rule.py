@@ -1,0 +1,96 @@
+"""What a rule is: from the contrasts of a family to one word, with all that is registered and said of it.
+
+CONFIRMED, REFUTED or INCONCLUSIVE; no rule says anything else. A contrast whose arms did not hold the same
+measured memory says nothing about the policies: it is never won and never lost, and while one is in the
+family no rule confirms. How often each rule errs is simulated in `benchmarks/validity.py`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
+from typing import Any, NamedTuple, TypeAlias
+
+from analysis.rules.gates import Family, Gate
+from analysis.stats.comparison import Margins
+
+__all__ = [
+    "CONFIRMED",
+    "INCONCLUSIVE",
+    "REFUTED",
+    "Contrast",
+    "Decision",
+    "Field",
+    "Refusal",
+    "Rule",
+    "Words",
+    "better",
+    "worse",
+]
+
+CONFIRMED, REFUTED, INCONCLUSIVE = "CONFIRMED", "REFUTED", "INCONCLUSIVE"
+
+Decision: TypeAlias = Mapping[str, Any]  # the registered decision table: decimals are text
+
+
+class Contrast(NamedTuple):
+    """Subject minus comparator in one (model, task, budget), by the registered method."""
+
+    model: str
+    delta: float
+    high: float  # upper end of the simultaneous interval
+    p: float  # of this contrast alone
+    adjusted: float  # p that holds for the whole family: min(1, m p), or that of max-t
+    matched: bool
+    margins: Margins | None = None  # at alpha / m, where a margin is registered
+
+
+class Field(NamedTuple):
+    """A field of the decision that a rule asks for. Other rules refuse it."""
+
+    name: str
+    kind: str  # "whole" (a whole number), "decimal" (a number with a point) or "model" (a registered one)
+    meaning: str
+    example: Any
+    low: int | Decimal = 0  # the smallest and largest number; of a model nothing
+    high: int | Decimal = 0
+
+
+class Refusal(NamedTuple):
+    """Why a decision cannot be registered."""
+
+    field: str
+    says: str  # with the fix
+
+
+class Words(NamedTuple):
+    """What is said of a rule. checks: those of a lock; judged: a judgement."""
+
+    hypothesis: Callable[[Decision, Mapping[str, Any]], str]  # registered, in a sentence
+    criteria: Callable[[Decision, Mapping[str, Any]], list[str]]  # when it says CONFIRMED and REFUTED
+    proves: Callable[[Mapping[str, Any]], list[str]]  # of a judgement that is CONFIRMED or REFUTED
+    meaning: str  # of the three words, without numbers
+    line: Callable[[Mapping[str, Any]], str]  # of a judgement, in a few words with its numbers
+    limits: Callable[[Mapping[str, Any]], list[str]] = lambda judged: []  # not proved by a CONFIRMED
+    letters: Callable[[Mapping[str, Any]], tuple[str, ...]] = lambda judged: ()  # finer than the verdict
+
+
+class Rule(NamedTuple):
+    fields: tuple[Field, ...]
+    refusal: Callable[[Decision, int], Refusal | None]  # of a decision and the size of its family
+    verdict: Callable[[Sequence[Contrast], Decision], str]
+    gates: Callable[[Family], dict[str, Gate]]  # the first three are the three verdicts
+    words: Words
+    # What a judgement holds of a complete study beside the verdict, by name.
+    report: Callable[[Sequence[Contrast], Decision], dict[str, Any]] = lambda contrasts, decision: {}
+
+    @property
+    def source(self) -> str:
+        """The file whose bytes a lock cites."""
+        return self.verdict.__module__.replace(".", "/") + ".py"
+
+
+def better(contrast: Contrast, alpha: float) -> bool:
+    return contrast.delta > 0 and contrast.adjusted <= alpha
+
+
+def worse(contrast: Contrast, alpha: float) -> bool:
+    return contrast.delta < 0 and contrast.adjusted <= alpha

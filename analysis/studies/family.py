@@ -1,0 +1,236 @@
+"""The contrasts of a family by the registered method: what a rule sees of them, and what is printed."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analysis.output.printed import decimal
+from analysis.rules.rule import Contrast, better, worse
+from analysis.stats import equivalence, isocache, max_t, multiplicity
+from analysis.stats.comparison import Comparison, Margins
+from analysis.stats.methods import METHODS, draws
+from analysis.stats.paired_tests import COMPARE
+from analysis.studies import contrasts
+from analysis.studies.contrasts import Pairing
+from analysis.studies.study_files import Study
+
+__all__ = ["Compared", "compared"]
+
+LEVEL = 0.95  # coverage of the nominal interval
+BESIDE = ("bootstrap", "t", "sign-flip")  # methods whose p is printed whatever is registered
+
+
+class Estimate(NamedTuple):
+    """What the methods say about one pairing."""
+
+    nominal: Comparison  # of the registered method, at 95 %
+    simultaneous: Comparison  # of the registered method, at the Bonferroni level or by max-t
+    beside: dict[str, float]  # p by method; of none that draws where no draws are registered
+    cache: isocache.Matched
+    margins: Margins | None  # with a registered margin, at the Bonferroni level
+
+
+class Estimated(NamedTuple):
+    """A pairing with its estimate. adjusted: p for the whole family, 1 without an estimate."""
+
+    pairing: Pairing
+    estimate: Estimate | None  # None for fewer than two problems that were measured
+    adjusted: float
+
+    def contrast(self) -> Contrast | None:
+        """What the rule sees."""
+        if self.estimate is None:
+            return None
+        nominal, simultaneous, _, cache, margins = self.estimate
+        return Contrast(
+            self.pairing.model,
+            nominal.mean,
+            simultaneous.high,
+            nominal.p,
+            self.adjusted,
+            cache.matched,
+            margins,
+        )
+
+
+class Compared(NamedTuple):
+    level: float  # of one contrast
+    contrasts: list[Contrast | None]  # None where nothing could be estimated
+    rows: list[dict[str, Any]]  # as the judgement prints them
+
+
+def compared(
+    study: Study, sides: Sequence[tuple[str, str]], alpha: float, *, first: int = 0, corrected: bool = True
+) -> Compared:
+    """Every (subject, comparator) in every model, task and budget.
+
+    first: place of the first pairing among all of the study; its place seeds its draws, and those of max-t.
+    """
+    decision = study.lock["protocol"]["content"]["decision"]
+    pairings = contrasts.pairings(study, sides)
+    level = multiplicity.corrected(alpha, len(pairings) if corrected else 1)
+    estimates = [_estimate(pairing, first + index, decision, level) for index, pairing in enumerate(pairings)]
+    p = [1.0 if estimate is None else estimate.nominal.p for estimate in estimates]
+    adjusted = multiplicity.adjust(p)
+    bonferroni, holm = (adjusted.bonferroni, adjusted.holm) if corrected else (p, p)
+    family = list(map(Estimated, pairings, estimates, bonferroni))
+    together = METHODS[decision["method"]].family
+    if together and corrected:
+        times, seed = draws(decision)
+        family = _together(family, np.random.default_rng([seed, first]), times, alpha)
+    seen = [one.contrast() for one in family]
+    rows = [_printed(*each, alpha) for each in zip(family, seen, holm, strict=True)]
+    if together:
+        rows = [row | {"p_adjusted": decimal(one.adjusted)} for row, one in zip(rows, family, strict=True)]
+    if decision.get("memory") == "slots":
+        for index, (row, one) in enumerate(zip(rows, family, strict=True)):
+            row["isocache"] = _isocache(study, one.pairing, one.estimate, first + index)
+    return Compared(level, seen, rows)
+
+
+def _together(
+    family: Sequence[Estimated], rng: np.random.Generator, times: int, alpha: float
+) -> list[Estimated]:
+    """The same with the simultaneous intervals and the p of max-t.
+
+    Contrasts of a task that lost no problem, or the same ones, are flipped together. Any others are taken
+    for independent, which errs on the safe side: together they would exceed a bound no more often (Sidak
+    1967).
+    """
+    groups: dict[tuple[str, ...], list[int]] = {}
+    for index, one in enumerate(family):
+        if one.estimate is not None:
+            groups.setdefault((one.pairing.task, *one.pairing.problems), []).append(index)
+    if not groups:
+        return list(family)
+    differences = [[_difference(family[index].pairing) for index in group] for group in groups.values()]
+    comparisons = max_t.max_t(differences, level=1 - alpha, draws=times, rng=rng)
+    indices = itertools.chain(*groups.values())
+    of = dict(zip(indices, itertools.chain(*comparisons), strict=True))
+    return [
+        one
+        if one.estimate is None
+        else one._replace(estimate=one.estimate._replace(simultaneous=of[index]), adjusted=of[index].p)
+        for index, one in enumerate(family)
+    ]
+
+
+def _isocache(study: Study, pairing: Pairing, estimate: Estimate | None, index: int) -> dict[str, Any]:
+    """Memory problem by problem and, for arms that do not match, the difference at the subject's memory.
+
+    It draws the stream of its contrast, and decides nothing. A difference at interpolated memory is not
+    whole, so that the exact bootstrap cannot count it; Student's t stands in.
+    """
+    content = study.lock["protocol"]["content"]
+    decision, budgets = content["decision"], content["budgets"]
+    if estimate is None:
+        return {"ratio": None, "within": None, "interpolated": None, "why": "too few"}
+    each = isocache.per_problem(*pairing.slots(), tolerance=float(decision["cache_tolerance"]))
+    row = {"ratio": decimal(each.ratio), "within": decimal(each.within), "interpolated": None}
+    if estimate.cache.matched:
+        return row | {"why": "matched"}
+    problems = study.lock["items"][pairing.task]["confirm"]
+    own, *references = contrasts.references(pairing, study.by_arm(), budgets, problems)
+    if len(own.correct) < 2:
+        return row | {"why": "too few"}
+    at = isocache.interpolated(own.correct, own.slots, references)
+    if at is None:
+        return row | {"why": "outside"}
+    method = decision["method"] if METHODS[decision["method"]].draws else "t"
+    comparison = _compare(at.difference[:, None], index, decision, method, LEVEL)
+    values = dict(zip(("difference", "low", "high", "p"), map(decimal, comparison), strict=True))
+    between = [budgets[at.below], budgets[at.above]]
+    return row | {
+        "interpolated": values | {"weight": decimal(at.weight), "between": between},
+        "why": "interpolated",
+    }
+
+
+def _estimate(pairing: Pairing, index: int, decision: Mapping[str, Any], corrected: float) -> Estimate | None:
+    """None for fewer than two problems whose every lane was measured. Every method draws one stream, that of
+    (decision.seed, index). Of max-t, which is a method for families, a contrast alone has Student's t.
+    """
+    slots, method = pairing.slots(), decision["method"]
+    if len(slots[0]) < 2:
+        return None
+    difference, margins = _difference(pairing), None
+    beside = [name for name in BESIDE if METHODS[method].draws or name == "t"]
+    nominal = {
+        name: _compare(difference, index, decision, name, LEVEL) for name in dict.fromkeys([*beside, method])
+    }
+    if margin := decision.get("margin"):
+        margins = equivalence.margins(difference, float(margin), alpha=corrected, method=method)
+    return Estimate(
+        nominal=nominal[method],
+        simultaneous=_compare(difference, index, decision, method, 1 - corrected),
+        beside={name: nominal[name].p for name in beside},
+        cache=isocache.matched(*slots, tolerance=float(decision["cache_tolerance"])),
+        margins=margins,
+    )
+
+
+def _difference(pairing: Pairing) -> NDArray[np.float64]:
+    return pairing.own - pairing.other
+
+
+def _compare(
+    difference: NDArray[np.float64], index: int, decision: Mapping[str, Any], method: str, level: float
+) -> Comparison:
+    times, seed = draws(decision)
+    return COMPARE[method](difference, level=level, draws=times, rng=np.random.default_rng([seed, index]))
+
+
+def _printed(one: Estimated, seen: Contrast | None, holm: float, alpha: float) -> dict[str, Any]:
+    pairing, estimate = one.pairing, one.estimate
+    row: dict[str, Any] = {
+        "model": pairing.model,
+        "task": pairing.task,
+        "budget": pairing.budget,
+        "subject": pairing.subject,
+        "against": pairing.against,
+        "n": len(pairing.own),
+        "seeds": pairing.own.shape[1],
+        "gains": int((pairing.own > pairing.other).sum()),
+        "losses": int((pairing.own < pairing.other).sum()),
+    }
+    if estimate is None or seen is None:
+        return row | dict.fromkeys(ESTIMATED) | {"better": False, "worse": False, "matched": False}
+    nominal, simultaneous, beside, cache, margins = estimate
+    values = [
+        *nominal[:3],
+        simultaneous.low,
+        simultaneous.high,
+        nominal.p,
+        *(beside.get(method, np.nan) for method in BESIDE),
+        holm,
+        cache.ratio,
+        cache.worst,
+    ]
+    about = {} if margins is None else dict(zip(ABOUT_MARGIN, map(decimal, margins[1:]), strict=True))
+    return (
+        row
+        | dict(zip(ESTIMATED, map(decimal, values), strict=True))
+        | about
+        | {"better": better(seen, alpha), "worse": worse(seen, alpha)}
+        | {"matched": cache.matched}
+    )
+
+
+ESTIMATED = (
+    "difference",
+    "low",
+    "high",
+    "low_simultaneous",
+    "high_simultaneous",
+    "p",
+    "p_bootstrap",
+    "p_t",
+    "p_sign_flip",
+    "p_holm",
+    "cache_ratio",
+    "cache_worst",
+)
+ABOUT_MARGIN = ("low_margin", "high_margin", "p_worse", "p_better")  # limits with coverage 1 - 2 alpha / m

@@ -1,0 +1,170 @@
+"""What the committed rule says of a study: the judgement, from its lock and its records alone."""
+
+import itertools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from analysis import rules
+from analysis.output.printed import decimal
+from analysis.rules.rule import INCONCLUSIVE
+from analysis.studies import contrasts, statements
+from analysis.studies.family import compared
+from analysis.studies.study_files import EXCLUDED, LANE, TIMEOUT, Study, document, read, ungraded
+
+__all__ = ["CONFIRMATORY", "DEVIATED", "judge", "judged"]
+
+CONFIRMATORY = 200  # problems; fewer are screening ("Minimal-Intervention KV Retention", section 6)
+DEVIATED = "DEVIATED"  # whatever the rule says of a study that was amended after its claim
+
+
+def judge(folder: Path) -> dict[str, Any]:
+    """The judgement of FOLDER. Raises RecordError for records that cannot be judged at all."""
+    study = read(Path(folder))
+    return judged(study, _selected(Path(folder)) if "sweep" in study.lock["protocol"]["content"] else None)
+
+
+def judged(study: Study, selected: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The judgement of a study that was read. selected: what a sweep chose, with a sweep.
+
+    A registered lane that was never run makes the verdict INCONCLUSIVE wherever it lies. So does one that
+    failed or was not graded where `decision.missing` is "inconclusive"; where it is "wrong", such a lane is
+    not correct. So does a contrast of fewer than two problems, or of fewer than two whose every lane measured
+    its cache. An excluded problem is in no contrast of its model, and no lane of it is missing. What the
+    problems at hand show is computed whatever the verdict.
+    """
+    content = study.lock["protocol"]["content"]
+    decision = content["decision"]
+    alpha = float(decision["alpha"])
+    family = [(decision["subject"], other) for other in decision["against"]]
+    counted, decisive = contrasts.counted(study)
+    level, seen, rows = compared(counted, family, alpha)
+    estimated = [contrast for contrast in seen if contrast is not None]
+    complete = decisive.empty and len(estimated) == len(seen)
+    rule = rules.RULES[decision["rule"]]
+    says = rule.verdict(estimated, decision) if complete else INCONCLUSIVE
+    deviated = _deviated(study.lock)
+    small = any(row["n"] < CONFIRMATORY for row in rows)
+    judgement = {
+        "name": study.lock["name"],
+        "title": content["title"],
+        "verdict": DEVIATED if deviated else says,
+        "label": "screening-grade" if small else "confirmatory-grade",
+        "rule": decision["rule"],
+        "at_least": decision.get("at_least"),
+        "branch": None,
+        "method": decision["method"],
+        "family": len(rows),
+        "alpha": decimal(alpha),
+        "corrected_alpha": decimal(level),
+        "contrasts": rows,
+        "arms": _arms(counted, state=decision.get("memory") == "slots"),
+        "missing": _missing(study, decision["missing"]),
+    }
+    if complete:
+        judgement |= rule.report(estimated, decision)
+    if margin := decision.get("margin"):
+        judgement["margin"] = decimal(margin)
+    if deviated:
+        judgement["rule_says"] = says
+    if "beside" in decision:
+        judgement["beside"] = _beside(counted, len(rows), alpha)
+    if selected is not None:
+        judgement["selected"] = selected
+    if "exclude" in content:
+        judgement["excluded"] = _excluded(study)
+    return judgement | {
+        "proves": statements.proves(judgement),
+        "does_not_prove": statements.does_not_prove(judgement, study.lock),
+    }
+
+
+def _deviated(lock: Mapping[str, Any]) -> bool:
+    amends = lock.get("amends")
+    return amends is not None and amends["after_claim"] is True
+
+
+def _excluded(study: Study) -> list[dict[str, Any]]:
+    """How many problems of each task the registered exclusion took out, by model."""
+    lanes = study.lanes
+    out = lanes[lanes["state"] == EXCLUDED].groupby(["model", "task"])["problem"].nunique()
+    content = study.lock["protocol"]["content"]
+    return [
+        {
+            "model": model,
+            "task": task["name"],
+            "problems": int(out.get((model, task["name"]), 0)),
+            "of": len(study.lock["items"][task["name"]]["confirm"]),
+        }
+        for model, task in itertools.product(content["models"], content["tasks"])
+    ]
+
+
+def _selected(folder: Path) -> dict[str, Any]:
+    """Which candidate of the sweep was confirmed as the subject, and the digest of what chose it."""
+    digest, content = document(folder / "selection.json")
+    return {
+        "arm": content["selected"]["winner"],
+        "policy": content["selected"]["policy"],
+        "selection": digest,
+    }
+
+
+def _beside(study: Study, first: int, alpha: float) -> dict[str, Any]:
+    """Contrasts outside the decision rule ("Minimal-Intervention KV Retention", appendix B): the subject
+    against the arms beside, corrected over their own number, and each comparator against them, uncorrected.
+    """
+    decision = study.lock["protocol"]["content"]["decision"]
+    beside = decision["beside"]
+    heads = compared(study, [(decision["subject"], arm) for arm in beside], alpha, first=first)
+    sides = list(itertools.product(decision["against"], beside))
+    auxiliary = compared(study, sides, alpha, first=first + len(heads.rows), corrected=False)
+    return {
+        "family": len(heads.rows),
+        "alpha": decimal(alpha),
+        "corrected_alpha": decimal(heads.level),
+        "contrasts": heads.rows,
+        "auxiliary": auxiliary.rows,
+    }
+
+
+def _arms(study: Study, *, state: bool) -> list[dict[str, Any]]:
+    """One row an arm of a cell, in the order of the grid; means over the lanes that were measured.
+
+    state: with the bytes that the policy carried beside the slots. Where a second grader read any text, with
+    the number of lanes on which the two disagree.
+    """
+    rows = []
+    second = bool(study.lanes["disagrees"].notna().any())
+    for key, every in study.by_arm().items():
+        lanes = every[every["state"] != EXCLUDED]
+        # NaN, a lane without a grade that does not count as wrong, is left out.
+        accuracy = lanes.groupby("problem")["correct"].mean().mean()
+        rows.append(
+            {
+                **dict(zip(("model", "task", "budget", "arm"), key, strict=True)),
+                "n": int(lanes["problem"].nunique()),
+                "accuracy": decimal(accuracy),
+                "mean_slots": decimal(lanes["mean_slots"].mean()),
+                "peak_slots": decimal(lanes["peak_slots"].max()),
+                "mean_bytes": decimal(lanes["mean_bytes"].mean()),
+                "mean_tokens": decimal(lanes["tokens"].mean()),
+                "no_answer": int((lanes["grade"] == "no answer").sum()),
+                "truncated": int((lanes["stop"] == "length").sum()),
+                "failed": int(ungraded(lanes).sum()),
+                **({"mean_state_bytes": decimal(lanes["state_bytes"].mean())} if state else {}),
+                **({"disagreements": int(lanes["disagrees"].sum())} if second else {}),
+                **({"timeouts": int((lanes["grade"] == TIMEOUT).sum())} if second else {}),
+            }
+        )
+    return rows
+
+
+def _missing(study: Study, rule: str) -> dict[str, Any]:
+    """How many lanes have no grade, and how many of them each cell has, by what became of them."""
+    missing = study.missing
+    ended = missing["grade"].where(missing["state"] == "ok", missing["state"])
+    columns = [*LANE[:-1], "ended"]
+    counts = missing.assign(ended=ended).groupby(columns, sort=False).size()
+    cells = [dict(zip(columns, key, strict=True)) | {"lanes": int(count)} for key, count in counts.items()]
+    return {"rule": rule, "registered": len(study.lanes), "lanes": len(missing), "cells": cells}

@@ -1,0 +1,141 @@
+"""What a judgement proves and what it does not: plain sentences, computed from the judgement and the lock."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from analysis import rules
+from analysis.rules.rule import CONFIRMED, INCONCLUSIVE, REFUTED
+from analysis.rules.sentences import contrast, listed, short
+from analysis.studies.study_files import NOT_RUN
+
+__all__ = ["does_not_prove", "proves"]
+
+# Late randomness, by its name in a protocol.
+SOURCES: Mapping[str, str] = MappingProxyType(
+    {
+        "nonce": "an auditor's nonce",
+        "beacon": "a public beacon",
+        "anchor": "the Bitcoin block that anchors the lock",
+    }
+)
+
+
+def proves(judged: Mapping[str, Any]) -> list[str]:
+    """Nothing unless the rule confirmed or refuted."""
+    if judged["verdict"] not in (CONFIRMED, REFUTED):
+        return []
+    return rules.RULES[judged["rule"]].words.proves(judged)
+
+
+def does_not_prove(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[str]:
+    """The limits of this study; those that weigh most come first."""
+    return [*_shortfalls(judged, lock), *_choices(judged, lock), *_scope(lock)]
+
+
+def _shortfalls(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[str]:
+    contrasts, missing = judged["contrasts"], judged["missing"]
+    decisive = _decisive(missing)
+    sentences = _deviation(judged, lock)
+    if decisive:
+        what = "have no grade" if missing["rule"] == "inconclusive" else "were never run"
+        sentences.append(
+            f"The registered question: {decisive} of {missing['registered']} lanes {what}, "
+            "and the registered rule then answers INCONCLUSIVE."
+        )
+    elif judged["verdict"] == INCONCLUSIVE:
+        sentences.append("Equality: INCONCLUSIVE says that this study could not tell.")
+    if judged["verdict"] == CONFIRMED:
+        sentences += rules.RULES[judged["rule"]].words.limits(judged)
+    if wrong := missing["lanes"] - decisive:
+        sentences.append(
+            f"What {wrong} of {missing['registered']} lanes would have answered: they ended without a grade "
+            "and count as not correct, as registered; caches are compared on the problems whose every lane "
+            "was measured."
+        )
+    few = [contrast(one) for one in contrasts if one["difference"] is None]
+    if few:
+        sentences.append(
+            f"Anything in {len(few)} of {len(contrasts)} contrasts, where fewer than two problems could be "
+            f"compared: {listed(few)}."
+        )
+    unmatched = [contrast(one) for one in contrasts if not one["matched"] and one["difference"] is not None]
+    if unmatched:
+        tolerance = short(lock["protocol"]["content"]["decision"]["cache_tolerance"])
+        sentences.append(
+            f"Anything at equal memory in {len(unmatched)} of {len(contrasts)} contrasts, whose caches "
+            f"were not matched within {tolerance}: {listed(unmatched)}."
+        )
+    if judged["label"] == "screening-grade":
+        fewest = min(one["n"] for one in contrasts)
+        sentences.append(f"A confirmation: n = {fewest}; effects below 200 problems often shrink or flip.")
+    return sentences
+
+
+def _deviation(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[str]:
+    if "rule_says" not in judged:
+        return []
+    amends = lock["amends"]
+    return [
+        f"The registered question: this lock amends {amends['name']} ({amends['lock'][:12]}) after its "
+        f"claim, when held-out answers could be known. The rule alone says {judged['rule_says']}."
+    ]
+
+
+def _decisive(missing: Mapping[str, Any]) -> int:
+    """How many of the lanes without a grade leave the question open."""
+    if missing["rule"] == "inconclusive":
+        return int(missing["lanes"])
+    return sum(one["lanes"] for one in missing["cells"] if one["ended"] == NOT_RUN)
+
+
+def _choices(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[str]:
+    content = lock["protocol"]["content"]
+    sentences = []
+    out = [one for one in judged.get("excluded", []) if one["problems"]]
+    if out:
+        counts = listed(
+            f"{one['problems']} of {one['of']} problems of {one['task']} on {one['model']}" for one in out
+        )
+        longest = content["exclude"]["prompt_tokens_above"]
+        sentences.append(f"Prompts above {longest} tokens: the registered exclusion left out {counts}.")
+    if "selected" in judged:
+        others = [name for name in content["sweep"]["candidates"] if name != judged["selected"]["arm"]]
+        sentences.append(
+            f"Anything about {listed(others)}: {judged['selected']['arm']} alone was confirmed, chosen on "
+            "the development problems."
+        )
+    if "beside" in judged:
+        named = listed(content["decision"]["beside"])
+        sentences.append(f"Anything registered about {named}: these contrasts are outside the rule.")
+    return sentences
+
+
+def _scope(lock: Mapping[str, Any]) -> list[str]:
+    content = lock["protocol"]["content"]
+    generation = content["generation"]
+    greedy = float(generation["temperature"]) == 0
+    sampling = "greedy" if greedy else f"temperature {generation['temperature']}"
+    generated = "" if lock["data"] else ", and its problems are generated text"
+    tasks = [task["name"] for task in content["tasks"]]
+    return [
+        f"Other models or sizes: only {listed(content['models'])} ran.",
+        f"Other tasks: only {listed(tasks)} ran{generated}.",
+        f"Other budgets or decoding: only {listed(content['budgets'])}, {sampling}, {generation['dtype']}.",
+        "Lower peak memory: every arm holds its whole prompt until its event; slots count from then on.",
+        "The policies as their authors published them: these are this project's implementations.",
+        _seeds(content),
+        "Order in time: this judgement rests on no outside witness; anchors, where there are any, stand "
+        "beside it (python -m protocol.audit).",
+    ]
+
+
+def _seeds(content: Mapping[str, Any]) -> str:
+    if "randomness" in content:
+        source = SOURCES[content["randomness"]["source"]]
+        return (
+            "Freedom from the author's choices: seeds and generated problems derive from the lock and "
+            f"{source}, as the claim records; all else is author-chosen."
+        )
+    seeds = listed(str(seed) for seed in content["seeds"])
+    return f"Freedom from the author's choices: the seeds ({seeds}) are author-chosen."

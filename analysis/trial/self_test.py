@@ -1,0 +1,97 @@
+"""Try a rule before it is locked: it has to be able to say each verdict, and to notice what takes one away.
+
+The judge is run on made-up studies of the planned size whose verdict is known. A rule that cannot confirm
+cannot see; one that cannot refute cannot fail; and one that still confirms when a gate is closed (caches that
+do not match, a win too few, a lane without a grade, ...) does not have the gate.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analysis import rules
+from analysis.rules.gates import Outcome, PlannedContrast, Truth, Vacuous
+from analysis.stats import equivalence, multiplicity, power
+from analysis.stats.methods import draws
+from analysis.studies.judgement import judged
+from analysis.trial.simulated_studies import Plan, family, study
+
+__all__ = ["Vacuous", "tried"]
+
+MOST = 64  # discordant problems that are looked at for a p just at a level; 2^-64 is below any level
+
+
+def tried(plan: Plan) -> dict[str, Any]:
+    """What the registered rule says of each made-up study: `verdicts` and `gates`, each by name of the study.
+
+    The method draws as registered, at the planned number of problems and seeds. A gate that cannot be told
+    apart in this family or at this size is not there: a contrast that is worse at the uncorrected level, say,
+    where every contrast has to be won. Raises Vacuous, which names the verdict that cannot be given or the
+    gate that does not bite.
+    """
+    rule = plan.content["decision"]["rule"]
+    gates = rules.RULES[rule].gates(_Family(plan))
+    given: dict[str, str] = {}
+    for name, gate in gates.items():
+        given[name] = _verdict(plan, gate.truth)
+        if given[name] != gate.verdict:
+            raise Vacuous(f"{rule}: {name}: says {given[name]}, not {gate.verdict}")
+    verdicts = list(given)[:3]
+    return {
+        "verdicts": {name: given[name] for name in verdicts},
+        "gates": {name: word for name, word in given.items() if name not in verdicts},
+    }
+
+
+def _verdict(plan: Plan, truth: Truth) -> str:
+    try:
+        verdict: str = judged(study(plan, truth))["verdict"]
+    except ValueError as refused:
+        raise Vacuous(str(refused)) from None
+    return verdict
+
+
+class _Family:
+    """`gates.Family` of a plan."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.decision = plan.content["decision"]
+        self.seeds = len(plan.content["seeds"])
+        self.contrasts = family(plan)
+        self.alpha = float(self.decision["alpha"])
+        self.corrected = multiplicity.corrected(self.alpha, len(self.contrasts))
+
+    def at(self, model: str) -> list[int]:
+        return [index for index, contrast in enumerate(self.contrasts) if contrast.model == model]
+
+    def whole(self, index: int) -> Outcome:
+        return Outcome(gained=self.contrasts[index].problems)
+
+    def best(self, index: int) -> float:
+        contrast = self.contrasts[index]
+        return float(self._p(contrast, [self.whole(index)])[0]) if contrast.problems > 1 else 1.0
+
+    def between(self, index: int, low: float, high: float) -> Outcome | None:
+        contrast, middle, margin = self.contrasts[index], np.sqrt(low * high), (high / low) ** 0.25
+        for lost in range(4):
+            most = min(contrast.problems - 1, MOST) - lost
+            wins = [Outcome(gained, lost) for gained in range(lost + 1, most + 1)]
+            if not wins:
+                return None
+            p = self._p(contrast, wins)
+            nearest = int(np.argmin(np.abs(np.log(p / middle))))
+            if middle / margin < p[nearest] < middle * margin:
+                return wins[nearest]
+        return None
+
+    def equal(self, margin: float) -> tuple[int, float]:
+        least = min(contrast.problems for contrast in self.contrasts)
+        return least, float(equivalence.at_the_margin(np.array([[0, least, 0]]), margin)[0])
+
+    def _p(self, contrast: PlannedContrast, wins: Sequence[Outcome]) -> NDArray[np.float64]:
+        counts = np.array([[lost, contrast.problems - gained - lost, gained] for gained, lost in wins])
+        times, rng = draws(self.decision)[0], np.random.default_rng(0)
+        p: NDArray[np.float64] = power.p_values(self.decision["method"], counts, times, rng)
+        return p

@@ -1,0 +1,117 @@
+"""Finished studies made up in memory, of the planned size and of known results: what a rule is tried on."""
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from analysis.rules.gates import Ended, Outcome, PlannedContrast, Truth
+from analysis.studies.study_files import LANE, MEASURED, NOT_RUN, Study
+
+__all__ = ["Plan", "family", "study"]
+
+SLOTS = 1000.0  # that every arm holds, unless its caches are unmatched
+BEYOND = 1.01  # how far outside the registered tolerance unmatched caches are
+# state and grade in the records of a lane that ends without a grade
+ENDS = MappingProxyType({"not run": (NOT_RUN, None), "failed": ("failed", None), "no grade": ("ok", "error")})
+
+
+class Plan(NamedTuple):
+    """A registration before it ran: what its lock says that the judge reads."""
+
+    content: Mapping[str, Any]  # of the protocol
+    grid: Sequence[Sequence[Any]]  # model, task, budget, arm, seed
+    items: Mapping[str, Mapping[str, Any]]
+
+
+def family(plan: Plan) -> list[PlannedContrast]:
+    """In the judge's order: by models, tasks, budgets, comparators."""
+    content = plan.content
+    tasks = [task["name"] for task in content["tasks"]]
+    every = itertools.product(content["models"], tasks, content["budgets"], content["decision"]["against"])
+    return [PlannedContrast(*key, len(plan.items[key[1]]["confirm"])) for key in every]
+
+
+def study(plan: Plan, truth: Truth) -> Study:
+    """The study in which `truth` is what was recorded. What stands outside the rule is left out of its
+    protocol; arms outside the family are correct in every lane.
+
+    Contrasts of one (model, task, budget) share the subject's answers: it is wrong in as many problems as the
+    largest `lost` among them, and no other contrast gains there.
+    """
+    decision = plan.content["decision"]
+    outside = {"sweep", "beside", "memory"}
+    content = {key: value for key, value in plan.content.items() if key not in outside}
+    content["decision"] = {key: value for key, value in decision.items() if key not in outside}
+    cells = _Cells(plan, truth)
+    tables = [cells.table(*cell) for cell in plan.grid]
+    lanes = {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
+    lock = {
+        "name": "synthetic",
+        "protocol": {"content": content},
+        "grid": plan.grid,
+        "items": plan.items,
+        "data": {},
+    }
+    return Study("0" * 64, lock, pd.DataFrame(lanes))
+
+
+class _Cells:
+    """The cells of one made-up study."""
+
+    def __init__(self, plan: Plan, truth: Truth) -> None:
+        self.plan, self.truth = plan, truth
+        self.decision = plan.content["decision"]
+        self.contrast = {planned[:4]: index for index, planned in enumerate(family(plan))}
+
+    def table(self, model: str, task: str, budget: str, arm: str, seed: int) -> dict[str, NDArray[Any]]:
+        """The lanes of one cell, columns as `Study.lanes` has them."""
+        problems = np.array(self.plan.items[task]["confirm"], dtype=object)
+        here = {
+            other: self.contrast[model, task, budget, other]
+            for other in self.decision["against"]
+            if budget in self.plan.content["budgets"]
+        }
+        correct, slots = self._results(arm, here, len(problems))
+        state, grade = (np.full(len(problems), word, dtype=object) for word in ("ok", ""))
+        grade[:] = np.where(correct, "correct", "wrong")
+        graded = correct.astype(np.float64)
+        measured = {name: np.ones(len(problems)) for name in MEASURED}
+        measured["mean_slots"] = measured["peak_slots"] = np.full(len(problems), slots)
+        ended = self.truth.ended
+        if ended is not None and self._ends(arm, here, ended):
+            seeds = self.plan.content["seeds"]
+            out = np.arange(len(problems)) * len(seeds) + seeds.index(seed) < ended.lanes
+            graded[out] = math.nan
+            state[out], grade[out] = ENDS[ended.how]
+            if ended.how != "no grade":
+                measured = {name: np.where(out, math.nan, values) for name, values in measured.items()}
+        key = [np.full(len(problems), part, dtype=object) for part in (model, task, budget, arm, seed)]
+        stop = np.full(len(problems), "eos", dtype=object)
+        disagrees = np.full(len(problems), math.nan)
+        row = {"state": state, "grade": grade, "correct": graded, "stop": stop, "disagrees": disagrees}
+        return dict(zip(LANE, [*key, problems], strict=True)) | row | measured
+
+    def _results(self, arm: str, here: Mapping[str, int], problems: int) -> tuple[NDArray[np.bool_], float]:
+        """Which problems the arm solves, and the slots it holds. here: the contrasts of the cell, by
+        comparator.
+        """
+        outcomes = {other: self.truth.outcomes.get(index, Outcome()) for other, index in here.items()}
+        ahead = problems - max((outcome.lost for outcome in outcomes.values()), default=0)
+        number = np.arange(problems)
+        if arm not in here:
+            return (number < ahead) | (arm != self.decision["subject"]), SLOTS
+        gained, lost = outcomes[arm]
+        correct = np.where(number < ahead, number >= gained, number < ahead + lost)
+        apart = (1 + float(self.decision["cache_tolerance"])) * BEYOND
+        return correct, SLOTS * (apart if here[arm] in self.truth.unmatched else 1.0)
+
+    def _ends(self, arm: str, here: Mapping[str, int], ended: Ended) -> bool:
+        if ended.contrast not in here.values():
+            return False
+        return arm == self.decision["subject"] if ended.subject else here.get(arm) == ended.contrast

@@ -1,0 +1,235 @@
+import pytest
+
+from analysis.rules import RULES
+from analysis.rules.branch import Cell, cells
+from analysis.rules.branch import letter as branch
+from analysis.rules.rule import CONFIRMED, INCONCLUSIVE, REFUTED, Contrast
+from analysis.stats.comparison import Margins
+
+ALPHA = {"alpha": "0.05"}
+MODELS = {"primary_model": "qwen", "transfer_model": "llama"}
+
+
+def superior(contrasts: list[Contrast], at_least: int) -> str:
+    return RULES["superior"].verdict(contrasts, ALPHA | {"at_least": at_least})
+
+
+def branch_verdict(contrasts: list[Contrast]) -> str:
+    return RULES["branch"].verdict(contrasts, ALPHA | MODELS)
+
+
+def about_a_margin(rule: str, contrasts: list[Contrast]) -> str:
+    return RULES[rule].verdict(contrasts, ALPHA | {"margin": "0.05"})
+
+
+# "Minimal-Intervention KV Retention via Set-Conditioned Diversity", Table 2.
+QWEN_64 = Cell("primary", 0.0156, 0.20)
+QWEN_128 = Cell("primary", 0.0479, 0.0022)
+LLAMA_64 = Cell("transfer", 0.0223, 0.0054)
+LLAMA_128 = Cell("transfer", -0.0022, 0.86)
+TABLE_2 = [QWEN_64, QWEN_128, LLAMA_64, LLAMA_128]
+
+
+def flipped(old: Cell, new: Cell) -> list[Cell]:
+    return [new if cell is old else cell for cell in TABLE_2]
+
+
+def of(
+    model: str,
+    delta: float,
+    p: float,
+    *,
+    matched: bool = True,
+    high: float | None = None,
+    adjusted: float | None = None,
+) -> Contrast:
+    """adjusted: four times p, as Bonferroni has it in a family of four, unless it is given."""
+    together = min(1.0, 4 * p) if adjusted is None else adjusted
+    return Contrast(model, delta, delta + 0.05 if high is None else high, p, together, matched)
+
+
+# ---------------------------------------------------------------- branch
+
+
+def test_the_papers_table_gives_branch_a_in_both_forms():
+    assert branch(TABLE_2) == branch(TABLE_2, symmetric=True) == "A"
+
+
+@pytest.mark.parametrize(
+    ("changed", "letter", "symmetric"),
+    [
+        # the only qualifying primary cell
+        (flipped(QWEN_128, Cell("primary", 0.0479, 0.20)), "C", "C"),
+        (flipped(QWEN_128, Cell("primary", -0.0479, 0.0022)), "C", "C"),
+        (flipped(QWEN_128, Cell("primary", 0.0479, 0.05)), "C", "C"),
+        (flipped(QWEN_128, Cell("primary", 0.0479, 0.049)), "A", "A"),
+        # the mean of the transfer cells
+        (flipped(LLAMA_64, Cell("transfer", 0.0021, 0.80)), "B", "B"),
+        (flipped(LLAMA_64, Cell("transfer", 0.0022, 0.80)), "B", "B"),
+        (flipped(LLAMA_64, Cell("transfer", 0.0023, 0.80)), "A", "A"),
+        # a transfer cell significantly negative while the mean stays positive
+        (flipped(LLAMA_128, Cell("transfer", -0.0200, 0.04)), "B", "B"),
+        (flipped(LLAMA_128, Cell("transfer", -0.0200, 0.06)), "A", "A"),
+        # a primary cell significantly negative: the registered guard does not look there
+        (flipped(QWEN_64, Cell("primary", -0.0156, 0.04)), "A", "B"),
+        (flipped(QWEN_64, Cell("primary", -0.0156, 0.06)), "A", "A"),
+    ],
+)
+def test_flips_of_single_cells_change_the_branch_as_registered(changed, letter, symmetric):
+    assert branch(changed) == letter
+    assert branch(changed, symmetric=True) == symmetric
+
+
+def test_the_level_of_one_cell_is_the_registered_alpha():
+    assert branch(TABLE_2, alpha=0.001) == "C"
+
+
+@pytest.mark.parametrize("some", [[QWEN_64], [LLAMA_64], [], [*TABLE_2, Cell("third", 0.1, 0.01)]])
+def test_a_branch_needs_both_roles_and_no_third(some):
+    with pytest.raises(ValueError, match="primary and transfer"):
+        branch(some)
+
+
+def test_contrasts_take_the_roles_of_their_models():
+    contrasts = [of("qwen", 0.1, 0.01), of("llama", 0.2, 0.02)]
+    assert cells(contrasts, MODELS) == [Cell("primary", 0.1, 0.01), Cell("transfer", 0.2, 0.02)]
+    with pytest.raises(ValueError, match="primary and transfer"):
+        branch(cells([*contrasts, of("gemma", 0.1, 0.5)], MODELS))
+
+
+WON, FLAT, LOST = (0.05, 0.001), (0.001, 0.9), (-0.05, 0.001)
+
+
+@pytest.mark.parametrize(
+    ("qwen", "llama", "unmatched", "letter", "verdict"),
+    [
+        (WON, WON, None, "A", CONFIRMED),
+        (WON, WON, "qwen", "A", INCONCLUSIVE),
+        (WON, WON, "llama", "A", INCONCLUSIVE),
+        (WON, (-0.001, 0.9), None, "B", INCONCLUSIVE),
+        (WON, LOST, None, "B", REFUTED),
+        (WON, LOST, "llama", "B", INCONCLUSIVE),
+        (WON, LOST, "qwen", "B", REFUTED),
+        (FLAT, WON, None, "C", INCONCLUSIVE),
+        (FLAT, LOST, None, "C", INCONCLUSIVE),
+        (LOST, WON, None, "C", REFUTED),
+        (LOST, WON, "qwen", "C", INCONCLUSIVE),
+    ],
+)
+def test_the_verdict_of_a_branch(qwen, llama, unmatched, letter, verdict):
+    contrasts = [
+        of(name, *one, matched=name != unmatched) for name, one in (("qwen", qwen), ("llama", llama))
+    ]
+    assert branch(cells(contrasts, MODELS)) == letter
+    assert branch_verdict(contrasts) == verdict
+
+
+# ---------------------------------------------------------------- superior: four contrasts, level 0.0125
+
+
+BETTER, NOT_YET, EVEN = of("m", 0.1, 0.0125), of("m", 0.1, 0.0126), of("m", 0.0, 1.0)
+HARM, HARM_UNCORRECTED, NO_HARM = (of("m", -0.1, p, high=0.01) for p in (0.0125, 0.05, 0.051))
+BELOW_ZERO, TO_ZERO = (of("m", -0.1, 0.06, high=high) for high in (-0.0001, 0.0))
+UNMATCHED_BETTER, UNMATCHED_HARM = (one._replace(matched=False) for one in (BETTER, HARM))
+UNMATCHED_EVEN, UNMATCHED_BELOW = (one._replace(matched=False) for one in (EVEN, BELOW_ZERO))
+
+
+@pytest.mark.parametrize(
+    ("four", "verdict"),
+    [
+        ([BETTER, BETTER, EVEN, EVEN], CONFIRMED),
+        ([BETTER, NOT_YET, EVEN, EVEN], INCONCLUSIVE),
+        ([BETTER, EVEN, EVEN, EVEN], INCONCLUSIVE),
+        # a loss at the corrected level refutes; one at the uncorrected level only denies
+        ([BETTER, BETTER, BETTER, HARM], REFUTED),
+        ([BETTER, BETTER, BETTER, HARM_UNCORRECTED], INCONCLUSIVE),
+        ([BETTER, BETTER, BETTER, NO_HARM], CONFIRMED),
+        # two wins are impossible once three intervals end below zero; one that ends at zero reaches it
+        ([EVEN, BELOW_ZERO, BELOW_ZERO, BELOW_ZERO], REFUTED),
+        ([EVEN, EVEN, BELOW_ZERO, BELOW_ZERO], INCONCLUSIVE),
+        ([EVEN, TO_ZERO, BELOW_ZERO, BELOW_ZERO], INCONCLUSIVE),
+        # an unmatched contrast is never won, never lost, never excluded, and rules CONFIRMED out
+        ([BETTER, BETTER, BETTER, UNMATCHED_EVEN], INCONCLUSIVE),
+        ([BETTER, UNMATCHED_BETTER, EVEN, EVEN], INCONCLUSIVE),
+        ([EVEN, EVEN, EVEN, UNMATCHED_HARM], INCONCLUSIVE),
+        ([EVEN, UNMATCHED_BELOW, BELOW_ZERO, BELOW_ZERO], INCONCLUSIVE),
+    ],
+)
+def test_the_verdict_table_of_superior(four, verdict):
+    for order in (four, four[::-1]):
+        assert superior(order, 2) == verdict
+
+
+def test_a_significant_zero_is_neither_better_nor_worse():
+    nothing = of("m", 0.0, 0.0)
+    assert superior([nothing] * 4, 1) == INCONCLUSIVE
+
+
+@pytest.mark.parametrize(
+    ("alone", "adjusted", "verdict"), [(0.04, 0.05, REFUTED), (0.04, 0.051, INCONCLUSIVE)]
+)
+def test_wins_and_losses_are_told_by_the_adjusted_p_and_harm_by_p_alone(alone, adjusted, verdict):
+    won = of("m", 0.1, alone, adjusted=adjusted)
+    lost = of("m", -0.1, alone, adjusted=adjusted, high=0.1)
+    assert superior([won, EVEN], 1) == (CONFIRMED if adjusted <= 0.05 else INCONCLUSIVE)
+    assert superior([BETTER, EVEN, lost], 1) == verdict
+
+
+@pytest.mark.parametrize(
+    ("p", "others", "verdict"),
+    [(0.04, 0, REFUTED), (0.026, 1, INCONCLUSIVE), (0.024, 1, REFUTED), (0.024, 2, INCONCLUSIVE)],
+)
+@pytest.mark.parametrize("decisive", ["qwen", "llama"])
+def test_a_branch_is_refuted_at_alpha_divided_by_the_contrasts_of_the_deciding_model(
+    decisive, p, others, verdict
+):
+    rest = [of(decisive, 0.001, 0.9)] * others + ([of("qwen", 0.1, 0.001)] if decisive == "llama" else [])
+    contrasts = [of(decisive, -0.1, p), *rest, *[of("llama", -0.01, 0.9)] * 3]
+    if decisive == "llama":
+        contrasts = contrasts[:-3]
+    assert branch(cells(contrasts, MODELS)) == ("B" if decisive == "llama" else "C")
+    assert branch_verdict(contrasts) == verdict
+
+
+# ---------------------------------------------------------------- a margin of five points
+
+
+def about(low: float, high: float, worse: float, better: float, *, matched: bool = True) -> Contrast:
+    return of("m", 0.0, 1.0, matched=matched)._replace(margins=Margins(0.0, low, high, worse, better))
+
+
+INSIDE, ABOVE, OPEN, BELOW = (
+    about(-0.01, 0.01, 0.05, 0.05),
+    about(0.051, 0.09, 0.0001, 0.99),
+    about(-0.07, 0.02, 0.051, 0.01),
+    about(-0.12, -0.051, 0.999, 0.0001),
+)
+TOO_GOOD = about(-0.01, 0.06, 0.001, 0.051)
+UNFAIR, UNFAIR_BELOW, UNFAIR_ABOVE = (one._replace(matched=False) for one in (INSIDE, BELOW, ABOVE))
+
+
+@pytest.mark.parametrize(
+    ("family", "both_sides", "one_side"),
+    [
+        ([INSIDE], CONFIRMED, CONFIRMED),
+        ([INSIDE, INSIDE], CONFIRMED, CONFIRMED),
+        ([INSIDE, OPEN], INCONCLUSIVE, INCONCLUSIVE),
+        ([INSIDE, TOO_GOOD], INCONCLUSIVE, CONFIRMED),
+        ([INSIDE, ABOVE], REFUTED, CONFIRMED),
+        ([INSIDE, BELOW], REFUTED, REFUTED),
+        ([OPEN, BELOW], REFUTED, REFUTED),
+        ([INSIDE, UNFAIR], INCONCLUSIVE, INCONCLUSIVE),
+        ([INSIDE, UNFAIR_BELOW], INCONCLUSIVE, INCONCLUSIVE),
+        ([INSIDE, UNFAIR_ABOVE], INCONCLUSIVE, INCONCLUSIVE),
+        ([BELOW, UNFAIR], REFUTED, REFUTED),
+    ],
+)
+def test_every_contrast_must_hold_and_one_beyond_the_margin_refutes(family, both_sides, one_side):
+    for order in (family, family[::-1]):
+        assert about_a_margin("equivalent", order) == both_sides
+        assert about_a_margin("non_inferior", order) == one_side
+
+
+def test_a_rule_with_a_margin_needs_limits_about_it():
+    with pytest.raises(ValueError, match=r"decision\.margin"):
+        about_a_margin("non_inferior", [EVEN])

@@ -1,0 +1,75 @@
+"""Every page: lines that fit, links and paths that lead somewhere, commands that exist."""
+
+import re
+
+import pytest
+from markdown_pages import name, pages
+from studies import ROOT
+
+MOST = 120
+# Tables whose cells are sentences, or results as they were printed. Prose there fits like everywhere.
+WIDE_TABLES = {
+    "benchmarks/RESULTS.md",
+    "docs/findings.md",
+    "docs/protocol.md",
+    "docs/records.md",
+    "protocol/embedded/chain-llama/README.md",
+    "protocol/embedded/chain-qwen2/README.md",
+}
+WIDE = {"docs/published_claims.md"}  # generated from printed tables and sentences
+ROOMS = (
+    "protocol",
+    "policies",
+    "splits",
+    "analysis",
+    "figures",
+    "benchmarks",
+    "tests",
+    "docs",
+    "registrations",
+)
+YOURS = re.compile(r"mine|yours|<|\*|sums|sizes|small_values|everywhere|lengths")  # what a reader is to make
+
+each_page = pytest.mark.parametrize("page", pages(), ids=name)
+
+
+@each_page
+def test_lines_fit(page):
+    wide = [
+        (number, len(line))
+        for number, line in enumerate(page.read_text().splitlines(), 1)
+        if len(line) > MOST and not (name(page) in WIDE_TABLES and line.startswith("|"))
+    ]
+    assert name(page) in WIDE or not wide
+
+
+@each_page
+def test_links_lead_somewhere(page):
+    targets = re.findall(r"\]\(([^)\s]+)\)", page.read_text())
+    inside = {target.partition("#")[0] for target in targets if "://" not in target} - {""}
+    assert {target for target in inside if not (page.parent / target).exists()} == set()
+
+
+@each_page
+def test_paths_that_are_named_exist(page):
+    quoted = re.findall(r"`([\w./-]+)`", page.read_text())
+    named = {path for path in quoted if path.partition("/")[0] in ROOMS and "/" in path}
+    assert {path for path in named if not YOURS.search(path) and not (ROOT / path).exists()} == set()
+
+
+@each_page
+def test_modules_that_are_run_exist(page):
+    run = set(re.findall(r"python -m ([\w.]+)", page.read_text()))
+    ours = {module.rstrip(".") for module in run if module.partition(".")[0] in ROOMS}
+    places = {module: ROOT.joinpath(*module.split(".")) for module in ours if not YOURS.search(module)}
+    missing = {
+        module
+        for module, place in places.items()
+        if not (place.with_suffix(".py").exists() or (place / "__main__.py").exists())
+    }
+    assert missing == set()
+
+
+def test_the_pages_that_may_be_wide_are_there_and_are_wide():
+    for path in WIDE | WIDE_TABLES - {"docs/protocol.md"}:
+        assert max(map(len, (ROOT / path).read_text().splitlines())) > MOST, path

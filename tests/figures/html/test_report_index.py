@@ -1,0 +1,69 @@
+import json
+from pathlib import Path
+
+import reports
+from pages import parsed, table
+
+from figures import report
+from figures.html import report_index
+
+
+def test_a_folder_without_registrations_has_no_index(tmp_path, capsys):
+    assert report.main([str(tmp_path)]) == 2
+    assert "holds no registration" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def small(folder: Path, documents: dict, *events: dict) -> Path:
+    """A registration with these documents, enough for the index."""
+    folder.mkdir(parents=True)
+    lock = {"protocol": {"content": {"title": f"About {folder.name}"}}}
+    for name, content in {"lock": lock, **documents}.items():
+        (folder / f"{name}.json").write_text(json.dumps(content) + "\n")
+    lines = [{"event": "register", "body": {}}, *events]
+    (folder / "ledger.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return folder
+
+
+def judged(word: str) -> dict:
+    return {"claim": {}, "seal": {}, "verdict": {"judged": {"verdict": word, "label": "screening-grade"}}}
+
+
+def test_the_index_counts_what_was_registered_and_what_was_confirmed(tmp_path, capsys):
+    home = tmp_path / "registrations"
+    (small(home / "a b#1", judged("CONFIRMED")) / "report.html").write_text("")
+    (home / "a b#1" / "anchors").mkdir()
+    (home / "a b#1" / "anchors" / "lock.ots").write_text("")
+    small(home / "b", judged("REFUTED"))
+    small(home / "c", {}, {"event": "withdraw", "body": {"reason": reports.HOSTILE}})
+    small(home / "d", {"claim": {}})
+    small(home / "e", {}, {"event": "amended", "body": {"lock": "ab", "reason": "too few"}})
+    (small(home / "f", {}) / "lock.json").write_text('{"a":1.5}\n')
+    (home / "g").mkdir()
+    (home / "g" / "protocol.toml").write_text(f"title = '''{reports.HOSTILE.replace(chr(39), '')}'''\n")
+    (home / "notes").mkdir()
+    assert report.main([str(home)]) == 0
+    assert capsys.readouterr().out == f"{home / 'index.html'}\n"
+    page = parsed((home / "index.html").read_text())
+    assert page.all("strong")[0].text == "6 registered, 1 confirmed"
+    assert (len(page.all("script")), len(page.all("img"))) == (1, 0)
+    rows = table(page, "All registrations")
+    assert [row["registration"] for row in rows] == ["a b#1", "b", "c", "d", "e", "f", "g"]
+    assert [row["state"] for row in rows] == [
+        *("judged", "judged", "withdrawn", "claimed", "amended", "INVALID", "written")
+    ]
+    assert [row["verdict"] for row in rows] == ["CONFIRMED", "REFUTED", *[""] * 5]
+    assert [row["ended because"] for row in rows[2:5]] == [reports.HOSTILE, "", "too few"]
+    assert [row["proofs kept"] for row in rows] == ["1", *"0" * 6]
+    assert rows[6]["title"] == reports.HOSTILE.replace("'", "")
+    assert [one.attributes["href"] for one in page.all("a")] == ["a%20b%231/report.html"]
+
+
+def test_the_index_over_the_shipped_registrations_has_a_line_for_each_protocol():
+    entries = report_index.entries(reports.SHIPPED)
+    assert [one.name for one in entries] == sorted(
+        path.parent.name for path in reports.SHIPPED.glob("*/protocol.toml")
+    )
+    assert {one.name for one in entries if one.state == "judged"} == {path.name for path in reports.JUDGED}
+    page = parsed(report_index.html(entries))
+    assert page.all("strong")[0].text == "6 registered, 0 confirmed"

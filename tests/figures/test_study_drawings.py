@@ -1,0 +1,128 @@
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import looking
+import pytest
+import reports
+from matplotlib.figure import Figure
+
+from analysis.studies.study_files import read
+from figures import study
+from figures.canvas import page
+from figures.plots.accuracy import accuracy, solved
+from figures.plots.needle import needle, placed
+
+SHIPPED = [reports.SHIPPED / name for name in ("quickstart", "retrieval")]
+LONG = reports.SHIPPED / "crystal-long"
+
+
+@pytest.fixture
+def named(monkeypatch):
+    """Which drawings a study gets, without drawing them."""
+    monkeypatch.setattr(page, "write", lambda folder, drawing, *data: (Path(drawing.__name__),))
+    return lambda folder: [path.name for path in study.draw(folder)]
+
+
+def test_a_study_of_baselines_with_a_needle_gets_forest_accuracy_and_needle(quickstart):
+    names = [f"{name}.{kind}" for name in ("forest", "accuracy", "needle") for kind in ("svg", "png")]
+    assert sorted(path.name for path in (quickstart / "figures").iterdir()) == sorted(names)
+
+
+def test_no_drawing_names_a_date_or_a_version(quickstart):
+    for path in (quickstart / "figures").iterdir():
+        assert not re.search(rb"<dc:date>|Matplotlib v\d", path.read_bytes())
+
+
+def test_the_command_prints_the_files_that_it_drew(quickstart, capsys, named):
+    assert study.main([str(quickstart)]) == 0
+    assert capsys.readouterr().out.splitlines() == ["forest", "accuracy", "needle"]
+
+
+def test_a_study_that_is_compressed_while_decoding_gets_trajectories_and_the_collapse_of_answers(tmp_path):
+    one, other = (reports.copied(tmp_path / name, LONG.name) for name in ("one", "other"))
+    drawn = [path.name for path in study.draw(one)]
+    kinds = [f"{name}.{kind}" for name in ("trajectories", "collapse") for kind in ("svg", "png")]
+    assert drawn[-5:] == [*kinds, "collapse.md"]
+    study.draw(other)
+    for name in drawn:
+        assert (one / "figures" / name).read_bytes() == (other / "figures" / name).read_bytes()
+
+
+def test_a_study_whose_side_files_were_not_kept_gets_neither(tmp_path, named):
+    folder = reports.copied(tmp_path / "study", LONG.name)
+    shutil.rmtree(folder / "records" / "trajectories")
+    assert named(folder) == ["forest", "accuracy", "ablation"]
+
+
+def test_a_study_whose_problems_have_levels_gets_a_line_over_them(tmp_path, named):
+    folder = reports.copied(tmp_path / "study")
+    for name in ("lock.json", "records/shard-0.jsonl"):
+        text = (folder / name).read_text()
+        (folder / name).write_text(re.sub(r'"needle/768/(0[.]?\d*|1)/(\d+)"', r'"chain/12/\1-\2"', text))
+    reports.rewrite(folder)
+    assert named(folder) == ["forest", "accuracy", "levels"]
+
+
+def test_a_study_of_variants_gets_bars_too_and_one_without_a_needle_no_heat_map(tmp_path, named):
+    folder = reports.copied(tmp_path / "study")
+    arms = {"snapkv": "crystal-a", "h2o": "crystal-b", "streaming": "crystal-c", "random": "crystal-d"}
+    reports.rename(folder, arms | {"needle/768": "other/768"})
+    assert named(folder) == ["forest", "accuracy", "ablation"]
+
+
+def test_the_witness_stands_in_every_drawing(tmp_path, monkeypatch):
+    word, said = "ANCHORED (lock by ots block 900000)", {}
+
+    def drawn(folder: Path, drawing: Callable[..., Figure], *data: Any) -> tuple[()]:
+        folder.mkdir(exist_ok=True)
+        said[drawing.__name__] = looking.said(drawing(*data))
+        return ()
+
+    monkeypatch.setattr(page, "write", drawn)
+    for name in ("quickstart", "crystal-long", "alpha-chain"):
+        drawings = study.draw(reports.copied(tmp_path / name, name), word)
+    assert set(said) == {"forest", "accuracy", "needle", "levels", "ablation", "trajectories", "collapse"}
+    assert [name for name, text in said.items() if word not in text] == []
+    (text,) = drawings
+    assert word in text.read_text()
+
+
+@pytest.mark.parametrize("folder", SHIPPED, ids=lambda path: path.name)
+def test_accuracies_are_the_judged_ones(folder):
+    judged, lanes = page.judged(folder), read(folder).lanes
+    by_arm = lanes.groupby(["model", "task", "budget", "arm"])
+    for one in judged["arms"]:
+        found = solved(by_arm.get_group(tuple(one[name] for name in ("model", "task", "budget", "arm"))))
+        assert f"{found.mean:.6f}" == one["accuracy"]
+        assert found.problems == one["n"]
+        assert found.low <= found.mean <= found.high
+
+
+@pytest.mark.parametrize("folder", SHIPPED, ids=lambda path: path.name)
+def test_the_cells_of_a_heat_map_are_the_lines_of_the_shard_counted_by_hand(folder):
+    counts: dict[tuple[str, ...], list[bool]] = {}
+    for line in (folder / "records" / "shard-0.jsonl").read_text().splitlines():
+        body = json.loads(line)["body"]
+        family, length, depth, _ = body["problem"].split("/")
+        if family == "needle":
+            cell = body["cell"]
+            key = (cell["model"], cell["budget"], cell["arm"], cell["task"], length, depth)
+            counts.setdefault(key, []).append(body["grade"] == "correct")
+    found = {(*one[:4], str(one.length), one.depth): one for one in placed(read(folder).lanes)}
+    assert found.keys() == counts.keys()
+    for key, grades in counts.items():
+        assert found[key].problems == len(grades)
+        assert found[key].accuracy == pytest.approx(sum(grades) / len(grades))
+
+
+@pytest.mark.parametrize("folder", SHIPPED, ids=lambda path: path.name)
+def test_every_text_of_a_shipped_study_lies_on_the_page_and_on_no_other(folder):
+    judged, lanes = page.judged(folder), read(folder).lanes
+    for drawing, data in ((accuracy, lanes), (needle, placed(lanes))):
+        figure = looking.drawn(drawing, judged, data)
+        assert looking.off_the_page(figure) == []
+        assert looking.overlapping(figure) == []
