@@ -42,24 +42,48 @@ def tree(root: Path) -> Path:
     return root
 
 
+def lock_content(name: str = "study", written: dict | None = None, **own) -> dict:
+    """Every field that a lock has to have; in place of what is made up, `written` in protocol.toml and `own`
+    in the lock.
+    """
+    content = {
+        "title": "toy",
+        "question": "Does crystal answer all that full answers?",
+        "models": ["tiny"],
+        "seeds": [0],
+        "budgets": ["0.5"],
+        "tasks": [{"name": "toy", "query": "inside", "max_new_tokens": 3}],
+        "arms": {arm: {"policy": arm} for arm in ARMS},
+        "generation": {},
+        "decision": {},
+        **(written or {}),
+    }
+    return {
+        "kind": "kv-prereg lock",
+        "version": 1,
+        "name": name,
+        "parent": None,
+        "protocol": {"sha256": closure.digest_of(PROTOCOL), "content": content},
+        "grid": [["tiny", "toy", "full" if arm == "full" else "0.5", arm, 0] for arm in ARMS],
+        "items": {"toy": {"manifest": "0" * 64, "dev": ["p0", "p1"], "confirm": list(CONFIRM)}},
+        "sources": {},
+        "bundle": "0" * 64,
+        "data": {},
+        "weights": {},
+        "environment": {"distributions": {}},
+        "rule": {"name": "toy", "source": "analysis/judge.py", "sha256": "0" * 64},
+        "checks": {},
+        **own,
+    }
+
+
 def locked(folder: Path) -> Lock:
     """A registration that was locked and nothing more."""
     root = tree(folder.parent / "tree")
     folder.mkdir()
     (folder / "protocol.toml").write_bytes(PROTOCOL)
     sources = closure.sources(root)
-    content = {
-        "kind": "kv-prereg lock",
-        "version": 1,
-        "name": folder.name,
-        "parent": None,
-        "protocol": {"sha256": closure.digest_of(PROTOCOL), "content": {}},
-        "grid": [["tiny", "toy", "full" if arm == "full" else "0.5", arm, 0] for arm in ARMS],
-        "items": {"toy": {"manifest": "0" * 64, "dev": ["p0", "p1"], "confirm": list(CONFIRM)}},
-        "sources": sources,
-        "bundle": bundle.write(folder, root, sources),
-        "environment": {"distributions": {}},
-    }
+    content = lock_content(folder.name, sources=sources, bundle=bundle.write(folder, root, sources))
     digest = lock.write(folder, content)
     ledger.append(folder, "register", {"lock": digest})
     return lock.read(folder)

@@ -5,6 +5,7 @@ import hashlib
 import shutil
 from dataclasses import replace
 
+import finished_study
 import pytest
 import studies
 
@@ -41,8 +42,8 @@ def locked(folder, content=None):
     """A lock that holds out what the manifest does, and the first line of its ledger."""
     folder.mkdir()
     items = {TASK: {"manifest": splits.load(TASK).digest, "dev": list(DEV), "confirm": list(CONFIRM)}}
-    held = {"kind": "kv-prereg lock", "version": 1, "protocol": {"content": content or {}}, "items": items}
-    ledger.append(folder, "register", {"lock": lock.write(folder, held | {"grid": []})})
+    held = finished_study.lock_content(written=content, items=items)
+    ledger.append(folder, "register", {"lock": lock.write(folder, held)})
     return folder
 
 

@@ -45,7 +45,8 @@ def judged(folder, word="REFUTED"):
 def amended(old, name, seeds):
     """`old` amended by a study with other seeds, as the command does it."""
     held, new = lock.read(old), old.parent / name
-    protocol = {**held.content["protocol"], "content": {"seeds": seeds}}
+    written = held.content["protocol"]["content"] | {"seeds": seeds}
+    protocol = held.content["protocol"] | {"content": written}
     content = {**held.content, "name": name, "protocol": protocol}
     new.mkdir()
     (new / "protocol.toml").write_bytes(toy.PROTOCOL)
@@ -291,10 +292,19 @@ def test_a_verdict_of_another_vocabulary_is_invalid(shelf):
     assert one(folder, exits=3)["why"] == "verdict.json: says 'SUPPORTED', which no rule gives"
 
 
-def test_a_lock_that_lacks_a_part_is_invalid(shelf, monkeypatch):
-    monkeypatch.setattr(status.drift, "drifted", lambda locked, home, environment: locked.content["weights"])
+def test_a_lock_that_lacks_a_part_is_invalid(shelf):
     folder = registered(shelf)
-    assert one(folder, exits=3)["why"] == "lock.json: is not a whole lock: KeyError('weights')"
+    content = lock.read(folder).content
+    (folder / lock.NAME).unlink()
+    documents.write(folder / lock.NAME, {name: content[name] for name in content if name != "weights"})
+    assert one(folder, exits=3)["why"] == "lock.json: the fields ['weights'] are missing or unknown"
+
+
+def test_a_lock_that_lacks_what_only_its_reader_knows_is_invalid(shelf, monkeypatch):
+    monkeypatch.setattr(
+        status.drift, "drifted", lambda locked, home, environment: locked.content["environment"]["torch"]
+    )
+    assert one(registered(shelf), exits=3)["why"] == "lock.json: is not a whole lock: KeyError('torch')"
 
 
 def test_a_lock_whose_ledger_a_crash_cut_off_is_registered_again(shelf):

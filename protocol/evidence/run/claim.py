@@ -7,7 +7,7 @@ from pathlib import Path
 from protocol.evidence.bytes import documents, journal
 from protocol.evidence.lock import lock
 from protocol.evidence.refusals import AlreadyClaimed, BadInput, Tampered
-from protocol.evidence.run import late_randomness, ledger, registration, selection
+from protocol.evidence.run import document_fields, late_randomness, ledger, registration, selection
 from protocol.evidence.run.registration import Registration
 
 __all__ = ["NAME", "running", "take"]
@@ -60,7 +60,7 @@ def take(
             **selected,
             **({} if drawn is None else {late_randomness.FIELD: drawn}),
         }
-        documents.write(folder / NAME, content)
+        documents.write(folder / NAME, content, document_fields.CLAIM)
     key = late_randomness.key_of(now.lock, now.claim)
     if value is not None and (again := late_randomness.drawn(now.lock, value)) and again["key"] != key:
         raise BadInput(f"--value {value}: {NAME} has another value already; leave it out to resume")

@@ -18,7 +18,7 @@ from protocol.evidence.bytes.documents import Document
 from protocol.evidence.lock import bundle, lock
 from protocol.evidence.lock.lock import Lock
 from protocol.evidence.refusals import BadInput, Tampered
-from protocol.evidence.run import ledger, records
+from protocol.evidence.run import document_fields, ledger, records
 from protocol.evidence.run.ledger import Entry
 from protocol.evidence.run.records import Record
 
@@ -91,25 +91,25 @@ class Registration:
     @cached_property
     def selection(self) -> Document:
         """As it is; `selection.verify` says whether it belongs here."""
-        return documents.read(self.folder / SELECTION)
+        return documents.read(self.folder / SELECTION, document_fields.SELECTION)
 
     @cached_property
     def claim(self) -> Document:
         """Raises BadInput when there is none, Tampered when it names another lock."""
         if not self.has(CLAIM):
             raise BadInput(f"{self.folder} has no claim; run: python -m protocol.confirm {self.folder}")
-        claim = documents.read(self.folder / CLAIM)
+        claim = documents.read(self.folder / CLAIM, document_fields.CLAIM)
         if claim.content.get("lock") != self.lock.digest:
             raise Tampered(f"{CLAIM}: names another lock than {self.lock.digest}")
         return claim
 
     @cached_property
     def seal(self) -> Document:
-        return documents.read(self.folder / SEAL)
+        return documents.read(self.folder / SEAL, document_fields.SEAL)
 
     @cached_property
     def verdict(self) -> Document:
-        return documents.read(self.folder / VERDICT)
+        return documents.read(self.folder / VERDICT, document_fields.VERDICT)
 
     @cached_property
     def entries(self) -> list[Entry]:

@@ -9,7 +9,7 @@ from typing import Any
 from protocol.evidence.bytes import canonical, documents, files, journal
 from protocol.evidence.lock.lock import Lock
 from protocol.evidence.refusals import AlreadyClaimed, BadInput, Tampered
-from protocol.evidence.run import ledger, records, registration
+from protocol.evidence.run import document_fields, ledger, records, registration
 from protocol.evidence.run.records import Key, Record
 from protocol.evidence.run.registration import Registration
 
@@ -35,7 +35,7 @@ def write(study: Registration) -> str:
     place = now.place("confirm")
     for path in records.side_files(place) - records.cited(place, now.confirmed):
         path.unlink()  # of a lane that was killed before its record was written
-    digest = documents.write(now.folder / NAME, content)
+    digest = documents.write(now.folder / NAME, content, document_fields.SEAL)
     ledger.append(now.folder, "seal", {"seal": digest})
     return str(content["outcome"])
 

@@ -7,7 +7,7 @@ from protocol.evidence.bytes import documents, files
 from protocol.evidence.bytes.documents import Document
 from protocol.evidence.lock import lock
 from protocol.evidence.refusals import BadInput, Tampered
-from protocol.evidence.run import ledger, records, registration
+from protocol.evidence.run import document_fields, ledger, records, registration
 from protocol.evidence.run.registration import Registration
 
 __all__ = ["NAME", "adopt", "digest", "inherited", "made", "parent", "read", "verify", "write"]
@@ -66,7 +66,7 @@ def write(study: Registration, selected: Mapping[str, Any]) -> None:
             "selected": selected,
             "ledger": ledger.head(now.folder),
         }
-        documents.write(now.folder / NAME, content)
+        documents.write(now.folder / NAME, content, document_fields.SELECTION)
     _enter(now)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from protocol.evidence.bytes import canonical, documents, files
 from protocol.evidence.bytes.documents import Document
 from protocol.evidence.refusals import BadInput, Tampered
-from protocol.evidence.run import ledger, registration
+from protocol.evidence.run import document_fields, ledger, registration
 from protocol.evidence.run.registration import Registration
 
 __all__ = ["NAME", "WORDS", "word", "write"]
@@ -40,9 +40,8 @@ def write(study: Registration, judged: Mapping[str, Any]) -> None:
         ledger.refuse_closed(folder)
         ledger.ensure(folder, "seal", {"seal": seal})
         head = ledger.head(folder)
-        documents.write(
-            folder / NAME, {"judged": judged, "lock": now.lock.digest, "seal": seal, "ledger": head}
-        )
+        content = {"judged": judged, "lock": now.lock.digest, "seal": seal, "ledger": head}
+        documents.write(folder / NAME, content, document_fields.VERDICT)
     ledger.ensure(folder, "verdict", {"sha256": files.sha256(folder / NAME)})
 
 

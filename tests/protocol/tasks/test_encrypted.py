@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import replace
 
+import finished_study
 import pyrage
 import pytest
 import studies
@@ -91,7 +92,7 @@ def claimed(folder, identity):
     """The door of a study that holds out what the manifest does, claimed and its ids asked for."""
     folder.mkdir()
     items = {TASK: {"manifest": FROZEN.digest, "dev": list(FROZEN.dev), "confirm": list(FROZEN.confirm)}}
-    held = {"kind": "kv-prereg lock", "version": 1, "protocol": {"content": {}}, "items": items, "grid": []}
+    held = finished_study.lock_content(items=items)
     ledger.append(folder, "register", {"lock": lock.write(folder, held)})
     with claim.running(Registration(folder)):
         claim.take(Registration(folder))

@@ -7,11 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import finished_study
 import pytest
 import studies
 
 from protocol import export
-from protocol.evidence.bytes import canonical
+from protocol.evidence.bytes import canonical, documents
 from protocol.evidence.lock import lock
 from protocol.evidence.run import ledger
 from protocol.evidence.run.registration import Registration
@@ -266,11 +267,20 @@ def test_a_verdict_of_another_lock_is_not_stated(study):
 
 
 def test_a_forged_lock_without_what_is_needed_gives_one_line(tmp_path):
-    digest = lock.write(tmp_path, {"kind": "kv-prereg lock"})
+    digest = lock.write(tmp_path, finished_study.lock_content())
     ledger.append(tmp_path, "register", {"lock": digest})
     done = studies.here("export", tmp_path, "--format", "osf")
     assert done.returncode == 3
-    assert "a field is missing or misstated: 'parent'" in done.stderr
+    assert "a field is missing or misstated: 'rule'" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_forged_lock_that_is_not_what_a_lock_holds_is_no_lock(tmp_path):
+    documents.write(tmp_path / "lock.json", {"kind": "kv-prereg lock"})
+    done = studies.here("export", tmp_path, "--format", "osf")
+    assert done.returncode == 3
+    assert "lock.json: the fields ['bundle', 'checks'," in done.stderr
+    assert "'parent'" in done.stderr
     assert done.stderr.count("\n") == 1
 
 

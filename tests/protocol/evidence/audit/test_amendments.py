@@ -29,7 +29,8 @@ def old(tmp_path):
 def changed(old, new, seeds=(1,), why="a typing error"):
     """The content of a lock for `new` that amends `old`, its seeds being others."""
     held = lock.read(old)
-    protocol = {**held.content["protocol"], "content": {"seeds": list(seeds)}}
+    written = held.content["protocol"]["content"] | {"seeds": list(seeds)}
+    protocol = held.content["protocol"] | {"content": written}
     content = {**held.content, "name": new.name, "protocol": protocol}
     return {**content, "amends": amendment.describe(Registration.of(old, held), why, content)}
 
@@ -97,7 +98,7 @@ def test_before_the_claim_an_amendment_is_a_new_version(old):
         "name": "old",
         "lock": digest,
         "reason": "a typing error",
-        "diff": [{"path": "protocol/seeds", "is": [1]}],
+        "diff": [{"path": "protocol/seeds/0", "was": 0, "is": 1}],
         "seen": SEEN_NOTHING,
         "after_claim": False,
     }
@@ -148,7 +149,7 @@ def test_the_old_ledger_is_closed_once_by_the_new_lock(old):
     amendment.close(Registration(old), lock.read(new))
     assert toy.snapshot(old) == before
     with pytest.raises(AlreadyClaimed, match=f"a typing error.*{digest}"):
-        ledger.append(old, "probe", {})
+        ledger.append(old, "probe", {"number": 2, "records": 0})
     assert toy.snapshot(old) == before
 
 
@@ -265,7 +266,7 @@ def test_a_withdrawal_says_why_and_what_had_been_seen(old, claimed):
     before = toy.snapshot(old)
     for act in (
         lambda: amendment.withdraw(Registration(old), "again"),
-        lambda: ledger.append(old, "probe", {}),
+        lambda: ledger.append(old, "probe", {"number": 2, "records": 0}),
         lambda: ledger.ensure(old, "claim", {"claim": "0" * 64}),
         lambda: verdict.write(Registration(old), toy.JUDGED),
     ):

@@ -134,7 +134,7 @@ def test_a_ledger_written_anew_does_not_fit_the_heads_that_were_kept(folder):
     entries = ledger.read(folder)
     (folder / ledger.NAME).unlink()
     for entry in entries:
-        body = {"lock": lock.read(folder).digest, "again": 1} if entry.event == "register" else entry.body
+        body = {"number": 1, "records": 7} if entry.event == "attempt" else entry.body
         ledger.append(folder, entry.event, body)
     assert {"claim", "seal", "verdict"} <= set(failures(folder))
 

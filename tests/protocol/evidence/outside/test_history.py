@@ -82,7 +82,7 @@ def locked_anew(study: Path) -> None:
     shutil.rmtree(study)
     study.mkdir()
     (study / "protocol.toml").write_bytes(b'title = "easier"\n')
-    digest = lock.write(study, {"kind": "kv-prereg lock", "name": "toy"})
+    digest = lock.write(study, finished_study.lock_content("toy"))
     ledger.append(study, "register", {"lock": digest})
 
 
@@ -142,7 +142,9 @@ def test_a_ledger_whose_tail_was_cut_after_a_commit_is_found(root: Path, study: 
 def test_a_ledger_written_anew_with_a_chain_that_holds_is_found(root: Path, study: Path) -> None:
     (study / "ledger.jsonl").unlink()
     for number in range(20):
-        ledger.append(study, "register" if not number else "attempt", {"number": number})
+        bodies = {"register": {"lock": "0" * 64}, "attempt": {"number": number, "records": 0}}
+        event = "attempt" if number else "register"
+        ledger.append(study, event, bodies[event])
     ledger.read(study)
     with pytest.raises(Tampered, match=r"lines of ledger\.jsonl that are not the beginning of today's"):
         history.check(Registration(study))
@@ -595,7 +597,7 @@ def test_a_registration_that_was_committed_and_removed_is_named(root: Path, stud
 def test_a_registration_of_another_branch_and_one_locked_anew_are_named(root: Path, study: Path) -> None:
     git(root, "checkout", "--quiet", "-b", "side")
     (study.with_name("hidden")).mkdir()
-    lock.write(study.with_name("hidden"), {"name": "hidden"})
+    lock.write(study.with_name("hidden"), finished_study.lock_content("hidden"))
     commit(root)
     git(root, "checkout", "--quiet", "main")
     assert history.gone(root / "registrations") == (["hidden"], True)
