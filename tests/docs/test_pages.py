@@ -29,7 +29,7 @@ ROOMS = (
     "docs",
     "registrations",
 )
-YOURS = re.compile(r"mine|yours|<|\*|sums|sizes|small_values|lengths")  # what a reader is to make
+YOURS = re.compile(r"mine|yours|everywhere|<|\*|sums|sizes|small_values|lengths")  # what a reader is to make
 
 each_page = pytest.mark.parametrize("page", pages(), ids=name)
 

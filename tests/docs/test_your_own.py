@@ -87,6 +87,29 @@ def test_a_policy_is_named_and_keeps_a_set(tree):
     assert run(tree, "-c", KEEPS) == "[0, 1, 2, 5] ['scoring', 'protect']\n"
 
 
+TRIED = """
+import sys
+sys.path.append(sys.argv[1])
+import study
+from analysis.rules import RULES
+from analysis.trial.self_test import tried
+from analysis.trial.simulated_studies import Plan
+from protocol.plan.rules import OF_RULES
+
+content = study.content(rule="everywhere")
+found = tried(Plan(content, study.cells(content), study.items(content, [*map(str, range(20))])))
+print(*found["verdicts"].values(), found["gates"]["a contrast has unmatched caches"])
+print(RULES["everywhere"].source, OF_RULES["everywhere"])
+"""
+
+
+def test_a_rule_is_tried_and_cited_by_its_file(tree):
+    out = run(tree, "-c", TRIED, ROOT / "tests" / "analysis")
+    tried, cited = out.splitlines()
+    assert tried == "CONFIRMED INCONCLUSIVE REFUTED INCONCLUSIVE"
+    assert cited == "analysis/rules/everywhere.py {}"
+
+
 BUILDS = """
 import splits
 from protocol import tasks
