@@ -23,7 +23,8 @@ from benchmarks.plain_selector import plain_diverse
 from benchmarks.report import at_least, header, span, table
 from benchmarks.setting import Setting
 from policies.selection import diverse
-from protocol.locked import study
+from protocol.locked import planned
+from protocol.locked.planned import Planned
 from protocol.models import sources
 from protocol.plan import grid
 from protocol.plan.design import Design
@@ -47,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     made.add_argument("--repetitions", type=int, default=5, help="measured rounds; default 5")
     made.add_argument("--batches", type=int, default=4, help="of each model and round; default 4")
     arguments = made.parse_args(argv)
-    _, registered = study.read_protocol(REGISTRATION)
+    _, registered = planned.read_protocol(REGISTRATION)
     assert registered.sweep is not None
     protocol = registered.confirmed(registered.sweep.candidates[0])
     settings = protocol.generation
@@ -55,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     chosen = Setting(" and ".join(protocol.models), settings.device, settings.dtype, cores)
     print(header(chosen, "reasoning", argv))
     lanes = dict.fromkeys(protocol.models, settings.lanes_per_batch or 1)
-    with pool.opened(protocol, sources.home(), lanes) as execute:
+    with pool.opened(Planned(protocol, sources.home()), lanes) as execute:
         print(rates(protocol, execute, arguments.batches, arguments.repetitions))
     print()
     print(selectors(arguments.repetitions))

@@ -225,7 +225,7 @@ def single(problems: int, accuracy: float, count: int, rng: np.random.Generator)
 
 
 class Power(NamedTuple):
-    """How often `effect` is found at ALPHA, and what `components.power_at` says of Student's t."""
+    """How often `effect` is found at ALPHA, and what `power_at` says of Student's t."""
 
     problems: int
     accuracy: float

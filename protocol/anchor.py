@@ -18,12 +18,11 @@ verify; 5 with --require-anchor, a document has no proof that holds.
 import argparse
 import sys
 from collections.abc import Iterable
-from pathlib import Path
 
 from protocol import command
-from protocol.evidence.lock import lock
 from protocol.evidence.outside import anchors
 from protocol.evidence.refusals import BadInput
+from protocol.evidence.run.registration import Registration
 from protocol.witnesses import Authority, OpenTimestamps, Remote
 from protocol.witnesses.ots import CALENDARS
 
@@ -32,9 +31,10 @@ def main(argv: list[str] | None = None) -> int:
     args = _parser().parse_args(argv)
 
     def act() -> int:
-        lock.read(args.folder)  # refuses what is not a registration
+        study = Registration(args.folder)
+        _ = study.lock  # refuses what is not a registration
         believed = command.trusted(args)
-        named = documents(args.folder, args.documents)
+        named = documents(study, args.documents)
         calendars = OpenTimestamps(calendars=tuple(args.calendar or CALENDARS))
         asked: dict[str, anchors.Witness] = {
             "ots": calendars,
@@ -43,13 +43,13 @@ def main(argv: list[str] | None = None) -> int:
         }
         if args.upgrade:
             for document in named:
-                if anchors.stamped(args.folder, document, calendars):
-                    anchors.upgrade(args.folder, document, calendars)
+                if anchors.stamped(study, document, calendars):
+                    anchors.upgrade(study, document, calendars)
         for witness in (asked[name] for name in args.witness):
             for document in named:
-                if not anchors.stamped(args.folder, document, witness):
-                    anchors.stamp(args.folder, document, witness)
-        found = anchors.verified(args.folder, believed)
+                if not anchors.stamped(study, document, witness):
+                    anchors.stamp(study, document, witness)
+        found = anchors.verified(study, believed)
         if args.require_anchor:
             anchors.require(found, named)
         failed = any(one.status == "failed" for one in found)
@@ -61,14 +61,14 @@ def main(argv: list[str] | None = None) -> int:
     return command.answer(args.json, act)
 
 
-def documents(folder: Path, named: Iterable[str]) -> list[str]:
-    """Those `named`, in the order of their making; without names all that `folder` has."""
-    present, wanted = anchors.existing(folder), set(named)
+def documents(study: Registration, named: Iterable[str]) -> list[str]:
+    """Those `named`, in the order of their making; without names all that the study has."""
+    present, wanted = anchors.existing(study), set(named)
     for name in wanted:
         if name not in anchors.DOCUMENTS:
             raise BadInput(f"{name}: not one of {', '.join(anchors.DOCUMENTS)}")
         if name not in present:
-            raise BadInput(f"{folder} has no {anchors.DOCUMENTS[name]} yet")
+            raise BadInput(f"{study.folder} has no {anchors.DOCUMENTS[name]} yet")
     return [name for name in present if name in wanted or not wanted]
 
 

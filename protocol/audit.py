@@ -11,18 +11,16 @@ Exit status: 0 all held (what lies outside the folder may be missing, and is nam
 something failed or could not be told; 5 with --require-anchor, a document of the study is not anchored.
 """
 
-import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
-from protocol import command, witnesses
-from protocol.evidence import findings
-from protocol.evidence.audit import auditing, standing
-from protocol.evidence.findings import Finding
+from protocol import command
+from protocol.acts import audit
+from protocol.acts.audit import Audited
 from protocol.evidence.outside import anchors
-from protocol.evidence.refusals import BadInput, Refusal
-from protocol.evidence.run import verdict
-from protocol.witnesses import Block
+from protocol.evidence.outside.anchors import Witness
+from protocol.evidence.run.registration import Registration
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -33,65 +31,53 @@ def main(argv: list[str] | None = None) -> int:
     )
     command.trust(parser)
     args = parser.parse_args(argv)
-    return command.answer(args.json, lambda: act(args))
-
-
-def act(args: argparse.Namespace) -> int:
-    folder = args.folder
-    if not standing.traces(folder):
-        raise BadInput(f"{folder}: no registration is here; name the folder of one")
-    if args.signers and not args.signers.is_file():
-        raise BadInput(f"--signers {args.signers}: no such file; see ALLOWED SIGNERS in man ssh-keygen")
-    anchored = anchors.verified(folder, command.trusted(args))
-    found = auditing.audit(
-        folder, signers=args.signers, anchored=anchored, block=lambda: block(folder, args.headers)
+    return command.answer(
+        args.json,
+        lambda: act(
+            Registration(args.folder),
+            command.trusted(args),
+            signers=args.signers,
+            headers=args.headers,
+            anchored=args.require_anchor,
+            as_json=args.json,
+        ),
     )
-    broken, gaps = auditing.failed(found), auditing.untold(found)
-    word = anchors.word(anchored)
-    status = 3 if broken or gaps else 0
-    lines = [f"{one.status:<12} {one.item}: {one.detail}".rstrip(": ") for one in found]
-    lines += ["", f"{folder}: {summary(found)}; {judged(folder, broken)}{word}"]
+
+
+def act(
+    study: Registration,
+    believed: Sequence[Witness],
+    *,
+    signers: Path | None,
+    headers: Path | None,
+    anchored: bool,
+    as_json: bool,
+) -> int:
+    audited = audit.audit(study, believed, signers, headers)
+    word = anchors.word(audited.anchored)
+    status = 3 if audited.broken or audited.gaps else 0
+    lines = [f"{each.status:<12} {each.item}: {each.detail}".rstrip(": ") for each in audited.findings]
+    given = f"{audited.verdict}, " if audited.verdict else ""
+    lines += ["", f"{study.folder}: {summary(audited)}; {given}{word}"]
     values = {
         "held": not status,
-        "findings": [one._asdict() for one in found],
-        "verdict": "INVALID" if broken else said(folder),
+        "findings": [each._asdict() for each in audited.findings],
+        "verdict": audited.verdict,
         "anchors": word,
     }
-    command.say(args.json, "\n".join(lines), values)
-    if args.require_anchor and not status:
-        anchors.require(anchored, anchors.existing(folder))
+    command.say(as_json, "\n".join(lines), values)
+    if anchored and not status:
+        anchors.require(audited.anchored, anchors.existing(study))
     return status
 
 
-def summary(found: list[Finding]) -> str:
-    if broken := auditing.failed(found):
-        return f"AUDIT FAILED ({', '.join(broken)})"
-    if gaps := auditing.untold(found):
-        return f"could not be told: {', '.join(gaps)}"
-    outside = [one.item for one in found if one.status == "cannot tell"]
+def summary(audited: Audited) -> str:
+    if audited.broken:
+        return f"AUDIT FAILED ({', '.join(audited.broken)})"
+    if audited.gaps:
+        return f"could not be told: {', '.join(audited.gaps)}"
+    outside = [each.item for each in audited.findings if each.status == "cannot tell"]
     return "everything held" + (f", but for what is not here: {', '.join(outside)}" if outside else "")
-
-
-def judged(folder: Path, broken: list[str]) -> str:
-    """The verdict as it stands after this audit, ready to be followed by who witnesses it."""
-    word = "INVALID" if broken else said(folder)
-    return f"{word}, " if word else ""
-
-
-def said(folder: Path) -> str | None:
-    """What the verdict of the study says; None without one that can be read."""
-    try:
-        return verdict.word(verdict.read(folder))
-    except Refusal:
-        return None
-
-
-def block(folder: Path, headers: Path | None) -> Block:
-    """The block of the lock's proof, for an audit: what is not proven cannot be told."""
-    try:
-        return witnesses.block(folder, headers)
-    except (anchors.Unproven, BadInput) as unproven:
-        raise findings.CannotTell(str(unproven)) from None
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from typing import Any
 from protocol import witnesses
 from protocol.evidence.outside.anchors import Witness
 from protocol.evidence.refusals import Refusal
+from protocol.evidence.run.registration import Registration
 from protocol.witnesses.remote import BRANCH
 
 __all__ = ["STATUS", "answer", "folder", "parser", "say", "trust", "trusted"]
@@ -42,9 +43,9 @@ def trust(made: argparse.ArgumentParser) -> None:
 
 
 def trusted(args: argparse.Namespace) -> list[Witness]:
-    return witnesses.trusted(
-        args.folder, ca=args.ca, headers=args.headers, remote=args.remote, branch=args.branch
-    )
+    """The witnesses that `trust`'s options believe, for the registration in `args.folder`."""
+    study = Registration(args.folder)
+    return witnesses.trusted(study, ca=args.ca, headers=args.headers, remote=args.remote, branch=args.branch)
 
 
 def say(as_json: bool, text: str, values: dict[str, Any]) -> None:

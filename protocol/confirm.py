@@ -14,17 +14,17 @@ Exit status: 0 CONFIRMED; 10 REFUTED; 11 INCONCLUSIVE; 12 DEVIATED; 2 bad input;
 already claimed, withdrawn or amended; 5 with --require-anchor, the lock is not anchored.
 """
 
-import argparse
 import sys
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 from figures.table import verdict_table
-from protocol import command
-from protocol.evidence.audit import amendment
-from protocol.evidence.lock import lock
+from protocol import command, witnesses
+from protocol.acts import beforehand
 from protocol.evidence.outside import anchors
-from protocol.evidence.run import ledger, seal
+from protocol.evidence.outside.anchors import Witness
+from protocol.evidence.run.registration import SEAL, Registration
 from protocol.locked import tree
 from protocol.models import sources
 
@@ -40,49 +40,61 @@ def main(argv: list[str] | None = None, *, enter: bool = False) -> int:
     )
     command.trust(parser)
     args = parser.parse_args(argv)
-    return command.answer(args.json, lambda: act(args, enter=enter))
+    return command.answer(
+        args.json,
+        lambda: act(
+            Registration(args.folder),
+            command.trusted(args),
+            value=args.value,
+            identity=args.identity,
+            headers=args.headers,
+            anchored=args.require_anchor,
+            as_json=args.json,
+            enter=enter,
+        ),
+    )
 
 
-def act(args: argparse.Namespace, *, enter: bool = False) -> int:
-    folder, believed = args.folder, command.trusted(args)
-    locked = lock.read(folder)
-    ledger.refuse_closed(folder)
-    amendment.refuse_open(folder, locked)
-    if args.require_anchor:
-        anchors.require(anchors.verified(folder, believed), ["lock"])
+def act(
+    study: Registration,
+    believed: Sequence[Witness],
+    *,
+    value: Path | None,
+    identity: Path | None,
+    headers: Path | None,
+    anchored: bool,
+    as_json: bool,
+    enter: bool,
+) -> int:
+    block = partial(witnesses.drawn_from, study, headers)
+    beforehand.confirm(study, value, block, identity)
+    if anchored:
+        anchors.require(anchors.verified(study, believed), ["lock"])
     if enter:
-        tree.enter(folder, locked, "protocol.confirm")
+        tree.enter(study, "protocol.confirm")
     # With torch, which --help and every refusal above do without.
     from protocol.acts import confirm, judge
     from protocol.locked.study import open_study
     from protocol.running import progress
 
-    study = open_study(folder)
-    if not (folder / seal.NAME).exists():
-        with progress.display(f"confirm {folder.name}") as report:
-            confirm.confirm(
-                study,
-                sources.home(),
-                report,
-                args.value,
-                partial(confirm.block, folder, args.headers),
-                args.identity,
-            )
-    result = judge.judge_sealed(folder, study.lock)
+    if not study.has(SEAL):
+        with progress.display(f"confirm {study.folder.name}") as report:
+            confirm.confirm(open_study(study, sources.home()), report, value, block, identity)
+    result = judge.judge_sealed(study)
     judged = result.judged
     paths = [str(path) for path in result.files]
-    word = anchors.word(anchors.verified(folder, believed))
-    text = "\n".join([verdict_table(judged, word), "", *judge.selected(judged), head(folder), *paths])
+    word = anchors.word(anchors.verified(study, believed))
+    text = "\n".join([verdict_table(judged, word), "", *judge.selected(judged), head(study), *paths])
     values = {"verdict": judged["verdict"], "anchors": word, "files": paths, "lock": study.lock.digest}
     if "selected" in judged:
         values["selected"] = judged["selected"]["arm"]
-    command.say(args.json, text, values)
+    command.say(as_json, text, values)
     return command.STATUS[judged["verdict"]]
 
 
-def head(folder: Path) -> str:
-    tip = ledger.head(folder)
-    return f"ledger: {tip['count']} lines, head {tip['head'][:12]}"
+def head(study: Registration) -> str:
+    entries = study.anew().entries
+    return f"ledger: {len(entries)} lines, head {entries[-1].sha256[:12]}"
 
 
 if __name__ == "__main__":

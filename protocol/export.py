@@ -23,42 +23,43 @@ from protocol.evidence.bytes import files
 from protocol.evidence.lock import lock
 from protocol.evidence.refusals import Tampered
 from protocol.evidence.run import ledger
+from protocol.evidence.run.registration import Registration
 from protocol.texts import in_toto, preregistration
 
 __all__ = ["FORMATS", "exported", "main"]
 
 
-def _statement(folder: Path) -> str:
-    return json.dumps(in_toto.of(folder), indent=2, ensure_ascii=False) + "\n"
+def _statement(study: Registration) -> str:
+    return json.dumps(in_toto.of(study), indent=2, ensure_ascii=False) + "\n"
 
 
-def _osf(folder: Path) -> str:
-    return preregistration.osf(lock.read(folder), ledger.read(folder))
+def _osf(study: Registration) -> str:
+    return preregistration.osf(study.lock, study.entries)
 
 
-def _as_predicted(folder: Path) -> str:
-    return preregistration.as_predicted(lock.read(folder), ledger.read(folder))
+def _as_predicted(study: Registration) -> str:
+    return preregistration.as_predicted(study.lock, study.entries)
 
 
-FORMATS: Mapping[str, Callable[[Path], str]] = MappingProxyType(
+FORMATS: Mapping[str, Callable[[Registration], str]] = MappingProxyType(
     {"in-toto": _statement, "osf": _osf, "aspredicted": _as_predicted}
 )
 
 
-def exported(folder: Path, form: str) -> str:
-    """`folder` as a name of FORMATS has it. Raises Tampered unless its ledger begins with its lock, and its
+def exported(study: Registration, form: str) -> str:
+    """A study as a name of FORMATS has it. Raises Tampered unless its ledger begins with its lock, and its
     files have the fields that are needed.
     """
-    held = lock.read(folder)
-    if [entry.body for entry in ledger.read(folder)[:1]] != [{"lock": held.digest}]:
+    locked = study.lock
+    if [entry.body for entry in study.entries[:1]] != [{"lock": locked.digest}]:
         raise Tampered(
             f"{lock.NAME}: is not the lock that {ledger.NAME} begins with; restore the one that is"
         )
     try:
-        return FORMATS[form](folder)
+        return FORMATS[form](study)
     except (KeyError, TypeError) as gap:
         raise Tampered(
-            f"{folder}: cannot be written as {form}, since a field is missing or misstated: {gap}"
+            f"{study.folder}: cannot be written as {form}, since a field is missing or misstated: {gap}"
         ) from gap
 
 
@@ -70,7 +71,7 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
 
     def act() -> int:
-        text = exported(args.folder, args.format)
+        text = exported(Registration(args.folder), args.format)
         if args.to:
             files.create(args.to, text.encode())
             command.say(args.json, f"written: {args.to}", {"format": args.format, "written": str(args.to)})

@@ -13,83 +13,36 @@ another process is running it.
 """
 
 import sys
-from collections import defaultdict
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from protocol import command
-from protocol.acts import select
-from protocol.evidence.run import claim, ledger, probing, records
+from protocol.acts import beforehand
+from protocol.evidence.run.registration import Registration
 from protocol.locked import tree
-from protocol.locked.study import Study, open_study, refuse_drift
 from protocol.models import sources
-from protocol.plan import grid
-from protocol.plan.design import AGAIN
-from protocol.running import phase, progress
-from protocol.running.runner import Progress
 
 
 def main(argv: list[str] | None = None, *, enter: bool = False) -> int:
     parser = command.parser("protocol.probe", __doc__)
     command.folder(parser)
     args = parser.parse_args(argv)
-
-    def act() -> int:
-        study, home = open_study(args.folder), sources.home()
-        select.refuse_inherited(study)
-        if not select.made(study):
-            ledger.refuse_closed(study.folder)
-        if enter:
-            tree.enter(study.folder, study.lock, "protocol.probe")
-        refuse_drift(study, home, with_weights=True)
-        with claim.running(study.folder):
-            if not select.made(study):
-                with progress.display(f"probe {study.folder.name}") as report:
-                    run(study, home, report)
-            selected = select.select(study) if study.protocol.sweep else None
-        bodies = [record["body"] for record in records.read(study.folder / records.FOLDERS["probe"])]
-        rows = summary(bodies)
-        parts, values = [table(rows)], {"arms": rows, "selected": selected}
-        if selected is not None:
-            parts += ["", select.table(selected)]
-        command.say(args.json, "\n".join(parts), values)
-        return 0
-
-    return command.answer(args.json, act)
+    return command.answer(args.json, lambda: act(Registration(args.folder), args.json, enter))
 
 
-def run(study: Study, home: Path, report: Callable[[Progress], None]) -> None:
-    probed = study.protocol.probed()
-    attempt = probing.begin(study.folder)
-    cells, problems = grid.cells(probed), study.development()
-    phase.run(study, probed, cells, problems, home, phase="probe", attempt=attempt, report=report)
-    probing.end(study.folder)
+def act(study: Registration, as_json: bool, enter: bool) -> int:
+    beforehand.probe(study)
+    if enter:
+        tree.enter(study, "protocol.probe")
+    # With torch, which --help and every refusal above do without.
+    from protocol.acts import probe, select
+    from protocol.locked.study import open_study
+    from protocol.running import progress
 
-
-def summary(bodies: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One row per (model, task, budget, arm): problems, correct, failed, and for a repeat its discordance."""
-    groups: dict[tuple[str, ...], dict[tuple[str, int], dict[str, Any]]] = defaultdict(dict)
-    for body in bodies:
-        cell = body["cell"]
-        where = (cell["model"], cell["task"], cell["budget"], cell["arm"])
-        groups[where][body["problem"], cell["seed"]] = body
-    rows = []
-    for (model, task, budget, arm), found in sorted(groups.items()):
-        row: dict[str, Any] = {
-            "model": model,
-            "task": task,
-            "budget": budget,
-            "arm": arm,
-            "lanes": len(found),
-        }
-        row["correct"] = sum(body["grade"] == "correct" for body in found.values())
-        row["failed"] = sum(body["state"] == "failed" for body in found.values())
-        if arm.endswith(AGAIN):
-            first = groups[model, task, budget, arm.removesuffix(AGAIN)]
-            row["discordant"] = sum(first[key]["text"] != body["text"] for key, body in found.items())
-        rows.append(row)
-    return rows
+    with progress.display(f"probe {study.folder.name}") as report:
+        rows, selected = probe.probe(open_study(study, sources.home()), report)
+    parts = [table(rows)] if selected is None else [table(rows), "", select.table(selected)]
+    command.say(as_json, "\n".join(parts), {"arms": rows, "selected": selected})
+    return 0
 
 
 def table(rows: list[dict[str, Any]]) -> str:

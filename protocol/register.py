@@ -17,7 +17,7 @@ from typing import Any
 from protocol import command
 from protocol.acts.register import register
 from protocol.evidence.lock import installed_files
-from protocol.evidence.run import selection
+from protocol.evidence.run.registration import Registration
 from protocol.models import sources
 
 
@@ -28,27 +28,28 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
 
     def act() -> int:
-        held = register(args.folder, sources.home(), key=args.sign)
-        checks = held.content["checks"]
+        locked = register(args.folder, sources.home(), key=args.sign)
+        checks = locked.content["checks"]
         lines = [
-            f"locked {args.folder} as {held.digest}",
-            f"{len(held.content['grid'])} cells; {checks['tests']} tests at {checks['corrected_alpha']} each",
+            f"locked {args.folder} as {locked.digest}",
+            f"{len(locked.content['grid'])} cells; "
+            f"{checks['tests']} tests at {checks['corrected_alpha']} each",
             *(size(count, check) for count, check in checks["problems"].items()),
-            *said(checks),
-            *installed_files.words(held.content["environment"]["altered"]),
+            *errors(checks),
+            *installed_files.words(locked.content["environment"]["altered"]),
             f"next: python -m protocol.probe {args.folder}, "
-            f"{'then' if selection.swept(held) else 'or'} python -m protocol.confirm {args.folder}",
+            f"{'then' if Registration(args.folder).swept else 'or'} python -m protocol.confirm {args.folder}",
         ]
-        command.say(args.json, "\n".join(lines), {"lock": held.digest, "checks": checks})
+        command.say(args.json, "\n".join(lines), {"lock": locked.digest, "checks": checks})
         return 0
 
     return command.answer(args.json, act)
 
 
-def said(checks: dict[str, Any]) -> list[str]:
+def errors(checks: dict[str, Any]) -> list[str]:
     """How often the whole decision errs where nothing differs."""
-    errors = checks["decision_errors"]
-    confirmed, refuted = (float(errors[word]["share"]) for word in ("confirmed", "refuted"))
+    shares = checks["decision_errors"]
+    confirmed, refuted = (float(shares[word]["share"]) for word in ("confirmed", "refuted"))
     return [
         f"where nothing differs the rule says CONFIRMED in {confirmed:.1%} "
         f"and REFUTED in {refuted:.1%} of studies"

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from protocol import command, grading, tasks
-from protocol.evidence.lock import lock
 from protocol.evidence.refusals import BadInput
-from protocol.evidence.run import claim, late_randomness, records, seal
+from protocol.evidence.run import late_randomness, records
+from protocol.evidence.run.registration import SEAL, Registration
 
 __all__ = ["Difference", "Regraded", "regrade"]
 
@@ -84,18 +84,20 @@ def main(argv: list[str] | None = None) -> int:
         "--identity", type=Path, metavar="FILE", help="the private key (age, ssh) of encrypted problems"
     )
     args = parser.parse_args(argv)
-    return command.answer(args.json, lambda: act(args.folder, args.probe, args.json, args.identity))
+    return command.answer(
+        args.json, lambda: act(Registration(args.folder), args.probe, args.json, args.identity)
+    )
 
 
-def act(folder: Path, probe: bool, as_json: bool, identity: Path | None = None) -> int:
-    locked = lock.read(folder)
-    if not probe and not (folder / seal.NAME).exists():
-        raise BadInput(f"{folder}: is not sealed; pass --probe for the development problems")
-    read = records.read(folder / records.FOLDERS["probe" if probe else "confirm"])
-    if not read:
-        raise BadInput(f"{folder}: has no such records; run probe or confirm first")
-    key = None if probe else late_randomness.key_of(locked, claim.read(folder, locked))
-    done = regrade((record["body"] for record in read), key, identity)
+def act(study: Registration, probe: bool, as_json: bool, identity: Path | None = None) -> int:
+    locked = study.lock
+    if not probe and not study.has(SEAL):
+        raise BadInput(f"{study.folder}: is not sealed; pass --probe for the development problems")
+    recorded = study.probed if probe else study.confirmed
+    if not recorded:
+        raise BadInput(f"{study.folder}: has no such records; run probe or confirm first")
+    key = None if probe else late_randomness.key_of(locked, study.claim)
+    done = regrade((record["body"] for record in recorded), key, identity)
     values = done._asdict() | {name: [one._asdict() for one in getattr(done, name)] for name in LISTED}
     command.say(as_json, words(done), values)
     return 1 if done.changed else 0

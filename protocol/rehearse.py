@@ -10,18 +10,22 @@ not here is replaced by the CPU in float32.
 Exit status: 0 every lane ran; 2 bad input, or what registering would refuse; 3 some lanes failed.
 """
 
+from __future__ import annotations
+
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from protocol import command
-from protocol.acts import rehearse
-from protocol.acts.rehearse import Rehearsal
 from protocol.evidence.refusals import BadInput
-from protocol.locked.study import read_protocol
+from protocol.locked.planned import Planned, read_protocol
 from protocol.models import sources
+
+if TYPE_CHECKING:
+    from protocol.acts.rehearse import Rehearsal
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -34,41 +38,63 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--tokens", type=int, help="most new tokens a lane (as registered)")
     parser.add_argument("--out", type=Path, help="an empty folder to keep the records in")
     args = parser.parse_args(argv)
-
-    def act() -> int:
-        if args.problems < 1 or (args.tokens is not None and args.tokens < 1):
-            raise BadInput("--problems and --tokens: write whole numbers of at least 1")
-        if args.out is not None and args.out.exists() and any(args.out.iterdir()):
-            raise BadInput(f"--out {args.out}: is not empty; name a new folder")
-        protocol = rehearse.acted(read_protocol(args.folder)[1], args.tokens)
-        models = rehearse.stand_ins(protocol, args.stand_in)
-        with tempfile.TemporaryDirectory() as nothing_kept:
-            folder = args.out or Path(nothing_kept)
-            found = rehearse.rehearse(protocol, models, args.problems, sources.home(), folder)
-        values = summary(found)
-        command.say(args.json, text(values, models), values)
-        return 3 if values["failed"] else 0
-
-    return command.answer(args.json, act)
+    return command.answer(
+        args.json,
+        lambda: act(
+            args.folder,
+            stand_ins=args.stand_in,
+            problems=args.problems,
+            tokens=args.tokens,
+            out=args.out,
+            as_json=args.json,
+        ),
+    )
 
 
-def summary(found: Rehearsal) -> dict[str, Any]:
-    bodies = [body for each in found.bodies.values() for body in each]
-    seconds_a_lane = found.seconds / len(bodies)
+def act(
+    folder: Path,
+    *,
+    stand_ins: Sequence[str],
+    problems: int,
+    tokens: int | None,
+    out: Path | None,
+    as_json: bool,
+) -> int:
+    if problems < 1 or (tokens is not None and tokens < 1):
+        raise BadInput("--problems and --tokens: write whole numbers of at least 1")
+    if out is not None and out.exists() and any(out.iterdir()):
+        raise BadInput(f"--out {out}: is not empty; name a new folder")
+    _, protocol = read_protocol(folder)
+    # With torch, which --help and every refusal above do without.
+    from protocol.acts import rehearse
+
+    acted = rehearse.acted(protocol, tokens)
+    models = rehearse.stand_ins(acted, stand_ins)
+    with tempfile.TemporaryDirectory() as nothing_kept:
+        place = out or Path(nothing_kept)
+        rehearsal = rehearse.rehearse(Planned(acted, sources.home()), models, problems, place)
+    values = summary(rehearsal)
+    command.say(as_json, text(values, models), values)
+    return 3 if values["failed"] else 0
+
+
+def summary(rehearsal: Rehearsal) -> dict[str, Any]:
+    bodies = [body for each in rehearsal.bodies.values() for body in each]
+    seconds_a_lane = rehearsal.seconds / len(bodies)
     return {
         "arms": [
             {**dict(zip(("phase", "model", "task", "budget", "arm"), place, strict=True)), **counted}
-            for place, counted in cells(found.bodies).items()
+            for place, counted in cells(rehearsal.bodies).items()
         ],
         "failed": sum(body["state"] == "failed" for body in bodies),
         "reasons": Counter(body["reason"] for body in bodies if body["state"] == "failed").most_common(),
         "lanes": len(bodies),
         "tokens": sum(body["tokens"] for body in bodies),
-        "seconds": round(found.seconds, 1),
-        "peak_bytes": found.peak_bytes,
+        "seconds": round(rehearsal.seconds, 1),
+        "peak_bytes": rehearsal.peak_bytes,
         "whole": {
             phase: {"lanes": lanes, "seconds": round(lanes * seconds_a_lane)}
-            for phase, lanes in found.whole.items()
+            for phase, lanes in rehearsal.whole.items()
         },
     }
 

@@ -12,137 +12,35 @@ Exit status: 0; 2 not a registration; 3 a registration is INVALID: its files con
 
 import sys
 import textwrap
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
 
-from protocol import command, witnesses
-from protocol.evidence.audit import amendment, standing
-from protocol.evidence.audit.standing import PROTOCOL, Standing
-from protocol.evidence.bytes import files
-from protocol.evidence.lock import closure, lock
-from protocol.evidence.outside import anchors, history
-from protocol.evidence.outside.anchors import Anchor
+from protocol import command
+from protocol.acts import status
+from protocol.acts.status import OTHERS, Line
+from protocol.evidence.outside import anchors
 from protocol.evidence.outside.history import Gone
-from protocol.evidence.refusals import BadInput
-from protocol.locked import drift
 
 WIDTH = 110
-TO_RUN = ("locked", "claimed")
-OTHERS = ("REFUTED", "INCONCLUSIVE", "DEVIATED")  # what a rule says besides CONFIRMED
-
-
-class Line(NamedTuple):
-    """A registration as the index shows it."""
-
-    at: Standing
-    drifted: list[str]  # since the lock; of a study that is still to run
-    anchors: list[Anchor]
-    next: str
-
-    def content(self) -> dict[str, Any]:
-        about = {"drifted": self.drifted, "anchors": anchors.word(self.anchors), "next": self.next}
-        return self.at._asdict() | about
 
 
 def main(argv: list[str] | None = None) -> int:
     parser = command.parser("protocol.status", __doc__)
     parser.add_argument("folder", type=Path, nargs="?", default=Path("registrations"))
     args = parser.parse_args(argv)
-
-    def act() -> int:
-        folders = found(args.folder)
-        surroundings = cache(closure.environment)  # seconds, and only for studies that are still to run
-        lines = [line(folder, surroundings) for folder in folders]
-        registered = [one for one in lines if one.at.state != "written"]
-        written = [one for one in lines if one.at.state == "written"]
-        counts = count(registered)
-        gone = None if folders == [args.folder] else history.gone(args.folder)
-        values = {
-            "registrations": [one.content() for one in registered],
-            "written": [one.content() for one in written],
-            "counts": counts,
-            "gone": gone and gone._asdict(),
-        }
-        command.say(args.json, text(registered, written, counts, gone), values)
-        return 3 if counts["INVALID"] else 0
-
-    return command.answer(args.json, act)
+    return command.answer(args.json, lambda: act(args.folder, args.json))
 
 
-def found(folder: Path) -> list[Path]:
-    """The registration that `folder` is, or those one level below it, sorted."""
-    if standing.known(folder):
-        return [folder]
-    below = sorted(path for path in folder.glob("*/") if standing.known(path))
-    if not below:
-        raise BadInput(f"{folder}: no protocol.toml here or one level below; name a registration")
-    return below
-
-
-def line(folder: Path, surroundings: Callable[[], Mapping[str, Any]]) -> Line:
-    at = standing.standing(folder)
-    found: list[str] = []
-    if at.state in TO_RUN:
-        try:
-            found = drifted(folder, surroundings())
-        except (KeyError, TypeError, AttributeError) as problem:
-            at = at._replace(state="INVALID", why=f"{lock.NAME}: is not a whole lock: {problem!r}")
-    proofs = anchors.verified(folder, witnesses.trusted(folder)) if at.lock else []
-    anchored = anchors.word(proofs) != "UNANCHORED"
-    return Line(at, found, proofs, step(at, found, anchored))
-
-
-def drifted(folder: Path, environment: Mapping[str, Any]) -> list[str]:
-    """One line for each change for which confirm refuses today, as far as it can be told without torch."""
-    locked, path = lock.read(folder), folder / PROTOCOL
-    now = {PROTOCOL: files.sha256(path)} if path.is_file() else {}
-    found = closure.differences({PROTOCOL: locked.content["protocol"]["sha256"]}, now)
-    return found + drift.drifted(locked, files.home(), environment)
-
-
-def step(at: Standing, drifted: Sequence[str], anchored: bool = False) -> str:
-    """The one thing to do next."""
-    if at.state in TO_RUN and drifted:
-        amend = f"; or: python -m protocol.amend {at.folder} <new folder> --reason <why>"
-        return "bring back what was locked" + (amend if at.state == "locked" else "")
-    match at.state:
-        case "written" | "locking":
-            return f"python -m protocol.register {at.folder}"
-        case "locked" if at.swept and not at.selected:
-            return f"python -m protocol.probe {at.folder}"
-        case "locked" | "claimed" | "sealed" if at.replicates:
-            parent = Path(at.folder).parent.parent / "registrations" / at.replicates
-            return f"python -m protocol.replicate {parent}"
-        case "locked" if at.randomness == "anchor" and not anchored:
-            return f"python -m protocol.anchor {at.folder} lock --witness ots"
-        case "locked" if at.randomness in ("nonce", "beacon"):
-            return f"python -m protocol.confirm {at.folder} --value FILE"
-        case "locked" | "claimed" | "sealed":
-            return f"python -m protocol.confirm {at.folder}"
-        case "judged" | "INVALID":
-            return f"python -m protocol.audit {at.folder}"
-        case "withdrawn":
-            return "nothing: it stays as it is"
-        case "amended":
-            after = amendment.successor(Path(at.folder), str(at.lock))
-            if after is None:
-                return f"bring back the registration with the lock {at.amended}"
-            return f"python -m protocol.status {Path(at.folder).parent / after.name}"
-
-
-def count(registered: Sequence[Line]) -> dict[str, int]:
-    """How many are registered, by verdict and by the other states that an index must not hide."""
-    words = Counter(one.at.verdict for one in registered if one.at.state == "judged")
-    states = Counter(one.at.state for one in registered)
-    return {
-        "registered": len(registered),
-        **{word: words[word] for word in ("CONFIRMED", *OTHERS)},
-        **{state: states[state] for state in ("amended", "withdrawn", "INVALID")},
-        "unfinished": states["claimed"] + states["sealed"],
+def act(folder: Path, as_json: bool) -> int:
+    registered, written, counts, gone = status.index(folder)
+    values = {
+        "registrations": [each.content() for each in registered],
+        "written": [each.content() for each in written],
+        "counts": counts,
+        "gone": gone and gone._asdict(),
     }
+    command.say(as_json, text(registered, written, counts, gone), values)
+    return 3 if counts["INVALID"] else 0
 
 
 def text(

@@ -14,6 +14,7 @@ import sys
 
 from protocol import command
 from protocol.evidence.audit import amendment
+from protocol.evidence.run.registration import Registration
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -24,7 +25,7 @@ def main(argv: list[str] | None = None) -> int:
 
     def act() -> int:
         why = amendment.reason(args.reason)
-        seen = amendment.withdraw(args.folder, why)
+        seen = amendment.withdraw(Registration(args.folder), why)
         when = "after" if seen["claim"] else "before"
         held = f"{seen['probe']['records']} probed and {seen['records']} held-out records"
         line = f"withdrew {args.folder} {when} its claim, with {held} seen: {why}"

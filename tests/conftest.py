@@ -123,6 +123,19 @@ def save_tiny_model(folder: Path) -> None:
     tokenizer.save_pretrained(folder)
 
 
+@pytest.fixture
+def forked_workers(monkeypatch):
+    """The processes of a pool are forked from one that has torch: spawned ones take seconds to import it."""
+
+    def context(how: str):
+        assert how == "spawn"
+        return studies.FORKING
+
+    from protocol.running.executors import pool
+
+    monkeypatch.setattr(pool.multiprocessing, "get_context", context)
+
+
 @pytest.fixture(scope="module")
 def same_environment():
     """What is installed stays as it is while these tests run; hashing all of it takes seconds each time."""

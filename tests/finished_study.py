@@ -6,6 +6,7 @@ from protocol.evidence.lock import bundle, closure, lock
 from protocol.evidence.lock.lock import Lock
 from protocol.evidence.run import claim, ledger, records, seal, verdict
 from protocol.evidence.run.held_out import HeldOut
+from protocol.evidence.run.registration import Registration
 
 ARMS = ("full", "crystal")
 CONFIRM = ("p2", "p3", "p4")
@@ -41,24 +42,48 @@ def tree(root: Path) -> Path:
     return root
 
 
+def lock_content(name: str = "study", written: dict | None = None, **own) -> dict:
+    """Every field that a lock has to have; in place of what is made up, `written` in protocol.toml and `own`
+    in the lock.
+    """
+    content = {
+        "title": "toy",
+        "question": "Does crystal answer all that full answers?",
+        "models": ["tiny"],
+        "seeds": [0],
+        "budgets": ["0.5"],
+        "tasks": [{"name": "toy", "query": "inside", "max_new_tokens": 3}],
+        "arms": {arm: {"policy": arm} for arm in ARMS},
+        "generation": {},
+        "decision": {},
+        **(written or {}),
+    }
+    return {
+        "kind": "kv-prereg lock",
+        "version": 1,
+        "name": name,
+        "parent": None,
+        "protocol": {"sha256": closure.digest_of(PROTOCOL), "content": content},
+        "grid": [["tiny", "toy", "full" if arm == "full" else "0.5", arm, 0] for arm in ARMS],
+        "items": {"toy": {"manifest": "0" * 64, "dev": ["p0", "p1"], "confirm": list(CONFIRM)}},
+        "sources": {},
+        "bundle": "0" * 64,
+        "data": {},
+        "weights": {},
+        "environment": {"distributions": {}},
+        "rule": {"name": "toy", "source": "analysis/judge.py", "sha256": "0" * 64},
+        "checks": {},
+        **own,
+    }
+
+
 def locked(folder: Path) -> Lock:
     """A registration that was locked and nothing more."""
     root = tree(folder.parent / "tree")
     folder.mkdir()
     (folder / "protocol.toml").write_bytes(PROTOCOL)
     sources = closure.sources(root)
-    content = {
-        "kind": "kv-prereg lock",
-        "version": 1,
-        "name": folder.name,
-        "parent": None,
-        "protocol": {"sha256": closure.digest_of(PROTOCOL), "content": {}},
-        "grid": [["tiny", "toy", "full" if arm == "full" else "0.5", arm, 0] for arm in ARMS],
-        "items": {"toy": {"manifest": "0" * 64, "dev": ["p0", "p1"], "confirm": list(CONFIRM)}},
-        "sources": sources,
-        "bundle": bundle.write(folder, root, sources),
-        "environment": {"distributions": {}},
-    }
+    content = lock_content(folder.name, sources=sources, bundle=bundle.write(folder, root, sources))
     digest = lock.write(folder, content)
     ledger.append(folder, "register", {"lock": digest})
     return lock.read(folder)
@@ -117,8 +142,8 @@ def confirm(folder: Path, *, stop_after: int | None = None, backwards: bool = Fa
     """Claim or resume, record what is missing, seal; stopping early leaves what a kill would."""
     held = lock.read(folder)
     place = folder / records.FOLDERS["confirm"]
-    with claim.running(folder):
-        attempt = claim.take(folder, held)
+    with claim.running(Registration(folder)):
+        attempt = claim.take(Registration.of(folder, held))
         HeldOut(held, folder).ids("toy", "confirm")
         with records.Shard(place) as shard:
             order = lanes()[::-1] if backwards else lanes()
@@ -126,7 +151,7 @@ def confirm(folder: Path, *, stop_after: int | None = None, backwards: bool = Fa
             for lane in missing[:stop_after]:
                 record(shard, held.digest, *lane, attempt=attempt)
         if stop_after is None:
-            seal.write(folder, held)
+            seal.write(Registration.of(folder, held))
 
 
 def finished(folder: Path) -> Lock:
@@ -134,7 +159,7 @@ def finished(folder: Path) -> Lock:
     held = locked(folder)
     confirm(folder, stop_after=2)
     confirm(folder)
-    verdict.write(folder, held, JUDGED)
+    verdict.write(Registration.of(folder, held), JUDGED)
     return held
 
 

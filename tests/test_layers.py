@@ -29,7 +29,17 @@ DECLARED = {"analysis.rules", "analysis.stats.methods"}
 WITHOUT_TORCH = [
     "protocol.anchor",
     "protocol.confirm",
+    "protocol.acts.amend",
+    "protocol.acts.beforehand",
+    "protocol.acts.register",
+    "protocol.amend",
+    "protocol.calibrate",
     "protocol.locked.drift",
+    "protocol.locked.study",
+    "protocol.probe",
+    "protocol.register",
+    "protocol.rehearse",
+    "protocol.replicate",
     "protocol.audit",
     "protocol.export",
     "protocol.regrade",
@@ -254,7 +264,7 @@ def test_the_block_bites():
 def test_what_runs_cells_loads_no_statistics_and_no_figures():
     """What an experiment is names rules and methods; nothing that it loads of them computes an effect."""
     loaded = "print(*(name for name in sys.modules if name.partition('.')[0] in ('analysis', 'figures')))"
-    done = imported("protocol.running.phase", "protocol.running.executors.pool", last=loaded)
+    done = imported("protocol.running.runner", "protocol.running.executors.pool", last=loaded)
     assert done.returncode == 0, done.stderr
     parents = {"analysis", "analysis.stats"}
     light = {*DECLARED, "analysis.stats.comparison"}

@@ -8,12 +8,7 @@ May import: analysis.rules, analysis.stats.comparison, analysis.stats.methods.
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from analysis.rules import (
-    branch,
-    equivalent,
-    non_inferior,
-    superior,
-)
+from analysis.rules import branch, equivalent, non_inferior, superior
 from analysis.rules.rule import Rule
 
 __all__ = ["RULES"]

@@ -99,10 +99,11 @@ def references(
 
 
 def by_problem(arm: pd.DataFrame, column: str, problems: list[str]) -> NDArray[np.float64]:
-    """[problem, seed], problems in the given order."""
-    table: NDArray[np.float64] = (
-        arm.pivot(index="problem", columns="seed", values=column).loc[problems].to_numpy()
-    )
+    """[problem, seed], problems in the given order and seeds in theirs. pandas' pivot is much slower."""
+    seeds, seed = np.unique(arm["seed"].to_numpy(), return_inverse=True)
+    row = {problem: number for number, problem in enumerate(problems)}
+    table = np.full((len(problems), len(seeds)), np.nan)
+    table[[row[problem] for problem in arm["problem"]], seed] = arm[column]
     return table
 
 

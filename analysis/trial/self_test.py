@@ -33,8 +33,9 @@ def tried(plan: Plan) -> dict[str, Any]:
     """
     rule = plan.content["decision"]["rule"]
     gates = rules.RULES[rule].gates(_Family(plan))
-    given = {name: _verdict(plan, gate.truth) for name, gate in gates.items()}
+    given: dict[str, str] = {}
     for name, gate in gates.items():
+        given[name] = _verdict(plan, gate.truth)
         if given[name] != gate.verdict:
             raise Vacuous(f"{rule}: {name}: says {given[name]}, not {gate.verdict}")
     verdicts = list(given)[:3]

@@ -1,4 +1,4 @@
 """Drawings of measurements that belong to no study.
 
-May import: analysis.output.command, figures; matplotlib.
+May import: figures, analysis.output; matplotlib.
 """

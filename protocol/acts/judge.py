@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 from analysis.judge import judge
 from analysis.studies.study_files import RecordError
 from figures.report import report
-from protocol.evidence.lock.lock import Lock
 from protocol.evidence.refusals import Tampered
-from protocol.evidence.run import records, verdict
+from protocol.evidence.run import verdict
+from protocol.evidence.run.registration import Registration
 
 __all__ = ["Judgement", "judge_sealed", "selected"]
 
@@ -18,17 +18,16 @@ class Judgement(NamedTuple):
     files: tuple[Path, ...]  # the records it rests on, the verdict, its drawings and the report
 
 
-def judge_sealed(folder: Path, locked: Lock) -> Judgement:
+def judge_sealed(study: Registration) -> Judgement:
     """verdict.json is created once; an interrupted judging is completed, never repeated differently."""
+    folder = study.folder
     try:
         judged = judge(folder)
     except RecordError as problem:
         raise Tampered(f"{folder}: {problem}") from None
-    verdict.write(folder, locked, judged)
+    verdict.write(study, judged)
     drawn = report(folder)
-    return Judgement(
-        judged, (folder / records.FOLDERS["confirm"], folder / verdict.NAME, folder / "figures", drawn)
-    )
+    return Judgement(judged, (study.place("confirm"), folder / verdict.NAME, folder / "figures", drawn))
 
 
 def selected(judged: dict[str, Any]) -> list[str]:

@@ -15,9 +15,10 @@ from typing import Any, NamedTuple
 
 import torch
 
-from protocol.acts import register
+from protocol.acts import fitting, register
 from protocol.evidence.refusals import BadInput
 from protocol.evidence.run import records
+from protocol.locked.planned import Planned
 from protocol.plan import grid
 from protocol.plan.design import Design
 from protocol.running import runner
@@ -63,33 +64,33 @@ def acted(protocol: Design, tokens: int | None) -> Design:
     return replace(protocol, generation=generation, tasks=tasks)
 
 
-def rehearse(
-    protocol: Design, models: Mapping[str, str], problems: int, home: Path, folder: Path
-) -> Rehearsal:
+def rehearse(planned: Planned, models: Mapping[str, str], problems: int, folder: Path) -> Rehearsal:
     """Every cell of probe and confirm on the first `problems` development problems of each task, recorded
     below `folder` as the study would record them. models: what to load for each registered model.
 
     Raises BadInput for what registering would refuse before it reads the registered models' own files.
     """
-    playing = played(protocol, models)
-    items = register.checked(playing, home).items
+    protocol = planned.protocol
+    playing = planned._replace(protocol=played(protocol, models))
+    items = register.items(playing)
+    fitting.checked(playing, items)
     split = {name: item["dev"][:problems] for name, item in items.items()}
     started = time.monotonic()
     bodies, whole = {}, {}
     for phase, acting in phases(protocol).items():
         cells = grid.cells(acting)
         work = runner.units(cells, split, acting.generation.problems_per_batch)
-        runner.run(
+        runner.record(
             folder,
             work,
-            partial(map, _standing_in(executor(acting, home, {}), models)),
+            partial(map, _standing_in(executor(planned._replace(protocol=acting), {}), models)),
             phase=phase,
             registration=REGISTRATION,
             attempt=1,
             report=lambda progress: None,
         )
-        found = records.read(folder / records.FOLDERS[phase])
-        bodies[phase] = [record["body"] for record in found]
+        recorded = records.read(folder / records.FOLDERS[phase])
+        bodies[phase] = [record["body"] for record in recorded]
         which = "dev" if phase == "probe" else "confirm"
         whole[phase] = sum(len(items[cell.task][which]) for cell in cells)
     return Rehearsal(bodies, whole, time.monotonic() - started, _peak_bytes())

@@ -9,23 +9,7 @@ from protocol.evidence.run import selection
 from protocol.locked.study import Study
 from protocol.plan.design import Design
 
-__all__ = ["confirmed", "line", "made", "refuse_inherited", "select", "table"]
-
-
-def refuse_inherited(study: Study) -> None:
-    """Raises BadInput for a replication of a sweep, which has nothing to probe for."""
-    if selection.inherited(study.lock):
-        raise BadInput(
-            f"{study.folder}: a replication takes its parent's selection and does not probe; "
-            f"run: python -m protocol.replicate <its parent>"
-        )
-
-
-def made(study: Study) -> bool:
-    """Whether the sweep has its selection, after which no lane is probed again. Raises Tampered for one that
-    does not verify, or that only the ledger still has.
-    """
-    return study.protocol.sweep is not None and selection.made(study.folder, study.lock)
+__all__ = ["confirmed", "line", "select", "table"]
 
 
 def select(study: Study) -> dict[str, Any]:
@@ -36,7 +20,7 @@ def select(study: Study) -> dict[str, Any]:
         selected = rule.select(study.folder)
     except RecordError as incomplete:
         raise BadInput(str(incomplete)) from None
-    selection.write(study.folder, study.lock, selected)
+    selection.write(study.registration, selected)
     return selected
 
 
@@ -48,8 +32,8 @@ def confirmed(study: Study) -> Design:
     """
     if study.protocol.sweep is None:
         return study.protocol
-    selected = selection.read(study.folder, study.lock).content["selected"]
-    if not selection.inherited(study.lock):
+    selected = selection.read(study.registration).content["selected"]
+    if not selection.inherited(study.registration):
         _refuse_other(study, selected)
     return study.protocol.confirmed(selected["winner"])
 

@@ -7,11 +7,19 @@ from typing import Any
 from protocol import tasks
 from protocol.evidence.lock import closure, identities
 from protocol.evidence.lock.lock import Lock
-from protocol.evidence.refusals import Drifted, Refusal
-from protocol.evidence.run import claim
+from protocol.evidence.refusals import BadInput, Drifted, Refusal
+from protocol.evidence.run.registration import CLAIM, PROTOCOL, Registration
 from protocol.models import paths, sources
 
-__all__ = ["ROOT", "drifted", "of_environment", "of_files", "of_sources", "refuse"]
+__all__ = [
+    "ROOT",
+    "drifted",
+    "of_environment",
+    "of_files",
+    "of_sources",
+    "refuse",
+    "refuse_edited",
+]
 
 ROOT = Path(__file__).resolve().parents[2]  # the tree whose sources are locked
 NEEDS_TORCH = "torch"  # how it was built and on what it runs: nothing to ask without importing it
@@ -36,15 +44,35 @@ def drifted(locked: Lock, home: Path, environment: Mapping[str, Any]) -> list[st
     return found
 
 
-def refuse(folder: Path, locked: Lock, found: list[str]) -> None:
+def refuse(study: Registration, differences: list[str]) -> None:
     """Raises Drifted with the first three differences, if there are any."""
-    if found:
-        more = f" (and {len(found) - 3} more)" if len(found) > 3 else ""
-        amend = f", or: python -m protocol.amend {folder} <new folder> --reason <why>"
+    if differences:
+        more = f" (and {len(differences) - 3} more)" if len(differences) > 3 else ""
+        amend = f", or: python -m protocol.amend {study.folder} <new folder> --reason <why>"
         raise Drifted(
-            f"{folder.name}: {'; '.join(found[:3])}{more} since the lock {locked.digest[:12]}; "
-            f"bring back what was locked{'' if (folder / claim.NAME).exists() else amend}"
+            f"{study.folder.name}: {'; '.join(differences[:3])}{more} since the lock "
+            f"{study.lock.digest[:12]}; bring back what was locked{'' if study.has(CLAIM) else amend}"
         )
+
+
+def refuse_edited(study: Registration) -> bytes:
+    """The bytes of protocol.toml. Raises BadInput without one and without a lock, Drifted when it is not the
+    file that was locked.
+    """
+    data = written(study.folder)
+    if closure.digest_of(data) != study.lock.content["protocol"]["sha256"]:
+        raise Drifted(
+            f"{study.folder / PROTOCOL}: differs from the locked file; restore it or register another folder"
+        )
+    return data
+
+
+def written(folder: Path) -> bytes:
+    """The bytes of protocol.toml. Raises BadInput without one."""
+    path = folder / PROTOCOL
+    if not path.is_file():
+        raise BadInput(f"{folder}: no {PROTOCOL} here; name a folder such as registrations/quickstart")
+    return path.read_bytes()
 
 
 def of_sources(content: Mapping[str, Any]) -> list[str]:

@@ -15,8 +15,8 @@ from typing import Protocol
 
 from protocol.evidence.bytes import canonical
 from protocol.evidence.lock import bundle, lock
-from protocol.evidence.lock.lock import Lock
 from protocol.evidence.refusals import Tampered
+from protocol.evidence.run.registration import Registration
 from protocol.locked import drift
 from protocol.locked.drift import ROOT
 
@@ -41,18 +41,18 @@ def run(main: Main) -> int:
             shutil.rmtree(ROOT, ignore_errors=True)
 
 
-def enter(folder: Path, locked: Lock, module: str) -> None:
-    """Go on as `python -m <module>` with the same arguments in the tree that `locked` froze; does not return.
+def enter(study: Registration, module: str) -> None:
+    """Go on as `python -m <module>` with the same arguments in the tree that was locked; does not return.
 
     Returns at once in that tree. Raises Drifted when the working tree is not the locked one, Tampered when
     the bundle is not, or when this is the tree of another lock.
     """
     if (digest := held()) is not None:
-        if digest != locked.digest:
-            raise Tampered(f"{folder}: its lock changed while its tree was unpacked; start again")
+        if digest != study.lock.digest:
+            raise Tampered(f"{study.folder}: its lock changed while its tree was unpacked; start again")
         return
-    drift.refuse(folder, locked, drift.of_sources(locked.content))
-    tree = _unpack(folder, locked)
+    drift.refuse(study, drift.of_sources(study.lock.content))
+    tree = _unpack(study)
     settings = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     settings |= {"PYTHONPATH": str(tree), "PYTHONPYCACHEPREFIX": str(tree / BYTECODE)}
     sys.stdout.flush()
@@ -72,17 +72,17 @@ def _unpacked() -> bool:
     return made and sys.pycache_prefix == str(ROOT / BYTECODE) and (ROOT / lock.NAME).exists()
 
 
-def _unpack(folder: Path, locked: Lock) -> Path:
+def _unpack(study: Registration) -> Path:
     """A folder that only this user may open, with the locked sources, the lock and the embedded models."""
     tree = Path(tempfile.mkdtemp(prefix=PREFIX)).resolve()
     try:
-        sources = locked.content["sources"]
-        bundle.extract(folder, sources, tree)
+        sources = study.lock.content["sources"]
+        bundle.extract(study.bundle, sources, tree)
         for path in (ROOT / "protocol" / "embedded").glob("*/*"):
             name = path.relative_to(ROOT).as_posix()
             if path.is_file() and name not in sources:  # weights and cards, which the lock names as weights
                 shutil.copyfile(path, tree / name)
-        (tree / lock.NAME).write_bytes(canonical.dumps(locked.content) + b"\n")
+        (tree / lock.NAME).write_bytes(canonical.dumps(study.lock.content) + b"\n")
     except BaseException:
         shutil.rmtree(tree)
         raise

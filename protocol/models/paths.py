@@ -16,7 +16,7 @@ def statistics_paths(source: str, home: Path) -> dict[str, Path]:
 
     Those of an embedded model lie beside its weights, those of another below `home`.
     """
-    if isinstance(sources.parse(source), sources.Embedded):
+    if sources.embedded(source):
         folder = sources.place(source, home)
         return {name: folder / locked_name(name) for name in NAMES}
     folder = home / "statistics" / re.sub(r"[^\w.@-]+", "--", source)

@@ -22,6 +22,7 @@ __all__ = [
     "Folder",
     "Hub",
     "Packaged",
+    "embedded",
     "files",
     "home",
     "locate",
@@ -104,6 +105,10 @@ def parse(source: str) -> Packaged | Embedded | Hub | Folder:
     )
 
 
+def embedded(source: str) -> bool:
+    return isinstance(parse(source), Embedded)
+
+
 def place(source: str, home: Path) -> Path:
     """The folder where this source's files belong, whether or not they are there."""
     match parse(source):
@@ -120,7 +125,7 @@ def place(source: str, home: Path) -> Path:
 def remedy(source: str, home: Path) -> str:
     """What to do about a damaged model."""
     folder = place(source, home)
-    if isinstance(parse(source), Embedded):
+    if embedded(source):
         return f"restore {folder} from version control"
     return f"delete {folder} and run: python -m protocol.models fetch {source}"
 

@@ -5,14 +5,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from analysis.rules import RULES
 from protocol.evidence.bytes.fields import Fault
 from protocol.evidence.refusals import unknown
-from protocol.plan.design import Design
+from protocol.plan.design import POLICY, Design
 
 __all__ = ["check"]
 
 
 def check(design: Design) -> None:
     """Raises Fault for the first thing that is wrong."""
-    for wrong in (_fields, _repeated, _intervals, _sweep, _arms, _claims, _rule):
+    for wrong in (_fields, _repeated, _policies, _intervals, _sweep, _arms, _claims, _rule):
         if fault := next(wrong(design), None):
             raise Fault.of(fault)
 
@@ -40,6 +40,14 @@ def _repeated(design: Design) -> Iterator[str]:
     for field, values in named.items():
         for twice in sorted({str(value) for value in values if values.count(value) > 1}):
             yield f"{field}: {twice} stands twice; name each once"
+
+
+def _policies(design: Design) -> Iterator[str]:
+    for arm in design.arms:
+        try:
+            POLICY.read(arm.policy, f"arms.{arm.name}.policy")
+        except Fault as fault:
+            yield fault.written
 
 
 def _intervals(design: Design) -> Iterator[str]:

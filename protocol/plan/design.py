@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-import policies
 from analysis.stats.methods import METHODS
 from protocol import tasks
 from protocol.evidence.bytes.canonical import LARGEST
@@ -18,7 +17,10 @@ from protocol.evidence.bytes.fields import Choice, Field, ListOf, Table, Whole, 
 from protocol.evidence.run import late_randomness
 from protocol.plan import rules
 from protocol.plan.budget import ABudget, Budget
-from protocol.plan.kinds import AGAIN, ArmName, ByName, Named, Number, Tables, Written
+from protocol.plan.kinds import AGAIN, ArmName, ByName, Later, Named, Number, Tables, Written
+
+if TYPE_CHECKING:
+    from policies import Policy
 
 __all__ = [
     "AGAIN",
@@ -34,7 +36,14 @@ __all__ = [
     "Task",
 ]
 
-POLICIES = 'python -c "import policies; print(policies.names())"'
+
+def _policies() -> tuple[str, ...]:
+    import policies
+
+    return policies.names()
+
+
+POLICY = Named(_policies, 'python -c "import policies; print(policies.names())"', open=True)
 # As ssh-keygen writes it, without the comment: the kind, then 51 bytes whose first 19 are the same in all.
 AUDITOR = Written(
     r"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI[A-Za-z0-9+/]{43}",
@@ -67,9 +76,7 @@ class Arm(NamedTuple):
     """A policy under a name of its own."""
 
     name: str
-    policy: Annotated[
-        str, Field(Named(policies.names, POLICIES, open=True), "The policy, by its name.", "snapkv")
-    ]
+    policy: Annotated[str, Field(Later(POLICY), "The policy, by its name.", "snapkv")]
 
 
 class Claim(NamedTuple):
@@ -333,10 +340,12 @@ class Design:
     def arm(self, name: str) -> Arm:
         return next(arm for arm in self.arms if arm.name == name)
 
-    def policy(self, name: str) -> policies.Policy:
+    def policy(self, name: str) -> Policy:
         """The policy of an arm, with the registered interval where it evicts and has none of its own, and
         the prompt pinned where that is registered.
         """
+        import policies  # with torch, which reading and refusing the rest of a protocol does without
+
         policy = policies.get(self.arm(name).policy)
         if not policy.evicts:
             return policy

@@ -2,7 +2,6 @@
 
 from typing import Any, NamedTuple
 
-import policies
 from protocol.plan.design import Budget, Design
 
 __all__ = ["FULL", "Cell", "budget_of", "cells"]
@@ -35,7 +34,7 @@ def cells(protocol: Design) -> list[Cell]:
         for model in protocol.models
         for task in protocol.tasks
         for arm in protocol.arms
-        for budget in _budgets(protocol, arm.policy)
+        for budget in _budgets(protocol, arm.name)
         for seed in protocol.seeds
     ]
 
@@ -46,5 +45,5 @@ def budget_of(protocol: Design, cell: Cell, prompt_tokens: int) -> int | None:
     return None if cell.budget == FULL else named[cell.budget].of(prompt_tokens)
 
 
-def _budgets(protocol: Design, policy: str) -> list[str]:
-    return [str(budget) for budget in protocol.budgets] if policies.get(policy).evicts else [FULL]
+def _budgets(protocol: Design, arm: str) -> list[str]:
+    return [str(budget) for budget in protocol.budgets] if protocol.policy(arm).evicts else [FULL]

@@ -84,6 +84,23 @@ class Named(Choice):
         return {"anyOf": [super().schema(), {"type": "string"}]} if self.open else super().schema()
 
 
+@dataclass(frozen=True)
+class Later(Kind):
+    """A text that `kind` reads once the rest of the document is read: `checks` asks for it."""
+
+    kind: Kind
+
+    @property
+    def words(self) -> str:
+        return self.kind.words
+
+    def schema(self) -> Schema:
+        return self.kind.schema()
+
+    def read(self, value: Any, at: str) -> Any:
+        return Written().read(value, at)
+
+
 class Tables(ListOf):
     """Tables that are written one after the other, each with its header in two brackets."""
 

@@ -1,4 +1,4 @@
-"""Run the cells of one phase, batch by batch, and record them.
+"""Run the cells of one phase of a study, probe or confirm, batch by batch, and record them.
 
 The lanes (every arm, budget and seed of one model and task) of some problems are one unit of work: they
 decode as one batch and are appended with one write and one fsync. A killed run therefore loses at most one
@@ -15,10 +15,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from protocol.evidence.run import records
+from protocol.locked.study import Study
+from protocol.plan.design import Design
 from protocol.plan.grid import Cell
-from protocol.running.executors import Executor, Job
+from protocol.running.executors import Executor, Job, pool
+from protocol.tasks.door import Opened
 
-__all__ = ["Progress", "Unit", "run", "units"]
+__all__ = ["Progress", "Unit", "record", "run", "units"]
 
 
 class Unit(NamedTuple):
@@ -56,6 +59,33 @@ def units(
 
 
 def run(
+    study: Study,
+    protocol: Design,
+    cells: Sequence[Cell],
+    problems: Mapping[str, Sequence[str]],
+    *,
+    phase: str,
+    attempt: int,
+    report: Callable[[Progress], None],
+    opened: Opened | None = None,
+) -> None:
+    """Record every lane of a phase that the study does not hold yet, in the registered processes. protocol:
+    what of the registered one runs now; problems: by task; those that are held out come from `opened`.
+    """
+    work = units(cells, problems, protocol.generation.problems_per_batch)
+    with pool.opened(study.planned._replace(protocol=protocol), study.lanes(), opened) as execute:
+        record(
+            study.folder,
+            work,
+            execute,
+            phase=phase,
+            registration=study.lock.digest,
+            attempt=attempt,
+            report=report,
+        )
+
+
+def record(
     folder: Path,
     work: Sequence[Unit],
     execute: Executor,

@@ -1,6 +1,7 @@
 """The one way to a problem: what is held out is built under an open claim and never without one."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from protocol.evidence.refusals import BadInput
@@ -11,7 +12,20 @@ from protocol.tasks.problem import Problem
 from protocol.tasks.registry import Task, get
 from splits import CONFIRM, bucket
 
-__all__ = ["build", "gold", "is_encrypted", "refuse_unopenable"]
+__all__ = ["Opened", "build", "gold", "is_encrypted", "refuse_unopenable"]
+
+
+@dataclass(frozen=True)
+class Opened:
+    """Held-out problems that were built, once, and the door that they are asked for at each time again."""
+
+    held_out: HeldOut
+    problems: Mapping[tuple[str, str, str], Problem]  # by model, whose tokenizer counted, task and id
+
+    def problem(self, model: str, task: str, problem_id: str) -> Problem:
+        """Raises as HeldOut.admit does."""
+        self.held_out.admit(task, problem_id)
+        return self.problems[model, task, problem_id]
 
 
 def build(

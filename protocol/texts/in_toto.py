@@ -8,55 +8,57 @@ what your tools use (DSSE), or sign the lock.
 from pathlib import Path
 from typing import Any
 
-from protocol.evidence.bytes import documents, files
+from protocol.evidence.bytes import files
 from protocol.evidence.lock import lock
 from protocol.evidence.outside import anchors
 from protocol.evidence.refusals import BadInput, Tampered
-from protocol.evidence.run import claim, ledger, seal, verdict
+from protocol.evidence.run import ledger
+from protocol.evidence.run.registration import CLAIM, SEAL, VERDICT, Registration
 
 __all__ = ["PREDICATE", "STATEMENT", "of"]
 
 STATEMENT = "https://in-toto.io/Statement/v1"
 PREDICATE = "https://kv-prereg.dev/verdict/v1"
-SUBJECTS = (lock.NAME, claim.NAME, seal.NAME, verdict.NAME, ledger.NAME)
+SUBJECTS = (lock.NAME, CLAIM, SEAL, VERDICT, ledger.NAME)
 
 
-def of(folder: Path) -> dict[str, Any]:
-    """The statement about the judged registration in `folder`; whether its evidence holds is for audit.
+def of(study: Registration) -> dict[str, Any]:
+    """The statement about a judged registration; whether its evidence holds is for audit.
 
     Raises BadInput without a verdict, Tampered when the verdict is not of this lock and seal.
     """
-    if not (folder / verdict.NAME).exists():
+    folder, locked = study.folder, study.lock
+    if not study.has(VERDICT):
         raise BadInput(f"{folder} has no verdict; run: python -m protocol.confirm {folder}")
-    held, given = lock.read(folder), verdict.read(folder).content
-    if (given.get("lock"), given.get("seal")) != (held.digest, documents.read(folder / seal.NAME).digest):
-        raise Tampered(f"{verdict.NAME}: names another lock or seal; run: python -m protocol.audit {folder}")
+    given = study.verdict.content
+    if (given.get("lock"), given.get("seal")) != (locked.digest, study.seal.digest):
+        raise Tampered(f"{VERDICT}: names another lock or seal; run: python -m protocol.audit {folder}")
     judged, proofs = given["judged"], (folder / anchors.FOLDER).rglob("*")
     return {
         "_type": STATEMENT,
-        "subject": [_described(folder, folder / name) for name in SUBJECTS],
+        "subject": [_described(study, folder / name) for name in SUBJECTS],
         "predicateType": PREDICATE,
         "predicate": {
-            "name": held.content["name"],
-            "question": held.content["protocol"]["content"]["question"],
+            "name": locked.content["name"],
+            "question": study.registered["question"],
             "verdict": judged["verdict"],
             "label": judged["label"],
-            "rule": {**held.content["rule"], "decision": held.content["protocol"]["content"]["decision"]},
+            "rule": {**locked.content["rule"], "decision": study.registered["decision"]},
             "contrasts": judged["contrasts"],
             "missing": judged["missing"]["lanes"],
-            "lock": held.digest,
-            "parent": held.content["parent"],
-            "amends": held.content.get("amends"),
-            "ledger": ledger.head(folder),
-            "randomness": documents.read(folder / claim.NAME).content.get("randomness"),
-            "anchors": [_described(folder, path) for path in sorted(proofs) if not path.is_dir()],
+            "lock": locked.digest,
+            "parent": locked.content["parent"],
+            "amends": locked.content.get("amends"),
+            "ledger": ledger.at(study.entries),
+            "randomness": study.claim.content.get("randomness"),
+            "anchors": [_described(study, path) for path in sorted(proofs) if not path.is_dir()],
             "proves": judged["proves"],
             "doesNotProve": judged["does_not_prove"],
         },
     }
 
 
-def _described(folder: Path, path: Path) -> dict[str, Any]:
+def _described(study: Registration, path: Path) -> dict[str, Any]:
     """A ResourceDescriptor: the file's name below the registration, and its digest."""
     files.refuse_other(path)
-    return {"name": path.relative_to(folder).as_posix(), "digest": {"sha256": files.sha256(path)}}
+    return {"name": path.relative_to(study.folder).as_posix(), "digest": {"sha256": files.sha256(path)}}

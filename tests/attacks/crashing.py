@@ -1,20 +1,26 @@
-"""Confirming the toy study in a process that is killed, or meets a full disk, at its k-th write."""
+"""Confirm the toy study, and be killed or meet a full disk at the k-th write: run as a script.
+
+    python crashing.py FOLDER kill|full K
+
+Exits with 0 when it finished before its k-th write.
+"""
 
 import errno
 import os
 import signal
+import sys
 from pathlib import Path
 
 import finished_study
 
-from protocol.evidence.lock import lock
 from protocol.evidence.run import seal, verdict
+from protocol.evidence.run.registration import Registration
 
 WRITES = ("write", "fsync", "link", "replace", "ftruncate", "unlink")
 
 
 def confirm(folder: Path, how: str, at: int) -> None:
-    """how: kill, full or never. Returns when it finished before its write `at`, counted from 1."""
+    """how: kill or full. Returns when it finished before its write `at`, counted from 1."""
     left = at
 
     def failing(name):
@@ -33,6 +39,15 @@ def confirm(folder: Path, how: str, at: int) -> None:
 
     for name in WRITES:
         setattr(os, name, failing(name))
+    finish(folder)
+
+
+def finish(folder: Path) -> None:
+    """Whatever is still to be done, undisturbed."""
     if not (folder / seal.NAME).exists():
         finished_study.confirm(folder)
-    verdict.write(folder, lock.read(folder), finished_study.JUDGED)
+    verdict.write(Registration(folder), finished_study.JUDGED)
+
+
+if __name__ == "__main__":
+    confirm(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))

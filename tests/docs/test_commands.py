@@ -6,7 +6,7 @@ import io
 import re
 
 import pytest
-from pages import commands
+from markdown_pages import commands
 from studies import ROOT
 
 PAGE = (ROOT / "docs" / "commands.md").read_text()

@@ -4,7 +4,7 @@ import json
 import re
 
 import pytest
-from pages import blocks
+from markdown_pages import blocks
 from studies import ROOT
 
 import policies

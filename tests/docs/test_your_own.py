@@ -20,15 +20,18 @@ def sections() -> dict[str, str]:
     return {part.partition("\n")[0]: part for part in PAGE.split("\n## ")[1:]}
 
 
-def added(text: str, lines: str) -> str:
-    """`text` with each line that begins with + after the line above it, which occurs in it once."""
-    above = ""
-    for line in lines.splitlines():
-        if line.startswith("+"):
-            assert f"\n{text}".count(f"\n{above}\n") == 1, above
-            text = text.replace(f"{above}\n", f"{above}\n{line[1:]}\n", 1)
-        above = line[1:]
-    return text
+def added(text: str, changes: str) -> str:
+    """`text` with each line that begins with + after the line above it, which occurs in it once, or in its
+    place if that begins with -.
+    """
+    lines, above = text.splitlines(), " "
+    for change in changes.splitlines():
+        if change.startswith("+"):
+            assert lines.count(above[1:]) == 1, above
+            place = lines.index(above[1:])
+            lines[place + (not above.startswith("-")) : place + 1] = [change[1:]]
+        above = change
+    return "\n".join(lines) + "\n"
 
 
 @pytest.fixture(scope="module")
@@ -87,29 +90,6 @@ def test_a_policy_is_named_and_keeps_a_set(tree):
     assert run(tree, "-c", KEEPS) == "[0, 1, 2, 5] ['scoring', 'protect']\n"
 
 
-TRIED = """
-import sys
-sys.path.append(sys.argv[1])
-import study
-from analysis.rules import RULES
-from analysis.trial.self_test import tried
-from analysis.trial.simulated_studies import Plan
-from protocol.plan.rules import OF_RULES
-
-content = study.content(rule="everywhere")
-found = tried(Plan(content, study.cells(content), study.items(content, [*map(str, range(20))])))
-print(*found["verdicts"].values(), found["gates"]["a contrast has unmatched caches"])
-print(RULES["everywhere"].source, OF_RULES["everywhere"])
-"""
-
-
-def test_a_rule_is_tried_and_cited_by_its_file(tree):
-    out = run(tree, "-c", TRIED, ROOT / "tests" / "analysis")
-    tried, cited = out.splitlines()
-    assert tried == "CONFIRMED INCONCLUSIVE REFUTED INCONCLUSIVE"
-    assert cited == "analysis/rules/everywhere.py {}"
-
-
 BUILDS = """
 import splits
 from protocol import tasks
@@ -127,6 +107,32 @@ def test_a_task_is_frozen_listed_and_built(tree):
     first, other, gold = map(int, re.findall(r"(?:number is |gold=')(\d+)", out.splitlines()[-1]))
     assert first + other == gold
     assert (tree / "splits" / "sums.json").exists()
+
+
+DECIDES = """
+import json
+import sys
+from pathlib import Path
+
+from analysis.rules import RULES
+from analysis.trial import self_test
+from analysis.trial.simulated_studies import Plan
+from protocol.plan import grid, reading
+
+text = Path(sys.argv[1], "protocol.toml").read_text()
+for old, new in {'"superior"': '"everywhere"', "at_least = 1": "", '"bootstrap"': '"t"'}.items():
+    assert text.count(old) == 1, old
+    text = text.replace(old, new)
+protocol = reading.parse(text.encode(), "protocol.toml")
+content, items = protocol.content(), json.loads(Path(sys.argv[1], "lock.json").read_bytes())["items"]
+said = self_test.tried(Plan(content, [list(cell) for cell in grid.cells(protocol)], items))
+print(*said["verdicts"].values(), len(said["gates"]), RULES[content["decision"]["rule"]].source)
+"""
+
+
+def test_a_rule_is_registered_says_each_verdict_and_notices_its_gates(tree):
+    out = run(tree, "-c", DECIDES, ROOT / "registrations" / "crystal-long")
+    assert out == "CONFIRMED INCONCLUSIVE REFUTED 5 analysis/rules/everywhere.py\n"
 
 
 DRAWS = """

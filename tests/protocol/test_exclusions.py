@@ -5,6 +5,7 @@ import studies
 
 from protocol import engine
 from protocol.evidence.run import records
+from protocol.locked.planned import Planned
 from protocol.plan import grid, reading
 from protocol.running.executors import Job, local
 from splits import load
@@ -24,7 +25,7 @@ def execute(tiny_model, tmp_path):
         folder = studies.write(tmp_path / "study", tiny_model, studies.ONE_TASK | (rule if limit else {}))
         protocol = reading.parse((folder / "protocol.toml").read_bytes(), "protocol.toml")
         job = Job(protocol.models[0], TASK, tuple(problems), tuple(grid.cells(protocol)))
-        done = local.executor(protocol, tmp_path, {})(job)
+        done = local.executor(Planned(protocol, tmp_path), {})(job)
         bodies = {(cell.arm, problem): body for (cell, problem), (body, _) in done.records.items()}
         return bodies, done.trajectories
 

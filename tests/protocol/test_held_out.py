@@ -5,23 +5,27 @@ import hashlib
 import shutil
 from dataclasses import replace
 
+import finished_study
 import pytest
 import studies
 
 import splits
-from protocol import calibrate, probe, tasks
-from protocol.acts import confirm, register, rehearse
+from protocol import calibrate, tasks
+from protocol.acts import confirm, fitting, probe, register, rehearse
 from protocol.evidence.lock import lock
 from protocol.evidence.refusals import AlreadyClaimed, BadInput, Tampered
 from protocol.evidence.run import claim, ledger, records, seal
 from protocol.evidence.run.held_out import HeldOut
+from protocol.evidence.run.registration import Registration
 from protocol.locked import study
+from protocol.locked.planned import Planned
 from protocol.models import load
 from protocol.plan import reading
 from protocol.plan.grid import cells
-from protocol.running import phase
+from protocol.running import runner
 from protocol.running.executors import Job, local, pool
 from protocol.tasks import prompting
+from protocol.tasks.door import Opened
 
 TASK = "needle-256"
 DEV, CONFIRM = splits.load(TASK).dev, splits.load(TASK).confirm
@@ -38,15 +42,15 @@ def locked(folder, content=None):
     """A lock that holds out what the manifest does, and the first line of its ledger."""
     folder.mkdir()
     items = {TASK: {"manifest": splits.load(TASK).digest, "dev": list(DEV), "confirm": list(CONFIRM)}}
-    held = {"kind": "kv-prereg lock", "version": 1, "protocol": {"content": content or {}}, "items": items}
-    ledger.append(folder, "register", {"lock": lock.write(folder, held | {"grid": []})})
+    held = finished_study.lock_content(written=content, items=items)
+    ledger.append(folder, "register", {"lock": lock.write(folder, held)})
     return folder
 
 
 def door(folder, value=None, block=None):
     held = lock.read(folder)
-    with claim.running(folder):
-        claim.take(folder, held, value, block)
+    with claim.running(Registration(folder)):
+        claim.take(Registration.of(folder, held), value, block)
     return HeldOut(held, folder)
 
 
@@ -144,19 +148,27 @@ def written(tiny_model, tmp_path):
     return reading.parse((folder / "protocol.toml").read_bytes(), "protocol.toml")
 
 
+def opened(model, held_out, home):
+    """The first held-out problem, as confirm builds it."""
+    count = prompting.counter(load.tokenizer(model, home))
+    return Opened(held_out, {(model, TASK, CONFIRM[0]): tasks.build(TASK, CONFIRM[0], count, held_out)})
+
+
 def test_a_batch_with_a_held_out_problem_is_refused_without_the_door(written, tmp_path):
     job = Job(written.models[0], TASK, CONFIRM[:1], cells(written)[:1])
     with pytest.raises(BadInput, match="is held out; confirm alone reads it"):
-        local.executor(written, tmp_path, {})(job)
+        local.executor(Planned(written, tmp_path), {})(job)
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_processes_that_run_batches_go_through_the_door_and_ask_again_whether_it_is_open(written, tmp_path):
     folder = locked(tmp_path / "study", LATE)
     held_out = door(folder, block=Block)
     held_out.ids(TASK, "a test")
     protocol = replace(written, generation=written.generation._replace(workers=2))
     job = Job(written.models[0], TASK, CONFIRM[:1], cells(written)[:1])
-    with pool.opened(protocol, tmp_path, {}, held_out) as execute:
+    problems = opened(job.model, held_out, tmp_path)
+    with pool.opened(Planned(protocol, tmp_path), {}, problems) as execute:
         ((body, _),) = next(execute([job])).records.values()
         (folder / seal.NAME).write_text("{}\n")
         with pytest.raises(AlreadyClaimed, match="is sealed"):
@@ -178,7 +190,7 @@ def test_lanes_sample_with_the_drawn_seed_and_records_keep_the_label(tmp_path, w
 
     monkeypatch.setattr(local.engine, "run", watched)
     job = Job(written.models[0], TASK, CONFIRM[:1], cells(written)[:1])
-    done = local.executor(written, tmp_path, {}, held_out)(job)
+    done = local.executor(Planned(written, tmp_path), {}, opened(job.model, held_out, tmp_path))(job)
     assert [body["cell"]["seed"] for body, _ in done.records.values()] == [0]
     key = bytes.fromhex(held_out.key())
     inner = hashlib.sha256(bytes(a ^ 0x36 for a in key.ljust(64, b"\0")) + b"seed 0\x01").digest()
@@ -197,9 +209,11 @@ def planted(monkeypatch):
 def test_registering_and_rehearsing_reach_no_planted_problem(written, tiny_model, tmp_path, monkeypatch):
     planted(monkeypatch)
     with pytest.raises(BadInput, match="is held out"):
-        register.checked(written, tmp_path)
+        fitting.checked(Planned(written, tmp_path), register.items(Planned(written, tmp_path)))
     with pytest.raises(BadInput, match="is held out"):
-        rehearse.rehearse(written, {one: one for one in written.models}, 1, tmp_path, tmp_path / "kept")
+        rehearse.rehearse(
+            Planned(written, tmp_path), {one: one for one in written.models}, 1, tmp_path / "kept"
+        )
     assert not (tmp_path / "kept").exists()
 
 
@@ -222,10 +236,10 @@ def registered(tiny_model, tmp_path_factory):
 
 def test_probing_reaches_no_planted_problem(registered, tmp_path):
     folder = shutil.copytree(registered, tmp_path / "study")
-    opened = study.open_study(folder)
+    opened = study.open_study(Registration(folder), tmp_path)
     opened.lock.content["items"][TASK]["dev"].insert(0, CONFIRM[0])
     with pytest.raises(BadInput, match="is held out"):
-        probe.run(opened, tmp_path, lambda progress: None)
+        probe.run(opened, lambda progress: None)
     probed = {record["body"]["problem"] for record in records.read(folder / "probe")}
     assert probed < set(DEV)
 
@@ -237,17 +251,18 @@ def test_a_held_out_prompt_that_was_probed_under_another_id_stops_confirm(
     source = f"path:{tiny_model}"
     tokenizer = load.tokenizer(source, tmp_path)
     built = tasks.get(TASK).build(CONFIRM[-1], prompting.counter(tokenizer))
-    job = Job(source, TASK, DEV[:1], study.open_study(folder).cells()[:1])
-    done = local.executor(study.open_study(folder).protocol, tmp_path, {})(job)
+    opened = study.open_study(Registration(folder), tmp_path)
+    job = Job(source, TASK, DEV[:1], opened.cells()[:1])
+    done = local.executor(opened.planned, {})(job)
     ((body, costs),) = done.records.values()
     body |= {"registration": lock.read(folder).digest, "phase": "probe"}
     body["prompt"] = prompting.digest(*prompting.render(built, tokenizer, "inside"))
     with records.Shard(folder / "probe") as shard:
         shard.keep_trajectories(done.trajectories)
         shard.append([(body, {"attempt": 1, **costs})])
-    monkeypatch.setattr(phase, "run", lambda *_, **__: pytest.fail("a lane ran"))
+    monkeypatch.setattr(runner, "run", lambda *_, **__: pytest.fail("a lane ran"))
     with pytest.raises(BadInput) as refusal:
-        confirm.confirm(study.open_study(folder), tmp_path, lambda progress: None)
+        confirm.confirm(opened, lambda progress: None)
     assert f"problem {CONFIRM[-1]!r}: {source} was probed with its prompt, as {DEV[0]!r}" in str(
         refusal.value
     )
@@ -259,7 +274,7 @@ def test_nothing_but_the_door_calls_a_raw_builder_and_nothing_but_confirm_opens_
     allowed = {
         "build": {"tasks/door.py"},
         "redrawn": {"tasks/door.py"},
-        "unsealed": {"tasks/door.py"},
+        "decrypted": {"tasks/door.py"},
         "decrypt": {"tasks/dataset.py", "tasks/encrypted.py"},
         "puzzle": {"tasks/chain.py"},
         "HeldOut": {"acts/confirm.py"},

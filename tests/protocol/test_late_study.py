@@ -13,6 +13,7 @@ import splits
 from protocol import regrade, tasks
 from protocol.evidence.lock import lock
 from protocol.evidence.run import claim, late_randomness, records
+from protocol.evidence.run.registration import Registration
 from protocol.models import load
 from protocol.tasks import prompting
 
@@ -92,8 +93,8 @@ def test_held_out_prompts_did_not_exist_before_the_nonce_and_follow_from_it(
     folder = shutil.copytree(registered, tmp_path / "registrations" / "study")
     file = signed(auditor, tmp_path / "nonce", digest(folder))
     held = lock.read(folder)
-    with claim.running(folder):
-        claim.take(folder, held, file)  # a run that was killed after its claim
+    with claim.running(Registration(folder)):
+        claim.take(Registration.of(folder, held), file)  # a run that was killed after its claim
     before = studies.snapshot(folder)
     other = signed(auditor, tmp_path / "other", digest(folder), OTHER)
     done = studies.here("confirm", folder, "--value", other)
@@ -112,9 +113,9 @@ def test_held_out_prompts_did_not_exist_before_the_nonce_and_follow_from_it(
     drawn = replace(task, seed=by_hand(folder, b"problems"))
     assert found == prompts(drawn, tiny_model)
 
-    assert "auditor signed" in late_randomness.verify(held, claim.read(folder, held))
+    assert "auditor signed" in late_randomness.verify(held, Registration.of(folder, held).claim)
     item = splits.load(TASK).confirm[0]
-    key = claim.read(folder, held).content["randomness"]["key"]
+    key = Registration.of(folder, held).claim.content["randomness"]["key"]
     body = next(body for body in bodies if body["problem"] == item and body["state"] == "ok")
     told = body | {"text": f" {drawn.gold(item)}.", "grade": "correct"}
     assert regrade.regrade([told], key).changed == ()

@@ -12,14 +12,15 @@ from pathlib import Path
 import pytest
 import studies
 
-from protocol import replicate
-from protocol.acts import confirm
+from protocol import confirm as command
+from protocol.acts import confirm, replicate
 from protocol.evidence.lock import closure, lock
 from protocol.evidence.refusals import BadInput, Drifted, Tampered
 from protocol.evidence.run import records
+from protocol.evidence.run.registration import Registration
 from protocol.locked import drift
-from protocol.locked import study as studying
 from protocol.locked import tree as locked_tree
+from protocol.locked.planned import Planned
 from protocol.locked.study import open_study
 from protocol.models import sources
 
@@ -36,7 +37,7 @@ def tree(tmp_path_factory):
 def registered(tree, tiny_model):
     model = shutil.copytree(tiny_model, tree / "model")
     folder = studies.write(tree / "registrations" / "study", model, TWO_WORKERS)
-    done = studies.command("register", folder, tree=tree)
+    done = studies.here("register", folder)  # the sources here are those of `tree`
     assert done.returncode == 0, done.stderr
     return folder
 
@@ -61,7 +62,7 @@ def study(folder, tree, monkeypatch):
     """The study, opened in a process whose working tree is `tree`."""
     monkeypatch.setattr(drift, "ROOT", tree)
     monkeypatch.setattr(locked_tree, "ROOT", tree)
-    return open_study(folder)
+    return open_study(Registration(folder), sources.home())
 
 
 @pytest.fixture
@@ -72,7 +73,7 @@ def entered(study, temporary, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["confirm", "some/folder", "--json"])
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     monkeypatch.setenv("PYTHONPATH", "/elsewhere")
-    locked_tree.enter(study.folder, study.lock, "protocol.confirm")
+    locked_tree.enter(study.registration, "protocol.confirm")
     return handed[0]
 
 
@@ -134,9 +135,10 @@ def test_within_its_tree_a_command_goes_on_and_within_another_it_stops(entered, 
     monkeypatch.setattr(sys, "pycache_prefix", entered[2]["PYTHONPYCACHEPREFIX"])
     monkeypatch.setattr(os, "execve", lambda *given: pytest.fail("started once more"))
     assert locked_tree.held() == study.lock.digest
-    locked_tree.enter(study.folder, study.lock, "protocol.confirm")
+    locked_tree.enter(study.registration, "protocol.confirm")
+    other = Registration.of(study.folder, lock.Lock(study.lock.content, "0" * 64))
     with pytest.raises(Tampered, match="its lock changed while its tree was unpacked"):
-        locked_tree.enter(study.folder, lock.Lock(study.lock.content, "0" * 64), "protocol.confirm")
+        locked_tree.enter(other, "protocol.confirm")
     assert locked_tree.run(lambda argv=None, *, enter: 5) == 5
     assert not place.exists()
 
@@ -156,7 +158,7 @@ def test_an_altered_bundle_is_refused_and_leaves_nothing(study, temporary, monke
     path = study.folder / "sources.zip"
     path.write_bytes(path.read_bytes().replace(b"def run(", b"def ran(", 1))
     with pytest.raises(Tampered, match=r"sources\.zip"):
-        locked_tree.enter(study.folder, study.lock, "protocol.confirm")
+        locked_tree.enter(study.registration, "protocol.confirm")
     assert list(temporary.iterdir()) == []
 
 
@@ -165,21 +167,42 @@ def test_an_edited_working_tree_is_refused_before_anything_is_unpacked(study, tr
     (tree / "figures" / "helper.py").write_text("1\n")
     try:
         with pytest.raises(Drifted, match=r"figures/helper\.py: new"):
-            locked_tree.enter(study.folder, study.lock, "protocol.confirm")
+            locked_tree.enter(study.registration, "protocol.confirm")
     finally:
         (tree / "figures" / "helper.py").unlink()
     assert list(temporary.iterdir()) == []
 
 
-def test_what_is_refused_in_the_tree_leaves_no_tree(folder, tree, temporary):
+@pytest.fixture
+def other_weights(tree):
     weights = tree / "model" / "model.safetensors"
     data = weights.read_bytes()
     weights.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    yield
+    weights.write_bytes(data)
+
+
+def test_what_is_refused_within_its_tree_removes_the_tree(
+    entered, study, other_weights, same_environment, temporary, monkeypatch, capsys
+):
+    place = Path(entered[2]["PYTHONPATH"])
+    before = studies.snapshot(study.folder)
+    monkeypatch.setattr(locked_tree, "ROOT", place)
+    monkeypatch.setattr(sys, "pycache_prefix", entered[2]["PYTHONPYCACHEPREFIX"])
+    monkeypatch.setattr(sys, "argv", ["confirm", str(study.folder), "--json"])
+    assert locked_tree.run(command.main) == 3
+    said = capsys.readouterr()
+    assert "model.safetensors: changed" in said.err
+    assert studies.json.loads(said.out)["refused"] == "Drifted"
+    assert list(temporary.iterdir()) == []
+    assert studies.snapshot(study.folder) == before
+
+
+@pytest.mark.soak
+def test_what_is_refused_in_the_tree_leaves_no_tree(folder, tree, other_weights, temporary):
+    """The same as it is typed, which compiles everything anew."""
     before = studies.snapshot(folder)
-    try:
-        done = studies.command("confirm", folder, "--json", tree=tree)
-    finally:
-        weights.write_bytes(data)
+    done = studies.command("confirm", folder, "--json", tree=tree)
     assert done.returncode == 3, done.stderr
     assert "model.safetensors: changed" in done.stderr
     assert studies.json.loads(done.stdout)["refused"] == "Drifted"
@@ -191,16 +214,16 @@ def test_what_drifts_while_it_runs_is_found_half_way_and_nothing_is_sealed(tiny_
     """Of 12 problems with 4 lanes each, 6 are recorded when the environment is looked at again."""
     folder = studies.write(tmp_path / "study", tiny_model, studies.ONE_TASK)
     assert studies.here("register", folder).returncode == 0
-    surroundings = studying.environment(open_study(folder).protocol)
+    surroundings = open_study(Registration(folder), sources.home()).planned.environment()
     edited = surroundings | {"altered": {"torch/nn/functional.py": "0" * 64}}
     answers = iter([surroundings, edited])
-    monkeypatch.setattr(studying, "environment", lambda protocol: next(answers))
+    monkeypatch.setattr(Planned, "environment", lambda planned: next(answers))
     done = studies.here("confirm", folder)
     assert done.returncode == 3
     assert "environment/altered/torch/nn/functional.py: new" in done.stderr
     assert len(records.read(folder / records.FOLDERS["confirm"])) == 6 * 4
     assert not (folder / "seal.json").exists()
-    monkeypatch.setattr(studying, "environment", lambda protocol: surroundings)
+    monkeypatch.setattr(Planned, "environment", lambda planned: surroundings)
     assert studies.here("confirm", folder).returncode in (10, 11)
 
 
@@ -209,10 +232,10 @@ def test_a_replication_that_is_refused_leaves_no_folder(study, tmp_path, monkeyp
         assert (folder / "protocol.toml").exists()
         raise BadInput("model: not here")
 
-    monkeypatch.setattr(replicate, "register", refuse)
+    monkeypatch.setattr(replicate.register, "register", refuse)
     before = studies.snapshot(tmp_path)
     with pytest.raises(BadInput, match="model: not here"):
-        replicate.new(study, sources.home())
+        replicate.new(study)
     assert studies.snapshot(tmp_path) == before
     assert not (tmp_path / "replications").exists()
 
@@ -254,7 +277,7 @@ def test_the_half_way_check_comes_once():
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(confirm, "refuse_drift", lambda *given, **how: checks.append(len(seen)))
-        report = confirm._checked_halfway(None, None, seen.append)
+        report = confirm._checked_halfway(None, seen.append)
         for done in (1, 2, 3, 4, 5):
             report(Progress(done, 5))
     assert checks == [3]

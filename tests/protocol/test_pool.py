@@ -12,6 +12,7 @@ import pytest
 import studies
 
 from protocol.evidence.refusals import BadInput, Refusal
+from protocol.locked.planned import Planned
 from protocol.plan import grid, reading
 from protocol.running import runner
 from protocol.running.executors import Job, pool
@@ -20,12 +21,13 @@ from splits import load
 WORKERS = """
 import sys
 from pathlib import Path
-from protocol import spec
+from protocol.locked.planned import Planned
+from protocol.plan import reading
 from protocol.running.executors import pool
 
 if __name__ == "__main__":
-    protocol = spec.parse(Path(sys.argv[1]).read_bytes(), "p")
-    with pool.opened(protocol, Path("."), {}):
+    protocol = reading.parse(Path(sys.argv[1]).read_bytes(), "p")
+    with pool.opened(Planned(protocol, Path(".")), {}):
         print("ready", flush=True)
         sys.stdin.read()
 """
@@ -42,13 +44,14 @@ def jobs(protocol, count):
 
 
 def bodies(protocol, work, home):
-    with pool.opened(protocol, home, {}) as execute:
+    with pool.opened(Planned(protocol, home), {}) as execute:
         return [
             ([body for body, _ in one.records.values()], list(one.records), one.trajectories)
             for one in execute(iter(work))
         ]
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_two_processes_record_what_one_does_in_the_same_order(tiny_model, tmp_path):
     alone, shared = (protocol(tmp_path / str(count), tiny_model, count) for count in (1, 2))
     work = jobs(alone, 3)
@@ -57,32 +60,35 @@ def test_two_processes_record_what_one_does_in_the_same_order(tiny_model, tmp_pa
     assert not multiprocessing.active_children()
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_what_a_process_refuses_is_refused_here(tiny_model, tmp_path):
     registered = protocol(tmp_path / "study", tiny_model, 2)
     (job,) = jobs(registered, 1)[:1]
     with (
         pytest.raises(BadInput, match="problem 'nowhere': not of this task"),
-        pool.opened(registered, tmp_path, {}) as execute,
+        pool.opened(Planned(registered, tmp_path), {}) as execute,
     ):
         list(execute([job._replace(problems=("nowhere",))]))
     assert not multiprocessing.active_children()
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_a_job_that_fails_is_named(tiny_model, tmp_path):
     registered = protocol(tmp_path / "study", tiny_model, 2)
     job = jobs(registered, 1)[0]
     cells = (job.cells[0]._replace(arm="nobody"),)
     with (
         pytest.raises(Refusal, match=r"a batch failed: KeyError\('nobody'\)"),
-        pool.opened(registered, tmp_path, {}) as execute,
+        pool.opened(Planned(registered, tmp_path), {}) as execute,
     ):
         list(execute([job._replace(cells=cells)]))
     assert not multiprocessing.active_children()
 
 
+@pytest.mark.usefixtures("forked_workers")
 def test_a_killed_process_is_a_refusal(tiny_model, tmp_path):
     registered = protocol(tmp_path / "study", tiny_model, 2)
-    with pool.opened(registered, tmp_path, {}) as execute:
+    with pool.opened(Planned(registered, tmp_path), {}) as execute:
         for child in multiprocessing.active_children():
             child.kill()
             child.join()

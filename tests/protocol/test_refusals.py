@@ -13,9 +13,11 @@ import policies
 import splits
 from policies import Statistics
 from protocol import tasks
-from protocol.acts import register
+from protocol.acts import fitting, register
 from protocol.evidence.bytes import canonical
 from protocol.evidence.refusals import BadInput, Drifted
+from protocol.evidence.run.registration import Registration
+from protocol.locked.planned import Planned
 from protocol.locked.study import open_study, refuse_drift
 from protocol.models import __main__ as fetch_models
 from protocol.models import calibration, load
@@ -79,7 +81,7 @@ def test_what_is_protected_while_decoding_counts_before_anything_runs(interval, 
     policy = policies.get("random")
     policy = policies.pinned(policy) if prompt else policy
     policy = replace(policy, cadence=replace(policy.cadence, interval=interval))
-    assert register._protected(policy, 40, 64) == protected
+    assert fitting._protected(policy, 40, 64) == protected
 
 
 def test_a_budget_counts_by_the_smallest_of_its_rounds():
@@ -90,7 +92,7 @@ def test_a_budget_counts_by_the_smallest_of_its_rounds():
 
     def check(slots):
         protocol = reading.parse(text.replace("budgets = [0.8]", f"budgets = [{slots}]").encode(), "here")
-        register._refuse_small_budgets(protocol, {("model", protocol.tasks[0]): [(300, 0)]})
+        fitting._refuse_small_budgets(protocol, {("model", protocol.tasks[0]): [(300, 0)]})
 
     with pytest.raises(BadInput, match=r"500 gives 250 slots .* fewer than the 300 that arm 'crystal'"):
         check(500)
@@ -105,10 +107,10 @@ def test_a_device_that_is_not_here_is_refused_in_one_line(tmp_path, tiny_model, 
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
     assert 'generation.device: torch finds no "cuda" here' in done.stderr
     assert studies.snapshot(folder) == before
-    study = open_study(locked)
+    study = open_study(Registration(locked), tmp_path)
     elsewhere = replace(study.protocol, generation=study.protocol.generation._replace(device="cuda"))
     with pytest.raises(BadInput, match=r"generation\.device"):  # what probe and confirm ask first
-        refuse_drift(study._replace(protocol=elsewhere), tmp_path, with_weights=True)
+        refuse_drift(replace(study, planned=Planned(elsewhere, tmp_path)), with_weights=True)
 
 
 @pytest.fixture

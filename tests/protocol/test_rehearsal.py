@@ -10,7 +10,7 @@ import splits
 from protocol.acts import rehearse as rehearsal
 from protocol.evidence.refusals import BadInput
 from protocol.evidence.run import records
-from protocol.locked import study
+from protocol.locked import planned
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def test_what_registering_would_refuse_is_refused(tiny_model, tmp_path):
 
 def reasoning():
     """The shipped study for a GPU, and its two models."""
-    _, protocol = study.read_protocol(studies.ROOT / "registrations" / "alpha-math500")
+    _, protocol = planned.read_protocol(studies.ROOT / "registrations" / "alpha-math500")
     return protocol, protocol.models
 
 
@@ -101,7 +101,7 @@ def test_the_decision_speaks_of_the_stand_ins_in_their_roles():
     protocol, (first, second) = reasoning()
     playing = rehearsal.played(protocol, {first: "chain-qwen2", second: "chain-llama"})
     assert playing.models == ("chain-qwen2", "chain-llama")
-    assert (playing.decision.primary_model, playing.decision.transfer_model) == playing.models
+    assert tuple(playing.decision.own[role] for role in ("primary_model", "transfer_model")) == playing.models
 
 
 def test_one_model_cannot_play_two():

@@ -37,7 +37,7 @@ def run(folder, work, jobs):
         lanes = [(cell, problem) for cell in job.cells for problem in job.problems]
         return Produced({lane: (body(*lane), {}) for lane in lanes}, ())
 
-    written = runner.run(
+    written = runner.record(
         folder,
         work,
         partial(map, execute),

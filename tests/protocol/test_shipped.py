@@ -11,6 +11,8 @@ import studies
 
 import policies
 from protocol.evidence.audit import auditing
+from protocol.evidence.lock import bundle
+from protocol.evidence.run.registration import Registration
 from protocol.plan import reading
 
 SHIPPED = sorted(path.parent for path in (studies.ROOT / "registrations").glob("*/verdict.json"))
@@ -32,10 +34,10 @@ from functools import partial
 from protocol import audit
 from protocol.evidence.audit import auditing
 from protocol.evidence.bytes import canonical
-from protocol.evidence.run import verdict
+from protocol.evidence.run.registration import Registration
 
 def as_written(tree, folder):
-    return canonical.dumps(verdict.read(folder).content["judged"])
+    return canonical.dumps(Registration(folder).verdict.content["judged"])
 
 if sys.argv[2] == "as written":
     auditing.audit = partial(auditing.audit, rederive=as_written)
@@ -105,16 +107,19 @@ def files(folder: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_a_changed_byte_is_found(quickstart, seed):
+def test_a_changed_byte_is_found(quickstart, seed, monkeypatch):
+    monkeypatch.setattr(bundle, "extract", lambda *_: None)
     draw = random.Random(seed)
     path = draw.choice(files(quickstart)[: len(EVIDENCE)] * 3 + files(quickstart)[len(EVIDENCE) :])
     with studies.flipped(path, draw) as place:
         # Without deriving the verdict again, which the digests make unnecessary here and which takes seconds.
-        findings = auditing.audit(quickstart, rederive=lambda tree, folder: b"")
+        findings = auditing.audit(Registration(quickstart), rederive=lambda tree, folder: b"")
     failed = {one.item for one in findings if one.status == "failed"} - {"judgement"}
     assert failed, f"{path.name}: byte {place} was flipped unnoticed"
 
 
 def test_an_untouched_copy_holds(quickstart):
-    inside = {one.status for one in auditing.audit(quickstart) if one.item not in auditing.OUTSIDE}
+    inside = {
+        one.status for one in auditing.audit(Registration(quickstart)) if one.item not in auditing.OUTSIDE
+    }
     assert inside <= {"held", "not run"}

@@ -9,12 +9,13 @@ import finished_study as toy
 import pytest
 import studies
 
-from protocol import status
+from protocol.acts import status
 from protocol.evidence.audit import amendment
 from protocol.evidence.bytes import documents
 from protocol.evidence.lock import lock
 from protocol.evidence.refusals import BadInput
 from protocol.evidence.run import claim, ledger, seal, verdict
+from protocol.evidence.run.registration import Registration
 
 
 @pytest.fixture(autouse=True)
@@ -38,20 +39,23 @@ def registered(shelf, name="study"):
 def judged(folder, word="REFUTED"):
     toy.confirm(folder, stop_after=2)
     toy.confirm(folder)
-    verdict.write(folder, lock.read(folder), toy.JUDGED | {"verdict": word})
+    verdict.write(Registration(folder), toy.JUDGED | {"verdict": word})
 
 
 def amended(old, name, seeds):
     """`old` amended by a study with other seeds, as the command does it."""
     held, new = lock.read(old), old.parent / name
-    protocol = {**held.content["protocol"], "content": {"seeds": seeds}}
+    written = held.content["protocol"]["content"] | {"seeds": seeds}
+    protocol = held.content["protocol"] | {"content": written}
     content = {**held.content, "name": name, "protocol": protocol}
     new.mkdir()
     (new / "protocol.toml").write_bytes(toy.PROTOCOL)
-    lock.write(new, {**content, "amends": amendment.describe(old, held, "a typing error", content)})
+    lock.write(
+        new, {**content, "amends": amendment.describe(Registration.of(old, held), "a typing error", content)}
+    )
     made = lock.read(new)
     ledger.append(new, "register", {"lock": made.digest})
-    amendment.close(old, made)
+    amendment.close(Registration(old), made)
     return new
 
 
@@ -170,7 +174,7 @@ def test_a_withdrawal_stays_in_the_index_with_its_reason(shelf, claimed):
     folder = registered(shelf)
     if claimed:
         toy.confirm(folder, stop_after=2)
-    amendment.withdraw(folder, "wrong golds")
+    amendment.withdraw(Registration(folder), "wrong golds")
     found = one(folder)
     assert (found["state"], found["why"], found["after_claim"]) == ("withdrawn", "wrong golds", claimed)
     text = said(folder)
@@ -288,10 +292,19 @@ def test_a_verdict_of_another_vocabulary_is_invalid(shelf):
     assert one(folder, exits=3)["why"] == "verdict.json: says 'SUPPORTED', which no rule gives"
 
 
-def test_a_lock_that_lacks_a_part_is_invalid(shelf, monkeypatch):
-    monkeypatch.setattr(status.drift, "drifted", lambda locked, home, environment: locked.content["weights"])
+def test_a_lock_that_lacks_a_part_is_invalid(shelf):
     folder = registered(shelf)
-    assert one(folder, exits=3)["why"] == "lock.json: is not a whole lock: KeyError('weights')"
+    content = lock.read(folder).content
+    (folder / lock.NAME).unlink()
+    documents.write(folder / lock.NAME, {name: content[name] for name in content if name != "weights"})
+    assert one(folder, exits=3)["why"] == "lock.json: the fields ['weights'] are missing or unknown"
+
+
+def test_a_lock_that_lacks_what_only_its_reader_knows_is_invalid(shelf, monkeypatch):
+    monkeypatch.setattr(
+        status.drift, "drifted", lambda locked, home, environment: locked.content["environment"]["torch"]
+    )
+    assert one(registered(shelf), exits=3)["why"] == "lock.json: is not a whole lock: KeyError('torch')"
 
 
 def test_a_lock_whose_ledger_a_crash_cut_off_is_registered_again(shelf):
@@ -324,7 +337,7 @@ def test_a_registration_that_git_knows_and_that_is_gone_is_named(shelf):
 
 def test_long_texts_are_folded_to_the_width_of_a_page(shelf):
     folder = registered(shelf)
-    amendment.withdraw(folder, "because " * 40)
+    amendment.withdraw(Registration(folder), "because " * 40)
     lines = [line for line in said(shelf).splitlines() if "next: " not in line]
     assert max(map(len, lines)) <= 110
     assert sum("because" in line for line in lines) > 2
@@ -336,4 +349,4 @@ def test_where_there_is_no_registration_the_answer_is_one_line(tmp_path):
         assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
         assert "no protocol.toml here" in done.stderr
     with pytest.raises(BadInput):
-        status.found(tmp_path)
+        status.index(tmp_path)

@@ -9,8 +9,8 @@ import studies
 
 from protocol.evidence.audit import auditing
 from protocol.evidence.bytes import canonical
-from protocol.evidence.lock import lock
 from protocol.evidence.run import ledger, records, selection
+from protocol.evidence.run.registration import Registration
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +137,9 @@ def rewrite(folder, change):
 
 def statuses(folder):
     """The findings by item; the locked code is not run."""
-    return {each.item: each for each in auditing.audit(folder, lambda *_: b"", selected_as_written)}
+    return {
+        each.item: each for each in auditing.audit(Registration(folder), lambda *_: b"", selected_as_written)
+    }
 
 
 def selected_as_written(_, folder):
@@ -271,7 +273,7 @@ def test_a_selection_that_the_rule_does_not_give_is_not_confirmed(probed, tmp_pa
     for entry in kept:
         ledger.append(folder, entry.event, entry.body)
     chosen = content["selected"] | {"winner": "random", "policy": "random"}
-    selection.write(folder, lock.read(folder), chosen)
+    selection.write(Registration(folder), chosen)
     done = studies.here("confirm", folder)
     assert done.returncode == 3, done.stderr
     assert "selection.json: is not what the rule gives, h2o" in done.stderr

@@ -18,7 +18,8 @@ from protocol.evidence.findings import CannotTell, NotRun
 from protocol.evidence.lock import lock
 from protocol.evidence.lock.lock import Lock
 from protocol.evidence.refusals import AlreadyClaimed, BadInput, Refusal, Tampered
-from protocol.evidence.run import claim, ledger
+from protocol.evidence.run import claim, ledger, registration
+from protocol.evidence.run.registration import Registration
 
 __all__ = [
     "after_claim",
@@ -47,45 +48,45 @@ def reason(text: str) -> str:
     return line
 
 
-def withdraw(folder: Path, why: str) -> Seen:
-    """Close the ledger of `folder` with the reason and what had been seen; returns the latter.
+def withdraw(study: Registration, why: str) -> Seen:
+    """Close the ledger of a study with the reason and what had been seen; returns the latter.
 
     Raises AlreadyClaimed when it has its verdict, is closed already, or is being run.
     """
-    with claim.running(folder):
-        held = standing.seen(folder)
-        if held["verdict"]:
-            raise AlreadyClaimed(f"{folder}: was judged {held['verdict']}; a verdict is not withdrawn")
-        ledger.refuse_closed(folder)
-        _complete(folder)
-        ledger.append(folder, "withdraw", {"reason": why, "seen": held})
-        return held
+    with claim.running(study):
+        seen = standing.seen(study)
+        if seen["verdict"]:
+            raise AlreadyClaimed(f"{study.folder}: was judged {seen['verdict']}; a verdict is not withdrawn")
+        ledger.refuse_closed(study.folder)
+        _complete(study)
+        ledger.append(study.folder, "withdraw", {"reason": why, "seen": seen})
+        return seen
 
 
-def describe(folder: Path, locked: Lock, why: str, content: Mapping[str, Any]) -> dict[str, Any]:
-    """The field `amends` of a lock that is to have `content` and to amend the one of `folder`.
+def describe(study: Registration, why: str, content: Mapping[str, Any]) -> dict[str, Any]:
+    """The field `amends` of a lock that is to have `content` and to amend that of `study`.
 
     Raises BadInput when the two have nothing between them that could change a number.
     """
-    changed = diff(locked.content, content)
+    changed = diff(study.lock.content, content)
     if not changed:
-        raise BadInput(f"{folder}: the amendment changes nothing; edit its protocol.toml first")
-    held = standing.seen(folder)
+        raise BadInput(f"{study.folder}: the amendment changes nothing; edit its protocol.toml first")
+    seen = standing.seen(study)
     return {
-        "name": folder.resolve().name,
-        "lock": locked.digest,
+        "name": study.name,
+        "lock": study.lock.digest,
         "reason": why,
         "diff": changed,
-        "seen": held,
-        "after_claim": after_claim(locked, held),
+        "seen": seen,
+        "after_claim": after_claim(study.lock, seen),
     }
 
 
-def after_claim(locked: Lock, held: Seen) -> bool:
+def after_claim(locked: Lock, seen: Seen) -> bool:
     """Whether what amends `locked`, of which so much was seen, comes after a claim: its own, or that of a
     lock before it.
     """
-    return held["claim"] or bool((locked.content.get("amends") or {}).get("after_claim"))
+    return seen["claim"] or bool((locked.content.get("amends") or {}).get("after_claim"))
 
 
 def diff(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -98,42 +99,44 @@ def diff(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[dict[str, Any]]
     return list(_walk(_compared(was), _compared(now)))
 
 
-def close(folder: Path, by: Lock) -> None:
-    """Close the ledger of `folder`, which the lock `by` amends; again it does nothing. A ledger that its
+def close(study: Registration, by: Lock) -> None:
+    """Close the ledger of `study`, which the lock `by` amends; again it does nothing. A ledger that its
     verdict or its withdrawal closed stays as it is.
 
-    Raises Tampered when more was seen of `folder` than `by` says, so that somebody went on with it.
+    Raises Tampered when more was seen of it than `by` says, so that somebody went on with it.
     """
     about = by.content["amends"]
-    if standing.seen(folder) != about["seen"]:
+    if standing.seen(study) != about["seen"]:
         raise Tampered(
-            f"{folder}: was gone on with after {by.content['name']} was locked as its amendment; "
+            f"{study.folder}: was gone on with after {by.content['name']} was locked as its amendment; "
             f"register {by.content['name']} anew, in another folder"
         )
-    _complete(folder)
-    if ledger.closing(ledger.read(folder)) is None:
-        ledger.append(folder, "amended", {"lock": by.digest, "reason": about["reason"]})
+    _complete(study)
+    if ledger.closing(ledger.read(study.folder)) is None:
+        ledger.append(study.folder, "amended", {"lock": by.digest, "reason": about["reason"]})
 
 
-def successor(folder: Path, digest: str) -> Path | None:
-    """The folder beside `folder` whose lock amends the lock `digest`; None where there is none."""
-    for path in sorted(folder.resolve().parent.glob(f"*/{lock.NAME}")):
+def successor(study: Registration) -> Registration | None:
+    """The registration beside `study` whose lock amends that of `study`; None where there is none."""
+    for path in sorted(study.folder.resolve().parent.glob(f"*/{lock.NAME}")):
+        beside = Registration(path.parent)
         try:
-            about = lock.read(path.parent).content.get("amends")
+            about = beside.lock.content.get("amends")
         except Refusal:  # a damaged neighbour is for its own audit
             continue
-        if about and about["lock"] == digest:
-            return path.parent
+        if about and about["lock"] == study.lock.digest:
+            return beside
     return None
 
 
-def begun(folder: Path, locked: Lock, new: Path) -> bool:
-    """Whether `new` holds the lock that amends `folder`, and a crash came before the rest.
+def begun(study: Registration, new: Path) -> bool:
+    """Whether `new` holds the lock that amends `study`, and a crash came before the rest.
 
-    Raises AlreadyClaimed when that is done, and when another folder amends `folder`: the newest is amended.
+    Raises AlreadyClaimed when that is done, and when another folder amends it: the newest is amended.
     """
-    closed = ledger.closing(ledger.read(folder))
-    after = successor(folder, locked.digest)
+    folder = study.folder
+    closed = ledger.closing(study.entries)
+    after = successor(study)
     if after is None:
         if closed and closed.event == "amended":
             raise AlreadyClaimed(
@@ -141,11 +144,11 @@ def begun(folder: Path, locked: Lock, new: Path) -> bool:
                 f"bring that back and amend it"
             )
         return False
-    if after == new.resolve():
+    if after.folder == new.resolve():
         if closed and (new / ledger.NAME).exists():
             raise AlreadyClaimed(f"{new}: amends {folder} already; to amend it in turn, name another folder")
         return True
-    while further := successor(after, lock.read(after).digest):
+    while further := successor(after):
         after = further
     raise AlreadyClaimed(
         f"{folder}: was amended before; amend the newest: "
@@ -153,39 +156,36 @@ def begun(folder: Path, locked: Lock, new: Path) -> bool:
     )
 
 
-def refuse_open(folder: Path, locked: Lock) -> None:
-    """Raises BadInput while what `locked` amends, beside `folder`, is open still: amending was cut off."""
-    about = locked.content.get("amends")
-    parent = _parent(folder, about) if about else None
-    if parent and ledger.closing(ledger.read(parent)) is None:
+def refuse_open(study: Registration) -> None:
+    """Raises BadInput while what `study` amends, beside it, is open still: amending was cut off."""
+    amended, folder = _amended(study), study.folder
+    if amended and ledger.closing(amended.entries) is None:
         raise BadInput(
-            f"{folder}: amending was cut off before {parent.name} was closed; "
-            f"run again: python -m protocol.amend {folder.parent / parent.name} {folder} --reason ..."
+            f"{folder}: amending was cut off before {amended.name} was closed; "
+            f"run again: python -m protocol.amend {folder.parent / amended.name} {folder} --reason ..."
         )
 
 
-def verify(folder: Path, locked: Lock) -> str:
-    """What an audit says of the amendment that `locked` is. Raises NotRun when it is none, CannotTell
+def verify(study: Registration) -> str:
+    """What an audit says of the amendment that `study` is. Raises NotRun when it is none, CannotTell
     without the folder of its parent beside, Tampered when the two do not fit.
     """
-    about = locked.content.get("amends")
+    about = study.lock.content.get("amends")
     if not about:
         raise NotRun
-    name = about["name"]
-    parent = _parent(folder, about)
-    if parent is None:
+    name, amended = about["name"], _amended(study)
+    if amended is None:
         raise CannotTell(f"of {name}, the lock that it amends ({about['lock']}), no folder is beside it")
-    amended = lock.read(parent)
-    if diff(amended.content, locked.content) != about["diff"]:
+    if diff(amended.lock.content, study.lock.content) != about["diff"]:
         raise Tampered(f"amends.diff: is not what differs between the lock of {name} and this one")
-    if standing.seen(parent) != about["seen"]:
+    if standing.seen(amended) != about["seen"]:
         raise Tampered(f"amends.seen: is not what the files of {name} show to have been seen")
-    if about["after_claim"] != after_claim(amended, about["seen"]):
+    if about["after_claim"] != after_claim(amended.lock, about["seen"]):
         raise Tampered(f"amends.after_claim: is not what {name} and the locks before it show")
-    closed = ledger.closing(ledger.read(parent))
+    closed = ledger.closing(amended.entries)
     if closed is None:
         raise Tampered(f"{name}: is amended by this lock, and its ledger was not closed by it")
-    own = {"lock": locked.digest, "reason": about["reason"]}
+    own = {"lock": study.lock.digest, "reason": about["reason"]}
     if closed.event == "amended" and closed.body != own:
         raise Tampered(
             f"{name}: its ledger was closed by another amendment, the lock {closed.body.get('lock')}"
@@ -194,41 +194,44 @@ def verify(folder: Path, locked: Lock) -> str:
     return f"{name}, {when}; {len(about['diff'])} values differ, as listed"
 
 
-def ended(folder: Path) -> str:
-    """What an audit says of how `folder` ended, other than by a verdict. Raises NotRun for one that did not,
+def ended(study: Registration) -> str:
+    """What an audit says of how a study ended, other than by a verdict. Raises NotRun for one that did not,
     Tampered when it shows other things to have been seen than its withdrawal says, or another lock amends it,
     CannotTell when no folder beside has the lock that does.
     """
-    closed = ledger.closing(ledger.read(folder))
+    closed = ledger.closing(study.entries)
     if closed is None or closed.event == "verdict":
         raise NotRun
     why = closed.body.get("reason")
     if closed.event == "withdraw":
-        held = standing.seen(folder)
-        if closed.body.get("seen") != held:
+        seen = standing.seen(study)
+        if closed.body.get("seen") != seen:
             raise Tampered(
                 f"{ledger.NAME}: its withdrawal says that other things had been seen than are here"
             )
-        return f"withdrawn {'after' if held['claim'] else 'before'} its claim: {why}"
-    after = successor(folder, lock.read(folder).digest)
+        return f"withdrawn {'after' if seen['claim'] else 'before'} its claim: {why}"
+    after = successor(study)
     if after is None:
         raise CannotTell(f"amended by the lock {closed.body.get('lock')}, which no folder beside has")
-    if lock.read(after).digest != closed.body.get("lock"):
+    if after.lock.digest != closed.body.get("lock"):
         raise Tampered(f"{ledger.NAME}: was closed by another amendment than {after.name}")
     return f"amended by {after.name}: {why}"
 
 
-def _parent(folder: Path, about: Mapping[str, Any]) -> Path | None:
-    place: Path = folder.resolve().parent / about["name"]
-    found = (place / lock.NAME).is_file() and lock.read(place).digest == about["lock"]
-    return place if found else None
+def _amended(study: Registration) -> Registration | None:
+    """What `study` amends, if a folder beside it has that lock."""
+    if not (about := study.lock.content.get("amends")):
+        return None
+    beside = Registration(study.folder.resolve().parent / about["name"])
+    there = (beside.folder / lock.NAME).is_file() and beside.lock.digest == about["lock"]
+    return beside if there else None
 
 
-def _complete(folder: Path) -> None:
+def _complete(study: Registration) -> None:
     """Enter the documents whose line a crash cut off, so that a closed ledger has them all."""
-    for name, (event, field) in standing.CITED.items():
-        if (folder / name).exists():
-            ledger.ensure(folder, event, {field: standing.digest(folder, name)})
+    for name, (event, field) in registration.CITED.items():
+        if study.has(name):
+            ledger.ensure(study.folder, event, {field: study.digest(name)})
 
 
 def _compared(content: Mapping[str, Any]) -> Any:

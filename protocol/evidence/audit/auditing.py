@@ -17,6 +17,7 @@ from protocol.evidence.findings import CannotTell, Finding, NotRun
 from protocol.evidence.outside.anchors import Anchor
 from protocol.evidence.refusals import Tampered
 from protocol.evidence.run import late_randomness
+from protocol.evidence.run.registration import Registration
 
 __all__ = ["OUTSIDE", "audit", "failed", "judge_again", "select_again", "untold"]
 
@@ -39,7 +40,7 @@ def select_again(tree: Path, folder: Path) -> bytes:
 
 
 def audit(
-    folder: Path,
+    study: Registration,
     rederive: Callable[[Path, Path], bytes] = judge_again,
     reselect: Callable[[Path, Path], bytes] = select_again,
     *,
@@ -55,28 +56,28 @@ def audit(
 
     "not run" is a step that left no trace, as do the steps after it. Other evidence that is not there fails.
     """
-    study = Checks(folder)
+    checked = Checks(study)
     checks: dict[str, Callable[[], str]] = {
-        "lock": study.check_lock,
-        "protocol": study.check_protocol,
-        "sources": study.check_sources,
-        "commit": study.check_commit,
-        "signature": lambda: study.check_signature(signers),
-        **({"amendment": study.check_amendment} if study.has("amends") else {}),
-        "ledger": study.check_ledger,
-        "history": study.check_history,
-        "probe": study.check_probe,
-        **({"selection": lambda: study.check_selection(reselect)} if study.swept else {}),
-        "claim": study.check_claim,
-        **({"randomness": lambda: study.check_randomness(block)} if study.has(*RANDOMNESS) else {}),
-        "records": study.check_records,
-        "trajectories": study.check_trajectories,
-        "grid": study.check_grid,
-        "seal": study.check_seal,
-        "verdict": study.check_verdict,
-        "judgement": lambda: study.check_judgement(rederive),
-        **({"ending": study.check_ending} if study.ended else {}),
-        "anchors": lambda: study.check_anchors(anchored),
+        "lock": checked.check_lock,
+        "protocol": checked.check_protocol,
+        "sources": checked.check_sources,
+        "commit": checked.check_commit,
+        "signature": lambda: checked.check_signature(signers),
+        **({"amendment": checked.check_amendment} if checked.has("amends") else {}),
+        "ledger": checked.check_ledger,
+        "history": checked.check_history,
+        "probe": checked.check_probe,
+        **({"selection": lambda: checked.check_selection(reselect)} if checked.swept else {}),
+        "claim": checked.check_claim,
+        **({"randomness": lambda: checked.check_randomness(block)} if checked.has(*RANDOMNESS) else {}),
+        "records": checked.check_records,
+        "trajectories": checked.check_trajectories,
+        "grid": checked.check_grid,
+        "seal": checked.check_seal,
+        "verdict": checked.check_verdict,
+        "judgement": lambda: checked.check_judgement(rederive),
+        **({"ending": checked.check_ending} if checked.ended else {}),
+        "anchors": lambda: checked.check_anchors(anchored),
     }
     return [_found(item, check) for item, check in checks.items()]
 

@@ -6,109 +6,73 @@ no trace, CannotTell where the evidence is not whole yet or this machine cannot 
 
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from protocol.evidence.audit import amendment
-from protocol.evidence.audit.standing import PROTOCOL
-from protocol.evidence.bytes import canonical, documents, files, journal
+from protocol.evidence.bytes import canonical, files, journal
 from protocol.evidence.bytes.documents import Document
 from protocol.evidence.findings import CannotTell, NotRun
-from protocol.evidence.lock import bundle, closure, installed_files, lock, signing
+from protocol.evidence.lock import bundle, closure, installed_files, signing
 from protocol.evidence.outside import history
 from protocol.evidence.outside.anchors import Anchor
 from protocol.evidence.refusals import Tampered
 from protocol.evidence.run import claim, late_randomness, ledger, probing, records, seal, selection, verdict
-from protocol.evidence.run.ledger import Entry
 from protocol.evidence.run.records import Record
+from protocol.evidence.run.registration import PROTOCOL, Registration
 
 _COMPUTING = ("numpy", "pandas", "scipy", "statsmodels")
 
 
 class Checks:
-    """The files of one registration, each read when first asked for; reading a damaged one raises."""
+    """The steps that a registration has reached, by what is there of them, and the checks of its parts."""
 
-    def __init__(self, folder: Path):
-        self.folder = folder
-        self.place = folder / records.FOLDERS["confirm"]
+    def __init__(self, study: Registration):
+        self.study = study
+        self.place = study.place("confirm")
         try:
-            events = {entry.event for entry in ledger.read(folder)}
+            events = {entry.event for entry in study.entries}
         except Exception:  # check_ledger says so; what the files show has to do
             events = set()
-        self.judged = (folder / verdict.NAME).exists() or "verdict" in events
-        self.sealed = self.judged or (folder / seal.NAME).exists() or "seal" in events
-        traces = (folder / claim.NAME).exists() or self.place.exists() or "claim" in events
-        self.claimed = self.sealed or traces
+        self.judged = study.has(verdict.NAME) or "verdict" in events
+        self.sealed = self.judged or study.has(seal.NAME) or "seal" in events
+        self.claimed = self.sealed or study.has(claim.NAME) or self.place.exists() or "claim" in events
         self.ended = bool({"withdraw", "amended"} & events)
         self.swept = self.has("protocol", "content", "sweep")
-        self.selected = self.swept and (
-            self.claimed or (folder / selection.NAME).exists() or "selection" in events
-        )
+        chosen = study.has(selection.NAME) or "selection" in events
+        self.selected = self.swept and (self.claimed or chosen)
 
     def has(self, *path: str) -> bool:
         """Whether the lock has a value at `path`: some items are those of some studies only."""
         try:
-            found: Any = self.lock.content
+            found: Any = self.study.lock.content
             for name in path:
                 found = found.get(name) or {}
             return bool(found)
         except Exception:  # check_lock says so
             return False
 
-    @cached_property
-    def lock(self) -> Document:
-        return lock.read(self.folder)
-
-    @cached_property
-    def entries(self) -> list[Entry]:
-        return ledger.read(self.folder)
-
-    @cached_property
-    def claim(self) -> Document:
-        return documents.read(self.folder / claim.NAME)
-
-    @cached_property
-    def selection(self) -> Document:
-        return selection.verify(self.folder, self.lock)
-
-    @cached_property
-    def probed(self) -> list[Record]:
-        return records.read(self.folder / records.FOLDERS["probe"])
-
-    @cached_property
-    def records(self) -> list[Record]:
-        return records.read(self.place)
-
-    @cached_property
-    def seal(self) -> Document:
-        return seal.read(self.folder)
-
-    @cached_property
-    def verdict(self) -> Document:
-        return verdict.read(self.folder)
-
     def check_lock(self) -> str:
-        self._named("lock", self.lock.digest, "register", "lock")
-        return f"{self.lock.digest}, {len(self.lock.content['grid'])} cells"
+        self._named("lock", self.study.lock.digest, "register", "lock")
+        return f"{self.study.lock.digest}, {len(self.study.lock.content['grid'])} cells"
 
     def check_protocol(self) -> str:
-        files.refuse_other(self.folder / PROTOCOL)
-        digest = files.sha256(self.folder / PROTOCOL)
-        if digest != self.lock.content["protocol"]["sha256"]:
+        files.refuse_other(self.study.folder / PROTOCOL)
+        digest = files.sha256(self.study.folder / PROTOCOL)
+        if digest != self.study.lock.content["protocol"]["sha256"]:
             raise Tampered("protocol.toml: is not the file that was locked")
         return "protocol.toml is the file that was locked"
 
     def check_sources(self) -> str:
-        sources = self.lock.content["sources"]
-        if wrong := bundle.verify(self.folder, sources):
+        sources = self.study.lock.content["sources"]
+        if wrong := bundle.verify(self.study.bundle, sources):
             raise Tampered(f"{bundle.NAME}: {'; '.join(wrong[:3])}")
-        if files.sha256(self.folder / bundle.NAME) != self.lock.content["bundle"]:
+        if files.sha256(self.study.bundle) != self.study.lock.content["bundle"]:
             raise Tampered(f"{bundle.NAME}: its members hold, its bytes are not those that were locked")
         return f"{len(sources)} files in {bundle.NAME} are those that were locked"
 
     def check_ledger(self) -> str:
-        events = [entry.event for entry in self.entries]
+        events = [entry.event for entry in self.study.entries]
         once = ["register", "claim", "seal", "verdict"]
         steps = [event for event in events if event in once]
         reached = once[: 1 + self.claimed + self.sealed + self.judged]
@@ -124,59 +88,59 @@ class Checks:
             raise Tampered(f"{ledger.NAME}: held-out problems were read before the claim or after the seal")
         if "selection" in events[first:] or ("selection" in events and not self.swept):
             raise Tampered(f"{ledger.NAME}: a selection after the claim, or without a sweep")
-        self._whole(self.folder / ledger.NAME)
-        return f"{len(events)} lines, chained, up to {events[-1]}, head {self.entries[-1].sha256[:12]}"
+        self._whole(self.study.folder / ledger.NAME)
+        return f"{len(events)} lines, chained, up to {events[-1]}, head {self.study.entries[-1].sha256[:12]}"
 
     def check_probe(self) -> str:
-        place = self.folder / records.FOLDERS["probe"]
-        found = self.probed
-        attempts = self._attempts("probe", found)
+        place, probed = self.study.place("probe"), self.study.probed
+        attempts = self._attempts("probe", probed)
         if not place.exists():
             raise NotRun
-        for record in found:
+        for record in probed:
             body, lane = record["body"], records.key(record["body"])
-            if (body["registration"], body["phase"]) != (self.lock.digest, "probe"):
+            if (body["registration"], body["phase"]) != (self.study.lock.digest, "probe"):
                 raise Tampered(f"{lane}: its record is of another registration or phase")
-            if lane.problem not in self.lock.content["items"][lane.task]["dev"]:
+            if lane.problem not in self.study.lock.content["items"][lane.task]["dev"]:
                 raise Tampered(f"{lane}: was probed and is not of the development split")
-        records.trajectories(place, found)
-        probing.verify(self.entries, self.folder, found)
-        if self.claimed and (shared := _prompts(found) & _prompts(self.records)):
+        records.trajectories(place, probed)
+        probing.verify(self.study)
+        if self.claimed and (shared := _prompts(probed) & _prompts(self.study.confirmed)):
             raise Tampered(f"a held-out prompt was probed on {min(shared)[0]}: {min(shared)[1][:12]}")
-        fruitless = attempts - len({record["costs"]["attempt"] for record in found})
+        fruitless = attempts - len({record["costs"]["attempt"] for record in probed})
         left = f", {fruitless} of them without a record" if fruitless > 0 else ""
-        return f"{len(found)} records, of the development split only; {attempts} attempts{left}"
+        return f"{len(probed)} records, of the development split only; {attempts} attempts{left}"
 
     def check_selection(self, reselect: Callable[[Path, Path], bytes]) -> str:
         self._reached(self.selected)
-        found = self.selection
-        self._named("selection", found.digest, "selection", "selection")
-        if selection.inherited(self.lock):
-            return self._inherited(found)
-        self._stood_at(found)
-        events = [entry.event for entry in self.entries]
+        chosen = selection.verify(self.study)
+        self._named("selection", chosen.digest, "selection", "selection")
+        if selection.inherited(self.study):
+            return self._inherited(chosen)
+        self._stood_at(chosen)
+        events = [entry.event for entry in self.study.entries]
         attempts = events[: events.index("selection")].count("probe")
-        for record in self.probed:
+        for record in self.study.probed:
             if record["costs"]["attempt"] > attempts:
                 lane, number = records.key(record["body"]), record["costs"]["attempt"]
                 raise Tampered(f"{lane}: was probed in attempt {number}, after the selection")
-        if self._derived(reselect) != canonical.dumps(found.content["selected"]):
+        if self._derived(reselect) != canonical.dumps(chosen.content["selected"]):
             raise Tampered(f"the locked code selects otherwise than {selection.NAME} says")
-        return f"the locked code selects {found.content['selected']['winner']} from the probe's records"
+        return f"the locked code selects {chosen.content['selected']['winner']} from the probe's records"
 
     def check_claim(self) -> str:
         self._reached(self.claimed)
-        if self.claim.content["lock"] != self.lock.digest:
-            raise Tampered(f"{claim.NAME}: names another lock")
-        if self.claim.content.get("selection") != (self.selection.digest if self.swept else None):
+        if not self.study.has(claim.NAME):
+            raise Tampered(f"{claim.NAME}: missing")
+        taken = self.study.claim
+        if taken.content.get("selection") != selection.digest(self.study).get("selection"):
             raise Tampered(f"{claim.NAME}: names another selection than {selection.NAME}")
-        self._named("claim", self.claim.digest, "claim", "claim")
-        self._stood_at(self.claim)
-        return f"names the lock; {self._attempts('attempt', self.records)} attempts"
+        self._named("claim", taken.digest, "claim", "claim")
+        self._stood_at(taken)
+        return f"names the lock; {self._attempts('attempt', self.study.confirmed)} attempts"
 
     def check_randomness(self, block: Callable[[], late_randomness.Block] | None) -> str:
         self._reached(self.claimed)
-        return late_randomness.verify(self.lock, self.claim, block)
+        return late_randomness.verify(self.study.lock, self.study.claim, block)
 
     def check_records(self) -> str:
         self._reached(self.claimed)
@@ -185,15 +149,15 @@ class Checks:
         present = set(self.place.iterdir()) if self.place.exists() else set()
         if extra := present - {kept, *shards}:
             raise Tampered(f"{min(extra).name}: is not evidence of ours")
-        count = len(self.records)
+        count = len(self.study.confirmed)
         for path in shards:
             self._whole(path)
         return f"{count} records, chained, in {len(shards)} shards"
 
     def check_trajectories(self) -> str:
         self._reached(self.claimed)
-        found = records.trajectories(self.place, self.records)
-        if extra := records.side_files(self.place) - records.cited(self.place, self.records):
+        found = records.trajectories(self.place, self.study.confirmed)
+        if extra := records.side_files(self.place) - records.cited(self.place, self.study.confirmed):
             if self.sealed:
                 raise Tampered(f"{min(extra).name}: no record cites it")
             raise CannotTell(f"{len(found)} hold; {len(extra)} are not cited yet")
@@ -201,61 +165,61 @@ class Checks:
 
     def check_grid(self) -> str:
         self._reached(self.claimed)
-        missing = seal.missing(self.lock, self.records)
+        missing = seal.missing(self.study.lock, self.study.confirmed)
         if missing and self.sealed:
             raise Tampered(f"{len(missing)} registered records are missing, first {missing[0]}")
         if missing and self.ended:
-            return f"{len(self.records)} records; it ended before the other {len(missing)} ran"
+            return f"{len(self.study.confirmed)} records; it ended before the other {len(missing)} ran"
         if missing:
-            raise CannotTell(f"not finished: {len(self.records)} records, {len(missing)} to go")
-        opened = {entry.body["task"] for entry in self.entries if entry.event == "held-out"}
-        if unopened := {cell[1] for cell in self.lock.content["grid"]} - opened:
+            raise CannotTell(f"not finished: {len(self.study.confirmed)} records, {len(missing)} to go")
+        opened = {entry.body["task"] for entry in self.study.entries if entry.event == "held-out"}
+        if unopened := {cell[1] for cell in self.study.lock.content["grid"]} - opened:
             raise Tampered(f"{ledger.NAME}: {min(unopened)} was confirmed and its held-out ids never opened")
         self._excluded()
-        return f"{len(self.records)} registered lanes, one record each"
+        return f"{len(self.study.confirmed)} registered lanes, one record each"
 
     def check_seal(self) -> str:
         self._reached(self.sealed)
-        self._named("seal", self.seal.digest, "seal", "seal")
-        self._stood_at(self.seal)
-        again = seal.contents(self.folder, self.lock, self.records, self.seal.content["ledger"])
-        if wrong := closure.differences(self.seal.content, again):
+        self._named("seal", self.study.seal.digest, "seal", "seal")
+        self._stood_at(self.study.seal)
+        again = seal.contents(self.study, self.study.seal.content["ledger"])
+        if wrong := closure.differences(self.study.seal.content, again):
             raise Tampered(f"{seal.NAME}: {'; '.join(wrong[:3])}")
         return f"outcome {again['outcome']}"
 
     def check_verdict(self) -> str:
         self._reached(self.judged)
-        content = self.verdict.content
+        content = self.study.verdict.content
         if content.keys() != {"judged", "lock", "seal", "ledger"}:
             raise Tampered(f"{verdict.NAME}: needs judged, lock, seal and ledger, and nothing else")
-        if (content["lock"], content["seal"]) != (self.lock.digest, self.seal.digest):
+        if (content["lock"], content["seal"]) != (self.study.lock.digest, self.study.seal.digest):
             raise Tampered(f"{verdict.NAME}: names another lock or seal")
-        self._named("verdict", files.sha256(self.folder / verdict.NAME), "verdict", "sha256")
-        self._stood_at(self.verdict)
+        self._named("verdict", files.sha256(self.study.folder / verdict.NAME), "verdict", "sha256")
+        self._stood_at(self.study.verdict)
         return "names lock, seal and ledger, and the ledger ends with it"
 
     def check_judgement(self, rederive: Callable[[Path, Path], bytes]) -> str:
         self._reached(self.judged)
         again = self._derived(rederive)
-        if again != canonical.dumps(self.verdict.content["judged"]):
+        if again != canonical.dumps(self.study.verdict.content["judged"]):
             because = self._other_packages()
             raise Tampered(f"the locked code judges otherwise than {verdict.NAME} says{because}")
         return "the locked code judges the raw records alike"
 
     def check_history(self) -> str:
-        return history.check(self.folder)
+        return history.check(self.study)
 
     def check_commit(self) -> str:
-        return history.check_commit(self.folder, self.lock.content)
+        return history.check_commit(self.study)
 
     def check_signature(self, signers: Path | None) -> str:
-        return signing.check(self.folder, signers)
+        return signing.check(self.study.folder, signers)
 
     def check_amendment(self) -> str:
-        return amendment.verify(self.folder, self.lock)
+        return amendment.verify(self.study)
 
     def check_ending(self) -> str:
-        return amendment.ended(self.folder)
+        return amendment.ended(self.study)
 
     def check_anchors(self, found: Sequence[Anchor]) -> str:
         told = "; ".join(" ".join(one.line().split()) for one in found)
@@ -269,34 +233,34 @@ class Checks:
 
     def _excluded(self) -> None:
         """Lanes are excluded where the registered predicate says so, and nowhere else."""
-        limit = (self.lock.content["protocol"]["content"].get("exclude") or {}).get("prompt_tokens_above")
-        for record in self.records:
+        limit = (self.study.registered.get("exclude") or {}).get("prompt_tokens_above")
+        for record in self.study.confirmed:
             body = record["body"]
             covered = limit is not None and body["prompt_tokens"] > limit
             if covered != (body["state"] == "excluded"):
                 said = "is excluded and no" if not covered else "is not excluded and a"
                 raise Tampered(f"{records.key(body)}: {said} registered exclusion covers it")
 
-    def _inherited(self, found: Document) -> str:
+    def _inherited(self, chosen: Document) -> str:
         """Followed up to the registration that made it: a parent that is not here could be anything."""
-        folder, locked = self.folder, self.lock
-        while selection.inherited(locked):
-            parent = selection.parent(folder, locked)
+        study = self.study
+        while selection.inherited(study):
+            parent = selection.parent(study)
             if parent is None:
-                named = locked.content["parent"]
+                named = study.lock.content["parent"]
                 raise CannotTell(
                     f"that of {named['name']}, of whose lock {named['lock']} no folder is at hand"
                 )
-            folder, locked = parent, lock.read(parent)
-            if selection.verify(folder, locked).digest != found.digest:
-                raise Tampered(f"{selection.NAME}: {folder.name} has another")
-        return f"{found.digest}, that of {folder.name}, whose audit derives it again"
+            study = parent
+            if selection.verify(study).digest != chosen.digest:
+                raise Tampered(f"{selection.NAME}: {study.folder.name} has another")
+        return f"{chosen.digest}, that of {study.folder.name}, whose audit derives it again"
 
     def _attempts(self, event: str, found: list[Record]) -> int:
         """How many attempts the ledger has, each of which found the records of those before it. Lines of
         probes from before 2026-11-22 do not say what they found.
         """
-        lines = [entry.body for entry in self.entries if entry.event == event]
+        lines = [entry.body for entry in self.study.entries if entry.event == event]
         started = [record["costs"]["attempt"] for record in found]
         for number, line in enumerate(lines, start=1):
             before = sum(each < number for each in started)
@@ -313,12 +277,12 @@ class Checks:
     def _derived(self, derive: Callable[[Path, Path], bytes]) -> bytes:
         """What `derive` says about the folder, given the locked tree."""
         with tempfile.TemporaryDirectory() as tree:
-            bundle.extract(self.folder, self.lock.content["sources"], Path(tree))
-            return derive(Path(tree), self.folder)
+            bundle.extract(self.study.bundle, self.study.lock.content["sources"], Path(tree))
+            return derive(Path(tree), self.study.folder)
 
     def _other_packages(self) -> str:
         """Which packages that compute a judgement are not here as they were locked: they may explain it."""
-        locked = self.lock.content["environment"]["distributions"]
+        locked = self.study.lock.content["environment"]["distributions"]
         here = installed_files.versions()
         others = [name for name in _COMPUTING if locked.get(name) != here.get(name)]
         return f" (here with another {', '.join(others)} than was locked)" if others else ""
@@ -329,13 +293,13 @@ class Checks:
 
     def _named(self, what: str, digest: str, event: str, field: str) -> None:
         """The ledger's one line of `event` cites `digest`."""
-        if [entry.body.get(field) for entry in self.entries if entry.event == event] != [digest]:
+        if [entry.body.get(field) for entry in self.study.entries if entry.event == event] != [digest]:
             raise Tampered(f"the ledger's {event} line is missing or cites another {what}")
 
     def _stood_at(self, document: Document) -> None:
         """The ledger once had the count and the head that the document keeps."""
         kept = document.content["ledger"]
-        if kept["count"] > len(self.entries) or kept != ledger.at(self.entries[: kept["count"]]):
+        if kept["count"] > len(self.study.entries) or kept != ledger.at(self.study.entries[: kept["count"]]):
             raise Tampered("names a ledger head that this ledger never had; lines were cut or rewritten")
 
     def _whole(self, path: Path) -> None:

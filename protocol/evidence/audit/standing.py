@@ -4,31 +4,15 @@ Read here is what the files say. Digests of records are not computed again, nor 
 the evidence verifies is for the audit.
 """
 
-from collections.abc import Mapping
-from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypedDict
 
-from protocol.evidence.bytes import documents, files
-from protocol.evidence.bytes.documents import Document
 from protocol.evidence.lock import lock
 from protocol.evidence.refusals import BadInput, Tampered
-from protocol.evidence.run import claim, ledger, records, seal, selection, verdict
+from protocol.evidence.run import ledger, records, registration, verdict
 from protocol.evidence.run.ledger import Entry, Head
+from protocol.evidence.run.registration import Registration
 
-__all__ = ["CITED", "PROTOCOL", "Seen", "Standing", "digest", "known", "seen", "standing", "traces"]
-
-PROTOCOL = "protocol.toml"
-# Each document, in writing order, with the event whose line cites it and the field that does.
-CITED: Mapping[str, tuple[str, str]] = MappingProxyType(
-    {
-        lock.NAME: ("register", "lock"),
-        selection.NAME: ("selection", "selection"),
-        claim.NAME: ("claim", "claim"),
-        seal.NAME: ("seal", "seal"),
-        verdict.NAME: ("verdict", "sha256"),
-    }
-)
+__all__ = ["Seen", "Standing", "seen", "standing"]
 
 State = Literal[
     "written",  # protocol.toml and nothing else
@@ -81,134 +65,107 @@ class Standing(NamedTuple):
     amended: str | None = None  # the lock that amends this one
 
 
-def known(folder: Path) -> bool:
-    """Whether `folder` is a registration, or what is left of one."""
-    return (folder / PROTOCOL).is_file() or bool(traces(folder))
-
-
-def traces(folder: Path) -> list[str]:
-    """What is there of all that is written from the lock on."""
-    return [name for name in (*CITED, ledger.NAME, *records.FOLDERS.values()) if (folder / name).exists()]
-
-
-def standing(folder: Path) -> Standing:
-    """The state that the files of `folder` show. A damaged registration is INVALID, and `why` is one line."""
-    name = folder.resolve().name
+def standing(study: Registration) -> Standing:
+    """The state that the files of a study show. A damaged registration is INVALID, and `why` is one line."""
     try:
-        return _standing(folder, name)
+        return _standing(study)
     except Exception as problem:  # whatever a damaged file provokes is its state
         kind = "" if isinstance(problem, Tampered) else f"{type(problem).__name__}: "
-        return Standing(name, str(folder), "INVALID", why=kind + " ".join(str(problem).split()))
+        why = kind + " ".join(str(problem).split())
+        return Standing(study.name, str(study.folder), "INVALID", why=why)
 
 
-def seen(folder: Path) -> Seen:
-    """What can be known of the locked study in `folder` now.
+def seen(study: Registration) -> Seen:
+    """What can be known of a locked study now.
 
     Raises BadInput when it is not locked, Tampered when its documents and its ledger contradict each other.
     """
-    held = _held(folder)
+    now = study.anew()
+    _refuse_contradiction(now)
     return {
-        "probe": {"attempts": _count(held, "probe"), "records": _lines(folder, "probe")},
-        "selection": selection.NAME in held.documents,
-        "claim": claim.NAME in held.documents,
-        "records": _lines(folder, "confirm"),
-        "verdict": _word(held),
+        "probe": {"attempts": now.count("probe"), "records": _lines(now, "probe")},
+        "selection": now.has(registration.SELECTION),
+        "claim": now.has(registration.CLAIM),
+        "records": _lines(now, "confirm"),
+        "verdict": _word(now),
     }
 
 
-def digest(folder: Path, name: str) -> str:
-    """What the ledger cites of a document: its digest or, of the verdict, that of its file."""
-    return files.sha256(folder / name) if name == verdict.NAME else documents.read(folder / name).digest
-
-
-class _Held(NamedTuple):
-    """The documents that are there, by file name, and the ledger."""
-
-    documents: dict[str, Document]
-    entries: list[Entry]
-
-
-def _held(folder: Path) -> _Held:
-    locked = lock.read(folder)
-    if traces(folder) == [lock.NAME]:
-        raise BadInput(f"{folder}: locking it was cut off; run again: python -m protocol.register {folder}")
-    entries = ledger.read(folder)
-    if [(entry.event, entry.body) for entry in entries[:1]] != [("register", {"lock": locked.digest})]:
+def _refuse_contradiction(study: Registration) -> None:
+    """As `seen` raises."""
+    locked = study.lock
+    if study.traces() == [lock.NAME]:
+        raise BadInput(
+            f"{study.folder}: locking it was cut off; run again: python -m protocol.register {study.folder}"
+        )
+    if [(entry.event, entry.body) for entry in study.entries[:1]] != [("register", {"lock": locked.digest})]:
         raise Tampered(f"{ledger.NAME}: does not begin with the registration of this lock")
-    found = {}
-    for name, (event, field) in CITED.items():
-        cited = [entry.body.get(field) for entry in entries if entry.event == event]
-        if (folder / name).exists():
-            found[name] = documents.read(folder / name)
-            if cited and cited != [digest(folder, name)]:
+    for name, (event, _) in registration.CITED.items():
+        cited = study.cited(name)
+        if study.has(name):
+            digest = study.digest(name)
+            if cited and cited != [digest]:
                 raise Tampered(f"{ledger.NAME}: its {event} line cites another {name}")
         elif cited:
             raise Tampered(f"{name}: missing, and the ledger has its line")
-    return _Held(found, entries)
 
 
-def _standing(folder: Path, name: str) -> Standing:
-    present = traces(folder)
+def _standing(study: Registration) -> Standing:
+    present = study.traces()
     if not present:
-        return Standing(name, str(folder), "written")
+        return Standing(study.name, str(study.folder), "written")
     if present == [lock.NAME]:
-        return Standing(name, str(folder), "locking", lock=lock.read(folder).digest)
+        return Standing(study.name, str(study.folder), "locking", lock=study.lock.digest)
     if lock.NAME not in present:
         raise Tampered(f"{lock.NAME}: missing, and {present[0]} is there")
-    held = _held(folder)
-    locked = held.documents[lock.NAME]
-    content, amends = locked.content, locked.content.get("amends")
-    closed = ledger.closing(held.entries)
-    found = held.documents.get(selection.NAME)
+    _refuse_contradiction(study)
+    content, amends = study.lock.content, study.lock.content.get("amends")
+    closed = ledger.closing(study.entries)
+    chosen = study.selection.content["selected"] if study.has(registration.SELECTION) else None
     return Standing(
-        name,
-        str(folder),
-        _state(held),
+        study.name,
+        str(study.folder),
+        _state(study),
         why=closed.body.get("reason") if closed else None,
-        lock=locked.digest,
-        ledger=ledger.at(held.entries),
-        swept=selection.swept(locked),
-        selected=found.content["selected"]["winner"] if found else None,
-        probes=_count(held, "probe"),
-        attempts=_count(held, "attempt"),
-        records=_recorded(folder, held),
+        lock=study.lock.digest,
+        ledger=ledger.at(study.entries),
+        swept=study.swept,
+        selected=chosen["winner"] if chosen else None,
+        probes=study.count("probe"),
+        attempts=study.count("attempt"),
+        records=_recorded(study),
         registered=sum(len(content["items"][task]["confirm"]) for _, task, *_ in content["grid"]),
-        after_claim=claim.NAME in held.documents and closed is not None and closed.event != "verdict",
-        verdict=_word(held),
+        after_claim=study.has(registration.CLAIM) and closed is not None and closed.event != "verdict",
+        verdict=_word(study),
         amends=amends and {field: amends[field] for field in ("name", "lock", "after_claim")},
-        replicates=(content.get("parent") or {}).get("name"),
-        randomness=(content["protocol"]["content"].get("randomness") or {}).get("source"),
+        replicates=(study.parent or {}).get("name"),
+        randomness=(study.registered.get("randomness") or {}).get("source"),
         amended=closed.body["lock"] if closed and closed.event == "amended" else None,
     )
 
 
-def _state(held: _Held) -> State:
-    match ledger.closing(held.entries):
+def _state(study: Registration) -> State:
+    match ledger.closing(study.entries):
         case Entry(event="withdraw"):
             return "withdrawn"
         case Entry(event="amended"):
             return "amended"
         case Entry():
             return "judged"
-    if seal.NAME in held.documents:  # a verdict without its line is completed by judging again
+    if study.has(registration.SEAL):  # a verdict without its line is completed by judging again
         return "sealed"
-    return "claimed" if claim.NAME in held.documents else "locked"
+    return "claimed" if study.has(registration.CLAIM) else "locked"
 
 
-def _word(held: _Held) -> str | None:
-    found = held.documents.get(verdict.NAME)
-    return None if found is None else verdict.word(found)
+def _word(study: Registration) -> str | None:
+    return verdict.word(study.verdict) if study.has(verdict.NAME) else None
 
 
-def _count(held: _Held, event: str) -> int:
-    return sum(entry.event == event for entry in held.entries)
+def _recorded(study: Registration) -> int:
+    sealed = study.has(registration.SEAL)
+    return sum(study.seal.content["found"].values()) if sealed else _lines(study, "confirm")
 
 
-def _recorded(folder: Path, held: _Held) -> int:
-    sealed = held.documents.get(seal.NAME)
-    return sum(sealed.content["found"].values()) if sealed else _lines(folder, "confirm")
-
-
-def _lines(folder: Path, phase: str) -> int:
+def _lines(study: Registration, phase: str) -> int:
     """Whole lines in the shards of a phase."""
-    return sum(path.read_bytes().count(b"\n") for path in records.shards(folder / records.FOLDERS[phase]))
+    return sum(path.read_bytes().count(b"\n") for path in records.shards(study.place(phase)))

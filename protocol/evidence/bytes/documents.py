@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from protocol.evidence.bytes import canonical, files
+from protocol.evidence.bytes import canonical, fields, files
+from protocol.evidence.bytes.fields import Choice, Field, Table, Whole
 from protocol.evidence.refusals import BadInput, Tampered
 
 
@@ -19,17 +20,28 @@ class Document(NamedTuple):
     digest: str
 
 
-def write(path: Path, content: Mapping[str, Any]) -> str:
+def headed(kind: str, own: Mapping[str, Field]) -> Table:
+    """The declaration of a document that says what it is and has `own` beside it."""
+    head = {
+        "kind": Field(Choice(f"kv-prereg {kind}"), "What the file is."),
+        "version": Field(Whole(1, 1), "Of its format."),
+    }
+    return Table({**head, **own})
+
+
+def write(path: Path, content: Mapping[str, Any], declared: Table | None = None) -> str:
     """Create the document and return its digest. Raises BadInput for what `read` would not take back."""
     data = canonical.dumps(content)
-    if spelling := _not_nfc(content):
-        raise BadInput(f"{path.name}: {spelling}")
+    if wrong := _wrong(canonical.loads(data, path.name), declared):
+        raise BadInput(f"{path.name}: {wrong}")
     files.create(path, data + b"\n")
     return hashlib.sha256(data).hexdigest()
 
 
-def read(path: Path) -> Document:
-    """Raises Tampered when the file is missing or is not what `write` leaves."""
+def read(path: Path, declared: Table | None = None) -> Document:
+    """Raises Tampered when the file is missing or is not what `write` leaves: naming the field, where it is
+    not what is declared. Without a declaration only its digest is asked for.
+    """
     try:
         data = files.read(path)
     except FileNotFoundError:
@@ -39,13 +51,13 @@ def read(path: Path) -> Document:
     content = canonical.loads(data[:-1], path.name)
     if not isinstance(content, dict):
         raise Tampered(f"{path.name}: not an object")
-    if spelling := _not_nfc(content):
-        raise Tampered(f"{path.name}: {spelling}")
+    if wrong := _wrong(content, declared):
+        raise Tampered(f"{path.name}: {wrong}")
     return Document(content, hashlib.sha256(data[:-1]).hexdigest())
 
 
-def _not_nfc(content: Mapping[str, Any]) -> str | None:
+def _wrong(content: Mapping[str, Any], declared: Table | None) -> str | None:
     for at, text in canonical.texts(content):
         if not unicodedata.is_normalized("NFC", text):
             return f"{at}: text is not NFC; normalise it (two spellings of one text hash differently)"
-    return None
+    return fields.fault(declared, content) if declared else None

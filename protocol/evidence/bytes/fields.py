@@ -98,6 +98,17 @@ class Text(Kind):
         return {"type": "string"} | ({"pattern": f"^({self.pattern})$"} if self.pattern else {})
 
 
+@dataclass(frozen=True)
+class Flag(Kind):
+    words: str = "true or false"
+
+    def holds(self, value: Any) -> bool:
+        return isinstance(value, bool)
+
+    def schema(self) -> Schema:
+        return {"type": "boolean"}
+
+
 DIGEST = Text("[0-9a-f]{64}", "a SHA-256 digest in lower-case hex")
 
 
@@ -192,6 +203,25 @@ class ListOf(Kind):
         return [self.each.content(one) for one in value]
 
 
+class Row(Kind):
+    """A list of so many values, each of a kind of its own."""
+
+    def __init__(self, *kinds: Kind, words: str):
+        self.kinds, self._words = kinds, words
+
+    @property
+    def words(self) -> str:
+        return self._words
+
+    def holds(self, value: Any) -> bool:
+        long = isinstance(value, list) and len(value) == len(self.kinds)
+        return long and all(kind.holds(one) for kind, one in zip(self.kinds, value, strict=True))
+
+    def schema(self) -> Schema:
+        kinds = [kind.schema() for kind in self.kinds]
+        return {"type": "array", "prefixItems": kinds, "minItems": len(kinds), "maxItems": len(kinds)}
+
+
 @dataclass(frozen=True)
 class MapOf(Kind):
     """An object whose keys are names that the declaration does not know."""
@@ -211,7 +241,7 @@ class MapOf(Kind):
 
 
 def _parts(made: Any) -> Mapping[str, Any]:
-    parts: Mapping[str, Any] = made._asdict() if isinstance(made, tuple) else vars(made)
+    parts: Mapping[str, Any] = made._asdict() if hasattr(made, "_asdict") else vars(made)
     return parts
 
 
@@ -299,7 +329,7 @@ class Table(Kind):
         more = [name for name in value if name not in standing and not self.others]
         absent = [name for name, field in standing.items() if field.without is None and name not in value]
         wrong = sorted(map(str, (*absent, *more)))
-        found = f"{at or 'the document'}: the fields {wrong} are missing or unknown"
+        found = (f"{at}: " if at else "") + f"the fields {wrong} are missing or unknown"
         prefix = f"{at}." if at else ""
         read = {}
         for name, field in standing.items():

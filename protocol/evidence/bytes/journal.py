@@ -8,9 +8,16 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from protocol.evidence.bytes import files
+from protocol.evidence.bytes.fields import DIGEST, Field, Table, Whole
 from protocol.evidence.refusals import AlreadyClaimed
 
 START = "0" * 64  # what the first line of a chain follows
+HEAD = Table(  # what a document keeps of a chain
+    {
+        "count": Field(Whole(), "Lines."),
+        "head": Field(DIGEST, "The sha256 of the last one; 64 zeros before the first."),
+    }
+)
 
 
 class Lines(NamedTuple):

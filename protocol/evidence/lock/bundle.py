@@ -36,31 +36,31 @@ def write(folder: Path, root: Path, sources: Mapping[str, str]) -> str:
     return hashlib.sha256(buffer.getvalue()).hexdigest()
 
 
-def verify(folder: Path, sources: Mapping[str, str]) -> list[str]:
+def verify(archive: Path, sources: Mapping[str, str]) -> list[str]:
     """What differs between the members of the bundle and the locked `sources`; nothing when it holds."""
-    held = {name: hashlib.sha256(data).hexdigest() for name, data in _members(folder).items()}
+    held = {name: hashlib.sha256(data).hexdigest() for name, data in _members(archive).items()}
     return closure.differences(sources, held)
 
 
-def extract(folder: Path, sources: Mapping[str, str], to: Path) -> None:
+def extract(archive: Path, sources: Mapping[str, str], to: Path) -> None:
     """Write the locked tree below `to`. Raises Tampered unless every member is as locked."""
-    if wrong := verify(folder, sources):
+    if wrong := verify(archive, sources):
         raise Tampered(f"{NAME}: {wrong[0]}")
-    for name, data in _members(folder).items():
+    for name, data in _members(archive).items():
         path = to / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
 
 
-def _members(folder: Path) -> dict[str, bytes]:
+def _members(archive: Path) -> dict[str, bytes]:
     members: dict[str, bytes] = {}
     try:
-        with zipfile.ZipFile(folder / NAME) as archive:
-            for member in archive.infolist():
+        with zipfile.ZipFile(archive) as opened:
+            for member in opened.infolist():
                 name = member.filename
                 if name in members or not _stays_inside(name):
                     raise Tampered(f"{NAME}: the member {name!r} is there twice or leads outside")
-                members[name] = archive.read(member)
+                members[name] = opened.read(member)
     except FileNotFoundError:
         raise Tampered(f"{NAME}: missing") from None
     except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, ValueError) as problem:

@@ -6,17 +6,141 @@ from typing import Any
 
 from protocol.evidence.bytes import documents
 from protocol.evidence.bytes.documents import Document as Lock
+from protocol.evidence.bytes.fields import (
+    DIGEST,
+    Anything,
+    Field,
+    Flag,
+    ListOf,
+    MapOf,
+    OrNull,
+    Row,
+    Table,
+    Text,
+    Whole,
+)
+from protocol.evidence.bytes.journal import HEAD
 from protocol.evidence.refusals import AlreadyClaimed, BadInput
 
-__all__ = ["NAME", "Lock", "read", "refuse_second", "write"]
+__all__ = ["FIELDS", "NAME", "Lock", "read", "refuse_second", "write"]
 
 NAME = "lock.json"
+OBJECT = MapOf(Anything())
+TEXTS = ListOf(Text(), 1)
+EARLIER = "a lock of before 2026-11-22"
+BATCHLESS = "a lock of before 2026-11-21: all lanes of a problem at once"
+
+# protocol.toml as it was read: what is in its tables, protocol.plan.design declares.
+PROTOCOL = Table(
+    {
+        "title": Field(Text(), "What the study is."),
+        "question": Field(Text(), "The question that the rule answers."),
+        "models": Field(TEXTS, "The models."),
+        "seeds": Field(ListOf(Whole(), 1), "The seeds."),
+        "budgets": Field(TEXTS, "The budgets, as text."),
+        "tasks": Field(ListOf(OBJECT, 1), "The tasks."),
+        "arms": Field(MapOf(OBJECT), "The arms by name."),
+        "generation": Field(OBJECT, "How lanes are decoded."),
+        "decision": Field(OBJECT, "The rule, and what it may depend on."),
+        "sweep": Field(OBJECT, "Candidates of which the probe chooses.", without="no choice"),
+        "randomness": Field(OBJECT, "What brings the late value.", without="none is drawn"),
+        "exclude": Field(OBJECT, "Problems that are not run.", without="none"),
+        "claims": Field(MapOf(OBJECT), "Claims of arms, outside the rule.", without="none"),
+    }
+)
+_ITEMS = Table(
+    {
+        "manifest": Field(DIGEST, "Digest of the split."),
+        "dev": Field(ListOf(Text()), "Ids of the development problems."),
+        "confirm": Field(ListOf(Text()), "Ids of the held-out problems."),
+    }
+)
+_CELL = Row(*(4 * [Text()]), Whole(), words="a cell [model, task, budget, arm, seed]")
+_PARENT = Table(
+    {
+        "name": Field(Text(), "The folder of the study that this one replicates."),
+        "lock": Field(DIGEST, "Its lock."),
+        "selection": Field(DIGEST, "Its selection.", without="no sweep"),
+    }
+)
+_DIFFERENCE = Table(
+    {
+        "path": Field(Text(), "Where."),
+        "was": Field(Anything(), "In the amended lock.", without="not there"),
+        "is": Field(Anything(), "In this one.", without="not there"),
+    }
+)
+_AMENDS = Table(
+    {
+        "name": Field(Text(), "The folder of the study that this one amends."),
+        "lock": Field(DIGEST, "Its lock."),
+        "reason": Field(Text(), "Why."),
+        "diff": Field(ListOf(_DIFFERENCE), "What differs between the locks."),
+        "seen": Field(OBJECT, "What had been seen of it."),
+        "after_claim": Field(Flag(), "Whether held-out problems had been claimed before."),
+    }
+)
+_GIT = Table(
+    {
+        "commit": Field(Text(), "What was checked out."),
+        "differs": Field(ListOf(Text()), "Locked sources that it holds otherwise, or not at all."),
+    }
+)
+FIELDS = documents.headed(
+    "lock",
+    {
+        "name": Field(Text(), "The folder."),
+        "parent": Field(OrNull(_PARENT), "The study that this one replicates."),
+        "amends": Field(OrNull(_AMENDS), "The study that this one amends.", without=EARLIER),
+        "ledger": Field(HEAD, "The ledger when it was locked: no line.", without=EARLIER),
+        "git": Field(OrNull(_GIT), "The commit; null outside a repository.", without=EARLIER),
+        "signer": Field(
+            OrNull(Text()), "The public key that signs the lock; null without one.", without=EARLIER
+        ),
+        "protocol": Field(
+            Table(
+                {
+                    "sha256": Field(DIGEST, "Of protocol.toml."),
+                    "content": Field(PROTOCOL, "What was read from it."),
+                }
+            ),
+            "What was registered.",
+        ),
+        "grid": Field(ListOf(_CELL, 1), "Every cell that confirm runs."),
+        "policies": Field(MapOf(OBJECT), "Every setting of each arm's policy, by its path.", without=EARLIER),
+        "items": Field(MapOf(_ITEMS), "The split of each task."),
+        "batch": Field(
+            Table({"lanes": Field(MapOf(Whole(1)), "By model.")}),
+            "Lanes that decode at once.",
+            without=BATCHLESS,
+        ),
+        "sources": Field(MapOf(DIGEST), "SHA-256 of each source file."),
+        "bundle": Field(DIGEST, "SHA-256 of sources.zip."),
+        "data": Field(MapOf(Anything()), "SHA-256 of each task's data file, or of its two splits."),
+        "weights": Field(MapOf(MapOf(DIGEST)), "SHA-256 of each file of each model."),
+        "environment": Field(
+            Table({"distributions": Field(OBJECT, "What is installed.")}, others=True),
+            "The interpreter, the machine and everything installed.",
+        ),
+        "rule": Field(
+            Table(
+                {
+                    "name": Field(Text(), "The rule."),
+                    "source": Field(Text(), "The file that it is in."),
+                    "sha256": Field(DIGEST, "Of that file."),
+                }
+            ),
+            "The rule that gives the verdict.",
+        ),
+        "checks": Field(OBJECT, "What registering found that the rule can see."),
+    },
+)
 
 
 def write(folder: Path, content: Mapping[str, Any]) -> str:
     """Lock `folder` and return the lock's digest. A lock is never replaced."""
     refuse_second(folder)
-    return documents.write(folder / NAME, content)
+    return documents.write(folder / NAME, content, FIELDS)
 
 
 def refuse_second(folder: Path) -> None:
@@ -26,7 +150,7 @@ def refuse_second(folder: Path) -> None:
 
 
 def read(folder: Path) -> Lock:
-    """The lock of `folder`. Raises BadInput when there is none, Tampered when it is not canonical."""
+    """The lock of `folder`. Raises BadInput when there is none, Tampered when it is not what is declared."""
     if not (folder / NAME).exists():
         raise BadInput(f"{folder} is not locked; run: python -m protocol.register {folder}")
-    return documents.read(folder / NAME)
+    return documents.read(folder / NAME, FIELDS)

@@ -13,7 +13,8 @@ from typing import Literal, NamedTuple, Protocol
 from protocol.evidence.bytes import documents, files
 from protocol.evidence.lock import lock
 from protocol.evidence.refusals import BadInput, Tampered, Unanchored
-from protocol.evidence.run import claim, seal, verdict
+from protocol.evidence.run import registration
+from protocol.evidence.run.registration import Registration
 
 __all__ = [
     "DOCUMENTS",
@@ -37,9 +38,9 @@ FOLDER = "anchors"
 HEADERS = "headers"  # in it: headers of Bitcoin blocks, <height>.hex
 DOCUMENTS = {
     "lock": lock.NAME,
-    "claim": claim.NAME,
-    "seal": seal.NAME,
-    "verdict": verdict.NAME,
+    "claim": registration.CLAIM,
+    "seal": registration.SEAL,
+    "verdict": registration.VERDICT,
 }  # as they come
 
 
@@ -92,26 +93,26 @@ class Anchor(NamedTuple):
         return f"{self.status:<12} {self.document}{by}: {self.detail}{time}"
 
 
-def existing(folder: Path) -> list[str]:
-    """The documents that `folder` has, by their names here."""
-    return [document for document, name in DOCUMENTS.items() if (folder / name).is_file()]
+def existing(study: Registration) -> list[str]:
+    """The documents that the study has, by their names here."""
+    return [document for document, name in DOCUMENTS.items() if (study.folder / name).is_file()]
 
 
-def stamped(folder: Path, document: str, witness: Witness) -> bool:
-    return _path(folder, document, witness).exists()
+def stamped(study: Registration, document: str, witness: Witness) -> bool:
+    return _path(study, document, witness).exists()
 
 
-def stamp(folder: Path, document: str, witness: Witness) -> None:
+def stamp(study: Registration, document: str, witness: Witness) -> None:
     """Have `witness` vouch for `document` and keep the proof, once.
 
     Raises BadInput when the document is missing, the proof is there, the witness cannot be had, or what it
     answers does not verify.
     """
-    if document not in existing(folder):
-        raise BadInput(f"{folder} has no {DOCUMENTS[document]} to stamp")
-    if stamped(folder, document, witness):
-        raise BadInput(f"{_path(folder, document, witness)} exists; a witness vouches for a document once")
-    digest = _digest(folder, document)
+    if document not in existing(study):
+        raise BadInput(f"{study.folder} has no {DOCUMENTS[document]} to stamp")
+    if stamped(study, document, witness):
+        raise BadInput(f"{_path(study, document, witness)} exists; a witness vouches for a document once")
+    digest = _digest(study, document)
     try:
         proof = witness.stamp(digest)
     except Unproven as gap:
@@ -122,17 +123,17 @@ def stamp(folder: Path, document: str, witness: Witness) -> None:
         pass  # as good as it can be had today: pending, or to be trusted elsewhere
     except Tampered as problem:
         raise BadInput(f"{witness.name} answered what is no proof of {document}: {problem}") from None
-    files.create(_path(folder, document, witness), proof)
+    files.create(_path(study, document, witness), proof)
 
 
-def upgrade(folder: Path, document: str, witness: Growing) -> bool:
+def upgrade(study: Registration, document: str, witness: Growing) -> bool:
     """Replace a pending proof of `document` by the same one with more attestations; whether there were any.
 
     Raises BadInput when the witness cannot be had, Tampered for a proof of something else.
     """
-    path = _path(folder, document, witness)
+    path = _path(study, document, witness)
     try:
-        more = witness.upgrade(_digest(folder, document), path.read_bytes())
+        more = witness.upgrade(_digest(study, document), path.read_bytes())
     except Unproven as gap:
         raise BadInput(f"{document} by {witness.name}: {gap}") from None
     if more is None:
@@ -141,20 +142,20 @@ def upgrade(folder: Path, document: str, witness: Growing) -> bool:
     return True
 
 
-def verified(folder: Path, witnesses: Iterable[Witness]) -> list[Anchor]:
+def verified(study: Registration, witnesses: Iterable[Witness]) -> list[Anchor]:
     """Every file in `anchors/`, checked by the witness that its suffix names; one that none of `witnesses`
     knows fails.
 
     A genuine proof that came after the same witness's proof of a later document is "cannot tell": it does
     not show which of the two existed first.
     """
-    place = folder / FOLDER
+    place = study.folder / FOLDER
     by_suffix = {witness.suffix: witness for witness in witnesses}
     found = []
     for path in sorted(place.iterdir()) if place.is_dir() else []:
         document, _, suffix = path.name.partition(".")
         if document in DOCUMENTS and suffix in by_suffix and path.is_file():
-            found.append(_checked(folder, document, by_suffix[suffix], path))
+            found.append(_checked(study, document, by_suffix[suffix], path))
         elif path.name == HEADERS and path.is_dir():
             strange = [each for each in sorted(path.iterdir()) if not re.fullmatch(r"\d+\.hex", each.name)]
             found += [_strange(each, "is not <height>.hex") for each in strange]
@@ -187,17 +188,17 @@ def require(found: Sequence[Anchor], needed: Iterable[str]) -> None:
             raise Unanchored(f"{DOCUMENTS[document]}: {why}; see: python -m protocol.anchor --help")
 
 
-def _path(folder: Path, document: str, witness: Witness) -> Path:
-    return folder / FOLDER / f"{document}.{witness.suffix}"
+def _path(study: Registration, document: str, witness: Witness) -> Path:
+    return study.folder / FOLDER / f"{document}.{witness.suffix}"
 
 
-def _digest(folder: Path, document: str) -> str:
-    return documents.read(folder / DOCUMENTS[document]).digest
+def _digest(study: Registration, document: str) -> str:
+    return documents.read(study.folder / DOCUMENTS[document]).digest
 
 
-def _checked(folder: Path, document: str, witness: Witness, path: Path) -> Anchor:
+def _checked(study: Registration, document: str, witness: Witness, path: Path) -> Anchor:
     try:
-        vouched = witness.verify(_digest(folder, document), path.read_bytes())
+        vouched = witness.verify(_digest(study, document), path.read_bytes())
     except Unproven as gap:
         return Anchor(document, witness.name, "cannot tell", None, str(gap))
     except Tampered as problem:

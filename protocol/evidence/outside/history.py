@@ -12,12 +12,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict
 
-from protocol.evidence.audit.standing import PROTOCOL
 from protocol.evidence.findings import CannotTell, NotRun
 from protocol.evidence.lock import bundle, lock
 from protocol.evidence.outside.repository import Repository
 from protocol.evidence.refusals import Tampered
-from protocol.evidence.run import claim, ledger, records, seal, selection, verdict
+from protocol.evidence.run import ledger, records
+from protocol.evidence.run.registration import CLAIM, PROTOCOL, SEAL, SELECTION, VERDICT, Registration
 
 __all__ = ["Committed", "Gone", "check", "check_commit", "committed", "gone"]
 
@@ -26,10 +26,10 @@ _DOCUMENTS = (
     lock.NAME,
     *_UNTIL_LOCKED,
     f"{lock.NAME}.sig",
-    selection.NAME,
-    claim.NAME,
-    seal.NAME,
-    verdict.NAME,
+    SELECTION,
+    CLAIM,
+    SEAL,
+    VERDICT,
 )
 # Trajectories are left to the records that cite them by digest: sealing removes those that none cites.
 _FOLDERS = tuple(records.FOLDERS.values())
@@ -67,26 +67,26 @@ def committed(root: Path, sources: Mapping[str, str]) -> Committed | None:
         return None
 
 
-def check_commit(folder: Path, content: Mapping[str, Any]) -> str:
-    """Whether the commit that the lock `content` names holds the locked sources, but for those it lists.
+def check_commit(study: Registration) -> str:
+    """Whether the commit that the lock names holds the locked sources, but for those it lists.
 
     Raises Tampered when others differ, NotRun for a lock that names no commit, CannotTell without git or when
     the commit is not in this clone.
     """
-    named = content.get("git")
+    named = study.lock.content.get("git")
     if named is None:
         raise NotRun("the lock names no commit")
     commit, listed = named["commit"], named["differs"]
     if not _COMMIT.fullmatch(commit):
         raise Tampered(f"{lock.NAME}: git.commit {commit!r} is not the full id of a commit")
-    repository = Repository(folder)
+    repository = Repository(study.folder)
     found = repository.objects([commit])[0]
     if found is None:
         fix = "run: git fetch --unshallow" if repository.shallow else "fetch the history that has it"
         raise CannotTell(f"commit {_short(commit)}, on which it was locked, is not in this clone; {fix}")
     if found.kind != "commit":
         raise Tampered(f"{lock.NAME}: git.commit {_short(commit)} is a {found.kind}")
-    differs = _differs(repository, commit, content["sources"])
+    differs = _differs(repository, commit, study.lock.content["sources"])
     if wrong := sorted(set(differs) ^ set(listed)):
         how = "differs from" if wrong[0] in differs else "is the same in"
         raise Tampered(f"{wrong[0]}: {how} commit {_short(commit)}, and {lock.NAME} says otherwise")
@@ -94,19 +94,19 @@ def check_commit(folder: Path, content: Mapping[str, Any]) -> str:
     return f"the locked sources are those of commit {_short(commit)}{but}"
 
 
-def check(folder: Path) -> str:
+def check(study: Registration) -> str:
     """Whether today's files are those of every commit: what is written once unchanged, what grows continued.
 
     A torn last line was never acknowledged and may have been cut since. Raises Tampered for a contradiction,
     also in the part of the history that a shallow clone has; CannotTell when there is none and the history is
     not whole, not there, or goes further on a branch that is not checked out; NotRun without any evidence.
     """
-    repository = Repository(folder)
+    repository = Repository(study.folder)
     commits = repository.commits("--all")
     own = repository.commits("HEAD") if repository.head() else {}
     states = _states(repository, commits)
     versions = _versions(states)
-    now = {name: (folder / name).read_bytes() for name in _evidence(folder)}
+    now = {name: (study.folder / name).read_bytes() for name in _evidence(study)}
     ids = {name: repository.blob(data) for name, data in now.items()}
     ahead = []
     for (name, version), holders in versions.items():
@@ -117,7 +117,7 @@ def check(folder: Path) -> str:
             if here or not fault.later:
                 raise Tampered(f"{where} {fault.text}")
             ahead.append(where)
-    _refuse_elsewhere(repository, commits, folder)
+    _refuse_elsewhere(repository, commits, study)
     if repository.shallow:
         raise CannotTell("nothing contradicts, but the clone is shallow; run: git fetch --unshallow")
     known = _known(commits, states)
@@ -128,7 +128,7 @@ def check(folder: Path) -> str:
     if not ids:
         raise NotRun("nothing is locked")
     if not kept:
-        raise CannotTell(f"none of {len(ids)} files is committed; add and commit {folder.name}")
+        raise CannotTell(f"none of {len(ids)} files is committed; add and commit {study.folder.name}")
     return f"{kept} of {len(ids)} files are committed as they are; {_witnessed(commits, states, known)}"
 
 
@@ -150,10 +150,11 @@ def gone(registrations: Path) -> Gone:
     return Gone(sorted({name for name, held in locks if held not in {None, *here}}), not repository.shallow)
 
 
-def _refuse_elsewhere(repository: Repository, commits: Iterable[str], folder: Path) -> None:
+def _refuse_elsewhere(repository: Repository, commits: Iterable[str], study: Registration) -> None:
     """Raises Tampered when a commit has this lock, claimed, in another folder beside this one, and the ledger
     there is no part of this one's history: it was run there too. A folder that was moved has the same ledger.
     """
+    folder = study.folder
     if not repository.prefix or not (folder / lock.NAME).is_file():
         return
     mine = repository.blob((folder / lock.NAME).read_bytes())
@@ -165,14 +166,14 @@ def _refuse_elsewhere(repository: Repository, commits: Iterable[str], folder: Pa
         for other, tree in (shelved or {}).items()
         if other != name
     }
-    studies = repository.trees(tree for _, tree in places)
+    held = repository.trees(tree for _, tree in places)
     today = _whole((folder / ledger.NAME).read_bytes()) if (folder / ledger.NAME).is_file() else b""
-    for ((other, _), commit), study in zip(places.items(), studies, strict=True):
-        held = study or {}
-        claimed = {claim.NAME, records.FOLDERS["confirm"]} & held.keys()
-        if not claimed or held.get(lock.NAME) != mine:
+    for ((other, _), commit), tree in zip(places.items(), held, strict=True):
+        names = tree or {}
+        claimed = {CLAIM, records.FOLDERS["confirm"]} & names.keys()
+        if not claimed or names.get(lock.NAME) != mine:
             continue
-        found = repository.objects([held[ledger.NAME]])[0] if ledger.NAME in held else None
+        found = repository.objects([names[ledger.NAME]])[0] if ledger.NAME in names else None
         then = _whole(found.data) if found else b""
         if not (today.startswith(then) or then.startswith(today)):
             raise Tampered(f"commit {_short(commit)} has this lock claimed in {other}: it was run there too")
@@ -250,8 +251,8 @@ def _refuse_order(states: Mapping[str, Mapping[str, str]], known: Mapping[str, f
 def _before(name: str) -> str | None:
     """The document that a file of evidence presupposes."""
     if name.startswith(f"{records.FOLDERS['confirm']}/"):
-        return claim.NAME
-    return {claim.NAME: lock.NAME, seal.NAME: claim.NAME, verdict.NAME: seal.NAME}.get(name)
+        return CLAIM
+    return {CLAIM: lock.NAME, SEAL: CLAIM, VERDICT: SEAL}.get(name)
 
 
 def _witnessed(
@@ -260,12 +261,12 @@ def _witnessed(
     known: Mapping[str, frozenset[str]],
 ) -> str:
     """What ancestry says of the lock and the claim; that both came in one commit shows no order."""
-    claimed = [commit for commit, held in states.items() if claim.NAME in held]
+    claimed = [commit for commit, held in states.items() if CLAIM in held]
     if not claimed:
         return "no claim is"
     if all(any(lock.NAME in known[parent] for parent in commits[commit]) for commit in claimed):
-        return f"{lock.NAME} was committed before {claim.NAME}"
-    return f"{lock.NAME} and {claim.NAME} came in one commit, which shows no order between them"
+        return f"{lock.NAME} was committed before {CLAIM}"
+    return f"{lock.NAME} and {CLAIM} came in one commit, which shows no order between them"
 
 
 def _differs(repository: Repository, commit: str, sources: Mapping[str, str]) -> list[str]:
@@ -278,11 +279,11 @@ def _differs(repository: Repository, commit: str, sources: Mapping[str, str]) ->
     ]
 
 
-def _evidence(folder: Path) -> list[str]:
-    """The files of `folder` that are written once or only grow."""
-    below = [path for name in ("", *_FOLDERS) for path in (folder / name).glob("*") if path.is_file()]
-    names = [path.relative_to(folder).as_posix() for path in below]
-    return sorted(name for name in names if _is_evidence(name, (folder / lock.NAME).exists()))
+def _evidence(study: Registration) -> list[str]:
+    """The files of a study that are written once or only grow."""
+    below = [path for name in ("", *_FOLDERS) for path in (study.folder / name).glob("*") if path.is_file()]
+    names = [path.relative_to(study.folder).as_posix() for path in below]
+    return sorted(name for name in names if _is_evidence(name, study.has(lock.NAME)))
 
 
 def _is_evidence(name: str, locked: bool) -> bool:

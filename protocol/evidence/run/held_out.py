@@ -5,7 +5,8 @@ from pathlib import Path
 
 from protocol.evidence.lock.lock import Lock
 from protocol.evidence.refusals import AlreadyClaimed, BadInput
-from protocol.evidence.run import claim, late_randomness, ledger
+from protocol.evidence.run import late_randomness, ledger, registration
+from protocol.evidence.run.registration import Registration
 
 
 @dataclass(frozen=True)
@@ -38,10 +39,11 @@ class HeldOut:
         """What the held-out problems and the seeds are drawn with, from the claim; None where nothing is
         drawn late. Raises as `ids` does, and Tampered for a key that does not follow from lock and value.
         """
-        taken = claim.read(self.folder, self.lock)
-        if (self.folder / claim.SEAL).exists():
+        now = Registration.of(self.folder, self.lock)
+        claim = now.claim
+        if now.has(registration.SEAL):
             raise AlreadyClaimed(f"{self.folder} is sealed; its held-out problems are not read again")
-        return late_randomness.key_of(self.lock, taken)
+        return late_randomness.key_of(self.lock, claim)
 
     def admit(self, task: str, problem: str) -> str | None:
         """Let one problem be built, and return `key`. Raises as `ids` does, and BadInput for a problem that

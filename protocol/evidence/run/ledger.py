@@ -7,16 +7,69 @@ against a head kept elsewhere, so claim, seal and verdict each keep count and he
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypedDict
 
-from protocol.evidence.bytes import canonical, journal
-from protocol.evidence.refusals import AlreadyClaimed, Tampered
+from protocol.evidence.bytes import canonical, fields, journal
+from protocol.evidence.bytes.fields import DIGEST, Anything, Choice, Field, MapOf, Table, Text, Whole
+from protocol.evidence.refusals import AlreadyClaimed, BadInput, Tampered
 
 NAME = "ledger.jsonl"
 CLOSING = ("verdict", "withdraw", "amended")
+
+_NUMBER = Field(Whole(1), "The attempt, from 1.")
+_RECORDS = Field(Whole(), "Records that it found.")
+_REASON = Field(Text(), "Why.")
+# The body of each event, and what the line says.
+EVENTS: Mapping[str, Field] = MappingProxyType(
+    {
+        "register": Field(Table({"lock": Field(DIGEST, "The lock.")}), "The study was locked."),
+        "probe": Field(
+            Table({"number": _NUMBER, "records": _RECORDS._replace(without="before 2026-11-22")}),
+            "An attempt on the development problems began.",
+        ),
+        "probed": Field(
+            Table(
+                {
+                    "records": Field(Whole(), "The probe's records."),
+                    "outcome": Field(DIGEST, "Their outcome."),
+                    "trajectories": Field(DIGEST, "Of the side files that they cite."),
+                }
+            ),
+            "The attempt came to its end.",
+        ),
+        "selection": Field(Table({"selection": Field(DIGEST, "It.")}), "The selection was written."),
+        "claim": Field(Table({"claim": Field(DIGEST, "It.")}), "The claim was written."),
+        "attempt": Field(Table({"number": _NUMBER, "records": _RECORDS}), "An attempt to confirm began."),
+        "held-out": Field(
+            Table({"task": Field(Text(), "Of which task."), "purpose": Field(Text(), "What for.")}),
+            "Held-out problems were opened.",
+        ),
+        "seal": Field(Table({"seal": Field(DIGEST, "It.")}), "The seal was written."),
+        "verdict": Field(Table({"sha256": Field(DIGEST, "Of its file.")}), "The verdict was written."),
+        "withdraw": Field(
+            Table({"reason": _REASON, "seen": Field(MapOf(Anything()), "What had been seen.")}),
+            "The study was withdrawn.",
+        ),
+        "amended": Field(
+            Table({"lock": Field(DIGEST, "Of the amendment."), "reason": _REASON}),
+            "Another study amends this one.",
+        ),
+    }
+)
+FIELDS = Table(
+    {
+        "index": Field(Whole(), "Its place, from 0."),
+        "event": Field(Choice(*EVENTS), "What was done."),
+        "body": Field(MapOf(Anything()), "What the event says."),
+        "time": Field(Text(), "UTC by the clock of the machine; it proves nothing."),
+        "previous": Field(DIGEST, "The sha256 of the line before; 64 zeros for the first."),
+        "sha256": Field(DIGEST, "Of the canonical other five."),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +94,14 @@ def append(folder: Path, event: str, body: Mapping[str, Any]) -> Entry:
 
     Raises Tampered when the lines before it do not verify, AlreadyClaimed when the last of them closed it.
     """
-    canonical.dumps(body)  # refused here, nothing is written
+    _refuse_other(event, body)
     with journal.opened(folder / NAME, wait=True) as lines:
         return _append(folder, lines, event, body)
 
 
 def ensure(folder: Path, event: str, body: Mapping[str, Any]) -> Entry:
     """Add the line unless it is there: a crash may have come between a document and its line."""
-    canonical.dumps(body)
+    _refuse_other(event, body)
     with journal.opened(folder / NAME, wait=True) as lines:
         for entry in _chain(lines.lines.whole):
             if (entry.event, entry.body) == (event, body):
@@ -108,6 +161,20 @@ def _refuse_closed(folder: Path, entries: list[Entry]) -> None:
             )
 
 
+def _refuse_other(event: str, body: Mapping[str, Any]) -> None:
+    """Raises BadInput for a body that is not the event's; nothing is written."""
+    canonical.dumps(body)
+    if wrong := _other(event, body):
+        raise BadInput(f"{NAME}: {wrong}")
+
+
+def _other(event: str, body: Mapping[str, Any]) -> str | None:
+    """What keeps `body` from being that of `event`."""
+    if wrong := fields.fault(FIELDS.fields["event"].kind, event, "line.event"):
+        return wrong
+    return fields.fault(EVENTS[event].kind, body, f"line.body of {event!r}")
+
+
 def _append(folder: Path, lines: journal.Journal, event: str, body: Mapping[str, Any]) -> Entry:
     entries = _chain(lines.lines.whole)
     _refuse_closed(folder, entries)
@@ -130,10 +197,8 @@ def _chain(lines: list[bytes]) -> list[Entry]:
     for number, line in enumerate(lines, start=1):
         where = f"{NAME}:{number}"
         parsed = canonical.loads(line, where)
-        if not isinstance(parsed, dict) or set(parsed) != {field.name for field in fields(Entry)}:
-            raise Tampered(f"{where}: not a ledger line")
-        if not isinstance(parsed["event"], str) or not isinstance(parsed["body"], dict):
-            raise Tampered(f"{where}: its event is text and its body an object, or it is not a line of ours")
+        if wrong := fields.fault(FIELDS, parsed, "line"):
+            raise Tampered(f"{where}: {wrong}")
         entry = Entry(**parsed)
         del parsed["sha256"]
         if canonical.digest(parsed) != entry.sha256:
@@ -142,5 +207,7 @@ def _chain(lines: list[bytes]) -> list[Entry]:
             raise Tampered(f"{where}: does not follow the line before; lines were removed, added or swapped")
         if closed := closing(entries):
             raise Tampered(f"{where}: follows the line {closed.event!r}, after which nothing is added")
+        if wrong := _other(entry.event, entry.body):
+            raise Tampered(f"{where}: {wrong}")
         entries.append(entry)
     return entries

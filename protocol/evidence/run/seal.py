@@ -2,49 +2,45 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from protocol.evidence.bytes import canonical, documents, files, journal
-from protocol.evidence.bytes.documents import Document as Seal
 from protocol.evidence.lock.lock import Lock
 from protocol.evidence.refusals import AlreadyClaimed, BadInput, Tampered
-from protocol.evidence.run import claim, ledger, records
+from protocol.evidence.run import document_fields, ledger, records, registration
 from protocol.evidence.run.records import Key, Record
+from protocol.evidence.run.registration import Registration
 
-__all__ = ["NAME", "Seal", "contents", "missing", "read", "write"]
+__all__ = ["NAME", "contents", "missing", "write"]
 
-NAME = claim.SEAL
+NAME = registration.SEAL
 
 
-def write(folder: Path, locked: Lock) -> str:
-    """Seal the records of `folder`, enter it in the ledger and return the digest of the outcome.
+def write(study: Registration) -> str:
+    """Seal the records of a study, enter it in the ledger and return the digest of the outcome.
 
     Call it inside `claim.running`. Raises BadInput when a registered lane lacks its record, Tampered for a
     record too many or one that does not verify, AlreadyClaimed when the seal is there or the ledger is
     closed.
     """
-    if (folder / NAME).exists():
-        raise AlreadyClaimed(f"{folder} is sealed already")
-    ledger.refuse_closed(folder)
-    place = folder / records.FOLDERS["confirm"]
-    found = records.read(place)
-    if absent := missing(locked, found):
+    now = study.anew()
+    if now.has(NAME):
+        raise AlreadyClaimed(f"{now.folder} is sealed already")
+    ledger.refuse_closed(now.folder)
+    if absent := missing(now.lock, now.confirmed):
         raise BadInput(f"{len(absent)} registered records are missing, first {absent[0]}; confirm again")
-    content = contents(folder, locked, found, ledger.head(folder))
-    for path in records.side_files(place) - records.cited(place, found):
+    content = contents(now, ledger.at(now.entries))
+    place = now.place("confirm")
+    for path in records.side_files(place) - records.cited(place, now.confirmed):
         path.unlink()  # of a lane that was killed before its record was written
-    digest = documents.write(folder / NAME, content)
-    ledger.append(folder, "seal", {"seal": digest})
+    digest = documents.write(now.folder / NAME, content, document_fields.SEAL)
+    ledger.append(now.folder, "seal", {"seal": digest})
     return str(content["outcome"])
 
 
-def read(folder: Path) -> Seal:
-    return documents.read(folder / NAME)
-
-
-def missing(locked: Lock, found: Iterable[Record]) -> list[Key]:
+def missing(locked: Lock, recorded: Iterable[Record]) -> list[Key]:
     """The registered lanes without a record. Every cell of the grid asks for every held-out id of its task.
 
     Raises Tampered for a record of another lane, phase or registration.
@@ -55,38 +51,38 @@ def missing(locked: Lock, found: Iterable[Record]) -> list[Key]:
         for model, task, budget, arm, seed in grid
         for item in items[task]["confirm"]
     }
-    held = set()
-    for record in found:
+    done = set()
+    for record in recorded:
         body = record["body"]
         if (lane := records.key(body)) not in asked:
             raise Tampered(f"{lane}: has a record and is not registered")
         if (body["registration"], body["phase"]) != (locked.digest, "confirm"):
             raise Tampered(f"{lane}: its record is of another registration or phase")
-        held.add(lane)
-    return sorted(asked - held)
+        done.add(lane)
+    return sorted(asked - done)
 
 
-def contents(folder: Path, locked: Lock, found: Sequence[Record], head: ledger.Head) -> dict[str, Any]:
-    """What a seal says of the records `found` in the folder when the ledger stands at `head`.
+def contents(study: Registration, head: ledger.Head) -> dict[str, Any]:
+    """What a seal says when the ledger stands at `head`, computed from the other files.
 
     Raises Tampered for a torn shard and for a cited trajectory that is missing or damaged.
     """
-    place = folder / records.FOLDERS["confirm"]
-    states = Counter(record["body"]["state"] for record in found)
-    sides = records.trajectories(place, found)
-    taken = claim.read(folder, locked)
+    place, confirmed = study.place("confirm"), study.confirmed
+    states = Counter(record["body"]["state"] for record in confirmed)
+    sides = records.trajectories(place, confirmed)
+    claim = study.claim
     return {
         "kind": "kv-prereg seal",
         "version": 1,
-        "lock": locked.digest,
-        "claim": taken.digest,
+        "lock": study.lock.digest,
+        "claim": claim.digest,
         "ledger": head,
-        "expected": len(found) + len(missing(locked, found)),
+        "expected": len(confirmed) + len(missing(study.lock, confirmed)),
         "found": {state: states[state] for state in records.STATES},
         "shards": {path.name: _shard(path) for path in records.shards(place)},
         "trajectories": {"count": len(sides), "digest": canonical.digest(sides)},
-        "outcome": records.outcome_digest(found),
-        **({"selection": taken.content["selection"]} if "selection" in taken.content else {}),
+        "outcome": records.outcome_digest(confirmed),
+        **({"selection": claim.content["selection"]} if "selection" in claim.content else {}),
     }
 
 

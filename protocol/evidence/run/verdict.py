@@ -5,25 +5,24 @@ does not verify, whatever it says of itself.
 """
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from protocol.evidence.bytes import canonical, documents, files
-from protocol.evidence.bytes.documents import Document as Verdict
-from protocol.evidence.lock.lock import Lock
+from protocol.evidence.bytes.documents import Document
 from protocol.evidence.refusals import BadInput, Tampered
-from protocol.evidence.run import ledger, seal
+from protocol.evidence.run import document_fields, ledger, registration
+from protocol.evidence.run.registration import Registration
 
-__all__ = ["NAME", "WORDS", "Verdict", "read", "word", "write"]
+__all__ = ["NAME", "WORDS", "word", "write"]
 
-NAME = "verdict.json"
+NAME = registration.VERDICT
 INVALID = "INVALID"
 GIVEN = ("CONFIRMED", "REFUTED", "INCONCLUSIVE", "DEVIATED")  # by a rule
 WORDS = (*GIVEN, INVALID)
 
 
-def write(folder: Path, locked: Lock, judged: Mapping[str, Any]) -> None:
-    """Write the verdict on the sealed `folder` and close the ledger with it.
+def write(study: Registration, judged: Mapping[str, Any]) -> None:
+    """Write the verdict on a sealed study and close the ledger with it.
 
     Again with the same judgement it completes what a crash cut off, or does nothing; with another one it
     raises Tampered, since the same records have one verdict under the same rule. Raises BadInput for a
@@ -32,26 +31,23 @@ def write(folder: Path, locked: Lock, judged: Mapping[str, Any]) -> None:
     digest = canonical.digest(judged)  # refused here, nothing is written
     if judged.get("verdict") not in GIVEN:
         raise BadInput(f"verdict: is {judged.get('verdict')!r}; a rule says one of {', '.join(GIVEN)}")
-    sealed = seal.read(folder)
-    if (folder / NAME).exists():
-        if canonical.digest(read(folder).content["judged"]) != digest:
+    now, folder = study.anew(), study.folder
+    if now.has(NAME):
+        if canonical.digest(now.verdict.content["judged"]) != digest:
             raise Tampered(f"{folder / NAME}: holds another judgement of the same records")
     else:
+        seal = now.seal.digest
         ledger.refuse_closed(folder)
-        ledger.ensure(folder, "seal", {"seal": sealed.digest})
+        ledger.ensure(folder, "seal", {"seal": seal})
         head = ledger.head(folder)
-        content = {"judged": judged, "lock": locked.digest, "seal": sealed.digest, "ledger": head}
-        documents.write(folder / NAME, content)
+        content = {"judged": judged, "lock": now.lock.digest, "seal": seal, "ledger": head}
+        documents.write(folder / NAME, content, document_fields.VERDICT)
     ledger.ensure(folder, "verdict", {"sha256": files.sha256(folder / NAME)})
 
 
-def read(folder: Path) -> Verdict:
-    return documents.read(folder / NAME)
-
-
-def word(found: Verdict) -> str:
-    """The verdict that `found` gives. Raises Tampered for one that is not of the vocabulary."""
-    said = found.content["judged"]["verdict"]
-    if said not in GIVEN:
-        raise Tampered(f"{NAME}: says {said!r}, which no rule gives")
-    return str(said)
+def word(verdict: Document) -> str:
+    """The verdict that a document gives. Raises Tampered for one that is not of the vocabulary."""
+    given = verdict.content["judged"]["verdict"]
+    if given not in GIVEN:
+        raise Tampered(f"{NAME}: says {given!r}, which no rule gives")
+    return str(given)

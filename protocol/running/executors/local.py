@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,45 +10,48 @@ import transformers
 from protocol import engine, grading, tasks
 from protocol.evidence.bytes import canonical
 from protocol.evidence.run import late_randomness, records
-from protocol.evidence.run.held_out import HeldOut
+from protocol.locked.planned import Planned
 from protocol.models.load import LoadedModel, load
-from protocol.plan.design import Design
 from protocol.plan.grid import Cell, budget_of
 from protocol.running.executors import Execute, Job, Produced
 from protocol.tasks import prompting
+from protocol.tasks.door import Opened
 from protocol.tasks.problem import Problem
 
 __all__ = ["executor"]
 
 
-def executor(
-    protocol: Design, home: Path, lanes: Mapping[str, int], held_out: HeldOut | None = None
-) -> Execute:
-    """What runs one job, over the weights below `home`. Sets torch's thread count and deterministic mode for
-    the process.
+def executor(planned: Planned, lanes: Mapping[str, int], opened: Opened | None = None) -> Execute:
+    """What runs one job. Sets torch's thread count and deterministic mode for the process.
 
-    lanes: how many decode at once, by model; without a number all lanes of a job do. held_out: without it no
-        held-out problem is built; seeds are drawn with its key, if it has one.
+    lanes: how many decode at once, by model; without a number all lanes of a job do. opened: the held-out
+        problems, none of which is built here; seeds are drawn with their key, if they have one.
     """
+    protocol = planned.protocol
     torch.set_num_threads(protocol.generation.threads)
     torch.use_deterministic_algorithms(True)
     transformers.utils.logging.disable_progress_bar()  # one display at a time: ours
-    held: dict[str, LoadedModel] = {}
+    loaded: dict[str, LoadedModel] = {}
     graders: dict[str, grading.Grader] = {}
     registered = {task.name: task for task in protocol.tasks}
     policy_of = {arm.name: protocol.policy(arm.name) for arm in protocol.arms}
-    key = held_out.key() if held_out else None
+    key = opened.held_out.key() if opened else None
 
     def execute(job: Job) -> Produced:
-        if job.model not in held:
-            held.clear()
+        if job.model not in loaded:
+            loaded.clear()
             settings = protocol.generation
-            held[job.model] = load(job.model, home, dtype=settings.dtype, device=settings.device)
-        model, task, grader = held[job.model], registered[job.task], tasks.get(job.task).grader
+            loaded[job.model] = load(job.model, planned.home, dtype=settings.dtype, device=settings.device)
+        model, task, grader = loaded[job.model], registered[job.task], tasks.get(job.task).grader
         if grader not in graders:
             graders[grader] = grading.GRADERS[grader]()
         counter = prompting.counter(model.tokenizer)
-        problems = [tasks.build(job.task, problem, counter, held_out) for problem in job.problems]
+        problems = [
+            opened.problem(job.model, job.task, problem)
+            if opened
+            else tasks.build(job.task, problem, counter)
+            for problem in job.problems
+        ]
         requests, answering = [], []
         produced: dict[tuple[Cell, str], tuple[dict[str, Any], dict[str, Any]]] = {}
         for problem in problems:

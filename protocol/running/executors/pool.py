@@ -10,13 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from multiprocessing.connection import Connection
-from pathlib import Path
 
 from protocol.evidence.refusals import Refusal
-from protocol.evidence.run.held_out import HeldOut
-from protocol.plan.design import Design
+from protocol.locked.planned import Planned
 from protocol.running.executors import Executor, Job, Produced
 from protocol.running.executors.local import executor
+from protocol.tasks.door import Opened
 
 __all__ = ["opened"]
 
@@ -24,22 +23,20 @@ AHEAD = 2  # jobs that a process has at once, so that it need not wait while its
 
 
 @contextmanager
-def opened(
-    protocol: Design, home: Path, lanes: Mapping[str, int], held_out: HeldOut | None = None
-) -> Iterator[Executor]:
+def opened(planned: Planned, lanes: Mapping[str, int], problems: Opened | None = None) -> Iterator[Executor]:
     """An executor of as many processes as the protocol registers; of this one alone where it names none.
 
     A process whose parent was killed ends with the job that it has begun. What a job refuses is refused here,
     and what else goes wrong in it is a refusal that names it, after its traceback.
     """
-    workers = protocol.generation.workers or 1
+    workers = planned.protocol.generation.workers or 1
     if workers == 1:
-        yield partial(map, executor(protocol, home, lanes, held_out))
+        yield partial(map, executor(planned, lanes, problems))
         return
     # Spawned: a forked copy of a process with running torch threads may hang.
     context = multiprocessing.get_context("spawn")
     ours, theirs = zip(*(context.Pipe() for _ in range(workers)), strict=True)
-    settings = (protocol, home, lanes, held_out)
+    settings = (planned, lanes, problems)
     processes = [context.Process(target=serve, args=(end, *settings)) for end in theirs]
     for process in processes:
         process.start()
@@ -77,13 +74,11 @@ def received(worker: Connection) -> Produced:
     return answer
 
 
-def serve(
-    jobs: Connection, protocol: Design, home: Path, lanes: Mapping[str, int], held_out: HeldOut | None
-) -> None:
+def serve(jobs: Connection, planned: Planned, lanes: Mapping[str, int], problems: Opened | None) -> None:
     """The life of a process: it ends when the other end of `jobs` does."""
     with suppress(EOFError, ConnectionError, KeyboardInterrupt):
         try:
-            execute = executor(protocol, home, lanes, held_out)
+            execute = executor(planned, lanes, problems)
             while True:
                 jobs.send(execute(jobs.recv()))
         except (EOFError, ConnectionError):

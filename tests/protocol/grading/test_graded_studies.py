@@ -1,12 +1,13 @@
 """Golds are checked before the lock, records carry both grades, and recorded texts can be graded again."""
 
-import json
 from contextlib import nullcontext
 
+import finished_study
 import pytest
 
 from protocol import grading, regrade, tasks
 from protocol.acts import register
+from protocol.evidence.lock import lock
 from protocol.evidence.refusals import BadInput
 from protocol.running.executors import local
 
@@ -101,6 +102,6 @@ def test_a_retrieval_text_is_graded_again_without_a_tokenizer():
 
 def test_the_held_out_records_of_an_unsealed_study_are_not_regraded(tmp_path, capsys):
     assert regrade.main([str(tmp_path)]) == 2
-    (tmp_path / "lock.json").write_text(json.dumps({}) + "\n")
+    lock.write(tmp_path, finished_study.lock_content())
     assert regrade.main([str(tmp_path)]) == 2
     assert "is not sealed; pass --probe" in capsys.readouterr().err

@@ -9,6 +9,7 @@ import torch
 
 import splits
 from protocol import calibrate, command, tasks
+from protocol.acts import calibrate as measuring
 from protocol.evidence.bytes import canonical
 from protocol.evidence.refusals import Drifted
 from protocol.models import calibration, sources, stored
@@ -59,7 +60,7 @@ def test_traces_are_prompts_with_the_greedy_answers_of_the_model(run, model, tin
     about = calibration.about(path)
     used = json.loads(about["problems"])
     dev = splits.load(TASK).dev
-    order = list(calibrate.in_turn(dev))
+    order = list(measuring.in_turn(dev))
     assert set(used) == set(order[: len(used)])
     assert 1 < len(used) < len(dev)
     texts = {problem: answered(model, problem, 6) for problem in used}
@@ -104,8 +105,8 @@ def test_a_plain_text_is_read_as_it_is(run, model, tiny_model, tmp_path):
         (("traces", "--task", "neddle-256", "--split", "dev"), "did you mean 'needle-256'"),
         (("text", "--text", "nowhere.txt"), "text nowhere.txt: is no readable UTF-8 text"),
         (("text", "--text", "nowhere.txt", "--tokens", "0"), "tokens and max-new-tokens: give at least 1"),
-        (("text", "--text", "nowhere.txt", "--device", "nosuch"), "device 'nosuch': write cpu or cuda"),
-        (("text", "--text", "nowhere.txt", "--device", "cuda:99"), "'cuda:99': torch does not find it here"),
+        (("text", "--text", __file__, "--device", "nosuch"), "device 'nosuch': write cpu or cuda"),
+        (("text", "--text", __file__, "--device", "cuda:99"), "'cuda:99': torch does not find it here"),
     ],
 )
 def test_what_is_not_to_be_read_is_refused_in_one_line_and_writes_nothing(
@@ -143,13 +144,13 @@ def test_calibration_problems_are_those_that_the_task_sets_aside(run, monkeypatc
 def test_every_level_of_a_task_has_its_turn():
     chain = tasks.get("chain")
     for ids in (chain.calibration_ids(), splits.load("chain").dev):
-        order = list(calibrate.in_turn(ids))
+        order = list(measuring.in_turn(ids))
         assert sorted(order) == sorted(ids)
         count = len(chain.levels)
         levels = [int(problem.split("/")[1]) for problem in order]
         assert levels[:count] == levels[count : 2 * count] == list(chain.levels)
-    assert list(calibrate.in_turn(["a/1/x", "a/1/y", "a/1/z", "b/0"])) == ["a/1/x", "b/0", "a/1/y", "a/1/z"]
-    assert list(calibrate.in_turn(["aime24/60", "aime24/61"])) == ["aime24/60", "aime24/61"]
+    assert list(measuring.in_turn(["a/1/x", "a/1/y", "a/1/z", "b/0"])) == ["a/1/x", "b/0", "a/1/y", "a/1/z"]
+    assert list(measuring.in_turn(["aime24/60", "aime24/61"])) == ["aime24/60", "aime24/61"]
 
 
 @pytest.fixture
@@ -190,14 +191,14 @@ def test_statistics_are_written_once_and_anew_when_they_were_moved_away(run, tin
     assert path.read_bytes() != written
 
 
-def test_embedded_statistics_that_were_never_sealed_are_told_of_and_the_line_helps(
+def test_embedded_statistics_whose_sum_was_never_written_are_told_of_and_the_line_helps(
     embedded, tmp_path, monkeypatch, capsys
 ):
     def killed(folder):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(stored, "seal", killed)
+        patched.setattr(stored, "write_sums", killed)
         assert embedded() == 130
     path = tmp_path / "chain-llama" / "statistics-text.safetensors"
     with pytest.raises(Drifted, match=r"statistics-text.safetensors was added; restore .* from version"):
@@ -208,7 +209,7 @@ def test_embedded_statistics_that_were_never_sealed_are_told_of_and_the_line_hel
     path.unlink()
     assert load("chain-llama", tmp_path).statistics == {}
     assert embedded() == 0
-    # Sealed by now, so that its line has to go as well.
+    # Its sum is written by now, so that its line has to go as well.
     path.unlink()
     sums = path.with_name("SHA256SUMS")
     sums.write_text("".join(line for line in sums.read_text().splitlines(True) if path.name not in line))

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import replace
 
+import finished_study
 import pyrage
 import pytest
 import studies
@@ -18,6 +19,7 @@ from protocol.evidence.lock import lock
 from protocol.evidence.refusals import BadInput, Drifted
 from protocol.evidence.run import claim, ledger, records
 from protocol.evidence.run.held_out import HeldOut
+from protocol.evidence.run.registration import Registration
 from protocol.tasks import __main__, dataset, door, encrypted
 
 TASK = "aime24"
@@ -90,10 +92,10 @@ def claimed(folder, identity):
     """The door of a study that holds out what the manifest does, claimed and its ids asked for."""
     folder.mkdir()
     items = {TASK: {"manifest": FROZEN.digest, "dev": list(FROZEN.dev), "confirm": list(FROZEN.confirm)}}
-    held = {"kind": "kv-prereg lock", "version": 1, "protocol": {"content": {}}, "items": items, "grid": []}
+    held = finished_study.lock_content(items=items)
     ledger.append(folder, "register", {"lock": lock.write(folder, held)})
-    with claim.running(folder):
-        claim.take(folder, lock.read(folder))
+    with claim.running(Registration(folder)):
+        claim.take(Registration(folder))
     held_out = HeldOut(lock.read(folder), folder, identity)
     held_out.ids(TASK, "a test")
     return held_out

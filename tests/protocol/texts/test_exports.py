@@ -7,13 +7,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import finished_study
 import pytest
 import studies
 
 from protocol import export
-from protocol.evidence.bytes import canonical
+from protocol.evidence.bytes import canonical, documents
 from protocol.evidence.lock import lock
 from protocol.evidence.run import ledger
+from protocol.evidence.run.registration import Registration
 from protocol.texts import preregistration
 
 SHIPPED = sorted(path.parent for path in (studies.ROOT / "registrations").glob("*/lock.json"))
@@ -87,20 +89,20 @@ def edited(folder: Path, change) -> lock.Lock:
 
 @pytest.mark.parametrize("folder", SHIPPED, ids=names(SHIPPED))
 def test_every_shipped_study_has_a_text_under_the_headings_of_the_osf(folder):
-    text = export.exported(folder, "osf")
+    text = export.exported(Registration(folder), "osf")
     assert headings(text) == flat(OSF)
     assert not re.search(r"\bNone, |None\b(?!:|\.)|\{|\}", text), "a value was not put into words"
 
 
 @pytest.mark.parametrize("folder", SHIPPED, ids=names(SHIPPED))
 def test_every_shipped_study_answers_the_nine_questions(folder):
-    asked = re.findall(r"^## (.*)$", export.exported(folder, "aspredicted"), flags=re.MULTILINE)
+    asked = re.findall(r"^## (.*)$", export.exported(Registration(folder), "aspredicted"), flags=re.MULTILINE)
     assert " ".join(asked) == flat(NINE)
 
 
 @pytest.mark.parametrize("form", ["osf", "aspredicted"])
 def test_the_text_has_every_number_that_the_lock_registers(form):
-    text = export.exported(studies.ROOT / "registrations" / "quickstart", form)
+    text = export.exported(Registration(studies.ROOT / "registrations" / "quickstart"), form)
     for said in (
         "At equal memory, does CrystalCache answer more needle and association questions than each baseline?",
         "needle-768 has 25 held-out problems (15 more are for development",
@@ -126,7 +128,7 @@ def test_the_text_has_every_number_that_the_lock_registers(form):
 def test_every_registered_setting_stands_in_the_text_as_it_was_written():
     for folder in SHIPPED:
         content = studies.content(folder / "lock.json")["protocol"]["content"]
-        text = export.exported(folder, "osf")
+        text = export.exported(Registration(folder), "osf")
         for table in ("decision", "generation", "sweep"):
             for field, value in content.get(table, {}).items():
                 written = ", ".join(map(str, value)) if isinstance(value, list) else value
@@ -202,7 +204,7 @@ def test_an_amendment_says_why_and_what_had_been_seen(after_claim):
 
 @pytest.mark.parametrize("folder", JUDGED, ids=names(JUDGED))
 def test_a_statement_has_the_form_of_in_toto_v1_and_says_what_the_verdict_says(folder):
-    made = json.loads(export.exported(folder, "in-toto"))
+    made = json.loads(export.exported(Registration(folder), "in-toto"))
     assert list(made) == ["_type", "subject", "predicateType", "predicate"]
     assert made["_type"] == "https://in-toto.io/Statement/v1"
     assert re.fullmatch(r"https://[a-z.-]+/[a-z0-9/]+", made["predicateType"])
@@ -229,7 +231,7 @@ def test_a_statement_names_the_proofs_of_outside_witnesses_by_their_digests(stud
     sums = subprocess.run(
         ["sha256sum", study / "anchors" / "lock.ots"], capture_output=True, text=True
     ).stdout
-    anchors = json.loads(export.exported(study, "in-toto"))["predicate"]["anchors"]
+    anchors = json.loads(export.exported(Registration(study), "in-toto"))["predicate"]["anchors"]
     assert [one["name"] for one in anchors] == ["anchors/headers/1.hex", "anchors/lock.ots"]
     assert anchors[1]["digest"] == {"sha256": sums.split()[0]}
 
@@ -238,7 +240,7 @@ def test_a_text_is_written_once(study, tmp_path):
     to = tmp_path / "out" / "prereg.md"
     arguments = ("export", study, "--format", "osf", "--to", to)
     assert studies.here(*arguments).returncode == 0
-    assert to.read_text() == export.exported(study, "osf")
+    assert to.read_text() == export.exported(Registration(study), "osf")
     to.write_text("mine")
     done = studies.here(*arguments)
     assert done.returncode == 2
@@ -265,11 +267,20 @@ def test_a_verdict_of_another_lock_is_not_stated(study):
 
 
 def test_a_forged_lock_without_what_is_needed_gives_one_line(tmp_path):
-    digest = lock.write(tmp_path, {"kind": "kv-prereg lock"})
+    digest = lock.write(tmp_path, finished_study.lock_content())
     ledger.append(tmp_path, "register", {"lock": digest})
     done = studies.here("export", tmp_path, "--format", "osf")
     assert done.returncode == 3
-    assert "a field is missing or misstated: 'parent'" in done.stderr
+    assert "a field is missing or misstated: 'rule'" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_forged_lock_that_is_not_what_a_lock_holds_is_no_lock(tmp_path):
+    documents.write(tmp_path / "lock.json", {"kind": "kv-prereg lock"})
+    done = studies.here("export", tmp_path, "--format", "osf")
+    assert done.returncode == 3
+    assert "lock.json: the fields ['bundle', 'checks'," in done.stderr
+    assert "'parent'" in done.stderr
     assert done.stderr.count("\n") == 1
 
 
@@ -278,4 +289,4 @@ def test_exporting_needs_neither_torch_nor_a_network(study, form):
     command = [sys.executable, "-c", WITHOUT_TORCH, str(study), "--format", form, "--json"]
     done = subprocess.run(command, cwd=studies.ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == {"format": form, "text": export.exported(study, form)}
+    assert json.loads(done.stdout) == {"format": form, "text": export.exported(Registration(study), form)}

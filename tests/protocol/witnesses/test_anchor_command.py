@@ -7,17 +7,22 @@ import authority
 import chain_by_hand
 import pytest
 import studies
+from finished_study import lock_content
 from studies import BLOCK_TORCH, ROOT
 
 from protocol.evidence.bytes import documents
+from protocol.evidence.lock import lock
+from protocol.evidence.run import document_fields
 
 
 @pytest.fixture
 def folder(tmp_path):
     """A registration as far as anchors see it: a lock and a claim."""
     made = tmp_path / "study"
-    documents.write(made / "lock.json", {"kind": "kv-prereg lock", "version": 1})
-    documents.write(made / "claim.json", {"kind": "kv-prereg claim", "version": 1})
+    digest = lock.write(made, lock_content())
+    content = {"kind": "kv-prereg claim", "version": 1, "lock": digest}
+    head = {"count": 1, "head": "0" * 64}
+    documents.write(made / "claim.json", {**content, "ledger": head}, document_fields.CLAIM)
     return made
 
 

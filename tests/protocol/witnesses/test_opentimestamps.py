@@ -5,13 +5,15 @@ import sys
 import chain_by_hand
 import pytest
 from chain_by_hand import HEIGHT
+from finished_study import lock_content
 from opentimestamps.core.serialize import StreamDeserializationContext
 from opentimestamps.core.timestamp import DetachedTimestampFile
 
 from protocol import witnesses
-from protocol.evidence.bytes import documents
+from protocol.evidence.lock import lock
 from protocol.evidence.outside.anchors import Unproven
 from protocol.evidence.refusals import BadInput, Tampered
+from protocol.evidence.run.registration import Registration
 from protocol.witnesses.ots import Block, OpenTimestamps
 
 DIGEST = hashlib.sha256(b"a lock").hexdigest()
@@ -187,14 +189,14 @@ def test_without_the_library_the_message_says_what_to_install(monkeypatch):
 
 
 def test_the_block_of_a_lock_is_that_of_its_proof(tmp_path):
-    digest = documents.write(tmp_path / "lock.json", {"kind": "kv-prereg lock"})
+    digest = lock.write(tmp_path, lock_content())
     with pytest.raises(BadInput, match=r"lock\.ots: missing; run: python -m protocol\.anchor"):
-        witnesses.block(tmp_path)
+        witnesses.block(Registration(tmp_path))
     (tmp_path / "anchors").mkdir()
     (tmp_path / "anchors" / "lock.ots").write_bytes(chain_by_hand.complete(bytes.fromhex(digest)))
     with pytest.raises(Unproven, match=f"names block {HEIGHT}"):
-        witnesses.block(tmp_path)
+        witnesses.block(Registration(tmp_path))
     (tmp_path / "anchors" / "headers").mkdir()
     write_header(tmp_path / "anchors" / "headers", chain_by_hand.merkle_root(bytes.fromhex(digest)))
     with pytest.raises(Unproven, match="less work"):
-        witnesses.block(tmp_path)
+        witnesses.block(Registration(tmp_path))

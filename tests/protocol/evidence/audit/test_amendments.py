@@ -9,6 +9,7 @@ from protocol.evidence.findings import CannotTell, NotRun
 from protocol.evidence.lock import lock
 from protocol.evidence.refusals import AlreadyClaimed, BadInput, Tampered
 from protocol.evidence.run import claim, ledger, records, seal, selection, verdict
+from protocol.evidence.run.registration import Registration
 
 SEEN_NOTHING = {
     "probe": {"attempts": 0, "records": 0},
@@ -28,9 +29,10 @@ def old(tmp_path):
 def changed(old, new, seeds=(1,), why="a typing error"):
     """The content of a lock for `new` that amends `old`, its seeds being others."""
     held = lock.read(old)
-    protocol = {**held.content["protocol"], "content": {"seeds": list(seeds)}}
+    written = held.content["protocol"]["content"] | {"seeds": list(seeds)}
+    protocol = held.content["protocol"] | {"content": written}
     content = {**held.content, "name": new.name, "protocol": protocol}
-    return {**content, "amends": amendment.describe(old, held, why, content)}
+    return {**content, "amends": amendment.describe(Registration.of(old, held), why, content)}
 
 
 def locked(new, content):
@@ -45,7 +47,7 @@ def amended(old, name="new", **changes):
     """`old` amended as the command does it: the new lock, then the line in the old ledger."""
     new = old.parent / name
     made = locked(new, changed(old, new, **changes))
-    amendment.close(old, made)
+    amendment.close(Registration(old), made)
     return new
 
 
@@ -96,7 +98,7 @@ def test_before_the_claim_an_amendment_is_a_new_version(old):
         "name": "old",
         "lock": digest,
         "reason": "a typing error",
-        "diff": [{"path": "protocol/seeds", "is": [1]}],
+        "diff": [{"path": "protocol/seeds/0", "was": 0, "is": 1}],
         "seen": SEEN_NOTHING,
         "after_claim": False,
     }
@@ -114,7 +116,7 @@ def test_what_had_been_seen_is_counted(old):
     assert about["seen"] == SEEN_NOTHING | {"probe": probe, "claim": True, "records": 3}
     assert about["after_claim"]
     toy.confirm(old)
-    verdict.write(old, held, toy.JUDGED)
+    verdict.write(Registration.of(old, held), toy.JUDGED)
     about = changed(old, old.parent / "new")["amends"]
     assert about["seen"] == SEEN_NOTHING | {
         "probe": probe,
@@ -130,13 +132,13 @@ def test_an_amendment_of_an_amendment_does_not_forget_the_claim(old):
     third = amended(second, "third", seeds=(2,))
     about = lock.read(third).content["amends"]
     assert (about["seen"], about["after_claim"]) == (SEEN_NOTHING, True)
-    assert "after a claim" in amendment.verify(third, lock.read(third))
+    assert "after a claim" in amendment.verify(Registration(third))
 
 
 def test_an_amendment_that_changes_nothing_is_refused(old):
     held = lock.read(old)
     with pytest.raises(BadInput, match=r"changes nothing; edit its protocol\.toml"):
-        amendment.describe(old, held, "why", {**held.content, "name": "new"})
+        amendment.describe(Registration.of(old, held), "why", {**held.content, "name": "new"})
 
 
 def test_the_old_ledger_is_closed_once_by_the_new_lock(old):
@@ -144,10 +146,10 @@ def test_the_old_ledger_is_closed_once_by_the_new_lock(old):
     digest = lock.read(new).digest
     assert last(old) == ("amended", {"lock": digest, "reason": "a typing error"})
     before = toy.snapshot(old)
-    amendment.close(old, lock.read(new))
+    amendment.close(Registration(old), lock.read(new))
     assert toy.snapshot(old) == before
     with pytest.raises(AlreadyClaimed, match=f"a typing error.*{digest}"):
-        ledger.append(old, "probe", {})
+        ledger.append(old, "probe", {"number": 2, "records": 0})
     assert toy.snapshot(old) == before
 
 
@@ -155,14 +157,14 @@ def test_the_old_ledger_is_closed_once_by_the_new_lock(old):
 def test_a_ledger_that_is_closed_stays_as_it_is_when_its_study_is_amended(old, end):
     if end == "verdict":
         toy.confirm(old)
-        verdict.write(old, lock.read(old), toy.JUDGED)
+        verdict.write(Registration(old), toy.JUDGED)
     else:
-        amendment.withdraw(old, "wrong golds")
+        amendment.withdraw(Registration(old), "wrong golds")
     before = toy.snapshot(old)
     new = amended(old)
     assert toy.snapshot(old) == before
-    assert amendment.verify(new, lock.read(new)).startswith("old, ")
-    assert amendment.successor(old, lock.read(old).digest) == new
+    assert amendment.verify(Registration(new)).startswith("old, ")
+    assert amendment.successor(Registration(old)) == Registration(new)
 
 
 def test_going_on_with_a_study_whose_amendment_is_locked_shows(old):
@@ -170,32 +172,32 @@ def test_going_on_with_a_study_whose_amendment_is_locked_shows(old):
     toy.confirm(old, stop_after=1)
     before = toy.snapshot(old)
     with pytest.raises(Tampered, match=r"was gone on with after new was locked"):
-        amendment.close(old, made)
+        amendment.close(Registration(old), made)
     assert toy.snapshot(old) == before
     with pytest.raises(Tampered, match=r"amends\.seen"):
-        amendment.verify(old.parent / "new", made)
+        amendment.verify(Registration.of(old.parent / "new", made))
 
 
 def test_an_amendment_that_was_cut_off_runs_only_when_it_is_completed(old):
     new = old.parent / "new"
     made = locked(new, changed(old, new))
-    assert amendment.begun(old, lock.read(old), new)
+    assert amendment.begun(Registration(old), new)
     with pytest.raises(BadInput, match=r"python -m protocol\.amend .*old .*new --reason"):
-        amendment.refuse_open(new, made)
+        amendment.refuse_open(Registration.of(new, made))
     with pytest.raises(Tampered, match="was not closed"):
-        amendment.verify(new, made)
-    amendment.close(old, made)
-    amendment.refuse_open(new, made)
+        amendment.verify(Registration.of(new, made))
+    amendment.close(Registration(old), made)
+    amendment.refuse_open(Registration.of(new, made))
     with pytest.raises(AlreadyClaimed, match=r"amends .*old already"):
-        amendment.begun(old, lock.read(old), new)
+        amendment.begun(Registration(old), new)
 
 
 def test_only_the_newest_version_is_amended(old):
     second = amended(old, "second")
     amended(second, "third", seeds=(2,))
     with pytest.raises(AlreadyClaimed, match=r"python -m protocol\.amend \S*third \S*fourth"):
-        amendment.begun(old, lock.read(old), old.parent / "fourth")
-    assert not amendment.begun(old.parent / "third", lock.read(old.parent / "third"), old.parent / "fourth")
+        amendment.begun(Registration(old), old.parent / "fourth")
+    assert not amendment.begun(Registration(old.parent / "third"), old.parent / "fourth")
 
 
 def test_a_version_whose_amendment_was_taken_away_is_not_amended_again(old):
@@ -203,22 +205,22 @@ def test_a_version_whose_amendment_was_taken_away_is_not_amended_again(old):
     digest = lock.read(new).digest
     new.rename(old.parent.parent / f"{old.parent.name} elsewhere")
     with pytest.raises(AlreadyClaimed, match=digest):
-        amendment.begun(old, lock.read(old), old.parent / "other")
+        amendment.begun(Registration(old), old.parent / "other")
 
 
 def test_what_amends_nothing_has_nothing_to_verify(old):
     with pytest.raises(NotRun):
-        amendment.verify(old, lock.read(old))
-    amendment.refuse_open(old, lock.read(old))
+        amendment.verify(Registration(old))
+    amendment.refuse_open(Registration(old))
 
 
 def test_without_the_parent_an_amendment_cannot_be_told(old):
     new = amended(old)
     held = lock.read(new)
-    assert amendment.verify(new, held) == "old, before any claim; 1 values differ, as listed"
+    assert amendment.verify(Registration.of(new, held)) == "old, before any claim; 1 values differ, as listed"
     old.rename(old.parent / "renamed")
     with pytest.raises(CannotTell, match=held.content["amends"]["lock"]):
-        amendment.verify(new, held)
+        amendment.verify(Registration.of(new, held))
 
 
 @pytest.mark.parametrize(
@@ -240,7 +242,7 @@ def test_an_amendment_that_says_other_than_its_parent_shows_fails(old, field, va
     made = locked(new, told)
     ledger.append(old, "amended", {"lock": made.digest, "reason": "a typing error"})
     with pytest.raises(Tampered, match=rf"amends\.{field}"):
-        amendment.verify(new, made)
+        amendment.verify(Registration.of(new, made))
 
 
 def test_a_parent_whose_ledger_says_otherwise_fails(old):
@@ -248,10 +250,10 @@ def test_a_parent_whose_ledger_says_otherwise_fails(old):
     lines = (old / ledger.NAME).read_bytes().splitlines(keepends=True)
     (old / ledger.NAME).write_bytes(b"".join(lines[:-1]))
     with pytest.raises(Tampered, match="was not closed"):
-        amendment.verify(new, lock.read(new))
+        amendment.verify(Registration(new))
     ledger.append(old, "amended", {"lock": "0" * 64, "reason": "a typing error"})
     with pytest.raises(Tampered, match="another amendment"):
-        amendment.verify(new, lock.read(new))
+        amendment.verify(Registration(new))
 
 
 @pytest.mark.parametrize("claimed", [False, True])
@@ -259,14 +261,14 @@ def test_a_withdrawal_says_why_and_what_had_been_seen(old, claimed):
     if claimed:
         toy.confirm(old, stop_after=2)
     seen = SEEN_NOTHING | ({"claim": True, "records": 2} if claimed else {})
-    assert amendment.withdraw(old, "wrong golds") == seen
+    assert amendment.withdraw(Registration(old), "wrong golds") == seen
     assert last(old) == ("withdraw", {"reason": "wrong golds", "seen": seen})
     before = toy.snapshot(old)
     for act in (
-        lambda: amendment.withdraw(old, "again"),
-        lambda: ledger.append(old, "probe", {}),
+        lambda: amendment.withdraw(Registration(old), "again"),
+        lambda: ledger.append(old, "probe", {"number": 2, "records": 0}),
         lambda: ledger.ensure(old, "claim", {"claim": "0" * 64}),
-        lambda: verdict.write(old, lock.read(old), toy.JUDGED),
+        lambda: verdict.write(Registration(old), toy.JUDGED),
     ):
         with pytest.raises(
             (AlreadyClaimed, Tampered), match=r"withdrawn \(wrong golds\)|seal\.json: missing"
@@ -277,52 +279,52 @@ def test_a_withdrawal_says_why_and_what_had_been_seen(old, claimed):
 
 def test_nothing_is_sealed_after_a_withdrawal(old):
     toy.confirm(old, stop_after=6)
-    amendment.withdraw(old, "wrong golds")
+    amendment.withdraw(Registration(old), "wrong golds")
     before = toy.snapshot(old)
     with pytest.raises(AlreadyClaimed, match="withdrawn"):
-        seal.write(old, lock.read(old))
+        seal.write(Registration(old))
     assert toy.snapshot(old) == before
 
 
 def test_a_sealed_study_that_was_withdrawn_gets_no_verdict(old):
     toy.confirm(old)
-    amendment.withdraw(old, "wrong golds")
+    amendment.withdraw(Registration(old), "wrong golds")
     before = toy.snapshot(old)
     with pytest.raises(AlreadyClaimed, match="withdrawn"):
-        verdict.write(old, lock.read(old), toy.JUDGED)
+        verdict.write(Registration(old), toy.JUDGED)
     assert toy.snapshot(old) == before
 
 
 def test_nothing_is_selected_after_a_withdrawal(old):
-    amendment.withdraw(old, "wrong golds")
+    amendment.withdraw(Registration(old), "wrong golds")
     parent = toy.locked(old.parent / "parent")
-    selection.write(old.parent / "parent", parent, {"winner": "crystal"})
+    selection.write(Registration.of(old.parent / "parent", parent), {"winner": "crystal"})
     before = toy.snapshot(old)
     with pytest.raises(AlreadyClaimed, match="withdrawn"):
-        selection.write(old, lock.read(old), {"winner": "crystal"})
+        selection.write(Registration(old), {"winner": "crystal"})
     with pytest.raises(AlreadyClaimed, match="withdrawn"):
-        selection.adopt(old, old.parent / "parent", lock.read(old))
+        selection.adopt(Registration(old), Registration(old.parent / "parent"))
     assert toy.snapshot(old) == before
 
 
 def test_a_verdict_is_not_withdrawn(old):
     toy.confirm(old)
-    verdict.write(old, lock.read(old), toy.JUDGED)
+    verdict.write(Registration(old), toy.JUDGED)
     before = toy.snapshot(old)
     with pytest.raises(AlreadyClaimed, match="was judged REFUTED"):
-        amendment.withdraw(old, "it is not what I hoped for")
+        amendment.withdraw(Registration(old), "it is not what I hoped for")
     lines = (old / ledger.NAME).read_bytes().splitlines(keepends=True)
     (old / ledger.NAME).write_bytes(b"".join(lines[:-1]))  # a crash came before the verdict's line
     with pytest.raises(AlreadyClaimed, match="was judged REFUTED"):
-        amendment.withdraw(old, "it is not what I hoped for")
+        amendment.withdraw(Registration(old), "it is not what I hoped for")
     (old / ledger.NAME).write_bytes(b"".join(lines))
     assert toy.snapshot(old) == before
 
 
 def test_a_study_that_is_being_run_is_not_withdrawn(old):
     before = toy.snapshot(old)
-    with claim.running(old), pytest.raises(AlreadyClaimed, match="another process"):
-        amendment.withdraw(old, "wrong golds")
+    with claim.running(Registration(old)), pytest.raises(AlreadyClaimed, match="another process"):
+        amendment.withdraw(Registration(old), "wrong golds")
     assert toy.snapshot(old) == before
 
 
@@ -334,7 +336,7 @@ def test_a_claim_whose_line_a_crash_cut_off_is_entered_before_the_ledger_is_clos
         "ledger": ledger.head(old),
     }
     digest = documents.write(old / claim.NAME, content)
-    assert amendment.withdraw(old, "wrong golds")["claim"]
+    assert amendment.withdraw(Registration(old), "wrong golds")["claim"]
     assert [(entry.event, entry.body.get("claim")) for entry in ledger.read(old)][1:] == [
         ("claim", digest),
         ("withdraw", None),
@@ -344,10 +346,10 @@ def test_a_claim_whose_line_a_crash_cut_off_is_entered_before_the_ledger_is_clos
 def test_what_is_not_locked_whole_is_neither_withdrawn_nor_amended(old, tmp_path):
     (old / ledger.NAME).unlink()
     with pytest.raises(BadInput, match=r"python -m protocol\.register"):
-        amendment.withdraw(old, "why")
+        amendment.withdraw(Registration(old), "why")
     (tmp_path / "written").mkdir()
     with pytest.raises(BadInput, match="is not locked"):
-        amendment.withdraw(tmp_path / "written", "why")
+        amendment.withdraw(Registration(tmp_path / "written"), "why")
     assert not (old / ledger.NAME).exists()
 
 
@@ -366,7 +368,7 @@ def test_a_verdict_is_a_word_that_a_rule_gives(old, word):
     toy.confirm(old)
     before = toy.snapshot(old)
     with pytest.raises(BadInput, match="CONFIRMED, REFUTED, INCONCLUSIVE, DEVIATED"):
-        verdict.write(old, lock.read(old), toy.JUDGED | {"verdict": word})
+        verdict.write(Registration(old), toy.JUDGED | {"verdict": word})
     assert toy.snapshot(old) == before
     assert verdict.WORDS == ("CONFIRMED", "REFUTED", "INCONCLUSIVE", "DEVIATED", "INVALID")
 
@@ -374,23 +376,23 @@ def test_a_verdict_is_a_word_that_a_rule_gives(old, word):
 def test_how_a_study_ended_is_audited(old):
     toy.locked(old.parent / "withdrawn")
     with pytest.raises(NotRun):
-        amendment.ended(old)
+        amendment.ended(Registration(old))
     new = amended(old)
-    assert amendment.ended(old) == "amended by new: a typing error"
+    assert amendment.ended(Registration(old)) == "amended by new: a typing error"
     new.rename(old.parent.parent / f"{old.parent.name} elsewhere")
     with pytest.raises(CannotTell, match="which no folder beside has"):
-        amendment.ended(old)
+        amendment.ended(Registration(old))
     folder = old.parent / "withdrawn"
     toy.confirm(folder, stop_after=2)
-    amendment.withdraw(folder, "wrong golds")
-    assert amendment.ended(folder) == "withdrawn after its claim: wrong golds"
+    amendment.withdraw(Registration(folder), "wrong golds")
+    assert amendment.ended(Registration(folder)) == "withdrawn after its claim: wrong golds"
     (folder / "records" / "shard-0.jsonl").unlink()
     with pytest.raises(Tampered, match="other things had been seen"):
-        amendment.ended(folder)
+        amendment.ended(Registration(folder))
 
 
 def test_a_study_closed_by_another_amendment_than_the_one_beside_fails(old):
     locked(old.parent / "new", changed(old, old.parent / "new"))
     ledger.append(old, "amended", {"lock": "0" * 64, "reason": "why"})
     with pytest.raises(Tampered, match="another amendment than new"):
-        amendment.ended(old)
+        amendment.ended(Registration(old))

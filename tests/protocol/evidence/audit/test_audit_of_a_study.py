@@ -12,7 +12,8 @@ from protocol.evidence.audit import auditing
 from protocol.evidence.bytes import canonical
 from protocol.evidence.lock import lock
 from protocol.evidence.refusals import BadInput, Tampered
-from protocol.evidence.run import claim, ledger, records, seal, verdict
+from protocol.evidence.run import ledger, records, seal, verdict
+from protocol.evidence.run.registration import Registration
 
 EVIDENCE = ["protocol.toml", "lock.json", "sources.zip", "ledger.jsonl", "claim.json", "seal.json"]
 EVIDENCE += ["verdict.json", "records/shard-0.jsonl", "trajectory"]
@@ -36,7 +37,7 @@ def judged_as_before(tree, folder):
 
 
 def statuses(folder, rederive=judged_as_before):
-    return {finding.item: finding.status for finding in auditing.audit(folder, rederive)}
+    return {finding.item: finding.status for finding in auditing.audit(Registration(folder), rederive)}
 
 
 def evidence(folder, name):
@@ -49,7 +50,7 @@ def failures(folder):
 
 def test_a_finished_study_holds_and_its_verdict_is_derived_by_the_locked_code(folder):
     """Outside a repository, unsigned, unprobed and without a witness: that is said, and is no fault."""
-    findings = auditing.audit(folder)
+    findings = auditing.audit(Registration(folder))
     rest = {finding.item: finding.status for finding in findings if finding.status != "held"}
     assert rest == {
         "commit": "not run",
@@ -63,7 +64,7 @@ def test_a_finished_study_holds_and_its_verdict_is_derived_by_the_locked_code(fo
 
 def test_auditing_changes_nothing(folder):
     before = snapshot(folder)
-    auditing.audit(folder)
+    auditing.audit(Registration(folder))
     assert snapshot(folder) == before
 
 
@@ -103,6 +104,14 @@ def test_a_ledger_whose_tail_was_cut_off_fails(folder, lines):
     assert "ledger" in failures(folder)
 
 
+def test_what_a_seal_says_is_not_derived_from_a_torn_shard(folder):
+    study = Registration(folder)
+    with (folder / "records" / "shard-0.jsonl").open("ab") as shard:
+        shard.write(b"{")
+    with pytest.raises(Tampered, match="ends in a torn line"):
+        seal.contents(study, ledger.at(study.entries))
+
+
 def test_a_finished_ledger_with_a_torn_line_fails(folder):
     with (folder / "ledger.jsonl").open("ab") as file:
         file.write(b'{"body"')
@@ -112,7 +121,7 @@ def test_a_finished_ledger_with_a_torn_line_fails(folder):
 def test_an_event_out_of_its_order_fails(tmp_path):
     finished_study.locked(tmp_path / "study")
     ledger.append(tmp_path / "study", "seal", {"seal": "f" * 64})
-    findings = {finding.item: finding.detail for finding in auditing.audit(tmp_path / "study")}
+    findings = {finding.item: finding.detail for finding in auditing.audit(Registration(tmp_path / "study"))}
     assert findings["ledger"].endswith("says register, seal where the files say register, claim, seal")
 
 
@@ -125,7 +134,7 @@ def test_a_ledger_written_anew_does_not_fit_the_heads_that_were_kept(folder):
     entries = ledger.read(folder)
     (folder / ledger.NAME).unlink()
     for entry in entries:
-        body = {"lock": lock.read(folder).digest, "again": 1} if entry.event == "register" else entry.body
+        body = {"number": 1, "records": 7} if entry.event == "attempt" else entry.body
         ledger.append(folder, entry.event, body)
     assert {"claim", "seal", "verdict"} <= set(failures(folder))
 
@@ -168,7 +177,7 @@ def test_a_verdict_that_the_locked_code_does_not_give_fails(original, tmp_path):
     folder = tmp_path / "study"
     held = finished_study.locked(folder)
     finished_study.confirm(folder)
-    verdict.write(folder, held, JUDGED | {"verdict": "CONFIRMED"})
+    verdict.write(Registration.of(folder, held), JUDGED | {"verdict": "CONFIRMED"})
     assert statuses(folder, auditing.judge_again)["judgement"] == "failed"
 
 
@@ -195,7 +204,7 @@ def test_the_locked_code_sees_a_clean_environment(folder, tmp_path, monkeypatch)
 
 def test_a_study_that_is_only_locked_says_what_was_not_run(tmp_path):
     finished_study.locked(tmp_path / "study")
-    findings = auditing.audit(tmp_path / "study")
+    findings = auditing.audit(Registration(tmp_path / "study"))
     held = [finding.item for finding in findings if finding.status == "held"]
     assert held == ["lock", "protocol", "sources", "ledger"]
     rest = [finding for finding in findings if finding.item not in {*held, *auditing.OUTSIDE}]
@@ -207,7 +216,7 @@ def test_a_study_that_was_killed_says_what_is_left(tmp_path):
     finished_study.confirm(tmp_path / "study", stop_after=4)
     with (tmp_path / "study" / "records" / "shard-0.jsonl").open("ab") as shard:
         shard.write(b'{"body"')
-    found = {finding.item: finding for finding in auditing.audit(tmp_path / "study")}
+    found = {finding.item: finding for finding in auditing.audit(Registration(tmp_path / "study"))}
     assert found["claim"].status == "held"
     assert found["records"].status == "cannot tell"
     assert found["grid"] == ("grid", "cannot tell", "not finished: 4 records, 2 to go")
@@ -248,24 +257,24 @@ def test_a_crash_between_seal_and_ledger_is_completed_by_the_verdict(tmp_path):
     finished_study.confirm(folder)
     cut(folder, "ledger.jsonl", 1)
     assert "seal" in failures(folder)
-    verdict.write(folder, held, JUDGED)
+    verdict.write(Registration.of(folder, held), JUDGED)
     assert not failures(folder)
 
 
 def test_the_same_verdict_again_changes_nothing_and_another_is_refused(folder):
     before = snapshot(folder)
-    verdict.write(folder, lock.read(folder), JUDGED)
+    verdict.write(Registration(folder), JUDGED)
     with pytest.raises(Tampered, match="another judgement"):
-        verdict.write(folder, lock.read(folder), JUDGED | {"verdict": "CONFIRMED"})
+        verdict.write(Registration(folder), JUDGED | {"verdict": "CONFIRMED"})
     with pytest.raises(BadInput, match=r"share is the number 0\.5"):
-        verdict.write(folder, lock.read(folder), {"share": 0.5})
+        verdict.write(Registration(folder), {"share": 0.5})
     assert snapshot(folder) == before
 
 
 def test_a_crash_between_verdict_and_ledger_is_completed_by_judging_again(folder):
     whole = snapshot(folder)
     cut(folder, "ledger.jsonl", 1)
-    verdict.write(folder, lock.read(folder), JUDGED)
+    verdict.write(Registration(folder), JUDGED)
     assert not failures(folder)
     assert (folder / "verdict.json").read_bytes() == whole["verdict.json"]
 
@@ -277,7 +286,8 @@ blocked = {"torch", "numpy"}
 sys.modules.update(dict.fromkeys(blocked))
 from pathlib import Path
 from protocol.evidence.audit import auditing
-assert all(finding.status != "failed" for finding in auditing.audit(Path(sys.argv[1])))
+from protocol.evidence.run.registration import Registration
+assert all(finding.status != "failed" for finding in auditing.audit(Registration(Path(sys.argv[1]))))
 roots = {name.partition(".")[0] for name in sys.modules}
 print(*sorted(roots - blocked - set(sys.stdlib_module_names)))
 """
@@ -287,6 +297,6 @@ print(*sorted(roots - blocked - set(sys.stdlib_module_names)))
 
 
 def test_the_seal_counts_every_state(folder):
-    content = seal.read(folder).content
+    content = Registration(folder).seal.content
     assert (content["expected"], content["found"]) == (6, {"ok": 6, "failed": 0, "excluded": 0})
-    assert content["claim"] == claim.read(folder, lock.read(folder)).digest
+    assert content["claim"] == Registration(folder).claim.digest

@@ -9,6 +9,7 @@ import pytest
 from protocol.evidence.audit import auditing
 from protocol.evidence.lock import bundle, closure, lock
 from protocol.evidence.refusals import AlreadyClaimed, BadInput, Drifted, Tampered
+from protocol.evidence.run.registration import Registration
 
 
 @pytest.fixture
@@ -99,8 +100,8 @@ def test_the_bundle_has_the_same_bytes_wherever_and_whenever_it_is_made(root, tm
 def test_a_bundle_gives_the_locked_tree_back(root, tmp_path):
     sources = closure.sources(root)
     bundle.write(tmp_path, root, sources)
-    assert bundle.verify(tmp_path, sources) == []
-    bundle.extract(tmp_path, sources, tmp_path / "back")
+    assert bundle.verify(tmp_path / bundle.NAME, sources) == []
+    bundle.extract(tmp_path / bundle.NAME, sources, tmp_path / "back")
     assert closure.sources(tmp_path / "back") == sources
 
 
@@ -119,7 +120,7 @@ def test_a_member_that_leads_outside_is_not_extracted(tmp_path, name):
     with zipfile.ZipFile(tmp_path / bundle.NAME, "w") as archive:
         archive.writestr(name, "1\n")
     with pytest.raises(Tampered, match="leads outside"):
-        bundle.extract(tmp_path, {name: closure.digest_of(b"1\n")}, tmp_path / "in" / "deep")
+        bundle.extract(tmp_path / bundle.NAME, {name: closure.digest_of(b"1\n")}, tmp_path / "in" / "deep")
     assert [path.name for path in tmp_path.rglob("*")] == [bundle.NAME]
 
 
@@ -128,9 +129,9 @@ def test_a_member_too_many_is_found(root, tmp_path):
     bundle.write(tmp_path, root, sources)
     with zipfile.ZipFile(tmp_path / bundle.NAME, "a") as archive:
         archive.writestr("numpy.py", "1\n")
-    assert bundle.verify(tmp_path, sources) == ["numpy.py: new"]
+    assert bundle.verify(tmp_path / bundle.NAME, sources) == ["numpy.py: new"]
     with pytest.raises(Tampered, match=r"numpy\.py"):
-        bundle.extract(tmp_path, sources, tmp_path / "back")
+        bundle.extract(tmp_path / bundle.NAME, sources, tmp_path / "back")
 
 
 def test_a_study_is_locked_once(tmp_path):
@@ -156,5 +157,5 @@ def test_a_lock_from_before_the_drawings_were_sources_still_audits(tmp_path):
     (tmp_path / "tree" / "figures").mkdir()
     (tmp_path / "tree" / "figures" / "forest.py").write_text("1\n")
     assert not any(name.startswith("figures/") for name in lock.read(folder).content["sources"])
-    inside = [one.status for one in auditing.audit(folder) if one.item not in auditing.OUTSIDE]
+    inside = [one.status for one in auditing.audit(Registration(folder)) if one.item not in auditing.OUTSIDE]
     assert set(inside) <= {"held", "not run"}

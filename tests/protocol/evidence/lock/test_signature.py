@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import finished_study
 import pytest
 
 from protocol.evidence.findings import CannotTell, NotRun
@@ -31,7 +32,7 @@ def fingerprint(key: Path) -> str:
 
 def locked(folder: Path, **more: str) -> Path:
     folder.mkdir()
-    lock.write(folder, {"kind": "kv-prereg lock", "name": folder.name, **more})
+    lock.write(folder, finished_study.lock_content(folder.name, **more))
     return folder
 
 

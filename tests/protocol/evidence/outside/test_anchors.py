@@ -8,6 +8,7 @@ import pytest
 from protocol.evidence.outside import anchors
 from protocol.evidence.outside.anchors import Unproven, Vouched
 from protocol.evidence.refusals import BadInput, Tampered, Unanchored
+from protocol.evidence.run.registration import Registration
 
 
 @dataclass
@@ -53,45 +54,45 @@ def digest(path):
 
 
 def status(folder, *witnesses):
-    return {one.document: one.status for one in anchors.verified(folder, witnesses)}
+    return {one.document: one.status for one in anchors.verified(Registration(folder), witnesses)}
 
 
 @pytest.mark.parametrize("document", ["lock", "claim", "seal", "verdict"])
 def test_what_is_stamped_is_the_digest_of_the_document(study, document):
-    anchors.stamp(study, document, Clerk())
+    anchors.stamp(Registration(study), document, Clerk())
     proof = (study / "anchors" / f"{document}.note").read_text()
     assert proof == f"{digest(study / f'{document}.json')} 1"
 
 
 def test_a_study_is_unanchored_until_a_proof_of_the_lock_holds(study):
     clerk = Clerk()
-    assert anchors.word(anchors.verified(study, [clerk])) == "UNANCHORED"
+    assert anchors.word(anchors.verified(Registration(study), [clerk])) == "UNANCHORED"
     clerk.count = 4
-    anchors.stamp(study, "verdict", clerk)
-    assert anchors.word(anchors.verified(study, [clerk])) == "UNANCHORED"
+    anchors.stamp(Registration(study), "verdict", clerk)
+    assert anchors.word(anchors.verified(Registration(study), [clerk])) == "UNANCHORED"
     slow = Clerk("slow", "slow", pending=True)
-    anchors.stamp(study, "lock", slow)
-    assert anchors.word(anchors.verified(study, [clerk, slow])) == "UNANCHORED"
+    anchors.stamp(Registration(study), "lock", slow)
+    assert anchors.word(anchors.verified(Registration(study), [clerk, slow])) == "UNANCHORED"
     clerk.count = 1
-    anchors.stamp(study, "lock", clerk)
-    found = anchors.verified(study, [clerk, slow])
+    anchors.stamp(Registration(study), "lock", clerk)
+    found = anchors.verified(Registration(study), [clerk, slow])
     assert anchors.word(found) == "ANCHORED (lock by clerk number 2; verdict by clerk number 5)"
 
 
 def test_the_documents_are_listed_in_the_order_of_their_making(study):
     clerk = Clerk()
-    for document in anchors.existing(study):
-        anchors.stamp(study, document, clerk)
+    for document in anchors.existing(Registration(study)):
+        anchors.stamp(Registration(study), document, clerk)
     assert list(status(study, clerk)) == ["lock", "claim", "seal", "verdict"]
     assert set(status(study, clerk).values()) == {"held"}
 
 
 def test_a_witness_vouches_for_a_document_once(study):
     clerk = Clerk()
-    anchors.stamp(study, "lock", clerk)
+    anchors.stamp(Registration(study), "lock", clerk)
     before = finished_study.snapshot(study)
     with pytest.raises(BadInput, match=r"lock\.note exists"):
-        anchors.stamp(study, "lock", clerk)
+        anchors.stamp(Registration(study), "lock", clerk)
     assert clerk.count == 1  # it was not even asked
     assert finished_study.snapshot(study) == before
 
@@ -99,12 +100,12 @@ def test_a_witness_vouches_for_a_document_once(study):
 def test_a_document_that_is_not_there_yet_is_not_stamped(tmp_path):
     finished_study.locked(tmp_path / "toy")
     with pytest.raises(BadInput, match=r"no verdict\.json"):
-        anchors.stamp(tmp_path / "toy", "verdict", Clerk())
+        anchors.stamp(Registration(tmp_path / "toy"), "verdict", Clerk())
 
 
 def test_a_witness_that_cannot_be_had_leaves_nothing_behind(study):
     with pytest.raises(BadInput, match="lock by clerk: out of office"):
-        anchors.stamp(study, "lock", Clerk(gone=True))
+        anchors.stamp(Registration(study), "lock", Clerk(gone=True))
     assert not (study / "anchors").exists()
 
 
@@ -112,12 +113,12 @@ def test_an_answer_that_is_no_proof_is_not_kept(study):
     clerk = Clerk()
     clerk.stamp = lambda digest: b"something 1"
     with pytest.raises(BadInput, match="no proof of lock"):
-        anchors.stamp(study, "lock", clerk)
+        anchors.stamp(Registration(study), "lock", clerk)
     assert not (study / "anchors").exists()
 
 
 def test_a_document_written_anew_fails_against_its_proof(study):
-    anchors.stamp(study, "verdict", Clerk())
+    anchors.stamp(Registration(study), "verdict", Clerk())
     content = json.loads((study / "verdict.json").read_bytes())
     content["judged"]["verdict"] = "CONFIRMED"
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
@@ -126,9 +127,9 @@ def test_a_document_written_anew_fails_against_its_proof(study):
 
 
 def test_a_proof_whose_document_was_taken_away_fails(study):
-    anchors.stamp(study, "verdict", Clerk())
+    anchors.stamp(Registration(study), "verdict", Clerk())
     (study / "verdict.json").unlink()
-    (one,) = anchors.verified(study, [Clerk()])
+    (one,) = anchors.verified(Registration(study), [Clerk()])
     assert (one.status, one.detail) == ("failed", "verdict.json: missing")
 
 
@@ -148,20 +149,20 @@ def test_a_file_that_is_no_proof_fails(study, name):
     path = study / "anchors" / name
     path.parent.mkdir(parents=True)
     path.write_text("")
-    assert [one.status for one in anchors.verified(study, [Clerk()])] == ["failed"]
+    assert [one.status for one in anchors.verified(Registration(study), [Clerk()])] == ["failed"]
 
 
 def test_block_headers_may_lie_beside_the_proofs(study):
     (study / "anchors" / "headers").mkdir(parents=True)
     (study / "anchors" / "headers" / "900000.hex").write_text("")
-    assert anchors.verified(study, [Clerk()]) == []
+    assert anchors.verified(Registration(study), [Clerk()]) == []
 
 
 def test_a_proof_made_after_that_of_a_later_document_shows_no_order(study):
     clerk = Clerk()
-    anchors.stamp(study, "claim", clerk)
-    anchors.stamp(study, "lock", clerk)
-    lock, claim = anchors.verified(study, [clerk])
+    anchors.stamp(Registration(study), "claim", clerk)
+    anchors.stamp(Registration(study), "lock", clerk)
+    lock, claim = anchors.verified(Registration(study), [clerk])
     assert (lock.status, claim.status) == ("cannot tell", "held")
     assert "after the proof of claim" in lock.detail
     assert anchors.word([lock, claim]) == "UNANCHORED"
@@ -169,16 +170,16 @@ def test_a_proof_made_after_that_of_a_later_document_shows_no_order(study):
 
 def test_the_numbers_of_two_witnesses_are_not_compared(study):
     other = Clerk("other", "other", count=10)
-    anchors.stamp(study, "lock", other)
-    anchors.stamp(study, "claim", Clerk())
+    anchors.stamp(Registration(study), "lock", other)
+    anchors.stamp(Registration(study), "claim", Clerk())
     assert status(study, other, Clerk()) == {"lock": "held", "claim": "held"}
 
 
 def test_documents_without_a_proof_that_holds_are_refused_by_name(study):
     clerk, slow = Clerk(), Clerk("slow", "slow", pending=True)
-    anchors.stamp(study, "lock", clerk)
-    anchors.stamp(study, "claim", slow)
-    found = anchors.verified(study, [clerk, slow])
+    anchors.stamp(Registration(study), "lock", clerk)
+    anchors.stamp(Registration(study), "claim", slow)
+    found = anchors.verified(Registration(study), [clerk, slow])
     assert len(found) == 2
     anchors.require(found, ["lock"])
     with pytest.raises(Unanchored, match=r"claim\.json: slow: not numbered yet"):
@@ -189,18 +190,18 @@ def test_documents_without_a_proof_that_holds_are_refused_by_name(study):
 
 
 def test_a_proof_that_fails_is_worse_than_none(study):
-    anchors.stamp(study, "lock", Clerk())
+    anchors.stamp(Registration(study), "lock", Clerk())
     (study / "anchors" / "claim.note").write_text(f"{'0' * 64} 1")
     with pytest.raises(Tampered, match="claim: a note about something else"):
-        anchors.require(anchors.verified(study, [Clerk()]), ["lock", "seal"])
+        anchors.require(anchors.verified(Registration(study), [Clerk()]), ["lock", "seal"])
 
 
 def test_a_pending_proof_is_replaced_by_the_same_one_with_more(study):
     clerk = Clerk(pending=True)
-    anchors.stamp(study, "lock", clerk)
+    anchors.stamp(Registration(study), "lock", clerk)
     before = finished_study.snapshot(study)
-    assert not anchors.upgrade(study, "lock", clerk)
+    assert not anchors.upgrade(Registration(study), "lock", clerk)
     assert finished_study.snapshot(study) == before
     clerk.pending = False
-    assert anchors.upgrade(study, "lock", clerk)
+    assert anchors.upgrade(Registration(study), "lock", clerk)
     assert status(study, clerk) == {"lock": "held"}

@@ -10,14 +10,21 @@ import pytest
 
 from protocol.evidence.findings import CannotTell, NotRun
 from protocol.evidence.lock import closure, lock
+from protocol.evidence.lock.lock import Lock
 from protocol.evidence.outside import history
 from protocol.evidence.refusals import Tampered
 from protocol.evidence.run import ledger
+from protocol.evidence.run.registration import Registration
 from tests.studies import ROOT
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
 
 ME = ("-c", "user.name=Ann", "-c", "user.email=ann@lab.example", "-c", "protocol.file.allow=always")
+
+
+def locked(folder, content):
+    """A registration whose lock has this content."""
+    return Registration.of(folder, Lock(content, ""))
 
 
 def git(place: Path, *arguments: object, date: str = "2026-01-01T00:00:00Z", ok: bool = True) -> str:
@@ -51,7 +58,7 @@ def stepwise(root: Path) -> Path:
     finished_study.confirm(study, stop_after=2)
     commit(root)
     finished_study.confirm(study)
-    finished_study.verdict.write(study, held, finished_study.JUDGED)
+    finished_study.verdict.write(Registration.of(study, held), finished_study.JUDGED)
     commit(root)
     return study
 
@@ -75,7 +82,7 @@ def locked_anew(study: Path) -> None:
     shutil.rmtree(study)
     study.mkdir()
     (study / "protocol.toml").write_bytes(b'title = "easier"\n')
-    digest = lock.write(study, {"kind": "kv-prereg lock", "name": "toy"})
+    digest = lock.write(study, finished_study.lock_content("toy"))
     ledger.append(study, "register", {"lock": digest})
 
 
@@ -83,7 +90,7 @@ def locked_anew(study: Path) -> None:
 def test_a_study_committed_step_by_step_holds(tmp_path: Path, objects: str) -> None:
     study = stepwise(repository(tmp_path / "work", f"--object-format={objects}"))
     # lock, protocol, sources, ledger, claim, seal, verdict, one shard
-    assert history.check(study) == (
+    assert history.check(Registration(study)) == (
         "8 of 8 files are committed as they are; lock.json was committed before claim.json"
     )
 
@@ -93,17 +100,17 @@ def test_a_study_committed_at_once_holds_and_shows_no_order(root: Path) -> None:
     study = root / "registrations" / "toy"
     finished_study.finished(study)
     commit(root)
-    assert "came in one commit, which shows no order" in history.check(study)
+    assert "came in one commit, which shows no order" in history.check(Registration(study))
 
 
 def test_work_that_is_not_committed_yet_is_counted(root: Path) -> None:
     study = root / "registrations" / "toy"
     finished_study.locked(study)
     commit(root)
-    assert history.check(study).startswith("4 of 4 files are committed as they are")
+    assert history.check(Registration(study)).startswith("4 of 4 files are committed as they are")
     finished_study.confirm(study, stop_after=1)
     # the ledger has grown; claim and shard are new
-    assert history.check(study).startswith("3 of 6 files are committed as they are")
+    assert history.check(Registration(study)).startswith("3 of 6 files are committed as they are")
 
 
 def test_nothing_committed_cannot_be_told_and_nothing_locked_was_not_run(root: Path) -> None:
@@ -111,11 +118,11 @@ def test_nothing_committed_cannot_be_told_and_nothing_locked_was_not_run(root: P
     study.mkdir()
     (study / "protocol.toml").write_bytes(b"")
     with pytest.raises(NotRun, match="nothing is locked"):
-        history.check(study)
+        history.check(Registration(study))
     shutil.rmtree(study)
     finished_study.locked(study)
     with pytest.raises(CannotTell, match="none of 4 files is committed; add and commit toy"):
-        history.check(study)
+        history.check(Registration(study))
 
 
 def test_a_ledger_whose_tail_was_cut_after_a_commit_is_found(root: Path, study: Path) -> None:
@@ -126,25 +133,27 @@ def test_a_ledger_whose_tail_was_cut_after_a_commit_is_found(root: Path, study: 
         f"commit {last} has {lines} lines of ledger.jsonl that are not the beginning of today's {lines - 2}"
     )
     with pytest.raises(Tampered, match=expected):
-        history.check(study)
+        history.check(Registration(study))
     commit(root)
     with pytest.raises(Tampered, match=expected):
-        history.check(study)
+        history.check(Registration(study))
 
 
 def test_a_ledger_written_anew_with_a_chain_that_holds_is_found(root: Path, study: Path) -> None:
     (study / "ledger.jsonl").unlink()
     for number in range(20):
-        ledger.append(study, "register" if not number else "attempt", {"number": number})
+        bodies = {"register": {"lock": "0" * 64}, "attempt": {"number": number, "records": 0}}
+        event = "attempt" if number else "register"
+        ledger.append(study, event, bodies[event])
     ledger.read(study)
     with pytest.raises(Tampered, match=r"lines of ledger\.jsonl that are not the beginning of today's"):
-        history.check(study)
+        history.check(Registration(study))
 
 
 def test_records_cut_back_to_run_them_again_are_found(root: Path, study: Path) -> None:
     cut(study / "records" / "shard-0.jsonl", 1)
     with pytest.raises(Tampered, match=r"has 6 lines of records/shard-0\.jsonl .* today's 5"):
-        history.check(study)
+        history.check(Registration(study))
 
 
 def test_a_study_locked_anew_in_its_old_place_is_found(root: Path, study: Path) -> None:
@@ -153,22 +162,22 @@ def test_a_study_locked_anew_in_its_old_place_is_found(root: Path, study: Path) 
     commit(root)
     expected = rf"commit {first} has another lock\.json: the study was locked before"
     with pytest.raises(Tampered, match=expected):
-        history.check(study)
+        history.check(Registration(study))
     git(root, "rm", "-r", "--quiet", "--cached", study)  # removed for a while, as if it had never been
     git(root, "commit", "--quiet", "-m", "gone")
     commit(root)
     with pytest.raises(Tampered, match=expected):
-        history.check(study)
+        history.check(Registration(study))
 
 
 @pytest.mark.parametrize("name", ["claim.json", "seal.json", "verdict.json", "sources.zip", "protocol.toml"])
 def test_a_document_that_was_replaced_or_taken_away_is_found(root: Path, study: Path, name: str) -> None:
     (study / name).write_bytes(b"{}\n")
     with pytest.raises(Tampered, match=f"has another {name}: it was replaced"):
-        history.check(study)
+        history.check(Registration(study))
     (study / name).unlink()
     with pytest.raises(Tampered, match=f"has {name}, which is gone"):
-        history.check(study)
+        history.check(Registration(study))
 
 
 def test_a_document_that_was_changed_for_one_commit_only_is_found(root: Path, study: Path) -> None:
@@ -178,7 +187,7 @@ def test_a_document_that_was_changed_for_one_commit_only_is_found(root: Path, st
     (study / "verdict.json").write_bytes(kept)
     commit(root)
     with pytest.raises(Tampered, match=rf"commit {changed[:7]} has another verdict\.json"):
-        history.check(study)
+        history.check(Registration(study))
 
 
 def test_a_version_that_only_a_merge_has_is_found(root: Path, study: Path) -> None:
@@ -194,7 +203,7 @@ def test_a_version_that_only_a_merge_has_is_found(root: Path, study: Path) -> No
     (study / "verdict.json").write_bytes(kept)
     commit(root)
     with pytest.raises(Tampered, match=f"commit {merge[:7]} has another"):
-        history.check(study)
+        history.check(Registration(study))
 
 
 def test_a_protocol_may_change_until_it_is_locked(root: Path) -> None:
@@ -206,12 +215,12 @@ def test_a_protocol_may_change_until_it_is_locked(root: Path) -> None:
     shutil.rmtree(study)
     finished_study.locked(study)
     commit(root)
-    assert "4 of 4 files" in history.check(study)
+    assert "4 of 4 files" in history.check(Registration(study))
     (study / "protocol.toml").write_bytes(b'title = "second thoughts"\n')
     commit(root)
     (study / "protocol.toml").write_bytes(finished_study.PROTOCOL)
     with pytest.raises(Tampered, match=r"has another protocol\.toml"):
-        history.check(study)
+        history.check(Registration(study))
 
 
 def test_a_torn_line_that_was_committed_may_have_been_cut_since(root: Path) -> None:
@@ -223,7 +232,7 @@ def test_a_torn_line_that_was_committed_may_have_been_cut_since(root: Path) -> N
     commit(root)
     finished_study.confirm(study)
     commit(root)
-    assert "7 of 7 files" in history.check(study)  # no verdict
+    assert "7 of 7 files" in history.check(Registration(study))  # no verdict
 
 
 def test_dates_play_no_part(root: Path) -> None:
@@ -233,13 +242,13 @@ def test_dates_play_no_part(root: Path) -> None:
     commit(root, date="2026-05-05T00:00:00Z")
     finished_study.confirm(study)
     commit(root, date="2024-04-04T00:00:00Z")
-    finished_study.verdict.write(study, held, finished_study.JUDGED)
+    finished_study.verdict.write(Registration.of(study, held), finished_study.JUDGED)
     commit(root, date="1999-03-03T00:00:00Z")
-    assert history.check(study).endswith("lock.json was committed before claim.json")
+    assert history.check(Registration(study)).endswith("lock.json was committed before claim.json")
     locked_anew(study)
     commit(root, date="1980-01-01T00:00:00Z")
     with pytest.raises(Tampered, match="the study was locked before"):
-        history.check(study)
+        history.check(Registration(study))
 
 
 @pytest.mark.parametrize(
@@ -264,7 +273,7 @@ def test_a_step_committed_before_the_one_that_it_presupposes_is_found(
     with pytest.raises(
         Tampered, match=f"commit {early[:7]} has {first}, and no commit up to it has {presupposed}"
     ):
-        history.check(study)
+        history.check(Registration(study))
 
 
 def test_a_file_removed_by_mistake_and_restored_holds(root: Path, study: Path) -> None:
@@ -275,7 +284,7 @@ def test_a_file_removed_by_mistake_and_restored_holds(root: Path, study: Path) -
     for name, data in kept.items():
         (study / name).write_bytes(data)
     commit(root)
-    assert "8 of 8 files" in history.check(study)
+    assert "8 of 8 files" in history.check(Registration(study))
 
 
 def test_another_lock_on_another_branch_is_found(root: Path, study: Path) -> None:
@@ -284,7 +293,7 @@ def test_another_lock_on_another_branch_is_found(root: Path, study: Path) -> Non
     other = commit(root)
     git(root, "checkout", "--quiet", "--force", "main")
     with pytest.raises(Tampered, match=rf"commit {other[:7]} has another lock\.json"):
-        history.check(study)
+        history.check(Registration(study))
 
 
 def test_an_older_checkout_of_an_honest_study_cannot_tell(root: Path, study: Path) -> None:
@@ -292,9 +301,9 @@ def test_an_older_checkout_of_an_honest_study_cannot_tell(root: Path, study: Pat
     git(root, "checkout", "--quiet", "HEAD~1")
     assert not (study / "verdict.json").exists()
     with pytest.raises(CannotTell, match=f"commit {last}, on another branch, goes further than this folder"):
-        history.check(study)
+        history.check(Registration(study))
     git(root, "branch", "--quiet", "--delete", "--force", "main")
-    assert "6 of 6 files" in history.check(study)
+    assert "6 of 6 files" in history.check(Registration(study))
 
 
 def test_a_shallow_clone_cannot_tell_and_still_finds_a_contradiction(root: Path, study: Path) -> None:
@@ -302,13 +311,13 @@ def test_a_shallow_clone_cannot_tell_and_still_finds_a_contradiction(root: Path,
     git(root.parent, "clone", "--quiet", "--depth=1", f"file://{root}", clone)
     copy = clone / "registrations" / "toy"
     with pytest.raises(CannotTell, match="shallow; run: git fetch --unshallow"):
-        history.check(copy)
+        history.check(Registration(copy))
     cut(copy / "ledger.jsonl", 1)
     with pytest.raises(Tampered, match="lines were cut off"):
-        history.check(copy)
+        history.check(Registration(copy))
     git(clone, "checkout", "--quiet", "--", ".")
     git(clone, "fetch", "--quiet", "--unshallow")
-    assert "8 of 8 files" in history.check(copy)
+    assert "8 of 8 files" in history.check(Registration(copy))
 
 
 def test_a_clone_without_old_objects_fetches_nothing_and_cannot_tell(root: Path, study: Path) -> None:
@@ -318,7 +327,7 @@ def test_a_clone_without_old_objects_fetches_nothing_and_cannot_tell(root: Path,
     lacking = git(clone, "rev-list", "--objects", "--all", "--missing=print").count("?")
     assert lacking
     with pytest.raises(CannotTell, match="git cat-file: fatal: could not fetch"):
-        history.check(clone / "registrations" / "toy")
+        history.check(Registration(clone / "registrations" / "toy"))
     assert git(clone, "rev-list", "--objects", "--all", "--missing=print").count("?") == lacking
 
 
@@ -330,7 +339,7 @@ def test_replacement_refs_hide_nothing(root: Path, study: Path) -> None:
     git(root, "replace", relocked, git(root, "commit-tree", "-m", "the only step", tree))
     assert git(root, "rev-list", "HEAD") == relocked  # the history that git shows
     with pytest.raises(Tampered, match=rf"commit {first[:7]} has another lock\.json"):
-        history.check(study)
+        history.check(Registration(study))
 
 
 def test_grafts_hide_nothing(root: Path, study: Path) -> None:
@@ -339,7 +348,7 @@ def test_grafts_hide_nothing(root: Path, study: Path) -> None:
     (root / ".git" / "info" / "grafts").write_text(f"{relocked}\n")
     assert git(root, "rev-list", "HEAD") == relocked
     with pytest.raises(Tampered, match="the study was locked before"):
-        history.check(study)
+        history.check(Registration(study))
 
 
 def test_a_forged_cache_of_the_graph_of_commits_hides_nothing(root: Path, study: Path) -> None:
@@ -357,7 +366,7 @@ def test_a_forged_cache_of_the_graph_of_commits_hides_nothing(root: Path, study:
     path.write_bytes(graph)
     assert git(root, "rev-list", "HEAD") == relocked
     with pytest.raises(Tampered, match="the study was locked before"):
-        history.check(study)
+        history.check(Registration(study))
 
 
 def test_variables_of_the_caller_point_nowhere_else(
@@ -371,7 +380,7 @@ def test_variables_of_the_caller_point_nowhere_else(
     monkeypatch.setenv("GIT_OBJECT_DIRECTORY", str(other / ".git" / "objects"))
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(root.parent))
     with pytest.raises(Tampered, match="lines were cut off"):
-        history.check(study)
+        history.check(Registration(study))
     assert history.committed(root, {})["commit"] == git(root, "rev-parse", "HEAD")
 
 
@@ -383,21 +392,21 @@ def test_settings_of_the_repository_and_of_its_user_play_no_part(
     git(root, "config", "core.worktree", root.parent)
     git(root, "config", "core.autocrlf", "true")
     git(root, "config", "core.useReplaceRefs", "true")
-    assert "8 of 8 files" in history.check(study)
+    assert "8 of 8 files" in history.check(Registration(study))
 
 
 def test_a_linked_work_tree_and_a_submodule_hold(root: Path, study: Path) -> None:
     linked = root.parent / "linked"
     git(root, "worktree", "add", "--quiet", linked, "HEAD")
-    assert "8 of 8 files" in history.check(linked / "registrations" / "toy")
+    assert "8 of 8 files" in history.check(Registration(linked / "registrations" / "toy"))
     outer = repository(root.parent / "outer")
     git(outer, "submodule", "--quiet", "add", root, "sub")
     commit(outer)
     inside = outer / "sub" / "registrations" / "toy"
-    assert "8 of 8 files" in history.check(inside)
+    assert "8 of 8 files" in history.check(Registration(inside))
     cut(inside / "ledger.jsonl", 1)
     with pytest.raises(Tampered, match="lines were cut off"):
-        history.check(inside)
+        history.check(Registration(inside))
 
 
 def test_history_rewritten_before_anybody_had_it_cannot_be_seen(root: Path) -> None:
@@ -409,16 +418,16 @@ def test_history_rewritten_before_anybody_had_it_cannot_be_seen(root: Path) -> N
     locked_anew(study)
     git(root, "add", "--all", ".")
     git(root, "commit", "--quiet", "--amend", "-m", "the first step")
-    assert "files are committed as they are" in history.check(study)
+    assert "files are committed as they are" in history.check(Registration(study))
     git(root, "fetch", "--quiet", root.parent / "copy", "main:as-it-was")
     with pytest.raises(Tampered, match=r"another lock\.json"):
-        history.check(study)
+        history.check(Registration(study))
 
 
 def test_a_folder_that_was_moved_is_followed_at_its_present_path_only(root: Path, study: Path) -> None:
     git(root, "mv", study, study.with_name("renamed"))
     commit(root)
-    assert history.check(study.with_name("renamed")).startswith("8 of 8")
+    assert history.check(Registration(study.with_name("renamed"))).startswith("8 of 8")
     assert history.gone(study.parent).names == []
 
 
@@ -427,14 +436,14 @@ def test_no_repository_and_no_git_cannot_tell(tmp_path: Path, monkeypatch: pytes
     study = tmp_path / "plain" / "toy"
     held = finished_study.finished(study)
     with pytest.raises(CannotTell, match="in no git repository"):
-        history.check(study)
+        history.check(Registration(study))
     assert history.gone(study.parent) == ([], False)
     assert history.committed(study.parent / "tree", held.content["sources"]) is None
     git(tmp_path / "plain", "init", "--quiet")
     assert history.committed(tmp_path / "plain", {}) is None  # nothing is committed
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
     with pytest.raises(CannotTell, match="git is not installed"):
-        history.check(study)
+        history.check(Registration(study))
     assert history.gone(study.parent) == ([], False)
     assert history.committed(tmp_path / "plain", {}) is None
 
@@ -444,7 +453,7 @@ def test_a_repository_that_git_does_not_take_for_one_cannot_tell(tmp_path: Path)
     finished_study.finished(study)
     (tmp_path / ".git").mkdir()
     with pytest.raises(CannotTell, match=r"git rev-parse: .*not a git repository"):
-        history.check(study)
+        history.check(Registration(study))
 
 
 @pytest.mark.parametrize(
@@ -452,7 +461,7 @@ def test_a_repository_that_git_does_not_take_for_one_cannot_tell(tmp_path: Path)
 )
 def test_what_is_shipped_holds(path: Path) -> None:
     try:
-        assert "files are committed as they are" in history.check(path.parent)
+        assert "files are committed as they are" in history.check(Registration(path.parent))
     except CannotTell as gap:
         pytest.skip(str(gap))
 
@@ -513,9 +522,9 @@ def test_replacement_refs_do_not_change_what_a_commit_holds(tree: Path) -> None:
     false = {"git": {"commit": head, "differs": []}, "sources": closure.sources(tree)}
     git(tree, "replace", head, commit(tree))
     assert history.committed(tree, closure.sources(tree))["differs"] == []
-    assert history.check_commit(study, content).endswith(f"are those of commit {head[:7]}")
+    assert history.check_commit(locked(study, content)).endswith(f"are those of commit {head[:7]}")
     with pytest.raises(Tampered, match=r"policies/keep\.py: differs from commit"):
-        history.check_commit(study, false)
+        history.check_commit(locked(study, false))
 
 
 def test_the_commit_of_a_lock_holds_after_later_commits(tree: Path) -> None:
@@ -525,7 +534,7 @@ def test_the_commit_of_a_lock_holds_after_later_commits(tree: Path) -> None:
     commit(tree)
     (tree / "policies" / "keep.py").unlink()
     commit(tree)
-    said = history.check_commit(tree / "registrations", content)
+    said = history.check_commit(locked(tree / "registrations", content))
     assert said.endswith("but for 1 that were not committed: analysis/late.py")
 
 
@@ -541,31 +550,31 @@ def test_a_list_that_the_commit_contradicts_is_found(tree: Path, listed: list[st
     head = git(tree, "rev-parse", "HEAD")
     content = {"git": {"commit": head, "differs": listed}, "sources": closure.sources(tree)}
     with pytest.raises(Tampered, match=f"{expected} .*commit {head[:7]}"):
-        history.check_commit(tree / "registrations", content)
+        history.check_commit(locked(tree / "registrations", content))
 
 
 def test_a_commit_that_is_not_in_this_clone_cannot_be_told(tree: Path) -> None:
     content = {"git": {"commit": "a" * 40, "differs": []}, "sources": {}}
     with pytest.raises(CannotTell, match="aaaaaaa, on which it was locked, is not in this clone"):
-        history.check_commit(tree / "registrations", content)
+        history.check_commit(locked(tree / "registrations", content))
     content["git"]["commit"] = git(tree, "rev-parse", "HEAD")
     commit(tree)
     clone = tree.parent / "clone"
     git(tree.parent, "clone", "--quiet", "--depth=1", f"file://{tree}", clone)
     with pytest.raises(CannotTell, match="git fetch --unshallow"):
-        history.check_commit(clone, content)
+        history.check_commit(locked(clone, content))
 
 
 def test_a_lock_without_a_commit_was_not_run(tree: Path) -> None:
     for content in ({"sources": {}}, {"sources": {}, "git": None}):
         with pytest.raises(NotRun, match="names no commit"):
-            history.check_commit(tree, content)
+            history.check_commit(locked(tree, content))
 
 
 def test_only_the_full_id_of_a_commit_names_one(tree: Path) -> None:
     for name in ("HEAD", "main", git(tree, "rev-parse", "HEAD")[:12], git(tree, "rev-parse", "HEAD^{tree}")):
         with pytest.raises(Tampered, match=r"git\.commit"):
-            history.check_commit(tree, {"git": {"commit": name, "differs": []}, "sources": {}})
+            history.check_commit(locked(tree, {"git": {"commit": name, "differs": []}, "sources": {}}))
 
 
 # Registrations that are gone
@@ -588,7 +597,7 @@ def test_a_registration_that_was_committed_and_removed_is_named(root: Path, stud
 def test_a_registration_of_another_branch_and_one_locked_anew_are_named(root: Path, study: Path) -> None:
     git(root, "checkout", "--quiet", "-b", "side")
     (study.with_name("hidden")).mkdir()
-    lock.write(study.with_name("hidden"), {"name": "hidden"})
+    lock.write(study.with_name("hidden"), finished_study.lock_content("hidden"))
     commit(root)
     git(root, "checkout", "--quiet", "main")
     assert history.gone(root / "registrations") == (["hidden"], True)

@@ -9,17 +9,19 @@ from protocol.evidence.lock.lock import Lock
 from protocol.evidence.refusals import AlreadyClaimed, BadInput, Tampered
 from protocol.evidence.run import claim, ledger, records, seal
 from protocol.evidence.run.held_out import HeldOut
+from protocol.evidence.run.registration import Registration
 
 RUN = """
 import sys
 from pathlib import Path
-from protocol.evidence.lock import lock; from protocol.evidence.run import claim
+from protocol.evidence.run import claim
+from protocol.evidence.run.registration import Registration
 from protocol.evidence.refusals import Refusal
 
 folder = Path(sys.argv[1])
 try:
-    with claim.running(folder):
-        claim.take(folder, lock.read(folder))
+    with claim.running(Registration(folder)):
+        claim.take(Registration(folder))
         print("running", flush=True)
         sys.stdin.read()
 except Refusal as refusal:
@@ -53,25 +55,25 @@ def test_a_killed_run_holds_nothing_and_is_resumed_as_the_next_attempt(folder):
         first.stdout.readline()
         first.kill()
     taken = (folder / claim.NAME).read_bytes()
-    with claim.running(folder):
-        assert claim.take(folder, lock.read(folder)) == 2
+    with claim.running(Registration(folder)):
+        assert claim.take(Registration(folder)) == 2
     assert (folder / claim.NAME).read_bytes() == taken
     assert ledger.count(folder, "claim") == 1
 
 
 def test_the_claim_names_the_lock_and_the_ledger_as_it_stood(folder):
     head = ledger.head(folder)
-    with claim.running(folder):
-        claim.take(folder, lock.read(folder))
-    content = claim.read(folder, lock.read(folder)).content
+    with claim.running(Registration(folder)):
+        claim.take(Registration(folder))
+    content = Registration(folder).claim.content
     assert (content["lock"], content["ledger"]) == (lock.read(folder).digest, head)
 
 
 def test_a_sealed_study_is_never_claimed_again(folder):
     finished_study.confirm(folder)
     before = finished_study.snapshot(folder)
-    with claim.running(folder), pytest.raises(AlreadyClaimed, match="replicate"):
-        claim.take(folder, lock.read(folder))
+    with claim.running(Registration(folder)), pytest.raises(AlreadyClaimed, match="replicate"):
+        claim.take(Registration(folder))
     assert finished_study.snapshot(folder) == before
 
 
@@ -89,13 +91,13 @@ def test_damaged_evidence_is_not_resumed_and_not_touched(folder, damage):
     finished_study.confirm(folder, stop_after=1)
     damage(folder)
     before = finished_study.snapshot(folder)
-    with claim.running(folder), pytest.raises(Tampered):
-        claim.take(folder, lock.read(folder))
+    with claim.running(Registration(folder)), pytest.raises(Tampered):
+        claim.take(Registration(folder))
     assert finished_study.snapshot(folder) == before
 
 
 def test_a_folder_that_is_not_locked_is_not_run(tmp_path):
-    with pytest.raises(BadInput, match=r"protocol\.register"), claim.running(tmp_path):
+    with pytest.raises(BadInput, match=r"protocol\.register"), claim.running(Registration(tmp_path)):
         pass
     assert list(tmp_path.iterdir()) == []
 
@@ -126,8 +128,8 @@ def test_the_door_is_shut_after_the_seal(folder):
 
 
 def test_every_access_is_in_the_ledger_with_its_purpose(folder):
-    with claim.running(folder):
-        claim.take(folder, lock.read(folder))
+    with claim.running(Registration(folder)):
+        claim.take(Registration(folder))
         door = HeldOut(lock.read(folder), folder)
         assert door.ids("toy", "confirm") == finished_study.CONFIRM
         with pytest.raises(BadInput, match="'toys' is not locked"):
@@ -142,7 +144,7 @@ def test_a_seal_needs_a_record_for_every_registered_lane(folder):
     finished_study.confirm(folder, stop_after=5)
     before = finished_study.snapshot(folder)
     with pytest.raises(BadInput, match=r"1 registered records are missing, first tiny/toy/0\.5/crystal/0/p4"):
-        seal.write(folder, lock.read(folder))
+        seal.write(Registration(folder))
     assert finished_study.snapshot(folder) == before
 
 
@@ -157,5 +159,5 @@ def test_a_seal_refuses_what_is_not_registered(folder, change):
         shard.append([(finished_study.body(held.digest, "crystal", "p4") | change, {"attempt": 1})])
     before = finished_study.snapshot(folder)
     with pytest.raises(Tampered):
-        seal.write(folder, held)
+        seal.write(Registration.of(folder, held))
     assert finished_study.snapshot(folder) == before

@@ -11,6 +11,7 @@ from protocol.evidence.findings import CannotTell
 from protocol.evidence.lock import lock
 from protocol.evidence.refusals import BadInput, Tampered
 from protocol.evidence.run import claim, late_randomness, ledger
+from protocol.evidence.run.registration import Registration
 
 NONCE = "c0ffee" * 12
 ROUND = {"source": "beacon", "name": "drand quicknet", "round": 1234}
@@ -36,13 +37,12 @@ def stranger(tmp_path_factory):
 @pytest.fixture
 def study(tmp_path):
     """Locks a folder whose protocol registers `randomness`."""
-    base = finished_study.locked(tmp_path / "base").content
 
     def make(randomness, name="study"):
         folder = tmp_path / name
         folder.mkdir()
-        protocol = base["protocol"] | {"content": {"randomness": randomness} if randomness else {}}
-        digest = lock.write(folder, base | {"protocol": protocol, "name": name})
+        written = {"randomness": randomness} if randomness else {}
+        digest = lock.write(folder, finished_study.lock_content(name, written))
         ledger.append(folder, "register", {"lock": digest})
         return folder
 
@@ -67,13 +67,13 @@ def signed(path, text, key, namespace="kv-prereg-nonce"):
 
 
 def take(folder, *given):
-    with claim.running(folder):
-        return claim.take(folder, lock.read(folder), *given)
+    with claim.running(Registration(folder)):
+        return claim.take(Registration(folder), *given)
 
 
 def verify(folder, block=None):
     held = lock.read(folder)
-    return late_randomness.verify(held, claim.read(folder, held), block)
+    return late_randomness.verify(held, Registration.of(folder, held).claim, block)
 
 
 class Block:
@@ -242,10 +242,10 @@ def another_nonce(content):
         (lambda content: content["randomness"].pop("signature"), "signature: is not the registered"),
         (lambda content: content["randomness"].update(value="ab" * 32), "key: does not follow"),
         (lambda content: content["randomness"].update(key="ab" * 32), "key: does not follow"),
-        (lambda content: content["randomness"].update(value=5), "key: does not follow"),
+        (lambda content: content["randomness"].update(value=5), "randomness.value: is 5; it must be text"),
         (lambda content: content["randomness"].update(source="anchor"), "is not of the source"),
         (lambda content: content.pop("randomness"), "is not of the source"),
-        (lambda content: content.update(randomness="none"), "is not of the source"),
+        (lambda content: content.update(randomness="none"), "randomness: must be an object"),
     ],
 )
 def test_a_claim_with_another_value_than_the_auditors_is_tampered(audited, auditor, tmp_path, change, said):
@@ -258,7 +258,10 @@ def test_a_claim_with_another_value_than_the_auditors_is_tampered(audited, audit
 def test_a_claim_with_a_value_that_nothing_registers_is_tampered(study):
     folder = study(None)
     take(folder)
-    rewrite(folder, lambda content: content.update(randomness={"source": "nonce", "value": NONCE}))
+    rewrite(
+        folder,
+        lambda content: content.update(randomness={"source": "nonce", "value": NONCE, "key": 64 * "0"}),
+    )
     with pytest.raises(Tampered, match="is not of the source that the protocol registers"):
         verify(folder)
 

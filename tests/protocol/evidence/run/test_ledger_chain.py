@@ -6,11 +6,15 @@ from protocol.evidence.bytes import canonical, journal
 from protocol.evidence.refusals import AlreadyClaimed, BadInput, Tampered
 from protocol.evidence.run import ledger
 
+DIGEST = "1" * 64
+BODIES = {"register": {"lock": DIGEST}, "probe": {"number": 1}, "claim": {"claim": DIGEST}}
+ATTEMPT = {"number": 1, "records": 0}
+
 
 @pytest.fixture
 def folder(tmp_path):
-    for event in ("register", "probe", "claim"):
-        ledger.append(tmp_path, event, {"n": 1})
+    for event, body in BODIES.items():
+        ledger.append(tmp_path, event, body)
     return tmp_path
 
 
@@ -50,7 +54,7 @@ def test_lines_taken_out_swapped_repeated_or_edited_are_found(folder, edit):
     with pytest.raises(Tampered, match=r"ledger\.jsonl:\d"):
         ledger.read(folder)
     with pytest.raises(Tampered):
-        ledger.append(folder, "attempt", {})
+        ledger.append(folder, "attempt", ATTEMPT)
     assert (folder / ledger.NAME).read_bytes() == before
 
 
@@ -58,25 +62,32 @@ def test_a_torn_tail_is_truncated_before_the_next_line(folder):
     whole = (folder / ledger.NAME).read_bytes()
     (folder / ledger.NAME).write_bytes(whole + b'{"body":{}')
     assert len(ledger.read(folder)) == 3
-    ledger.append(folder, "attempt", {})
+    ledger.append(folder, "attempt", ATTEMPT)
     assert (folder / ledger.NAME).read_bytes().startswith(whole)
     assert [entry.event for entry in ledger.read(folder)] == ["register", "probe", "claim", "attempt"]
 
 
 def test_ensuring_a_line_that_is_there_changes_nothing(folder):
     before = lines(folder)
-    ledger.ensure(folder, "claim", {"n": 1})
+    ledger.ensure(folder, "claim", BODIES["claim"])
     assert lines(folder) == before
-    ledger.ensure(folder, "claim", {"n": 2})
+    ledger.ensure(folder, "claim", {"claim": "2" * 64})
     assert len(lines(folder)) == 4
+
+
+CLOSED = {
+    "verdict": {"sha256": DIGEST},
+    "withdraw": {"reason": "wrong golds", "seen": {}},
+    "amended": {"reason": "a typing error", "lock": DIGEST},
+}
 
 
 @pytest.mark.parametrize(
     ("event", "body", "said"),
     [
-        ("verdict", {"sha256": "1"}, r"protocol\.replicate"),
-        ("withdraw", {"reason": "wrong golds"}, r"withdrawn \(wrong golds\)"),
-        ("amended", {"reason": "a typing error", "lock": "abc"}, r"amended \(a typing error\).*abc"),
+        ("verdict", CLOSED["verdict"], r"protocol\.replicate"),
+        ("withdraw", CLOSED["withdraw"], r"withdrawn \(wrong golds\)"),
+        ("amended", CLOSED["amended"], rf"amended \(a typing error\).*{DIGEST}"),
     ],
 )
 def test_nothing_follows_what_closes_a_ledger(folder, event, body, said):
@@ -86,19 +97,19 @@ def test_nothing_follows_what_closes_a_ledger(folder, event, body, said):
     assert ledger.closing(ledger.read(folder)) == closed
     before = lines(folder)
     for act in (
-        lambda: ledger.append(folder, "probe", {}),
-        lambda: ledger.ensure(folder, "claim", {"n": 2}),
+        lambda: ledger.append(folder, "probe", {"number": 2}),
+        lambda: ledger.ensure(folder, "claim", {"claim": "2" * 64}),
         lambda: ledger.refuse_closed(folder),
     ):
         with pytest.raises(AlreadyClaimed, match=said):
             act()
-    ledger.ensure(folder, "claim", {"n": 1})
+    ledger.ensure(folder, "claim", BODIES["claim"])
     assert lines(folder) == before
 
 
-@pytest.mark.parametrize("event", ["verdict", "withdraw", "amended"])
+@pytest.mark.parametrize("event", CLOSED)
 def test_a_line_that_was_forged_onto_a_closed_ledger_is_found(folder, event):
-    tip = ledger.append(folder, event, {})
+    tip = ledger.append(folder, event, CLOSED[event])
     signed = {"index": 4, "event": "probe", "body": {}, "time": tip.time, "previous": tip.sha256}
     line = canonical.dumps({**signed, "sha256": canonical.digest(signed)})
     with (folder / ledger.NAME).open("ab") as file:
@@ -120,6 +131,32 @@ def test_a_body_that_cannot_be_written_leaves_no_file(tmp_path):
     with pytest.raises(BadInput, match=r"share is the number 0\.5"):
         ledger.append(tmp_path, "register", {"share": 0.5})
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("event", "body", "named"),
+    [
+        (
+            "probe",
+            {"numbre": 1},
+            "line.body of 'probe': the fields ['number', 'numbre'] are missing or unknown",
+        ),
+        ("attempt", {"number": 0, "records": 0}, "line.body of 'attempt'.number: is 0; it must be a whole"),
+        ("claim", {"claim": "newest"}, "line.body of 'claim'.claim: is 'newest'; it must be a SHA-256"),
+        ("prose", {}, "is 'prose'; it must be one of register, probe"),
+    ],
+)
+def test_a_line_whose_event_has_another_body_is_neither_written_nor_read(tmp_path, event, body, named):
+    with pytest.raises(BadInput) as refused:
+        ledger.append(tmp_path, event, body)
+    assert named in str(refused.value)
+    signed = {"index": 0, "event": event, "body": body, "time": "", "previous": journal.START}
+    line = canonical.dumps({**signed, "sha256": canonical.digest(signed)})
+    (tmp_path / ledger.NAME).write_bytes(line + b"\n")
+    with pytest.raises(Tampered) as tampered:
+        ledger.read(tmp_path)
+    assert str(tampered.value).startswith("ledger.jsonl:1: ")
+    assert named in str(tampered.value)
 
 
 def test_a_missing_ledger_is_not_an_empty_one(tmp_path):

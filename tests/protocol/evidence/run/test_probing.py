@@ -7,17 +7,18 @@ import pytest
 from protocol.evidence.bytes import canonical
 from protocol.evidence.refusals import Tampered
 from protocol.evidence.run import ledger, probing, records
+from protocol.evidence.run.registration import Registration
 
 
 def look(folder, digest, problem):
     """One attempt to probe that records a problem."""
-    number = probing.begin(folder)
+    number = probing.begin(Registration(folder))
     with records.Shard(folder / "probe") as shard:
         costs = {"attempt": number, "prefill_seconds": "0.1", "decode_seconds": "0.1"}
         cited = records.cite(shard.keep_trajectories([{"held": [number]}]), 0)
         bodies = (toy.body(digest, arm, problem, phase="probe", trajectory=cited) for arm in toy.ARMS)
         shard.append([(body, costs) for body in bodies])
-    probing.end(folder)
+    probing.end(Registration(folder))
 
 
 @pytest.fixture
@@ -39,6 +40,13 @@ def amount(study, found):
     return {"records": len(found), "outcome": outcome, "trajectories": canonical.digest(sides)}
 
 
+def holding(study, **read):
+    """The registration, of which this was read."""
+    opened = Registration(study)
+    vars(opened).update(read)
+    return opened
+
+
 def test_each_look_says_what_it_began_and_ended_with(study):
     lines = [(entry.event, entry.body) for entry in ledger.read(study)][1:]
     found = records.read(study / "probe")
@@ -48,15 +56,15 @@ def test_each_look_says_what_it_began_and_ended_with(study):
         ("probe", {"number": 2, "records": 2}),
         ("probed", amount(study, found)),
     ]
-    probing.verify(ledger.read(study), study, found)
+    probing.verify(Registration(study))
 
 
 def test_records_that_were_deleted_or_made_anew_after_a_look_show(study):
-    entries, found = ledger.read(study), records.read(study / "probe")
+    found = records.read(study / "probe")
     other = {**found[0], "body": {**found[0]["body"], "text": "another"}}
     for kept in (found[:2], found[1:], found[2:], [], [other, *found[1:]]):
         with pytest.raises(Tampered, match="probe attempt"):
-            probing.verify(entries, study, kept)
+            probing.verify(holding(study, probed=kept))
 
 
 def test_a_trajectory_that_was_packed_otherwise_shows(study):
@@ -64,9 +72,9 @@ def test_a_trajectory_that_was_packed_otherwise_shows(study):
     side = min((study / "probe" / "trajectories").iterdir())
     side.write_bytes(gzip.compress(gzip.decompress(side.read_bytes()), mtime=1))
     with pytest.raises(Tampered, match="probe attempt"):
-        probing.verify(ledger.read(study), study, records.read(study / "probe"))
+        probing.verify(Registration(study))
 
 
 def test_a_look_that_was_cut_off_promises_nothing(study):
     entries = [entry for entry in ledger.read(study) if entry.event != "probed"]
-    probing.verify(entries, study, [])
+    probing.verify(holding(study, entries=entries, probed=[]))

@@ -12,7 +12,8 @@ from finished_study import body, snapshot
 from protocol.evidence.bytes import canonical
 from protocol.evidence.lock import lock
 from protocol.evidence.refusals import AlreadyClaimed, BadInput, Tampered
-from protocol.evidence.run import records, seal
+from protocol.evidence.run import records
+from protocol.evidence.run.registration import Registration
 
 COSTS = {"attempt": 1, "prefill_seconds": "0.1"}
 CELL = body("0" * 64, "full", "p3")["cell"]
@@ -292,7 +293,7 @@ def test_the_outcome_is_the_same_killed_and_resumed_or_undisturbed_in_any_order(
     finished_study.confirm(resumed)
     finished_study.confirm(backwards, backwards=True)
     assert len({lock.read(folder).digest for folder in folders}) == 1
-    contents = [seal.read(folder).content for folder in folders]
+    contents = [Registration(folder).seal.content for folder in folders]
     assert len({content["outcome"] for content in contents}) == 1
     assert len({content["shards"]["shard-0.jsonl"]["sha256"] for content in contents}) == 3
 

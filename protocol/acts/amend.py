@@ -1,0 +1,51 @@
+"""Register a changed protocol as an amendment of a locked one, and close the old ledger by it."""
+
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from protocol.evidence.audit import amendment, standing
+from protocol.evidence.bytes import files
+from protocol.evidence.lock import lock
+from protocol.evidence.lock.lock import Lock
+from protocol.evidence.refusals import AlreadyClaimed, BadInput
+from protocol.evidence.run import claim, ledger
+from protocol.evidence.run.registration import PROTOCOL, Registration
+
+__all__ = ["Amended", "amend"]
+
+
+class Amended(NamedTuple):
+    by: Lock | None  # None: there was no protocol to lock, and the old one was copied
+    after_claim: bool
+
+
+def amend(old: Registration, new: Registration, why: str, key: Path | None) -> Amended:
+    """why: one line, as `amendment.reason` gives it; key: to sign the new lock with.
+
+    Raises BadInput for a folder that is not beside the old one, AlreadyClaimed when it is locked or the old
+    one was amended before, and as registering does.
+    """
+    _ = old.lock  # BadInput without one
+    here, there = old.folder.resolve(), new.folder.resolve()
+    if there == here or there.parent != here.parent:
+        raise BadInput(
+            f"{new.folder}: an amendment is a folder of its own beside the one that it amends, {old.folder}"
+        )
+    with claim.running(old):
+        late = amendment.after_claim(old.lock, standing.seen(old))
+        begun = amendment.begun(old, new.folder)
+        if not begun and not new.has(PROTOCOL):
+            files.create(new.folder / PROTOCOL, (old.folder / PROTOCOL).read_bytes())
+            return Amended(None, late)
+        if not begun and new.has(lock.NAME):
+            raise AlreadyClaimed(f"{new.folder}: is locked already and amends nothing; name another folder")
+        made = new.lock if begun and new.has(ledger.NAME) else _registered(old, new, why, key)
+        amendment.close(old, made)
+    return Amended(made, late)
+
+
+def _registered(old: Registration, new: Registration, why: str, key: Path | None) -> Lock:
+    from protocol.acts.register import register  # with torch, which every refusal above does without
+
+    return register(new.folder, files.home(), amends=partial(amendment.describe, old, why), key=key)

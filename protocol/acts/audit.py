@@ -1,0 +1,61 @@
+"""Check a registration from its files alone, and say what is left of its verdict."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from protocol import witnesses
+from protocol.evidence import findings
+from protocol.evidence.audit import auditing
+from protocol.evidence.findings import Finding
+from protocol.evidence.outside import anchors
+from protocol.evidence.outside.anchors import Anchor, Witness
+from protocol.evidence.refusals import BadInput, Refusal
+from protocol.evidence.run import verdict
+from protocol.evidence.run.registration import Registration
+from protocol.witnesses import Block
+
+__all__ = ["Audited", "audit"]
+
+
+class Audited(NamedTuple):
+    findings: list[Finding]
+    anchored: list[Anchor]
+    verdict: str | None  # INVALID where something failed; None without one that can be read
+
+    @property
+    def broken(self) -> list[str]:
+        return auditing.failed(self.findings)
+
+    @property
+    def gaps(self) -> list[str]:
+        """What of the evidence itself could not be told here."""
+        return auditing.untold(self.findings)
+
+
+def audit(
+    study: Registration, believed: Sequence[Witness], signers: Path | None, headers: Path | None
+) -> Audited:
+    """Raises BadInput where no registration is, and for a list of signers that is not there."""
+    if not study.traces():
+        raise BadInput(f"{study.folder}: no registration is here; name the folder of one")
+    if signers and not signers.is_file():
+        raise BadInput(f"--signers {signers}: no such file; see ALLOWED SIGNERS in man ssh-keygen")
+    anchored = anchors.verified(study, believed)
+    made = auditing.audit(study, signers=signers, anchored=anchored, block=lambda: _block(study, headers))
+    return Audited(made, anchored, verdict.INVALID if auditing.failed(made) else _given(study))
+
+
+def _given(study: Registration) -> str | None:
+    try:
+        return verdict.word(study.verdict)
+    except Refusal:
+        return None
+
+
+def _block(study: Registration, headers: Path | None) -> Block:
+    """The block of the lock's proof, for an audit: what is not proven cannot be told."""
+    try:
+        return witnesses.block(study, headers)
+    except (anchors.Unproven, BadInput) as unproven:
+        raise findings.CannotTell(str(unproven)) from None

@@ -1,0 +1,78 @@
+"""What a study's own files refuse, before torch is imported and anything large is hashed."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from protocol.evidence.audit import amendment
+from protocol.evidence.refusals import BadInput
+from protocol.evidence.run import claim, late_randomness, ledger, selection, verdict
+from protocol.evidence.run.registration import CLAIM, SEAL, Registration
+from protocol.locked import drift
+from protocol.tasks import door
+
+__all__ = ["confirm", "probe", "replicate", "selected"]
+
+
+def confirm(
+    study: Registration,
+    value: Path | None = None,
+    block: Callable[[], late_randomness.Block] | None = None,
+    identity: Path | None = None,
+) -> None:
+    """Raises AlreadyClaimed for a study that is closed, or that another process runs; BadInput without a
+    lock, while an amendment is half done, for a sweep without a selection and for a late value or a key that
+    is missing or not asked for; Drifted when protocol.toml was edited; Tampered as `selection.read` does.
+    """
+    _ = study.lock  # BadInput without one
+    ledger.refuse_closed(study.folder)
+    amendment.refuse_open(study)
+    drift.refuse_edited(study)
+    if study.has(SEAL):
+        return
+    if study.swept:
+        selection.read(study)
+    if not study.has(CLAIM):
+        late_randomness.drawn(study.lock, value, block)
+    door.refuse_unopenable(study.lock.content["items"], identity)
+    with claim.running(study):
+        pass
+
+
+def probe(study: Registration) -> None:
+    """Raises BadInput for a replication of a sweep, which has nothing to probe for; AlreadyClaimed for a
+    study that is closed and has no selection to show, or that another process runs; Drifted when
+    protocol.toml was edited.
+    """
+    if selection.inherited(study):
+        raise BadInput(
+            f"{study.folder}: a replication takes its parent's selection and does not probe; "
+            f"run: python -m protocol.replicate <its parent>"
+        )
+    if not selected(study):
+        ledger.refuse_closed(study.folder)
+    drift.refuse_edited(study)
+    with claim.running(study):
+        pass
+
+
+def selected(study: Registration) -> bool:
+    """Whether a sweep has its selection, after which no lane is probed again. Raises Tampered for one that
+    does not verify, or that only the ledger still has.
+    """
+    return study.swept and selection.made(study)
+
+
+def replicate(parent: Registration) -> None:
+    """Raises BadInput without a verdict to agree with and for one that is DEVIATED, Drifted when
+    protocol.toml was edited.
+    """
+    drift.refuse_edited(parent)
+    if not parent.has(verdict.NAME):
+        raise BadInput(
+            f"{parent.folder}: has no verdict to agree with; "
+            f"first: python -m protocol.confirm {parent.folder}"
+        )
+    if verdict.word(parent.verdict) == "DEVIATED":
+        raise BadInput(
+            f"{parent.folder}: DEVIATED from what was registered; register its question anew instead"
+        )

@@ -1,0 +1,129 @@
+"""Measure the statistics of a model on problems or on a text, and write them once."""
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice, zip_longest
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+import transformers
+
+import policies
+from protocol import engine, tasks
+from protocol.evidence.refusals import BadInput
+from protocol.models import calibration, sources, stored
+from protocol.models.load import LoadedModel, load
+from protocol.tasks import prompting
+from protocol.tasks.problem import Problem
+
+__all__ = ["Measured", "Source", "calibrate"]
+
+AT_ONCE = 16
+"""Problems that are answered in one batch."""
+
+
+class Source(NamedTuple):
+    """What statistics are measured on: problems of a task with the model's own answers, or a plain text."""
+
+    task: str | None
+    split: str
+    ids: Sequence[str]
+    text: bytes
+
+
+class Measured(NamedTuple):
+    path: Path
+    tokens: int
+    problems: int
+
+
+def calibrate(
+    model: str, name: str, source: Source, *, tokens: int, max_new_tokens: int, device: str, dtype: str
+) -> Measured:
+    """tokens: how many are measured, at most; max_new_tokens: of an answer. Raises BadInput for a device that
+    is not here, Drifted for damaged weights.
+    """
+    refuse_device(device)
+    transformers.utils.logging.disable_progress_bar()
+    home = sources.home()
+    path = calibration.statistics_paths(model, home)[name]
+    loaded = load(model, home, dtype=dtype, device=device)
+    used: dict[str, str] = {}
+    if source.task:
+        count = prompting.counter(loaded.tokenizer)
+        built = (tasks.build(source.task, problem, count) for problem in in_turn(source.ids))
+        texts = traces(loaded, built, max_new_tokens, used)
+        about = {"task": source.task, "split": source.split, "max_new_tokens": str(max_new_tokens)}
+    else:
+        texts = iter([loaded.tokenizer(source.text.decode(), add_special_tokens=False)["input_ids"]])
+        about = {"text": hashlib.sha256(source.text).hexdigest()}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Made before measuring, so that a folder that cannot be written is refused before the work is done.
+    with tempfile.TemporaryDirectory(dir=path.parent.parent) as beside:
+        statistics, counted = calibration.measure(loaded.network, texts, tokens)
+        about |= {
+            "model": model,
+            "weights": calibration.weights_digest(model, home),
+            "dtype": dtype,
+            "tokens": str(counted),
+            "problems": json.dumps(used, sort_keys=True),
+        }
+        whole = Path(beside, path.name)
+        calibration.write(whole, statistics, about)
+        os.link(whole, path)  # unlike a rename, a link does not overwrite
+    if sources.embedded(model):
+        stored.write_sums(path.parent)  # loading the model has just verified the other files
+    return Measured(path, counted, len(used))
+
+
+def refuse_device(device: str) -> None:
+    try:
+        kind, index = torch.device(device).type, torch.device(device).index or 0
+    except RuntimeError:
+        kind, index = "", 0
+    if kind not in ("cpu", "cuda"):
+        raise BadInput(f"device {device!r}: write cpu or cuda")
+    if kind == "cuda" and index >= torch.cuda.device_count():
+        raise BadInput(f"device {device!r}: torch does not find it here; use a machine that has it, or cpu")
+
+
+def in_turn(ids: Iterable[str]) -> Iterator[str]:
+    """One id of each level, then the next one of each: the measured tokens may end before the ids do.
+
+    Of a level (or depth, or subject) are the ids that differ in their last part alone.
+    """
+    levels: dict[str, list[str]] = {}
+    for one in ids:
+        levels.setdefault(one.rpartition("/")[0], []).append(one)
+    return (one for turn in zip_longest(*levels.values()) for one in turn if one is not None)
+
+
+def traces(
+    model: LoadedModel, built: Iterator[Problem], max_new_tokens: int, used: dict[str, str]
+) -> Iterator[tuple[int, ...]]:
+    """Prompts with the model's own greedy answers, as they are asked for; the end of an answer is left out.
+
+    `used` gets the digest of each prompt, as the records of a study have it.
+    """
+    full = policies.get("full")
+    while True:
+        batch = list(islice(built, AT_ONCE))
+        if not batch:
+            return
+        requests = []
+        for problem in batch:
+            context, _ = prompting.render(problem, model.tokenizer, "inside")
+            lane = engine.Lane(problem.id, full, None, seed=0)
+            requests.append(engine.Request(problem.id, engine.Prompt(tuple(context), ()), (lane,)))
+        ran = engine.run(model, requests, max_new_tokens=max_new_tokens)
+        for request, answers in zip(requests, ran.answers, strict=True):
+            (outcome,) = answers.outcomes
+            if isinstance(outcome, engine.LaneFailure):
+                raise BadInput(f"problem {request.problem}: {outcome.reason}")
+            text = request.prompt.context + outcome.token_ids
+            used[request.problem] = prompting.digest(*request.prompt)
+            yield text

@@ -1,0 +1,149 @@
+"""Whether a protocol fits its models: prompts their positions, budgets what is protected, lanes the memory.
+
+It reads tokenizers and configurations; prompts are those of development problems.
+"""
+
+import itertools
+from collections.abc import Mapping
+from typing import Any, NamedTuple, TypeAlias
+
+import torch
+import transformers
+
+from policies import Policy
+from protocol import engine, tasks
+from protocol.acts import rule_checks
+from protocol.evidence.refusals import BadInput
+from protocol.locked.planned import Planned
+from protocol.models import calibration, load, sources
+from protocol.plan import grid
+from protocol.plan.design import Design, Task
+from protocol.tasks import prompting
+
+__all__ = ["Checked", "checked", "lanes", "refuse_other_weights"]
+
+# Tokens of (context, query) of every development problem, by model and task.
+Lengths: TypeAlias = dict[tuple[str, Task], list[tuple[int, int]]]
+
+
+class Checked(NamedTuple):
+    lengths: Lengths
+    checks: dict[str, Any]  # what the rule can see
+
+
+def checked(planned: Planned, items: Mapping[str, Any]) -> Checked:
+    """Whether a lock of these items would do: the rule and its method at these sizes, then every prompt and
+    budget. Raises BadInput; hashes nothing and reads no gold.
+    """
+    _refuse_calibrated(planned, items)
+    checks = rule_checks.checks(planned.protocol, items)
+    lengths = _lengths(planned, items)
+    _refuse_long_prompts(planned, lengths)
+    _refuse_small_budgets(planned.protocol, lengths)
+    return Checked(lengths, checks)
+
+
+def refuse_other_weights(planned: Planned, frozen: dict[str, dict[str, str]]) -> None:
+    """Statistics that an arm needs and that were measured on another model, or on other weights of it."""
+    for model in planned.protocol.models:
+        for name in planned.calibrated():
+            path = calibration.statistics_paths(model, planned.home)[name]
+            if calibration.about(path).get("weights") != calibration.digest(frozen[model]):
+                raise BadInput(
+                    f"{path}: was measured on other weights than those of {model}; move it away and run: "
+                    f"python -m protocol.calibrate {model} {name} --task <task>"
+                )
+
+
+def _refuse_calibrated(planned: Planned, items: Mapping[str, Any]) -> None:
+    """Held-out problems that needed statistics were measured on, by id; confirming compares the prompts."""
+    for model in planned.protocol.models:
+        for path in planned.measured(model).values():
+            used = calibration.problems(path).keys()
+            for task, item in items.items():
+                if shared := sorted(used & set(item["confirm"])):
+                    raise BadInput(
+                        f"{path}: was measured on held-out problems of {task} ({len(shared)}, the first is "
+                        f"{shared[0]}); move it away and calibrate {model} on other problems"
+                    )
+
+
+def _lengths(planned: Planned, items: Mapping[str, Any]) -> Lengths:
+    lengths: Lengths = {}
+    protocol = planned.protocol
+    for source in protocol.models:
+        tokenizer = load.tokenizer(source, planned.home)
+        count = prompting.counter(tokenizer)
+        for task in protocol.tasks:
+            built = (tasks.build(task.name, item, count) for item in items[task.name]["dev"])
+            rendered = (prompting.render(problem, tokenizer, task.query) for problem in built)
+            sizes = [(len(context), len(query)) for context, query in rendered]
+            lengths[source, task] = [size for size in sizes if protocol.excludes(size[0]) is None]
+            if not lengths[source, task]:
+                raise BadInput(
+                    f"exclude: leaves no development problem of {task.name}; raise prompt_tokens_above"
+                )
+    return lengths
+
+
+def _refuse_long_prompts(planned: Planned, lengths: Lengths) -> None:
+    """Positions beyond those that a model was trained for make it fail silently."""
+    for (model, task), each in lengths.items():
+        config = transformers.AutoConfig.from_pretrained(sources.locate(model, planned.home))
+        if (longest := max(map(sum, each))) + task.max_new_tokens > config.max_position_embeddings:
+            raise BadInput(
+                f"tasks: {task.name}: a prompt of {longest} tokens and {task.max_new_tokens} new ones exceed "
+                f"the {config.max_position_embeddings} positions of {model}; shorten it, or set [exclude] "
+                "prompt_tokens_above"
+            )
+
+
+def _refuse_small_budgets(protocol: Design, lengths: Lengths) -> None:
+    """A budget below the set that a policy protects is refused by name, on the shortest and the longest
+    development prompt: a share is smallest on the one, a pinned prompt largest on the other. Of a budget that
+    changes from round to round, the smallest counts.
+    """
+    policy_of = {arm.name: protocol.policy(arm.name) for arm in protocol.arms}
+    evicting = {arm: policy for arm, policy in policy_of.items() if policy.evicts}
+    for (_, task), each in lengths.items():
+        contexts = [context for context, _ in each]
+        ends = sorted({min(contexts), max(contexts)})
+        for tokens, (arm, policy), budget in itertools.product(ends, evicting.items(), protocol.budgets):
+            slots = policy.cadence.least(budget.of(tokens))
+            if slots < (protected := _protected(policy, tokens, slots)):
+                raise BadInput(
+                    f"budgets: {budget} gives {slots} slots for {task.name} ({tokens} tokens), "
+                    f"fewer than the {protected} that arm {arm!r} protects; raise the budget"
+                )
+
+
+def _protected(policy: Policy, tokens: int, slots: int) -> int:
+    """The most slots that a policy protects after a prompt of `tokens`: at its end or, with events while
+    decoding, in a cache that has outgrown its budget.
+    """
+    filled = torch.ones(max(tokens, slots) + 1, dtype=torch.bool)
+    held = [policy.protect.slots(filled[:tokens], slots, decoding=False)]
+    if policy.cadence.interval is not None:
+        prompt = torch.arange(len(filled)) < tokens
+        held.append(policy.protect.slots(filled, slots, decoding=True, prompt=prompt))
+    return max(int(protected.sum()) for protected in held)
+
+
+def lanes(planned: Planned, model: str, lengths: Lengths) -> int:
+    """Lanes that decode at once: as registered, or as many as half of the memory free now holds.
+
+    Every lane is taken to keep the longest development prompt whole.
+    """
+    protocol, generation = planned.protocol, planned.protocol.generation
+    if generation.lanes_per_batch is not None:
+        return generation.lanes_per_batch
+    slots = max(
+        context + query + task.max_new_tokens
+        for task in protocol.tasks
+        for context, query in lengths[model, task]
+    )
+    config = transformers.AutoConfig.from_pretrained(sources.locate(model, planned.home))
+    dtype = load.DTYPES[generation.dtype]
+    asked = len(grid.cells(protocol)) * (generation.problems_per_batch or 1)
+    concurrent = engine.max_concurrent_lanes(config, dtype, torch.device(generation.device), slots, asked)
+    return max(1, concurrent // (generation.workers or 1))

@@ -1,0 +1,67 @@
+"""Run a locked protocol on its development problems; with a sweep, select its winner."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from protocol.acts import beforehand, select
+from protocol.evidence.run import claim, probing
+from protocol.evidence.run.records import Record
+from protocol.locked.study import Study, refuse_drift
+from protocol.plan import grid
+from protocol.plan.design import AGAIN
+from protocol.running import runner
+from protocol.running.runner import Progress
+
+__all__ = ["Probed", "probe", "run"]
+
+
+class Probed(NamedTuple):
+    rows: list[dict[str, Any]]  # as `summary` has them
+    selected: dict[str, Any] | None  # of a sweep: what selection.json holds
+
+
+def probe(study: Study, report: Callable[[Progress], None]) -> Probed:
+    """Run what has no record yet, unless a sweep has its selection; then select. Raises Drifted, and as
+    `beforehand.probe` and `select.select` do.
+    """
+    beforehand.probe(study.registration)
+    refuse_drift(study, with_weights=True)
+    with claim.running(study.registration):
+        if not beforehand.selected(study.registration):
+            run(study, report)
+        selected = select.select(study) if study.protocol.sweep else None
+    return Probed(summary(study.registration.anew().probed), selected)
+
+
+def run(study: Study, report: Callable[[Progress], None]) -> None:
+    probed = study.protocol.probed()
+    attempt = probing.begin(study.registration)
+    cells, problems = grid.cells(probed), study.development()
+    runner.run(study, probed, cells, problems, phase="probe", attempt=attempt, report=report)
+    probing.end(study.registration)
+
+
+def summary(recorded: Iterable[Record]) -> list[dict[str, Any]]:
+    """One row per (model, task, budget, arm): lanes, correct, failed, and for a repeat its discordance."""
+    groups: dict[tuple[str, ...], dict[tuple[str, int], dict[str, Any]]] = defaultdict(dict)
+    for record in recorded:
+        body, cell = record["body"], record["body"]["cell"]
+        place = (cell["model"], cell["task"], cell["budget"], cell["arm"])
+        groups[place][body["problem"], cell["seed"]] = body
+    rows = []
+    for (model, task, budget, arm), bodies in sorted(groups.items()):
+        row = {
+            "model": model,
+            "task": task,
+            "budget": budget,
+            "arm": arm,
+            "lanes": len(bodies),
+            "correct": sum(body["grade"] == "correct" for body in bodies.values()),
+            "failed": sum(body["state"] == "failed" for body in bodies.values()),
+        }
+        if arm.endswith(AGAIN):
+            first = groups[model, task, budget, arm.removesuffix(AGAIN)]
+            row["discordant"] = sum(first[key]["text"] != body["text"] for key, body in bodies.items())
+        rows.append(row)
+    return rows

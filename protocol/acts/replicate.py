@@ -1,0 +1,133 @@
+"""Register, confirm and judge a confirmed study again, as a child registration of one's own."""
+
+import shutil
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from protocol import witnesses
+from protocol.acts import confirm, judge, register
+from protocol.acts.judge import Judgement
+from protocol.evidence.lock import lock
+from protocol.evidence.refusals import Drifted, Tampered
+from protocol.evidence.run import late_randomness, ledger, records, selection
+from protocol.evidence.run.registration import PROTOCOL, SEAL, Registration
+from protocol.locked import tree
+from protocol.locked.study import Study, open_study, refuse_drift
+from protocol.running.runner import Progress
+
+__all__ = ["Replicated", "begun", "new", "replicate"]
+
+
+class Replicated(NamedTuple):
+    judgement: Judgement
+    compared: dict[str, Any]  # with the parent
+
+
+def begun(parent: Study) -> Study:
+    """The child that this run confirms: the one whose locked tree this is, one that was cut off, or a new
+    one. It has its parent's selection.
+    """
+    child = standing(parent) or unfinished(parent) or new(parent)
+    if child.registration.swept:
+        selection.adopt(child.registration, parent.registration)
+    return child
+
+
+def replicate(
+    parent: Study,
+    child: Study,
+    report: Callable[[Progress], None],
+    value: Path | None = None,
+    headers: Path | None = None,
+    identity: Path | None = None,
+) -> Replicated:
+    """Confirm the child unless it is sealed, judge it and compare. Raises as `confirm.confirm` does."""
+    if not child.registration.has(SEAL):
+
+        def block() -> late_randomness.Block:
+            return witnesses.drawn_from(child.registration, headers)
+
+        confirm.confirm(child, report, value, block, identity)
+    judgement = judge.judge_sealed(child.registration)
+    return Replicated(judgement, compare(parent.registration, child.registration.anew(), judgement.judged))
+
+
+def shelf(parent: Study) -> Path:
+    """Where the replications of `parent` stand: beside the folder that holds it."""
+    return parent.folder.resolve().parent.parent / "replications"
+
+
+def children(parent: Study) -> list[Registration]:
+    """Earlier replications of `parent`, oldest first."""
+    folders = sorted(shelf(parent).glob(f"{parent.registration.name}-[0-9][0-9][0-9]"))
+    return [Registration(folder) for folder in folders]
+
+
+def standing(parent: Study) -> Study | None:
+    """The replication whose locked tree this process runs; None in a working tree."""
+    if (digest := tree.held()) is None:
+        return None
+    for child in children(parent):
+        if child.has(lock.NAME) and child.lock.digest == digest:
+            return open_study(child, parent.planned.home)
+    raise Tampered(f"{shelf(parent)}: has no replication of the lock {digest[:12]} any more; start again")
+
+
+def unfinished(parent: Study) -> Study | None:
+    """The newest replication, if it has no verdict yet and today's bytes are still those it locked."""
+    for newest in children(parent)[-1:]:
+        if not newest.has(lock.NAME):
+            return None
+        if not newest.has(ledger.NAME):
+            register.register(newest.folder, parent.planned.home)  # completes what a crash cut off
+        if ledger.closing(newest.entries):
+            return None
+        child = open_study(newest, parent.planned.home)
+        try:
+            refuse_drift(child, with_weights=False)
+        except Drifted as drift:
+            print(f"leaving {newest.folder}: {drift}", file=sys.stderr)
+            return None
+        return child if child.lock.content["parent"]["lock"] == parent.lock.digest else None
+    return None
+
+
+def new(parent: Study) -> Study:
+    """Register the next replication. A refusal leaves no folder behind."""
+    name = parent.registration.name
+    number = max((int(child.name[-3:]) for child in children(parent)), default=0) + 1
+    folder = shelf(parent) / f"{name}-{number:03d}"
+    named = {"name": name, "lock": parent.lock.digest, **selection.digest(parent.registration)}
+    folder.mkdir(parents=True)
+    try:
+        shutil.copyfile(parent.folder / PROTOCOL, folder / PROTOCOL)
+        register.register(folder, parent.planned.home, parent=named)
+    except BaseException:
+        if not (folder / lock.NAME).exists():
+            shutil.rmtree(folder)
+            with suppress(OSError):  # other replications stand there
+                folder.parent.rmdir()
+        raise
+    return open_study(Registration(folder), parent.planned.home)
+
+
+def compare(parent: Registration, child: Registration, judged: dict[str, Any]) -> dict[str, Any]:
+    """Same verdict? How many lanes gave the same text, and how many the same grade? With late randomness
+    these are not asked: the child's seeds and generated problems are its own.
+    """
+    before = parent.verdict.content["judged"]["verdict"]
+    agreed = {"agrees": before == judged["verdict"], "parent_verdict": before}
+    if late_randomness.FIELD in child.registered:
+        return agreed
+    first, again = (
+        {records.key(record["body"]): record["body"] for record in study.confirmed}
+        for study in (parent, child)
+    )
+    return agreed | {
+        "lanes": len(first),
+        "same_text": sum(first[key]["text"] == again[key]["text"] for key in first),
+        "same_grade": sum(first[key]["grade"] == again[key]["grade"] for key in first),
+    }

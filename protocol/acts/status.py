@@ -1,0 +1,128 @@
+"""Where registrations stand, what has drifted, who vouches for them, and the one next step of each."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from protocol import witnesses
+from protocol.evidence.audit import amendment, standing
+from protocol.evidence.audit.standing import Standing
+from protocol.evidence.bytes import files
+from protocol.evidence.lock import closure, lock
+from protocol.evidence.outside import anchors, history
+from protocol.evidence.outside.anchors import Anchor
+from protocol.evidence.outside.history import Gone
+from protocol.evidence.refusals import BadInput
+from protocol.evidence.run.registration import PROTOCOL, Registration
+from protocol.locked import drift
+
+__all__ = ["OTHERS", "Index", "Line", "index"]
+
+TO_RUN = ("locked", "claimed")
+OTHERS = ("REFUTED", "INCONCLUSIVE", "DEVIATED")  # what a rule says besides CONFIRMED
+
+
+class Line(NamedTuple):
+    """A registration as the index shows it."""
+
+    at: Standing
+    drifted: list[str]  # since the lock; of a study that is still to run
+    anchors: list[Anchor]
+    next: str
+
+    def content(self) -> dict[str, Any]:
+        about = {"drifted": self.drifted, "anchors": anchors.word(self.anchors), "next": self.next}
+        return self.at._asdict() | about
+
+
+class Index(NamedTuple):
+    registered: list[Line]
+    written: list[Line]  # protocol.toml and nothing else
+    counts: dict[str, int]
+    gone: Gone | None  # None for one registration
+
+
+def index(folder: Path) -> Index:
+    """The registration in `folder`, or those one level below it. Raises BadInput where there is none."""
+    studies = registrations(folder)
+    surroundings = cache(closure.environment)  # seconds, and only for studies that are still to run
+    lines = [line(study, surroundings) for study in studies]
+    registered = [each for each in lines if each.at.state != "written"]
+    written = [each for each in lines if each.at.state == "written"]
+    gone = None if Registration(folder) in studies else history.gone(folder)
+    return Index(registered, written, count(registered), gone)
+
+
+def registrations(folder: Path) -> list[Registration]:
+    """The registration that `folder` is, or those one level below it, sorted."""
+    if (own := Registration(folder)).known():
+        return [own]
+    below = [study for path in sorted(folder.glob("*/")) if (study := Registration(path)).known()]
+    if not below:
+        raise BadInput(f"{folder}: no protocol.toml here or one level below; name a registration")
+    return below
+
+
+def line(study: Registration, surroundings: Callable[[], Mapping[str, Any]]) -> Line:
+    at = standing.standing(study)
+    differences: list[str] = []
+    if at.state in TO_RUN:
+        try:
+            differences = drifted(study, surroundings())
+        except (KeyError, TypeError, AttributeError) as problem:
+            at = at._replace(state="INVALID", why=f"{lock.NAME}: is not a whole lock: {problem!r}")
+    proofs = anchors.verified(study, witnesses.trusted(study)) if at.lock else []
+    anchored = anchors.word(proofs) != "UNANCHORED"
+    return Line(at, differences, proofs, step(at, differences, anchored))
+
+
+def drifted(study: Registration, environment: Mapping[str, Any]) -> list[str]:
+    """One line for each change for which confirm refuses today, as far as it can be told without torch."""
+    path = study.folder / PROTOCOL
+    now = {PROTOCOL: files.sha256(path)} if path.is_file() else {}
+    edited = closure.differences({PROTOCOL: study.lock.content["protocol"]["sha256"]}, now)
+    return edited + drift.drifted(study.lock, files.home(), environment)
+
+
+def step(at: Standing, drifted: Sequence[str], anchored: bool = False) -> str:
+    """The one thing to do next."""
+    if at.state in TO_RUN and drifted:
+        amend = f"; or: python -m protocol.amend {at.folder} <new folder> --reason <why>"
+        return "bring back what was locked" + (amend if at.state == "locked" else "")
+    match at.state:
+        case "written" | "locking":
+            return f"python -m protocol.register {at.folder}"
+        case "locked" if at.swept and not at.selected:
+            return f"python -m protocol.probe {at.folder}"
+        case "locked" | "claimed" | "sealed" if at.replicates:
+            parent = Path(at.folder).parent.parent / "registrations" / at.replicates
+            return f"python -m protocol.replicate {parent}"
+        case "locked" if at.randomness == "anchor" and not anchored:
+            return f"python -m protocol.anchor {at.folder} lock --witness ots"
+        case "locked" if at.randomness in ("nonce", "beacon"):
+            return f"python -m protocol.confirm {at.folder} --value FILE"
+        case "locked" | "claimed" | "sealed":
+            return f"python -m protocol.confirm {at.folder}"
+        case "judged" | "INVALID":
+            return f"python -m protocol.audit {at.folder}"
+        case "withdrawn":
+            return "nothing: it stays as it is"
+        case "amended":
+            after = amendment.successor(Registration(Path(at.folder)))
+            if after is None:
+                return f"bring back the registration with the lock {at.amended}"
+            return f"python -m protocol.status {Path(at.folder).parent / after.name}"
+
+
+def count(registered: Sequence[Line]) -> dict[str, int]:
+    """How many are registered, by verdict and by the other states that an index must not hide."""
+    words = Counter(one.at.verdict for one in registered if one.at.state == "judged")
+    states = Counter(one.at.state for one in registered)
+    return {
+        "registered": len(registered),
+        **{word: words[word] for word in ("CONFIRMED", *OTHERS)},
+        **{state: states[state] for state in ("amended", "withdrawn", "INVALID")},
+        "unfinished": states["claimed"] + states["sealed"],
+    }

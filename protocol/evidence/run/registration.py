@@ -1,0 +1,158 @@
+"""One registration, opened: its documents, ledger and records, each read when first asked for and kept.
+
+What was read stays as it was then. Documents are written once, so that nothing is lost by keeping them; who
+writes to a registration, or guards something, asks for it `anew`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from protocol.evidence.bytes import documents, files
+from protocol.evidence.bytes.documents import Document
+from protocol.evidence.lock import bundle, lock
+from protocol.evidence.lock.lock import Lock
+from protocol.evidence.refusals import BadInput, Tampered
+from protocol.evidence.run import document_fields, ledger, records
+from protocol.evidence.run.ledger import Entry
+from protocol.evidence.run.records import Record
+
+__all__ = ["CITED", "CLAIM", "PROTOCOL", "SEAL", "SELECTION", "VERDICT", "Registration"]
+
+PROTOCOL = "protocol.toml"
+SELECTION = "selection.json"
+CLAIM = "claim.json"
+SEAL = "seal.json"
+VERDICT = "verdict.json"
+# Each document, in writing order, with the event whose line cites it and the field that does.
+CITED: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        lock.NAME: ("register", "lock"),
+        SELECTION: ("selection", "selection"),
+        CLAIM: ("claim", "claim"),
+        SEAL: ("seal", "seal"),
+        VERDICT: ("verdict", "sha256"),
+    }
+)
+
+
+@dataclass(frozen=True)
+class Registration:
+    """The registration in `folder`, or what there is of one; what is missing or damaged raises when read."""
+
+    folder: Path
+
+    @classmethod
+    def of(cls, folder: Path, locked: Lock) -> Registration:
+        """The folder as it is now, held against a lock that was read before."""
+        opened = cls(folder)
+        vars(opened)["lock"] = locked
+        return opened
+
+    def anew(self) -> Registration:
+        """The same registration with nothing of it read yet, but its lock."""
+        return Registration.of(self.folder, self.lock)
+
+    @property
+    def name(self) -> str:
+        return self.folder.resolve().name
+
+    @property
+    def bundle(self) -> Path:
+        return self.folder / bundle.NAME
+
+    @cached_property
+    def lock(self) -> Lock:
+        """Raises BadInput when there is none."""
+        return lock.read(self.folder)
+
+    @property
+    def registered(self) -> Mapping[str, Any]:
+        """The protocol, as the lock holds it."""
+        content: Mapping[str, Any] = self.lock.content["protocol"]["content"]
+        return content
+
+    @property
+    def swept(self) -> bool:
+        """Whether the registration has a sweep, so that confirming it needs a selection."""
+        return "sweep" in self.registered
+
+    @property
+    def parent(self) -> Mapping[str, Any] | None:
+        """Of a replication: the name and the lock of what it repeats, and its selection if there is one."""
+        named: Mapping[str, Any] | None = self.lock.content.get("parent")
+        return named
+
+    @cached_property
+    def selection(self) -> Document:
+        """As it is; `selection.verify` says whether it belongs here."""
+        return documents.read(self.folder / SELECTION, document_fields.SELECTION)
+
+    @cached_property
+    def claim(self) -> Document:
+        """Raises BadInput when there is none, Tampered when it names another lock."""
+        if not self.has(CLAIM):
+            raise BadInput(f"{self.folder} has no claim; run: python -m protocol.confirm {self.folder}")
+        claim = documents.read(self.folder / CLAIM, document_fields.CLAIM)
+        if claim.content.get("lock") != self.lock.digest:
+            raise Tampered(f"{CLAIM}: names another lock than {self.lock.digest}")
+        return claim
+
+    @cached_property
+    def seal(self) -> Document:
+        return documents.read(self.folder / SEAL, document_fields.SEAL)
+
+    @cached_property
+    def verdict(self) -> Document:
+        return documents.read(self.folder / VERDICT, document_fields.VERDICT)
+
+    @cached_property
+    def entries(self) -> list[Entry]:
+        """The lines of the ledger, chained."""
+        return ledger.read(self.folder)
+
+    @cached_property
+    def probed(self) -> list[Record]:
+        """The records of development problems."""
+        return records.read(self.place("probe"))
+
+    @cached_property
+    def confirmed(self) -> list[Record]:
+        """The records of held-out problems."""
+        return records.read(self.place("confirm"))
+
+    def place(self, phase: str) -> Path:
+        """Where the records of a phase lie."""
+        return self.folder / records.FOLDERS[phase]
+
+    def has(self, document: str) -> bool:
+        return (self.folder / document).exists()
+
+    def known(self) -> bool:
+        """Whether this is a registration, or what is left of one."""
+        return (self.folder / PROTOCOL).is_file() or bool(self.traces())
+
+    def traces(self) -> list[str]:
+        """What is there of all that is written from the lock on."""
+        return [name for name in (*CITED, ledger.NAME, *records.FOLDERS.values()) if self.has(name)]
+
+    def cited(self, document: str) -> list[Any]:
+        """What the lines of the ledger say of a document; each is cited once."""
+        event, field = CITED[document]
+        return [entry.body.get(field) for entry in self.entries if entry.event == event]
+
+    def digest(self, document: str) -> str:
+        """What the ledger cites of a document: its digest or, of the verdict, that of its file."""
+        if document == VERDICT:
+            return files.sha256(self.folder / document)
+        read: Document = getattr(self, document.removesuffix(".json"))
+        return read.digest
+
+    def count(self, event: str) -> int:
+        """How many lines of `event` the ledger has."""
+        return sum(entry.event == event for entry in self.entries)
