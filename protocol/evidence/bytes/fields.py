@@ -340,8 +340,14 @@ class Table(Kind):
             if name in value:
                 read[name] = field.kind.read(value[name], f"{prefix}{name}")
         if more:
-            raise Fault(f"{prefix}{more[0]}: " + unknown("field", more[0], standing), found)
+            raise Fault(f"{prefix}{more[0]}: {self._unknown(more[0], value)}", found)
         return self.made(**read)
+
+    def _unknown(self, name: str, value: Mapping[str, Any]) -> str:
+        if (field := self.fields.get(name)) and field.when:
+            other = field.when[0]
+            return f"unknown field {name!r} where {other} is {value.get(other)!r}; leave it out"
+        return unknown("field", name, [name for name, field in self.fields.items() if field.stands(value)])
 
 
 def declared(of: type, **more: Field) -> Table:
