@@ -100,7 +100,8 @@ def in_a_small_world(mount: str, folder: Path, *command: object) -> subprocess.C
     """Run `command` where `mount` was done first, in a namespace of its own that ends with it."""
     script = f'set -e; {mount}; exec "$@"'
     words = ["unshare", "--map-root-user", "--mount", "sh", "-c", script, "sh", *map(str, command)]
-    return subprocess.run(words, cwd=studies.ROOT / "tests", capture_output=True, text=True)
+    paths = os.pathsep.join(map(str, (studies.ROOT, studies.ROOT / "tests")))
+    return subprocess.run(words, env=os.environ | {"PYTHONPATH": paths}, capture_output=True, text=True)
 
 
 @pytest.fixture(scope="module")

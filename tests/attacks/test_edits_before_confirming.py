@@ -15,7 +15,7 @@ def test_the_lock_gets_the_easier_rule_too(unconfirmed):
     rewrite(
         unconfirmed / "lock.json", lambda lock: lock["protocol"]["content"]["decision"].update(alpha="0.2")
     )
-    refused(3, "protocol.toml: differs from the locked file", "confirm", unconfirmed)
+    refused(3, "protocol.toml: reads otherwise than the lock says", "confirm", unconfirmed)
 
 
 def test_a_lock_that_was_edited_by_hand_is_not_read(unconfirmed):

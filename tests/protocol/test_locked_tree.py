@@ -277,7 +277,7 @@ def test_the_half_way_check_comes_once():
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(confirm, "refuse_drift", lambda *given, **how: checks.append(len(seen)))
-        report = confirm._checked_halfway(None, None, seen.append)
+        report = confirm._checked_halfway(None, seen.append)
         for done in (1, 2, 3, 4, 5):
             report(Progress(done, 5))
     assert checks == [3]

@@ -101,7 +101,7 @@ def test_the_decision_speaks_of_the_stand_ins_in_their_roles():
     protocol, (first, second) = reasoning()
     playing = rehearsal.played(protocol, {first: "chain-qwen2", second: "chain-llama"})
     assert playing.models == ("chain-qwen2", "chain-llama")
-    assert (playing.decision.primary_model, playing.decision.transfer_model) == playing.models
+    assert tuple(playing.decision.own[role] for role in ("primary_model", "transfer_model")) == playing.models
 
 
 def test_one_model_cannot_play_two():

@@ -106,7 +106,7 @@ def test_a_plain_text_is_read_as_it_is(run, model, tiny_model, tmp_path):
         (("text", "--text", "nowhere.txt"), "text nowhere.txt: is no readable UTF-8 text"),
         (("text", "--text", "nowhere.txt", "--tokens", "0"), "tokens and max-new-tokens: give at least 1"),
         (("text", "--text", __file__, "--device", "nosuch"), "device 'nosuch': write cpu or cuda"),
-        (("text", "--text", "nowhere.txt", "--device", "cuda:99"), "'cuda:99': torch does not find it here"),
+        (("text", "--text", __file__, "--device", "cuda:99"), "'cuda:99': torch does not find it here"),
     ],
 )
 def test_what_is_not_to_be_read_is_refused_in_one_line_and_writes_nothing(

@@ -12,7 +12,7 @@ from protocol.evidence.audit import auditing
 from protocol.evidence.bytes import canonical
 from protocol.evidence.lock import lock
 from protocol.evidence.refusals import BadInput, Tampered
-from protocol.evidence.run import ledger, records, verdict
+from protocol.evidence.run import ledger, records, seal, verdict
 from protocol.evidence.run.registration import Registration
 
 EVIDENCE = ["protocol.toml", "lock.json", "sources.zip", "ledger.jsonl", "claim.json", "seal.json"]
@@ -102,6 +102,14 @@ def cut(folder, name, lines):
 def test_a_ledger_whose_tail_was_cut_off_fails(folder, lines):
     cut(folder, "ledger.jsonl", lines)
     assert "ledger" in failures(folder)
+
+
+def test_what_a_seal_says_is_not_derived_from_a_torn_shard(folder):
+    study = Registration(folder)
+    with (folder / "records" / "shard-0.jsonl").open("ab") as shard:
+        shard.write(b"{")
+    with pytest.raises(Tampered, match="ends in a torn line"):
+        seal.contents(study, ledger.at(study.entries))
 
 
 def test_a_finished_ledger_with_a_torn_line_fails(folder):
