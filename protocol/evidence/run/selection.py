@@ -1,6 +1,7 @@
 """selection.json: which candidate of a sweep is confirmed, by the committed rule, before the claim."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from protocol.evidence.bytes import documents, files
@@ -28,8 +29,9 @@ def parent(study: Registration) -> Registration | None:
     named = study.lock.content["parent"]
     for shelf in ("registrations", "replications"):
         beside = Registration(study.folder.resolve().parent.parent / shelf / named["name"])
-        if (beside.folder / lock.NAME).is_file() and beside.lock.digest == named["lock"]:
-            return beside
+        with suppress(Tampered):  # what does not read as a lock is not that one
+            if (beside.folder / lock.NAME).is_file() and beside.lock.digest == named["lock"]:
+                return beside
     return None
 
 
