@@ -77,9 +77,9 @@ class Kind:
 class Plain(Kind):
     """A value that a test tells. json: its schema."""
 
-    words: str
     test: Callable[[Any], bool]
     json: Schema
+    words: str = "anything"
 
     def holds(self, value: Any) -> bool:
         return self.test(value)
@@ -88,8 +88,8 @@ class Plain(Kind):
         return self.json
 
 
-ANYTHING = Plain("anything", lambda value: True, {})  # that only its owner reads
-FLAG = Plain("true or false", lambda value: isinstance(value, bool), {"type": "boolean"})
+ANYTHING = Plain(lambda value: True, {})  # that only its owner reads
+FLAG = Plain(lambda value: isinstance(value, bool), {"type": "boolean"}, "true or false")
 
 
 @dataclass(frozen=True)
@@ -206,7 +206,7 @@ def row(*kinds: Kind, words: str) -> Kind:
         return long and all(kind.holds(one) for kind, one in zip(kinds, value, strict=True))
 
     ends = {"minItems": len(kinds), "maxItems": len(kinds)}
-    return Plain(words, test, {"type": "array", "prefixItems": [kind.schema() for kind in kinds], **ends})
+    return Plain(test, {"type": "array", "prefixItems": [kind.schema() for kind in kinds], **ends}, words)
 
 
 @dataclass(frozen=True)
