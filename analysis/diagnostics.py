@@ -23,7 +23,6 @@ import pandas as pd
 
 from analysis.output import told
 from analysis.output.command import UNREADABLE, command
-from analysis.output.printed import dumps
 from analysis.output.told import points
 from analysis.stats.methods import draws
 from analysis.studies import failure_modes
@@ -259,16 +258,7 @@ def _number(decimal: str | None) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     path = {"folder": "a confirmed registration, e.g. registrations/alpha-chain"}
-    return command(
-        "analysis.diagnostics",
-        __doc__,
-        path,
-        lambda folder: told.plain(diagnosed(folder)),
-        UNREADABLE,
-        argv,
-        show=dumps,
-        text=_text,
-    )
+    return command("analysis.diagnostics", __doc__, path, diagnosed, UNREADABLE, argv, text=_text)
 
 
 if __name__ == "__main__":
