@@ -122,9 +122,14 @@ class Registration:
         return records.read(self.place("probe"))
 
     @cached_property
+    def shards(self) -> dict[str, records.Read]:
+        """The shards of held-out problems, by file name."""
+        return records.read_shards(self.place("confirm"))
+
+    @cached_property
     def confirmed(self) -> list[Record]:
         """The records of held-out problems."""
-        return records.read(self.place("confirm"))
+        return records.joined(self.shards)
 
     def place(self, phase: str) -> Path:
         """Where the records of a phase lie."""
