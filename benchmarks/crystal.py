@@ -1,9 +1,8 @@
-"""What CrystalCache costs: its part of a prefill, its edges beside a plain NumPy reading, its sketch.
+"""What CrystalCache costs: its part of a prefill, its edges beside a plain NumPy reading.
 
-Three tables. The parts of a prefill are measured apart, each for itself: what the first layer takes longer
+Two tables. The parts of a prefill are measured apart, each for itself: what the first layer takes longer
 when its attention is observed, and the stages after it. The edges are those of synthetic attention that is
-formed in blocks outside the clock; NumPy gathers those of a chunk and sorts. The sketch looks for the
-edges of the model's own first layer, at the longest of the lengths.
+formed in blocks outside the clock; NumPy gathers those of a chunk and sorts.
 
     python -m benchmarks.crystal
     python -m benchmarks.crystal --lengths 1024 2048 4096 8192 --figure figures
@@ -46,7 +45,6 @@ from policies import Rows, Scores, Signal, View
 from policies.crystal import graph, trunks
 from policies.crystal.coattention import CoAttention, Edges
 from policies.crystal.scoring import TrunkScoring
-from policies.crystal.sketch import Sketch
 from policies.signals import BLOCK, attention_rows
 from protocol import engine
 from protocol.engine import Prompt, Request, prefill
@@ -55,7 +53,6 @@ from protocol.engine.prefill import Recorder
 
 SHARES = (0.5, 0.3)  # of the context's tokens that are kept, in the figure; the second is timed
 AFTER = ("trunks", "impact", "graph", "eviction")  # the stages after the forward
-WIDTHS, CANDIDATES = (16, 64, 256), (16, 64)  # of the sketches
 
 
 class FirstLayer(NamedTuple):
@@ -112,8 +109,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(header(chosen, "crystal", argv, "numpy"))
     print(prefill_table(costs), end="\n\n")
     drawn = synthetic(arguments.edges, subject.network.device)
-    print(edges_table(drawn, chosen.device, arguments.repetitions), end="\n\n")
-    print(sketch_table(first, chosen.device, arguments.repetitions))
+    print(edges_table(drawn, chosen.device, arguments.repetitions))
     return 0
 
 
@@ -339,35 +335,8 @@ def edges_table(first: FirstLayer, device: str, repetitions: int) -> str:
     return table((f"salience and edges of {n} tokens", *columns), rows)
 
 
-def sketch_table(first: FirstLayer, device: str, repetitions: int) -> str:
-    """Recall: of the edges within chunks, those that the sketch finds too."""
-    n, exact, all_pairs = first.keys.shape[1], CoAttention(), "all pairs"
-    signals = {all_pairs: exact}
-    for sketch in (Sketch(width, candidates) for width in WIDTHS for candidates in CANDIDATES):
-        name = f"width {sketch.width}, {sketch.candidates} candidates"
-        signals[name] = replace(exact, sketch=sketch)
-    readings = {name: partial(streamed, signal=signal, device=device) for name, signal in signals.items()}
-    times = alternate({name: timed(read, first) for name, read in readings.items()}, repetitions)
-    found = {name: within(read(first)[1], exact.chunk, n) for name, read in readings.items()}
-    every = found[all_pairs]
-    rows = []
-    for name, edges in found.items():
-        recall = len(np.intersect1d(edges, every)) / max(1, len(every))
-        others = len(np.setdiff1d(edges, every))
-        ratio = span(times.ratio(name, all_pairs))
-        rows.append([name, f"{times.median(name):.3f}", ratio, f"{recall:.3f}", str(others)])
-    columns = ("seconds", "to all pairs", f"recall of {len(every)} edges", "other edges in their place")
-    return table((f"first layer of {n} tokens, edges within chunks", *columns), rows)
-
-
 def timed(read: Reading, first: FirstLayer) -> Callable[[], float]:
     return lambda: read(first)[0]
-
-
-def within(edges: Edges, chunk: int, n: int) -> NDArray[np.int64]:
-    """The pairs whose tokens share a chunk."""
-    same = edges.i // chunk == edges.j // chunk
-    return pairs_of(Edges(*(column[same] for column in edges)), n)
 
 
 if __name__ == "__main__":

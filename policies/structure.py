@@ -9,6 +9,8 @@ __all__ = ["structure"]
 
 MOVED = {"policies.snapkv_with_window.WindowFirst": "policies.snapkv.WindowFirst"}
 """What a lock calls a class that has moved: its first path, so that no two locks differ by the move."""
+GONE = {"policies.crystal.coattention.CoAttention()": {"sketch": "None"}}
+"""Settings that a class no longer has, at the one value that every policy gave them: locks hold them."""
 
 
 def structure(policy: Policy) -> dict[str, str]:
@@ -22,9 +24,10 @@ def structure(policy: Policy) -> dict[str, str]:
             settings[path] = repr(value)
             return
         name = f"{type(value).__module__}.{type(value).__qualname__}"
-        settings[path] = f"{MOVED.get(name, name)}()"
+        part = settings[path] = f"{MOVED.get(name, name)}()"
         for field in fields(value):
             walk(f"{path}.{field.name}", getattr(value, field.name))
+        settings.update((f"{path}.{gone}", text) for gone, text in GONE.get(part, {}).items())
 
     for field in fields(policy):
         walk(field.name, getattr(policy, field.name))

@@ -1,4 +1,4 @@
-"""How far the check of a claim reaches: a copied number, arithmetic on printed numbers, a test beyond them.
+"""How far the check of a claim reaches: a copied number, arithmetic on printed numbers, or a test beyond.
 
 The level is derived from the numbers that a form compares and the functions that they went through, so that a
 file cannot state it. A printed cell is transcribed; a number computed from one, or an order of two, is

@@ -15,6 +15,7 @@ __all__ = [
     "Truth",
     "Vacuous",
     "all_lost",
+    "due",
     "lost",
     "ordinary",
     "ungraded",
@@ -95,6 +96,11 @@ class Family(Protocol):
         """The fewest problems of a contrast, and p of a margin where all their answers are equal."""
 
 
+def due(verdict: str, outcomes: Mapping[int, Outcome], *unmatched: int) -> Gate:
+    """The verdict of these outcomes, where the caches of the contrasts `unmatched` do not match."""
+    return Gate(Truth(outcomes, frozenset(unmatched)), verdict)
+
+
 def lost(win: Outcome) -> Outcome:
     return Outcome(gained=win.lost, lost=win.gained)
 
@@ -106,8 +112,8 @@ def all_lost(family: Family, indices: Iterable[int]) -> dict[int, Outcome]:
 def ordinary(family: Family) -> dict[str, Gate]:
     """Of rules that ask for wins."""
     return {
-        EVEN: Gate(Truth({}), "INCONCLUSIVE"),
-        LOST: Gate(Truth(all_lost(family, range(len(family.contrasts)))), "REFUTED"),
+        EVEN: due("INCONCLUSIVE", {}),
+        LOST: due("REFUTED", all_lost(family, range(len(family.contrasts)))),
     }
 
 
@@ -125,12 +131,11 @@ def ungraded(family: Family, won: Mapping[int, Outcome], index: int) -> dict[str
     return gates | {"the subject's lanes have no grade": Gate(nothing, "REFUTED")}
 
 
-def unseen(family: Family, indices: Sequence[int], needed: int, level: float) -> str:
-    """Why a rule cannot confirm: the largest win is not seen."""
-    p, contrast = max(
-        ((family.best(index), family.contrasts[index]) for index in indices), key=lambda each: each[0]
-    )
-    return (
+def unseen(family: Family, indices: Sequence[int], needed: int, level: float) -> Vacuous:
+    """The refusal of a rule that cannot confirm: the largest win is not seen."""
+    worst = max(indices, key=family.best)
+    p, contrast = family.best(worst), family.contrasts[worst]
+    return Vacuous(
         f"{family.decision['rule']}: cannot say CONFIRMED: {needed} of {len(indices)} contrasts have to be "
         f"won, and a win on all {contrast.problems} problems of {contrast.task} has p = {p:.6f} at level "
         f"{level:.6f}; plan more problems or fewer contrasts"

@@ -10,7 +10,6 @@ from torch import Tensor
 from torch.nn import functional
 
 from policies.contract import Rows
-from policies.crystal.sketch import Sketch
 from policies.signals import BLOCK
 
 __all__ = ["CoAttention", "Edges", "FirstLayer", "Observed"]
@@ -64,7 +63,6 @@ class CoAttention:
 
     Holds [BLOCK, n] and a few [chunk, chunk], averaged over heads. Chunks are counted from the first row
     that is folded, so while decoding the slots of before are "earlier chunks" to Eq. 14 and no more.
-    sketch: how to look for the neighbours of Eq. 13 among a few candidates; None compares all.
     """
 
     chunk: int = 1024
@@ -72,7 +70,6 @@ class CoAttention:
     intra_threshold: float = 0.3
     cross_k: int = 4
     cross_threshold: float = 0.02
-    sketch: Sketch | None = None
 
     window: ClassVar[None] = None
     carried: ClassVar[bool] = True
@@ -138,12 +135,7 @@ class CoAttention:
     def intra_edges(self, patterns: Tensor, start: int) -> Edges:
         """Eq. 12-13. patterns [query, key] of one chunk: each token's most similar rows, itself excluded."""
         unit = patterns.div_(patterns.norm(dim=-1, keepdim=True) + EPSILON)
-        if self.sketch is None:
-            i, j, cosine = strongest(cosines(unit), self.intra_k, self.intra_threshold)
-        else:
-            candidates = self.sketch.nearest(unit)
-            i, place, cosine = strongest(cosines_of(unit, candidates), self.intra_k, self.intra_threshold)
-            j = candidates[i, place]
+        i, j, cosine = strongest(cosines(unit), self.intra_k, self.intra_threshold)
         return Edges(start + i, start + j, cosine)
 
     def cross_edges(self, attention: Tensor, first: int) -> Edges:
@@ -201,17 +193,6 @@ def cosines(unit: Tensor) -> Tensor:
         cosine[start:, start:stop] = unit[start:, :stop] @ unit[start:stop, :stop].T
         cosine[start:stop, stop:] = cosine[stop:, start:stop].T
     return cosine.fill_diagonal_(-torch.inf)
-
-
-def cosines_of(unit: Tensor, candidates: Tensor) -> Tensor:
-    """Eq. 13: [row, candidate], of the rows that candidates [row, candidate] names."""
-    parts = []
-    for start in range(0, len(unit), BLOCK):
-        stop = min(start + BLOCK, len(unit))
-        chosen = unit[candidates[start:stop], :stop]
-        parts.append((chosen @ unit[start:stop, :stop, None]).squeeze(-1))
-    own = torch.arange(len(unit), device=unit.device)[:, None]
-    return torch.cat(parts).masked_fill(candidates == own, -torch.inf)
 
 
 def strongest_heads(received: Tensor) -> Tensor:

@@ -97,7 +97,7 @@ def blog() -> Policy:
 def variants() -> Mapping[str, Policy]:
     """By name: each differs from `crystal` in exactly one component, but for `crystal-blog`.
 
-    Ablations of section 6.1, what section 3.6 argues against, section 6.4, extensions F2-F5 of section 8.4,
+    Ablations of section 6.1, what section 3.6 argues against, section 6.4, extensions F3-F5 of section 8.4,
     and the settings of the blog post one by one.
     """
     parent = crystal()

@@ -1,6 +1,4 @@
-"""S1 as a fold over rows: in a prefill, after an eviction, read at any moment, and by a sketch."""
-
-from dataclasses import replace
+"""S1 as a fold over rows: in a prefill, after an eviction, and read at any moment."""
 
 import crystal_by_hand as paper
 import pytest
@@ -9,7 +7,6 @@ from policy_prompts import a_prompt, plain_attention
 
 from policies import Rows
 from policies.crystal.coattention import PART, CoAttention, cosines, strongest
-from policies.crystal.sketch import Sketch
 
 SMALL = CoAttention(chunk=24, intra_k=3, intra_threshold=0.3, cross_k=2, cross_threshold=0.02)
 
@@ -142,61 +139,3 @@ def test_cosines_of_causal_rows_are_those_of_the_whole_product(n):
     unit = torch.nn.functional.normalize(torch.rand(n, n, dtype=torch.float64).tril(), dim=1)
     expected = (unit @ unit.T).fill_diagonal_(-torch.inf)
     torch.testing.assert_close(cosines(unit), expected)
-
-
-def test_a_sketch_that_takes_every_token_for_a_candidate_misses_no_edge():
-    attention = attention_of(60)
-    sketched = replace(SMALL, sketch=Sketch(width=1, candidates=SMALL.chunk))
-    assert_as_read_plainly(sketched.result(folded(sketched, attention, [60])), plainly(SMALL, attention))
-
-
-def test_a_sketch_weighs_its_edges_exactly_and_errs_only_by_which_it_finds():
-    attention = attention_of(300)
-    exact = CoAttention(chunk=150, cross_threshold=1.0)
-    every = replace(exact, intra_k=150)
-    sketched = replace(exact, sketch=Sketch(width=16, candidates=20))
-    read = {
-        signal: listed(signal.result(folded(signal, attention, [300])).edges)
-        for signal in (exact, every, sketched)
-    }
-    weight = {(i, j): w for i, j, w in read[every]}
-    found = {(i, j): w for i, j, w in read[sketched]}
-    assert found == pytest.approx({pair: weight[pair] for pair in found}, rel=1e-9)
-    assert max(sum(i == row for i, _ in found) for row in range(300)) <= exact.intra_k
-    assert all(i != j for i, j in found)
-    recall = sum((i, j) in found for i, j, _ in read[exact]) / len(read[exact])
-    assert 0.5 < recall < 1, "neither useless nor exact here"
-
-
-def test_equal_neighbours_of_a_sketch_are_chosen_from_the_lower_position():
-    attention = torch.zeros(1, 40, 40, dtype=torch.float64)
-    attention[:, :, 0] = 1.0  # every row is alike
-    signal = CoAttention(chunk=40, intra_k=2, sketch=Sketch(width=4, candidates=40))
-    found = listed(signal.result(folded(signal, attention, [40])).edges)
-    assert [j for _, j, _ in found] == [1, 2, 0, 2, *[0, 1] * 38]
-
-
-def test_a_wider_sketch_finds_more():
-    attention = attention_of(150)
-    exact = {edge[:2] for edge in plainly(CoAttention(chunk=150), attention)[1]}
-    recall = []
-    for width in (2, 16, 128):
-        signal = CoAttention(chunk=150, sketch=Sketch(width, candidates=20))
-        found = {edge[:2] for edge in listed(signal.result(folded(signal, attention, [150])).edges)}
-        recall.append(len(found & exact) / len(exact))
-    assert recall[0] < recall[1] < recall[2]
-
-
-def test_a_sketch_is_the_same_each_time_and_leaves_the_global_generator_alone():
-    attention, signal = attention_of(100), CoAttention(chunk=100, sketch=Sketch(8, 12, seed=3))
-    before = torch.get_rng_state()
-    one, other = (listed(signal.result(folded(signal, attention, [100])).edges) for _ in range(2))
-    assert one == other
-    assert torch.equal(torch.get_rng_state(), before)
-    reseeded = replace(signal, sketch=Sketch(8, 12, seed=4))
-    assert listed(reseeded.result(folded(reseeded, attention, [100])).edges) != one
-
-
-def test_a_sketch_of_nothing_is_refused():
-    with pytest.raises(ValueError, match="width and candidates must be 1 or more, not 0 and 4"):
-        Sketch(0, 4)

@@ -107,6 +107,13 @@ def test_a_lock_calls_a_class_that_has_moved_by_its_first_path():
         assert not hasattr(import_module(module), name)  # a path never means two classes
 
 
+def test_a_lock_holds_a_setting_that_is_gone_as_every_policy_had_it():
+    held = structure(policies.get("crystal-chunk-128"))
+    assert held["scoring.coattention.sketch"] == "None"
+    assert held["scoring.coattention.chunk"] == "128"
+    assert not any(name.endswith("sketch") for name in structure(policies.get("snapkv")))
+
+
 def test_a_policy_is_six_components_and_what_it_protects():
     assert [field.name for field in fields(Policy)] == [
         "scoring",

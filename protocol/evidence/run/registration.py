@@ -17,7 +17,7 @@ from protocol.evidence.bytes import documents, files
 from protocol.evidence.bytes.documents import Document
 from protocol.evidence.lock import bundle, lock
 from protocol.evidence.lock.lock import Lock
-from protocol.evidence.refusals import BadInput, Tampered
+from protocol.evidence.refusals import BadInput, Refusal, Tampered
 from protocol.evidence.run import document_fields, ledger, records
 from protocol.evidence.run.ledger import Entry
 from protocol.evidence.run.records import Record
@@ -132,6 +132,13 @@ class Registration:
 
     def has(self, document: str) -> bool:
         return (self.folder / document).exists()
+
+    def locked_as(self, digest: str) -> bool:
+        """Whether it has the lock of this digest. A damaged one is another, for its own audit to name."""
+        try:
+            return self.has(lock.NAME) and self.lock.digest == digest
+        except Refusal:
+            return False
 
     def known(self) -> bool:
         """Whether this is a registration, or what is left of one."""
