@@ -86,8 +86,8 @@ lists of words and forms used below; and any number of
 - `[[table]]`: `id`, `title`; `of` is `answers` (means of right-or-wrong answers), `differences` (of two such
   means), `scores` (means of anything in [0, 1]), `counts` (exact: counts and settings) or `measures`; `unit`,
   `share` or `percent` for the first three; `n` problems for the first three and `draws` a problem for the
-  first two, a number or `"unknown"`; `values`, the text of each cell as printed, or `{value = "+2.5", n =
-  200}`.
+  first two, a number or `"unknown"`; `values`, the text of each cell as printed, or
+  `{value = "+2.5", n = 200}`.
 - `[[equation]]`: `id`, `where`, `printed`, as it stands there, and `form`, a lambda that claims call by the
   id.
 - `[[claim]]`: `id`, `where`, `sentence` (quotation marks where it is verbatim); `holds`, its checkable form;

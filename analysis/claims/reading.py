@@ -73,7 +73,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Equation:
-    """An equation of the paper. printed: as it stands there. form: a lambda that others call by the id."""
+    """An equation of the paper. printed: as it stands there. form: a lambda that claims call by the id."""
 
     id: str
     where: str
