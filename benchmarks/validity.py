@@ -26,7 +26,8 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from analysis import rules
-from analysis.rules.rule import CONFIRMED, REFUTED, Contrast
+from analysis.rules.rule import Contrast
+from analysis.rules.verdicts import CONFIRMED, REFUTED
 from analysis.stats import bootstrap, max_t, multiplicity, power
 from analysis.stats.interval import exact
 from analysis.stats.paired_tests import sign_flip, student

@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from analysis.rules.verdicts import INCONCLUSIVE, REFUTED
+
 __all__ = [
     "EVEN",
     "LOST",
@@ -112,8 +114,8 @@ def all_lost(family: Family, indices: Iterable[int]) -> dict[int, Outcome]:
 def ordinary(family: Family) -> dict[str, Gate]:
     """Of rules that ask for wins."""
     return {
-        EVEN: due("INCONCLUSIVE", {}),
-        LOST: due("REFUTED", all_lost(family, range(len(family.contrasts)))),
+        EVEN: due(INCONCLUSIVE, {}),
+        LOST: due(REFUTED, all_lost(family, range(len(family.contrasts)))),
     }
 
 
@@ -121,14 +123,14 @@ def ungraded(family: Family, won: Mapping[int, Outcome], index: int) -> dict[str
     """One lane of the subject, in a contrast that is won; what it does is `decision.missing`."""
 
     def gate(how: str) -> Gate:
-        return Gate(Truth(won, ended=Ended(index, True, how)), "INCONCLUSIVE")
+        return Gate(Truth(won, ended=Ended(index, True, how)), INCONCLUSIVE)
 
     gates = {"one lane is not run": gate("not run")}
     if family.decision["missing"] == "inconclusive":
         return gates | {"one lane fails": gate("failed"), "one lane has no grade": gate("no grade")}
     lanes = family.contrasts[index].problems * family.seeds
     nothing = Truth({}, ended=Ended(index, True, "no grade", lanes))
-    return gates | {"the subject's lanes have no grade": Gate(nothing, "REFUTED")}
+    return gates | {"the subject's lanes have no grade": Gate(nothing, REFUTED)}
 
 
 def unseen(family: Family, indices: Sequence[int], needed: int, level: float) -> Vacuous:

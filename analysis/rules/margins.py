@@ -6,18 +6,9 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from analysis.rules.gates import EVEN, LOST, Family, Gate, Outcome, Vacuous, all_lost, due, ungraded
-from analysis.rules.rule import (
-    CONFIRMED,
-    INCONCLUSIVE,
-    REFUTED,
-    Contrast,
-    Decision,
-    Field,
-    Refusal,
-    Rule,
-    Words,
-)
+from analysis.rules.rule import Contrast, Decision, Field, Refusal, Rule, Words
 from analysis.rules.sentences import contrast, listed, short
+from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
 from analysis.stats.comparison import Margins
 
 __all__ = ["Side", "limits", "lossless"]

@@ -4,20 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from analysis.rules.gates import WON, Family, Gate, Outcome, Vacuous, due, lost, ordinary, ungraded, unseen
-from analysis.rules.rule import (
-    CONFIRMED,
-    INCONCLUSIVE,
-    REFUTED,
-    Contrast,
-    Decision,
-    Field,
-    Refusal,
-    Rule,
-    Words,
-    better,
-    worse,
-)
+from analysis.rules.rule import Contrast, Decision, Field, Refusal, Rule, Words, better, worse
 from analysis.rules.sentences import significant
+from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
 from analysis.stats.methods import METHODS
 
 __all__ = ["RULE"]

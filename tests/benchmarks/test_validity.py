@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from analysis.rules.rule import CONFIRMED, REFUTED, Contrast
+from analysis.rules.rule import Contrast
+from analysis.rules.verdicts import CONFIRMED, REFUTED
 from analysis.stats import max_t, power
 from benchmarks import resampling, simulated, validity
 from benchmarks.simulated import CHAIN, RETRIEVAL
