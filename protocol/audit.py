@@ -12,14 +12,13 @@ something failed or could not be told; 5 with --require-anchor, a document of th
 """
 
 import sys
-from collections.abc import Sequence
+from argparse import Namespace
 from pathlib import Path
 
 from protocol import command
 from protocol.acts import audit
 from protocol.acts.audit import Audited
 from protocol.evidence.outside import anchors
-from protocol.evidence.outside.anchors import Witness
 from protocol.evidence.run.registration import Registration
 
 
@@ -31,29 +30,12 @@ def main(argv: list[str] | None = None) -> int:
     )
     command.trust(parser)
     args = parser.parse_args(argv)
-    return command.answer(
-        args.json,
-        lambda: act(
-            Registration(args.folder),
-            command.trusted(args),
-            signers=args.signers,
-            headers=args.headers,
-            anchored=args.require_anchor,
-            as_json=args.json,
-        ),
-    )
+    return command.answer(args.json, lambda: act(args))
 
 
-def act(
-    study: Registration,
-    believed: Sequence[Witness],
-    *,
-    signers: Path | None,
-    headers: Path | None,
-    anchored: bool,
-    as_json: bool,
-) -> int:
-    audited = audit.audit(study, believed, signers, headers)
+def act(args: Namespace) -> int:
+    study = Registration(args.folder)
+    audited = audit.audit(study, command.trusted(args), args.signers, args.headers)
     word = anchors.word(audited.anchored)
     status = 3 if audited.broken or audited.gaps else 0
     lines = [f"{each.status:<12} {each.item}: {each.detail}".rstrip(": ") for each in audited.findings]
@@ -65,8 +47,8 @@ def act(
         "verdict": audited.verdict,
         "anchors": word,
     }
-    command.say(as_json, "\n".join(lines), values)
-    if anchored and not status:
+    command.say(args.json, "\n".join(lines), values)
+    if args.require_anchor and not status:
         anchors.require(audited.anchored, anchors.existing(study))
     return status
 

@@ -12,6 +12,7 @@ Exit status: 0 done; 2 bad input; 3 drifted.
 """
 
 import sys
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -34,54 +35,33 @@ def main(argv: list[str] | None = None) -> int:
     made.add_argument("--device", default="cpu")
     made.add_argument("--dtype", default="float32")
     args = made.parse_args(argv)
-    return command.answer(
-        args.json,
-        lambda: act(
-            args.model,
-            args.name,
-            task=args.task,
-            text=args.text,
-            split=args.split,
-            tokens=args.tokens,
-            max_new_tokens=args.max_new_tokens,
-            device=args.device,
-            dtype=args.dtype,
-            as_json=args.json,
-        ),
-    )
+    return command.answer(args.json, lambda: act(args))
 
 
-def act(
-    model: str,
-    name: str,
-    *,
-    task: str | None,
-    text: Path | None,
-    split: str,
-    tokens: int,
-    max_new_tokens: int,
-    device: str,
-    dtype: str,
-    as_json: bool,
-) -> int:
-    if tokens < 1 or max_new_tokens < 1:
+def act(args: Namespace) -> int:
+    if args.tokens < 1 or args.max_new_tokens < 1:
         raise BadInput("tokens and max-new-tokens: give at least 1")
-    ids = problems(task, split) if task else []
-    data = content(text) if text else b""
-    path = paths.statistics_paths(model, sources.home())[name]
+    ids = problems(args.task, args.split) if args.task else []
+    data = content(args.text) if args.text else b""
+    path = paths.statistics_paths(args.model, sources.home())[args.name]
     if path.exists():
-        raise BadInput(f"{path}: exists and is written once; {anew(model)}")
-    sources.locate(model, sources.home())  # BadInput for one that is not here
+        raise BadInput(f"{path}: exists and is written once; {anew(args.model)}")
+    sources.locate(args.model, sources.home())  # BadInput for one that is not here
     # With torch, which --help and every refusal above do without.
     from protocol.acts import calibrate
 
-    source = calibrate.Source(task, split, ids, data)
     measured = calibrate.calibrate(
-        model, name, source, tokens=tokens, max_new_tokens=max_new_tokens, device=device, dtype=dtype
+        args.model,
+        args.name,
+        calibrate.Source(args.task, args.split, ids, data),
+        tokens=args.tokens,
+        max_new_tokens=args.max_new_tokens,
+        device=args.device,
+        dtype=args.dtype,
     )
     values = {"path": str(measured.path), "tokens": measured.tokens, "problems": measured.problems}
     line = f"{measured.path}: {measured.tokens} tokens, {measured.problems} problems"
-    command.say(as_json, line, values)
+    command.say(args.json, line, values)
     return 0
 
 

@@ -13,7 +13,7 @@ from protocol.evidence.refusals import Refusal
 from protocol.evidence.run.registration import Registration
 from protocol.witnesses.remote import BRANCH
 
-__all__ = ["STATUS", "answer", "folder", "parser", "say", "trust", "trusted"]
+__all__ = ["STATUS", "answer", "folder", "identity", "parser", "say", "trust", "trusted"]
 
 STATUS = {"CONFIRMED": 0, "REFUTED": 10, "INCONCLUSIVE": 11, "DEVIATED": 12}
 
@@ -29,6 +29,12 @@ def parser(module: str, doc: str | None) -> argparse.ArgumentParser:
 
 def folder(made: argparse.ArgumentParser) -> None:
     made.add_argument("folder", type=Path, help="a registration, e.g. registrations/quickstart")
+
+
+def identity(made: argparse.ArgumentParser) -> None:
+    made.add_argument(
+        "--identity", type=Path, metavar="FILE", help="the private key (age, ssh) of encrypted problems"
+    )
 
 
 def trust(made: argparse.ArgumentParser) -> None:

@@ -15,14 +15,13 @@ already claimed, withdrawn or amended; 5 with --require-anchor, the lock is not 
 """
 
 import sys
-from collections.abc import Sequence
+from argparse import Namespace
 from functools import partial
 from pathlib import Path
 
 from protocol import command, witnesses
 from protocol.acts import beforehand
 from protocol.evidence.outside import anchors
-from protocol.evidence.outside.anchors import Witness
 from protocol.evidence.run.registration import SEAL, Registration
 from protocol.locked import tree
 from protocol.models import sources
@@ -34,40 +33,17 @@ def main(argv: list[str] | None = None, *, enter: bool = False) -> int:
     parser.add_argument(
         "--value", type=Path, metavar="FILE", help="the late value that the protocol registers"
     )
-    parser.add_argument(
-        "--identity", type=Path, metavar="FILE", help="the private key (age, ssh) of encrypted problems"
-    )
+    command.identity(parser)
     command.trust(parser)
     args = parser.parse_args(argv)
-    return command.answer(
-        args.json,
-        lambda: act(
-            Registration(args.folder),
-            command.trusted(args),
-            value=args.value,
-            identity=args.identity,
-            headers=args.headers,
-            anchored=args.require_anchor,
-            as_json=args.json,
-            enter=enter,
-        ),
-    )
+    return command.answer(args.json, lambda: act(args, enter))
 
 
-def act(
-    study: Registration,
-    believed: Sequence[Witness],
-    *,
-    value: Path | None,
-    identity: Path | None,
-    headers: Path | None,
-    anchored: bool,
-    as_json: bool,
-    enter: bool,
-) -> int:
-    block = partial(witnesses.drawn_from, study, headers)
-    beforehand.confirm(study, value, block, identity)
-    if anchored:
+def act(args: Namespace, enter: bool) -> int:
+    study, believed = Registration(args.folder), command.trusted(args)
+    block = partial(witnesses.drawn_from, study, args.headers)
+    beforehand.confirm(study, args.value, block, args.identity)
+    if args.require_anchor:
         anchors.require(anchors.verified(study, believed), ["lock"])
     if enter:
         tree.enter(study, "protocol.confirm")
@@ -79,7 +55,7 @@ def act(
 
     if not study.has(SEAL):
         with progress.display(f"confirm {study.folder.name}") as report:
-            confirm.confirm(open_study(study, sources.home()), report, value, block, identity)
+            confirm.confirm(open_study(study, sources.home()), report, args.value, block, args.identity)
     result = judge.judge_sealed(study)
     judged = result.judged
     paths = [str(path) for path in result.files]
@@ -88,7 +64,7 @@ def act(
     values = {"verdict": judged["verdict"], "anchors": word, "files": paths, "lock": study.lock.digest}
     if "selected" in judged:
         values["selected"] = judged["selected"]["arm"]
-    command.say(as_json, text, values)
+    command.say(args.json, text, values)
     return command.STATUS[judged["verdict"]]
 
 

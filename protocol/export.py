@@ -29,20 +29,12 @@ from protocol.texts import in_toto, preregistration
 __all__ = ["FORMATS", "exported", "main"]
 
 
-def _statement(study: Registration) -> str:
-    return json.dumps(in_toto.of(study), indent=2, ensure_ascii=False) + "\n"
-
-
-def _osf(study: Registration) -> str:
-    return preregistration.osf(study.lock, study.entries)
-
-
-def _as_predicted(study: Registration) -> str:
-    return preregistration.as_predicted(study.lock, study.entries)
-
-
 FORMATS: Mapping[str, Callable[[Registration], str]] = MappingProxyType(
-    {"in-toto": _statement, "osf": _osf, "aspredicted": _as_predicted}
+    {
+        "in-toto": lambda study: json.dumps(in_toto.of(study), indent=2, ensure_ascii=False) + "\n",
+        "osf": lambda study: preregistration.osf(study.lock, study.entries),
+        "aspredicted": lambda study: preregistration.as_predicted(study.lock, study.entries),
+    }
 )
 
 

@@ -12,6 +12,7 @@ lock.
 """
 
 import sys
+from argparse import Namespace
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -80,16 +81,13 @@ def main(argv: list[str] | None = None) -> int:
     parser = command.parser("protocol.regrade", __doc__)
     command.folder(parser)
     parser.add_argument("--probe", action="store_true", help="the records of the development problems")
-    parser.add_argument(
-        "--identity", type=Path, metavar="FILE", help="the private key (age, ssh) of encrypted problems"
-    )
+    command.identity(parser)
     args = parser.parse_args(argv)
-    return command.answer(
-        args.json, lambda: act(Registration(args.folder), args.probe, args.json, args.identity)
-    )
+    return command.answer(args.json, lambda: act(args))
 
 
-def act(study: Registration, probe: bool, as_json: bool, identity: Path | None = None) -> int:
+def act(args: Namespace) -> int:
+    study, probe = Registration(args.folder), args.probe
     locked = study.lock
     if not probe and not study.has(SEAL):
         raise BadInput(f"{study.folder}: is not sealed; pass --probe for the development problems")
@@ -97,9 +95,9 @@ def act(study: Registration, probe: bool, as_json: bool, identity: Path | None =
     if not recorded:
         raise BadInput(f"{study.folder}: has no such records; run probe or confirm first")
     key = None if probe else late_randomness.key_of(locked, study.claim)
-    done = regrade((record["body"] for record in recorded), key, identity)
+    done = regrade((record["body"] for record in recorded), key, args.identity)
     values = done._asdict() | {name: [one._asdict() for one in getattr(done, name)] for name in LISTED}
-    command.say(as_json, words(done), values)
+    command.say(args.json, words(done), values)
     return 1 if done.changed else 0
 
 

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from argparse import Namespace
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,43 +38,25 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--tokens", type=int, help="most new tokens a lane (as registered)")
     parser.add_argument("--out", type=Path, help="an empty folder to keep the records in")
     args = parser.parse_args(argv)
-    return command.answer(
-        args.json,
-        lambda: act(
-            args.folder,
-            stand_ins=args.stand_in,
-            problems=args.problems,
-            tokens=args.tokens,
-            out=args.out,
-            as_json=args.json,
-        ),
-    )
+    return command.answer(args.json, lambda: act(args))
 
 
-def act(
-    folder: Path,
-    *,
-    stand_ins: Sequence[str],
-    problems: int,
-    tokens: int | None,
-    out: Path | None,
-    as_json: bool,
-) -> int:
-    if problems < 1 or (tokens is not None and tokens < 1):
+def act(args: Namespace) -> int:
+    if args.problems < 1 or (args.tokens is not None and args.tokens < 1):
         raise BadInput("--problems and --tokens: write whole numbers of at least 1")
-    if out is not None and out.exists() and any(out.iterdir()):
-        raise BadInput(f"--out {out}: is not empty; name a new folder")
-    _, protocol = read_protocol(folder)
+    if args.out is not None and args.out.exists() and any(args.out.iterdir()):
+        raise BadInput(f"--out {args.out}: is not empty; name a new folder")
+    _, protocol = read_protocol(args.folder)
     # With torch, which --help and every refusal above do without.
     from protocol.acts import rehearse
 
-    acted = rehearse.acted(protocol, tokens)
-    models = rehearse.stand_ins(acted, stand_ins)
+    acted = rehearse.acted(protocol, args.tokens)
+    models = rehearse.stand_ins(acted, args.stand_in)
     with tempfile.TemporaryDirectory() as nothing_kept:
-        place = out or Path(nothing_kept)
-        rehearsal = rehearse.rehearse(Planned(acted, sources.home()), models, problems, place)
+        place = args.out or Path(nothing_kept)
+        rehearsal = rehearse.rehearse(Planned(acted, sources.home()), models, args.problems, place)
     values = summary(rehearsal)
-    command.say(as_json, text(values, models), values)
+    command.say(args.json, text(values, models), values)
     return 3 if values["failed"] else 0
 
 

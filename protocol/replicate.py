@@ -12,6 +12,7 @@ tampered.
 """
 
 import sys
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
@@ -28,33 +29,14 @@ def main(argv: list[str] | None = None, *, enter: bool = False) -> int:
     parser.add_argument(
         "--value", type=Path, metavar="FILE", help="the late value of the replication, if one is registered"
     )
-    parser.add_argument(
-        "--identity", type=Path, metavar="FILE", help="the private key (age, ssh) of encrypted problems"
-    )
+    command.identity(parser)
     parser.add_argument("--headers", type=Path, metavar="FOLDER", help="more headers of Bitcoin blocks")
     args = parser.parse_args(argv)
-    return command.answer(
-        args.json,
-        lambda: act(
-            Registration(args.folder),
-            value=args.value,
-            identity=args.identity,
-            headers=args.headers,
-            as_json=args.json,
-            enter=enter,
-        ),
-    )
+    return command.answer(args.json, lambda: act(args, enter))
 
 
-def act(
-    parent: Registration,
-    *,
-    value: Path | None,
-    identity: Path | None,
-    headers: Path | None,
-    as_json: bool,
-    enter: bool,
-) -> int:
+def act(args: Namespace, enter: bool) -> int:
+    parent = Registration(args.folder)
     beforehand.replicate(parent)
     # With torch and numpy, which --help and every refusal above do without.
     from figures.table import verdict_table
@@ -67,12 +49,12 @@ def act(
     if enter:
         tree.enter(child.registration, "protocol.replicate")
     with progress.display(f"replicate {parent.folder.name}") as report:
-        done = replicate.replicate(repeated, child, report, value, headers, identity)
+        done = replicate.replicate(repeated, child, report, args.value, args.headers, args.identity)
     judged, compared = done.judgement.judged, done.compared
     paths = [str(path) for path in done.judgement.files]
     lines = [verdict_table(judged), "", words(parent, compared), "", *judge.selected(judged), *paths]
     values = {"verdict": judged["verdict"], "files": paths, "parent": parent.lock.digest, **compared}
-    command.say(as_json, "\n".join(lines), values)
+    command.say(args.json, "\n".join(lines), values)
     return command.STATUS[judged["verdict"]]
 
 

@@ -49,9 +49,10 @@ def confirm(
         planned = study.planned._replace(protocol=select.confirmed(study))
         attempt = claim.take(study.registration, value, block)
         held_out = HeldOut(study.lock, study.folder, identity)
-        problems = {
-            task.name: held_out.ids(task.name, _purpose(task.name)) for task in planned.protocol.tasks
-        }
+        problems = {}
+        for task in planned.protocol.tasks:
+            purpose = "confirm, decrypted" if door.is_encrypted(task.name) else "confirm"
+            problems[task.name] = held_out.ids(task.name, purpose)
         opened = _opened(planned, held_out, problems)
         _refuse_seen(study, planned, opened)
         runner.run(
@@ -66,10 +67,6 @@ def confirm(
         )
         refuse_drift(study, with_weights=True)
         return seal.write(study.registration)
-
-
-def _purpose(task: str) -> str:
-    return "confirm, decrypted" if door.is_encrypted(task) else "confirm"
 
 
 def _checked_halfway(study: Study, report: Callable[[Progress], None]) -> Callable[[Progress], None]:

@@ -80,10 +80,11 @@ def rehearse(planned: Planned, models: Mapping[str, str], problems: int, folder:
     for phase, acting in phases(protocol).items():
         cells = grid.cells(acting)
         work = runner.units(cells, split, acting.generation.problems_per_batch)
+        execute = executor(planned._replace(protocol=acting), {})
         runner.record(
             folder,
             work,
-            partial(map, _standing_in(executor(planned._replace(protocol=acting), {}), models)),
+            partial(map, partial(_stood_in, execute, models)),
             phase=phase,
             registration=REGISTRATION,
             attempt=1,
@@ -112,13 +113,9 @@ def phases(protocol: Design) -> dict[str, Design]:
     return {"probe": protocol.probed(), "confirm": confirmed}
 
 
-def _standing_in(execute: Execute, models: Mapping[str, str]) -> Execute:
+def _stood_in(execute: Execute, models: Mapping[str, str], job: Job) -> Produced:
     """Loads the stand-in; the cells keep the registered model's name."""
-
-    def act(job: Job) -> Produced:
-        return execute(job._replace(model=models[job.model]))
-
-    return act
+    return execute(job._replace(model=models[job.model]))
 
 
 def _pair(text: str, protocol: Design) -> tuple[str, str]:

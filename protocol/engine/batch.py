@@ -61,12 +61,10 @@ class Batch:
         temperature: float,
         done: Callable[[Row, Outcome | LaneFailure], None],
     ) -> None:
-        self.model, self.max_new_tokens, self.temperature, self.done = (
-            model,
-            max_new_tokens,
-            temperature,
-            done,
-        )
+        self.model = model
+        self.max_new_tokens = max_new_tokens
+        self.temperature = temperature
+        self.done = done
         self.slots: Slots[Row] = Slots()
         self.forwards = 0
         self.peak_bytes = 0

@@ -11,15 +11,7 @@ from protocol.evidence.refusals import BadInput, Drifted, Refusal
 from protocol.evidence.run.registration import CLAIM, PROTOCOL, Registration
 from protocol.models import paths, sources
 
-__all__ = [
-    "ROOT",
-    "drifted",
-    "of_environment",
-    "of_files",
-    "of_sources",
-    "refuse",
-    "refuse_edited",
-]
+__all__ = ["ROOT", "drifted", "of_files", "of_sources", "refuse", "refuse_edited"]
 
 ROOT = Path(__file__).resolve().parents[2]  # the tree whose sources are locked
 NEEDS_TORCH = "torch"  # how it was built and on what it runs: nothing to ask without importing it
@@ -36,7 +28,7 @@ def drifted(locked: Lock, home: Path, environment: Mapping[str, Any]) -> list[st
     try:
         found = of_files(content)
         known = {name: value for name, value in content["environment"].items() if name != NEEDS_TORCH}
-        found += of_environment(known, environment)
+        found += closure.differences({"environment": known}, {"environment": environment})
         named = {source: _files(source, home, locked) for source, locked in content["weights"].items()}
         found += closure.differences(content["weights"], identities.weights(named, home))
     except Refusal as missing:
@@ -82,10 +74,6 @@ def of_sources(content: Mapping[str, Any]) -> list[str]:
 def of_files(content: Mapping[str, Any]) -> list[str]:
     """Of the sources and of the data that tasks read."""
     return of_sources(content) + closure.differences(content["data"], tasks.data(content["data"]))
-
-
-def of_environment(locked: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    return closure.differences({"environment": locked}, {"environment": now})
 
 
 def _files(source: str, home: Path, locked: Mapping[str, str]) -> dict[str, Path]:

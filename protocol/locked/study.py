@@ -61,7 +61,8 @@ def refuse_drift(study: Study, *, with_weights: bool) -> None:
     """
     content = study.lock.content
     differences = drift.of_files(content)
-    differences += drift.of_environment(content["environment"], study.planned.environment())
+    locked, now = content["environment"], study.planned.environment()
+    differences += closure.differences({"environment": locked}, {"environment": now})
     if with_weights:
         differences += closure.differences(content["weights"], study.planned.weights())
     drift.refuse(study.registration, differences)

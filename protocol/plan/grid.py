@@ -1,6 +1,6 @@
 """The registered grid: every cell that must end in one state, and the lanes that one problem needs."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from protocol.plan.design import Budget, Design
 
@@ -17,9 +17,6 @@ class Cell(NamedTuple):
     budget: str
     arm: str
     seed: int
-
-    def content(self) -> dict[str, Any]:
-        return self._asdict()
 
 
 def cells(protocol: Design) -> list[Cell]:

@@ -109,7 +109,7 @@ def record(
                 (cell, problem)
                 for problem in unit.problems
                 for cell in unit.cells
-                if records.key_of(cell.content(), problem) not in shard
+                if records.key_of(cell._asdict(), problem) not in shard
             ]
             for index, unit in enumerate(work)
         }

@@ -14,6 +14,11 @@ __all__ = ["as_predicted", "osf"]
 _Part = tuple[str, Iterable[str]]
 
 _NOT_YET = "No, no data have been collected for this study yet."
+_PROCEDURE = (
+    "One program runs every cell of the locked grid on every held-out problem, after a claim has been "
+    "written and entered in the ledger. Each attempt, aborted ones included, is a line there; a "
+    "finished record is never rewritten."
+)
 _COMPLICATED = (
     "It's complicated. We have already collected some data but explain in Question 8 why readers may "
     "consider this a valid pre-registration nevertheless."
@@ -28,55 +33,55 @@ def osf(held: Lock, entries: Sequence[Entry]) -> str:
         if say.before(lock)
         else "Registration prior to creation of data"
     )
-    study: list[_Part] = [
-        ("Title", [_title(held)]),
-        ("Hypotheses", say.hypothesis(lock)),
-    ]
-    design: list[_Part] = [
-        ("Study type", ["Experiment: arms are run on the same problems; no human subjects."]),
-        (
-            "Blinding",
-            ["No blinding is involved in this study. Grading and judging are done by locked programs."],
-        ),
-        ("Study design", say.conditions(lock)),
-        ("Randomization", ["Nothing is assigned at random: all arms see all problems.", *say.seeds(lock)]),
-    ]
-    sampling: list[_Part] = [
-        ("Existing Data", [existing]),
-        ("Explanation of existing data", say.looked(lock)),
-        ("Data collection procedures", [_procedure()]),
-        ("Sample size", say.sample(lock)),
-        ("Sample size rationale", say.power(lock)),
-        ("Stopping rule", ["None: every registered lane runs once, and an interrupted run is completed."]),
-    ]
-    variables: list[_Part] = [
-        (
-            "Manipulated variables",
-            ["The eviction policy (the arm) and its budget, as listed under study design."],
-        ),
-        ("Measured variables", say.measured(lock)),
-        ("Indices", ["Accuracy is the mean over problems of the mean over seeds."]),
-    ]
-    plan: list[_Part] = [
-        ("Statistical models", say.analysis(lock)),
-        ("Transformations", ["None."]),
-        ("Inference criteria", say.inference(lock)),
-        ("Data exclusion", say.exclusions(lock)),
-        ("Missing data", say.missing(lock)),
-        ("Exploratory analysis", say.exploratory(lock)),
-    ]
-    other: list[_Part] = [
-        ("What is frozen", say.where(lock, held.digest)),
-        ("Registered settings", [_bullets(say.numbers(lock))]),
-        ("Since locking", [_bullets(say.since(entries))]),
-    ]
-    pages = {
-        "Study Information": study,
-        "Design Plan": design,
-        "Sampling Plan": sampling,
-        "Variables": variables,
-        "Analysis Plan": plan,
-        "Other": other,
+    pages: dict[str, list[_Part]] = {
+        "Study Information": [
+            ("Title", [_title(held)]),
+            ("Hypotheses", say.hypothesis(lock)),
+        ],
+        "Design Plan": [
+            ("Study type", ["Experiment: arms are run on the same problems; no human subjects."]),
+            (
+                "Blinding",
+                ["No blinding is involved in this study. Grading and judging are done by locked programs."],
+            ),
+            ("Study design", say.conditions(lock)),
+            (
+                "Randomization",
+                ["Nothing is assigned at random: all arms see all problems.", *say.seeds(lock)],
+            ),
+        ],
+        "Sampling Plan": [
+            ("Existing Data", [existing]),
+            ("Explanation of existing data", say.looked(lock)),
+            ("Data collection procedures", [_PROCEDURE]),
+            ("Sample size", say.sample(lock)),
+            ("Sample size rationale", say.power(lock)),
+            (
+                "Stopping rule",
+                ["None: every registered lane runs once, and an interrupted run is completed."],
+            ),
+        ],
+        "Variables": [
+            (
+                "Manipulated variables",
+                ["The eviction policy (the arm) and its budget, as listed under study design."],
+            ),
+            ("Measured variables", say.measured(lock)),
+            ("Indices", ["Accuracy is the mean over problems of the mean over seeds."]),
+        ],
+        "Analysis Plan": [
+            ("Statistical models", say.analysis(lock)),
+            ("Transformations", ["None."]),
+            ("Inference criteria", say.inference(lock)),
+            ("Data exclusion", say.exclusions(lock)),
+            ("Missing data", say.missing(lock)),
+            ("Exploratory analysis", say.exploratory(lock)),
+        ],
+        "Other": [
+            ("What is frozen", say.where(lock, held.digest)),
+            ("Registered settings", [_bullets(say.numbers(lock))]),
+            ("Since locking", [_bullets(say.since(entries))]),
+        ],
     }
     parts = [f"# {_title(held)}", _origin(held)]
     for page, questions in pages.items():
@@ -143,14 +148,6 @@ def _origin(held: Lock) -> str:
     return (
         f"Written by `python -m protocol.export` from `lock.json` of `{held.content['name']}`, SHA-256 "
         f"`{held.digest}`; nothing was added by hand. That the files hold is for `python -m protocol.audit`."
-    )
-
-
-def _procedure() -> str:
-    return (
-        "One program runs every cell of the locked grid on every held-out problem, after a claim has been "
-        "written and entered in the ledger. Each attempt, aborted ones included, is a line there; a "
-        "finished record is never rewritten."
     )
 
 

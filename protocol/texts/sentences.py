@@ -7,25 +7,6 @@ from analysis.rules import RULES
 from analysis.stats.methods import METHODS
 from protocol.evidence.run.ledger import Entry
 
-__all__ = [
-    "analysis",
-    "before",
-    "conditions",
-    "exclusions",
-    "exploratory",
-    "hypothesis",
-    "inference",
-    "looked",
-    "measured",
-    "missing",
-    "numbers",
-    "power",
-    "sample",
-    "seeds",
-    "since",
-    "where",
-]
-
 _SOURCES = {
     "nonce": "a number that the registered auditor draws and signs after the lock",
     "beacon": "a public beacon's value of after the lock",

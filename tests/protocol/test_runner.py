@@ -11,7 +11,7 @@ CELLS = [Cell("tiny", task, "0.5", arm, 0) for task in ("a", "b") for arm in ("c
 
 def body(cell, problem):
     return {
-        "cell": cell.content(),
+        "cell": cell._asdict(),
         "problem": problem,
         "state": "failed",
         "reason": "a test",

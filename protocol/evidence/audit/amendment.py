@@ -21,20 +21,6 @@ from protocol.evidence.refusals import AlreadyClaimed, BadInput, Refusal, Tamper
 from protocol.evidence.run import claim, ledger, registration
 from protocol.evidence.run.registration import Registration
 
-__all__ = [
-    "after_claim",
-    "begun",
-    "close",
-    "describe",
-    "diff",
-    "ended",
-    "reason",
-    "refuse_open",
-    "successor",
-    "verify",
-    "withdraw",
-]
-
 # What of a lock can change a number. All else follows from it or is about the folder.
 _PARTS = ("batch", "sources", "data", "weights", "environment")
 

@@ -12,8 +12,11 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from protocol.evidence.audit import amendment
 from protocol.evidence.audit.checks import Checks
 from protocol.evidence.findings import CannotTell, Finding, NotRun
+from protocol.evidence.lock import signing
+from protocol.evidence.outside import history
 from protocol.evidence.outside.anchors import Anchor
 from protocol.evidence.refusals import Tampered
 from protocol.evidence.run import late_randomness
@@ -61,11 +64,11 @@ def audit(
         "lock": checked.check_lock,
         "protocol": checked.check_protocol,
         "sources": checked.check_sources,
-        "commit": checked.check_commit,
-        "signature": lambda: checked.check_signature(signers),
-        **({"amendment": checked.check_amendment} if checked.has("amends") else {}),
+        "commit": lambda: history.check_commit(study),
+        "signature": lambda: signing.check(study.folder, signers),
+        **({"amendment": lambda: amendment.verify(study)} if checked.has("amends") else {}),
         "ledger": checked.check_ledger,
-        "history": checked.check_history,
+        "history": lambda: history.check(study),
         "probe": checked.check_probe,
         **({"selection": lambda: checked.check_selection(reselect)} if checked.swept else {}),
         "claim": checked.check_claim,
@@ -76,7 +79,7 @@ def audit(
         "seal": checked.check_seal,
         "verdict": checked.check_verdict,
         "judgement": lambda: checked.check_judgement(rederive),
-        **({"ending": checked.check_ending} if checked.ended else {}),
+        **({"ending": lambda: amendment.ended(study)} if checked.ended else {}),
         "anchors": lambda: checked.check_anchors(anchored),
     }
     return [_found(item, check) for item, check in checks.items()]

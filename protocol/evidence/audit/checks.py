@@ -9,12 +9,10 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from protocol.evidence.audit import amendment
 from protocol.evidence.bytes import canonical, files, journal
 from protocol.evidence.bytes.documents import Document
 from protocol.evidence.findings import CannotTell, NotRun
-from protocol.evidence.lock import bundle, closure, installed_files, signing
-from protocol.evidence.outside import history
+from protocol.evidence.lock import bundle, closure, installed_files
 from protocol.evidence.outside.anchors import Anchor
 from protocol.evidence.refusals import Tampered
 from protocol.evidence.run import claim, late_randomness, ledger, probing, records, seal, selection, verdict
@@ -205,21 +203,6 @@ class Checks:
             because = self._other_packages()
             raise Tampered(f"the locked code judges otherwise than {verdict.NAME} says{because}")
         return "the locked code judges the raw records alike"
-
-    def check_history(self) -> str:
-        return history.check(self.study)
-
-    def check_commit(self) -> str:
-        return history.check_commit(self.study)
-
-    def check_signature(self, signers: Path | None) -> str:
-        return signing.check(self.study.folder, signers)
-
-    def check_amendment(self) -> str:
-        return amendment.verify(self.study)
-
-    def check_ending(self) -> str:
-        return amendment.ended(self.study)
 
     def check_anchors(self, found: Sequence[Anchor]) -> str:
         told = "; ".join(" ".join(one.line().split()) for one in found)

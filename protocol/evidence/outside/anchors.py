@@ -16,24 +16,6 @@ from protocol.evidence.refusals import BadInput, Tampered, Unanchored
 from protocol.evidence.run import registration
 from protocol.evidence.run.registration import Registration
 
-__all__ = [
-    "DOCUMENTS",
-    "FOLDER",
-    "HEADERS",
-    "Anchor",
-    "Growing",
-    "Unproven",
-    "Vouched",
-    "Witness",
-    "existing",
-    "require",
-    "stamp",
-    "stamped",
-    "upgrade",
-    "verified",
-    "word",
-]
-
 FOLDER = "anchors"
 HEADERS = "headers"  # in it: headers of Bitcoin blocks, <height>.hex
 DOCUMENTS = {

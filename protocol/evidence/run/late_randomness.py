@@ -108,9 +108,8 @@ def verify(locked: Lock, claim: Document, block: Callable[[], Block] | None = No
         return "author-chosen seeds: the protocol registers no late value"
     registered, kept = _registered(locked) or {}, claim.content[FIELD]
     if registered["source"] == "nonce":
-        if not _signed(
-            registered["auditor"], _line(locked, registered, kept["value"]), kept.get("signature")
-        ):
+        line = _line(locked, registered, kept["value"]).encode()
+        if not ssh.signed_by(registered["auditor"], NAMESPACE, line, str(kept.get("signature"))):
             raise Tampered(f"claim.json: {FIELD}.signature: is not the registered auditor's over this lock")
         return "drawn with a nonce that the registered auditor signed for this lock"
     if registered["source"] == "beacon":
@@ -171,7 +170,8 @@ def _is_value(value: Any) -> bool:
 def _signature(locked: Lock, registered: Mapping[str, Any], value: str, path: Path) -> str:
     try:
         signature = path.read_bytes().decode("ascii")
-        signed = _signed(registered["auditor"], _line(locked, registered, value), signature)
+        line = _line(locked, registered, value).encode()
+        signed = ssh.signed_by(registered["auditor"], NAMESPACE, line, signature)
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(
             f"{path}: could not be read: {error}; the auditor signs FILE, which makes it"
@@ -181,11 +181,6 @@ def _signature(locked: Lock, registered: Mapping[str, Any], value: str, path: Pa
     if not signed:
         raise BadInput(f"{path}: is not the registered auditor's signature of that line, for {NAMESPACE}")
     return signature
-
-
-def _signed(auditor: str, text: str, signature: Any) -> bool:
-    """Whether `signature` is the auditor's over `text`. Raises CannotTell without a working ssh-keygen."""
-    return ssh.signed_by(auditor, NAMESPACE, text.encode(), str(signature))
 
 
 def _hmac(secret: bytes, message: bytes) -> bytes:

@@ -121,7 +121,7 @@ def _recorded(
 
 def _asked(problem: Problem, request: engine.Request, cell: Cell, lane: engine.Lane) -> dict[str, Any]:
     return {
-        "cell": cell.content(),
+        "cell": cell._asdict(),
         "problem": problem.id,
         "prompt": prompting.digest(*request.prompt),
         "prompt_tokens": len(request.prompt.context),
