@@ -9,6 +9,7 @@ import json
 import sys
 import textwrap
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -17,8 +18,19 @@ ROOT = HERE.parent
 PACKAGES = ("protocol", "policies", "splits", "analysis", "figures", "benchmarks")
 sys.path.insert(0, str(ROOT))  # the tree that these pages are of, whatever is installed
 
-from protocol.evidence.bytes.fields import DIGEST, Field, Kind, Schema, Table  # noqa: E402
-from protocol.evidence.run import record_fields  # noqa: E402
+from protocol.evidence.bytes.fields import DIGEST, Field, Kind, ListOf, Schema, Table  # noqa: E402
+from protocol.evidence.lock import lock  # noqa: E402
+from protocol.evidence.run import document_fields, ledger, record_fields  # noqa: E402
+from protocol.plan.design import DESIGN  # noqa: E402
+from protocol.plan.kinds import ByName  # noqa: E402
+
+DOCUMENTS = {
+    "lock": lock.FIELDS,
+    "selection": document_fields.SELECTION,
+    "claim": document_fields.CLAIM,
+    "seal": document_fields.SEAL,
+    "verdict": document_fields.VERDICT,
+}
 
 
 def schema(title: str, kind: Kind, **more: object) -> str:
@@ -56,6 +68,70 @@ def record() -> str:
     )
 
 
+def ledger_line() -> str:
+    """A line of the ledger, with the body of its event."""
+    bodies = [
+        {
+            "if": {"properties": {"event": {"const": event}}},
+            "then": {"properties": {"body": body.schema()}},
+        }
+        for event, body in ledger.EVENTS.items()
+    ]
+    return schema("One line of ledger.jsonl", ledger.FIELDS, allOf=bodies)
+
+
+def protocol() -> str:
+    """Every field of protocol.toml, a table a section, below a whole protocol with comments."""
+    example = (HERE / "protocol.example.toml").read_text()
+    parts = [
+        "# Every field of a protocol",
+        "Generated from the declarations in `protocol/plan/design.py`: `python docs/generate.py`.",
+        "A protocol is one file, `registrations/<name>/protocol.toml`. It is read strictly: a field that is "
+        "not declared here, a number outside its range and a name that nothing has are refused in one line. "
+        "Numbers with a point are decimals, and are locked as they were written.",
+        "[`protocol.schema.json`](protocol.schema.json) is its JSON Schema. An editor that knows TOML and "
+        "JSON Schema completes from it, where the first line of the file is `#:schema` and the path or the "
+        "address of the schema.",
+        "## A whole protocol",
+        "This is [`protocol.example.toml`](protocol.example.toml).",
+        f"```toml\n{example}```",
+    ]
+    simple = {name: field for name, field in DESIGN.fields.items() if _inner(field.kind) is None}
+    parts += ["## At the top", _table(simple)]
+    for name, field in DESIGN.fields.items():
+        if inner := _inner(field.kind):
+            head = f"[[{name}]]" if isinstance(field.kind, ListOf) else f"[{name}]"
+            left_out = f" Left out: {field.without}." if field.without else ""
+            named = " A line for each, NAME = { ... }, with:" if isinstance(field.kind, ByName) else ""
+            parts += [f"## `{head}`", f"{field.meaning}{left_out}{named}", _table(inner.fields)]
+    return "\n\n".join(wrapped(part) if part[0] not in "#|`" else part for part in parts) + "\n"
+
+
+def _inner(kind: Kind) -> Table | None:
+    """The table of a section; None for a plain field."""
+    if isinstance(kind, ListOf):
+        kind = kind.each
+    elif isinstance(kind, ByName):
+        kind = kind.table
+    return kind if isinstance(kind, Table) else None
+
+
+def _table(fields: Mapping[str, Field]) -> str:
+    head = (
+        "| field | what it is | what may be written | where it is left out | example |\n|---|---|---|---|---|"
+    )
+    return "\n".join([head, *(_row(name, field) for name, field in fields.items())])
+
+
+def _row(name: str, field: Field) -> str:
+    words = f"a list, each {field.kind.each.words}" if isinstance(field.kind, ListOf) else field.kind.words
+    left_out = field.without or "required"
+    if field.when:
+        left_out += f"; only with `{field.when[0]}` {' or '.join(f'`{word}`' for word in field.when[1])}"
+    example = "" if field.example is None else f"`{json.dumps(field.example)}`"
+    return f"| `{name}` | {field.meaning} | {words} | {left_out} | {example} |"
+
+
 def said(path: Path) -> list[str]:
     """The paragraphs of a module's docstring, each on one line. Raises ValueError where there is none."""
     doc = ast.get_docstring(ast.parse(path.read_text()))
@@ -80,7 +156,19 @@ def wrapped(text: str) -> str:
     return textwrap.fill(text, 120, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
-FILES: Mapping[str, Callable[[], str]] = MappingProxyType({"files.md": files, "record.schema.json": record})
+FILES: Mapping[str, Callable[[], str]] = MappingProxyType(
+    {
+        "files.md": files,
+        "protocol.md": protocol,
+        "protocol.schema.json": partial(schema, "protocol.toml of a registration", DESIGN),
+        "record.schema.json": record,
+        "ledger.schema.json": ledger_line,
+        **{
+            f"{name}.schema.json": partial(schema, f"{name}.json of a registration", declared)
+            for name, declared in DOCUMENTS.items()
+        },
+    }
+)
 
 
 def main(arguments: list[str]) -> int:

@@ -86,7 +86,7 @@ def find(name: str) -> Policy:
     if name in CATALOGUE:
         return CATALOGUE[name]
     if name not in others:
-        near = get_close_matches(name, names(), n=1)
+        near = get_close_matches(name, names(), n=1, cutoff=0.7)
         hint = (
             f"did you mean {near[0]!r}?"
             if near

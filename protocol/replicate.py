@@ -15,7 +15,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from figures.table import verdict_table
 from protocol import command
 from protocol.acts import beforehand
 from protocol.evidence.run.registration import Registration
@@ -57,7 +56,8 @@ def act(
     enter: bool,
 ) -> int:
     beforehand.replicate(parent)
-    # With torch, which --help and every refusal above do without.
+    # With torch and numpy, which --help and every refusal above do without.
+    from figures.table import verdict_table
     from protocol.acts import judge, replicate
     from protocol.locked.study import open_study
     from protocol.running import progress

@@ -44,7 +44,7 @@ def load(name: str, folder: Path = HERE) -> Manifest:
     path = folder / f"{name}.json"
     known = sorted(file.stem for file in folder.glob("*.json"))
     if name not in known:
-        near = get_close_matches(name, known, n=1)
+        near = get_close_matches(name, known, n=1, cutoff=0.7)
         hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known) or 'none'}"
         raise SplitError(f"{path}: no such split; {hint}")
     try:

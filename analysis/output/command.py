@@ -51,6 +51,14 @@ def command(
     except refusals as refusal:
         print(f"{type(refusal).__name__}: {refusal}", file=sys.stderr)
         return 2
+    except (LookupError, TypeError, AttributeError) as fault:  # of a document that its digest does not save
+        paths_given = ", ".join(map(str, given.values()))
+        print(
+            f"{paths_given}: a file is not of the documented format ({type(fault).__name__}: {fault}); "
+            "see: python -m protocol.audit --help",
+            file=sys.stderr,
+        )
+        return 2
     if text is None:
         printed = show(made)
     else:

@@ -52,7 +52,7 @@ def judged(study: Study, selected: Mapping[str, Any] | None = None) -> dict[str,
         "label": "screening-grade" if small else "confirmatory-grade",
         "rule": decision["rule"],
         "at_least": decision.get("at_least"),
-        "branch": None,
+        "branch": None,  # stands in every judgement; a rule with branches reports its own
         "method": decision["method"],
         "family": len(rows),
         "alpha": decimal(alpha),

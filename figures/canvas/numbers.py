@@ -26,9 +26,6 @@ WITNESS = "UNANCHORED"  # what every verdict line says until proofs of outside w
 GRADES: Mapping[str, str] = MappingProxyType({"screening-grade": "n < 200", "confirmatory-grade": "n ≥ 200"})
 
 
-OF_FAMILIES = {name for name, method in METHODS.items() if method.family}
-
-
 def points(decimal: str) -> str:
     """Accuracy points as signed percentage points, one digit; zero has no sign."""
     text = f"{100 * float(decimal):+.1f}"
@@ -49,7 +46,7 @@ def level(decimal: str) -> str:
 
 def correction(method: str, family: Mapping[str, Any]) -> str:
     """How a judged family is corrected, and the level that its p are compared with."""
-    if method in OF_FAMILIES:
+    if METHODS[method].family:
         return f"{method} {level(family['alpha'])}"
     return f"Bonferroni {level(family['corrected_alpha'])}"
 
@@ -69,6 +66,6 @@ def outcome(judged: Mapping[str, Any]) -> str:
 def verdict_line(judged: Mapping[str, Any]) -> str:
     """Rule, method and levels of a judgement."""
     method, alpha = judged["method"], f"alpha {level(judged['alpha'])}"
-    if method not in OF_FAMILIES:
+    if not METHODS[method].family:
         alpha += f" ({correction(method, judged)})"
     return f"rule {judged['rule']}: {RULES[judged['rule']].words.line(judged)}; {method}, {alpha}"

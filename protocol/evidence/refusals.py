@@ -13,6 +13,7 @@ The message is one line that names the field and the fix. A refusal has written 
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+NEAR = 0.7  # of difflib, from which a name is a hint; gpu and cpu have two thirds
 MOST_NAMES = 12  # that a refusal lists whole
 
 
@@ -56,7 +57,7 @@ def hint(name: str, names: Iterable[str], listing: str = "") -> str:
     listing: the command that prints all names, for where they are many.
     """
     known = list(names)
-    if near := get_close_matches(name, known, n=1):
+    if near := get_close_matches(name, known, n=1, cutoff=NEAR):
         return f"did you mean {near[0]!r}?"
     if not known:
         return "none is defined"

@@ -264,16 +264,13 @@ class Randomness:
 
     source: Annotated[str, Field(Choice(*late_randomness.SOURCES), "What brings the value.", "nonce")]
     auditor: Annotated[
-        str | None,
-        Field(AUDITOR, "The public key that will sign the nonce.", when=("source", ("nonce",))),
+        str | None, Field(AUDITOR, "The public key that will sign the nonce.", when=("source", ("nonce",)))
     ] = None
     name: Annotated[
-        str | None,
-        Field(Written(), "The beacon.", "drand quicknet", when=("source", ("beacon",))),
+        str | None, Field(Written(), "The beacon.", "drand quicknet", when=("source", ("beacon",)))
     ] = None
     round: Annotated[
-        int | None,
-        Field(Whole(1, LARGEST), "Its round.", 12_345_678, when=("source", ("beacon",))),
+        int | None, Field(Whole(1, LARGEST), "Its round.", 12_345_678, when=("source", ("beacon",)))
     ] = None
 
 
@@ -297,11 +294,7 @@ class Design:
     ]
     models: Annotated[
         tuple[str, ...],
-        Field(
-            ARMS,
-            "Models, by name, as hf:<owner>/<name>@<commit> or as path:<folder>.",
-            ["smollm2-135m"],
-        ),
+        Field(ARMS, "Models, by name, as hf:<owner>/<name>@<commit> or as path:<folder>.", ["smollm2-135m"]),
     ]
     seeds: Annotated[
         tuple[int, ...],

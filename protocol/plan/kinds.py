@@ -33,8 +33,11 @@ class Written(Text):
         return str(super().read(value, at))
 
 
+@dataclass(frozen=True)
 class ArmName(Written):
     """The name of an arm, or of the winner of a sweep."""
+
+    words: str = "a name of ASCII letters, digits and . _ + -"
 
     def read(self, value: Any, at: str) -> str:
         return arm_name(super().read(value, at), f"{at}: ")

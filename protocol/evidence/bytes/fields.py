@@ -60,7 +60,9 @@ class Kind:
         """What is said where the field `name` of this kind is missing."""
         return "missing"
 
-    def fault(self, value: Any, at: str) -> Fault:
+    def fault(self, value: Any, at: str, words: str = "") -> Fault:
+        """words: of the kind, where they are not its own."""
+        words = words or self.words
         number = isinstance(value, int | Decimal) and not isinstance(value, bool)
         shown, kind, quotes = str(value) if number else repr(value), self.schema().get("type"), ""
         if kind in ("integer", "number") and isinstance(value, str):
@@ -68,22 +70,26 @@ class Kind:
         elif kind == "string" and number:
             quotes = ", a number; text stands in quotes"
         short = shown if len(shown) <= 60 else f"{shown[:57]}..."
-        return Fault(
-            f"{at}: write {self.words}, not {shown}{quotes}", f"{at}: is {short}; it must be {self.words}"
-        )
+        return Fault(f"{at}: write {words}, not {shown}{quotes}", f"{at}: is {short}; it must be {words}")
 
 
 @dataclass(frozen=True)
-class Anything(Kind):
-    """A value that only its owner reads."""
+class Plain(Kind):
+    """A value that a test tells. json: its schema."""
 
+    test: Callable[[Any], bool]
+    json: Schema
     words: str = "anything"
 
     def holds(self, value: Any) -> bool:
-        return True
+        return self.test(value)
 
     def schema(self) -> Schema:
-        return {}
+        return self.json
+
+
+ANYTHING = Plain(lambda value: True, {})  # that only its owner reads
+FLAG = Plain(lambda value: isinstance(value, bool), {"type": "boolean"}, "true or false")
 
 
 @dataclass(frozen=True)
@@ -96,17 +102,6 @@ class Text(Kind):
 
     def schema(self) -> Schema:
         return {"type": "string"} | ({"pattern": f"^({self.pattern})$"} if self.pattern else {})
-
-
-@dataclass(frozen=True)
-class Flag(Kind):
-    words: str = "true or false"
-
-    def holds(self, value: Any) -> bool:
-        return isinstance(value, bool)
-
-    def schema(self) -> Schema:
-        return {"type": "boolean"}
 
 
 DIGEST = Text("[0-9a-f]{64}", "a SHA-256 digest in lower-case hex")
@@ -148,7 +143,7 @@ class Choice(Kind):
     def schema(self) -> Schema:
         return {"enum": list(self.options)}
 
-    def fault(self, value: Any, at: str) -> Fault:
+    def fault(self, value: Any, at: str, words: str = "") -> Fault:
         if not isinstance(value, str):
             return super().fault(value, at)
         other = unknown(at.rpartition(".")[2], value, self.options, self.listing)
@@ -196,30 +191,22 @@ class ListOf(Kind):
     def read(self, value: Any, at: str) -> Any:
         if not self.holds(value):
             least = {0: "", 1: " with at least one entry"}.get(self.least, f" of {self.least} entries")
-            raise Anything(self.words or f"a list{least}").fault(value, at)
+            raise self.fault(value, at, self.words or f"a list{least}")
         return tuple(self.each.read(entry, f"{at}[{place}]") for place, entry in enumerate(value))
 
     def content(self, value: Any) -> Any:
         return [self.each.content(one) for one in value]
 
 
-class Row(Kind):
+def row(*kinds: Kind, words: str) -> Kind:
     """A list of so many values, each of a kind of its own."""
 
-    def __init__(self, *kinds: Kind, words: str):
-        self.kinds, self._words = kinds, words
+    def test(value: Any) -> bool:
+        long = isinstance(value, list) and len(value) == len(kinds)
+        return long and all(kind.holds(one) for kind, one in zip(kinds, value, strict=True))
 
-    @property
-    def words(self) -> str:
-        return self._words
-
-    def holds(self, value: Any) -> bool:
-        long = isinstance(value, list) and len(value) == len(self.kinds)
-        return long and all(kind.holds(one) for kind, one in zip(self.kinds, value, strict=True))
-
-    def schema(self) -> Schema:
-        kinds = [kind.schema() for kind in self.kinds]
-        return {"type": "array", "prefixItems": kinds, "minItems": len(kinds), "maxItems": len(kinds)}
+    ends = {"minItems": len(kinds), "maxItems": len(kinds)}
+    return Plain(test, {"type": "array", "prefixItems": [kind.schema() for kind in kinds], **ends}, words)
 
 
 @dataclass(frozen=True)
@@ -340,8 +327,14 @@ class Table(Kind):
             if name in value:
                 read[name] = field.kind.read(value[name], f"{prefix}{name}")
         if more:
-            raise Fault(f"{prefix}{more[0]}: " + unknown("field", more[0], standing), found)
+            raise Fault(f"{prefix}{more[0]}: {self._unknown(more[0], value)}", found)
         return self.made(**read)
+
+    def _unknown(self, name: str, value: Mapping[str, Any]) -> str:
+        if (field := self.fields.get(name)) and field.when:
+            other = field.when[0]
+            return f"unknown field {name!r} where {other} is {value.get(other)!r}; leave it out"
+        return unknown("field", name, [name for name, field in self.fields.items() if field.stands(value)])
 
 
 def declared(of: type, **more: Field) -> Table:

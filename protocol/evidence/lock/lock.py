@@ -7,17 +7,17 @@ from typing import Any
 from protocol.evidence.bytes import documents
 from protocol.evidence.bytes.documents import Document as Lock
 from protocol.evidence.bytes.fields import (
+    ANYTHING,
     DIGEST,
-    Anything,
+    FLAG,
     Field,
-    Flag,
     ListOf,
     MapOf,
     OrNull,
-    Row,
     Table,
     Text,
     Whole,
+    row,
 )
 from protocol.evidence.bytes.journal import HEAD
 from protocol.evidence.refusals import AlreadyClaimed, BadInput
@@ -25,7 +25,7 @@ from protocol.evidence.refusals import AlreadyClaimed, BadInput
 __all__ = ["FIELDS", "NAME", "Lock", "read", "refuse_second", "write"]
 
 NAME = "lock.json"
-OBJECT = MapOf(Anything())
+OBJECT = MapOf(ANYTHING)
 TEXTS = ListOf(Text(), 1)
 EARLIER = "a lock of before 2026-11-22"
 BATCHLESS = "a lock of before 2026-11-21: all lanes of a problem at once"
@@ -55,7 +55,7 @@ _ITEMS = Table(
         "confirm": Field(ListOf(Text()), "Ids of the held-out problems."),
     }
 )
-_CELL = Row(*(4 * [Text()]), Whole(), words="a cell [model, task, budget, arm, seed]")
+_CELL = row(*(4 * [Text()]), Whole(), words="a cell [model, task, budget, arm, seed]")
 _PARENT = Table(
     {
         "name": Field(Text(), "The folder of the study that this one replicates."),
@@ -66,8 +66,8 @@ _PARENT = Table(
 _DIFFERENCE = Table(
     {
         "path": Field(Text(), "Where."),
-        "was": Field(Anything(), "In the amended lock.", without="not there"),
-        "is": Field(Anything(), "In this one.", without="not there"),
+        "was": Field(ANYTHING, "In the amended lock.", without="not there"),
+        "is": Field(ANYTHING, "In this one.", without="not there"),
     }
 )
 _AMENDS = Table(
@@ -77,7 +77,7 @@ _AMENDS = Table(
         "reason": Field(Text(), "Why."),
         "diff": Field(ListOf(_DIFFERENCE), "What differs between the locks."),
         "seen": Field(OBJECT, "What had been seen of it."),
-        "after_claim": Field(Flag(), "Whether held-out problems had been claimed before."),
+        "after_claim": Field(FLAG, "Whether held-out problems had been claimed before."),
     }
 )
 _GIT = Table(
@@ -116,7 +116,7 @@ FIELDS = documents.headed(
         ),
         "sources": Field(MapOf(DIGEST), "SHA-256 of each source file."),
         "bundle": Field(DIGEST, "SHA-256 of sources.zip."),
-        "data": Field(MapOf(Anything()), "SHA-256 of each task's data file, or of its two splits."),
+        "data": Field(MapOf(ANYTHING), "SHA-256 of each task's data file, or of its two splits."),
         "weights": Field(MapOf(MapOf(DIGEST)), "SHA-256 of each file of each model."),
         "environment": Field(
             Table({"distributions": Field(OBJECT, "What is installed.")}, others=True),

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any, TypedDict
 
 from protocol.evidence.bytes import canonical, fields, journal
-from protocol.evidence.bytes.fields import DIGEST, Anything, Choice, Field, MapOf, Table, Text, Whole
+from protocol.evidence.bytes.fields import ANYTHING, DIGEST, Choice, Field, MapOf, Table, Text, Whole
 from protocol.evidence.refusals import AlreadyClaimed, BadInput, Tampered
 
 NAME = "ledger.jsonl"
@@ -51,7 +51,7 @@ EVENTS: Mapping[str, Field] = MappingProxyType(
         "seal": Field(Table({"seal": Field(DIGEST, "It.")}), "The seal was written."),
         "verdict": Field(Table({"sha256": Field(DIGEST, "Of its file.")}), "The verdict was written."),
         "withdraw": Field(
-            Table({"reason": _REASON, "seen": Field(MapOf(Anything()), "What had been seen.")}),
+            Table({"reason": _REASON, "seen": Field(MapOf(ANYTHING), "What had been seen.")}),
             "The study was withdrawn.",
         ),
         "amended": Field(
@@ -64,7 +64,7 @@ FIELDS = Table(
     {
         "index": Field(Whole(), "Its place, from 0."),
         "event": Field(Choice(*EVENTS), "What was done."),
-        "body": Field(MapOf(Anything()), "What the event says."),
+        "body": Field(MapOf(ANYTHING), "What the event says."),
         "time": Field(Text(), "UTC by the clock of the machine; it proves nothing."),
         "previous": Field(DIGEST, "The sha256 of the line before; 64 zeros for the first."),
         "sha256": Field(DIGEST, "Of the canonical other five."),

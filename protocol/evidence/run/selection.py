@@ -5,7 +5,6 @@ from typing import Any
 
 from protocol.evidence.bytes import documents, files
 from protocol.evidence.bytes.documents import Document
-from protocol.evidence.lock import lock
 from protocol.evidence.refusals import BadInput, Tampered
 from protocol.evidence.run import document_fields, ledger, records, registration
 from protocol.evidence.run.registration import Registration
@@ -28,7 +27,7 @@ def parent(study: Registration) -> Registration | None:
     named = study.lock.content["parent"]
     for shelf in ("registrations", "replications"):
         beside = Registration(study.folder.resolve().parent.parent / shelf / named["name"])
-        if (beside.folder / lock.NAME).is_file() and beside.lock.digest == named["lock"]:
+        if beside.locked_as(named["lock"]):
             return beside
     return None
 

@@ -227,7 +227,6 @@ def test_text_from_files_never_becomes_markup(tmp_path, monkeypatch):
             "label": HOSTILE,
             "proves": [HOSTILE],
             "name": HOSTILE,
-            "method": HOSTILE,
         }
 
     reports.rewrite(folder, lock=lock, verdict=verdict)

@@ -36,6 +36,10 @@ def no_contrast(folder):
     reports.rewrite(folder, verdict=lambda content: content["judged"].update(contrasts=[]))
 
 
+def unknown_method(folder):
+    reports.rewrite(folder, verdict=lambda content: content["judged"].update(method="<b>"))
+
+
 def a_number_for_a_title(folder):
     reports.rewrite(folder, verdict=lambda content: content["judged"].update(title=7))
 
@@ -50,6 +54,7 @@ def a_number_for_a_title(folder):
         (torn_ledger, "is no ledger"),
         (no_ledger, "ledger.jsonl: missing"),
         (unknown_word, "no rule says 'PROVEN'"),
+        (unknown_method, "not of the documented format"),
         (no_contrast, "not of the documented format"),
         (a_number_for_a_title, "not of the documented format"),
     ],

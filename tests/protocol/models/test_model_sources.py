@@ -23,6 +23,13 @@ def test_an_unknown_model_is_answered_with_the_nearest_name():
         sources.parse("smollm2-136m")
 
 
+def test_a_model_that_no_name_is_near_to_is_answered_with_all_names():
+    with pytest.raises(BadInput) as refusal:
+        sources.parse("meta-llama/Llama-3.1-8B-Instruct")
+    assert "did you mean" not in str(refusal.value)
+    assert all(name in str(refusal.value) for name in sources.MODELS)
+
+
 @pytest.mark.parametrize(
     "source",
     [

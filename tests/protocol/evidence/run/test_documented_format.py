@@ -11,6 +11,7 @@ from pathlib import Path
 import finished_study
 import pytest
 import studies
+from json_schema import fits
 
 from protocol.evidence.run import ledger, record_fields, records
 
@@ -80,47 +81,6 @@ VALUES = [
     *("e" * 64 + "#", [], ["p2"], [[0, 32, 16]], [[0, 32]], [[0, 32, -1]], [[0, 1, "2"]], [0], {}, {"a": 1}),
 ]
 NOTHING = dict.fromkeys(("stop", "answer", "grade", "cache", "trajectory"))
-
-
-def fits(schema, value, whole) -> bool:
-    """The keywords of JSON Schema that record.schema.json uses, read plainly from the standard's text."""
-    if isinstance(schema, bool):
-        return schema
-    if "$ref" in schema:
-        return fits(whole["$defs"][schema["$ref"].removeprefix("#/$defs/")], value, whole)
-    number = isinstance(value, int) and not isinstance(value, bool)
-    is_a = {
-        "object": isinstance(value, dict),
-        "array": isinstance(value, list),
-        "string": isinstance(value, str),
-        "integer": number,
-        "null": value is None,
-    }
-    types = schema.get("type", list(is_a))
-    rules = [
-        any(is_a[one] for one in ([types] if isinstance(types, str) else types)) or "type" not in schema,
-        "enum" not in schema or any(value == one and type(value) is type(one) for one in schema["enum"]),
-        "const" not in schema or value == schema["const"],
-        "oneOf" not in schema or sum(fits(one, value, whole) for one in schema["oneOf"]) == 1,
-        "not" not in schema or not fits(schema["not"], value, whole),
-    ]
-    if is_a["string"]:
-        pattern = schema.get("pattern", "").removeprefix("^").removesuffix("$")
-        rules += [not pattern or bool(re.fullmatch(pattern, value)), len(value) >= schema.get("minLength", 0)]
-    if number:
-        rules.append(value >= schema.get("minimum", value))
-    if is_a["array"]:
-        rules += [schema.get("minItems", 0) <= len(value) <= schema.get("maxItems", len(value))]
-        rules += [fits(schema.get("items", True), one, whole) for one in value]
-    if is_a["object"]:
-        own = schema.get("properties", {})
-        rules.append(set(schema.get("required", [])) <= value.keys())
-        rules.append(schema.get("additionalProperties", True) or value.keys() <= own.keys())
-        rules += [fits(own[name], value[name], whole) for name in own.keys() & value.keys()]
-    if "if" in schema:
-        branch = "then" if fits(schema["if"], value, whole) else "else"
-        rules.append(fits(schema.get(branch, True), value, whole))
-    return all(rules)
 
 
 def each_changed(record):

@@ -1,0 +1,156 @@
+"""The schemas in docs/ say what the readers read, and the page of a protocol's fields has them all."""
+
+import copy
+import json
+import tomllib
+
+import finished_study
+import pytest
+from json_schema import fits
+from studies import PROTOCOL, ROOT, SWEEP
+
+from protocol.evidence.bytes import fields
+from protocol.evidence.lock import lock
+from protocol.evidence.refusals import BadInput
+from protocol.evidence.run import document_fields, ledger
+from protocol.plan import design, reading
+
+DECLARED = {
+    "lock": lock.FIELDS,
+    "selection": document_fields.SELECTION,
+    "claim": document_fields.CLAIM,
+    "seal": document_fields.SEAL,
+    "verdict": document_fields.VERDICT,
+}
+SHIPPED = sorted((ROOT / "registrations").glob("*/"))
+DOCUMENTS = [path for study in SHIPPED for name in DECLARED if (path := study / f"{name}.json").exists()]
+PROTOCOLS = sorted((ROOT / "registrations").glob("*/protocol.toml"))
+LOCKED = [path for path in PROTOCOLS if path.with_name("lock.json").exists()]
+EXAMPLE = ROOT / "docs" / "protocol.example.toml"
+VALUES = [None, True, 0, -1, 7, "", "0.5", "eos", "e" * 64, "E" * 64, [], ["a"], [["a"]], {}, {"a": 1}]
+
+
+def schema(name):
+    return json.loads((ROOT / "docs" / f"{name}.schema.json").read_text())
+
+
+def short(path):
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=short)
+def test_every_shipped_document_is_what_its_schema_and_its_declaration_say(path):
+    content, whole = json.loads(path.read_text()), schema(path.stem)
+    assert fits(whole, content, whole)
+    assert fields.fault(DECLARED[path.stem], content) is None
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "registrations").glob("*/ledger.jsonl")), ids=short)
+def test_every_shipped_line_of_a_ledger_is_what_its_schema_says(path):
+    whole = schema("ledger")
+    for line in path.read_text().splitlines():
+        assert fits(whole, json.loads(line), whole)
+    assert ledger.read(path.parent)
+
+
+@pytest.mark.parametrize("path", [*PROTOCOLS, EXAMPLE], ids=short)
+def test_a_protocol_that_is_read_is_what_the_schema_says(path):
+    whole = schema("protocol")
+    assert reading.parse(path.read_bytes(), path.name)
+    assert fits(whole, tomllib.loads(path.read_text()), whole)
+
+
+@pytest.mark.parametrize("path", LOCKED, ids=short)
+def test_a_shipped_protocol_is_locked_today_as_it_was_then(path):
+    locked = json.loads(path.with_name("lock.json").read_text())["protocol"]["content"]
+    assert reading.parse(path.read_bytes(), path.name).content() == locked
+
+
+def places(value, path=()):
+    """The path of every object in `value`, but for what is far inside."""
+    if isinstance(value, dict) and len(path) < 4:
+        yield path
+        for name in list(value)[:40]:
+            yield from places(value[name], (*path, name))
+
+
+def changed(content):
+    """`content` with one field, at any depth, replaced, removed or added."""
+    for path in places(content):
+        inside = content
+        for name in path:
+            inside = inside[name]
+        for name in (*list(inside)[:40], "other"):
+            for value in (*VALUES, "removed"):
+                made = copy.deepcopy(content)
+                place = made
+                for step in path:
+                    place = place[step]
+                place[name] = value
+                if value == "removed":
+                    del place[name]
+                yield made
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("registrations") / "study"
+    finished_study.finished(folder)
+    return folder
+
+
+@pytest.mark.parametrize("name", ["lock", "claim", "seal", "verdict"])
+def test_a_document_is_read_exactly_when_its_schema_says_so(study, name):
+    content, whole = json.loads((study / f"{name}.json").read_text()), schema(name)
+    if name == "lock":
+        amends = {"name": "a", "lock": "e" * 64, "reason": "why", "diff": [], "seen": {}, "after_claim": True}
+        content["sources"], content["amends"] = {"a.py": "e" * 64}, amends
+        content["signer"], content["git"] = None, {"commit": "e", "differs": []}
+        content["protocol"]["content"]["sweep"] = {"name": "a"}
+    answers = set()
+    for made in changed(content):
+        answer, fault = fits(whole, made, whole), fields.fault(DECLARED[name], made)
+        assert answer == (fault is None), (made, fault)
+        answers.add(answer)
+    assert answers == {True, False}
+
+
+def table(text):
+    text = text.format(model="/nowhere")
+    swept = text
+    for old, new in SWEEP.items():
+        swept = swept.replace(old, new)
+    return swept + '\n[randomness]\nsource = "anchor"\n[exclude]\nprompt_tokens_above = 9\n'
+
+
+def test_a_protocol_with_a_field_of_another_kind_is_refused_by_the_schema_as_by_the_reader():
+    """The reader looks at texts too, so that it refuses more; the schema refuses nothing else."""
+    whole, document = schema("protocol"), tomllib.loads(table(PROTOCOL))
+    assert fits(whole, document, whole)
+    for made in changed(document):
+        try:
+            design.DESIGN.read(made, "")
+        except (fields.Fault, BadInput):
+            continue
+        assert fits(whole, made, whole), made
+    for name in ("alpha", "rule", "seed", "against"):
+        made = copy.deepcopy(document)
+        made["decision"][name] = {"a": 1}
+        assert not fits(whole, made, whole)
+
+
+def test_the_page_has_every_field_of_every_table():
+    page = (ROOT / "docs" / "protocol.md").read_text()
+    assert f"```toml\n{EXAMPLE.read_text()}```" in page
+
+    def each(kind):
+        inner = getattr(kind, "each", None) or getattr(kind, "table", None) or kind
+        for name, field in getattr(inner, "fields", {}).items():
+            yield name, field
+            yield from each(field.kind)
+
+    named = list(each(design.DESIGN))
+    assert len(named) > 40
+    for name, field in named:
+        assert f"| `{name}` | {field.meaning} |" in page or f"[{name}]" in page, name
+        assert field.meaning.endswith("."), name

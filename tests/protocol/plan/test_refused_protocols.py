@@ -1,0 +1,313 @@
+"""What a person may get wrong in protocol.toml, and what is said of it: the field, and the fix."""
+
+import pytest
+from studies import PROTOCOL, SWEEP
+
+from protocol.evidence.refusals import BadInput
+from protocol.plan import reading
+
+END = "the end of the file"
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI" + 43 * "x"
+
+
+def changed(text: str, changes: dict[str, str]) -> str:
+    for old, new in changes.items():
+        assert old == END or old in text, old
+        text = text + new if old == END else text.replace(old, new)
+    return text
+
+
+PLAIN = PROTOCOL.format(model="/nowhere")
+SWEPT = changed(PLAIN, SWEEP)
+LOSSLESS = changed(PLAIN, {"at_least = 1": "margin = 0.03", 'method = "sign-flip"': 'method = "t"'})
+BRANCH = {
+    'rule = "superior"': 'rule = "branch"\nprimary_model = "a"\ntransfer_model = "b"',
+    "at_least = 1\n": "",
+}
+DECISION = PLAIN[PLAIN.index("[decision]") :]
+ARMS = PLAIN[PLAIN.index("[arms]") : PLAIN.index("[generation]")]
+TASKS = PLAIN[PLAIN.index("[[tasks]]") : PLAIN.index("[arms]")]
+DRAWS = "draws = 10000\nseed = 7\n"
+
+# A protocol that is right, what is changed in it, and what is said then.
+REFUSED = [
+    (
+        PLAIN,
+        {'policy = "crystal"': 'policy = "cristal"'},
+        "arms.crystal.policy: unknown policy 'cristal'; did you mean 'crystal'?",
+    ),
+    (
+        PLAIN,
+        {'name = "needle-256"': 'name = "neddle-256"'},
+        "tasks[0].name: unknown name 'neddle-256'; did you mean 'needle-256'?",
+    ),
+    (PLAIN, {"alpha = 0.05": "alfa = 0.05"}, "decision.alpha: missing; 'alfa' is unknown"),
+    (PLAIN, {"seeds = [0]": "seeds = [0]\nseed = 1"}, "seed: unknown field 'seed'; did you mean 'seeds'?"),
+    (PLAIN, {"seeds = [0]": "seeds = [0]\nseeds = [1]"}, "not valid TOML"),
+    (PLAIN, {"budgets = [0.8]": "budgets = [1.2]"}, "budgets[0]: a share of the prompt lies in (0, 1)"),
+    (PLAIN, {"budgets = [0.8]": "budgets = [0.0]"}, "budgets[0]: a share"),
+    (PLAIN, {"budgets = [0.8]": "budgets = [-3]"}, "budgets[0]: -3 slots"),
+    (PLAIN, {"budgets = [0.8]": "budgets = [nan]"}, "budgets[0]: a share"),
+    (PLAIN, {"budgets = [0.8]": "budgets = [true]"}, "budgets[0]: write a number"),
+    (PLAIN, {"budgets = [0.8]": "budgets = []"}, "budgets: write a list with at least one entry"),
+    (PLAIN, {"budgets = [0.8]": "budgets = [0.8, 0.80]"}, "budgets: 0.8 stands twice"),
+    (PLAIN, {"alpha = 0.05": "alpha = inf"}, "decision.alpha: write a number"),
+    (PLAIN, {'subject = "crystal"': 'subject = "full"'}, "decision.subject: unknown evicting arm 'full'"),
+    (
+        PLAIN,
+        {'against = ["random", "streaming"]': 'against = ["crystal"]'},
+        "decision.against: crystal is the subject",
+    ),
+    (PLAIN, {"at_least = 1": "at_least = 9"}, "decision.at_least: 9 of 4 contrasts never hold"),
+    (PLAIN, {"seed = 7": "seed = 9007199254740992"}, "decision.seed: write a whole number"),
+    (PLAIN, {"A study for the test suite": "TODO"}, "title: placeholder left unfilled"),
+    (PLAIN, {"A study for the test suite": "e\u0301tude"}, "title: text is not NFC"),
+    (
+        PLAIN,
+        {'query = "inside"': 'query = "insde"'},
+        "tasks[0].query: unknown query 'insde'; did you mean 'inside'?",
+    ),
+    (
+        PLAIN,
+        {"max_new_tokens = 24": "max_new_tokens = 0"},
+        "tasks[0].max_new_tokens: write a whole number from 1",
+    ),
+    (
+        PLAIN,
+        {"threads = 1": "threads = 1\nprefill_chunk = 0"},
+        "generation.prefill_chunk: write a whole number from 1",
+    ),
+    (
+        PLAIN,
+        {"threads = 1": "threads = 1\nlanes_per_batch = 1.5"},
+        "generation.lanes_per_batch: write a whole number",
+    ),
+    (
+        PLAIN,
+        {"threads = 1": "threads = 1\nlanes_per_bach = 4"},
+        "generation.lanes_per_bach: unknown field 'lanes_per_bach'; did you mean 'lanes_per_batch'?",
+    ),
+    (PLAIN, {"threads = 1": 'threads = 1\ncadence = "exact"'}, "generation.cadence: needs an interval"),
+    (
+        PLAIN,
+        {'full = { policy = "full" }': '"random (again)" = { policy = "full" }'},
+        "arms.random (again): a name ending in ' (again)' is a probe's second run; rename it",
+    ),
+    (
+        PLAIN,
+        {"threads = 1": 'threads = 1\ninterval = 8\ncadence = "exakt"'},
+        "generation.cadence: unknown cadence 'exakt'; did you mean 'exact'?",
+    ),
+    (LOSSLESS, {}, "decision.at_least: missing"),
+    (LOSSLESS, {"margin = 0.03": "at_least = 1\nmargin = 0.03"}, "decision.margin: unknown field"),
+    (LOSSLESS, {'"superior"': '"equivalent"', "margin = 0.03": ""}, "decision.margin: missing"),
+    (
+        LOSSLESS,
+        {'"superior"': '"equivalent"', "margin = 0.03": "margin = 3"},
+        "decision.margin: write a number from 0.001 to 0.5",
+    ),
+    (
+        LOSSLESS,
+        {'"superior"': '"equivalent"', "margin = 0.03": "margin = 0"},
+        "decision.margin: write a number",
+    ),
+    (
+        LOSSLESS,
+        {'"superior"': '"equivalent"', '"t"': '"bootstrap"'},
+        "decision.method: bootstrap has no test of a margin here",
+    ),
+    (
+        LOSSLESS,
+        {'"superior"': '"non_inferior"', '"t"': '"max-t"'},
+        "decision.method: max-t has no test of a margin here; write t",
+    ),
+    (SWEPT, {'name = "chosen"': 'name = "full"'}, "sweep.name: 'full' is an arm; give the winner a name"),
+    (
+        SWEPT,
+        {'name = "chosen"': 'name = "h2o (again)"'},
+        "sweep.name: h2o (again): a name ending in ' (again)'",
+    ),
+    (SWEPT, {'subject = "chosen"': 'subject = "h2o"'}, "a sweep confirms its winner, 'chosen'"),
+    (SWEPT, {'["h2o", "random"]': '["h2o", "radom"]'}, "sweep.candidates: unknown evicting arm 'radom'"),
+    (SWEPT, {'["h2o", "random"]': '["h2o", "full"]'}, "sweep.candidates: unknown evicting arm 'full'"),
+    (SWEPT, {'["h2o", "random"]': '["h2o"]'}, "sweep.candidates: name at least two"),
+    (SWEPT, {'["h2o", "random"]': '["h2o", "h2o"]'}, "sweep.candidates: h2o stands twice"),
+    (SWEPT, {'baseline = "streaming"': 'baseline = "full"'}, "sweep.baseline: unknown evicting arm 'full'"),
+    (SWEPT, {'baseline = "streaming"': 'baseline = "h2o"'}, "sweep.baseline: h2o is a candidate"),
+    (SWEPT, {"seeds = [3, 4]": "seeds = [3, 3]"}, "sweep.seeds: 3 stands twice"),
+    (SWEPT, {"tolerance = 0.005": "tolerance = 0.5"}, "sweep.tolerance: write a number from 0 to 0.1"),
+    (SWEPT, {"tolerance = 0.005": "tolerence = 0.005"}, "sweep.tolerance: missing; 'tolerence' is unknown"),
+    (SWEPT, {"seeds = [3, 4]": "seeds = [3]\nsplit = 1"}, "sweep.split: unknown field 'split'"),
+    (
+        SWEPT,
+        {'against = ["streaming"]': 'against = ["random"]'},
+        "decision.against: unknown evicting arm 'random'",
+    ),
+    (SWEPT, {'beside = ["snapkv"]': 'beside = ["h2o"]'}, "decision.beside: unknown evicting arm 'h2o'"),
+    (SWEPT, {'beside = ["snapkv"]': 'beside = ["streaming"]'}, "decision.beside: streaming is in the family"),
+    (SWEPT, {'memory = "slots"': 'memory = "bytes"'}, "decision.memory: unknown memory 'bytes'"),
+    (SWEPT, {"threads = 1": 'threads = 1\nprompt = "pined"'}, "did you mean 'pinned'?"),
+    (PLAIN, {END: '\n[randomness]\nsource = "dice"'}, "randomness.source: unknown source 'dice'"),
+    (PLAIN, {END: '\n[randomness]\nsource = "nonce"'}, "randomness.auditor: missing"),
+    (PLAIN, {END: f'\n[randomness]\nsource = "nonce"\nauditor = "{KEY} me"'}, "without a comment"),
+    (
+        PLAIN,
+        {END: f'\n[randomness]\nsource = "nonce"\nauditor = "{KEY[:-1]}"'},
+        "write the auditor's public key",
+    ),
+    (PLAIN, {END: '\n[randomness]\nsource = "nonce"\nauditor = "ssh-rsa AAAA"'}, "ssh-ed25519 AAAA..."),
+    (
+        PLAIN,
+        {END: f'\n[randomness]\nsource = "nonce"\nauditor = "{KEY}"\nround = 1'},
+        "unknown field 'round'",
+    ),
+    (PLAIN, {END: '\n[randomness]\nsource = "beacon"\nname = "drand"'}, "randomness.round: missing"),
+    (
+        PLAIN,
+        {END: '\n[randomness]\nsource = "beacon"\nname = "drand"\nround = 0'},
+        "round: write a whole number",
+    ),
+    (PLAIN, {END: '\n[randomness]\nsource = "beacon"\nround = 1'}, "randomness.name: missing"),
+    (PLAIN, {END: '\n[randomness]\nsource = "anchor"\nname = "x"'}, "randomness.name: unknown field 'name'"),
+    (
+        PLAIN,
+        {END: "\n[exclude]\nprompt_tokens_above = 0"},
+        "exclude.prompt_tokens_above: write a whole number from 1",
+    ),
+    (PLAIN, {END: "\n[exclude]\nprompt_tokens_over = 9"}, "exclude.prompt_tokens_above: missing"),
+    (PLAIN, {END: '\n[exclude]\nprompt_tokens_above = 9\ngrade = "wrong"'}, "exclude.grade: unknown field"),
+    # A number in quotes, text without them, a table with the brackets of another kind.
+    (
+        PLAIN,
+        {"alpha = 0.05": 'alpha = "0.05"'},
+        "decision.alpha: write a number from 0.0001 to 0.2, not '0.05', which is text; "
+        "write the number without quotes",
+    ),
+    (
+        PLAIN,
+        {"threads = 1": 'threads = "1"'},
+        "generation.threads: write a whole number from 1 to 1024, not '1', which is "
+        "text; write the number without",
+    ),
+    (
+        PLAIN,
+        {'title = "A study for the test suite"': "title = 1.5"},
+        "title: write text, not 1.5, a number; text stands in quotes",
+    ),
+    (PLAIN, {'device = "cpu"': "device = 0"}, "generation.device: write one of cpu, cuda, not 0"),
+    (
+        PLAIN,
+        {'against = ["random", "streaming"]': 'against = "random"'},
+        "decision.against: write a list with at least one entry, not 'random'",
+    ),
+    (
+        PLAIN,
+        {DECISION: ""},
+        "decision: missing; add the table [decision] with rule, subject, against, alpha, "
+        "method, cache_tolerance, missing",
+    ),
+    (
+        PLAIN,
+        {"[decision]": "[decison]"},
+        "decision: missing; add the table [decision] with rule, subject, against, alpha, "
+        "method, cache_tolerance, missing; 'decison' is unknown",
+    ),
+    (PLAIN, {DECISION: "", "seeds = [0]": "seeds = [0]\ndecision = 3"}, "decision: write a table, not 3"),
+    (PLAIN, {TASKS: ""}, "tasks: missing; add a table [[tasks]] with name, query, max_new_tokens"),
+    (
+        SWEPT,
+        {"[[tasks]]": "[tasks]"},
+        "tasks: write [[tasks]], with two brackets, above each table, not [tasks]",
+    ),
+    (PLAIN, {ARMS: ""}, "arms: missing; add the table [arms], and in it NAME = { policy }"),
+    (PLAIN, {"[arms]": "[[arms]]"}, "arms: write [arms], with one bracket, and a line for each arm below it"),
+    (PLAIN, {ARMS: "[arms]\n"}, "arms: define at least one arm"),
+    # A hint only where a name is near; else what there is.
+    (
+        PLAIN,
+        {'dtype = "float32"': 'dtype = "fp16"'},
+        "generation.dtype: unknown dtype 'fp16'; write one of float32, bfloat16",
+    ),
+    (
+        PLAIN,
+        {'device = "cpu"': 'device = "gpu"'},
+        "generation.device: unknown device 'gpu'; write one of cpu, cuda",
+    ),
+    (
+        PLAIN,
+        {'rule = "superior"': 'rule = "better"'},
+        "decision.rule: unknown rule 'better'; write one of superior, branch, equivalent, non_inferior",
+    ),
+    (
+        PLAIN,
+        {"seeds = [0]": "seeds = [0]\nmax_problems = 30"},
+        "max_problems: unknown field 'max_problems'; write one of title, question, models",
+    ),
+    (
+        SWEPT,
+        {"max_new_tokens = 24": "max_new_tokens = 24\nlimit = 30"},
+        "tasks[0].limit: unknown field 'limit'; write one of name, query, max_new_tokens",
+    ),
+    (
+        PLAIN,
+        {'policy = "crystal"': 'policy = "zzz"'},
+        "arms.crystal.policy: unknown policy 'zzz'; write one of full, random, streaming, ...; python -c ",
+    ),
+    (
+        PLAIN,
+        {'name = "needle-256"': 'name = "squad"'},
+        "tasks[0].name: unknown name 'squad'; write one of needle-256, association-256, "
+        "needle-768, ...; python -m protocol.tasks list lists all",
+    ),
+    (
+        PLAIN,
+        {'subject = "crystal"': 'subject = "zzz"'},
+        "decision.subject: unknown evicting arm 'zzz'; write one of crystal, random, streaming",
+    ),
+    # A field that stands with other words of another field.
+    (
+        PLAIN,
+        {'method = "sign-flip"': 'method = "exact-bootstrap"'},
+        "decision.draws: unknown field 'draws' where method is 'exact-bootstrap'; leave it out",
+    ),
+    (PLAIN, {DRAWS: "", 'method = "sign-flip"': 'method = "bootstrap"'}, "decision.draws: missing"),
+    (
+        PLAIN,
+        BRANCH | {'method = "sign-flip"': 'method = "max-t"'},
+        "decision.method: max-t is for whole families, and branch",
+    ),
+    (
+        PLAIN,
+        {"threads = 1": "threads = 1\ninterval = 8", 'policy = "crystal"': 'policy = "scissorhands"'},
+        "generation.interval: NeglectCounts, which arm 'crystal' needs, cannot",
+    ),
+    (
+        PLAIN,
+        {"threads = 1": "threads = 1\nworkers = 0"},
+        "generation.workers: write a whole number from 1 to 256, not 0",
+    ),
+    (
+        PLAIN,
+        {'missing = "inconclusive"': 'missing = "dropped"'},
+        "decision.missing: unknown missing 'dropped'",
+    ),
+]
+
+
+@pytest.mark.parametrize(("right", "changes", "said"), REFUSED, ids=[row[2] for row in REFUSED])
+def test_a_mistake_is_refused_by_field_with_the_fix(right, changes, said):
+    with pytest.raises(BadInput) as refusal:
+        reading.parse(changed(right, changes).encode(), "protocol.toml")
+    assert str(refusal.value).startswith("protocol.toml: ")
+    assert said in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+def test_bytes_that_are_not_utf8_are_refused():
+    with pytest.raises(BadInput, match="not UTF-8"):
+        reading.parse(b"title = '\xff'", "protocol.toml")
+
+
+@pytest.mark.parametrize("right", [PLAIN, SWEPT], ids=["plain", "swept"])
+def test_what_these_mistakes_are_made_in_is_right(right):
+    assert reading.parse(right.encode(), "protocol.toml").title == "A study for the test suite"
