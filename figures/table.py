@@ -12,6 +12,7 @@ from typing import Any
 
 from analysis.output.command import command
 from figures.canvas import numbers, page
+from figures.canvas.rows import place
 
 __all__ = ["verdict_table"]
 
@@ -58,12 +59,12 @@ ARMS = (
 
 
 def _contrast(one: Mapping[str, Any]) -> tuple[str, ...]:
-    place = (*_place(one), one["against"], str(one["n"]))
+    where = (*place(one), one["against"], str(one["n"]))
     if one["difference"] is None:
-        return (*place, "", "not estimated", "", "", "")
+        return (*where, "", "not estimated", "", "", "")
     mark = "better" if one["better"] else "worse" if one["worse"] else ""
     return (
-        *place,
+        *where,
         numbers.points(one["difference"]),
         numbers.interval(one["low"], one["high"]),
         numbers.p_value(one["p"]),
@@ -76,11 +77,7 @@ def _arm(one: Mapping[str, Any]) -> tuple[str, ...]:
     measured = [("accuracy", ".3f"), ("mean_slots", ".1f"), ("peak_slots", ".1f"), ("mean_tokens", ".1f")]
     printed = ["" if one[name] is None else format(float(one[name]), how) for name, how in measured]
     counts = [str(one[name]) for name in ("no_answer", "truncated", "failed")]
-    return (*_place(one), one["arm"], *printed, *counts)
-
-
-def _place(one: Mapping[str, Any]) -> tuple[str, str, str]:
-    return one["model"], one["task"], one["budget"]
+    return (*place(one), one["arm"], *printed, *counts)
 
 
 def _aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
@@ -112,14 +109,7 @@ def _wrapped(line: str) -> list[str]:
 
 def main(argv: list[str] | None = None) -> int:
     folder = {"folder": "a confirmed registration, e.g. registrations/quickstart"}
-    return command(
-        "figures.table",
-        __doc__,
-        folder,
-        lambda folder: [verdict_table(page.judged(folder))],
-        page.NoVerdict,
-        argv,
-    )
+    return command("figures.table", __doc__, folder, page.judged, page.NoVerdict, argv, show=verdict_table)
 
 
 if __name__ == "__main__":

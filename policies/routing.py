@@ -13,37 +13,35 @@ from policies.selection import highest
 __all__ = ["Adaptive", "PerHead", "PerLayer", "Pyramid", "Shared"]
 
 
+class Equal:
+    """Every keep set gets the budget."""
+
+    def allocate(self, slots: Tensor, protected: Tensor, budget: int) -> Tensor:
+        return uniform(slots, budget)
+
+
 @dataclass(frozen=True)
-class Shared:
+class Shared(Equal):
     """One keep set, chosen by the mean score, for all layers and heads."""
 
     def route(self, scores: Scores, layers: int, kv_heads: int) -> Scores:
         return scores._replace(slots=scores.slots.mean((0, 1), keepdim=True))
 
-    def allocate(self, slots: Tensor, protected: Tensor, budget: int) -> Tensor:
-        return uniform(slots, budget)
-
 
 @dataclass(frozen=True)
-class PerLayer:
+class PerLayer(Equal):
     """One keep set per layer, chosen by the mean score of its heads."""
 
     def route(self, scores: Scores, layers: int, kv_heads: int) -> Scores:
         return scores._replace(slots=scores.slots.mean(1, keepdim=True).expand(layers, -1, -1))
 
-    def allocate(self, slots: Tensor, protected: Tensor, budget: int) -> Tensor:
-        return uniform(slots, budget)
-
 
 @dataclass(frozen=True)
-class PerHead:
+class PerHead(Equal):
     """Each layer and KV head keeps a set of its own; all of one size."""
 
     def route(self, scores: Scores, layers: int, kv_heads: int) -> Scores:
         return scores._replace(slots=scores.slots.expand(layers, kv_heads, -1))
-
-    def allocate(self, slots: Tensor, protected: Tensor, budget: int) -> Tensor:
-        return uniform(slots, budget)
 
 
 @dataclass(frozen=True)

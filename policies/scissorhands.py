@@ -12,7 +12,7 @@ from policies.contract import Rows, Scores, Signal, View
 from policies.policy import Policy
 from policies.protect import Protect
 from policies.routing import PerHead
-from policies.signals import group_mean, joined, of_all_layers
+from policies.signals import EveryLayer, group_mean, joined, of_all_layers
 
 __all__ = ["Neglect", "NeglectCounts", "Passed", "scissorhands"]
 
@@ -27,7 +27,7 @@ class Passed(NamedTuple):
 
 
 @dataclass(frozen=True)
-class NeglectCounts:
+class NeglectCounts(EveryLayer):
     """How often each slot is below average among the last `window` rows, or all of a shorter prompt.
 
     Row i sees i + 1 slots, whose average is 1 / (i + 1); a slot that it may not see is not counted. Not
@@ -42,10 +42,6 @@ class NeglectCounts:
             raise ValueError(f"window must be 1 or more, not {self.window}")
 
     carried: ClassVar[bool] = False
-    afresh: ClassVar[bool] = False
-
-    def reads(self, layer: int) -> bool:
-        return True
 
     def attend(self, rows: Rows, before: Passed | None) -> Passed:
         skipped = max(0, rows.total - self.window - rows.start)
@@ -57,9 +53,6 @@ class NeglectCounts:
         low = (attention < 1 / (last + 1).to(attention.dtype)) & seen
         passed = Passed(low.sum(-2, dtype=torch.int32), attention.sum(-2))
         return passed if before is None else Passed(*map(joined, passed, before))
-
-    def result(self, state: Passed) -> Passed:
-        return state
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from policies.contract import Rows, Signal, View
 __all__ = [
     "BLOCK",
     "AttentionSums",
+    "EveryLayer",
     "HiddenChange",
     "Keys",
     "MeanValues",
@@ -60,8 +61,8 @@ def joined(sums: Tensor, before: Tensor | None) -> Tensor:
     return sums if before is None else sums + functional.pad(before, (0, sums.shape[-1] - before.shape[-1]))
 
 
-class Carried:
-    """An attention signal that reads every layer, and is carried through decoding as it is."""
+class EveryLayer:
+    """An attention signal that reads every layer, whose state is its result; most are carried on decoding."""
 
     carried: ClassVar[bool] = True
     afresh: ClassVar[bool] = False
@@ -69,12 +70,12 @@ class Carried:
     def reads(self, layer: int) -> bool:
         return True
 
-    def result(self, state: Tensor) -> Tensor:
+    def result(self, state: Any) -> Any:
         return state
 
 
 @dataclass(frozen=True)
-class AttentionSums(Carried):
+class AttentionSums(EveryLayer):
     """Attention that each slot receives, summed over query rows: [q_head, n] of every layer.
 
     window: how many query rows, counted from the last (SnapKV); None sums all of them (H2O), which is n - i
@@ -90,7 +91,7 @@ class AttentionSums(Carried):
 
 
 @dataclass(frozen=True)
-class PastAttention(Carried):
+class PastAttention(EveryLayer):
     """Attention of the last `window` queries to the slots before them, summed over queries: [q_head, n].
 
     A softmax over those slots alone, so a query that looks at nothing but the window still counts in full;

@@ -6,7 +6,6 @@ transform per study gives the tail that draws would estimate, and the finite dra
 of studies take seconds.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -170,7 +169,9 @@ def p_values(
         p = _student(distinct, steps)[place]
     else:
         of = _flipped_tail if method == "sign-flip" else _bootstrap_tail
-        tail = _blockwise(of, distinct, steps)[place]
+        rows = max(1, BLOCK // exact_resampling.width(2 * int(steps[-1]) * problems + 1))
+        blocks = (distinct[start : start + rows] for start in range(0, len(distinct), rows))
+        tail = np.concatenate([of(block, steps) for block in blocks])[place]
         drawn = rng.binomial(draws, np.clip(tail, 0, 1))
         p = np.minimum(1.0, 2 * tail if exact else 2 * (drawn + 1) / (draws + 1))
         if method == "exact-bootstrap":
@@ -221,16 +222,6 @@ def _flipped_tail(counts: NDArray[np.int64], steps: NDArray[np.int64]) -> NDArra
     upper = np.cumsum(flipped[:, largest::-1], axis=1)[:, ::-1]  # entry s: share with a sum of at least s
     extreme: NDArray[np.float64] = np.take_along_axis(upper, np.abs(counts @ steps)[:, None], axis=1)[:, 0]
     return extreme
-
-
-def _blockwise(
-    tail: Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.float64]],
-    counts: NDArray[np.int64],
-    steps: NDArray[np.int64],
-) -> NDArray[np.float64]:
-    width = exact_resampling.width(2 * int(steps[-1]) * int(counts[0].sum()) + 1)
-    rows = max(1, BLOCK // width)
-    return np.concatenate([tail(counts[i : i + rows], steps) for i in range(0, len(counts), rows)])
 
 
 def counted(gained: NDArray[np.int64], seeds: int) -> NDArray[np.int64]:

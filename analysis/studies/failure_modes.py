@@ -139,7 +139,7 @@ def iso_cache(
     """
     rows = []
     for index, pair in enumerate(pairs):
-        place, problems = (pair.model, pair.task, pair.budget), sorted({*arms[pair[:4]]["problem"]})
+        problems = sorted({*arms[pair[:4]]["problem"]})
         ratios, found, between = _ratios(pair, arms, problems), None, None
         own, *references = contrasts.references(pair, arms, budgets, problems)
         at = isocache.interpolated(own.correct, own.slots, references) if len(own.correct) > 1 else None
@@ -147,7 +147,7 @@ def iso_cache(
             rng = np.random.default_rng([seed, index])
             found = isocache.resampled(own.correct, own.slots, references, at, reps=times, rng=rng)
             between = [budgets[at.below], budgets[at.above]]
-        rows.append(Memory(*place, pair.against, ratios, found, between))
+        rows.append(Memory(*pair[:3], pair.against, ratios, found, between))
     held = [(row, row.ratios) for row in rows if row.ratios is not None]
     if not held:
         return Diagnosis(CANNOT_TELL, "No contrast has two problems that were measured.", rows)
@@ -176,10 +176,9 @@ def iso_cache(
 def _ratios(
     pair: Pairing, arms: Mapping[tuple[str, ...], pd.DataFrame], problems: list[str]
 ) -> Ratios | None:
-    place = pair.model, pair.task, pair.budget
     columns = ("prefill_end", "mean_slots", "peak_slots", "mean_bytes")
     own, other = (
-        np.array([by_problem(arms[*place, arm], column, problems) for column in columns])
+        np.array([by_problem(arms[*pair[:3], arm], column, problems) for column in columns])
         for arm in (pair.subject, pair.against)
     )
     whole = ~np.isnan([own, other]).any(axis=(0, 1, 3))
@@ -217,11 +216,12 @@ def small_sample(
         chosen = sums[choices[pair.task, n]]
         means = chosen.mean(axis=1) / seeds
         p = power.p_values(decision["method"], power.counted(chosen, seeds), times, rng)
-        call, difference = _call(row), float(sums.mean() / seeds)
+        call = "better" if row["better"] else "worse" if row["worse"] else "neither"
+        difference = float(sums.mean() / seeds)
         called = np.where(p > level, "neither", np.where(means > 0, "better", "worse"))
         low, high = map(float, np.quantile(means, [0.025, 0.975]))
         turned, otherwise = float((means * difference < 0).mean()), float((called != call).mean())
-        place = pair.model, pair.task, pair.budget, pair.against
+        place = *pair[:3], pair.against
         rows.append(Small(*place, n, difference, call, low, high, turned, otherwise))
         found.append((means, p))
     other = _other_verdicts(found, decision, judged)
@@ -237,10 +237,6 @@ def small_sample(
     says += f"The sign turns that often in {len(turned_rows)} of {len(rows)} contrasts."
     seen = other >= OFTEN or bool(turned_rows)
     return Diagnosis(SEEN if seen else NOT_SEEN, says, rows)
-
-
-def _call(row: Mapping[str, Any]) -> str:
-    return "better" if row["better"] else "worse" if row["worse"] else "neither"
 
 
 def _other_verdicts(

@@ -6,6 +6,7 @@ from typing import Any
 
 from analysis.studies.study_files import EXCLUDED, NOT_RUN
 from figures.canvas import numbers
+from figures.canvas.rows import place
 from figures.html.markup import Html, Number, table
 from figures.plots.accuracy import solved
 
@@ -30,7 +31,7 @@ def contrasts(caption: str, rows: Sequence[Mapping[str, Any]]) -> Html:
 
 def _contrast(one: Mapping[str, Any]) -> list[str | Number]:
     counts = (Number.of(one[name]) for name in ("n", "gains", "losses"))
-    row: list[str | Number] = [*_place(one), one["subject"], one["against"], *counts]
+    row: list[str | Number] = [*place(one), one["subject"], one["against"], *counts]
     if one["difference"] is None:
         return [*row, *[Number("not estimated", None)] * 6, "nothing"]
     row += [_points(one, "difference"), _interval(one, ""), _interval(one, "_simultaneous")]
@@ -55,11 +56,11 @@ def arms(judged: Mapping[str, Any], lanes: Any) -> Html:
     heads += ["cache, bytes", "tokens, mean", "no answer", "truncated", *more.values()]
     rows = []
     for one in judged["arms"]:
-        own = solved(by_arm[*_place(one), one["arm"]])
+        own = solved(by_arm[*place(one), one["arm"]])
         interval = Number("", None)
         if not math.isnan(own.mean):
             interval = Number(f"[{100 * own.low:.1f}, {100 * own.high:.1f}]", own.low)
-        row: list[str | Number] = [*_place(one), one["arm"], Number.of(one["n"])]
+        row: list[str | Number] = [*place(one), one["arm"], Number.of(one["n"])]
         row += [_percent(one["accuracy"]), interval]
         row += [_decimal(one["mean_slots"], 1), _decimal(one["peak_slots"], 1)]
         row += [_decimal(one["mean_bytes"], 0), _decimal(one["mean_tokens"], 1)]
@@ -86,7 +87,7 @@ def methods(judged: Mapping[str, Any]) -> Html:
     heads = [*PLACE, "subject", "against", *(f"p, {name}" for name in METHODS), "p, Holm"]
     keys = [f"p_{name.replace('-', '_')}" for name in METHODS]
     rows = [
-        [*_place(one), one["subject"], one["against"], *(_p(one[key]) for key in (*keys, "p_holm"))]
+        [*place(one), one["subject"], one["against"], *(_p(one[key]) for key in (*keys, "p_holm"))]
         for one in judged["contrasts"]
     ]
     return table(f"Other methods on the registered contrasts; {judged['method']} decides", heads, rows)
@@ -117,7 +118,7 @@ def isocache(rows: Sequence[Mapping[str, Any]]) -> Html:
     printed: list[list[str | Number]] = []
     for one in rows:
         cache = one["isocache"]
-        row: list[str | Number] = [*_place(one), one["subject"], one["against"]]
+        row: list[str | Number] = [*place(one), one["subject"], one["against"]]
         row += [_decimal(cache["ratio"], 3), _percent(cache["within"])]
         found = cache["interpolated"]
         if found is None:
@@ -126,10 +127,6 @@ def isocache(rows: Sequence[Mapping[str, Any]]) -> Html:
             row += [_points(found, "difference"), _interval(found, ""), _p(found["p"])]
         printed.append([*row, WHY.get(cache["why"], cache["why"])])
     return table("Equal memory, problem by problem; it decides nothing", heads, printed)
-
-
-def _place(one: Mapping[str, Any]) -> tuple[str, str, str]:
-    return one["model"], one["task"], one["budget"]
 
 
 def _decimal(value: Any, digits: int) -> Number:
