@@ -27,7 +27,6 @@ from scipy import optimize, stats
 
 from analysis.output import told
 from analysis.output.command import UNREADABLE, command
-from analysis.output.printed import dumps
 from analysis.output.told import points
 from analysis.stats import equivalence, isocache, multiplicity
 from analysis.stats.comparison import Comparison, Margins
@@ -368,16 +367,7 @@ def _decided(one: Mapping[str, Any]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     path = {"folder": "a confirmed registration, e.g. registrations/crystal-ablations"}
-    return command(
-        "analysis.ablations",
-        __doc__,
-        path,
-        lambda folder: told.plain(audit(folder)),
-        UNREADABLE,
-        argv,
-        show=dumps,
-        text=_text,
-    )
+    return command("analysis.ablations", __doc__, path, audit, UNREADABLE, argv, text=_text)
 
 
 if __name__ == "__main__":

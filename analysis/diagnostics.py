@@ -15,7 +15,7 @@ Exit status: 0 printed, whatever was seen; 2 no verdict yet, or the folder canno
 import json
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,6 @@ import pandas as pd
 
 from analysis.output import told
 from analysis.output.command import UNREADABLE, command
-from analysis.output.printed import dumps
 from analysis.output.told import points
 from analysis.stats.methods import draws
 from analysis.studies import failure_modes
@@ -137,8 +136,8 @@ def _text(found: Mapping[str, Any]) -> list[str]:
         mode = found["modes"][name]
         lines += ["", f"{mode['verdict'].upper()}: {about}", *told.paragraph(mode["says"])]
         if mode["rows"]:
-            head, rows = TABLES[name](mode["rows"])
-            lines += told.columns(head, rows)
+            head, cells = TABLES[name]
+            lines += told.columns(head, map(cells, mode["rows"]))
     lines += ["", "Memory: slots per KV head and layer, and bytes; peaks are of any lane"]
     numbers = ("prefill_end", "mean_slots", "peak_slots", "mean_bytes", "peak_bytes")
     head = (*PLACE, "arm", "prefill end", "mean", "peak", "mean bytes", "peak bytes")
@@ -146,102 +145,63 @@ def _text(found: Mapping[str, Any]) -> list[str]:
     return lines + told.columns(head, rows)
 
 
-Lines = tuple[Sequence[str], list[tuple[str, ...]]]
 PLACE = ("model", "task", "budget")
+Row = Mapping[str, Any]
 
 
-def _iso_cache(rows: Sequence[Mapping[str, Any]]) -> Lines:
-    head = (*PLACE, "against", "prefill end", "mean", "peak", "bytes", "at equal memory", "between")
-    ratios = ("prefill_end", "mean", "peak", "mean_bytes")
-    return head, [
-        (
-            *_place(row),
-            row["against"],
-            *(f"{float(row['ratios'][name]):.4f}" if row["ratios"] else "" for name in ratios),
-            _interval(row["interpolated"]) if row["interpolated"] else "",
-            " and ".join(row["between"] or []),
-        )
-        for row in rows
-    ]
+def _iso_cache(row: Row) -> tuple[str, ...]:
+    names = ("prefill_end", "mean", "peak", "mean_bytes")
+    ratios = (f"{float(row['ratios'][name]):.4f}" if row["ratios"] else "" for name in names)
+    at_equal = _interval(row["interpolated"]) if row["interpolated"] else ""
+    return (*_place(row), row["against"], *ratios, at_equal, " and ".join(row["between"] or []))
 
 
-def _small_sample(rows: Sequence[Mapping[str, Any]]) -> Lines:
-    head = (*PLACE, "against", "n", "points", "call", "of 50: 95 % within", "other sign", "other call")
-    return head, [
-        (
-            *_place(row),
-            row["against"],
-            str(row["n"]),
-            points(float(row["difference"])),
-            row["call"],
-            f"[{points(float(row['low']))}, {points(float(row['high']))}]",
-            *(f"{100 * float(row[name]):.0f} %" for name in ("other_sign", "other_call")),
-        )
-        for row in rows
-    ]
+def _small_sample(row: Row) -> tuple[str, ...]:
+    within = f"[{points(float(row['low']))}, {points(float(row['high']))}]"
+    others = (f"{100 * float(row[name]):.0f} %" for name in ("other_sign", "other_call"))
+    difference = points(float(row["difference"]))
+    return (*_place(row), row["against"], str(row["n"]), difference, row["call"], within, *others)
 
 
-def _proxies(rows: Sequence[Mapping[str, Any]]) -> Lines:
-    head = (
-        *PLACE,
-        "arms",
-        "prefill end",
-        "mean slots",
-        "bytes",
-        "seconds a token",
-        "development",
-        "held out",
-    )
+def _proxies(row: Row) -> tuple[str, ...]:
+    if "arms" not in row:
+        gains = (points(float(row[name])) for name in ("development", "held_out"))
+        return (*_place(row), "", "", "", "", "", *gains)
     shares = ("prefill_end", "mean_slots", "mean_bytes", "seconds_a_token")
-    lines = []
-    for row in rows:
-        if "arms" in row:
-            apart = (f"{100 * float(row[name]):.1f} % apart" for name in shares)
-            lines.append((*_place(row), str(row["arms"]), *apart, "", ""))
-        else:
-            gains = (points(float(row[name])) for name in ("development", "held_out"))
-            lines.append((*_place(row), "", "", "", "", "", *gains))
-    return head, lines
+    apart = (f"{100 * float(row[name]):.1f} % apart" for name in shares)
+    return (*_place(row), str(row["arms"]), *apart, "", "")
 
 
-def _single_model(rows: Sequence[Mapping[str, Any]]) -> Lines:
-    head = ("cell", "on", "points", "and on", "points", "signs", "apart")
-    return head, [
-        (
-            row["cell"],
-            row["primary_model"],
-            _interval(row["primary"]),
-            row["transfer_model"],
-            _interval(row["transfer"]),
-            row["signs"],
-            _interval(row["apart"]),
-        )
-        for row in rows
-    ]
+def _single_model(row: Row) -> tuple[str, ...]:
+    first, second = ((row[f"{side}_model"], _interval(row[side])) for side in ("primary", "transfer"))
+    return (row["cell"], *first, *second, row["signs"], _interval(row["apart"]))
 
 
-def _extraction_collapse(rows: Sequence[Mapping[str, Any]]) -> Lines:
-    head = (*PLACE, "arm", "wrong", "no answer", "of wrong", "cut by the limit", "lanes")
-    return head, [
-        (
-            *_place(row),
-            row["arm"],
-            str(row["wrong"]),
-            str(row["no_answer"]),
-            f"{100 * row['no_answer'] / row['wrong']:.0f} %" if row["wrong"] else "",
-            str(row["cut"]),
-            str(row["lanes"]),
-        )
-        for row in rows
-    ]
+def _extraction_collapse(row: Row) -> tuple[str, ...]:
+    share = f"{100 * row['no_answer'] / row['wrong']:.0f} %" if row["wrong"] else ""
+    wrong, cut = (str(row["wrong"]), str(row["no_answer"]), share), (str(row["cut"]), str(row["lanes"]))
+    return (*_place(row), row["arm"], *wrong, *cut)
 
 
-TABLES = {
-    "iso_cache": _iso_cache,
-    "small_sample": _small_sample,
-    "proxies": _proxies,
-    "single_model": _single_model,
-    "extraction_collapse": _extraction_collapse,
+# by mode: the head of its table, and the cells of a row
+TABLES: dict[str, tuple[tuple[str, ...], Callable[[Row], tuple[str, ...]]]] = {
+    "iso_cache": (
+        (*PLACE, "against", "prefill end", "mean", "peak", "bytes", "at equal memory", "between"),
+        _iso_cache,
+    ),
+    "small_sample": (
+        (*PLACE, "against", "n", "points", "call", "of 50: 95 % within", "other sign", "other call"),
+        _small_sample,
+    ),
+    "proxies": (
+        (*PLACE, "arms", "prefill end", "mean slots", "bytes", "seconds a token", "development", "held out"),
+        _proxies,
+    ),
+    "single_model": (("cell", "on", "points", "and on", "points", "signs", "apart"), _single_model),
+    "extraction_collapse": (
+        (*PLACE, "arm", "wrong", "no answer", "of wrong", "cut by the limit", "lanes"),
+        _extraction_collapse,
+    ),
 }
 
 
@@ -259,16 +219,7 @@ def _number(decimal: str | None) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     path = {"folder": "a confirmed registration, e.g. registrations/alpha-chain"}
-    return command(
-        "analysis.diagnostics",
-        __doc__,
-        path,
-        lambda folder: told.plain(diagnosed(folder)),
-        UNREADABLE,
-        argv,
-        show=dumps,
-        text=_text,
-    )
+    return command("analysis.diagnostics", __doc__, path, diagnosed, UNREADABLE, argv, text=_text)
 
 
 if __name__ == "__main__":

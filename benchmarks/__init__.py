@@ -1,4 +1,5 @@
 """Measurements of the engine, one script a question; what they said is in RESULTS.md.
 
-May import: protocol, policies, splits, analysis, figures; numpy, packaging, scipy, torch, transformers.
+May import: protocol, policies, splits, analysis, figures; kvpress, numpy, packaging, scipy, torch,
+transformers.
 """

@@ -3,8 +3,8 @@
     python -m benchmarks.startup                      of this source tree
     python -m benchmarks.startup --tree ../another    of another one, run from there
 
-Studies are copies of shipped ones, cut back to the state that the command refuses. Each command is a process
-of its own; files are read once before the first measurement.
+Studies are copies of a shipped one, cut back to the state that the command refuses. Each command is a process
+of its own, and runs once before it is measured.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from benchmarks.report import at_most, processor, span, table
 from protocol.locked.drift import ROOT
 
 TARGET = 1.5  # seconds
+LATER = ("claim.json", "seal.json", "verdict.json", "records", "probe", "figures", "anchors", "*.html")
 BROKEN = {  # of a written protocol: what is not as it should be
     "field": ("draws = ", "draw = "),
     "task": ('name = "needle-768"', 'name = "neddle-768"'),
@@ -49,7 +50,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         taken = {name: repeated(given, arguments) for name, given in commands.items()}
     print(f"{date.today().isoformat()}; {processor()}, {os.cpu_count()} cores, {platform.system()}; ", end="")
     print(f"python {platform.python_version()}.\n")
-    print(table(["command", "exit", "seconds"], [[name, *row(*each)] for name, each in taken.items()]))
+    rows = [[name, str(status), span(seconds)] for name, (status, seconds) in taken.items()]
+    print(table(["command", "exit", "seconds"], rows))
     print(f"\nthe slowest, seconds: {at_most(max(each.median for _, each in taken.values()), TARGET)}")
     return 0
 
@@ -57,20 +59,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 def studied(place: Path) -> dict[str, list[str]]:
     """The commands, by what they are told, on studies that are made below `place`."""
     judged = shutil.copytree(ROOT / "registrations" / "quickstart", place / "registrations" / "judged")
-    written, locked = judged.with_name("written"), judged.with_name("locked")
-    for folder, kept in {written: (), locked: ("lock.json", "sources.zip")}.items():
-        folder.mkdir()
-        for name in ("protocol.toml", *kept):
-            shutil.copy(judged / name, folder)
+    locked = shutil.copytree(judged, judged.with_name("locked"), ignore=shutil.ignore_patterns(*LATER))
     ledger = (judged / "ledger.jsonl").read_bytes()
     (locked / "ledger.jsonl").write_bytes(ledger[: ledger.index(b"\n") + 1])
-    text = (written / "protocol.toml").read_text()
-    broken = {}
+    text = (judged / "protocol.toml").read_text()
+    broken = {name: judged.with_name(name) for name in BROKEN}
     for name, (right, wrong) in BROKEN.items():
         assert right in text, right
-        broken[name] = judged.with_name(f"broken-{name}")
         broken[name].mkdir()
         (broken[name] / "protocol.toml").write_text(text.replace(right, wrong, 1))
+    written = broken["model"]
     reason = ["--reason", "a typing error"]
     return {
         "status, of a judged study": ["status", str(judged)],
@@ -99,10 +97,6 @@ def repeated(given: Sequence[str], arguments: argparse.Namespace) -> tuple[int, 
         done = subprocess.run(command, cwd=arguments.tree, env=settings, capture_output=True)
         seconds.append(time.perf_counter() - started)
     return done.returncode, Ratio(statistics.median(seconds[1:]), min(seconds[1:]), max(seconds[1:]))
-
-
-def row(status: int, seconds: Ratio) -> list[str]:
-    return [str(status), span(seconds)]
 
 
 if __name__ == "__main__":

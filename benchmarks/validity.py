@@ -26,10 +26,12 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from analysis import rules
-from analysis.rules.rule import CONFIRMED, REFUTED, Contrast
+from analysis.rules.rule import Contrast
+from analysis.rules.verdicts import CONFIRMED, REFUTED
 from analysis.stats import bootstrap, max_t, multiplicity, power
-from analysis.stats.interval import exact, newcombe_paired, wilson
+from analysis.stats.interval import exact
 from analysis.stats.paired_tests import sign_flip, student
+from benchmarks.paired_shares import newcombe_paired, wilson
 from benchmarks.report import processor, table
 from benchmarks.simulated import (
     CHAIN,
@@ -171,7 +173,7 @@ def coverage(problems: int, accuracy: float, count: int, seed: int) -> Coverage:
     rng = np.random.default_rng([seed, problems, round(100 * accuracy), 1])
     effect = detectable(CHAIN, problems, accuracy, 0.8, rng)
     level = 1 - multiplicity.corrected(ALPHA, CHAIN.family)
-    names = ("t", *bootstrap.KINDS, "sign-flip", "4 of t", "4 of percentile", "4 of max-t")
+    names = ("t", "percentile", "sign-flip", "4 of t", "4 of percentile", "4 of max-t")
     held: dict[str, list[bool]] = {name: [] for name in names}
 
     def holds(low: float, high: float) -> bool:
@@ -189,18 +191,17 @@ def coverage(problems: int, accuracy: float, count: int, seed: int) -> Coverage:
             together = max_t.max_t([cells], draws=FLIPS, rng=rng)[0]
             held["4 of max-t"].append(all(holds(*one[1:3]) for one in together))
     every = np.concatenate(counts)
-    for kind in bootstrap.KINDS:
-        held[kind] = [bool(one) for one in resampled(every, effect, kind, 0.95)]
-    joint = resampled(every, effect, "percentile", level).reshape(-1, CHAIN.family)
+    held["percentile"] = [bool(one) for one in resampled(every, effect, 0.95)]
+    joint = resampled(every, effect, level).reshape(-1, CHAIN.family)
     held["4 of percentile"] = [bool(cells.all()) for cells in joint]
     shares = {name: float(np.mean(each)) for name, each in held.items()}
     return Coverage(problems, accuracy, effect, shares | single(problems, accuracy, count, rng))
 
 
-def resampled(counts: NDArray[np.int64], effect: float, kind: str, level: float) -> NDArray[np.bool_]:
+def resampled(counts: NDArray[np.int64], effect: float, level: float) -> NDArray[np.bool_]:
     """[contrast]: whether the exact bootstrap interval holds `effect`."""
     blocks = (counts[start : start + 1_000] for start in range(0, len(counts), 1_000))
-    limits = [bootstrap.exact_limits(block, level=level, kind=kind) for block in blocks]
+    limits = [bootstrap.exact_limits(block, level=level) for block in blocks]
     return np.concatenate([(each.low <= effect) & (effect <= each.high) for each in limits])
 
 

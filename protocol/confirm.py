@@ -19,7 +19,6 @@ from argparse import Namespace
 from functools import partial
 from pathlib import Path
 
-from figures.table import verdict_table
 from protocol import command, witnesses
 from protocol.acts import beforehand
 from protocol.evidence.outside import anchors
@@ -48,7 +47,8 @@ def act(args: Namespace, enter: bool) -> int:
         anchors.require(anchors.verified(study, believed), ["lock"])
     if enter:
         tree.enter(study, "protocol.confirm")
-    # With torch, which --help and every refusal above do without.
+    # With torch and numpy, which --help and every refusal above do without.
+    from figures.table import verdict_table
     from protocol.acts import confirm, judge
     from protocol.locked.study import open_study
     from protocol.running import progress

@@ -16,7 +16,6 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
-from figures.table import verdict_table
 from protocol import command
 from protocol.acts import beforehand
 from protocol.evidence.run.registration import Registration
@@ -39,7 +38,8 @@ def main(argv: list[str] | None = None, *, enter: bool = False) -> int:
 def act(args: Namespace, enter: bool) -> int:
     parent = Registration(args.folder)
     beforehand.replicate(parent)
-    # With torch, which --help and every refusal above do without.
+    # With torch and numpy, which --help and every refusal above do without.
+    from figures.table import verdict_table
     from protocol.acts import judge, replicate
     from protocol.locked.study import open_study
     from protocol.running import progress

@@ -23,7 +23,7 @@ COMMANDS = {
     f"protocol.{path.stem}"
     for path in (ROOT / "protocol").glob("*.py")
     if path.stem not in {"__init__", "__main__", "command"}
-}
+} | {"protocol.tasks.__main__", "protocol.models.__main__"}
 # What the declaration of an experiment may know of analysis: no numbers are computed there.
 DECLARED = {"analysis.rules", "analysis.stats.methods"}
 WITHOUT_TORCH = [
@@ -67,20 +67,61 @@ def modules(root: Path) -> dict[str, Path]:
     }
 
 
+LOADERS = {"import_module", "__import__", "resolve_name", "run_module", "run_path"}
+
+
 def imports(path: Path, name: str, known: Mapping[str, Path]) -> set[str]:
-    """Every module that `path` imports anywhere in it; `from a import b` is a.b where that is a module."""
+    """Every module that `path` imports anywhere in it; `from a import b` is a.b where that is a module.
+
+    So is what it loads by a name in a string, and a module that it reaches as an attribute of another.
+    """
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    found, bound, loaders = set(), {}, set(LOADERS)
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    for node in nodes:
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            for alias in node.names:
+                found.add(alias.name)
+                bound[alias.asname or alias.name.partition(".")[0]] = (
+                    alias.name if alias.asname else alias.name.partition(".")[0]
+                )
         elif isinstance(node, ast.ImportFrom):
             base = package.rsplit(".", node.level - 1)[0] if node.level else ""
             source = ".".join(part for part in (base, node.module) if part)
             for alias in node.names:
                 full = f"{source}.{alias.name}"
                 found.add(full if full in known else source)
+                bound[alias.asname or alias.name] = full
+                if alias.name in LOADERS:
+                    loaders.add(alias.asname or alias.name)
+    for node in nodes:
+        if isinstance(node, ast.Call) and dotted(node.func).rpartition(".")[2] in loaders:
+            found.add(loaded(node))
+        elif isinstance(node, ast.Attribute) and (chain := dotted(node)):
+            root, _, rest = chain.partition(".")
+            if root in bound and (full := f"{bound[root]}.{rest}") in known:
+                found.add(full)
     return found - {name}
+
+
+def dotted(node: ast.expr) -> str:
+    """a.b.c, where the node is that and nothing else."""
+    match node:
+        case ast.Name():
+            return node.id
+        case ast.Attribute() if inner := dotted(node.value):
+            return f"{inner}.{node.attr}"
+    return ""
+
+
+def loaded(call: ast.Call) -> str:
+    """The module that a call loads by its name; of a name in pieces, its package."""
+    match call.args[:1]:
+        case [ast.Constant(str(name))]:
+            return name
+        case [ast.JoinedStr([ast.Constant(str(head)), *_])] if "." in head:
+            return head.partition(".")[0]
+    return "what a computed name says"
 
 
 def graph(root: Path) -> dict[str, set[str]]:
@@ -170,7 +211,7 @@ def test_the_ground_knows_nothing_of_the_rest():
             assert all(within(module, "protocol.evidence") for module in ours), name
         if name == "protocol.plan":
             assert {module for module in ours if within(module, "analysis")} == DECLARED, name
-        if name in {"protocol.locked", "protocol.running", "protocol.engine"}:
+        if any(within(name, place) for place in ("protocol.locked", "protocol.running", "protocol.engine")):
             assert not tops & {"analysis", "figures"}, name
 
 
@@ -212,6 +253,15 @@ def tree(root: Path, files: Mapping[str, str]) -> Path:
         ("protocol/tasks/bad.py", "from .. import running"),
         ("protocol/running/bad.py", "import analysis.judge"),
         ("protocol/helper.py", "from protocol import confirm"),
+        (
+            "protocol/evidence/bytes/bad.py",
+            'import importlib\nx = importlib.import_module("protocol.engine")',
+        ),
+        ("policies/bad.py", 'from importlib import import_module as load\nx = load("protocol.engine")'),
+        ("policies/bad.py", 'x = __import__("protocol.engine")'),
+        ("policies/bad.py", 'import pkgutil\nx = pkgutil.resolve_name("protocol.engine")'),
+        ("protocol/evidence/run/bad.py", "import protocol.evidence.bytes.files\nx = protocol.engine.run"),
+        ("protocol/acts/bad.py", "import protocol.tasks.__main__"),
     ],
 )
 def test_the_rule_notices_a_forbidden_import(tmp_path, file, line):

@@ -1,4 +1,4 @@
-"""Audit published claims from printed numbers alone: pure checks, a strict format, and two verdicts a claim.
+"""Audit published claims from printed numbers: pure checks, a strict format, a level and a verdict a claim.
 
     python -m analysis.claims analysis/published/*.toml
 

@@ -3,13 +3,14 @@
     python -m analysis.claims analysis/published/*.toml
     python -m analysis.claims analysis/published/*.toml --markdown docs/published_claims.md
 
-For each claim two verdicts: consistent or inconsistent (or not printed), and supported, not supported or
-undecidable, with the numbers that decide. For each table, whether its values are possible at its n.
+For each claim how far its check reaches (transcribed, arithmetic, inference, or none) and its verdict, with
+the numbers that decide; the last line counts by level. For each table, whether its values are possible at n.
 Exit status: 0 the audit ran, whatever it found; 2 a file cannot be read.
 """
 
 import argparse
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -62,8 +63,8 @@ def _data(paper: Paper) -> dict[str, Any]:
                 "id": found.claim.id,
                 "where": found.claim.where,
                 "sentence": found.claim.sentence,
-                "consistent": found.consistent,
-                "supported": found.supported,
+                "level": found.level,
+                "verdict": found.verdict,
                 "numbers": found.numbers,
                 "because": found.because,
             }
@@ -73,18 +74,19 @@ def _data(paper: Paper) -> dict[str, Any]:
 
 
 def _text(papers: Sequence[Paper]) -> str:
-    lines = []
+    lines: list[str] = []
+    number: Counter[tuple[str, str]] = Counter()
     for paper in papers:
         lines += [paper.title, ""]
         lines += [f"{found.table.id:24} {found.because}" for found in table_findings(paper)]
         lines.append("")
         for found in findings(paper):
-            lines.append(
-                f"{found.claim.id:6} {found.consistent:13} {found.supported:14} {found.claim.sentence}"
-            )
+            number[found.level, found.verdict] += 1
+            lines.append(f"{found.claim.id:6} {found.level:12} {found.verdict:16} {found.claim.sentence}")
             lines.append(f"{'':6} {found.because} [{found.numbers}]")
         lines.append("")
-    return "\n".join(lines).rstrip()
+    counted = (f"{level} {verdict}: {times}" for (level, verdict), times in sorted(number.items()))
+    return "\n".join([*lines, "; ".join(counted)]).rstrip()
 
 
 if __name__ == "__main__":

@@ -1,28 +1,33 @@
 """The checkable form of a claim: comparisons of printed numbers, in a small part of Python's notation.
 
 Numbers       v(table, part, ...) is the cell "part|part|..."; each(...) those cells that are printed, where a
-              part, or the table, may be a list; + - * / sum mean min max abs log sqrt len count
+              part, or the table, may be a list; + - * / sum mean min max abs exp log sqrt len count
+              halving(start, rate)   steps of x - rate(x) * x until half of start is left
 Truth         == != < <= > >= in, and or not, all any; `a if b` in a comprehension
 Statistics    paired(a, b)       p of McNemar's test, over all pairings (a range)
               unpaired(a, b)     p of Boschloo's test
               gap(a, b)          Newcombe's 95 % interval of a - b (a range)
               correlated(r, n)   p of a correlation
-              agree(effect, low, high, p)   the p follows from the interval
+              corrected(p, m)    p times the m comparisons of its family (Bonferroni)
               passing(method, [p, ...])     how many of the family pass at 0.05
               lucky(m, a, b)     chance that the best of m candidates no better than b reaches a
+              These, of printed numbers, are inference; everything else is arithmetic.
+Printing      agree(effect, low, high, p)   the p follows from the interval
               answerable(a, n)   n single answers, or differences of n pairs, can give a
 Rules         branch([(role, delta, p), ...]), choose([[delta, ...], ...], tolerance)
               unprinted(what)    cannot be told: the paper does not print it
 """
 
 import ast
+import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from analysis.claims import quantity
-from analysis.claims.functions import FUNCTIONS
+from analysis.claims.functions import FUNCTIONS, INFERENTIAL, LOGIC
+from analysis.claims.levels import Level, Word, computed_from, level_of
 from analysis.claims.quantity import Answer, Quantity, computed
 from analysis.claims.rounding import Range, rounding
 
@@ -106,8 +111,10 @@ class _Reading:
             case ast.Call(func=ast.Name(id="each"), args=args, keywords=[]):
                 return self._printed(*(self.value(arg, scope) for arg in args))
             case ast.Call(func=ast.Name(id=name), args=args, keywords=[]):
-                function = scope.get(name) or FUNCTIONS.get(name) or self._named(name)
-                return function(*(self.value(arg, scope) for arg in args))
+                given = [self.value(arg, scope) for arg in args]
+                if name in FUNCTIONS and name not in scope:
+                    return _reached(FUNCTIONS[name](*given), name, given)
+                return (scope.get(name) or self._named(name))(*given)
         raise ExpressionError(f"{ast.get_source_segment(self.source, node)!r} is not in this notation")
 
     def _literal(self, node: ast.expr) -> Quantity:
@@ -134,12 +141,16 @@ class _Reading:
         found = self.cells.cell(table, "|".join(parts))
         if found is None:
             raise ExpressionError(f"table {table!r} has no cell {'|'.join(parts)!r}")
-        return found
+        return Word(found, Level.TRANSCRIBED) if isinstance(found, str) else found
 
     def _printed(self, *parts: str | list[str]) -> list[Quantity | str]:
         choices = [part if isinstance(part, list) else [part] for part in parts]
         found = (self.cells.cell(table, "|".join(name)) for table, *name in itertools.product(*choices))
-        return [cell for cell in found if cell is not None]
+        return [
+            Word(cell, Level.TRANSCRIBED) if isinstance(cell, str) else cell
+            for cell in found
+            if cell is not None
+        ]
 
     def _scopes(
         self, generators: list[ast.comprehension], scope: Mapping[str, Any]
@@ -165,14 +176,30 @@ class _Reading:
         return quantity.every(map(_one, values, node.ops, values[1:]))
 
 
+def _reached(result: Any, name: str, given: list[Any]) -> Any:
+    """The result of a function, with the level that its arguments and the function give it."""
+    if name in LOGIC:
+        return result
+    level = computed_from(given, Level.INFERENCE if name in INFERENTIAL else Level.ARITHMETIC)
+    match result:
+        case Quantity():
+            return dataclasses.replace(result, level=level)
+        case Answer():
+            return result._replace(level=level)
+    return Word(result, level)
+
+
 def _one(left: Any, operator: ast.cmpop, right: Any) -> Answer:
     if isinstance(operator, ast.In | ast.NotIn):
-        return Answer((left in right) == isinstance(operator, ast.In), (f"{left} in {right}",))
+        truth = (left in right) == isinstance(operator, ast.In)
+        return Answer(truth, (f"{left} in {right}",), level_of([left, right]))
     symbol = COMPARISON[type(operator)]
     if isinstance(left, Quantity) and isinstance(right, Quantity):
         return quantity.compare(symbol, left, right)
     if isinstance(left, str) and isinstance(right, str) and symbol in ("==", "!="):
-        return Answer((left == right) == (symbol == "=="), (f"{left} {symbol} {right}",))
+        return Answer(
+            (left == right) == (symbol == "=="), (f"{left} {symbol} {right}",), level_of([left, right])
+        )
     if isinstance(left, Answer) or isinstance(right, Answer):
         raise ExpressionError("a truth is joined by and, or, not; it is not compared")
     raise ExpressionError(f"{left!r} {symbol} {right!r} compares different kinds")

@@ -14,7 +14,11 @@ from analysis.rules import branch
 from analysis.selection import choose
 from analysis.stats import interval
 
-__all__ = ["FUNCTIONS"]
+__all__ = ["FUNCTIONS", "INFERENTIAL", "LOGIC"]
+
+INFERENTIAL = frozenset({"corrected", "correlated", "gap", "lucky", "paired", "passing", "unpaired"})
+LOGIC = frozenset({"all", "any", "unprinted"})  # their answers carry the level of what they join
+STEPS = 10_000  # a rate that takes longer decays nothing in practice
 
 
 def _sum(values: list[Quantity]) -> Quantity:
@@ -84,6 +88,14 @@ def _paired(first: Quantity, second: Quantity) -> Quantity:
     return computed(p.low, p.high, f"McNemar p ({one} and {two} of {of}) {shown}")
 
 
+def _corrected(p: Quantity, comparisons: Quantity) -> Quantity:
+    """Bonferroni's p, which decides one member of a family by itself."""
+    m = comparisons.middle
+    low, high = (min(Fraction(1), m * end) for end in p.counted)
+    shown = f"{float(low):.2g}" + (f" to {float(high):.2g}" if low < high else "")
+    return computed(low, high, f"{p.text}, {comparisons.text} times {shown}")
+
+
 def _unpaired(first: Quantity, second: Quantity) -> Quantity:
     (one, of), (two, other) = _both(first, second)
     p = proportions.boschloo(one, of, two, other)
@@ -130,6 +142,16 @@ def _answerable(value: Quantity, answers: Quantity) -> Answer:
     )
 
 
+def _halving(start: Quantity, rate: Callable[[Quantity], Quantity]) -> Quantity:
+    """A plain loop over the printed digits: how long a value lives that shrinks by its own rate each step."""
+    value = first = float(start.middle)
+    for step in range(STEPS):
+        if value <= first / 2:
+            return computed(step, name=f"{step} steps to half of {start.text}")
+        value -= float(rate(computed(value)).middle) * value
+    raise ValueError(f"{start.text}: more than half of it is left after {STEPS} steps")
+
+
 def _branch(cells: list[Any]) -> str:
     return branch.letter([branch.Cell(role, float(d.middle), float(p.middle)) for role, d, p in cells])
 
@@ -148,10 +170,13 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = MappingProxyType(
         "any": quantity.some,
         "branch": _branch,
         "choose": _choose,
+        "corrected": _corrected,
         "correlated": _correlated,
         "count": _count,
         "distinct": _distinct,
+        "exp": _through(math.exp),
         "gap": _gap,
+        "halving": _halving,
         "len": lambda values: computed(len(values), name=f"{len(values)} entries"),
         "log": _through(math.log),
         "lucky": _lucky,

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from analysis.claims.rounding import Range
 
-__all__ = ["Fit", "counts", "fit"]
+__all__ = ["Fit", "chance", "counts", "fit"]
 
 
 class Fit(NamedTuple):
@@ -34,10 +34,10 @@ def fit(means: Sequence[Range], problems: int, draws: int = 1, *, limit: int = 6
         raise ValueError("means: none given; pass at least one")
     impossible = tuple(i for i, mean in enumerate(means) if not counts(mean, problems * draws))
     fitting = (k for k in range(1, limit + 1) if all(counts(mean, problems * k) for mean in means))
-    return Fit(impossible, tuple(fitting), _chance(max(m.high - m.low for m in means), problems * draws))
+    return Fit(impossible, tuple(fitting), chance(max(m.high - m.low for m in means), problems * draws))
 
 
-def _chance(unit: Fraction, answers: int) -> Fraction:
+def chance(unit: Fraction, answers: int) -> Fraction:
     """Share of the multiples of `unit` in [0, 1] that some count rounds to."""
     if unit == 0:
         return Fraction(1)

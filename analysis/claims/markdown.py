@@ -1,38 +1,79 @@
 """The outcome of an audit of published claims as one Markdown document: docs/published_claims.md."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from analysis.claims.prose import FORMAT, METHOD, OPENING
+from analysis.claims.prose import FORMAT, LEVELS, METHOD, OPENING
 from analysis.claims.reading import Paper
-from analysis.claims.verdicts import Finding, TableFinding, findings, table_findings
+from analysis.claims.verdicts import (
+    CONTRADICTED,
+    UNCHECKED,
+    VERDICTS,
+    Finding,
+    TableFinding,
+    findings,
+    table_findings,
+)
 
 __all__ = ["document"]
+
+Result = tuple[Paper, list[TableFinding], list[Finding]]
 
 
 def document(papers: Sequence[Paper]) -> str:
     """Raises ClaimError for a form that cannot be evaluated."""
     results = [(paper, table_findings(paper), findings(paper)) for paper in papers]
-    parts = [OPENING, _summary(results), METHOD]
+    parts = [OPENING, _totals(results), _contradicted(results), METHOD]
     parts += [_paper(paper, tables, claims) for paper, tables, claims in results]
     parts += [_undecided(results), FORMAT]
     return "\n".join(parts)
 
 
-def _summary(results: Sequence[tuple[Paper, list[TableFinding], list[Finding]]]) -> str:
-    head = ("paper", "claims", "consistent", "inconsistent", "not printed", "supported", "not supported",
-            "undecidable", "cells", "impossible")  # fmt: skip
-    rows: list[tuple[str, list[int]]] = []
-    for paper, tables, claims in results:
-        words = Counter(word for claim in claims for word in (claim.consistent, claim.supported))
-        counted = [len(claims), *(words[word] for word in head[2:8])]
-        counted.append(sum(len(found.table.values) for found in tables))
-        counted.append(sum(len(found.impossible) for found in tables))
-        rows.append((f"[{paper.title}](#{paper.key})", counted))
-    total = [sum(column) for column in zip(*(counted for _, counted in rows), strict=True)]
-    table = _rows(head, [[name, *counted] for name, counted in [*rows, ("all", total)]])
+def _totals(results: Sequence[Result]) -> str:
+    """By level, then by paper; no count joins two levels."""
+    claims = [found for _, _, each in results for found in each]
+    number = Counter(found.verdict for found in claims)
+    levels = [
+        (LEVELS[level], sum(number[each] for each in verdicts.values()), *_cells(number, verdicts))
+        for level, verdicts in VERDICTS.items()
+    ]
+    levels += [(LEVELS[verdict], number[verdict], "-", "-", "-") for verdict in UNCHECKED]
+    by_level = _rows(("level", "claims", "yes", "no", "cannot be told"), levels)
+
+    verdicts = [verdict for each in VERDICTS.values() for verdict in each.values()] + [*UNCHECKED]
+    rows = []
+    for paper, tables, each in results:
+        here = Counter(found.verdict for found in each)
+        cells = sum(len(found.table.values) for found in tables)
+        impossible = sum(len(found.impossible) for found in tables)
+        link = f"[{paper.title}](#{paper.key})"
+        rows.append((link, len(each), *(here[verdict] for verdict in verdicts), cells, impossible))
+    by_paper = _rows(("paper", "claims", *verdicts, "cells", "impossible"), rows)
     lines = [f"- {paper.title}: {paper.summary}\n" for paper, _, _ in results if paper.summary]
-    return "## Summary\n\n" + table + ("\n" + "".join(lines) if lines else "")
+    said = (
+        f"{len(claims)} claims. {number['supported']} are supported by a test or an interval, "
+        f"{number['follows']} follow by arithmetic,\n{number['alike']} are transcribed alike: "
+        "three different things, never added up."
+    )
+    return "\n".join(["## Totals", "", said, "", by_level, by_paper, *(["".join(lines)] if lines else [])])
+
+
+def _cells(number: Mapping[str, int], verdicts: Mapping[bool | None, str]) -> list[str]:
+    """How many have the yes, the no and the open verdict of a level, with the word."""
+    return [f"{number[verdicts[t]]} {verdicts[t]}" if t in verdicts else "-" for t in (True, False, None)]
+
+
+def _contradicted(results: Iterable[Result]) -> str:
+    rows = [
+        (found.claim.id, found.claim.where, found.claim.sentence, found.numbers, found.verdict, found.because)
+        for _, _, claims in results
+        for found in claims
+        if found.verdict in CONTRADICTED
+    ]
+    head = ("", "where", "claim", "numbers", "verdict", "in a sentence")
+    return "## What contradicts\n\nThe papers' own numbers or equations say otherwise.\n\n" + _rows(
+        head, rows
+    )
 
 
 def _paper(paper: Paper, tables: Sequence[TableFinding], claims: Sequence[Finding]) -> str:
@@ -53,39 +94,38 @@ def _paper(paper: Paper, tables: Sequence[TableFinding], claims: Sequence[Findin
         ],
     )
     judged = _rows(
-        ("", "where", "claim", "numbers", "consistent?", "supported?", "in a sentence"),
+        ("", "where", "claim", "numbers", "level", "verdict", "in a sentence"),
         [
             (
                 found.claim.id,
                 found.claim.where,
                 found.claim.sentence,
                 found.numbers,
-                found.consistent,
-                found.supported,
+                found.level,
+                found.verdict,
                 found.because,
             )
             for found in claims
         ],
     )
-    return f"{opening}\n\n### Tables\n\n{audited}\n### Claims\n\n{judged}"
+    equations = "\n".join(f"- `{each.id}`, {each.where}: {each.printed}" for each in paper.equations)
+    stated = f"### Equations\n\n{equations}\n\n" if equations else ""
+    return f"{opening}\n\n### Tables\n\n{audited}\n{stated}### Claims\n\n{judged}"
 
 
-def _undecided(results: Iterable[tuple[Paper, list[TableFinding], list[Finding]]]) -> str:
+def _undecided(results: Iterable[Result]) -> str:
     """Claims by the reason that leaves them open."""
-    left = [found for _, _, claims in results for found in claims if found.supported == "undecidable"]
-    unprinted = [found for found in left if found.consistent == "not printed"]
-    untested = [found for found in left if found.claim.cannot and found.consistent != "not printed"]
-    open_ = [found for found in left if found not in unprinted and found not in untested]
     kinds = {
-        "What they are about is not printed": unprinted,
-        "They depend on who solved what, or on rounding": open_,
-        "No test fits what is printed; the sentence beside each says why": untested,
+        "not printed": "What they are about is not printed",
+        "undecidable": "They depend on who solved what",
+        "open": "They depend on what rounding hides",
+        "no test": "No test fits what is printed; the sentence beside each says why",
     }
-    lines = [
-        f"- {kind} ({len(here)}): {', '.join(found.claim.id for found in here)}."
-        for kind, here in kinds.items()
-        if here
-    ]
+    left = [found for _, _, claims in results for found in claims]
+    lines = []
+    for verdict, why in kinds.items():
+        here = [found.claim.id for found in left if found.verdict == verdict]
+        lines += [f"- {why} ({len(here)}): {', '.join(here)}."] if here else []
     return "\n".join(["## What could not be decided, and why", "", *lines, ""])
 
 

@@ -1,6 +1,11 @@
 """The words around the tables of docs/published_claims.md: what it is, how to read it, the format."""
 
-__all__ = ["FORMAT", "METHOD", "OPENING"]
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from analysis.claims.levels import Level
+
+__all__ = ["FORMAT", "LEVELS", "METHOD", "OPENING"]
 
 OPENING = """# Published claims, audited without raw data
 
@@ -13,17 +18,35 @@ question to the authors, not a finding of fault: a swapped header, a digit cut o
 explain one.
 """
 
+LEVELS: Mapping[object, str] = MappingProxyType(
+    {
+        Level.TRANSCRIBED: "transcribed alike: the sentence's number is the table's number",
+        Level.ARITHMETIC: "arithmetic follows: computed from printed numbers or by a printed equation",
+        Level.INFERENCE: "supported by inference: a test or interval about all problems says so",
+        "no test": "beyond the table, and no test fits what is printed",
+        "not printed": "the paper does not print what the sentence is about",
+    }
+)
+
 METHOD = """## How to read it
 
-Two verdicts a claim:
+Each claim has one level and one verdict. The level is derived from its check, from the numbers that are
+compared and the functions that they went through; a file cannot state it.
 
-- **consistent**, **inconsistent**: do the printed numbers agree with each other and with the sentence? Every
-  printed decimal stands for all values that round to it, and a claim is inconsistent only if it fails for all
-  of them. **not printed**: the paper does not print what the sentence is about.
-- **supported**, **not supported**, **undecidable**: do the numbers carry the sentence beyond the samples they
-  come from? Sentences that only describe the table (a sum, a ratio, a printed value) are supported when they
-  are consistent. *Not supported* means that the numbers are also what chance gives; it does not mean that the
-  claim is false.
+- **transcribed**: a printed number is compared with a printed number. It is **alike** or **differs**. That
+  shows that nothing was copied wrongly, and nothing else.
+- **arithmetic**: a sum, ratio, rank or mean of printed numbers, or a value of a printed equation. It
+  **follows**, **does not follow**, or is **open** where rounding hides it. It is about these numbers, not
+  about other problems.
+- **inference**: a test or an interval, on printed counts or on a printed p. The sentence is **supported**,
+  **not supported**, or **undecidable** without the raw answers. *Not supported* means that the numbers are
+  also what chance gives; it does not mean that the claim is false.
+- **none**: **no test** fits (graded scores, single runs, selected maxima), or the paper does **not print**
+  it.
+
+Every printed decimal stands for all values that round to it; a claim differs or does not follow only if it
+fails for all of them. A check that compares only numbers of its own is refused, and so is a claim that is
+said to be carried beyond its numbers without a test.
 
 The checks:
 
@@ -40,7 +63,10 @@ The checks:
   the sentence says so.
 - **Families.** "Better in all m" needs every p at 0.05 without correction (an intersection-union test);
   "better in some" needs Holm's correction; a family's Bonferroni, Holm and Benjamini-Hochberg counts are
-  given.
+  given. A claim about one ablation is corrected for all comparisons of its table (Bonferroni).
+- **Equations.** What a paper's own equation gives, for its own settings, is held against what it prints:
+  memory by layers, heads, width and length; capacity; half-lives by stepping the printed update; shares and
+  budgets.
 - **p against interval.** A printed p must agree with the printed interval on zero, and lie within a factor of
   2 of the normal p that the interval implies.
 - **Best of several.** The chance that the best of m independent candidates, none better than the other arm,
@@ -58,12 +84,15 @@ FORMAT = """## The format of a file
 lists of words and forms used below; and any number of
 
 - `[[table]]`: `id`, `title`; `of` is `answers` (means of right-or-wrong answers), `differences` (of two such
-  means), `scores` (means of anything in [0, 1]), `counts` (exact integers) or `measures`; `unit`, `share` or
-  `percent` for the first three; `n` problems for the first three and `draws` a problem for the first two, a
-  number or `"unknown"`; `values`, the text of each cell as printed, or `{value = "+2.5", n = 200}`.
-- `[[claim]]`: `id`, `where`, `sentence`; `holds`, its checkable form; then `carried`, the form that says
-  whether the numbers carry it, or `cannot`, why no table decides it; and perhaps `note`, the sentence printed
-  here.
+  means), `scores` (means of anything in [0, 1]), `counts` (exact: counts and settings) or `measures`; `unit`,
+  `share` or `percent` for the first three; `n` problems for the first three and `draws` a problem for the
+  first two, a number or `"unknown"`; `values`, the text of each cell as printed, or
+  `{value = "+2.5", n = 200}`.
+- `[[equation]]`: `id`, `where`, `printed`, as it stands there, and `form`, a lambda that claims call by the
+  id.
+- `[[claim]]`: `id`, `where`, `sentence` (quotation marks where it is verbatim); `holds`, its checkable form;
+  then `carried`, the test or interval that says whether the numbers carry it, or `cannot`, why none does; and
+  perhaps `note`, the sentence printed here.
 
 Forms are a small part of Python's notation; `python -m pydoc analysis.claims.expression` lists it. An unknown
 key, a key that stands twice, a missing n, a value that is no printed decimal or a form that names a cell not

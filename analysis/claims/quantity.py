@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple
 
+from analysis.claims.levels import Level, computed_from, level_of
 from analysis.claims.rounding import Range
 
 __all__ = ["Answer", "Quantity", "absolute", "combine", "compare", "computed", "every", "negated", "some"]
@@ -20,7 +21,7 @@ class Quantity:
 
     name: as printed, or what it is; empty for a result of ours, which is shown as its range. answers: (right,
     of) where exactly one count gives the printed number. paired: the problems were answered once each, so
-    that McNemar's test applies. scale: 100 for percent and pp, else 1.
+    that McNemar's test applies. scale: 100 for percent and pp, else 1. level: what it was made from.
     """
 
     printed: Range
@@ -29,6 +30,7 @@ class Quantity:
     answers: tuple[int, int] | None = None
     paired: bool = False
     scale: int = 1
+    level: Level = Level.LITERAL
 
     @property
     def text(self) -> str:
@@ -40,10 +42,13 @@ class Quantity:
 
 
 class Answer(NamedTuple):
-    """truth: True, False, or None where it cannot be told. reasons: the comparisons that decide it."""
+    """truth: True, False, or None where it cannot be told. reasons: the comparisons that decide it. level: of
+    those comparisons.
+    """
 
     truth: bool | None
     reasons: tuple[str, ...]
+    level: Level = Level.LITERAL
 
 
 def computed(value: float | Fraction, upper: float | Fraction | None = None, name: str = "") -> Quantity:
@@ -56,7 +61,7 @@ def combine(symbol: str, left: Quantity, right: Quantity) -> Quantity:
     """Interval arithmetic. Raises ZeroDivisionError when the divisor may be zero."""
     printed = _combined(symbol, left.printed, right.printed)
     counted = _combined(symbol, left.counted, right.counted)
-    return Quantity(printed, counted)
+    return Quantity(printed, counted, level=computed_from((left, right)))
 
 
 def absolute(value: Quantity) -> Quantity:
@@ -68,12 +73,13 @@ def absolute(value: Quantity) -> Quantity:
 
 
 def compare(symbol: str, left: Quantity, right: Quantity) -> Answer:
-    """symbol: ==, !=, <, <=, > or >=. Equal means equal within rounding."""
+    """symbol: ==, !=, <, <=, > or >=. Equal means equal within rounding; an order is arithmetic."""
     a, b = left.counted, right.counted
     if symbol in ("==", "!="):
         truth: bool | None = _meet(left.printed, right.printed) == (symbol == "==")
         left_text, right_text = (value.name or _range(value.printed) for value in (left, right))
-        return Answer(truth, (f"{left_text} {symbol} {right_text}",))
+        same = level_of((left, right)) if left.name and right.name else computed_from((left, right))
+        return Answer(truth, (f"{left_text} {symbol} {right_text}",), same)
     if symbol in ("<", "<="):
         return compare({"<": ">", "<=": ">="}[symbol], right, left)._replace(
             reasons=(f"{left.text} {symbol} {right.text}",)
@@ -82,7 +88,7 @@ def compare(symbol: str, left: Quantity, right: Quantity) -> Answer:
         truth = True if a.low > b.high else False if a.high <= b.low else None
     else:
         truth = True if a.low >= b.high else False if a.high < b.low else None
-    return Answer(truth, (f"{left.text} {symbol} {right.text}",))
+    return Answer(truth, (f"{left.text} {symbol} {right.text}",), computed_from((left, right)))
 
 
 def every(answers: Iterable[Answer]) -> Answer:
@@ -96,15 +102,22 @@ def some(answers: Iterable[Answer]) -> Answer:
 
 def negated(answer: Answer) -> Answer:
     truth = None if answer.truth is None else not answer.truth
-    return Answer(truth, tuple(f"not ({reason})" for reason in answer.reasons))
+    return Answer(truth, tuple(f"not ({reason})" for reason in answer.reasons), answer.level)
 
 
 def _joined(answers: Sequence[Answer], *, decisive: bool) -> Answer:
+    """One decisive answer is enough, so the lowest level among those decides. Otherwise all are needed, and
+    one that compares only literals leaves none.
+    """
+    level = level_of(answers)
+    if any(answer.level is Level.LITERAL and answer.truth is not None for answer in answers):
+        level = Level.LITERAL
     for truth in (decisive, None):
         found = [answer for answer in answers if answer.truth is truth]
         if found:
-            return Answer(truth, _reasons(found))
-    return Answer(not decisive, _reasons(answers))
+            lowest = min(answer.level for answer in found)
+            return Answer(truth, _reasons(found), lowest if truth is decisive else level)
+    return Answer(not decisive, _reasons(answers), level)
 
 
 def _reasons(answers: Iterable[Answer]) -> tuple[str, ...]:

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from analysis.claims.granularity import counts
+from analysis.claims.levels import Level
 from analysis.claims.quantity import Quantity
 from analysis.claims.rounding import Range, rounding
 
-__all__ = ["Claim", "ClaimError", "Paper", "Table", "read"]
+__all__ = ["Claim", "ClaimError", "Equation", "Paper", "Table", "read"]
 
 KINDS = ("answers", "differences", "scores", "counts", "measures")
 SAMPLED = ("answers", "differences", "scores")
@@ -26,7 +27,7 @@ class ClaimError(ValueError):
 @dataclass(frozen=True, slots=True)
 class Table:
     """Printed cells of one kind. answers: means of right-or-wrong answers; differences: of two such means;
-    scores: means of anything in [0, 1]; counts: exact integers; measures: seconds, bytes, ratios.
+    scores: means of anything in [0, 1]; counts: exact, counts and settings; measures: seconds, bytes, ratios.
 
     values: the text of each cell. n: problems of each cell, None where it is unknown or has no meaning.
     draws: answers to each problem, None where unknown.
@@ -56,8 +57,9 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A sentence of the paper. holds: its checkable form. carried: the form that says whether the numbers
-    carry it at this n, "" where nothing is inferred beyond them. cannot: why no table decides it, or "".
+    """A sentence of the paper. holds: its checkable form. carried: the test or interval that says whether the
+    numbers carry it at this n, "" where nothing is inferred beyond them. cannot: why no table decides it, or
+    "".
     """
 
     id: str
@@ -70,6 +72,16 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
+class Equation:
+    """An equation of the paper. printed: as it stands there. form: a lambda that claims call by the id."""
+
+    id: str
+    where: str
+    printed: str
+    form: str
+
+
+@dataclass(frozen=True, slots=True)
 class Paper:
     key: str
     title: str
@@ -79,6 +91,7 @@ class Paper:
     summary: str
     tables: Mapping[str, Table]
     names: Mapping[str, str | tuple[str, ...]]
+    equations: tuple[Equation, ...]
     claims: tuple[Claim, ...]
 
     def cell(self, table: str, name: str) -> Quantity | str | None:
@@ -103,7 +116,7 @@ def read(path: Path) -> Paper:
             f"{path}: is no TOML ({error}); a key may stand once, a value needs quotes"
         ) from error
     file = _Keys(path, "", content)
-    file.only("format", "source", "names", "table", "claim")
+    file.only("format", "source", "names", "table", "equation", "claim")
     if file.take("format", int) != 1:
         raise ClaimError(f"{path}: format: {content['format']} is not known; write 1")
     source = _Keys(path, "source", file.take("source", dict))
@@ -111,7 +124,13 @@ def read(path: Path) -> Paper:
     names = {name: _name(path, name, value) for name, value in file.take("names", dict, default={}).items()}
     tables = [_table(path, i, each) for i, each in enumerate(file.take("table", list))]
     claims = [_claim(path, i, each) for i, each in enumerate(file.take("claim", list, default=[]))]
-    for kind, ids in (("table", [t.id for t in tables]), ("claim", [c.id for c in claims])):
+    equations = [_equation(path, i, each) for i, each in enumerate(file.take("equation", list, default=[]))]
+    called = [*names, *(equation.id for equation in equations)]
+    for kind, ids in (
+        ("table", [t.id for t in tables]),
+        ("equation", called),
+        ("claim", [c.id for c in claims]),
+    ):
         twice = sorted({one for one in ids if ids.count(one) > 1})
         if twice:
             raise ClaimError(f"{path}: {kind}.id: {twice[0]!r} stands twice; give each its own")
@@ -123,7 +142,8 @@ def read(path: Path) -> Paper:
         source.take("note", str, default=""),
         source.take("summary", str, default=""),
         {table.id: table for table in tables},
-        names,
+        names | {equation.id: equation.form for equation in equations},
+        tuple(equations),
         tuple(claims),
     )
 
@@ -228,6 +248,12 @@ def _cell(keys: _Keys, name: str, kind: str, n: int | None) -> tuple[str, int | 
     return own.take("value", str), own.size("n")
 
 
+def _equation(path: Path, index: int, content: Any) -> Equation:
+    keys = _Keys(path, f"equation[{index}]", content)
+    keys.only("id", "where", "printed", "form")
+    return Equation(*(keys.take(key, str) for key in ("id", "where", "printed", "form")))
+
+
 def _claim(path: Path, index: int, content: Any) -> Claim:
     keys = _Keys(path, f"claim[{index}]", content)
     keys.only("id", "where", "sentence", "holds", "carried", "cannot", "note")
@@ -242,11 +268,11 @@ def _quantity(table: Table, name: str, printed: Range) -> Quantity:
     scale = UNITS.get(table.unit, 1)
     n = table.n[name]
     if table.kind not in ("answers", "differences") or n is None or table.draws is None:
-        return Quantity(printed, printed, text, scale=scale)
+        return Quantity(printed, printed, text, scale=scale, level=Level.TRANSCRIBED)
     of = n * table.draws
     right = counts(Range(printed.low / scale, printed.high / scale), of)
     if not right:
-        return Quantity(printed, printed, text, scale=scale)
+        return Quantity(printed, printed, text, scale=scale, level=Level.TRANSCRIBED)
     counted = Range(Fraction(right[0] * scale, of), Fraction(right[-1] * scale, of))
     answers = (right[0], of) if len(right) == 1 and table.kind == "answers" else None
-    return Quantity(printed, counted, text, answers, table.draws == 1, scale)
+    return Quantity(printed, counted, text, answers, table.draws == 1, scale, Level.TRANSCRIBED)

@@ -1,35 +1,54 @@
-"""From a file of published numbers to its verdicts: two for each claim, and what each table can be."""
+"""From a file of published numbers to its verdicts: the level and verdict of each claim, and what each table
+can be.
+"""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from analysis.claims import granularity
 from analysis.claims.expression import ExpressionError, decide
+from analysis.claims.levels import Level
+from analysis.claims.quantity import Answer
 from analysis.claims.reading import UNITS, Claim, ClaimError, Paper, Table
 from analysis.claims.rounding import Range
 
-__all__ = ["Finding", "TableFinding", "findings", "table_findings"]
+__all__ = ["CONTRADICTED", "UNCHECKED", "VERDICTS", "Finding", "TableFinding", "findings", "table_findings"]
 
 SHOWN = 3  # comparisons printed for a claim
 LIMIT = 64  # draws a problem that are tried
 
+VERDICTS: Mapping[Level, Mapping[bool | None, str]] = MappingProxyType(
+    {
+        Level.TRANSCRIBED: {True: "alike", False: "differs"},
+        Level.ARITHMETIC: {True: "follows", False: "does not follow", None: "open"},
+        Level.INFERENCE: {True: "supported", False: "not supported", None: "undecidable"},
+    }
+)
+UNCHECKED = ("no test", "not printed")  # verdicts of the level "none"
+CONTRADICTED = ("differs", "does not follow")
+
 SENTENCES = {
-    (True, True): "The numbers carry it, whatever was left unprinted.",
-    (True, False): "The printed numbers say it; nothing is inferred beyond them.",
-    (False, True): "A difference as small as this is expected from chance at this n, whatever the pairing.",
-    (None, True): "It depends on what is not printed: who solved what.",
-    (None, False): "It depends on what rounding hides.",
-}  # by the truth, and whether something is inferred
+    "alike": "The sentence's number is the table's number.",
+    "differs": "The sentence and the table print different numbers.",
+    "follows": "Computed from the printed numbers; nothing is inferred beyond them.",
+    "does not follow": "The printed numbers say otherwise.",
+    "open": "It depends on what rounding hides.",
+    "supported": "The numbers carry it, whatever was left unprinted.",
+    "not supported": "A difference as small as this is expected from chance at this n, whatever the pairing.",
+    "undecidable": "It depends on what is not printed: who solved what.",
+    "not printed": "What would decide it is not printed.",
+}
 
 
 class Finding(NamedTuple):
-    """consistent: "consistent", "inconsistent" or "not printed". supported: "supported", "not supported" or
-    "undecidable". numbers: the comparisons that decide. because: one sentence.
+    """level: "transcribed", "arithmetic", "inference", or "none" for what no printed number decides. verdict:
+    one of VERDICTS or UNCHECKED. numbers: the comparisons that decide. because: one sentence.
     """
 
     claim: Claim
-    consistent: str
-    supported: str
+    level: str
+    verdict: str
     numbers: str
     because: str
 
@@ -57,21 +76,26 @@ def _finding(paper: Paper, claim: Claim) -> Finding:
         carried = decide(claim.carried, paper, paper.names) if claim.carried else holds
     except ExpressionError as error:
         raise ClaimError(f"{paper.key}: claim {claim.id}: {error}") from error
-    unprinted = any(reason.startswith("not printed") for reason in holds.reasons)
-    if holds.truth is False:
-        consistent, supported = "inconsistent", "not supported"
-        numbers, because = _shown(holds.reasons), "The printed numbers say otherwise."
-    elif holds.truth is None and unprinted:
-        consistent, supported = "not printed", "undecidable"
-        numbers, because = _shown(holds.reasons), "What would decide it is not printed."
-    else:
-        consistent = "consistent"
-        numbers = _shown(carried.reasons)
-        supported = {True: "supported", False: "not supported", None: "undecidable"}[carried.truth]
-        because = SENTENCES[carried.truth, bool(claim.carried)]
-        if claim.cannot:
-            supported, because = "undecidable", claim.cannot
-    return Finding(claim, consistent, supported, numbers, claim.note or because)
+    _refuse(paper, claim, holds, carried)
+    unprinted = holds.truth is None and any(reason.startswith("not printed") for reason in holds.reasons)
+    decisive = holds if holds.truth is False or unprinted or claim.cannot else carried
+    verdict = VERDICTS[decisive.level][decisive.truth] if decisive.level else UNCHECKED[1]
+    level, because = decisive.level.name.lower(), ""
+    if unprinted:
+        level, verdict = "none", UNCHECKED[1]
+    elif claim.cannot and holds.truth is not False:
+        level, verdict, because = "none", UNCHECKED[0], claim.cannot
+    because = claim.note or because or SENTENCES[verdict]
+    return Finding(claim, level, verdict, _shown(decisive.reasons), because)
+
+
+def _refuse(paper: Paper, claim: Claim, holds: Answer, carried: Answer) -> None:
+    """No claim stands on literals, and none is carried beyond its numbers without a test."""
+    where = f"{paper.key}: claim {claim.id}: "
+    if holds.level is Level.LITERAL and holds.truth is not None:
+        raise ClaimError(f"{where}holds compares no printed number; transcribe what it compares into a table")
+    if claim.carried and carried.level is not Level.INFERENCE:
+        raise ClaimError(f"{where}carried is decided without a test or interval of printed numbers; name one")
 
 
 def _shown(reasons: Sequence[str]) -> str:
@@ -84,7 +108,7 @@ def _table(table: Table) -> TableFinding:
     if table.kind not in ("answers", "differences"):
         because = {
             "scores": "Means of graded scores: any value is possible.",
-            "counts": "Counts: exact.",
+            "counts": "Counts and settings: exact.",
             "measures": "Measurements: any value is possible.",
         }[table.kind]
         return TableFinding(table, (), because)
@@ -108,7 +132,8 @@ def _share(table: Table, name: str) -> Range:
 def _known_draws(table: Table, ends: dict[str, Range], impossible: tuple[str, ...]) -> str:
     what = "differences" if table.kind == "differences" else "means"
     draws = table.draws or 1
-    chance = max(float(granularity.fit([ends[name]], table.n[name] or 1, draws).passing) for name in ends)
+    kinds = {(ends[name].high - ends[name].low, (table.n[name] or 1) * draws) for name in ends}
+    chance = max(float(granularity.chance(unit, answers)) for unit, answers in kinds)
     said = f"{len(ends) - len(impossible)} of {len(ends)} values are possible {what}."
     for n in sorted({table.n[name] or 1 for name in impossible}):
         here = [name for name in impossible if table.n[name] == n]

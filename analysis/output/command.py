@@ -6,6 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
+from analysis.output.printed import dumps
+from analysis.output.told import plain
+
 __all__ = ["UNREADABLE", "command"]
 
 Refusals: TypeAlias = type[Exception] | tuple[type[Exception], ...]
@@ -26,11 +29,12 @@ def command(
     argv: Sequence[str] | None,
     *,
     show: Callable[[Made], str] = _lines,
-    text: Callable[[Made], Iterable[str]] | None = None,
+    text: Callable[[Mapping[str, Any]], Iterable[str]] | None = None,
 ) -> int:
     """`python -m <name> PATH...`: prints what act(**paths) makes, as `show` says it.
 
-    paths: what each is, by name. text: lines for people, where there are any; --json then asks for `show`.
+    paths: what each is, by name. text: lines for people, of a finding as `plain` has it; with --json it is
+    printed as canonical JSON.
     Exit status: 0 printed; 2 for one of `refusals`, in one line.
     """
     parser = argparse.ArgumentParser(
@@ -41,12 +45,24 @@ def command(
     if text is not None:
         parser.add_argument("--json", action="store_true", help="print canonical JSON")
     given = vars(parser.parse_args(argv))
-    as_json = given.pop("json", True)
+    as_json = given.pop("json", False)
     try:
         made = act(**given)
     except refusals as refusal:
         print(f"{type(refusal).__name__}: {refusal}", file=sys.stderr)
         return 2
-    printed = show(made) if text is None or as_json else "\n".join(text(made))
+    except (LookupError, TypeError, AttributeError) as fault:  # of a document that its digest does not save
+        paths_given = ", ".join(map(str, given.values()))
+        print(
+            f"{paths_given}: a file is not of the documented format ({type(fault).__name__}: {fault}); "
+            "see: python -m protocol.audit --help",
+            file=sys.stderr,
+        )
+        return 2
+    if text is None:
+        printed = show(made)
+    else:
+        found = plain(made)
+        printed = dumps(found) if as_json else _lines(text(found))
     sys.stdout.buffer.write(printed.encode() + b"\n")
     return 0

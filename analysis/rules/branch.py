@@ -5,31 +5,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from analysis.rules.gates import (
-    WON,
-    Family,
-    Gate,
-    Outcome,
-    Truth,
-    Vacuous,
-    all_lost,
-    lost,
-    ordinary,
-    ungraded,
-    unseen,
-)
-from analysis.rules.rule import (
-    CONFIRMED,
-    INCONCLUSIVE,
-    REFUTED,
-    Contrast,
-    Decision,
-    Field,
-    Refusal,
-    Rule,
-    Words,
-)
+from analysis.rules.gates import WON, Family, Gate, Outcome, all_lost, due, lost, ordinary, ungraded, unseen
+from analysis.rules.rule import Contrast, Decision, Field, Refusal, Rule, Words
 from analysis.rules.sentences import significant
+from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
 from analysis.stats.methods import METHODS
 
 __all__ = ["RULE", "Cell", "cells", "letter"]
@@ -122,48 +101,37 @@ def gates(family: Family) -> dict[str, Gate]:
     primary, transfer = (family.at(family.decision[f"{role}_model"]) for role in ("primary", "transfer"))
     seen = [index for index in primary if family.best(index) < alpha]
     if not seen:
-        raise Vacuous(unseen(family, primary, 1, alpha))
+        raise unseen(family, primary, 1, alpha)
     first, other = seen[0], max(transfer, key=lambda index: family.contrasts[index].problems)
     won = {first: family.whole(first), other: family.whole(other)}
     losing = won | all_lost(family, primary)
     found = {
-        WON: Gate(Truth(won), CONFIRMED),
+        WON: due(CONFIRMED, won),
         **ordinary(family),
-        "no primary contrast is won": Gate(Truth(won | {first: Outcome()}), INCONCLUSIVE),
-        "the transfer contrasts show no difference": Gate(Truth(won | {other: Outcome()}), INCONCLUSIVE),
-        "the sign of the transfer contrasts is flipped": Gate(
-            Truth(won | {other: Outcome(lost=1)}), INCONCLUSIVE
-        ),
-        "the primary contrasts are lost": Gate(Truth(losing), REFUTED),
-        "the primary contrasts are lost with unmatched caches": Gate(
-            Truth(losing, frozenset(primary)), INCONCLUSIVE
-        ),
-        "a primary contrast that is won has unmatched caches": Gate(
-            Truth(won, frozenset({first})), INCONCLUSIVE
-        ),
-        "a transfer contrast has unmatched caches": Gate(Truth(won, frozenset({other})), INCONCLUSIVE),
+        "no primary contrast is won": due(INCONCLUSIVE, won | {first: Outcome()}),
+        "the transfer contrasts show no difference": due(INCONCLUSIVE, won | {other: Outcome()}),
+        "the sign of the transfer contrasts is flipped": due(INCONCLUSIVE, won | {other: Outcome(lost=1)}),
+        "the primary contrasts are lost": due(REFUTED, losing),
+        "the primary contrasts are lost with unmatched caches": due(INCONCLUSIVE, losing, *primary),
+        "a primary contrast that is won has unmatched caches": due(INCONCLUSIVE, won, first),
+        "a transfer contrast has unmatched caches": due(INCONCLUSIVE, won, other),
         **ungraded(family, won, first),
     }
     if family.best(other) < alpha:
-        flipped = Truth(won | all_lost(family, [other]))
-        found["a transfer contrast is lost"] = Gate(flipped, REFUTED)
-        found["a transfer contrast is lost with unmatched caches"] = Gate(
-            flipped._replace(unmatched=frozenset({other})), INCONCLUSIVE
-        )
+        flipped = won | all_lost(family, [other])
+        found["a transfer contrast is lost"] = due(REFUTED, flipped)
+        found["a transfer contrast is lost with unmatched caches"] = due(INCONCLUSIVE, flipped, other)
     if just := family.between(first, max(family.corrected, alpha / 8), alpha):
-        found["a primary win just reaches alpha"] = Gate(Truth(won | {first: just}), CONFIRMED)
+        found["a primary win just reaches alpha"] = due(CONFIRMED, won | {first: just})
     if short := family.between(first, alpha, 4 * alpha):
-        found["a primary win falls short of alpha"] = Gate(Truth(won | {first: short}), INCONCLUSIVE)
+        found["a primary win falls short of alpha"] = due(INCONCLUSIVE, won | {first: short})
     of_primary, of_transfer = (alpha / len(indices) for indices in (primary, transfer))
     if len(primary) > 1 and (harm := family.between(first, of_primary, alpha)):
-        found["a primary loss falls short of the level of a loss"] = Gate(
-            Truth({first: lost(harm)}), INCONCLUSIVE
-        )
+        found["a primary loss falls short of the level of a loss"] = due(INCONCLUSIVE, {first: lost(harm)})
     spare = [index for index in transfer if index != other]
     if spare and (loss := family.between(spare[-1], of_transfer / 8, of_transfer)):
-        found["a transfer contrast is lost while another is won by more"] = Gate(
-            Truth(won | {spare[-1]: lost(loss)}), REFUTED
-        )
+        turned = won | {spare[-1]: lost(loss)}
+        found["a transfer contrast is lost while another is won by more"] = due(REFUTED, turned)
     return found
 
 

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from analysis.rules import non_inferior
 from analysis.rules.margins import Side, limits, lossless
-from analysis.rules.rule import CONFIRMED, INCONCLUSIVE, REFUTED, Contrast, Decision
+from analysis.rules.rule import Contrast, Decision
+from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
 
 __all__ = ["RULE"]
 

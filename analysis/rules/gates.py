@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from analysis.rules.verdicts import INCONCLUSIVE, REFUTED
+
 __all__ = [
     "EVEN",
     "LOST",
@@ -15,6 +17,7 @@ __all__ = [
     "Truth",
     "Vacuous",
     "all_lost",
+    "due",
     "lost",
     "ordinary",
     "ungraded",
@@ -95,6 +98,11 @@ class Family(Protocol):
         """The fewest problems of a contrast, and p of a margin where all their answers are equal."""
 
 
+def due(verdict: str, outcomes: Mapping[int, Outcome], *unmatched: int) -> Gate:
+    """The verdict of these outcomes, where the caches of the contrasts `unmatched` do not match."""
+    return Gate(Truth(outcomes, frozenset(unmatched)), verdict)
+
+
 def lost(win: Outcome) -> Outcome:
     return Outcome(gained=win.lost, lost=win.gained)
 
@@ -106,8 +114,8 @@ def all_lost(family: Family, indices: Iterable[int]) -> dict[int, Outcome]:
 def ordinary(family: Family) -> dict[str, Gate]:
     """Of rules that ask for wins."""
     return {
-        EVEN: Gate(Truth({}), "INCONCLUSIVE"),
-        LOST: Gate(Truth(all_lost(family, range(len(family.contrasts)))), "REFUTED"),
+        EVEN: due(INCONCLUSIVE, {}),
+        LOST: due(REFUTED, all_lost(family, range(len(family.contrasts)))),
     }
 
 
@@ -115,22 +123,21 @@ def ungraded(family: Family, won: Mapping[int, Outcome], index: int) -> dict[str
     """One lane of the subject, in a contrast that is won; what it does is `decision.missing`."""
 
     def gate(how: str) -> Gate:
-        return Gate(Truth(won, ended=Ended(index, True, how)), "INCONCLUSIVE")
+        return Gate(Truth(won, ended=Ended(index, True, how)), INCONCLUSIVE)
 
     gates = {"one lane is not run": gate("not run")}
     if family.decision["missing"] == "inconclusive":
         return gates | {"one lane fails": gate("failed"), "one lane has no grade": gate("no grade")}
     lanes = family.contrasts[index].problems * family.seeds
     nothing = Truth({}, ended=Ended(index, True, "no grade", lanes))
-    return gates | {"the subject's lanes have no grade": Gate(nothing, "REFUTED")}
+    return gates | {"the subject's lanes have no grade": Gate(nothing, REFUTED)}
 
 
-def unseen(family: Family, indices: Sequence[int], needed: int, level: float) -> str:
-    """Why a rule cannot confirm: the largest win is not seen."""
-    p, contrast = max(
-        ((family.best(index), family.contrasts[index]) for index in indices), key=lambda each: each[0]
-    )
-    return (
+def unseen(family: Family, indices: Sequence[int], needed: int, level: float) -> Vacuous:
+    """The refusal of a rule that cannot confirm: the largest win is not seen."""
+    worst = max(indices, key=family.best)
+    p, contrast = family.best(worst), family.contrasts[worst]
+    return Vacuous(
         f"{family.decision['rule']}: cannot say CONFIRMED: {needed} of {len(indices)} contrasts have to be "
         f"won, and a win on all {contrast.problems} problems of {contrast.task} has p = {p:.6f} at level "
         f"{level:.6f}; plan more problems or fewer contrasts"

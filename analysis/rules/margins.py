@@ -5,19 +5,10 @@ from decimal import Decimal
 from functools import partial
 from typing import Any, NamedTuple
 
-from analysis.rules.gates import EVEN, LOST, Family, Gate, Outcome, Truth, Vacuous, all_lost, ungraded
-from analysis.rules.rule import (
-    CONFIRMED,
-    INCONCLUSIVE,
-    REFUTED,
-    Contrast,
-    Decision,
-    Field,
-    Refusal,
-    Rule,
-    Words,
-)
+from analysis.rules.gates import EVEN, LOST, Family, Gate, Outcome, Vacuous, all_lost, due, ungraded
+from analysis.rules.rule import Contrast, Decision, Field, Refusal, Rule, Words
 from analysis.rules.sentences import contrast, listed, short
+from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
 from analysis.stats.comparison import Margins
 
 __all__ = ["Side", "limits", "lossless"]
@@ -86,15 +77,13 @@ def _gates(side: Side, family: Family) -> dict[str, Gate]:
     some = Outcome(lost=int(margin * family.contrasts[last].problems))  # one or more, or p was above
     lost, won = all_lost(family, every), {index: family.whole(index) for index in every}
     return {
-        EVEN: Gate(Truth({}), CONFIRMED),
-        "one contrast is lost by the margin": Gate(Truth({last: some}), INCONCLUSIVE),
-        LOST: Gate(Truth(lost), REFUTED),
-        "every contrast is won": Gate(Truth(won), side.wins),
-        "one contrast is lost": Gate(Truth({last: lost[last]}), REFUTED),
-        "one contrast is lost with unmatched caches": Gate(
-            Truth({last: lost[last]}, frozenset({last})), INCONCLUSIVE
-        ),
-        "a contrast has unmatched caches": Gate(Truth({}, frozenset({last})), INCONCLUSIVE),
+        EVEN: due(CONFIRMED, {}),
+        "one contrast is lost by the margin": due(INCONCLUSIVE, {last: some}),
+        LOST: due(REFUTED, lost),
+        "every contrast is won": due(side.wins, won),
+        "one contrast is lost": due(REFUTED, {last: lost[last]}),
+        "one contrast is lost with unmatched caches": due(INCONCLUSIVE, {last: lost[last]}, last),
+        "a contrast has unmatched caches": due(INCONCLUSIVE, {}, last),
         **ungraded(family, {}, last),
     }
 

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from analysis.rules.margins import Side, limits, lossless
-from analysis.rules.rule import CONFIRMED, INCONCLUSIVE, REFUTED, Contrast, Decision
+from analysis.rules.rule import Contrast, Decision
+from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
 
 __all__ = ["RULE", "verdict"]
 

@@ -1,8 +1,8 @@
 """What a rule is: from the contrasts of a family to one word, with all that is registered and said of it.
 
-CONFIRMED, REFUTED or INCONCLUSIVE; no rule says anything else. A contrast whose arms did not hold the same
-measured memory says nothing about the policies: it is never won and never lost, and while one is in the
-family no rule confirms. How often each rule errs is simulated in `benchmarks/validity.py`.
+A contrast whose arms did not hold the same measured memory says nothing about the policies: it is never won
+and never lost, and while one is in the family no rule confirms. How often each rule errs is simulated in
+`benchmarks/validity.py`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,9 +13,6 @@ from analysis.rules.gates import Family, Gate
 from analysis.stats.comparison import Margins
 
 __all__ = [
-    "CONFIRMED",
-    "INCONCLUSIVE",
-    "REFUTED",
     "Contrast",
     "Decision",
     "Field",
@@ -25,8 +22,6 @@ __all__ = [
     "better",
     "worse",
 ]
-
-CONFIRMED, REFUTED, INCONCLUSIVE = "CONFIRMED", "REFUTED", "INCONCLUSIVE"
 
 Decision: TypeAlias = Mapping[str, Any]  # the registered decision table: decimals are text
 

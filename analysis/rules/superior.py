@@ -3,32 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from analysis.rules.gates import (
-    WON,
-    Family,
-    Gate,
-    Outcome,
-    Truth,
-    Vacuous,
-    lost,
-    ordinary,
-    ungraded,
-    unseen,
-)
-from analysis.rules.rule import (
-    CONFIRMED,
-    INCONCLUSIVE,
-    REFUTED,
-    Contrast,
-    Decision,
-    Field,
-    Refusal,
-    Rule,
-    Words,
-    better,
-    worse,
-)
+from analysis.rules.gates import WON, Family, Gate, Outcome, Vacuous, due, lost, ordinary, ungraded, unseen
+from analysis.rules.rule import Contrast, Decision, Field, Refusal, Rule, Words, better, worse
 from analysis.rules.sentences import significant
+from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
 from analysis.stats.methods import METHODS
 
 __all__ = ["RULE"]
@@ -78,37 +56,32 @@ def gates(family: Family) -> dict[str, Gate]:
         raise Vacuous("superior: at_least: no win is asked for; a rule must be able to fail")
     winners = [index for index in every if family.best(index) <= corrected][:needed]
     if len(winners) < needed:
-        raise Vacuous(unseen(family, every, needed, corrected))
+        raise unseen(family, every, needed, corrected)
     spare = [index for index in every if index not in winners]
     won = {index: family.whole(index) for index in winners}
     last, other = winners[-1], (spare or winners)[-1]
     found = {
-        WON: Gate(Truth(won), CONFIRMED),
+        WON: due(CONFIRMED, won),
         **ordinary(family),
-        "a win too few": Gate(Truth(won | {last: Outcome()}), INCONCLUSIVE),
-        "a contrast that is won has unmatched caches": Gate(Truth(won, frozenset({last})), INCONCLUSIVE),
+        "a win too few": due(INCONCLUSIVE, won | {last: Outcome()}),
+        "a contrast that is won has unmatched caches": due(INCONCLUSIVE, won, last),
         **ungraded(family, won, last),
     }
     if spare:
-        found["a contrast that is not won has unmatched caches"] = Gate(
-            Truth(won, frozenset({other})), INCONCLUSIVE
-        )
+        found["a contrast that is not won has unmatched caches"] = due(INCONCLUSIVE, won, other)
     if just := family.between(last, corrected / 8, corrected):
-        found["a win just reaches the corrected level"] = Gate(Truth(won | {last: just}), CONFIRMED)
+        found["a win just reaches the corrected level"] = due(CONFIRMED, won | {last: just})
     # Contrasts without a difference cost max-t nothing, and made-up ones have none: p has to be above alpha.
     alone = len(every) == 1 or METHODS[family.decision["method"]].family
     if short := family.between(last, *((alpha, 4 * alpha) if alone else (corrected, alpha))):
-        found["a win falls short of the corrected level"] = Gate(Truth(won | {last: short}), INCONCLUSIVE)
+        found["a win falls short of the corrected level"] = due(INCONCLUSIVE, won | {last: short})
     if loss := family.between(other, corrected / 8, corrected):
-        losing = Truth((won if spare else {}) | {other: lost(loss)})
-        found["a contrast is lost"] = Gate(losing, REFUTED)
-        found["a contrast is lost with unmatched caches"] = Gate(
-            losing._replace(unmatched=frozenset({other})), INCONCLUSIVE
-        )
+        losing = (won if spare else {}) | {other: lost(loss)}
+        found["a contrast is lost"] = due(REFUTED, losing)
+        found["a contrast is lost with unmatched caches"] = due(INCONCLUSIVE, losing, other)
     if spare and not alone and (harm := family.between(other, corrected, alpha)):
-        found["a contrast is worse at the uncorrected level"] = Gate(
-            Truth(won | {other: lost(harm)}), INCONCLUSIVE
-        )
+        harmed = won | {other: lost(harm)}
+        found["a contrast is worse at the uncorrected level"] = due(INCONCLUSIVE, harmed)
     return found
 
 

@@ -3,17 +3,16 @@
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
-from statsmodels.stats.proportion import confint_proportions_2indep, proportion_confint
+from statsmodels.stats.proportion import confint_proportions_2indep
 
 from analysis.stats.comparison import Comparison
 
 __all__ = [
     "DegenerateDifference",
+    "check_count",
     "exact",
     "newcombe",
-    "newcombe_paired",
     "problem_means",
-    "wilson",
     "without_spread",
 ]
 
@@ -26,18 +25,9 @@ def exact(count: int, of: int, level: float = 0.95) -> tuple[float, float]:
     """Two-sided limits of a share (Clopper & Pearson 1934): at each of them, a count at least as extreme as
     this one has the probability (1 - level) / 2.
     """
-    _check_count(count, of)
+    check_count(count, of)
     limits = stats.binomtest(count, of).proportion_ci(level)
     return float(limits.low), float(limits.high)
-
-
-def wilson(count: int, of: int, level: float = 0.95) -> tuple[float, float]:
-    """Two-sided score limits of a share (Wilson 1927); their coverage is near `level` on average, not at
-    least.
-    """
-    _check_count(count, of)
-    low, high = proportion_confint(count, of, alpha=1 - level, method="wilson")
-    return float(low), float(high)
 
 
 def newcombe(
@@ -46,41 +36,16 @@ def newcombe(
     """Limits of the difference of two shares of different problems (Newcombe 1998, Statistics in Medicine
     17:873, method 10).
     """
-    _check_count(count, of)
-    _check_count(count_other, of_other)
+    check_count(count, of)
+    check_count(count_other, of_other)
     low, high = confint_proportions_2indep(
         count, of, count_other, of_other, method="newcomb", compare="diff", alpha=1 - level
     )
     return float(low), float(high)
 
 
-def newcombe_paired(
-    both: int, only_first: int, only_second: int, neither: int, level: float = 0.95
-) -> tuple[float, float]:
-    """Limits of the difference of two shares of the same problems, one answer each (Newcombe 1998,
-    Statistics in Medicine 17:2635, method 10): Wilson limits of each share, joined by the correlation phi
-    of the pairs, whose numerator is corrected for continuity where it is positive. phi is 0 where a margin
-    is empty.
-    """
-    n = both + only_first + only_second + neither
-    for count in (both, only_first, only_second, neither):
-        _check_count(count, n)
-    first, second = both + only_first, both + only_second
-    difference = (first - second) / n
-    cross: float = both * neither - only_first * only_second
-    if cross > 0:
-        cross = max(cross - n / 2, 0.0)
-    margins = first * (n - first) * second * (n - second)
-    phi = cross / margins**0.5 if margins else 0.0
-    (low1, high1), (low2, high2) = wilson(first, n, level), wilson(second, n, level)
-    below1, above1 = first / n - low1, high1 - first / n
-    below2, above2 = second / n - low2, high2 - second / n
-    down = (below1**2 - 2 * phi * below1 * above2 + above2**2) ** 0.5
-    up = (above1**2 - 2 * phi * above1 * below2 + below2**2) ** 0.5
-    return max(-1.0, difference - down), min(1.0, difference + up)
-
-
-def _check_count(count: int, of: int) -> None:
+def check_count(count: int, of: int) -> None:
+    """Raises DegenerateDifference for what is no number of `of` problems."""
     if of < 1:
         raise DegenerateDifference(f"of: {of} problems; a share needs at least one")
     if not 0 <= count <= of or count != int(count):

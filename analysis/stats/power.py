@@ -71,28 +71,19 @@ def type_one(
     Raises ValueError for an unknown method or fewer than two problems.
     """
     _check(method, problems)
-    errors = [_error_at(share, method, problems, seeds, alpha, rng, draws) for share in DISCORDANCES]
-    return max(errors, key=lambda error: error.rate)
-
-
-def _error_at(
-    discordance: float,
-    method: str,
-    problems: int,
-    seeds: int,
-    alpha: float,
-    rng: np.random.Generator,
-    draws: int,
-) -> TypeOne:
-    a = discordance / (1 - 2 * discordance)
     studies = max(2_000, min(STUDIES, LATTICE // (2 * seeds * problems + 1)))
-    rejected = 0
-    for count in _blocks(studies, problems * (2 * seeds + 1)):
-        counts = rng.multinomial(problems, _null(a, seeds), count)
-        rejected += int((p_values(method, counts, draws, rng) <= alpha).sum())
-    low, high = exact(rejected, studies)
-    rate = rejected / studies
-    return TypeOne(rate, rate / alpha, low / alpha, high / alpha, studies, discordance)
+    rows = max(1, BLOCK // (problems * (2 * seeds + 1)))
+
+    def error(discordance: float) -> TypeOne:
+        null, rejected = _null(discordance / (1 - 2 * discordance), seeds), 0
+        for start in range(0, studies, rows):
+            counts = rng.multinomial(problems, null, min(rows, studies - start))
+            rejected += int((p_values(method, counts, draws, rng) <= alpha).sum())
+        low, high = exact(rejected, studies)
+        rate = rejected / studies
+        return TypeOne(rate, rate / alpha, low / alpha, high / alpha, studies, discordance)
+
+    return max(map(error, DISCORDANCES), key=lambda error: error.rate)
 
 
 def _null(a: float, seeds: int) -> NDArray[np.float64]:
@@ -247,11 +238,6 @@ def counted(gained: NDArray[np.int64], seeds: int) -> NDArray[np.int64]:
     studies, width = len(gained), 2 * seeds + 1
     flat = (gained + seeds) + width * np.arange(studies)[:, None]
     return np.bincount(flat.ravel(), minlength=studies * width).reshape(studies, width)
-
-
-def _blocks(studies: int, size: int) -> list[int]:
-    rows = max(1, BLOCK // size)
-    return [min(rows, studies - start) for start in range(0, studies, rows)]
 
 
 def _check(method: str, problems: int) -> None:

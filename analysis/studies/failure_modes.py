@@ -137,10 +137,17 @@ def iso_cache(
     arms: by (model, task, budget, arm), the lanes with `prefill_end`, `peak_bytes` and what
     `records.Study.lanes` has.
     """
-    rows = [
-        _memory(pair, arms, budgets, times, np.random.default_rng([seed, index]))
-        for index, pair in enumerate(pairs)
-    ]
+    rows = []
+    for index, pair in enumerate(pairs):
+        place, problems = (pair.model, pair.task, pair.budget), sorted({*arms[pair[:4]]["problem"]})
+        ratios, found, between = _ratios(pair, arms, problems), None, None
+        own, *references = contrasts.references(pair, arms, budgets, problems)
+        at = isocache.interpolated(own.correct, own.slots, references) if len(own.correct) > 1 else None
+        if ratios is not None and at is not None:
+            rng = np.random.default_rng([seed, index])
+            found = isocache.resampled(own.correct, own.slots, references, at, reps=times, rng=rng)
+            between = [budgets[at.below], budgets[at.above]]
+        rows.append(Memory(*place, pair.against, ratios, found, between))
     held = [(row, row.ratios) for row in rows if row.ratios is not None]
     if not held:
         return Diagnosis(CANNOT_TELL, "No contrast has two problems that were measured.", rows)
@@ -166,44 +173,20 @@ def iso_cache(
     return Diagnosis(NOT_SEEN, says, rows)
 
 
-def _memory(
-    pair: Pairing,
-    arms: Mapping[tuple[str, ...], pd.DataFrame],
-    budgets: Sequence[str],
-    times: int,
-    rng: np.random.Generator,
-) -> Memory:
+def _ratios(
+    pair: Pairing, arms: Mapping[tuple[str, ...], pd.DataFrame], problems: list[str]
+) -> Ratios | None:
     place = pair.model, pair.task, pair.budget
-    own, other = arms[*place, pair.subject], arms[*place, pair.against]
-    problems = sorted(set(own["problem"]))
-    tables = [
-        [by_problem(arm, column, problems) for arm in (own, other)]
-        for column in ("prefill_end", "mean_slots", "peak_slots", "mean_bytes")
-    ]
-    whole = ~np.isnan(tables).any(axis=(0, 1, 3))
+    columns = ("prefill_end", "mean_slots", "peak_slots", "mean_bytes")
+    own, other = (
+        np.array([by_problem(arms[*place, arm], column, problems) for column in columns])
+        for arm in (pair.subject, pair.against)
+    )
+    whole = ~np.isnan([own, other]).any(axis=(0, 1, 3))
     if whole.sum() < 2:
-        return Memory(*place, pair.against, None, None, None)
-    ratios = Ratios(*(float(one[whole].mean() / two[whole].mean()) for one, two in tables))
-    found, between = _interpolated(pair, arms, budgets, problems, times, rng)
-    return Memory(*place, pair.against, ratios, found, between)
-
-
-def _interpolated(
-    pair: Pairing,
-    arms: Mapping[tuple[str, ...], pd.DataFrame],
-    budgets: Sequence[str],
-    problems: list[str],
-    times: int,
-    rng: np.random.Generator,
-) -> tuple[Comparison | None, list[str] | None]:
-    own, *references = contrasts.references(pair, arms, budgets, problems)
-    if len(own.correct) < 2:
-        return None, None
-    at = isocache.interpolated(own.correct, own.slots, references)
-    if at is None:
-        return None, None
-    interval = isocache.resampled(own.correct, own.slots, references, at, reps=times, rng=rng)
-    return interval, [budgets[at.below], budgets[at.above]]
+        return None
+    each = zip(own[:, whole], other[:, whole], strict=True)
+    return Ratios(*(float(one.mean() / two.mean()) for one, two in each))
 
 
 def small_sample(

@@ -7,7 +7,7 @@ from typing import Any
 
 from analysis import rules
 from analysis.output.printed import decimal
-from analysis.rules.rule import INCONCLUSIVE
+from analysis.rules.verdicts import INCONCLUSIVE
 from analysis.studies import contrasts, statements
 from analysis.studies.family import compared
 from analysis.studies.study_files import EXCLUDED, LANE, TIMEOUT, Study, document, read, ungraded

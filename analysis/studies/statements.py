@@ -5,8 +5,8 @@ from types import MappingProxyType
 from typing import Any
 
 from analysis import rules
-from analysis.rules.rule import CONFIRMED, INCONCLUSIVE, REFUTED
 from analysis.rules.sentences import contrast, listed, short
+from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
 from analysis.studies.study_files import NOT_RUN
 
 __all__ = ["does_not_prove", "proves"]

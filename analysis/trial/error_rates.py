@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from analysis import rules
 from analysis.output.printed import decimal
 from analysis.rules.gates import PlannedContrast
-from analysis.rules.rule import CONFIRMED, REFUTED, Contrast
+from analysis.rules.rule import Contrast
+from analysis.rules.verdicts import CONFIRMED, REFUTED
 from analysis.stats import equivalence, max_t, multiplicity, power
 from analysis.stats.comparison import Margins
 from analysis.stats.interval import exact

@@ -8,7 +8,7 @@ from matplotlib.transforms import ScaledTranslation, blended_transform_factory
 
 from figures.canvas import numbers
 from figures.canvas.page import INK, PALE
-from figures.canvas.rows import Table, limits
+from figures.canvas.rows import Table, limits, point
 
 __all__ = ["axis", "cells", "counts", "mark", "span", "untested"]
 
@@ -43,18 +43,9 @@ def mark(axes: Any, y: int, name: str, contrast: Mapping[str, Any]) -> None:
             if clipped:
                 style = {"color": INK, "markersize": 5, "clip_on": False, "zorder": 3}
                 axes.plot(end, y, marker, gid=f"clipped-{name}", **style)
-    axes.plot(
-        100 * float(contrast["difference"]),
-        y,
-        marker="D" if passes else "o",
-        markersize=6.5 if passes else 6,
-        markerfacecolor=INK if counts(contrast) else "white",
-        markeredgecolor=INK,
-        markeredgewidth=1.1,
-        linestyle="none",
-        zorder=4,
-        gid=f"point-{name}",
-    )
+    marker, size = ("D", 6.5) if passes else ("o", 6)
+    how = {"markersize": size, "markeredgewidth": 1.1, "zorder": 4, "gid": f"point-{name}"}
+    point(axes, 100 * float(contrast["difference"]), y, marker, filled=counts(contrast), **how)
 
 
 def untested(axes: Any, y: int, name: str, contrast: Mapping[str, Any]) -> None:

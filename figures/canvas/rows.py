@@ -15,13 +15,14 @@ __all__ = [
     "Group",
     "Row",
     "Table",
-    "bands",
+    "entries",
     "frame",
     "grouped",
     "groups",
     "limits",
     "panel",
     "place",
+    "point",
     "table",
 ]
 
@@ -103,19 +104,15 @@ def groups(rows: Sequence[Row]) -> list[Group]:
     ]
 
 
-def bands(axes: Any, rows: Sequence[Row], left: float, right: float, across: Any) -> None:
-    """A pale band behind every second group."""
-    for first, last, _ in groups(rows)[::2]:
-        axes.fill_betweenx(
-            (first - 0.5, last - 0.5),
-            left,
-            right,
-            transform=across,
-            color=BAND,
-            linewidth=0,
-            zorder=-2,
-            clip_on=False,
-        )
+def entries(rows: Sequence[Row]) -> list[tuple[int, int, Mapping[str, Any]]]:
+    """Of every row that is no heading: its row, its place among these, and its entry."""
+    shown = [(y, row.entry) for y, row in enumerate(rows) if row.entry is not None]
+    return [(y, number, entry) for number, (y, entry) in enumerate(shown)]
+
+
+def point(axes: Any, x: float, y: float, marker: str, *, filled: bool, **how: Any) -> None:
+    """A marker with an edge of ink, open or filled."""
+    axes.plot(x, y, marker, markerfacecolor=INK if filled else "white", markeredgecolor=INK, **how)
 
 
 def frame(rows: Sequence[Row], columns: Mapping[str, float], plot: float) -> Frame:
@@ -130,7 +127,7 @@ def frame(rows: Sequence[Row], columns: Mapping[str, float], plot: float) -> Fra
 
 def panel(sheet: Sheet, frame: Frame, rows: Sequence[Row], bottom: float) -> Table:
     """`rows` with their labels and an empty plot, `bottom` above the floor of the page, and the heads of the
-    columns over them.
+    columns over them. A pale band lies behind every second group.
     """
     axes = sheet.axes(frame.left, bottom, frame.plot, ROW * len(rows))
     axes.set_ylim(len(rows) - 0.5, -0.5)
@@ -138,7 +135,10 @@ def panel(sheet: Sheet, frame: Frame, rows: Sequence[Row], bottom: float) -> Tab
     axes.spines[["left", "right", "top"]].set_visible(False)
     axes.patch.set_visible(False)
     across = blended_transform_factory(sheet.figure.dpi_scale_trans, axes.transData)
-    bands(axes, rows, MARGIN - 0.1, frame.width - MARGIN + 0.1, across)
+    ends = MARGIN - 0.1, frame.width - MARGIN + 0.1
+    pale = {"transform": across, "color": BAND, "linewidth": 0, "zorder": -2, "clip_on": False}
+    for first, last, _ in groups(rows)[::2]:
+        axes.fill_betweenx((first - 0.5, last - 0.5), *ends, **pale)
     for y, row in enumerate(rows):
         heading = row.entry is None
         edge, weight = (MARGIN, "bold") if heading else (MARGIN + INDENT, "normal")

@@ -30,6 +30,10 @@ class Number(NamedTuple):
     text: str
     value: float | None
 
+    @classmethod
+    def of(cls, count: int) -> "Number":
+        return cls(str(count), count)
+
 
 def element(tag: str, *inside: str, **attributes: str) -> Html:
     """<tag>inside</tag>. `class_` is class and `data_sort` is data-sort."""

@@ -185,8 +185,7 @@ def _excluded(judged: Mapping[str, Any], content: Mapping[str, Any]) -> Html:
     if "excluded" not in judged:
         return sentences("Exclusions: none was registered.")
     rows = [
-        [one["model"], one["task"], Number(str(one["problems"]), one["problems"]), str(one["of"])]
-        for one in judged["excluded"]
+        [one["model"], one["task"], Number.of(one["problems"]), str(one["of"])] for one in judged["excluded"]
     ]
     return Html(
         sentences(f"Exclusions, as registered: {_plain(content.get('exclude', {}))}")
@@ -203,8 +202,7 @@ def _missing(missing: Mapping[str, Any]) -> Html:
         return said
     heads = ("model", "task", "budget", "arm", "seed", "ended", "lanes")
     rows: list[list[str | Number]] = [
-        [*(str(one[name]) for name in heads[:-1]), Number(str(one["lanes"]), one["lanes"])]
-        for one in missing["cells"]
+        [*(str(one[name]) for name in heads[:-1]), Number.of(one["lanes"])] for one in missing["cells"]
     ]
     return Html(said + table("Lanes without a grade", heads, rows))
 
@@ -220,13 +218,7 @@ def _acts(files: Finished) -> Html:
     events = [one["event"] for one in files.acts]
     attempts, probes, reads = (events.count(name) for name in ("attempt", "probe", "held-out"))
     rows: list[list[str | Number]] = [
-        [
-            Number(str(one["index"]), one["index"]),
-            one["event"],
-            "; ".join(f"{name} {_plain(value)}" for name, value in sorted(one["body"].items())),
-            one["time"],
-        ]
-        for one in files.acts
+        [Number.of(one["index"]), one["event"], _said(one["body"]), one["time"]] for one in files.acts
     ]
     return Html(
         sentences(
@@ -242,6 +234,10 @@ def _acts(files: Finished) -> Html:
             rows,
         )
     )
+
+
+def _said(body: Mapping[str, Any]) -> str:
+    return "; ".join(f"{name} {_plain(value)}" for name, value in sorted(body.items()))
 
 
 def _counts(lanes: Mapping[str, int]) -> str:

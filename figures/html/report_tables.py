@@ -29,7 +29,7 @@ def contrasts(caption: str, rows: Sequence[Mapping[str, Any]]) -> Html:
 
 
 def _contrast(one: Mapping[str, Any]) -> list[str | Number]:
-    counts = (_count(one[name]) for name in ("n", "gains", "losses"))
+    counts = (Number.of(one[name]) for name in ("n", "gains", "losses"))
     row: list[str | Number] = [*_place(one), one["subject"], one["against"], *counts]
     if one["difference"] is None:
         return [*row, *[Number("not estimated", None)] * 6, "nothing"]
@@ -59,11 +59,11 @@ def arms(judged: Mapping[str, Any], lanes: Any) -> Html:
         interval = Number("", None)
         if not math.isnan(own.mean):
             interval = Number(f"[{100 * own.low:.1f}, {100 * own.high:.1f}]", own.low)
-        row: list[str | Number] = [*_place(one), one["arm"], _count(one["n"])]
+        row: list[str | Number] = [*_place(one), one["arm"], Number.of(one["n"])]
         row += [_percent(one["accuracy"]), interval]
         row += [_decimal(one["mean_slots"], 1), _decimal(one["peak_slots"], 1)]
         row += [_decimal(one["mean_bytes"], 0), _decimal(one["mean_tokens"], 1)]
-        row += [_count(one["no_answer"]), _count(one["truncated"])]
+        row += [Number.of(one["no_answer"]), Number.of(one["truncated"])]
         row += [_decimal(one[name], 0) for name in more]
         rows.append(row)
     return table("Accuracy and cost of every arm (exploratory)", heads, rows)
@@ -76,7 +76,7 @@ def states(lanes: Any, attempts: int) -> Html:
     for key, own in lanes.groupby([*PLACE, "arm"], sort=False):
         ended = [int((own["state"] == state).sum()) for state in ("ok", "failed", EXCLUDED, NOT_RUN)]
         ungraded = int((own["correct"].isna() & (own["state"] != EXCLUDED)).sum())
-        rows.append([*map(str, key), *map(_count, [len(own), *ended, ungraded])])
+        rows.append([*map(str, key), *map(Number.of, [len(own), *ended, ungraded])])
     counted = f"{attempts} attempt" if attempts == 1 else f"{attempts} attempts"
     return table(f"What became of every registered lane, in {counted}", heads, rows)
 
@@ -130,10 +130,6 @@ def isocache(rows: Sequence[Mapping[str, Any]]) -> Html:
 
 def _place(one: Mapping[str, Any]) -> tuple[str, str, str]:
     return one["model"], one["task"], one["budget"]
-
-
-def _count(value: int) -> Number:
-    return Number(str(value), value)
 
 
 def _decimal(value: Any, digits: int) -> Number:

@@ -1,6 +1,5 @@
 """What replacing one part of a policy does to its accuracy: bars with their registered intervals."""
 
-import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,7 +8,7 @@ from matplotlib.figure import Figure
 from figures.canvas import numbers, page
 from figures.canvas.contrasts import axis, counts
 from figures.canvas.page import INK, PALE
-from figures.canvas.rows import Table, grouped, groups, limits, table
+from figures.canvas.rows import Table, entries, grouped, groups, limits, point, table
 
 __all__ = ["ablation", "variants"]
 
@@ -58,13 +57,12 @@ def ablation(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> Figure:
             *(_registered(task, lock) for task in dict.fromkeys(one["task"] for one in contrasts)),
         ],
     )
-    axes, index = drawn.axes, itertools.count()
+    axes = drawn.axes
     axes.set_xlim(*_limits(contrasts))
     for number, (first, last, (_, task, _)) in enumerate(groups(rows)):
         _ground(axes, (first + 0.5, last - 0.5), number, _detectable(task, lock))
-    for y, row in enumerate(rows):
-        if row.entry is not None:
-            _bar(drawn, y, next(index), row.entry)
+    for y, index, one in entries(rows):
+        _bar(drawn, y, index, one)
     axis(drawn, f"{subject} better", "variant better")
     return drawn.sheet.figure
 
@@ -75,28 +73,11 @@ def _bar(drawn: Table, y: int, index: int, one: Mapping[str, Any]) -> None:
         return
     effect, low, high = (-float(one[key]) for key in ("difference", "high_simultaneous", "low_simultaneous"))
     passes, axes = one["better"] or one["worse"], drawn.axes
-    axes.barh(
-        y,
-        100 * effect,
-        height=0.56,
-        facecolor="#9a9a9a" if counts(one) else "white",
-        edgecolor=INK,
-        linewidth=0.8,
-        zorder=2,
-        gid=f"bar-{index}",
-    )
+    bar = {"height": 0.56, "edgecolor": INK, "linewidth": 0.8, "zorder": 2, "gid": f"bar-{index}"}
+    axes.barh(y, 100 * effect, facecolor="#9a9a9a" if counts(one) else "white", **bar)
     axes.plot((100 * low, 100 * high), (y, y), color=INK, linewidth=1.4, zorder=3, gid=f"interval-{index}")
-    axes.plot(
-        100 * effect,
-        y,
-        marker="D" if passes else "o",
-        markersize=5.5,
-        markerfacecolor=INK if counts(one) else "white",
-        markeredgecolor=INK,
-        linestyle="none",
-        zorder=4,
-        gid=f"point-{index}",
-    )
+    how = {"markersize": 5.5, "zorder": 4, "gid": f"point-{index}"}
+    point(axes, 100 * effect, y, "D" if passes else "o", filled=counts(one), **how)
     cells = {
         "effect (pp)": numbers.points(str(effect)),
         "simultaneous interval": numbers.interval(str(low), str(high)),

@@ -1,6 +1,5 @@
 """Accuracy of every arm in every cell, with an interval for each arm and the full cache as a line."""
 
-import itertools
 import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -12,7 +11,7 @@ from analysis.stats import bootstrap
 from analysis.stats.interval import exact
 from figures.canvas import page
 from figures.canvas.page import INK, PALE
-from figures.canvas.rows import grouped, groups, place, table
+from figures.canvas.rows import entries, grouped, groups, place, point, table
 
 __all__ = ["Solved", "accuracy", "solved"]
 
@@ -57,42 +56,25 @@ def accuracy(judged: Mapping[str, Any], lanes: Any) -> Figure:
         ],
         below=0.5,
     )
-    axes, index = drawn.axes, itertools.count()
+    axes = drawn.axes
     axes.set_xlim(-3, 103)
     axes.set_xlabel("correct answers, %")
-    for y, row in enumerate(rows):
-        if row.entry is None:
-            continue
-        arm, number = row.entry, next(index)
+    for y, number, arm in entries(rows):
         one, own = found[*place(arm), arm["arm"]], arm["arm"] == subject
         drawn.cells(y, _printed(one), weight="bold" if own else "normal")
         if math.isnan(one.mean):
             continue
         ends = 100 * one.low, 100 * one.high
         axes.plot(ends, (y, y), color=INK, linewidth=1.6, gid=f"interval-{number}")
-        axes.plot(
-            100 * one.mean,
-            y,
-            "s" if own else "o",
-            markersize=6,
-            markerfacecolor=INK if own else "white",
-            markeredgecolor=INK,
-            gid=f"point-{number}",
-        )
+        marker = "s" if own else "o"
+        point(axes, 100 * one.mean, y, marker, filled=own, markersize=6, gid=f"point-{number}")
+    dashed = {"color": PALE, "linewidth": 1.1, "linestyle": (0, (4, 2)), "zorder": 1}
     for number, (first, last, (model, task, _)) in enumerate(groups(rows)):
         full = [one for key, one in found.items() if key[:3] == (model, task, "full")]
         if not full or math.isnan(full[0].mean):
             continue
         share = 100 * full[0].mean
-        axes.plot(
-            (share, share),
-            (first + 0.5, last - 0.5),
-            color=PALE,
-            linewidth=1.1,
-            linestyle=(0, (4, 2)),
-            zorder=1,
-            gid=f"full-{number}",
-        )
+        axes.plot((share, share), (first + 0.5, last - 0.5), gid=f"full-{number}", **dashed)
         drawn.cells(first, _printed(full[0]), color=PALE)
         axes.text(100, first, "full cache", va="center", ha="right", color=PALE)
     return drawn.sheet.figure

@@ -4,7 +4,6 @@ An arm that is wrong because it never came to its answer says little about what 
 Intervention KV Retention", section 3.2).
 """
 
-import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -12,7 +11,7 @@ from matplotlib.figure import Figure
 
 from figures.canvas import page
 from figures.canvas.page import INK
-from figures.canvas.rows import grouped, table
+from figures.canvas.rows import entries, grouped, point, table
 from figures.canvas.shares import Share, share
 
 __all__ = ["Ending", "collapse", "endings", "markdown"]
@@ -74,35 +73,21 @@ def collapse(judged: Mapping[str, Any], cells: Sequence[Ending]) -> Figure:
         plot=3.6,
         below=0.5,
     )
-    axes, index = drawn.axes, itertools.count()
+    axes = drawn.axes
     axes.set_xlim(-3, 103)
     axes.set_xlabel("share, %")
-    for y, row in enumerate(rows):
-        if row.entry is None:
-            continue
-        one, number = row.entry, next(index)
-        marks = {"no_answer": ("o", INK, -0.16), "truncated": ("s", "white", 0.2)}
-        for name, (marker, fill, aside) in marks.items():
-            found = one[name]
+    marks = {"no_answer": ("o", -0.16, 1.5), "truncated": ("s", 0.2, 0.8)}
+    for y, number, one in entries(rows):
+        for name, (marker, aside, width) in marks.items():
+            found, at = one[name], y + aside
             if found.of == 0:
                 continue
             ends = 100 * found.low, 100 * found.high
-            place = (y + aside, y + aside)
-            width = 1.5 if name == "no_answer" else 0.8
-            axes.plot(ends, place, color=INK, linewidth=width, gid=f"{name}-interval-{number}")
-            axes.plot(
-                100 * found.share,
-                y + aside,
-                marker,
-                markersize=4.5,
-                markerfacecolor=fill,
-                markeredgecolor=INK,
-                markeredgewidth=0.9,
-                gid=f"{name}-{number}",
-            )
-        drawn.cells(
-            y, dict(zip(COLUMNS, _printed(one["wrong"], one["no_answer"], one["truncated"]), strict=True))
-        )
+            axes.plot(ends, (at, at), color=INK, linewidth=width, gid=f"{name}-interval-{number}")
+            how = {"markersize": 4.5, "markeredgewidth": 0.9, "gid": f"{name}-{number}"}
+            point(axes, 100 * found.share, at, marker, filled=name == "no_answer", **how)
+        shown = _printed(one["wrong"], one["no_answer"], one["truncated"])
+        drawn.cells(y, dict(zip(COLUMNS, shown, strict=True)))
     return drawn.sheet.figure
 
 

@@ -10,7 +10,7 @@ from analysis.rules import RULES
 from figures.canvas import numbers, page
 from figures.canvas.contrasts import axis, cells, counts, mark, span, untested
 from figures.canvas.page import INK, MARGIN, PALE
-from figures.canvas.rows import HEAD, ROW, Row, Table, frame, grouped, groups, panel
+from figures.canvas.rows import HEAD, ROW, Row, Table, entries, frame, grouped, groups, panel
 
 __all__ = ["forest"]
 
@@ -32,8 +32,8 @@ def forest(judged: Mapping[str, Any]) -> Figure:
     alone = len(panels) == 1
     first, second = (subject, "comparator") if alone else ("first arm", "second arm")
     rows = list(itertools.chain(*panels.values()))
-    entries = [row.entry for row in rows if row.entry is not None]
-    equal = any(_equal(entry) for entry in entries)
+    contrasts = [one for _, _, one in entries(rows)]
+    equal = any(_equal(one) for one in contrasts)
     framed = frame(rows, COLUMNS | ({EQUAL: 1.15} if equal else {}), plot=4.0)
     letter = 0 if alone else LETTER
     body = ROW * len(rows) + len(panels) * (letter + HEAD + APART) - APART + BELOW
@@ -55,7 +55,7 @@ def forest(judged: Mapping[str, Any]) -> Figure:
     for name, rows in panels.items():
         top -= letter + HEAD + ROW * len(rows)
         drawn = panel(sheet, framed, rows, top)
-        drawn.axes.set_xlim(*span(entries))
+        drawn.axes.set_xlim(*span(contrasts))
         drawn.axes.tick_params(labelbottom=False)
         style = {"va": "bottom", "weight": "bold", "size": 9.5, "color": INK}
         drawn.axes.text(MARGIN, -1.75, name, transform=drawn.across, **style)
@@ -108,10 +108,7 @@ def _contrasts(drawn: Table, rows: Sequence[Row]) -> None:
     axes = drawn.axes
     for first, last, _ in groups(rows):
         axes.plot((0, 0), (first + 0.5, last - 0.5), color=INK, linewidth=0.9, zorder=1, gid="zero")
-    for y, row in enumerate(rows):
-        if row.entry is None:
-            continue
-        entry = row.entry
+    for y, _, entry in entries(rows):
         if entry["difference"] is None:
             drawn.cells(y, {"95 % interval": "not estimated"}, color=PALE)
             continue

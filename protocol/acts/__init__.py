@@ -1,4 +1,4 @@
-"""What the commands do: register, confirm, select, judge, rehearse.
+"""What the commands do, one file an act, and what is refused beforehand from the files alone.
 
 May import: policies, splits, analysis, figures, protocol.plan, protocol.running, protocol.locked,
 protocol.engine, protocol.tasks, protocol.models, protocol.grading, protocol.witnesses, protocol.evidence;

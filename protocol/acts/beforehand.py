@@ -43,6 +43,7 @@ def probe(study: Registration) -> None:
     study that is closed and has no selection to show, or that another process runs; Drifted when
     protocol.toml was edited.
     """
+    drift.refuse_edited(study)
     if selection.inherited(study):
         raise BadInput(
             f"{study.folder}: a replication takes its parent's selection and does not probe; "
@@ -50,7 +51,6 @@ def probe(study: Registration) -> None:
         )
     if not selected(study):
         ledger.refuse_closed(study.folder)
-    drift.refuse_edited(study)
     with claim.running(study):
         pass
 

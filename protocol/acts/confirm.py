@@ -5,6 +5,7 @@ It cannot compute an effect; judging is for `protocol.acts.judge`, once the seal
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from protocol import tasks
@@ -43,6 +44,8 @@ def confirm(
     beforehand.confirm(study.registration, value, block, identity)
     refuse_drift(study, with_weights=True)
     with claim.running(study.registration):
+        # What was read before nobody else could run it may have changed meanwhile.
+        study = replace(study, registration=study.registration.anew())
         planned = study.planned._replace(protocol=select.confirmed(study))
         attempt = claim.take(study.registration, value, block)
         held_out = HeldOut(study.lock, study.folder, identity)
@@ -87,7 +90,7 @@ def _opened(planned: Planned, held_out: HeldOut, problems: Mapping[str, Sequence
         count = prompting.counter(load.tokenizer(model, planned.home))
         for task, ids in problems.items():
             built |= {(model, task, each): tasks.build(task, each, count, held_out) for each in ids}
-    return Opened(held_out, built)
+    return Opened(held_out, held_out.key(), built)
 
 
 def _refuse_seen(study: Study, planned: Planned, opened: Opened) -> None:

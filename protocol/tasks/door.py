@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from protocol.evidence.refusals import BadInput
+from protocol.evidence.refusals import BadInput, Tampered
 from protocol.evidence.run import late_randomness
 from protocol.evidence.run.held_out import HeldOut
 from protocol.tasks.dataset import Dataset
@@ -20,11 +20,13 @@ class Opened:
     """Held-out problems that were built, once, and the door that they are asked for at each time again."""
 
     held_out: HeldOut
+    key: str | None  # of the claim under which they were built
     problems: Mapping[tuple[str, str, str], Problem]  # by model, whose tokenizer counted, task and id
 
     def problem(self, model: str, task: str, problem_id: str) -> Problem:
-        """Raises as HeldOut.admit does."""
-        self.held_out.admit(task, problem_id)
+        """Raises as HeldOut.admit does, and Tampered when the claim was replaced by one with another key."""
+        if self.held_out.admit(task, problem_id) != self.key:
+            raise Tampered(f"{self.held_out.folder}: its claim changed while it ran; its problems are others")
         return self.problems[model, task, problem_id]
 
 

@@ -151,7 +151,9 @@ def written(tiny_model, tmp_path):
 def opened(model, held_out, home):
     """The first held-out problem, as confirm builds it."""
     count = prompting.counter(load.tokenizer(model, home))
-    return Opened(held_out, {(model, TASK, CONFIRM[0]): tasks.build(TASK, CONFIRM[0], count, held_out)})
+    return Opened(
+        held_out, held_out.key(), {(model, TASK, CONFIRM[0]): tasks.build(TASK, CONFIRM[0], count, held_out)}
+    )
 
 
 def test_a_batch_with_a_held_out_problem_is_refused_without_the_door(written, tmp_path):

@@ -209,8 +209,7 @@ def _amended(study: Registration) -> Registration | None:
     if not (about := study.lock.content.get("amends")):
         return None
     beside = Registration(study.folder.resolve().parent / about["name"])
-    there = (beside.folder / lock.NAME).is_file() and beside.lock.digest == about["lock"]
-    return beside if there else None
+    return beside if beside.locked_as(about["lock"]) else None
 
 
 def _complete(study: Registration) -> None:

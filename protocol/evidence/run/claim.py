@@ -56,7 +56,7 @@ def take(
             "kind": "kv-prereg claim",
             "version": 1,
             "lock": now.lock.digest,
-            "ledger": ledger.at(now.entries),
+            "ledger": ledger.head(folder),
             **selected,
             **({} if drawn is None else {late_randomness.FIELD: drawn}),
         }

@@ -136,22 +136,37 @@ def shards(place: Path) -> list[Path]:
 
 def read(place: Path) -> list[Record]:
     """Every whole record of every shard. Raises Tampered for a line that does not verify or repeats."""
+    return joined(read_shards(place))
+
+
+class Read(NamedTuple):
+    """A shard, and the digest and size of the very bytes that its records were read from."""
+
+    records: list[Record]
+    torn: int  # bytes of a last line that a crash cut short
+    sha256: str
+    size: int
+
+
+def read_shards(place: Path) -> dict[str, Read]:
+    """Each shard, by file name. Raises Tampered for a line that does not verify."""
+    return {path.name: read_shard(path) for path in shards(place)}
+
+
+def joined(reads: Mapping[str, Read]) -> list[Record]:
+    """The records of all shards. Raises Tampered for a lane that is there twice."""
     found: dict[Key, Record] = {}
-    for path in shards(place):
-        for record in read_shard(path).records:
+    for name, read in reads.items():
+        for record in read.records:
             if (lane := key(record["body"])) in found:
-                raise Tampered(f"{path.name}: {lane} is recorded twice")
+                raise Tampered(f"{name}: {lane} is recorded twice")
             found[lane] = record
     return list(found.values())
 
 
-class Read(NamedTuple):
-    records: list[Record]
-    torn: int  # bytes of a last line that a crash cut short
-
-
 def read_shard(path: Path) -> Read:
-    lines = journal.split(files.read(path))
+    data = files.read(path)
+    lines = journal.split(data)
     records: list[Record] = []
     chain = journal.START
     for number, line in enumerate(lines.whole, start=1):
@@ -169,7 +184,7 @@ def read_shard(path: Path) -> Read:
         if wrong := fault(record["body"], record["costs"]):
             raise Tampered(f"{where}: {wrong}")
         records.append(record)
-    return Read(records, lines.torn)
+    return Read(records, lines.torn, hashlib.sha256(data).hexdigest(), len(data))
 
 
 def outcome_digest(records: Iterable[Record]) -> str:

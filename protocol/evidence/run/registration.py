@@ -17,7 +17,7 @@ from protocol.evidence.bytes import documents, files
 from protocol.evidence.bytes.documents import Document
 from protocol.evidence.lock import bundle, lock
 from protocol.evidence.lock.lock import Lock
-from protocol.evidence.refusals import BadInput, Tampered
+from protocol.evidence.refusals import BadInput, Refusal, Tampered
 from protocol.evidence.run import document_fields, ledger, records
 from protocol.evidence.run.ledger import Entry
 from protocol.evidence.run.records import Record
@@ -122,9 +122,14 @@ class Registration:
         return records.read(self.place("probe"))
 
     @cached_property
+    def shards(self) -> dict[str, records.Read]:
+        """The shards of held-out problems, by file name."""
+        return records.read_shards(self.place("confirm"))
+
+    @cached_property
     def confirmed(self) -> list[Record]:
         """The records of held-out problems."""
-        return records.read(self.place("confirm"))
+        return records.joined(self.shards)
 
     def place(self, phase: str) -> Path:
         """Where the records of a phase lie."""
@@ -132,6 +137,13 @@ class Registration:
 
     def has(self, document: str) -> bool:
         return (self.folder / document).exists()
+
+    def locked_as(self, digest: str) -> bool:
+        """Whether it has the lock of this digest. A damaged one is another, for its own audit to name."""
+        try:
+            return self.has(lock.NAME) and self.lock.digest == digest
+        except Refusal:
+            return False
 
     def known(self) -> bool:
         """Whether this is a registration, or what is left of one."""

@@ -1,12 +1,10 @@
 """The seal: every registered lane has its one record, and nothing changes from here on."""
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
-from protocol.evidence.bytes import canonical, documents, files, journal
+from protocol.evidence.bytes import canonical, documents
 from protocol.evidence.lock.lock import Lock
 from protocol.evidence.refusals import AlreadyClaimed, BadInput, Tampered
 from protocol.evidence.run import document_fields, ledger, records, registration
@@ -31,7 +29,7 @@ def write(study: Registration) -> str:
     ledger.refuse_closed(now.folder)
     if absent := missing(now.lock, now.confirmed):
         raise BadInput(f"{len(absent)} registered records are missing, first {absent[0]}; confirm again")
-    content = contents(now, ledger.at(now.entries))
+    content = contents(now.anew(), ledger.head(now.folder))
     place = now.place("confirm")
     for path in records.side_files(place) - records.cited(place, now.confirmed):
         path.unlink()  # of a lane that was killed before its record was written
@@ -79,16 +77,14 @@ def contents(study: Registration, head: ledger.Head) -> dict[str, Any]:
         "ledger": head,
         "expected": len(confirmed) + len(missing(study.lock, confirmed)),
         "found": {state: states[state] for state in records.STATES},
-        "shards": {path.name: _shard(path) for path in records.shards(place)},
+        "shards": {name: _shard(name, read) for name, read in study.shards.items()},
         "trajectories": {"count": len(sides), "digest": canonical.digest(sides)},
         "outcome": records.outcome_digest(confirmed),
         **({"selection": claim.content["selection"]} if "selection" in claim.content else {}),
     }
 
 
-def _shard(path: Path) -> dict[str, Any]:
-    data = files.read(path)
-    whole, torn = journal.split(data)
-    if torn:
-        raise Tampered(f"{path.name}: ends in a torn line; confirm again")
-    return {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data), "records": len(whole)}
+def _shard(name: str, read: records.Read) -> dict[str, Any]:
+    if read.torn:
+        raise Tampered(f"{name}: ends in a torn line; confirm again")
+    return {"sha256": read.sha256, "bytes": read.size, "records": len(read.records)}

@@ -1,12 +1,10 @@
 """selection.json: which candidate of a sweep is confirmed, by the committed rule, before the claim."""
 
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any
 
 from protocol.evidence.bytes import documents, files
 from protocol.evidence.bytes.documents import Document
-from protocol.evidence.lock import lock
 from protocol.evidence.refusals import BadInput, Tampered
 from protocol.evidence.run import document_fields, ledger, records, registration
 from protocol.evidence.run.registration import Registration
@@ -29,9 +27,8 @@ def parent(study: Registration) -> Registration | None:
     named = study.lock.content["parent"]
     for shelf in ("registrations", "replications"):
         beside = Registration(study.folder.resolve().parent.parent / shelf / named["name"])
-        with suppress(Tampered):  # what does not read as a lock is not that one
-            if (beside.folder / lock.NAME).is_file() and beside.lock.digest == named["lock"]:
-                return beside
+        if beside.locked_as(named["lock"]):
+            return beside
     return None
 
 

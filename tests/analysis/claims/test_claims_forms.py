@@ -3,6 +3,7 @@
 import pytest
 
 from analysis.claims.expression import ExpressionError, decide
+from analysis.claims.levels import Level
 from analysis.claims.reading import read
 
 FILE = """
@@ -67,6 +68,7 @@ unit = "s"
 [table.values]
 fast = "440.5"
 slow = "1238.7"
+p = "0.0078"
 word = "GQA"
 """
 
@@ -109,6 +111,9 @@ def truth(paper, form):
         "passing('holm', [0.001, 0.5]) == 1",
         "answerable(v('R', 'a'), 60)",
         "agree(4.79, 1.67, 7.92, 0.0022)",
+        "exp(0) == 1 and 1 / (1 + exp(0 - 5)) == 0.993",
+        "corrected(v('M', 'p'), 4) == 0.0312 and corrected(0.5, 4) == 1",
+        "halving(1, lambda x: 0.5) == 1 and halving(8, lambda x: 0.25) == 3",
     ],
 )
 def test_forms_that_hold(paper, form):
@@ -199,12 +204,57 @@ def test_a_family_of_unknown_pairings_passes_between_two_counts(paper):
     family = "[paired(v('R', 'double'), v('R', 'low')), paired(v('R', 'a'), v('R', 'c'))]"
     # Twice 0.002 passes, twice 0.099 does not.
     found = decide(f"passing('bonferroni', {family}) <= 1", paper, paper.names)
-    assert found == (True, ("0 to 1 of 2 pass bonferroni <= 1",))
+    assert found == (True, ("0 to 1 of 2 pass bonferroni <= 1",), Level.INFERENCE)
 
 
 def test_what_is_denied_is_said_with_a_not(paper):
     found = decide("not v('R', 'b') > v('R', 'a')", paper, paper.names)
-    assert found == (True, ("not (0.583 > 0.767)",))
+    assert found == (True, ("not (0.583 > 0.767)",), Level.ARITHMETIC)
+
+
+@pytest.mark.parametrize(
+    ("form", "level"),
+    [
+        ("1 + 1 == 2", Level.LITERAL),
+        ("all(x > 0 for x in [1, 2])", Level.LITERAL),
+        ("all([])", Level.LITERAL),
+        ("passing('holm', [0.001, 0.5]) == 1", Level.LITERAL),
+        ("correlated(0.9, 100) <= 0.05", Level.LITERAL),
+        ("'a' in ARMS", Level.LITERAL),
+        ("unprinted('x')", Level.LITERAL),
+        ("v('R', 'a') == 0.767", Level.TRANSCRIBED),
+        ("v('R', 'a') == v('R', 'c')", Level.TRANSCRIBED),
+        ("v('M', 'word') == 'GQA' and v('M', 'word') in ['GQA']", Level.TRANSCRIBED),
+        ("all(v('R', x) != 0 for x in ARMS)", Level.TRANSCRIBED),
+        ("v('R', 'a') == 0.5 + 0.267", Level.ARITHMETIC),
+        ("v('R', 'a') > 0.5", Level.ARITHMETIC),
+        ("distinct([v('M', 'word')]) == 1", Level.ARITHMETIC),
+        ("len(each('R', ARMS)) == 3", Level.ARITHMETIC),
+        ("gain('a', 'b') == 0.183", Level.ARITHMETIC),
+        ("choose([[gain('a', 'b')], [gain('b', 'a')]], 0.5) == 0", Level.ARITHMETIC),
+        ("branch([['primary', gain('a', 'b'), 0.01], ['transfer', 1, 0.5]]) == 'A'", Level.ARITHMETIC),
+        ("agree(v('M', 'fast'), 400, 480, 0.0001)", Level.ARITHMETIC),
+        ("answerable(v('R', 'a'), 60)", Level.ARITHMETIC),
+        ("halving(v('M', 'fast'), lambda x: 0.5) == 1", Level.ARITHMETIC),
+        ("paired(v('R', 'a'), v('R', 'low')) <= 0.05", Level.INFERENCE),
+        ("v('R', 'a') > v('R', 'low') and unpaired(v('R', 'a'), v('R', 'low')) <= 0.05", Level.INFERENCE),
+        ("abs(gap(v('R', 'a'), v('R', 'c'))) <= 0.5", Level.INFERENCE),
+        ("count([corrected(v('M', 'p'), 2) <= 0.05]) == 1", Level.INFERENCE),
+        ("not lucky(2, v('R', 'a'), v('R', 'b')) <= 0.0001", Level.INFERENCE),
+        # One is enough, and the lowest of those that hold, or that fail, decides.
+        ("v('R', 'a') == 0.767 or paired(v('R', 'a'), v('R', 'low')) <= 0.05", Level.TRANSCRIBED),
+        ("v('R', 'a') == 0.1 and paired(v('R', 'a'), v('R', 'low')) <= 0.05", Level.TRANSCRIBED),
+        # A part of literals is no part of a check.
+        ("paired(v('R', 'a'), v('R', 'low')) <= 0.05 and 1 < 2", Level.LITERAL),
+    ],
+)
+def test_the_level_of_a_form_is_what_its_numbers_went_through(paper, form, level):
+    assert decide(form, paper, paper.names).level is level
+
+
+def test_a_value_that_does_not_halve_is_refused(paper):
+    with pytest.raises(ExpressionError, match="more than half"):
+        decide("halving(1, lambda x: 0) > 1", paper, paper.names)
 
 
 def test_a_claim_of_luck_takes_the_number_of_candidates(paper):

@@ -3,7 +3,8 @@ import pytest
 from analysis.rules import RULES
 from analysis.rules.branch import Cell, cells
 from analysis.rules.branch import letter as branch
-from analysis.rules.rule import CONFIRMED, INCONCLUSIVE, REFUTED, Contrast
+from analysis.rules.rule import Contrast
+from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
 from analysis.stats.comparison import Margins
 
 ALPHA = {"alpha": "0.05"}

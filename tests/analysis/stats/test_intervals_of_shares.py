@@ -5,7 +5,8 @@ import pytest
 from scipy import stats
 from statsmodels.stats.proportion import confint_proportions_2indep, proportion_confint
 
-from analysis.stats.interval import DegenerateDifference, exact, newcombe, newcombe_paired, wilson
+from analysis.stats.interval import DegenerateDifference, exact, newcombe
+from benchmarks.paired_shares import newcombe_paired, wilson
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ import study
 
 from analysis import rules
 from analysis.rules.gates import Ended, Outcome, Truth
-from analysis.rules.rule import CONFIRMED, INCONCLUSIVE, REFUTED, Contrast
+from analysis.rules.rule import Contrast
+from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
 from analysis.stats import isocache
 from analysis.studies import contrasts as compared
 from analysis.studies import judgement
