@@ -40,12 +40,11 @@ def amend(old: Registration, new: Registration, why: str, key: Path | None) -> A
             return Amended(None, late)
         if not begun and new.has(lock.NAME):
             raise AlreadyClaimed(f"{new.folder}: is locked already and amends nothing; name another folder")
-        made = new.lock if begun and new.has(ledger.NAME) else _registered(old, new, why, key)
+        if begun and new.has(ledger.NAME):
+            made = new.lock
+        else:
+            from protocol.acts.register import register  # with torch, which every refusal above does without
+
+            made = register(new.folder, files.home(), amends=partial(amendment.describe, old, why), key=key)
         amendment.close(old, made)
     return Amended(made, late)
-
-
-def _registered(old: Registration, new: Registration, why: str, key: Path | None) -> Lock:
-    from protocol.acts.register import register  # with torch, which every refusal above does without
-
-    return register(new.folder, files.home(), amends=partial(amendment.describe, old, why), key=key)

@@ -59,7 +59,9 @@ def fork(model: Model, request: Request, chunk: int | None) -> Forked:
         measured = {signal: fed.signals[signal] for signal in lane.policy.needs & fed.signals.keys()}
         view = view_of(model, request, lane, token_ids, measured, len(fed.keys[0]))
         try:
-            event = lane.policy.event(view, first_budget(lane, len(context)))
+            # All of the context may stay for a policy that never evicts.
+            budget = len(context) if lane.budget is None else lane.policy.cadence.budget(lane.budget, 0)
+            event = lane.policy.event(view, budget)
         except ValueError as refusal:
             failures[index] = failure(refusal)
             continue
@@ -96,11 +98,6 @@ def view_of(
         memory=remembered,
         prompt=min(len(token_ids), len(request.prompt.context) + len(request.prompt.query)),
     )
-
-
-def first_budget(lane: Lane, context: int) -> int:
-    """What the event after the context may leave; all of it for a policy that never evicts."""
-    return context if lane.budget is None else lane.policy.cadence.budget(lane.budget, 0)
 
 
 def failure(refusal: ValueError) -> LaneFailure:

@@ -85,38 +85,26 @@ def executor(planned: Planned, lanes: Mapping[str, int], opened: Opened | None =
             prefill_chunk=protocol.generation.prefill_chunk,
         )
         batch = {"problems": [problem.id for problem in answering], "lanes": ran.max_concurrent}
-        trajectories = _trajectories(ran, heads_of(model))
+        heads = heads_of(model)
+        trajectories = _trajectories(ran, heads)
         side_file = canonical.digest(list(trajectories.values()))
         cited = {each: records.cite(side_file, place) for place, each in enumerate(trajectories)}
         for problem, request, answers in zip(answering, requests, ran.answers, strict=True):
             for cell, lane, outcome in zip(job.cells, request.lanes, answers.outcomes, strict=True):
-                body, costs = _recorded(model, problem, request, cell, lane, outcome, batch)
-                if isinstance(outcome, engine.Outcome):
+                body = _asked(problem, request, cell, lane) | {"batch": dict(batch)}
+                costs = {"prefill_seconds": f"{answers.prefill_seconds:.3f}"}
+                if isinstance(outcome, engine.LaneFailure):
+                    body |= _without_answer("failed", outcome.reason)
+                else:
+                    body |= _answered(model, outcome, heads)
+                    body["batch"]["joined"] = outcome.joined
                     body["trajectory"] = cited[outcome.held, outcome.allocated]
                     body |= _graded(problem.gold, body["text"], graders[grader], grading.SECOND.get(grader))
-                costs["prefill_seconds"] = f"{answers.prefill_seconds:.3f}"
+                    costs["decode_seconds"] = f"{outcome.seconds:.3f}"
                 produced[cell, problem.id] = (body, costs)
         return Produced(produced, tuple(trajectories.values()))
 
     return execute
-
-
-def _recorded(
-    model: LoadedModel,
-    problem: Problem,
-    request: engine.Request,
-    cell: Cell,
-    lane: engine.Lane,
-    outcome: engine.Outcome | engine.LaneFailure,
-    batch: Mapping[str, Any],
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Body and costs of one lane, but for its grade and its trajectory."""
-    body = _asked(problem, request, cell, lane)
-    if isinstance(outcome, engine.LaneFailure):
-        return body | _without_answer("failed", outcome.reason) | {"batch": dict(batch)}, {}
-    body |= _answered(model, outcome, heads_of(model))
-    body |= {"batch": {**batch, "joined": outcome.joined}}
-    return body, {"decode_seconds": f"{outcome.seconds:.3f}"}
 
 
 def _asked(problem: Problem, request: engine.Request, cell: Cell, lane: engine.Lane) -> dict[str, Any]:
