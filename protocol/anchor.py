@@ -27,8 +27,16 @@ from protocol.witnesses import Authority, OpenTimestamps, Remote
 from protocol.witnesses.ots import CALENDARS
 
 
+class Options(command.Trust):
+    documents: list[str]
+    witness: list[str]
+    tsa: str | None
+    calendar: list[str] | None
+    upgrade: bool
+
+
 def main(argv: list[str] | None = None) -> int:
-    args = _parser().parse_args(argv)
+    args = _parser().parse_args(argv, namespace=Options())
 
     def act() -> int:
         study = Registration(args.folder)

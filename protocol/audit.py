@@ -12,7 +12,6 @@ something failed or could not be told; 5 with --require-anchor, a document of th
 """
 
 import sys
-from argparse import Namespace
 from pathlib import Path
 
 from protocol import command
@@ -22,6 +21,10 @@ from protocol.evidence.outside import anchors
 from protocol.evidence.run.registration import Registration
 
 
+class Options(command.Trust):
+    signers: Path | None
+
+
 def main(argv: list[str] | None = None) -> int:
     parser = command.parser("protocol.audit", __doc__)
     command.folder(parser)
@@ -29,11 +32,11 @@ def main(argv: list[str] | None = None) -> int:
         "--signers", type=Path, metavar="FILE", help="who may sign: ssh's list of allowed signers"
     )
     command.trust(parser)
-    args = parser.parse_args(argv)
+    args = parser.parse_args(argv, namespace=Options())
     return command.answer(args.json, lambda: act(args))
 
 
-def act(args: Namespace) -> int:
+def act(args: Options) -> int:
     study = Registration(args.folder)
     audited = audit.audit(study, command.trusted(args), args.signers, args.headers)
     word = anchors.word(audited.anchored)

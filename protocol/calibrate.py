@@ -11,8 +11,8 @@ development. Problems held out for confirmation are never read. A file of statis
 Exit status: 0 done; 2 bad input; 3 drifted.
 """
 
+import argparse
 import sys
-from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,6 +20,19 @@ import splits
 from protocol import command, tasks
 from protocol.evidence.refusals import BadInput
 from protocol.models import paths, sources, stored
+
+
+class Options(argparse.Namespace):
+    json: bool
+    model: str
+    name: str
+    task: str | None
+    text: Path | None
+    split: str
+    tokens: int
+    max_new_tokens: int
+    device: str
+    dtype: str
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -34,11 +47,11 @@ def main(argv: list[str] | None = None) -> int:
     made.add_argument("--max-new-tokens", type=int, default=512, help="the longest answer")
     made.add_argument("--device", default="cpu")
     made.add_argument("--dtype", default="float32")
-    args = made.parse_args(argv)
+    args = made.parse_args(argv, namespace=Options())
     return command.answer(args.json, lambda: act(args))
 
 
-def act(args: Namespace) -> int:
+def act(args: Options) -> int:
     if args.tokens < 1 or args.max_new_tokens < 1:
         raise BadInput("tokens and max-new-tokens: give at least 1")
     ids = problems(args.task, args.split) if args.task else []

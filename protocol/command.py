@@ -13,9 +13,26 @@ from protocol.evidence.refusals import Refusal
 from protocol.evidence.run.registration import Registration
 from protocol.witnesses.remote import BRANCH
 
-__all__ = ["STATUS", "answer", "folder", "identity", "parser", "say", "trust", "trusted"]
+__all__ = ["STATUS", "Options", "Trust", "answer", "folder", "identity", "parser", "say", "trust", "trusted"]
 
 STATUS = {"CONFIRMED": 0, "REFUTED": 10, "INCONCLUSIVE": 11, "DEVIATED": 12}
+
+
+class Options(argparse.Namespace):
+    """What was given to a command that has `folder`; a command's own adds the options that it declares."""
+
+    json: bool
+    folder: Path
+
+
+class Trust(Options):
+    """With the options of `trust`."""
+
+    ca: Path | None
+    headers: Path | None
+    remote: str | None
+    branch: str
+    require_anchor: bool
 
 
 def parser(module: str, doc: str | None) -> argparse.ArgumentParser:
@@ -48,7 +65,7 @@ def trust(made: argparse.ArgumentParser) -> None:
     )
 
 
-def trusted(args: argparse.Namespace) -> list[Witness]:
+def trusted(args: Trust) -> list[Witness]:
     """The witnesses that `trust`'s options believe, for the registration in `args.folder`."""
     study = Registration(args.folder)
     return witnesses.trusted(study, ca=args.ca, headers=args.headers, remote=args.remote, branch=args.branch)

@@ -15,7 +15,6 @@ already claimed, withdrawn or amended; 5 with --require-anchor, the lock is not 
 """
 
 import sys
-from argparse import Namespace
 from functools import partial
 from pathlib import Path
 
@@ -27,6 +26,11 @@ from protocol.locked import tree
 from protocol.models import sources
 
 
+class Options(command.Trust):
+    value: Path | None
+    identity: Path | None
+
+
 def main(argv: list[str] | None = None, *, enter: bool = False) -> int:
     parser = command.parser("protocol.confirm", __doc__)
     command.folder(parser)
@@ -35,11 +39,11 @@ def main(argv: list[str] | None = None, *, enter: bool = False) -> int:
     )
     command.identity(parser)
     command.trust(parser)
-    args = parser.parse_args(argv)
+    args = parser.parse_args(argv, namespace=Options())
     return command.answer(args.json, lambda: act(args, enter))
 
 
-def act(args: Namespace, enter: bool) -> int:
+def act(args: Options, enter: bool) -> int:
     study, believed = Registration(args.folder), command.trusted(args)
     block = partial(witnesses.drawn_from, study, args.headers)
     beforehand.confirm(study, args.value, block, args.identity)

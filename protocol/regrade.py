@@ -12,7 +12,6 @@ lock.
 """
 
 import sys
-from argparse import Namespace
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -77,16 +76,21 @@ def regrade(
     return Regraded(graded, tuple(changed), second, tuple(disagreed))
 
 
+class Options(command.Options):
+    probe: bool
+    identity: Path | None
+
+
 def main(argv: list[str] | None = None) -> int:
     parser = command.parser("protocol.regrade", __doc__)
     command.folder(parser)
     parser.add_argument("--probe", action="store_true", help="the records of the development problems")
     command.identity(parser)
-    args = parser.parse_args(argv)
+    args = parser.parse_args(argv, namespace=Options())
     return command.answer(args.json, lambda: act(args))
 
 
-def act(args: Namespace) -> int:
+def act(args: Options) -> int:
     study, probe = Registration(args.folder), args.probe
     locked = study.lock
     if not probe and not study.has(SEAL):

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from argparse import Namespace
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +27,13 @@ if TYPE_CHECKING:
     from protocol.acts.rehearse import Rehearsal
 
 
+class Options(command.Options):
+    stand_in: list[str]
+    problems: int
+    tokens: int | None
+    out: Path | None
+
+
 def main(argv: list[str] | None = None) -> int:
     parser = command.parser("protocol.rehearse", __doc__)
     command.folder(parser)
@@ -37,11 +43,11 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--problems", type=int, default=2, help="development problems a task (2)")
     parser.add_argument("--tokens", type=int, help="most new tokens a lane (as registered)")
     parser.add_argument("--out", type=Path, help="an empty folder to keep the records in")
-    args = parser.parse_args(argv)
+    args = parser.parse_args(argv, namespace=Options())
     return command.answer(args.json, lambda: act(args))
 
 
-def act(args: Namespace) -> int:
+def act(args: Options) -> int:
     if args.problems < 1 or (args.tokens is not None and args.tokens < 1):
         raise BadInput("--problems and --tokens: write whole numbers of at least 1")
     if args.out is not None and args.out.exists() and any(args.out.iterdir()):

@@ -12,7 +12,6 @@ tampered.
 """
 
 import sys
-from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,12 @@ from protocol.locked import tree
 from protocol.models import sources
 
 
+class Options(command.Options):
+    value: Path | None
+    identity: Path | None
+    headers: Path | None
+
+
 def main(argv: list[str] | None = None, *, enter: bool = False) -> int:
     parser = command.parser("protocol.replicate", __doc__)
     command.folder(parser)
@@ -31,11 +36,11 @@ def main(argv: list[str] | None = None, *, enter: bool = False) -> int:
     )
     command.identity(parser)
     parser.add_argument("--headers", type=Path, metavar="FOLDER", help="more headers of Bitcoin blocks")
-    args = parser.parse_args(argv)
+    args = parser.parse_args(argv, namespace=Options())
     return command.answer(args.json, lambda: act(args, enter))
 
 
-def act(args: Namespace, enter: bool) -> int:
+def act(args: Options, enter: bool) -> int:
     parent = Registration(args.folder)
     beforehand.replicate(parent)
     # With torch and numpy, which --help and every refusal above do without.
