@@ -35,7 +35,7 @@ def command(
 
     paths: what each is, by name. text: lines for people, of a finding as `plain` has it; with --json it is
     printed as canonical JSON.
-    Exit status: 0 printed; 2 for one of `refusals`, in one line.
+    Exit status: 0 printed; 2 for one of `refusals`, or for a document that is none of ours, in one line.
     """
     parser = argparse.ArgumentParser(
         prog=f"python -m {name}", description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -51,11 +51,12 @@ def command(
     except refusals as refusal:
         print(f"{type(refusal).__name__}: {refusal}", file=sys.stderr)
         return 2
-    except (LookupError, TypeError, AttributeError) as fault:  # of a document that its digest does not save
-        paths_given = ", ".join(map(str, given.values()))
+    except (LookupError, TypeError, AttributeError) as fault:
+        # A document that parses and is none of ours, or a fault of this program: nothing here can tell which.
+        where = " ".join(map(str, given.values()))
         print(
-            f"{paths_given}: a file is not of the documented format ({type(fault).__name__}: {fault}); "
-            "see: python -m protocol.audit --help",
+            f"{where}: a file is not of the documented format, or this command has a fault "
+            f"({type(fault).__name__}: {fault}); python -m protocol.audit says whether the files hold",
             file=sys.stderr,
         )
         return 2
