@@ -3,6 +3,7 @@
 """
 
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 from analysis.rules.gates import WON, Family, Gate, Outcome, all_lost, due, lost, ordinary, ungraded, unseen
@@ -23,7 +24,7 @@ class Cell(NamedTuple):
     """What the letters see of a contrast. role: "primary" or "transfer", the part its model plays."""
 
     role: str
-    delta: float
+    delta: Fraction  # so that a mean of zero is zero
     p: float
 
 
@@ -53,7 +54,8 @@ def cells(contrasts: Sequence[Contrast], decision: Decision) -> list[Cell]:
     """The contrasts with the roles of their models; a third model raises in `letter`."""
     roles = {decision["primary_model"]: "primary", decision["transfer_model"]: "transfer"}
     return [
-        Cell(roles.get(contrast.model, contrast.model), contrast.delta, contrast.p) for contrast in contrasts
+        Cell(roles.get(contrast.model, contrast.model), Fraction(contrast.net, contrast.lanes), contrast.p)
+        for contrast in contrasts
     ]
 
 
@@ -71,17 +73,18 @@ def verdict(contrasts: Sequence[Contrast], decision: Decision) -> str:
     5 % of studies in which nothing differs (6.6 to 7.8 % decided in all, 4.9 % at the corrected level).
     """
     alpha = float(decision["alpha"])
-    branch = letter(cells(contrasts, decision), alpha=alpha)
+    seen = cells(contrasts, decision)
+    branch = letter(seen, alpha=alpha)
     if branch == "A":
         return CONFIRMED if all(contrast.matched for contrast in contrasts) else INCONCLUSIVE
-    model = decision["transfer_model" if branch == "B" else "primary_model"]
-    decisive = [contrast for contrast in contrasts if contrast.model == model]
-    losing = any(contrast.matched and _negative(contrast, alpha / len(decisive)) for contrast in decisive)
+    role = "transfer" if branch == "B" else "primary"
+    decisive = [pair for pair in zip(contrasts, seen, strict=True) if pair[1].role == role]
+    losing = any(contrast.matched and _negative(cell, alpha / len(decisive)) for contrast, cell in decisive)
     return REFUTED if losing else INCONCLUSIVE
 
 
-def _negative(contrast: Contrast | Cell, alpha: float) -> bool:
-    return contrast.delta < 0 and contrast.p < alpha
+def _negative(cell: Cell, alpha: float) -> bool:
+    return cell.delta < 0 and cell.p < alpha
 
 
 def refusal(decision: Decision, family: int) -> Refusal | None:

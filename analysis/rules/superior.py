@@ -34,7 +34,7 @@ def verdict(contrasts: Sequence[Contrast], decision: Decision) -> str:
     if losing or possible < needed:
         return REFUTED
     wins = sum(better(contrast, alpha) for contrast in contrasts)
-    harmless = not any(contrast.delta < 0 and contrast.p <= alpha for contrast in contrasts)
+    harmless = not any(contrast.net < 0 and contrast.p <= alpha for contrast in contrasts)
     fair = all(contrast.matched for contrast in contrasts)
     return CONFIRMED if wins >= needed and harmless and fair else INCONCLUSIVE
 

@@ -214,16 +214,17 @@ def small_sample(
         if (pair.task, n) not in choices:
             choices[pair.task, n] = rng.random((SUBSAMPLES, n)).argsort(axis=1)[:, :SMALL]
         chosen = sums[choices[pair.task, n]]
-        means = chosen.mean(axis=1) / seeds
+        nets = chosen.sum(axis=1)
+        means = nets / (chosen.shape[1] * seeds)
         p = power.p_values(decision["method"], power.counted(chosen, seeds), times, rng)
         call = "better" if row["better"] else "worse" if row["worse"] else "neither"
         difference = float(sums.mean() / seeds)
-        called = np.where(p > level, "neither", np.where(means > 0, "better", "worse"))
+        called = np.where(p > level, "neither", np.where(nets > 0, "better", "worse"))
         low, high = map(float, np.quantile(means, [0.025, 0.975]))
-        turned, otherwise = float((means * difference < 0).mean()), float((called != call).mean())
+        turned, otherwise = float((nets * sums.sum() < 0).mean()), float((called != call).mean())
         place = *pair[:3], pair.against
         rows.append(Small(*place, n, difference, call, low, high, turned, otherwise))
-        found.append((means, p))
+        found.append((nets, p))
     other = _other_verdicts(found, decision, judged)
     told = [row for row in rows if row.call != "neither"]
     lost = sum(row.other_call >= OFTEN for row in told)
@@ -240,29 +241,40 @@ def small_sample(
 
 
 def _other_verdicts(
-    found: Sequence[tuple[NDArray[np.float64], NDArray[np.float64]]],
+    found: Sequence[tuple[NDArray[np.int64], NDArray[np.float64]]],
     decision: Mapping[str, Any],
     judged: Sequence[Mapping[str, Any]],
 ) -> float:
     """Share of the choices of which the rule says another word than of all problems.
 
-    found: of each contrast, the mean and p of each choice.
+    found: of each contrast, the lanes gained less those lost and p of each choice.
     """
     rule, level = rules.RULES[decision["rule"]], float(decision["alpha"]) / len(judged)
 
-    def said(values: Iterable[tuple[float, float]]) -> str:
+    def said(values: Iterable[tuple[int, float]], problems: Sequence[int]) -> str:
         contrasts = []
-        for (delta, p), row in zip(values, judged, strict=True):
-            lost = delta < 0 and p <= level  # where the simultaneous interval ends below zero
-            adjusted = min(1.0, p * len(judged))
+        for (net, p), row, n in zip(values, judged, problems, strict=True):
+            lanes = n * row["seeds"]
+            lost = net < 0 and p <= level  # where the simultaneous interval ends below zero
             contrasts.append(
-                Contrast(row["model"], delta, -1.0 if lost else 1.0, p, adjusted, row["matched"])
+                Contrast(
+                    **{name: row[name] for name in ("model", "task", "budget", "subject", "against")},
+                    delta=net / lanes,
+                    high=-1.0 if lost else 1.0,
+                    p=p,
+                    adjusted=min(1.0, p * len(judged)),
+                    matched=row["matched"],
+                    net=net,
+                    lanes=lanes,
+                )
             )
         return rule.verdict(contrasts, decision)
 
-    whole = said((float(row["difference"]), float(row["p"])) for row in judged)
-    means, p = (np.stack(each, axis=1) for each in zip(*found, strict=True))
-    each = [said(zip(*choice, strict=True)) for choice in zip(means.tolist(), p.tolist(), strict=True)]
+    of = [row["n"] for row in judged]
+    whole = said(((row["gains"] - row["losses"], float(row["p"])) for row in judged), of)
+    nets, p = (np.stack(each, axis=1) for each in zip(*found, strict=True))
+    few = [min(n, SMALL) for n in of]
+    each = [said(zip(*choice, strict=True), few) for choice in zip(nets.tolist(), p.tolist(), strict=True)]
     return float(np.mean([word != whole for word in each]))
 
 

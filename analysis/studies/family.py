@@ -45,14 +45,22 @@ class Estimated(NamedTuple):
         if self.estimate is None:
             return None
         nominal, simultaneous, _, cache, margins = self.estimate
+        pairing = self.pairing
         return Contrast(
-            self.pairing.model,
-            nominal.mean,
-            simultaneous.high,
-            nominal.p,
-            self.adjusted,
-            cache.matched,
-            margins,
+            model=pairing.model,
+            task=pairing.task,
+            budget=pairing.budget,
+            subject=pairing.subject,
+            against=pairing.against,
+            delta=nominal.mean,
+            high=simultaneous.high,
+            p=nominal.p,
+            adjusted=self.adjusted,
+            matched=cache.matched,
+            net=round(float(_difference(pairing).sum())),
+            lanes=pairing.own.size,
+            margins=margins,
+            memory=cache.ratio,
         )
 
 
