@@ -20,6 +20,7 @@ __all__ = [
     "Rule",
     "Words",
     "better",
+    "whole",
     "worse",
 ]
 
@@ -91,6 +92,13 @@ class Rule(NamedTuple):
     def source(self) -> str:
         """The file whose bytes a lock cites."""
         return self.verdict.__module__.replace(".", "/") + ".py"
+
+
+def whole(contrasts: Sequence[Contrast]) -> Sequence[Contrast]:
+    """The same. Raises ValueError for none: what is asked of every contrast would hold of an empty family."""
+    if not contrasts:
+        raise ValueError("contrasts: an empty family has no verdict; pass at least one contrast")
+    return contrasts
 
 
 def better(contrast: Contrast, alpha: float) -> bool:

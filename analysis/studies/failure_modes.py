@@ -327,7 +327,7 @@ def single_model(pairs: Sequence[Pairing]) -> Diagnosis:
     if len(models) == 1:
         says = f"Only {models[0]} ran: nothing here tells whether a sign transfers."
         return Diagnosis(SEEN, says, [])
-    rows, lacking = [], 0
+    rows, lacking, flipped = [], 0, 0
     for first, second in itertools.combinations(models, 2):
         found: list[dict[str, NDArray[np.float64]]] = [{}, {}]
         for pair in pairs:
@@ -339,12 +339,13 @@ def single_model(pairs: Sequence[Pairing]) -> Diagnosis:
         if same:
             table = transfer.table(*({name: each[name] for name in same} for each in found))
             rows += [{"primary_model": first, "transfer_model": second, **row._asdict()} for row in table]
+            # Sums of whole numbers: a mean of zero has no sign, whatever its rounding.
+            flipped += sum(float(found[0][name].sum() * found[1][name].sum()) < 0 for name in same)
     signs = [row["signs"] for row in rows]
     if "oppose" in signs:
         verdict = SEEN
     else:
         verdict = NOT_SEEN if signs and set(signs) == {"agree"} and not lacking else CANNOT_TELL
-    flipped = sum(row["primary"].mean * row["transfer"].mean < 0 for row in rows)
     says = (
         f"The differences have opposite signs in {flipped} of {len(rows)} cells on two models. Where neither "
         f"95 % interval reaches zero, {signs.count('agree')} agree and {signs.count('oppose')} oppose; "

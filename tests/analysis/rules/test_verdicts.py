@@ -143,6 +143,49 @@ def test_the_verdict_of_a_branch(qwen, llama, unmatched, letter, verdict):
     assert branch_verdict(contrasts) == verdict
 
 
+@pytest.mark.parametrize(
+    ("other", "symmetric", "verdict"),
+    [
+        ((-0.418, 0.0001), "B", INCONCLUSIVE),  # far beyond the corrected level
+        ((-0.418, 0.049), "B", INCONCLUSIVE),
+        ((-0.418, 0.05), "A", CONFIRMED),
+        ((0.418, 0.0001), "A", CONFIRMED),
+    ],
+)
+def test_a_primary_contrast_that_is_lost_keeps_branch_a_from_confirming(other, symmetric, verdict):
+    contrasts = [of("qwen", 0.087, 0.0001), of("qwen", *other), of("llama", 0.05, 0.001)]
+    assert branch(cells(contrasts, MODELS)) == "A"
+    assert branch(cells(contrasts, MODELS), symmetric=True) == symmetric
+    for order in (contrasts, contrasts[::-1]):
+        assert branch_verdict(order) == verdict
+
+
+def test_a_transfer_mean_of_zero_lanes_is_not_positive_whatever_its_rounded_means():
+    # Three lanes won and three lost of 861, whose means as binary numbers sum to more than nothing.
+    up, down = 3 / 861, -(1 / 861 + 2 / 861)
+    contrasts = [
+        of("qwen", 0.1, 0.001),
+        *(
+            of("llama", delta, 0.9)._replace(delta=delta + 1e-18, net=net, lanes=861)
+            for delta, net in ((up, 3), (down, -3))
+        ),
+    ]
+    assert branch(cells(contrasts, MODELS)) == "B"
+    assert branch_verdict(contrasts) == INCONCLUSIVE
+    contrasts[-1] = contrasts[-1]._replace(net=-2)
+    assert branch(cells(contrasts, MODELS)) == "A"
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_an_empty_family_has_no_verdict_and_no_report(rule):
+    decision = ALPHA | MODELS | {"at_least": 0, "margin": "0.05", "subject": "own", "others": []}
+    with pytest.raises(ValueError, match=r"contrasts|cells"):
+        RULES[rule].verdict([], decision)
+    if rule == "branch":
+        with pytest.raises(ValueError, match="primary and transfer"):
+            RULES[rule].report([], decision)
+
+
 # ---------------------------------------------------------------- superior: four contrasts, level 0.0125
 
 
