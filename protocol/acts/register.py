@@ -12,6 +12,7 @@ from typing import Any
 import splits
 from analysis.rules import RULES
 from protocol import grading, tasks
+from protocol.acts.opened_before import opened_before
 from protocol.evidence.lock import bundle, closure, lock, signing
 from protocol.evidence.lock.lock import Lock
 from protocol.evidence.outside import history
@@ -70,6 +71,7 @@ def register(
         "name": opened.name,
         "parent": parent,
         "amends": None,
+        "opened": opened_before(folder, frozen_items, protocol.content(), parent),
         "ledger": ledger.at([]),
         "git": history.committed(ROOT, sources),
         "signer": signer,
