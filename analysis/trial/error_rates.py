@@ -68,7 +68,7 @@ def errors(plan: Plan, rng: np.random.Generator) -> Errors:
     high = np.where((net < 0) & (adjusted <= alpha), -1.0, 1.0)
     limits: Sequence[Sequence[Margins | None]] = [[None] * len(planned)] * len(net)
     if margin := decision.get("margin"):
-        simulated = [equivalence.simulated(each, float(margin), level) for each in counts]
+        simulated = [equivalence.simulated(each, float(margin), level, decision["method"]) for each in counts]
         limits = [[Margins(*row) for row in study] for study in np.stack(simulated, axis=1).tolist()]
     rule = rules.RULES[decision["rule"]]
     named = [
