@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-__all__ = ["MARGINS_BY", "SETTINGS", "Setting", "at_the_margin", "settings", "shares"]
+__all__ = ["LOSSES", "MARGINS_BY", "SETTINGS", "SYMMETRIC", "Setting", "at_the_margin", "settings", "shares"]
 
 DISCORDANCES = (0.005, 0.01, 0.02, 0.05, 0.10, 0.17, 0.25)
 SYMMETRIC, GAINS, LOSSES = "symmetric", "gains one seed", "loses one seed"

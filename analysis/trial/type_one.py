@@ -32,7 +32,9 @@ class TypeOne(NamedTuple):
 
     rate: float
     ratio: float
-    ratio_low: float  # 95 % Clopper-Pearson limits of the Monte Carlo estimate; the ratio where all is counted
+    ratio_low: (
+        float  # 95 % Clopper-Pearson limits of the Monte Carlo estimate; the ratio where all is counted
+    )
     ratio_high: float
     studies: int  # simulated; 0 where every one was weighed by its chance
     setting: Setting  # in which the method erred most
@@ -57,9 +59,7 @@ class Drawn(NamedTuple):
         return share, *exact(round(share * self.studies), self.studies)
 
 
-def type_one(
-    method: str, problems: int, seeds: int, alpha: float, rng: np.random.Generator
-) -> TypeOne:
+def type_one(method: str, problems: int, seeds: int, alpha: float, rng: np.random.Generator) -> TypeOne:
     """How often `method` rejects at `alpha`, two-sided, in the setting where it does so most often.
 
     alpha: the corrected level of one contrast. Of max-t one contrast without a family is looked at, which is
