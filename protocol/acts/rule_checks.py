@@ -40,8 +40,8 @@ def checks(protocol: Design, items: Mapping[str, Any]) -> dict[str, Any]:
     if errors.exceeds(float(decision.alpha)):
         raise BadInput(
             f"decision.rule: {decision.rule} by {decision.method} decides {errors.wrong.share:.3f} of "
-            f"studies without a difference (at least {errors.wrong.low:.3f}) where {errors.setting}; the limit is "
-            f"{LIMIT} x alpha; use fewer contrasts, or another method or rule"
+            f"studies without a difference (at least {errors.wrong.low:.3f}) where {errors.setting}; the "
+            f"limit is {LIMIT} x alpha; use fewer contrasts, or another method or rule"
         )
     return {
         "tests": len(models),
