@@ -276,6 +276,8 @@ def _cell(
 def _row(
     claim: Claim, cells: Sequence[Cell], settings: Mapping[str, Mapping[str, str]] | None
 ) -> dict[str, Any]:
+    if not cells:
+        raise ValueError(f"claims.{claim.name}: no cell was compared; every cell of none would support it")
     outcomes = {cell.outcome for cell in cells}
     whole = CONTRADICTED if CONTRADICTED in outcomes else UNDECIDED if UNDECIDED in outcomes else SUPPORTED
     undecided = [cell for cell in cells if cell.outcome == UNDECIDED]

@@ -112,11 +112,12 @@ def blocks(count: int, shape: Shape, problems: int) -> Iterator[int]:
 
 
 class Seen(NamedTuple):
-    """[study, contrast]: the difference, and a two-sided p by each method, alone and (max-t) for the
-    family.
+    """[study, contrast]: lanes gained less those lost, of how many, and a two-sided p by each method, alone
+    and (max-t) for the family.
     """
 
-    delta: NDArray[np.float64]
+    net: NDArray[np.int64]
+    lanes: int
     p: dict[str, NDArray[np.float64]]
 
 
@@ -129,18 +130,19 @@ def counts_of(gained: NDArray[np.int8], seeds: int) -> NDArray[np.int64]:
 def seen(
     shape: Shape, problems: int, accuracy: float, count: int, rng: np.random.Generator, effect: float = 0.0
 ) -> Seen:
-    parts: dict[str, list[NDArray[np.float64]]] = {name: [] for name in ("delta", *METHODS, MAX_T)}
+    parts: dict[str, list[NDArray[np.float64]]] = {name: [] for name in (*METHODS, MAX_T)}
+    nets = []
     for rows in blocks(count, shape, problems):
         gained = studies(shape, problems, accuracy, effect, rows, rng).gained
         counts = counts_of(gained, shape.seeds)
         steps = np.arange(-shape.seeds, shape.seeds + 1)
-        parts["delta"].append((counts @ steps / (shape.seeds * problems)).reshape(rows, -1))
+        nets.append((counts @ steps).reshape(rows, -1))
         for method in METHODS:
             p = power.p_values(method, counts, DRAWS, rng)
             parts[method].append(p.reshape(rows, -1))
         parts[MAX_T].append(family_p(gained, rng))
     whole = {name: np.concatenate(each) for name, each in parts.items()}
-    return Seen(whole.pop("delta"), whole)
+    return Seen(np.concatenate(nets), shape.seeds * problems, whole)
 
 
 def family_p(gained: NDArray[np.int8], rng: np.random.Generator) -> NDArray[np.float64]:

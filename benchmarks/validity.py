@@ -67,21 +67,38 @@ def decided(found: Seen, method: str, said: Callable[[Sequence[Contrast]], str])
 
     With max-t a contrast alone has Student's p.
     """
-    family = found.delta.shape[1]
+    family = found.net.shape[1]
     alone = found.p["t" if method == MAX_T else method]
     adjusted = found.p[MAX_T] if method == MAX_T else np.minimum(1.0, family * alone)
-    highs = np.where((found.delta < 0) & (adjusted <= ALPHA), -1.0, 1.0)
-    matched = [True] * family
-    models = ["first" if place < family // 2 else "second" for place in range(family)]
+    highs = np.where((found.net < 0) & (adjusted <= ALPHA), -1.0, 1.0)
     words: dict[str, int] = {}
-    for study in zip(found.delta, highs, alone, adjusted, strict=True):
+    for study in zip(found.net, highs, alone, adjusted, strict=True):
         if min(study[2].min(), study[3].min()) > ALPHA:
             continue
-        numbers = (each.tolist() for each in study)
-        contrasts = [Contrast(*one) for one in zip(models, *numbers, matched, strict=True)]
-        word = said(contrasts)
+        numbers = zip(*(each.tolist() for each in study), strict=True)
+        word = said([contrast(place, family, found.lanes, *one) for place, one in enumerate(numbers)])
         words[word] = words.get(word, 0) + 1
     return {word: count / len(alone) for word, count in words.items()}
+
+
+def contrast(
+    place: int, family: int, lanes: int, net: int, high: float, p: float, adjusted: float
+) -> Contrast:
+    """The first half of a family is of one model, the second half of another."""
+    return Contrast(
+        model="first" if place < family // 2 else "second",
+        task="task",
+        budget=str(place),
+        subject="subject",
+        against="comparator",
+        delta=net / lanes,
+        high=high,
+        p=p,
+        adjusted=adjusted,
+        matched=True,
+        net=net,
+        lanes=lanes,
+    )
 
 
 def superior(contrasts: Sequence[Contrast]) -> str:

@@ -153,7 +153,7 @@ def _halving(start: Quantity, rate: Callable[[Quantity], Quantity]) -> Quantity:
 
 
 def _branch(cells: list[Any]) -> str:
-    return branch.letter([branch.Cell(role, float(d.middle), float(p.middle)) for role, d, p in cells])
+    return branch.letter([branch.Cell(role, d.middle, float(p.middle)) for role, d, p in cells])
 
 
 def _choose(differences: list[list[Quantity]], tolerance: Quantity) -> Quantity:

@@ -3,6 +3,7 @@
 """
 
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 from analysis.rules.gates import WON, Family, Gate, Outcome, all_lost, due, lost, ordinary, ungraded, unseen
@@ -23,7 +24,7 @@ class Cell(NamedTuple):
     """What the letters see of a contrast. role: "primary" or "transfer", the part its model plays."""
 
     role: str
-    delta: float
+    delta: Fraction  # so that a mean of zero is zero
     p: float
 
 
@@ -53,7 +54,8 @@ def cells(contrasts: Sequence[Contrast], decision: Decision) -> list[Cell]:
     """The contrasts with the roles of their models; a third model raises in `letter`."""
     roles = {decision["primary_model"]: "primary", decision["transfer_model"]: "transfer"}
     return [
-        Cell(roles.get(contrast.model, contrast.model), contrast.delta, contrast.p) for contrast in contrasts
+        Cell(roles.get(contrast.model, contrast.model), Fraction(contrast.net, contrast.lanes), contrast.p)
+        for contrast in contrasts
     ]
 
 
@@ -61,27 +63,33 @@ def verdict(contrasts: Sequence[Contrast], decision: Decision) -> str:
     """The verdict of a branch.
 
     branch   and                                        verdict
-    A        every contrast matched in memory           CONFIRMED
+    A        no significantly negative primary cell,
+             every contrast matched in memory           CONFIRMED
     B        a significantly negative transfer cell     REFUTED
     C        a significantly negative primary cell      REFUTED
     any      otherwise                                  INCONCLUSIVE
 
-    Such a cell is negative at p < alpha / (contrasts of its model), and matched in memory. The letters are
-    the paper's, at the level of one cell; this verdict is ours, and at that level it would come in another
+    A cell that keeps a study from CONFIRMED is negative at p < alpha, which is the symmetric form of the
+    guard: the paper's letter does not look at a primary cell that is lost while another is won. A cell that
+    refutes is negative at p < alpha / (contrasts of its model), and matched in memory. The letters are the
+    paper's, at the level of one cell; this verdict is ours, and at that level a loss would refute another
     5 % of studies in which nothing differs (6.6 to 7.8 % decided in all, 4.9 % at the corrected level).
     """
     alpha = float(decision["alpha"])
-    branch = letter(cells(contrasts, decision), alpha=alpha)
+    seen = cells(contrasts, decision)
+    branch = letter(seen, alpha=alpha)
     if branch == "A":
-        return CONFIRMED if all(contrast.matched for contrast in contrasts) else INCONCLUSIVE
-    model = decision["transfer_model" if branch == "B" else "primary_model"]
-    decisive = [contrast for contrast in contrasts if contrast.model == model]
-    losing = any(contrast.matched and _negative(contrast, alpha / len(decisive)) for contrast in decisive)
+        harmless = letter(seen, symmetric=True, alpha=alpha) == "A"
+        fair = all(contrast.matched for contrast in contrasts)
+        return CONFIRMED if harmless and fair else INCONCLUSIVE
+    role = "transfer" if branch == "B" else "primary"
+    decisive = [pair for pair in zip(contrasts, seen, strict=True) if pair[1].role == role]
+    losing = any(contrast.matched and _negative(cell, alpha / len(decisive)) for contrast, cell in decisive)
     return REFUTED if losing else INCONCLUSIVE
 
 
-def _negative(contrast: Contrast | Cell, alpha: float) -> bool:
-    return contrast.delta < 0 and contrast.p < alpha
+def _negative(cell: Cell, alpha: float) -> bool:
+    return cell.delta < 0 and cell.p < alpha
 
 
 def refusal(decision: Decision, family: int) -> Refusal | None:
@@ -128,6 +136,10 @@ def gates(family: Family) -> dict[str, Gate]:
     of_primary, of_transfer = (alpha / len(indices) for indices in (primary, transfer))
     if len(primary) > 1 and (harm := family.between(first, of_primary, alpha)):
         found["a primary loss falls short of the level of a loss"] = due(INCONCLUSIVE, {first: lost(harm)})
+    others = [index for index in primary if index != first]
+    if others and (harm := family.between(others[-1], alpha / 8, alpha)):
+        mixed = won | {others[-1]: lost(harm)}
+        found["a primary contrast is lost while another is won"] = due(INCONCLUSIVE, mixed)
     spare = [index for index in transfer if index != other]
     if spare and (loss := family.between(spare[-1], of_transfer / 8, of_transfer)):
         turned = won | {spare[-1]: lost(loss)}
@@ -155,7 +167,8 @@ def _hypothesis(decision: Decision, checks: Mapping[str, Any]) -> str:
 
 def _criteria(decision: Decision, checks: Mapping[str, Any]) -> list[str]:
     primary, transfer, alpha = (decision[name] for name in ("primary_model", "transfer_model", "alpha"))
-    # Older locks, whose rule takes alpha itself here, do not say how often the decision errs.
+    # Older locks do not say how often the decision errs; their rule takes alpha itself for a loss, and looks
+    # at no loss on the primary model beside a win.
     by_model = "decision_errors" in checks
     loss = "alpha divided by the number of contrasts on that model" if by_model else alpha
     return [
@@ -164,7 +177,9 @@ def _criteria(decision: Decision, checks: Mapping[str, Any]) -> list[str]:
         f"goes against it with p below {alpha}. Branch B: the first of these holds and "
         "another does not. Branch C: the first does not hold. These p are compared with alpha "
         "itself.",
-        "CONFIRMED: branch A, and in all contrasts both arms held the same memory.",
+        "CONFIRMED: branch A, "
+        + (f"no contrast on {primary} goes against {decision['subject']} with p below {alpha}, " * by_model)
+        + "and in all contrasts both arms held the same memory.",
         f"REFUTED: branch B with a contrast on {transfer}, or branch C with one on {primary}, that "
         f"goes against it with p below {loss}.",
     ]
@@ -187,13 +202,13 @@ def _letters(judged: Mapping[str, Any]) -> tuple[str, ...]:
 
 MEANING = (
     "Each contrast is tested at the uncorrected level for the branch. Branch A: some contrast on the "
-    "primary model is significantly better, the mean difference on the transfer model is positive "
-    "and none there is significantly worse. Branch B: the primary condition holds and a transfer "
-    "condition fails. Branch C: no contrast on the primary model qualifies. The symmetric form also "
-    "rules A out for a significantly worse contrast on the primary model. CONFIRMED: branch A with "
-    "matched memory. REFUTED: branch B with a significantly worse contrast on the transfer model, or "
-    "branch C with one on the primary model, at the level of the locked rule. INCONCLUSIVE: "
-    "otherwise."
+    "primary model is significantly better, the mean difference on the transfer model is positive and "
+    "none there is significantly worse. Branch B: the primary condition holds and a transfer condition "
+    "fails. Branch C: no contrast on the primary model qualifies. The symmetric form also rules A out for "
+    "a significantly worse contrast on the primary model. CONFIRMED: branch A with matched memory, in "
+    "both forms where the locked rule asks for both. REFUTED: branch B with a significantly worse "
+    "contrast on the transfer model, or branch C with one on the primary model, at the level of the "
+    "locked rule. INCONCLUSIVE: otherwise."
 )
 WORDS = Words(_hypothesis, _criteria, _proves, MEANING, _line, letters=_letters)
 RULE = Rule(FIELDS, refusal, verdict, gates, WORDS, report)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from analysis.rules.margins import Side, limits, lossless
-from analysis.rules.rule import Contrast, Decision
+from analysis.rules.rule import Contrast, Decision, whole
 from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
 
 __all__ = ["RULE", "verdict"]
@@ -20,7 +20,7 @@ def verdict(contrasts: Sequence[Contrast], decision: Decision) -> str:
     for REFUTED, so that limits are those at alpha / m. Unmatched contrasts do not refute.
     """
     margin, alpha = float(decision["margin"]), float(decision["alpha"])
-    if any(contrast.matched and limits(contrast).high < -margin for contrast in contrasts):
+    if any(contrast.matched and limits(contrast).high < -margin for contrast in whole(contrasts)):
         return REFUTED
     holds = all(contrast.matched and limits(contrast).p_worse <= alpha for contrast in contrasts)
     return CONFIRMED if holds else INCONCLUSIVE

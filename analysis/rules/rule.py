@@ -20,6 +20,7 @@ __all__ = [
     "Rule",
     "Words",
     "better",
+    "whole",
     "worse",
 ]
 
@@ -27,15 +28,25 @@ Decision: TypeAlias = Mapping[str, Any]  # the registered decision table: decima
 
 
 class Contrast(NamedTuple):
-    """Subject minus comparator in one (model, task, budget), by the registered method."""
+    """Subject minus comparator in one (model, task, budget), by the registered method.
+
+    A sign or a tie is decided on `net`, which is whole, and never on `delta`, which is a rounded mean.
+    """
 
     model: str
+    task: str
+    budget: str  # the subject's
+    subject: str
+    against: str
     delta: float
     high: float  # upper end of the simultaneous interval
     p: float  # of this contrast alone
     adjusted: float  # p that holds for the whole family: min(1, m p), or that of max-t
-    matched: bool
+    matched: bool  # the memory of both arms is as a fair comparison asks
+    net: int  # lanes that the subject alone solves, less those that the comparator alone solves
+    lanes: int  # problems x seeds
     margins: Margins | None = None  # at alpha / m, where a margin is registered
+    memory: float = 1.0  # measured memory of the subject over that of the comparator
 
 
 class Field(NamedTuple):
@@ -83,9 +94,16 @@ class Rule(NamedTuple):
         return self.verdict.__module__.replace(".", "/") + ".py"
 
 
+def whole(contrasts: Sequence[Contrast]) -> Sequence[Contrast]:
+    """The same. Raises ValueError for none: what is asked of every contrast would hold of an empty family."""
+    if not contrasts:
+        raise ValueError("contrasts: an empty family has no verdict; pass at least one contrast")
+    return contrasts
+
+
 def better(contrast: Contrast, alpha: float) -> bool:
-    return contrast.delta > 0 and contrast.adjusted <= alpha
+    return contrast.net > 0 and contrast.adjusted <= alpha
 
 
 def worse(contrast: Contrast, alpha: float) -> bool:
-    return contrast.delta < 0 and contrast.adjusted <= alpha
+    return contrast.net < 0 and contrast.adjusted <= alpha

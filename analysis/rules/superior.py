@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from analysis.rules.gates import WON, Family, Gate, Outcome, Vacuous, due, lost, ordinary, ungraded, unseen
-from analysis.rules.rule import Contrast, Decision, Field, Refusal, Rule, Words, better, worse
+from analysis.rules.rule import Contrast, Decision, Field, Refusal, Rule, Words, better, whole, worse
 from analysis.rules.sentences import significant
 from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
 from analysis.stats.methods import METHODS
@@ -29,12 +29,12 @@ def verdict(contrasts: Sequence[Contrast], decision: Decision) -> str:
     ends at zero reaches it: with few discordant problems a percentile interval ends there on no evidence.
     """
     needed, alpha = decision["at_least"], float(decision["alpha"])
-    losing = any(contrast.matched and worse(contrast, alpha) for contrast in contrasts)
+    losing = any(contrast.matched and worse(contrast, alpha) for contrast in whole(contrasts))
     possible = sum(contrast.high >= 0 or not contrast.matched for contrast in contrasts)
     if losing or possible < needed:
         return REFUTED
     wins = sum(better(contrast, alpha) for contrast in contrasts)
-    harmless = not any(contrast.delta < 0 and contrast.p <= alpha for contrast in contrasts)
+    harmless = not any(contrast.net < 0 and contrast.p <= alpha for contrast in contrasts)
     fair = all(contrast.matched for contrast in contrasts)
     return CONFIRMED if wins >= needed and harmless and fair else INCONCLUSIVE
 

@@ -31,13 +31,14 @@ def paired(
     *,
     reps: int = 10_000,
     level: float = 0.95,
+    null: float = 0.0,
     rng: np.random.Generator,
 ) -> Comparison:
-    """The mean difference with its interval, resampling whole problems, and its two-sided p.
+    """The mean difference with its interval, resampling whole problems, and the two-sided p of `null`.
 
     difference: [problem, seed], subject minus comparator, in accuracy points.
-    p: twice the smaller share of resampled means on either side of zero (zero counts on both), with the +1
-        correction: it is never 0.
+    p: twice the smaller share of resampled means on either side of `null` (`null` counts on both), with the
+        +1 correction: it is never 0.
 
     Without any spread between problems `interval.without_spread` answers instead.
 
@@ -45,16 +46,16 @@ def paired(
     Raises DegenerateDifference (a ValueError) for fewer than two problems or a difference that is not finite.
     """
     means = problem_means(difference)
-    if flat := without_spread(means, level):
+    if flat := without_spread(means, level, null):
         return flat
     resampled = resampled_means(means, reps, rng)
-    near_zero = np.round(resampled, 12)
-    tail = 1 + min(int((near_zero <= 0).sum()), int((near_zero >= 0).sum()))
+    away = np.round(resampled - null, 12)
+    tail = 1 + min(int((away <= 0).sum()), int((away >= 0).sum()))
     low, high = np.quantile(resampled, [(1 - level) / 2, (1 + level) / 2])
     return Comparison(float(means.mean()), float(low), float(high), min(1.0, 2 * tail / (reps + 1)))
 
 
-def exact(difference: ArrayLike, *, level: float = 0.95) -> Comparison:
+def exact(difference: ArrayLike, *, level: float = 0.95, null: float = 0.0) -> Comparison:
     """What `paired` tends to as its draws grow: every resample with its own weight, no seed.
 
     difference: [problem, seed], -1, 0 or 1 in every seed. An end is the first resampled mean at which the
@@ -62,13 +63,13 @@ def exact(difference: ArrayLike, *, level: float = 0.95) -> Comparison:
     Raises DegenerateDifference, also for a difference that is not whole.
     """
     means = problem_means(difference)
-    if flat := without_spread(means, level):
+    if flat := without_spread(means, level, null):
         return flat
-    found = exact_limits(exact_resampling.counted(difference)[None], level=level)
+    found = exact_limits(exact_resampling.counted(difference)[None], level=level, null=null)
     return Comparison(float(means.mean()), *(float(values[0]) for values in found))
 
 
-def exact_limits(counts: NDArray[np.int64], *, level: float = 0.95) -> Limits:
+def exact_limits(counts: NDArray[np.int64], *, level: float = 0.95, null: float = 0.0) -> Limits:
     """`exact` for many studies at once. counts: [study, 2k + 1], problems whose seeds sum to -k, ..., k;
     the same number of problems in each. A study without spread has low = high and p = 1 here.
     """
@@ -76,7 +77,10 @@ def exact_limits(counts: NDArray[np.int64], *, level: float = 0.95) -> Limits:
     # entry s: weight of sums of at most s - k problems
     below = np.cumsum(exact_resampling.resampled(counts), axis=1)
     middle = k * problems
-    tails = np.stack([below[:, middle], 1 - below[:, middle - 1]], axis=1)
+    at = round(null * middle, 9)  # in sums, whole where a sum of so much can be observed
+    most, least = middle + int(np.floor(at)), middle + int(np.ceil(at))
+    upper = 1 - below[:, least - 1] if least else np.ones(len(below))
+    tails = np.stack([below[:, most], upper], axis=1)
     ends = (1 - level) / 2, (1 + level) / 2
     place = [(below < share - 1e-12).sum(axis=1) for share in ends]
     low, high = (np.minimum(at, 2 * middle) / middle - 1 for at in place)

@@ -6,7 +6,9 @@ __all__ = ["Comparison", "Margins"]
 
 
 class Comparison(NamedTuple):
-    """Mean difference in accuracy points (-1 to 1), its two-sided interval, and the two-sided p of zero."""
+    """Mean difference in accuracy points (-1 to 1), its two-sided interval, and the two-sided p of zero or of
+    the null that was asked about.
+    """
 
     mean: float
     low: float
@@ -20,5 +22,5 @@ class Margins(NamedTuple):
     mean: float
     low: float
     high: float
-    p_worse: float  # of "worse by the margin or more": small for a subject that is not inferior
-    p_better: float  # of "better by the margin or more"; the larger of the two is that of equivalence
+    p_worse: float  # of a mean at the lower margin or below: small for a subject that is not inferior
+    p_better: float  # of a mean at the upper margin or above; the larger of the two is that of equivalence

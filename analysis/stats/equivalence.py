@@ -24,48 +24,58 @@ METHODS = ("t", "bootstrap")
 
 def margins(
     difference: ArrayLike,
-    margin: float,
+    margin: float | tuple[float, float],
     *,
     alpha: float = 0.05,
     method: str = "t",
     draws: int = 10_000,
     rng: np.random.Generator | None = None,
 ) -> Margins:
-    """Both one-sided tests of the mean of difference[problem, seed] against -margin and margin.
+    """Both one-sided tests of the mean of difference[problem, seed]: against -margin and margin, or against
+    the two of margin = (low, high), points anywhere in (-1, 1).
 
+    p_worse is of a mean at the lower margin or below, p_better of one at the upper margin or above.
     method: "t" on problem means, or "bootstrap", the share of resampled means at the margin or beyond it
         with the +1 correction, which needs `rng`.
 
-    Not inferior at alpha: p_worse <= alpha, which takes low > -margin. Equivalent: both p <= alpha. Where
-    seeds are scored 0 or 1, p is the larger of the method's and that of `at_the_margin`; the limits are the
-    method's. Problems that all differ alike, most often by nothing, bound only the share u of other ones:
-    none in n has the chance (1 - u)^n, and others may differ by anything in [-1, 1].
+    Not inferior at alpha: p_worse <= alpha, which takes a limit above the lower margin. Equivalent: both
+    p <= alpha. Where seeds are scored 0 or 1, p is the larger of the method's and that of `at_the_margin`;
+    the limits are the method's. Problems that all differ alike, most often by nothing, bound only the share
+    u of other ones: none in n has the chance (1 - u)^n, and others may differ by anything in [-1, 1].
 
     Raises DegenerateDifference as `interval.problem_means` does, and ValueError for a margin outside (0,
     1], an alpha outside (0, 0.5), an unknown method, or a bootstrap without a generator.
     """
-    if not 0 < margin <= 1:
-        raise ValueError(f"margin: {margin} is not in (0, 1]; pass points, not percent")
+    lower, upper = margin if isinstance(margin, tuple) else (-_symmetric(margin), margin)
+    if not (-1 <= lower < 1 and -1 < upper <= 1):
+        raise ValueError(f"margin: {margin} is not in [-1, 1]; pass points, not percent")
     if not 0 < alpha < 0.5:
         raise ValueError(f"alpha: {alpha} is not in (0, 0.5); it is the level of one side")
     means = problem_means(difference)
     if np.ptp(means) == 0:
-        return _without_spread(float(means[0]), len(means), margin, alpha)
+        return _without_spread(float(means[0]), len(means), (lower, upper), alpha)
     if method not in METHODS:
         raise ValueError(f"method: {method!r} is unknown; name t or bootstrap")
     if method == "t":
         error = means.std(ddof=1) / np.sqrt(len(means))
-        found = Margins(*map(float, _student(means.mean(), error, len(means), margin, alpha)))
+        found = Margins(*map(float, _student(means.mean(), error, len(means), (lower, upper), alpha)))
     elif rng is None:
         raise ValueError("rng: the bootstrap draws; pass a generator")
     else:
-        found = _bootstrap(means, bootstrap.resampled_means(means, draws, rng), margin, alpha)
+        found = _bootstrap(means, bootstrap.resampled_means(means, draws, rng), (lower, upper), alpha)
     values = np.asarray(difference, dtype=np.float64)
     if np.any(values != np.round(values)):
         return found
     counts = exact_resampling.counted(values)[None]
-    worse, better = (float(at_the_margin(side, margin)[0]) for side in (counts, counts[:, ::-1]))
+    sides = (counts, -lower), (counts[:, ::-1], upper)
+    worse, better = (float(at_the_margin(*side)[0]) for side in sides)
     return found._replace(p_worse=max(found.p_worse, worse), p_better=max(found.p_better, better))
+
+
+def _symmetric(margin: float) -> float:
+    if not 0 < margin <= 1:
+        raise ValueError(f"margin: {margin} is not in (0, 1]; pass points, not percent")
+    return margin
 
 
 def at_the_margin(counts: NDArray[np.int64], margin: float) -> NDArray[np.float64]:
@@ -97,36 +107,44 @@ def simulated(counts: NDArray[np.int64], margin: float, alpha: float) -> NDArray
     steps = np.arange(-k, k + 1) / k
     mean = distinct @ steps / problems
     spread = np.maximum(distinct @ steps**2 - problems * mean**2, 1e-12)
-    found = _student(mean, np.sqrt(spread / (problems - 1) / problems), problems, margin, alpha)
+    found = _student(mean, np.sqrt(spread / (problems - 1) / problems), problems, (-margin, margin), alpha)
     exact = (at_the_margin(side, margin) for side in (distinct, distinct[:, ::-1]))
     sure = [np.maximum(p, least) for p, least in zip(found[3:], exact, strict=True)]
     return np.stack([*found[:3], *sure], axis=1)[place.ravel()]
 
 
 def _student(
-    mean: NDArray[np.float64], error: NDArray[np.float64], problems: int, margin: float, alpha: float
+    mean: NDArray[np.float64],
+    error: NDArray[np.float64],
+    problems: int,
+    margins: tuple[float, float],
+    alpha: float,
 ) -> list[NDArray[np.float64]]:
     """The fields of `Margins`, of one study or of many."""
     freedom = problems - 1
     reach = stats.t.ppf(1 - alpha, freedom) * error
-    worse, better = (stats.t.sf(away / error, freedom) for away in (mean + margin, margin - mean))
+    lower, upper = margins
+    worse, better = (stats.t.sf(away / error, freedom) for away in (mean - lower, upper - mean))
     return [mean, np.maximum(-1.0, mean - reach), np.minimum(1.0, mean + reach), worse, better]
 
 
 def _bootstrap(
-    means: NDArray[np.float64], resampled: NDArray[np.float64], margin: float, alpha: float
+    means: NDArray[np.float64], resampled: NDArray[np.float64], margins: tuple[float, float], alpha: float
 ) -> Margins:
     low, high = np.quantile(resampled, [alpha, 1 - alpha])
-    near = np.round(resampled, 12)
-    beyond = int((near <= -margin).sum()), int((near >= margin).sum())
+    lower, upper = margins
+    away = np.round(resampled - lower, 12), np.round(resampled - upper, 12)
+    beyond = int((away[0] <= 0).sum()), int((away[1] >= 0).sum())
     worse, better = ((count + 1) / (len(resampled) + 1) for count in beyond)
     return Margins(float(means.mean()), float(low), float(high), worse, better)
 
 
-def _without_spread(value: float, problems: int, margin: float, alpha: float) -> Margins:
+def _without_spread(value: float, problems: int, margins: tuple[float, float], alpha: float) -> Margins:
     other = 1 - alpha ** (1 / problems)
     centre = (1 - other) * value
     # The share of other problems, all at -1 or all at 1, that would put the mean on the margin.
-    shares = [(margin + at) / (1 + at) if at > -1 else 0.0 for at in (value, -value)]
+    lower, upper = margins
+    sides = (value, -lower), (-value, upper)
+    shares = [(away + at) / (1 + at) if at > -1 else 0.0 for at, away in sides]
     worse, better = (float((1 - min(max(share, 0.0), 1.0)) ** problems) for share in shares)
     return Margins(value, max(-1.0, centre - other), min(1.0, centre + other), worse, better)

@@ -74,18 +74,25 @@ def problem_means(difference: ArrayLike) -> NDArray[np.float64]:
     return means
 
 
-def without_spread(means: NDArray[np.float64], level: float) -> Comparison | None:
+def without_spread(means: NDArray[np.float64], level: float, null: float = 0.0) -> Comparison | None:
     """The answer when all problems have the same mean difference c; None when they do not.
 
     No discordance at all is not evidence of equality: n problems that agree leave a share u = 1 - a^(1/n) of
     other problems possible (a = 1 - level for c = 0, the exact form of the rule of three, 3/n at 95 %; a = (1
     - level)/2 otherwise, since the sign is then open too). These may differ by anything in [-1, 1]: [(1-u)c -
-    u, (1-u)c + u]. p is 1 for c = 0, else the exact sign test's 2^(1-n).
+    u, (1-u)c + u]. p is the chance (1-u)^n of no other problem where a share u of them, all at the end of
+    [-1, 1] on the side of `null`, puts the mean there; twice that unless c = 0. It is 1 for c = null, and the
+    exact sign test's 2^(1-n) for c = -1 or 1 and null = 0.
     """
     value = float(means[0])
     if np.any(means != value):
         return None
     other = 1 - ((1 - level) / (1 if value == 0 else 2)) ** (1 / len(means))
     centre = (1 - other) * value
-    p = 1.0 if value == 0 else 2.0 ** (1 - len(means))
+    p = min(1.0, (1 if value == 0 else 2) * (1 - _share_of_others(value, null)) ** len(means))
     return Comparison(value, max(centre - other, -1.0), min(centre + other, 1.0), p)
+
+
+def _share_of_others(value: float, mean: float) -> float:
+    """Of problems at -1 or 1, among problems at `value`, that put the mean of all of them at `mean`."""
+    return 0.0 if value == mean else abs(mean - value) / (1 + (-value if mean > value else value))

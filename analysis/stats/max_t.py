@@ -31,6 +31,7 @@ def max_t(
     level: float = 0.95,
     draws: int = 10_000,
     rng: np.random.Generator,
+    nulls: Sequence[Sequence[float]] | None = None,
 ) -> list[list[Comparison]]:
     """One interval for each contrast; together they cover with probability `level`, p is adjusted for the
     family.
@@ -38,30 +39,37 @@ def max_t(
     differences: groups of contrasts that share their problems, each contrast [problem, seed] with the
         problems in one order. Groups are independent of one another (another task has other problems).
     draws: joint sign flips; p has the +1 correction and is never 0.
+    nulls: of every contrast the mean difference whose p is given, in the order of `differences`; zero in all
+        of them without it. Flipped are the signs of what differs from it.
 
     The interval is mean -+ c standard errors of problem means, c being the `level` quantile of the family's
-    largest |t|, cut at -1 and 1; it excludes zero exactly when p <= 1 - level. A contrast without any spread
-    takes part in no flip and is answered by `interval.without_spread` at its Bonferroni level.
+    largest |t|, cut at -1 and 1; it excludes the null exactly when p <= 1 - level. A contrast without any
+    spread takes part in no flip and is answered by `interval.without_spread` at its Bonferroni level.
     Raises DegenerateDifference, also for an empty family or problems that are not shared.
     """
     groups = [[problem_means(one) for one in group] for group in differences]
     if not groups:
         raise DegenerateDifference("differences: an empty family has no error; pass at least one contrast")
+    at = [[0.0] * len(group) for group in groups] if nulls is None else nulls
     if any(len({len(means) for means in group}) != 1 for group in groups):
         raise DegenerateDifference(
             "differences: contrasts of a group share their problems; pass equal lengths"
         )
     family = sum(len(group) for group in groups)
     largest = np.zeros(draws)
-    for group in groups:
-        if moving := [means for means in group if np.ptp(means) > 0]:
+    for group, means_under in zip(groups, at, strict=True):
+        under = zip(group, means_under, strict=True)
+        if moving := [means - null for means, null in under if np.ptp(means) > 0]:
             blocks = flipped_t(np.stack(moving, axis=1), draws, rng)
             np.maximum(largest, np.concatenate([block.max(axis=1) for block in blocks]), out=largest)
     largest.sort()
     # The smallest bound that at most a share 1 - level of the draws, with the observed one, reaches.
     kept = int(np.floor((draws + 1) * (1 - level) + 1e-9)) - 1
     critical = float(largest[-1 - kept]) if kept >= 0 else np.inf
-    return [[_interval(means, largest, critical, level, family) for means in group] for group in groups]
+    return [
+        [_interval(*one, largest, critical, level, family) for one in zip(group, under, strict=True)]
+        for group, under in zip(groups, at, strict=True)
+    ]
 
 
 def adjusted(
@@ -120,14 +128,20 @@ def observed_t(sums: NDArray[np.float64], means: NDArray[np.float64]) -> NDArray
 
 
 def _interval(
-    means: NDArray[np.float64], largest: NDArray[np.float64], critical: float, level: float, family: int
+    means: NDArray[np.float64],
+    null: float,
+    largest: NDArray[np.float64],
+    critical: float,
+    level: float,
+    family: int,
 ) -> Comparison:
-    if flat := without_spread(means, 1 - (1 - level) / family):
+    if flat := without_spread(means, 1 - (1 - level) / family, null):
         return flat._replace(p=min(1.0, flat.p * family))
     mean = float(means.mean())
-    t = float(observed_t(means.sum(keepdims=True), means[:, None])[0])
+    away = means - null
+    t = float(observed_t(away.sum(keepdims=True), away[:, None])[0])
     p = (len(largest) - int(np.searchsorted(largest, t)) + 1) / (len(largest) + 1)
     reach = critical * float(means.std(ddof=1) / np.sqrt(len(means)))
-    # Rounded like t: an end that a tie of t and its bound puts at zero is zero.
-    low, high = (round(end, 8) for end in (mean - reach, mean + reach))
+    # Rounded like t: an end that a tie of t and its bound puts at the null is the null.
+    low, high = (null + round(end - null, 8) for end in (mean - reach, mean + reach))
     return Comparison(mean, max(-1.0, low), min(1.0, high), p)

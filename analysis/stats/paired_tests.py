@@ -18,55 +18,71 @@ BLOCK = 1 << 20  # signs held at a time
 
 
 class Compare(Protocol):
-    """difference[problem, seed] to a comparison; `draws` and `rng` are for the methods that draw."""
+    """difference[problem, seed] to a comparison; `draws` and `rng` are for the methods that draw.
+
+    null: the mean difference, in points, whose p is given; the interval does not know it.
+    """
 
     def __call__(
-        self, difference: ArrayLike, *, level: float, draws: int, rng: np.random.Generator
+        self,
+        difference: ArrayLike,
+        *,
+        level: float,
+        draws: int,
+        rng: np.random.Generator,
+        null: float = 0.0,
     ) -> Comparison: ...
 
 
-def student(difference: ArrayLike, *, level: float = 0.95) -> Comparison:
-    """Student's t on the problem means of difference[problem, seed]; its interval is cut at -1 and 1.
+def student(difference: ArrayLike, *, level: float = 0.95, null: float = 0.0) -> Comparison:
+    """Student's t on the problem means of difference[problem, seed], and the p of a mean of `null`; its
+    interval is cut at -1 and 1.
 
     Without any spread between problems `interval.without_spread` answers. Raises DegenerateDifference.
     """
     means = problem_means(difference)
-    flat = without_spread(means, level)
+    flat = without_spread(means, level, null)
     if flat:
         return flat
     mean, error = means.mean(), means.std(ddof=1) / np.sqrt(len(means))
     freedom = len(means) - 1
     reach = stats.t.ppf((1 + level) / 2, freedom) * error
-    p = 2 * stats.t.sf(abs(mean) / error, freedom)
+    p = 2 * stats.t.sf(abs(mean - null) / error, freedom)
     return Comparison(float(mean), max(-1.0, float(mean - reach)), min(1.0, float(mean + reach)), float(p))
 
 
 def sign_flip(
-    difference: ArrayLike, *, level: float = 0.95, draws: int = 10_000, rng: np.random.Generator
+    difference: ArrayLike,
+    *,
+    level: float = 0.95,
+    draws: int = 10_000,
+    rng: np.random.Generator,
+    null: float = 0.0,
 ) -> Comparison:
-    """Permutation of the signs of the problem means, exact when all 2^n signs are at most `draws`.
+    """Permutation of the signs of the problem means less `null`, exact when there are at most `draws`
+    of all 2^n signs.
 
     Flipping the problems of a subset A leaves a mean at least as large as the observed one exactly when the
     sum over A is at most zero. So p needs the subsets' sums alone: twice the smaller tail, as in
     scipy.stats.permutation_test, with the +1 correction for random signs. With one seed it is the exact
-    McNemar test. It assumes only that differences are symmetric around zero under the null.
+    McNemar test. It assumes only that differences are symmetric around `null` under the null.
 
     The interval inverts this test: its ends are order statistics of the subsets' means (Hartigan 1969,
     typical values), -1 or 1 where the draws cannot bound them. That assumes differences symmetric around any
     shift, which few discordant problems among many equal ones are not, and is then too short; so each end is
-    moved out to Student's t where that reaches further, short of zero if the test rejects it. The interval
-    excludes zero exactly when p <= 1 - level.
+    moved out to Student's t where that reaches further, short of `null` if the test rejects it. The interval
+    excludes `null` exactly when p <= 1 - level.
 
     difference: [problem, seed]. Without any spread between problems `interval.without_spread` answers.
     Raises DegenerateDifference.
     """
     means = problem_means(difference)
-    flat = without_spread(means, level)
+    flat = without_spread(means, level, null)
     if flat:
         return flat
-    sums, sizes = _subsets(means, draws, rng)
+    sums, sizes = _subsets(means - null, draws, rng)
     proper = sizes > 0
-    centres = np.sort(sums[proper] / sizes[proper])
+    centres = np.sort(sums[proper] / sizes[proper])  # less `null`
     exact = 2 ** len(means) <= draws
     # Empty subsets, and the observed signs, are always as extreme.
     extreme = len(sums) - len(centres) + (0 if exact else 1)
@@ -74,11 +90,12 @@ def sign_flip(
     tail = extreme + min(int((centres <= 0).sum()), int((centres >= 0).sum()))
     # An end is the first centre that the one-sided test at (1 - level) / 2 keeps.
     skipped = int(np.floor(total * (1 - level) / 2 + 1e-9)) - extreme
-    low, high = (centres[skipped], centres[-1 - skipped]) if skipped >= 0 else (-1.0, 1.0)
+    bounded = skipped >= 0
+    low, high = (null + centres[skipped], null + centres[-1 - skipped]) if bounded else (-1.0, 1.0)
     wider = student(difference, level=level)
-    if low <= 0 or wider.low > 0:
+    if low <= null or wider.low > null:
         low = min(low, wider.low)
-    if high >= 0 or wider.high < 0:
+    if high >= null or wider.high < null:
         high = max(high, wider.high)
     return Comparison(float(means.mean()), float(low), float(high), min(1.0, 2 * tail / total))
 
@@ -102,18 +119,22 @@ def _subsets(
     return sums.round(9), sizes  # sums of thirds that cancel give exactly zero
 
 
-def _bootstrap(difference: ArrayLike, *, level: float, draws: int, rng: np.random.Generator) -> Comparison:
-    return bootstrap.paired(difference, reps=draws, level=level, rng=rng)
+def _bootstrap(
+    difference: ArrayLike, *, level: float, draws: int, rng: np.random.Generator, null: float = 0.0
+) -> Comparison:
+    return bootstrap.paired(difference, reps=draws, level=level, rng=rng, null=null)
 
 
 def _exact_bootstrap(
-    difference: ArrayLike, *, level: float, draws: int, rng: np.random.Generator
+    difference: ArrayLike, *, level: float, draws: int, rng: np.random.Generator, null: float = 0.0
 ) -> Comparison:
-    return bootstrap.exact(difference, level=level)
+    return bootstrap.exact(difference, level=level, null=null)
 
 
-def _student(difference: ArrayLike, *, level: float, draws: int, rng: np.random.Generator) -> Comparison:
-    return student(difference, level=level)
+def _student(
+    difference: ArrayLike, *, level: float, draws: int, rng: np.random.Generator, null: float = 0.0
+) -> Comparison:
+    return student(difference, level=level, null=null)
 
 
 # by the names of `methods.METHODS`; max-t is for families, and has Student's t for a contrast alone

@@ -177,8 +177,9 @@ def p_values(
         if method == "exact-bootstrap":
             p = np.maximum(p, 2.0 ** (1 - problems))  # as `bootstrap.exact`
     flat = counts.max(axis=1) == problems
-    unmoved = counts[:, counts.shape[1] // 2] == problems
-    return np.where(flat, np.where(unmoved, 1.0, 2.0 ** (1.0 - problems)), p)
+    value = np.abs(counts @ steps) / (int(steps[-1]) * problems)
+    alike = np.where(value == 0, 1.0, np.minimum(1.0, 2 * (1 + value) ** -float(problems)))
+    return np.where(flat, alike, p)  # as `interval.without_spread`
 
 
 def _student(counts: NDArray[np.int64], steps: NDArray[np.int64]) -> NDArray[np.float64]:

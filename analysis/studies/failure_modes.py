@@ -214,16 +214,17 @@ def small_sample(
         if (pair.task, n) not in choices:
             choices[pair.task, n] = rng.random((SUBSAMPLES, n)).argsort(axis=1)[:, :SMALL]
         chosen = sums[choices[pair.task, n]]
-        means = chosen.mean(axis=1) / seeds
+        nets = chosen.sum(axis=1)
+        means = nets / (chosen.shape[1] * seeds)
         p = power.p_values(decision["method"], power.counted(chosen, seeds), times, rng)
         call = "better" if row["better"] else "worse" if row["worse"] else "neither"
         difference = float(sums.mean() / seeds)
-        called = np.where(p > level, "neither", np.where(means > 0, "better", "worse"))
+        called = np.where(p > level, "neither", np.where(nets > 0, "better", "worse"))
         low, high = map(float, np.quantile(means, [0.025, 0.975]))
-        turned, otherwise = float((means * difference < 0).mean()), float((called != call).mean())
+        turned, otherwise = float((nets * sums.sum() < 0).mean()), float((called != call).mean())
         place = *pair[:3], pair.against
         rows.append(Small(*place, n, difference, call, low, high, turned, otherwise))
-        found.append((means, p))
+        found.append((nets, p))
     other = _other_verdicts(found, decision, judged)
     told = [row for row in rows if row.call != "neither"]
     lost = sum(row.other_call >= OFTEN for row in told)
@@ -240,29 +241,40 @@ def small_sample(
 
 
 def _other_verdicts(
-    found: Sequence[tuple[NDArray[np.float64], NDArray[np.float64]]],
+    found: Sequence[tuple[NDArray[np.int64], NDArray[np.float64]]],
     decision: Mapping[str, Any],
     judged: Sequence[Mapping[str, Any]],
 ) -> float:
     """Share of the choices of which the rule says another word than of all problems.
 
-    found: of each contrast, the mean and p of each choice.
+    found: of each contrast, the lanes gained less those lost and p of each choice.
     """
     rule, level = rules.RULES[decision["rule"]], float(decision["alpha"]) / len(judged)
 
-    def said(values: Iterable[tuple[float, float]]) -> str:
+    def said(values: Iterable[tuple[int, float]], problems: Sequence[int]) -> str:
         contrasts = []
-        for (delta, p), row in zip(values, judged, strict=True):
-            lost = delta < 0 and p <= level  # where the simultaneous interval ends below zero
-            adjusted = min(1.0, p * len(judged))
+        for (net, p), row, n in zip(values, judged, problems, strict=True):
+            lanes = n * row["seeds"]
+            lost = net < 0 and p <= level  # where the simultaneous interval ends below zero
             contrasts.append(
-                Contrast(row["model"], delta, -1.0 if lost else 1.0, p, adjusted, row["matched"])
+                Contrast(
+                    **{name: row[name] for name in ("model", "task", "budget", "subject", "against")},
+                    delta=net / lanes,
+                    high=-1.0 if lost else 1.0,
+                    p=p,
+                    adjusted=min(1.0, p * len(judged)),
+                    matched=row["matched"],
+                    net=net,
+                    lanes=lanes,
+                )
             )
         return rule.verdict(contrasts, decision)
 
-    whole = said((float(row["difference"]), float(row["p"])) for row in judged)
-    means, p = (np.stack(each, axis=1) for each in zip(*found, strict=True))
-    each = [said(zip(*choice, strict=True)) for choice in zip(means.tolist(), p.tolist(), strict=True)]
+    of = [row["n"] for row in judged]
+    whole = said(((row["gains"] - row["losses"], float(row["p"])) for row in judged), of)
+    nets, p = (np.stack(each, axis=1) for each in zip(*found, strict=True))
+    few = [min(n, SMALL) for n in of]
+    each = [said(zip(*choice, strict=True), few) for choice in zip(nets.tolist(), p.tolist(), strict=True)]
     return float(np.mean([word != whole for word in each]))
 
 
@@ -315,7 +327,7 @@ def single_model(pairs: Sequence[Pairing]) -> Diagnosis:
     if len(models) == 1:
         says = f"Only {models[0]} ran: nothing here tells whether a sign transfers."
         return Diagnosis(SEEN, says, [])
-    rows, lacking = [], 0
+    rows, lacking, flipped = [], 0, 0
     for first, second in itertools.combinations(models, 2):
         found: list[dict[str, NDArray[np.float64]]] = [{}, {}]
         for pair in pairs:
@@ -327,12 +339,13 @@ def single_model(pairs: Sequence[Pairing]) -> Diagnosis:
         if same:
             table = transfer.table(*({name: each[name] for name in same} for each in found))
             rows += [{"primary_model": first, "transfer_model": second, **row._asdict()} for row in table]
+            # Sums of whole numbers: a mean of zero has no sign, whatever its rounding.
+            flipped += sum(float(found[0][name].sum() * found[1][name].sum()) < 0 for name in same)
     signs = [row["signs"] for row in rows]
     if "oppose" in signs:
         verdict = SEEN
     else:
         verdict = NOT_SEEN if signs and set(signs) == {"agree"} and not lacking else CANNOT_TELL
-    flipped = sum(row["primary"].mean * row["transfer"].mean < 0 for row in rows)
     says = (
         f"The differences have opposite signs in {flipped} of {len(rows)} cells on two models. Where neither "
         f"95 % interval reaches zero, {signs.count('agree')} agree and {signs.count('oppose')} oppose; "

@@ -45,14 +45,22 @@ class Estimated(NamedTuple):
         if self.estimate is None:
             return None
         nominal, simultaneous, _, cache, margins = self.estimate
+        pairing = self.pairing
         return Contrast(
-            self.pairing.model,
-            nominal.mean,
-            simultaneous.high,
-            nominal.p,
-            self.adjusted,
-            cache.matched,
-            margins,
+            model=pairing.model,
+            task=pairing.task,
+            budget=pairing.budget,
+            subject=pairing.subject,
+            against=pairing.against,
+            delta=nominal.mean,
+            high=float(f"{simultaneous.high:.6f}"),  # as printed, so that what ends at zero reaches it
+            p=nominal.p,
+            adjusted=self.adjusted,
+            matched=cache.matched,
+            net=round(float(_difference(pairing).sum())),
+            lanes=pairing.own.size,
+            margins=margins,
+            memory=cache.ratio,
         )
 
 
@@ -68,7 +76,11 @@ def compared(
     """Every (subject, comparator) in every model, task and budget.
 
     first: place of the first pairing among all of the study; its place seeds its draws, and those of max-t.
+
+    Raises ValueError for no sides: a rule would find its conditions met by every contrast of none.
     """
+    if not sides:
+        raise ValueError("sides: an empty family has no contrast; name at least one comparator")
     decision = study.lock["protocol"]["content"]["decision"]
     pairings = contrasts.pairings(study, sides)
     level = multiplicity.corrected(alpha, len(pairings) if corrected else 1)

@@ -7,6 +7,7 @@ from typing import Any
 from analysis import rules
 from analysis.rules.sentences import contrast, listed, short
 from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
+from analysis.studies import opened
 from analysis.studies.study_files import NOT_RUN
 
 __all__ = ["does_not_prove", "proves"]
@@ -30,7 +31,8 @@ def proves(judged: Mapping[str, Any]) -> list[str]:
 
 def does_not_prove(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[str]:
     """The limits of this study; those that weigh most come first."""
-    return [*_shortfalls(judged, lock), *_choices(judged, lock), *_scope(lock)]
+    fresh = [f"Fresh problems: {said}" for said in opened.words(lock)]
+    return [*_shortfalls(judged, lock), *fresh, *_choices(judged, lock), *_scope(lock)]
 
 
 def _shortfalls(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[str]:

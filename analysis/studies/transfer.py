@@ -58,4 +58,4 @@ def _row(cell: str, primary: ArrayLike, transfer: ArrayLike, level: float) -> Ro
 def _signs(one: Comparison, other: Comparison) -> str:
     if one.low <= 0 <= one.high or other.low <= 0 <= other.high:
         return "open"
-    return "agree" if (one.mean > 0) == (other.mean > 0) else "oppose"
+    return "agree" if (one.low > 0) == (other.low > 0) else "oppose"

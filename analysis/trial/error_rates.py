@@ -3,6 +3,7 @@ decision.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -59,25 +60,41 @@ def errors(plan: Plan, rng: np.random.Generator) -> Errors:
     alpha, together = float(decision["alpha"]), METHODS[decision["method"]].family
     level = multiplicity.corrected(alpha, len(planned))
     gained = _gained(plan, planned, rng)
-    means = [each.mean(axis=1) / len(plan.content["seeds"]) for each in gained]
     counts = [power.counted(each, len(plan.content["seeds"])) for each in gained]
     alone = "t" if together else decision["method"]
     p = np.stack([power.p_values(alone, each, draws(decision)[0], rng) for each in counts], axis=1)
     adjusted = _together(planned, gained, rng) if together else np.minimum(1.0, len(planned) * p)
-    delta = np.stack(means, axis=1)
-    high = np.where((delta < 0) & (adjusted <= alpha), -1.0, 1.0)
-    limits: Sequence[Sequence[Margins | None]] = [[None] * len(planned)] * len(delta)
+    net = np.stack([each.sum(axis=1) for each in gained], axis=1)
+    high = np.where((net < 0) & (adjusted <= alpha), -1.0, 1.0)
+    limits: Sequence[Sequence[Margins | None]] = [[None] * len(planned)] * len(net)
     if margin := decision.get("margin"):
         simulated = [equivalence.simulated(each, float(margin), level) for each in counts]
         limits = [[Margins(*row) for row in study] for study in np.stack(simulated, axis=1).tolist()]
-    rule, models = rules.RULES[decision["rule"]], [contrast.model for contrast in planned]
-    matched = [True] * len(planned)
+    rule = rules.RULES[decision["rule"]]
+    named = [
+        partial(
+            Contrast,
+            **{name: getattr(contrast, name) for name in ("model", "task", "budget", "against")},
+            subject=decision["subject"],
+            matched=True,
+            lanes=contrast.problems * len(plan.content["seeds"]),
+        )
+        for contrast in planned
+    ]
     verdicts = [
-        rule.verdict([Contrast(*row) for row in zip(models, *study, strict=True)], decision)
-        for study in zip(*(delta, high, p, adjusted), [matched] * len(delta), limits, strict=True)
+        rule.verdict(
+            [
+                contrast(
+                    delta=net / contrast.keywords["lanes"], high=high, p=p, adjusted=q, net=net, margins=m
+                )
+                for contrast, net, high, p, q, m in zip(named, *study, strict=True)
+            ],
+            decision,
+        )
+        for study in zip(*(each.tolist() for each in (net, high, p, adjusted)), limits, strict=True)
     ]
     confirmed, refuted = (_share(verdicts, word) for word in (CONFIRMED, REFUTED))
-    return Errors(confirmed, refuted, len(delta))
+    return Errors(confirmed, refuted, len(net))
 
 
 def _gained(

@@ -99,15 +99,21 @@ def test_studies_that_no_rule_is_asked_about_decide_nothing():
     found = simulated.seen(CHAIN, 60, 0.5, 300, rng)
     for rule, word in ((validity.superior, CONFIRMED), (validity.branch, REFUTED)):
         every = 0
-        for delta, p in zip(found.delta, found.p["t"], strict=True):
+        for net, p in zip(found.net, found.p["t"], strict=True):
             contrasts = [
                 Contrast(
-                    "first" if i < 2 else "second",
-                    delta[i],
-                    -1.0 if p[i] < 0.0125 and delta[i] < 0 else 1.0,
-                    p[i],
-                    min(1.0, 4 * p[i]),
-                    True,
+                    model="first" if i < 2 else "second",
+                    task="task",
+                    budget=str(i),
+                    subject="own",
+                    against="other",
+                    delta=net[i] / 180,
+                    high=-1.0 if p[i] < 0.0125 and net[i] < 0 else 1.0,
+                    p=p[i],
+                    adjusted=min(1.0, 4 * p[i]),
+                    matched=True,
+                    net=net[i],
+                    lanes=180,
                 )
                 for i in range(4)
             ]

@@ -1,3 +1,5 @@
+from fractions import Fraction
+
 import pytest
 
 from analysis.rules import RULES
@@ -23,11 +25,15 @@ def about_a_margin(rule: str, contrasts: list[Contrast]) -> str:
     return RULES[rule].verdict(contrasts, ALPHA | {"margin": "0.05"})
 
 
+def cell(role: str, delta: str, p: float) -> Cell:
+    return Cell(role, Fraction(delta), p)
+
+
 # "Minimal-Intervention KV Retention via Set-Conditioned Diversity", Table 2.
-QWEN_64 = Cell("primary", 0.0156, 0.20)
-QWEN_128 = Cell("primary", 0.0479, 0.0022)
-LLAMA_64 = Cell("transfer", 0.0223, 0.0054)
-LLAMA_128 = Cell("transfer", -0.0022, 0.86)
+QWEN_64 = cell("primary", "0.0156", 0.20)
+QWEN_128 = cell("primary", "0.0479", 0.0022)
+LLAMA_64 = cell("transfer", "0.0223", 0.0054)
+LLAMA_128 = cell("transfer", "-0.0022", 0.86)
 TABLE_2 = [QWEN_64, QWEN_128, LLAMA_64, LLAMA_128]
 
 
@@ -44,9 +50,21 @@ def of(
     high: float | None = None,
     adjusted: float | None = None,
 ) -> Contrast:
-    """adjusted: four times p, as Bonferroni has it in a family of four, unless it is given."""
-    together = min(1.0, 4 * p) if adjusted is None else adjusted
-    return Contrast(model, delta, delta + 0.05 if high is None else high, p, together, matched)
+    """1,000 lanes. adjusted: four times p (Bonferroni in a family of four) unless it is given."""
+    return Contrast(
+        model=model,
+        task="task",
+        budget="64",
+        subject="own",
+        against="other",
+        delta=delta,
+        high=delta + 0.05 if high is None else high,
+        p=p,
+        adjusted=min(1.0, 4 * p) if adjusted is None else adjusted,
+        matched=matched,
+        net=round(1000 * delta),
+        lanes=1000,
+    )
 
 
 # ---------------------------------------------------------------- branch
@@ -60,20 +78,20 @@ def test_the_papers_table_gives_branch_a_in_both_forms():
     ("changed", "letter", "symmetric"),
     [
         # the only qualifying primary cell
-        (flipped(QWEN_128, Cell("primary", 0.0479, 0.20)), "C", "C"),
-        (flipped(QWEN_128, Cell("primary", -0.0479, 0.0022)), "C", "C"),
-        (flipped(QWEN_128, Cell("primary", 0.0479, 0.05)), "C", "C"),
-        (flipped(QWEN_128, Cell("primary", 0.0479, 0.049)), "A", "A"),
+        (flipped(QWEN_128, cell("primary", "0.0479", 0.20)), "C", "C"),
+        (flipped(QWEN_128, cell("primary", "-0.0479", 0.0022)), "C", "C"),
+        (flipped(QWEN_128, cell("primary", "0.0479", 0.05)), "C", "C"),
+        (flipped(QWEN_128, cell("primary", "0.0479", 0.049)), "A", "A"),
         # the mean of the transfer cells
-        (flipped(LLAMA_64, Cell("transfer", 0.0021, 0.80)), "B", "B"),
-        (flipped(LLAMA_64, Cell("transfer", 0.0022, 0.80)), "B", "B"),
-        (flipped(LLAMA_64, Cell("transfer", 0.0023, 0.80)), "A", "A"),
+        (flipped(LLAMA_64, cell("transfer", "0.0021", 0.80)), "B", "B"),
+        (flipped(LLAMA_64, cell("transfer", "0.0022", 0.80)), "B", "B"),
+        (flipped(LLAMA_64, cell("transfer", "0.0023", 0.80)), "A", "A"),
         # a transfer cell significantly negative while the mean stays positive
-        (flipped(LLAMA_128, Cell("transfer", -0.0200, 0.04)), "B", "B"),
-        (flipped(LLAMA_128, Cell("transfer", -0.0200, 0.06)), "A", "A"),
+        (flipped(LLAMA_128, cell("transfer", "-0.0200", 0.04)), "B", "B"),
+        (flipped(LLAMA_128, cell("transfer", "-0.0200", 0.06)), "A", "A"),
         # a primary cell significantly negative: the registered guard does not look there
-        (flipped(QWEN_64, Cell("primary", -0.0156, 0.04)), "A", "B"),
-        (flipped(QWEN_64, Cell("primary", -0.0156, 0.06)), "A", "A"),
+        (flipped(QWEN_64, cell("primary", "-0.0156", 0.04)), "A", "B"),
+        (flipped(QWEN_64, cell("primary", "-0.0156", 0.06)), "A", "A"),
     ],
 )
 def test_flips_of_single_cells_change_the_branch_as_registered(changed, letter, symmetric):
@@ -85,7 +103,7 @@ def test_the_level_of_one_cell_is_the_registered_alpha():
     assert branch(TABLE_2, alpha=0.001) == "C"
 
 
-@pytest.mark.parametrize("some", [[QWEN_64], [LLAMA_64], [], [*TABLE_2, Cell("third", 0.1, 0.01)]])
+@pytest.mark.parametrize("some", [[QWEN_64], [LLAMA_64], [], [*TABLE_2, cell("third", "0.1", 0.01)]])
 def test_a_branch_needs_both_roles_and_no_third(some):
     with pytest.raises(ValueError, match="primary and transfer"):
         branch(some)
@@ -93,7 +111,7 @@ def test_a_branch_needs_both_roles_and_no_third(some):
 
 def test_contrasts_take_the_roles_of_their_models():
     contrasts = [of("qwen", 0.1, 0.01), of("llama", 0.2, 0.02)]
-    assert cells(contrasts, MODELS) == [Cell("primary", 0.1, 0.01), Cell("transfer", 0.2, 0.02)]
+    assert cells(contrasts, MODELS) == [cell("primary", "0.1", 0.01), cell("transfer", "0.2", 0.02)]
     with pytest.raises(ValueError, match="primary and transfer"):
         branch(cells([*contrasts, of("gemma", 0.1, 0.5)], MODELS))
 
@@ -123,6 +141,49 @@ def test_the_verdict_of_a_branch(qwen, llama, unmatched, letter, verdict):
     ]
     assert branch(cells(contrasts, MODELS)) == letter
     assert branch_verdict(contrasts) == verdict
+
+
+@pytest.mark.parametrize(
+    ("other", "symmetric", "verdict"),
+    [
+        ((-0.418, 0.0001), "B", INCONCLUSIVE),  # far beyond the corrected level
+        ((-0.418, 0.049), "B", INCONCLUSIVE),
+        ((-0.418, 0.05), "A", CONFIRMED),
+        ((0.418, 0.0001), "A", CONFIRMED),
+    ],
+)
+def test_a_primary_contrast_that_is_lost_keeps_branch_a_from_confirming(other, symmetric, verdict):
+    contrasts = [of("qwen", 0.087, 0.0001), of("qwen", *other), of("llama", 0.05, 0.001)]
+    assert branch(cells(contrasts, MODELS)) == "A"
+    assert branch(cells(contrasts, MODELS), symmetric=True) == symmetric
+    for order in (contrasts, contrasts[::-1]):
+        assert branch_verdict(order) == verdict
+
+
+def test_a_transfer_mean_of_zero_lanes_is_not_positive_whatever_its_rounded_means():
+    # Three lanes won and three lost of 861, whose means as binary numbers sum to more than nothing.
+    up, down = 3 / 861, -(1 / 861 + 2 / 861)
+    contrasts = [
+        of("qwen", 0.1, 0.001),
+        *(
+            of("llama", delta, 0.9)._replace(delta=delta + 1e-18, net=net, lanes=861)
+            for delta, net in ((up, 3), (down, -3))
+        ),
+    ]
+    assert branch(cells(contrasts, MODELS)) == "B"
+    assert branch_verdict(contrasts) == INCONCLUSIVE
+    contrasts[-1] = contrasts[-1]._replace(net=-2)
+    assert branch(cells(contrasts, MODELS)) == "A"
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_an_empty_family_has_no_verdict_and_no_report(rule):
+    decision = ALPHA | MODELS | {"at_least": 0, "margin": "0.05", "subject": "own", "others": []}
+    with pytest.raises(ValueError, match=r"contrasts|cells"):
+        RULES[rule].verdict([], decision)
+    if rule == "branch":
+        with pytest.raises(ValueError, match="primary and transfer"):
+            RULES[rule].report([], decision)
 
 
 # ---------------------------------------------------------------- superior: four contrasts, level 0.0125

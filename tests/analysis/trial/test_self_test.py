@@ -51,7 +51,7 @@ def test_the_committed_rules_say_each_verdict_and_have_their_gates(registered, m
     found = self_test.tried(registered(method=method))
     assert list(found["verdicts"].values()) == [CONFIRMED, INCONCLUSIVE, REFUTED]
     # Of a bootstrap no loss has a p just above the level of a loss.
-    assert len(found["gates"]) == (11 if registered is superior else 15 + (method != "bootstrap"))
+    assert len(found["gates"]) == (11 if registered is superior else 16 + (method != "bootstrap"))
     assert list(found["gates"].values()).count(CONFIRMED) == 1  # the win that just suffices
 
 
@@ -219,7 +219,8 @@ def branch_without(condition: str) -> Callable[..., str]:
             fair = condition == "caches" or all(
                 one.matched for one in (primary if condition == "transfer caches" else contrasts)
             )
-            return CONFIRMED if fair else INCONCLUSIVE
+            harm = condition != "mixed" and any(worse(one, alpha) for one in primary)
+            return CONFIRMED if fair and not harm else INCONCLUSIVE
         return REFUTED if lost(transfer) else INCONCLUSIVE
 
     return rule
@@ -285,12 +286,13 @@ def test_superior_without_one_condition_is_refused_by_name(monkeypatch, rule, sa
         (branch_without("losses"), "every contrast is lost: says INCONCLUSIVE"),
         (branch_without("level of losses"), "a primary loss falls short of the level of a loss: says REF"),
         (branch_without("primary"), "no primary contrast is won: says CONFIRMED"),
-        (branch_without("sign"), "the primary contrasts are lost: says CONFIRMED"),
+        (branch_without("sign"), "the primary contrasts are lost: says INCONCLUSIVE"),
         (branch_without("significance"), "a primary win falls short of alpha: says CONFIRMED"),
         (branch_without("uncorrected level"), "a primary win just reaches alpha: says INCONCLUSIVE"),
         (branch_without("zero"), "the transfer contrasts show no difference: says CONFIRMED"),
         (branch_without("transfer"), "the sign of the transfer contrasts is flipped: says CONFIRMED"),
         (branch_without("guard"), "lost while another is won by more: says CONFIRMED"),
+        (branch_without("mixed"), "a primary contrast is lost while another is won: says CONFIRMED"),
         (branch_without("caches"), "a primary contrast that is won has unmatched caches: says CONFIRMED"),
         (branch_without("transfer caches"), "a transfer contrast has unmatched caches: says CONFIRMED"),
         (
