@@ -9,7 +9,7 @@ from time import perf_counter
 import torch
 from torch import Tensor
 
-from protocol.engine import forking, sampling
+from protocol.engine import forking, grants, sampling
 from protocol.engine.forking import Fork, Forked
 from protocol.engine.lane_memory import Memory, measured
 from protocol.engine.lanes import Lane, LaneFailure, Model, Outcome, Request
@@ -31,6 +31,8 @@ class Row:
     joined: int
     since: float
     events: list[tuple[int, int, int]]
+    granted: list[int]
+    """Budgets, one an event."""
     token_ids: list[int] = field(default_factory=list)
     held: list[int] = field(default_factory=list)
     allocated: list[int] = field(default_factory=list)
@@ -85,7 +87,10 @@ class Batch:
             before, after = fork.kept.numel(), int(fork.counts.sum())
             events = [(0, before, after)] if fork.lane.policy.evicts else []
             seen, now = len(request.prompt.context), perf_counter()
-            row = Row(request, fork.number, fork.lane, fork.memory, pool, seen, self.forwards, now, events)
+            granted = [fork.granted] * len(events)
+            row = Row(
+                request, fork.number, fork.lane, fork.memory, pool, seen, self.forwards, now, events, granted
+            )
             row.count_state()
             newcomers.setdefault(pool, []).append((row, fork))
         spans = []
@@ -170,13 +175,13 @@ class Batch:
             if row not in held:
                 held |= row.pool.means()
             cadence = row.lane.policy.cadence
-            budget = cadence.budget(row.lane.budget, row.step)
-            if cadence.due(row.step, held[row], budget):
-                row.count_state()
-                try:
+            try:
+                budget = grants.granted(cadence, row.lane.budget, row.step)
+                if cadence.due(row.step, held[row], budget):
+                    row.count_state()
                     self.evict(row, row.memory, budget)
-                except ValueError as refusal:
-                    self.dismiss({row: forking.failure(refusal)})
+            except ValueError as refusal:
+                self.dismiss({row: forking.failure(refusal)})
         self.event_seconds += perf_counter() - start
 
     def evict(self, row: Row, memory: Memory, budget: int) -> None:
@@ -213,6 +218,7 @@ class Batch:
             self.slots.vacate(pool, (row,))
         memory.compact(kept, stored, row.seen, remembered)
         row.events.append((row.step, int(lengths.sum()), int(counts.sum())))
+        row.granted.append(budget)
 
     def room(self, lane: Lane, counts: Tensor, query: int) -> int:
         """Slots that a head of a lane may still append before its next event, if there is any."""
@@ -271,6 +277,7 @@ def outcome(row: Row, stop: str) -> Outcome:
         tuple(row.allocated),
         row.state_bytes,
         tuple(row.events),
+        tuple(row.granted),
         row.joined,
         perf_counter() - row.since,
     )

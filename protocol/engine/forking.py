@@ -12,6 +12,7 @@ from torch import Tensor
 
 from policies import Remembered, Signal, View
 from protocol.engine import lane_memory, prefill, sampling
+from protocol.engine.grants import granted
 from protocol.engine.lane_memory import Memory
 from protocol.engine.lanes import Lane, LaneFailure, Model, Request
 
@@ -20,6 +21,7 @@ class Fork(NamedTuple):
     """A lane that waits for a place.
 
     number: among the lanes of its request. kept: bool [layer, kv_head, n]; counts: its sums, on the CPU.
+    granted: what its cadence gave the first event, per KV head and layer.
     """
 
     number: int
@@ -27,6 +29,7 @@ class Fork(NamedTuple):
     kept: Tensor
     counts: Tensor
     memory: Memory | None
+    granted: int
 
 
 class Forked(NamedTuple):
@@ -60,7 +63,7 @@ def fork(model: Model, request: Request, chunk: int | None) -> Forked:
         view = view_of(model, request, lane, token_ids, measured, len(fed.keys[0]))
         try:
             # All of the context may stay for a policy that never evicts.
-            budget = len(context) if lane.budget is None else lane.policy.cadence.budget(lane.budget, 0)
+            budget = len(context) if lane.budget is None else granted(lane.policy.cadence, lane.budget, 0)
             event = lane.policy.event(view, budget)
         except ValueError as refusal:
             failures[index] = failure(refusal)
@@ -68,7 +71,7 @@ def fork(model: Model, request: Request, chunk: int | None) -> Forked:
         carried = None
         if lane.policy.cadence.interval is not None:
             carried = lane_memory.begin(lane.policy, measured, fed.recent, event, len(context), fed.scale)
-        waiting.append(Fork(index, lane, event.kept, event.kept.sum(-1).cpu(), carried))
+        waiting.append(Fork(index, lane, event.kept, event.kept.sum(-1).cpu(), carried, budget))
     seconds = perf_counter() - start
     return Forked(request, fed.keys, fed.values, fed.logits, waiting, failures, seconds)
 

@@ -64,6 +64,7 @@ class Outcome(NamedTuple):
     state_bytes: the most that its policy's memory took, beside the slots.
     events: (step, slots before, slots after); the event after the context has step 0, a later one the number
         of new tokens fed.
+    granted: slots per KV head and layer that the cadence let each of these events leave.
     joined: forwards of the batch before the lane's first, so that who decoded beside whom can be told.
     seconds: from joining the batch to leaving it, on the clock, in company.
     """
@@ -74,6 +75,7 @@ class Outcome(NamedTuple):
     allocated: tuple[int, ...]
     state_bytes: int
     events: tuple[tuple[int, int, int], ...]
+    granted: tuple[int, ...]
     joined: int
     seconds: float
 

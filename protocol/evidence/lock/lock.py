@@ -43,6 +43,7 @@ PROTOCOL = Table(
         "arms": Field(MapOf(OBJECT), "The arms by name."),
         "generation": Field(OBJECT, "How lanes are decoded."),
         "decision": Field(OBJECT, "The rule, and what it may depend on."),
+        "gate": Field(OBJECT, "What the full cache must reach.", without="no gate"),
         "sweep": Field(OBJECT, "Candidates of which the probe chooses.", without="no choice"),
         "randomness": Field(OBJECT, "What brings the late value.", without="none is drawn"),
         "exclude": Field(OBJECT, "Problems that are not run.", without="none"),
