@@ -1,9 +1,10 @@
 """What a lock says, in plain sentences: the facts from which registration texts are put together."""
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from analysis.rules import RULES
+from analysis.rules import RULES, full_cache
 from analysis.stats.methods import METHODS
 from analysis.studies import opened
 from protocol.evidence.run.ledger import Entry
@@ -13,6 +14,7 @@ _SOURCES = {
     "beacon": "a public beacon's value of after the lock",
     "anchor": "the hash of the Bitcoin block that anchors the lock",
 }
+JUDGE = "analysis/studies/gate.py"  # locked since there are gates, and the word SCREENED
 _QUERY = {"inside": "is compressed together with", "outside": "follows after the compression of"}
 
 
@@ -41,18 +43,48 @@ def inference(lock: Mapping[str, Any]) -> list[str]:
     return [
         *said,
         "INCONCLUSIVE: otherwise.",
+        *_gate(lock),
         "Both arms held the same memory where neither arm's mean slots, as measured, exceed the other's by "
         f"more than {float(decision['cache_tolerance']):.4g} of them. A contrast without that is neither won "
         "nor lost, and rules CONFIRMED out.",
     ]
 
 
+def _gate(lock: Mapping[str, Any]) -> list[str]:
+    """What the full cache must reach, with all numbers; how a small study and a single model are worded. Of a
+    lock whose code knows of none of this: that it has no gate.
+    """
+    content, models = _content(lock), _content(lock)["models"]
+    if (registered := content.get("gate")) is None:
+        said = ["No gate is registered: nothing asks whether the full cache can do the task."]
+    else:
+        places = itertools.product(models, (task["name"] for task in content["tasks"]))
+        said = [
+            "The gate: of the held-out lanes of the full cache, for each model and task, a share must be "
+            "correct, and no more than a share may be cut by max_new_tokens before a correct answer; a lane "
+            "without a grade is not correct. Otherwise the verdict is INCONCLUSIVE and the study "
+            "uninformative, whatever the contrasts say.",
+            *(
+                f"Gate of {model} on {task}: {full_cache.needed(registered, model, task).words}."
+                for model, task in places
+            ),
+        ]
+    if JUDGE not in lock["sources"]:
+        return said
+    said.append(
+        "SCREENED takes the place of these words where some contrast has fewer than 200 problems: such a "
+        "study decides nothing, whatever the rule says."
+    )
+    return [*said, f"What is decided is for {models[0]} alone."] if len(models) == 1 else said
+
+
 def numbers(lock: Mapping[str, Any]) -> list[str]:
     """Every registered setting of decision and generation, as `field = value`: nothing is left to prose."""
     return [
         f"{table}.{field} = {_list(value) if isinstance(value, list) else value}"
-        for table in ("generation", "decision", "sweep", "exclude", "randomness")
+        for table in ("generation", "decision", "gate", "sweep", "exclude", "randomness")
         for field, value in sorted(_content(lock).get(table, {}).items())
+        if field != "places"  # of a gate: told one by one
     ]
 
 
