@@ -7,6 +7,7 @@ from typing import Any
 
 from analysis import rules
 from analysis.output.printed import decimal
+from analysis.rules.rule import sides
 from analysis.rules.verdicts import INCONCLUSIVE
 from analysis.studies import contrasts, statements
 from analysis.studies.family import compared
@@ -36,9 +37,8 @@ def judged(study: Study, selected: Mapping[str, Any] | None = None) -> dict[str,
     content = study.lock["protocol"]["content"]
     decision = content["decision"]
     alpha = float(decision["alpha"])
-    family = [(decision["subject"], other) for other in decision["against"]]
     counted, decisive = contrasts.counted(study)
-    level, seen, rows = compared(counted, family, alpha)
+    level, seen, rows = compared(counted, sides(decision), alpha)
     estimated = [contrast for contrast in seen if contrast is not None]
     complete = decisive.empty and len(estimated) == len(seen)
     rule = rules.RULES[decision["rule"]]

@@ -187,7 +187,7 @@ def test_the_peak_and_the_nominal_budget_do_not_decide_what_is_matched(tmp_path)
     ("loses", "letter", "symmetric", "verdict"),
     [
         (set(), "A", "A", "CONFIRMED"),
-        ({("qwen", "0.25")}, "A", "B", "CONFIRMED"),
+        ({("qwen", "0.25")}, "A", "B", "INCONCLUSIVE"),
         ({("llama", "0.25")}, "B", "B", "REFUTED"),
         ({("qwen", "0.25"), ("qwen", "0.5")}, "C", "C", "REFUTED"),
     ],
