@@ -96,15 +96,22 @@ def protocol() -> str:
         "This is [`protocol.example.toml`](protocol.example.toml).",
         f"```toml\n{example}```",
     ]
-    simple = {name: field for name, field in DESIGN.fields.items() if _inner(field.kind) is None}
-    parts += ["## At the top", _table(simple)]
-    for name, field in DESIGN.fields.items():
+    parts += ["## At the top", _table(DESIGN.fields), *_sections(DESIGN.fields, "")]
+    return "\n\n".join(wrapped(part) if part[0] not in "#|`" else part for part in parts) + "\n"
+
+
+def _sections(fields: Mapping[str, Field], above: str) -> list[str]:
+    """The fields that are tables, each a section below those of the table that it stands in."""
+    parts = []
+    for name, field in fields.items():
         if inner := _inner(field.kind):
-            head = f"[[{name}]]" if isinstance(field.kind, ListOf) else f"[{name}]"
+            path = f"{above}{name}"
+            head = f"[[{path}]]" if isinstance(field.kind, ListOf) else f"[{path}]"
             left_out = f" Left out: {field.without}." if field.without else ""
             named = " A line for each, NAME = { ... }, with:" if isinstance(field.kind, ByName) else ""
             parts += [f"## `{head}`", f"{field.meaning}{left_out}{named}", _table(inner.fields)]
-    return "\n\n".join(wrapped(part) if part[0] not in "#|`" else part for part in parts) + "\n"
+            parts += _sections(inner.fields, f"{path}.")
+    return parts
 
 
 def _inner(kind: Kind) -> Table | None:
@@ -120,7 +127,8 @@ def _table(fields: Mapping[str, Field]) -> str:
     head = (
         "| field | what it is | what may be written | where it is left out | example |\n|---|---|---|---|---|"
     )
-    return "\n".join([head, *(_row(name, field) for name, field in fields.items())])
+    simple = {name: field for name, field in fields.items() if _inner(field.kind) is None}
+    return "\n".join([head, *(_row(name, field) for name, field in simple.items())])
 
 
 def _row(name: str, field: Field) -> str:

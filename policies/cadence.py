@@ -34,17 +34,25 @@ class Cadence:
     def never(cls) -> Cadence:
         return cls(at_prefill=False)
 
+    def budgets(self, budget: int) -> tuple[int, ...]:
+        """What of the registered budget the events of each round may leave, in order. A round is `interval`
+        steps, and the last one lasts. Their mean is at most `budget`: the engine fails a lane that is granted
+        more, or anything else than this.
+        """
+        return (budget,)
+
     def budget(self, budget: int, step: int) -> int:
-        """What of the registered budget an event may leave once `step` new tokens have been fed."""
-        return budget
+        """What an event may leave once `step` new tokens have been fed."""
+        rounds = self.budgets(budget)
+        return rounds[0 if self.interval is None else min(step // self.interval, len(rounds) - 1)]
 
     def most(self, budget: int) -> int:
         """The largest of these."""
-        return budget
+        return max(self.budgets(budget))
 
     def least(self, budget: int) -> int:
         """The smallest of these."""
-        return budget
+        return min(self.budgets(budget))
 
     def due(self, step: int, held: float, budget: int) -> bool:
         """Whether an event fires when `step` new tokens have been fed and a head holds `held` on average.
@@ -89,25 +97,18 @@ class Schedule(Cadence):
                 f"amplitude must be between 0 and 1 and rounds even, not {self.amplitude} and {self.rounds}"
             )
 
-    def budget(self, budget: int, step: int) -> int:
+    def budgets(self, budget: int) -> tuple[int, ...]:
         if self.interval is None:
-            return budget
-        place = min(step // self.interval, self.rounds - 1)
-        tilt = 1 - 2 * place / (self.rounds - 1)
-        if self.load == "back":
-            tilt = -tilt
-        elif self.load == "inverted":
-            tilt = -1 if 2 * place < self.rounds else 1
-        return max(1, int(budget + self.amplitude * budget * tilt))
+            return (budget,)
+        tilts = map(self._tilt, range(self.rounds))
+        return tuple(max(1, int(budget + self.amplitude * budget * tilt)) for tilt in tilts)
 
-    def most(self, budget: int) -> int:
-        return max(self._budgets(budget))
-
-    def least(self, budget: int) -> int:
-        return min(self._budgets(budget))
-
-    def _budgets(self, budget: int) -> list[int]:
-        return [self.budget(budget, (self.interval or 0) * place) for place in range(self.rounds)]
+    def _tilt(self, place: int) -> float:
+        """Of a round: how far it lies from the registered budget, -1 to 1 of the amplitude."""
+        if self.load == "inverted":
+            return -1 if 2 * place < self.rounds else 1
+        front = 1 - 2 * place / (self.rounds - 1)
+        return front if self.load == "front" else -front
 
     def due(self, step: int, held: float, budget: int) -> bool:
         return self.interval is not None and step % self.interval == 0 and held > budget

@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from analysis.studies import opened
 from protocol import command
 from protocol.acts.register import register
 from protocol.evidence.lock import installed_files
@@ -36,11 +37,13 @@ def main(argv: list[str] | None = None) -> int:
             f"{checks['tests']} tests at {checks['corrected_alpha']} each",
             *(size(count, check) for count, check in checks["problems"].items()),
             *errors(checks),
+            *opened.words(locked.content),
             *installed_files.words(locked.content["environment"]["altered"]),
             f"next: python -m protocol.probe {args.folder}, "
             f"{'then' if Registration(args.folder).swept else 'or'} python -m protocol.confirm {args.folder}",
         ]
-        command.say(args.json, "\n".join(lines), {"lock": locked.digest, "checks": checks})
+        values = {"lock": locked.digest, "checks": checks, "opened": locked.content["opened"]}
+        command.say(args.json, "\n".join(lines), values)
         return 0
 
     return command.answer(args.json, act)
@@ -51,8 +54,8 @@ def errors(checks: dict[str, Any]) -> list[str]:
     shares = checks["decision_errors"]
     confirmed, refuted = (float(shares[word]["share"]) for word in ("confirmed", "refuted"))
     return [
-        f"where nothing differs the rule says CONFIRMED in {confirmed:.1%} "
-        f"and REFUTED in {refuted:.1%} of studies"
+        f"where nothing differs the rule says CONFIRMED in {confirmed:.1%} and REFUTED in {refuted:.1%} of "
+        f"studies, at worst (where {shares['setting']})"
     ]
 
 

@@ -19,9 +19,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from protocol import command
+from protocol.evidence.lock import lock
 from protocol.evidence.refusals import BadInput
+from protocol.evidence.run.registration import PROTOCOL, Registration
 from protocol.locked.planned import Planned, read_protocol
 from protocol.models import sources
+from protocol.plan import checks
 
 if TYPE_CHECKING:
     from protocol.acts.rehearse import Rehearsal
@@ -53,6 +56,8 @@ def act(args: Options) -> int:
     if args.out is not None and args.out.exists() and any(args.out.iterdir()):
         raise BadInput(f"--out {args.out}: is not empty; name a new folder")
     _, protocol = read_protocol(args.folder)
+    if not Registration(args.folder).has(lock.NAME):  # a lock of before there were gates keeps its protocol
+        checks.require_gate(protocol, args.folder / PROTOCOL)
     # With torch, which --help and every refusal above do without.
     from protocol.acts import rehearse
 

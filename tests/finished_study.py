@@ -122,6 +122,7 @@ def body(registration: str, arm: str, problem: str, *, phase: str = "confirm", t
             "peak_bytes": 64,
             "state_bytes": 0,
             "events": [] if arm == "full" else [[0, 32, 16]],
+            "granted": [] if arm == "full" else [4],
         },
         "trajectory": trajectory,
         "batch": {"problems": [problem], "lanes": 2, "joined": 0},

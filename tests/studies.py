@@ -59,6 +59,9 @@ temperature = 0
 dtype = "float32"
 device = "cpu"
 threads = 1
+[gate]
+accuracy = 0.05
+truncated = 0.5
 [decision]
 rule = "superior"
 subject = "crystal"

@@ -10,6 +10,7 @@ from analysis.rules.rule import FULL, Contrast, Decision, Field, Refusal, Rule, 
 from analysis.rules.sentences import contrast, listed, short
 from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
 from analysis.stats.comparison import Margins
+from analysis.stats.methods import MARGINS
 
 __all__ = ["MARGIN", "SAVES", "Side", "equal_or_vacuous", "fair", "limits", "lossless", "refusal"]
 
@@ -89,12 +90,12 @@ def refusal(decision: Decision, family: int) -> Refusal | None:
             "against",
             f"{FULL} holds more memory on purpose and the others do not; name it alone or leave it out",
         )
-    if decision["method"] == "t":
+    if decision["method"] in MARGINS:
         return None
     return Refusal(
         "method",
-        f"{decision['method']} has no test of a margin here; write t, which {decision['rule']} "
-        "keeps at or above the exact chance where few problems differ",
+        f"{decision['method']} has no test of a margin here; write t, restricted-likelihood or auto, "
+        f"which keep {decision['rule']} at or above the exact chance where few problems differ",
     )
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+from analysis.studies.opened import opened
 from analysis.studies.study_files import document
 from figures.canvas import numbers, page
 from figures.html import finished, markup
@@ -27,6 +28,7 @@ class Entry(NamedTuple):
     title: str
     verdict: str = ""
     grade: str = ""
+    opened: str = ""  # held-out problems that were no longer fresh when it was locked
     why: str = ""  # it ended without a verdict, or cannot be read
     proofs: int = 0
     report: bool = False
@@ -51,7 +53,16 @@ def html(found: Sequence[Entry]) -> str:
     words = Counter(one.verdict for one in found if one.verdict)
     confirmed = words.pop("CONFIRMED", 0)
     others = "".join(f", {count} {word}" for word, count in sorted(words.items()))
-    heads = ("registration", "title", "state", "verdict", "grade", "proofs kept", "ended because")
+    heads = (
+        "registration",
+        "title",
+        "state",
+        "verdict",
+        "grade",
+        "opened before",
+        "proofs kept",
+        "ended because",
+    )
     rows: list[list[str | Number]] = [
         [
             _name(one),
@@ -59,6 +70,7 @@ def html(found: Sequence[Entry]) -> str:
             one.state,
             one.verdict,
             one.grade,
+            one.opened,
             Number(str(one.proofs), one.proofs),
             one.why,
         ]
@@ -73,6 +85,8 @@ def html(found: Sequence[Entry]) -> str:
             sentences(
                 "Every registration that was locked counts, withdrawn and amended ones too. The more there "
                 "are, the more are confirmed by chance.",
+                "Opened before: how many of its held-out problems an earlier registration had opened when it "
+                "was locked. The more who have read a problem, the less a further verdict on it is worth.",
                 "This page repeats what the files say. To verify one: python -m protocol.audit "
                 "registrations/NAME. For what to do next: python -m protocol.status.",
             ),
@@ -106,10 +120,20 @@ def _locked(folder: Path) -> Entry:
         str(lock["protocol"]["content"]["title"]),
         str(judged.get("verdict", "")),
         numbers.GRADES.get(label, label),
+        _opened(lock),
         str(last["body"].get("reason", "")),
         len(finished.proofs(folder)),
         judged != {} and (folder / "report.html").is_file(),
     )
+
+
+def _opened(lock: dict[str, Any]) -> str:
+    """How many held-out problems of each task an earlier registration had opened; empty where none had."""
+    if "opened" not in lock:
+        return "not asked"
+    counts = [f"{one.before} of {one.of} of {one.task}, by {', '.join(one.by)}" for one in opened(lock)]
+    unread = [f"{one['name']} could not be read" for one in lock["opened"] if one["lock"] is None]
+    return "; ".join(counts + unread) or "none"
 
 
 def _written(folder: Path) -> str:

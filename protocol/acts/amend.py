@@ -45,6 +45,12 @@ def amend(old: Registration, new: Registration, why: str, key: Path | None) -> A
         else:
             from protocol.acts.register import register  # with torch, which every refusal above does without
 
-            made = register(new.folder, files.home(), amends=partial(amendment.describe, old, why), key=key)
+            made = register(
+                new.folder,
+                files.home(),
+                amends=partial(amendment.describe, old, why),
+                gateless="gate" not in old.registered,
+                key=key,
+            )
         amendment.close(old, made)
     return Amended(made, late)

@@ -12,15 +12,16 @@ from typing import Any
 import splits
 from analysis.rules import RULES
 from protocol import grading, tasks
+from protocol.acts.opened_before import opened_before
 from protocol.evidence.lock import bundle, closure, lock, signing
 from protocol.evidence.lock.lock import Lock
 from protocol.evidence.outside import history
 from protocol.evidence.refusals import BadInput, Drifted
 from protocol.evidence.run import ledger
-from protocol.evidence.run.registration import Registration
+from protocol.evidence.run.registration import PROTOCOL, Registration
 from protocol.locked.drift import ROOT
 from protocol.locked.planned import Planned, read_protocol
-from protocol.plan import grid
+from protocol.plan import checks, grid
 from protocol.tasks import door
 
 __all__ = ["items", "register"]
@@ -32,12 +33,14 @@ def register(
     *,
     parent: dict[str, str] | None = None,
     amends: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None,
+    gateless: bool = False,
     key: Path | None = None,
 ) -> Lock:
     """Lock the protocol in `folder`. Raises BadInput, Drifted or AlreadyClaimed; then nothing was written.
 
     parent: the study that this one replicates; amends: the lock that this one amends, as
-    `evidence.amendment` describes it; key: a private key of ssh, to sign the lock with.
+    `evidence.amendment` describes it; gateless: the lock that this one replicates or amends has no gate, so
+    that this one needs none; key: a private key of ssh, to sign the lock with.
     A locking that a crash cut off before its line in the ledger is completed.
     """
     opened = Registration(folder)
@@ -45,6 +48,8 @@ def register(
         return _completed(opened, key)
     lock.refuse_second(folder)
     data, protocol = read_protocol(folder)
+    if not gateless:
+        checks.require_gate(protocol, folder / PROTOCOL)
     planned = Planned(protocol, home)
     frozen_items = items(planned)
     planned.files()  # refuses what is not there, before anything is hashed
@@ -54,7 +59,7 @@ def register(
     from policies.structure import structure
     from protocol.acts import fitting
 
-    lengths, checks = fitting.checked(planned, frozen_items)
+    lengths, checked = fitting.checked(planned, frozen_items)
     frozen_weights = planned.weights()
     fitting.refuse_other_weights(planned, frozen_weights)
     golds = _golds(frozen_items)
@@ -66,6 +71,7 @@ def register(
         "name": opened.name,
         "parent": parent,
         "amends": None,
+        "opened": opened_before(folder, frozen_items, protocol.content(), parent),
         "ledger": ledger.at([]),
         "git": history.committed(ROOT, sources),
         "signer": signer,
@@ -79,7 +85,7 @@ def register(
         "weights": frozen_weights,
         "environment": surroundings,
         "rule": {"name": protocol.decision.rule, "source": rule, "sha256": sources[rule]},
-        "checks": checks | golds,
+        "checks": checked | golds,
     }
     if amends is not None:
         content["amends"] = amends(content)

@@ -104,7 +104,8 @@ def new(parent: Study) -> Study:
     folder.mkdir(parents=True)
     try:
         shutil.copyfile(parent.folder / PROTOCOL, folder / PROTOCOL)
-        register.register(folder, parent.planned.home, parent=named)
+        gateless = "gate" not in parent.registration.registered
+        register.register(folder, parent.planned.home, parent=named, gateless=gateless)
     except BaseException:
         if not (folder / lock.NAME).exists():
             shutil.rmtree(folder)

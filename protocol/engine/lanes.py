@@ -27,11 +27,15 @@ class Model(Protocol):
         ...
 
 
+FIRST_EVENT = 1
+"""New tokens fed before which no event fires, unless a number is given: the answer has begun by then."""
+
+
 class Prompt(NamedTuple):
     """The first event comes after `context`; the tokens of `query`, if any, are fed then.
 
     A policy without events while decoding never evicts the query; one with such events treats its slots
-    like all others.
+    like all others, from `first_event` on.
     """
 
     context: tuple[int, ...]
@@ -64,6 +68,7 @@ class Outcome(NamedTuple):
     state_bytes: the most that its policy's memory took, beside the slots.
     events: (step, slots before, slots after); the event after the context has step 0, a later one the number
         of new tokens fed.
+    granted: slots per KV head and layer that the cadence let each of these events leave.
     joined: forwards of the batch before the lane's first, so that who decoded beside whom can be told.
     seconds: from joining the batch to leaving it, on the clock, in company.
     """
@@ -74,12 +79,15 @@ class Outcome(NamedTuple):
     allocated: tuple[int, ...]
     state_bytes: int
     events: tuple[tuple[int, int, int], ...]
+    granted: tuple[int, ...]
     joined: int
     seconds: float
 
 
 class LaneFailure(NamedTuple):
-    """A lane whose policy refused its prompt or its budget; the other lanes go on."""
+    """A lane whose policy refused its prompt or its budget, or whose model computed what is not finite; the
+    other lanes go on.
+    """
 
     reason: str
 

@@ -2,21 +2,32 @@
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 
 from analysis.rules import RULES
 from analysis.rules.rule import FULL
 from protocol.evidence.bytes.fields import Fault
-from protocol.evidence.refusals import unknown
+from protocol.evidence.refusals import BadInput, unknown
 from protocol.plan.design import POLICY, Decision, Design
+from protocol.plan.gate import Place
 
-__all__ = ["check"]
+__all__ = ["check", "require_gate"]
 
 
 def check(design: Design) -> None:
     """Raises Fault for the first thing that is wrong."""
-    for wrong in (_fields, _repeated, _policies, _intervals, _sweep, _arms, _claims, _rule):
+    for wrong in (_fields, _repeated, _policies, _intervals, _sweep, _arms, _claims, _gate, _rule):
         if fault := next(wrong(design), None):
             raise Fault.of(fault)
+
+
+def require_gate(design: Design, where: Path) -> None:
+    """Raises BadInput for a protocol without a gate, of which nothing says that the task can be done."""
+    if design.gate is None:
+        raise BadInput(
+            f"{where}: gate: missing; add the table [gate] with accuracy and truncated: what the full cache "
+            "must reach before any rule may speak"
+        )
 
 
 def _fields(design: Design) -> Iterator[str]:
@@ -39,6 +50,9 @@ def _repeated(design: Design) -> Iterator[str]:
         **{f"decision.{name}": arms for name, arms in _own(decision, "arms").items()},
         "sweep.candidates": sweep.candidates if sweep else (),
         "sweep.seeds": sweep.seeds if sweep else (),
+        "gate.places": [f"{place.model}, {place.task}" for place in design.gate.places]
+        if design.gate
+        else (),
     }
     for field, values in named.items():
         for twice in sorted({str(value) for value in values if values.count(value) > 1}):
@@ -101,6 +115,34 @@ def _claims(design: Design) -> Iterator[str]:
             yield from _undefined(f"claims.{claim.name}.{field}", [name], _confirmed(design))
         if claim.arm == parent:
             yield f"claims.{claim.name}.arm: {parent} is its own parent; name another arm"
+
+
+def _gate(design: Design) -> Iterator[str]:
+    if (gate := design.gate) is None:
+        return
+    whole = [arm.name for arm in design.arms if not design.policy(arm.name).evicts]
+    if not whole:
+        yield 'arms: has no full cache, which the gate is about; add full = { policy = "full" }'
+    if len(whole) > 1:
+        yield f"arms: {' and '.join(whole)} never evict; a gate is about one full cache, so leave one"
+    tasks = [task.name for task in design.tasks]
+    for number, place in enumerate(gate.places):
+        at = f"gate.places[{number}]"
+        if place.model not in design.models:
+            yield f"{at}.model: " + unknown("model", place.model, design.models)
+        if place.task not in tasks:
+            yield f"{at}.task: " + unknown("task", place.task, tasks)
+        if (place.published is None) != (place.margin is None):
+            given, lacks = ("margin", "published") if place.published is None else ("published", "margin")
+            yield f"{at}.{lacks}: missing beside {given}; write both or neither"
+        if place == Place(place.model, place.task):
+            yield f"{at}: changes nothing; give accuracy, truncated, or published and margin"
+        needed = gate.accuracy if place.accuracy is None else place.accuracy
+        if place.published is not None and place.published + (place.margin or 0) < needed:
+            yield (
+                f"{at}.published: {place.published} within {place.margin} is always below the gate's "
+                f"{needed}; lower this place's accuracy"
+            )
 
 
 def _rule(design: Design) -> Iterator[str]:

@@ -18,6 +18,7 @@ from protocol.evidence.bytes.fields import Choice, Field, ListOf, Table, Whole, 
 from protocol.evidence.run import late_randomness
 from protocol.plan import rules
 from protocol.plan.budget import ABudget, Budget
+from protocol.plan.gate import Gate
 from protocol.plan.kinds import AGAIN, ArmName, ByName, Later, Named, Number, Tables, Written
 
 if TYPE_CHECKING:
@@ -309,6 +310,14 @@ class Design:
     arms: Annotated[tuple[Arm, ...], Field(ByName(declared(Arm), "arm"), "The policies.")]
     generation: Annotated[Generation, Field(declared(Generation), "How lanes are decoded.")]
     decision: Annotated[Decision, Field(DECISION, "The question, and the rule that answers it.")]
+    gate: Annotated[
+        Gate | None,
+        Field(
+            declared(Gate),
+            "What the full cache must reach, for every model and task; else the verdict is INCONCLUSIVE.",
+            without="refused, but in replications and amendments of a lock without one",
+        ),
+    ] = None
     sweep: Annotated[
         Sweep | None,
         Field(declared(Sweep), "Candidates of which the probe chooses the subject.", without="no choice"),

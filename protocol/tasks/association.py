@@ -123,6 +123,12 @@ class Association:
     def redrawn(self, seed: int) -> "Association":
         return replace(self, seed=seed)
 
+    def recipe(self) -> str:
+        """As `Task.recipe`: length and density stand in the id."""
+        topics = [[list(topic.fact), list(topic.high), list(topic.low)] for topic in TOPICS]
+        parts = {"family": "association", "framing": FRAMING, "topics": topics, "seed": self.seed}
+        return canonical.digest(parts | {"filler": list(filler.ORGANISATION)})
+
     def source(self) -> str:
         """SHA-256 of what the problems are made of: these settings, the topics and the paragraph."""
         topics = [[list(topic.fact), list(topic.high), list(topic.low)] for topic in TOPICS]

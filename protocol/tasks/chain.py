@@ -126,6 +126,11 @@ class Chain:
         distractors = self.fewest + below(self.most + 1 - self.fewest, source)
         return puzzle(int(problem_id.split("/")[1]), distractors, source)
 
+    def recipe(self) -> str:
+        """As `Task.recipe`: the steps stand in the id."""
+        parts = {"family": "chain", "operators": OPERATORS, "variables": VARIABLES, "seed": self.seed}
+        return canonical.digest(parts | {"fewest": self.fewest, "most": self.most})
+
     def source(self) -> str:
         """SHA-256 of what the problems are made of: these settings, the words and every puzzle."""
         parts: dict[str, Any] = {"family": "chain", "operators": OPERATORS, "variables": VARIABLES}

@@ -82,6 +82,11 @@ class Needle:
     def redrawn(self, seed: int) -> "Needle":
         return replace(self, seed=seed)
 
+    def recipe(self) -> str:
+        """As `Task.recipe`: length and depth stand in the id."""
+        parts = {"family": "needle", "templates": [list(fact) for fact in TEMPLATES], "seed": self.seed}
+        return canonical.digest(parts | {"filler": list(filler.TOWN)})
+
     def source(self) -> str:
         """SHA-256 of what the problems are made of: these settings, the templates and the passage."""
         parts: dict[str, Any] = {"family": "needle", "templates": [list(fact) for fact in TEMPLATES]}

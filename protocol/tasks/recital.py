@@ -74,6 +74,11 @@ class Recital:
         first = int(draws.value(self.seed, problem_id)) - 1000
         return [str(1000 + (first + 3571 * line) % 9000) for line in range(self.lines)]
 
+    def recipe(self) -> str:
+        """As `Task.recipe`: length and lines stand in the id."""
+        parts = {"family": "recital", "heading": HEADING, "question": QUESTION, "seed": self.seed}
+        return canonical.digest(parts | {"objects": OBJECTS, "filler": list(filler.TOWN)})
+
     def source(self) -> str:
         """SHA-256 of what the problems are made of: these settings, the objects and the passage."""
         parts: dict[str, Any] = {"family": "recital", "heading": HEADING, "question": QUESTION}

@@ -22,7 +22,8 @@ class Task(Protocol):
     """A frozen set of problems; `splits` says which of them are held out, protocol.tasks.door guards those.
 
     grader: a name of protocol.grading.GRADERS. gold: the answer of a problem alone. redrawn: the same ids
-    with problems drawn from another seed; published problems stay as they are.
+    with problems drawn from another seed; published problems stay as they are. recipe: SHA-256 of what makes
+    a problem beside its id, so that two tasks with one recipe have the same problem under the same id.
     """
 
     @property
@@ -35,6 +36,8 @@ class Task(Protocol):
     def gold(self, problem_id: str) -> str: ...
 
     def redrawn(self, seed: int) -> "Task": ...
+
+    def recipe(self) -> str: ...
 
     def source(self) -> str: ...
 

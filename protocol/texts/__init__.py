@@ -1,4 +1,4 @@
 """Registrations and verdicts as others read them, people and tools: presentation, which is not evidence.
 
-May import: protocol.evidence, analysis.rules, analysis.stats.methods.
+May import: protocol.evidence, analysis.rules, analysis.stats.methods, analysis.studies.opened.
 """

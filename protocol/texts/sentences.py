@@ -6,6 +6,7 @@ from typing import Any
 from analysis.rules import RULES
 from analysis.rules.rule import against_full
 from analysis.stats.methods import METHODS
+from analysis.studies import opened
 from protocol.evidence.run.ledger import Entry
 
 _SOURCES = {
@@ -198,6 +199,7 @@ def looked(lock: Mapping[str, Any]) -> list[str]:
             said.append(
                 "It was amended after its held-out problems were claimed: the verdict can only be DEVIATED."
             )
+    said += opened.words(lock)
     for model, weights in lock["weights"].items():
         if used := sorted(name for name in weights if name.startswith("statistics-")):
             said.append(f"Statistics of {model} had been measured on other problems or texts: {_list(used)}.")
@@ -224,7 +226,8 @@ def looked(lock: Mapping[str, Any]) -> list[str]:
 def before(lock: Mapping[str, Any]) -> bool:
     """Whether records of the same held-out problems existed when this was locked."""
     seen = (lock.get("amends") or {}).get("seen", {})
-    return bool(lock["parent"] or seen.get("records") or seen.get("verdict"))
+    records = lock["parent"] or seen.get("records") or seen.get("verdict")
+    return bool(records or lock.get("opened"))
 
 
 def exploratory(lock: Mapping[str, Any]) -> list[str]:

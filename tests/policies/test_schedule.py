@@ -1,5 +1,6 @@
 """Budgets that change from round to round."""
 
+import itertools
 from dataclasses import replace
 
 import pytest
@@ -25,6 +26,7 @@ def test_budgets_of_four_rounds_worked_out_by_hand(load, budgets):
     ]
     assert cadence.budget(96, 100_000) == budgets[-1]
     assert (cadence.least(96), cadence.most(96)) == (32, 160)
+    assert cadence.budgets(96) == tuple(budgets)
 
 
 @pytest.mark.parametrize("name", ["schedule-front", "schedule-back", "schedule-inverted"])
@@ -54,6 +56,13 @@ def test_without_an_interval_there_are_no_rounds():
 def test_a_plain_cadence_leaves_the_registered_budget_at_every_event():
     assert [Cadence(interval=4).budget(10, step) for step in (0, 4, 99)] == [10, 10, 10]
     assert (Cadence(interval=4).least(10), Cadence(interval=4).most(10)) == (10, 10)
+
+
+def test_no_schedule_declares_more_than_the_registered_budget_on_average():
+    for load, rounds in itertools.product(("front", "back", "inverted"), (2, 8, 14)):
+        cadence = Schedule(interval=4, load=load, amplitude=0.9, rounds=rounds)
+        for budget in range(2, 200):
+            assert sum(cadence.budgets(budget)) <= budget * rounds
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """A rehearsal runs every cell of a written protocol on development problems, and leaves nothing behind."""
 
 import json
-import shutil
 
 import pytest
 import studies
@@ -114,7 +113,10 @@ def test_a_rehearsal_on_chain_problems_runs_every_registered_lane(tmp_path):
     """The default study itself: sweep, two embedded models, events while decoding."""
     folder = tmp_path / "alpha-chain"
     folder.mkdir()
-    shutil.copy(studies.ROOT / "registrations" / "alpha-chain" / "protocol.toml", folder)
+    shipped = studies.ROOT / "registrations" / "alpha-chain" / "protocol.toml"
+    (folder / "protocol.toml").write_text(
+        f"{shipped.read_text()}\n[gate]\naccuracy = 0.9\ntruncated = 0.05\n"
+    )
     done = rehearse(folder, "--problems", 2, "--tokens", 60, "--json")
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)

@@ -28,6 +28,7 @@ NAME = "lock.json"
 OBJECT = MapOf(ANYTHING)
 TEXTS = ListOf(Text(), 1)
 EARLIER = "a lock of before 2026-11-22"
+UNASKED = "a lock of before 2026-11-23, which does not say"
 BATCHLESS = "a lock of before 2026-11-21: all lanes of a problem at once"
 
 # protocol.toml as it was read: what is in its tables, protocol.plan.design declares.
@@ -42,6 +43,7 @@ PROTOCOL = Table(
         "arms": Field(MapOf(OBJECT), "The arms by name."),
         "generation": Field(OBJECT, "How lanes are decoded."),
         "decision": Field(OBJECT, "The rule, and what it may depend on."),
+        "gate": Field(OBJECT, "What the full cache must reach.", without="no gate"),
         "sweep": Field(OBJECT, "Candidates of which the probe chooses.", without="no choice"),
         "randomness": Field(OBJECT, "What brings the late value.", without="none is drawn"),
         "exclude": Field(OBJECT, "Problems that are not run.", without="none"),
@@ -80,6 +82,13 @@ _AMENDS = Table(
         "after_claim": Field(FLAG, "Whether held-out problems had been claimed before."),
     }
 )
+_OPENED = Table(
+    {
+        "name": Field(Text(), "The folder of a registration that was claimed before this lock."),
+        "lock": Field(OrNull(DIGEST), "Its lock; null where that cannot be read."),
+        "problems": Field(MapOf(ListOf(Text(), 1)), "Ids of the held-out problems that both have, by task."),
+    }
+)
 _GIT = Table(
     {
         "commit": Field(Text(), "What was checked out."),
@@ -92,6 +101,12 @@ FIELDS = documents.headed(
         "name": Field(Text(), "The folder."),
         "parent": Field(OrNull(_PARENT), "The study that this one replicates."),
         "amends": Field(OrNull(_AMENDS), "The study that this one amends.", without=EARLIER),
+        "opened": Field(
+            ListOf(_OPENED),
+            "Who in the repository had opened held-out problems of it; of a replication, others than its "
+            "parent.",
+            without=UNASKED,
+        ),
         "ledger": Field(HEAD, "The ledger when it was locked: no line.", without=EARLIER),
         "git": Field(OrNull(_GIT), "The commit; null outside a repository.", without=EARLIER),
         "signer": Field(

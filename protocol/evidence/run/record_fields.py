@@ -35,6 +35,11 @@ _CACHE = Table(
         "peak_bytes": Field(Whole(), "The most of them after any forward."),
         "state_bytes": Field(Whole(), "Bytes that the policy carries beside them, at their most."),
         "events": Field(_EVENTS, "Each compression: the step, the slots before it and after."),
+        "granted": Field(
+            ListOf(Whole(1)),
+            "The budget that each of them was granted, per KV head and layer.",
+            without="a record of before 2026-11-22",
+        ),
     }
 )
 _BATCH = Table(

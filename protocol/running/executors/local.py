@@ -157,6 +157,7 @@ def _answered(model: LoadedModel, outcome: engine.Outcome, heads: int) -> dict[s
             "peak_bytes": max(allocated),
             "state_bytes": outcome.state_bytes,
             "events": [list(event) for event in outcome.events],
+            "granted": list(outcome.granted),
         },
     }
 

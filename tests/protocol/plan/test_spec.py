@@ -199,7 +199,16 @@ def test_a_protocol_without_late_source_and_exclusions_is_locked_as_before():
         "arms",
         "generation",
         "decision",
+        "gate",
     ]
+
+
+def test_a_protocol_of_before_there_were_gates_is_locked_as_before():
+    gate = "[gate]\naccuracy = 0.05\ntruncated = 0.5\n"
+    assert gate in TEXT
+    before, now = parse(TEXT.replace(gate, "")), parse(TEXT)
+    assert before.gate is None
+    assert before.content() == {name: part for name, part in now.content().items() if name != "gate"}
 
 
 def test_a_prompt_above_the_limit_is_excluded_and_one_at_it_is_not():

@@ -58,7 +58,9 @@ def test_the_schema_has_the_fields_of_a_written_record(folder):
     same({"properties": others, "required": [*body["required"], "batch"]}, record["body"])
     assert "batch" not in body["required"], "studies of before 2026-11-21 lack it"
     same(body["properties"]["cell"], record["body"]["cell"])
-    same(body["properties"]["cache"]["oneOf"][1], record["body"]["cache"])
+    cache = body["properties"]["cache"]["oneOf"][1]
+    assert "granted" not in cache["required"], "studies of before 2026-11-22 lack it"
+    same(cache | {"required": [*cache["required"], "granted"]}, record["body"]["cache"])
     assert tuple(body["properties"]["state"]["enum"]) == records.STATES
     assert body["properties"]["phase"]["enum"] == list(records.FOLDERS)
 

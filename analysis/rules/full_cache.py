@@ -1,0 +1,115 @@
+"""The gate: what the full cache must reach before any rule may speak.
+
+Where the model cannot do the task with its whole cache, policies that evict fail alike, and a rule would find
+them equal. Shares are compared as whole numbers of lanes, exactly.
+"""
+
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+__all__ = ["Answers", "Needed", "answers", "needed", "shortfalls", "word"]
+
+
+class Answers(NamedTuple):
+    """The lanes of one arm, of one model and task, that were not excluded. A lane that has no grade is not
+    correct.
+    """
+
+    lanes: int
+    correct: int
+    truncated: int  # stopped by max_new_tokens
+    cut: int  # of these, without a correct answer
+    no_answer: int
+    ungraded: int
+
+    @property
+    def accuracy(self) -> Fraction:
+        """Of all lanes; 0 of none."""
+        return Fraction(self.correct, self.lanes or 1)
+
+
+class Needed(NamedTuple):
+    """What is registered for one model and task."""
+
+    accuracy: Fraction
+    truncated: Fraction
+    published: Fraction | None = None
+    margin: Fraction = Fraction(0)
+
+    @property
+    def words(self) -> str:
+        """In a few words, as it is registered."""
+        asked = f"at least {_short(self.accuracy)}, at most {_short(self.truncated)} cut"
+        if self.published is None:
+            return asked
+        return f"{asked}, published {_short(self.published)} ± {_short(self.margin)}"
+
+
+def answers(lanes: Iterable[tuple[str, str | None, str | None]]) -> Answers:
+    """Counted from (state, grade, stop) of each lane, as records have them; excluded ones are left out."""
+    counted = [lane for lane in lanes if lane[0] != "excluded"]
+    grades = [grade if state == "ok" else None for state, grade, _ in counted]
+    cut = [(grade, stop == "length") for grade, (_, _, stop) in zip(grades, counted, strict=True)]
+    return Answers(
+        lanes=len(counted),
+        correct=grades.count("correct"),
+        truncated=sum(stopped for _, stopped in cut),
+        cut=sum(stopped and grade != "correct" for grade, stopped in cut),
+        no_answer=grades.count("no answer"),
+        ungraded=sum(grade in (None, "error") for grade in grades),
+    )
+
+
+def needed(gate: Mapping[str, Any], model: str, task: str) -> Needed:
+    """gate: as a lock holds it, decimals as text."""
+    here = next((one for one in gate.get("places", []) if (one["model"], one["task"]) == (model, task)), {})
+    accuracy, truncated = (Fraction(here.get(name, gate[name])) for name in ("accuracy", "truncated"))
+    if "published" not in here:
+        return Needed(accuracy, truncated)
+    return Needed(accuracy, truncated, Fraction(here["published"]), Fraction(here["margin"]))
+
+
+def shortfalls(seen: Answers, asked: Needed) -> list[str]:
+    """Why the gate is not passed, with the numbers; nothing where it is."""
+    if not seen.lanes:
+        return ["the full cache has no lane here"]
+    found = []
+    if seen.accuracy < asked.accuracy:
+        failed = f", {seen.ungraded} without a grade" if seen.ungraded else ""
+        found.append(
+            f"the full cache answers {seen.correct} of {seen.lanes}{failed} (gate: {_short(asked.accuracy)})"
+        )
+    if Fraction(seen.cut, seen.lanes) > asked.truncated:
+        found.append(
+            f"{seen.cut} of {seen.lanes} answers of the full cache are cut before they are correct "
+            f"(gate: {_short(asked.truncated)})"
+        )
+    if asked.published is not None and abs(seen.accuracy - asked.published) > asked.margin:
+        found.append(
+            f"the full cache answers {seen.correct} of {seen.lanes}, {float(seen.accuracy):.3f} where "
+            f"{_short(asked.published)} ± {_short(asked.margin)} is published"
+        )
+    return found
+
+
+def word(judged: Mapping[str, Any]) -> str:
+    """Of a judgement: empty where its gate is passed."""
+    gate = judged.get("gate")
+    if gate is None:
+        return "no gate: nothing here says that the full cache can do the task"
+    if gate["passed"]:
+        return ""
+    places = [place for place in gate["places"] if not place["passed"]]
+    alone = len(gate["places"]) == 1
+    said = [
+        ", ".join(place["why"]) + ("" if alone else f" on {place['model']}, {place['task']}")
+        for place in places
+    ]
+    return f"uninformative: {'; '.join(said)}"
+
+
+def _short(share: Fraction) -> str:
+    """Two digits or as many as are registered."""
+    number = float(share)
+    return f"{number:.2f}" if round(number, 2) == number else f"{number:g}"

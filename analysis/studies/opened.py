@@ -1,0 +1,43 @@
+"""Held-out problems that had been opened before a study was locked, from its lock alone."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+__all__ = ["Opened", "opened", "words"]
+
+
+class Opened(NamedTuple):
+    """Of one task. before: held-out problems that an earlier registration had opened, each counted once.
+
+    by: how many each of them had opened, by name, in the order of the lock.
+    """
+
+    task: str
+    before: int
+    of: int
+    by: dict[str, int]
+
+
+def opened(lock: Mapping[str, Any]) -> list[Opened]:
+    """By task, those of which anything had been opened. Locks that do not say give none."""
+    found = []
+    for task, item in lock["items"].items():
+        each = [(one["name"], one["problems"].get(task, [])) for one in lock.get("opened", [])]
+        by = {name: len(ids) for name, ids in each if ids}
+        if by:
+            before = {problem for _, ids in each for problem in ids}
+            found.append(Opened(task, len(before), len(item["confirm"]), by))
+    return found
+
+
+def words(lock: Mapping[str, Any]) -> list[str]:
+    """A sentence a task, and one for each claimed registration whose lock could not be read."""
+    said = []
+    for task, before, of, by in opened(lock):
+        names = list(by) if len(by) == 1 else [f"{name} ({count})" for name, count in by.items()]
+        said.append(
+            f"{before} of {of} held-out problems of {task} had been opened before this was locked, by "
+            f"{', '.join(names)}."
+        )
+    unread = [one["name"] for one in lock.get("opened", []) if one["lock"] is None]
+    return said + [f"What {name}, which was claimed, had opened could not be read." for name in unread]

@@ -1,0 +1,71 @@
+"""[gate] of a protocol: what the full cache must reach on the held-out problems before any rule may speak.
+
+`analysis.rules.full_cache` holds answers against it.
+"""
+
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Annotated, NamedTuple
+
+from protocol.evidence.bytes.fields import Field, declared
+from protocol.plan.kinds import Number, Tables, Written
+
+__all__ = ["Gate", "Place"]
+
+# A gate that lets everything through is none.
+ACCURACY, TRUNCATED = Number("0.05", "1"), Number("0", "0.5")
+
+
+class Place(NamedTuple):
+    """Another threshold for one model and task, or a published number that the full cache reproduces."""
+
+    model: Annotated[str, Field(Written(), "The model.", "chain-qwen2")]
+    task: Annotated[str, Field(Written(), "The task.", "chain")]
+    accuracy: Annotated[
+        Decimal | None, Field(ACCURACY, "As in [gate], here alone.", 0.9, without="that of [gate]")
+    ] = None
+    truncated: Annotated[
+        Decimal | None, Field(TRUNCATED, "As in [gate], here alone.", 0.05, without="that of [gate]")
+    ] = None
+    published: Annotated[
+        Decimal | None,
+        Field(
+            ACCURACY,
+            "The accuracy that a paper prints for its full cache, which the measured one must reproduce.",
+            0.503,
+            without="none",
+        ),
+    ] = None
+    margin: Annotated[
+        Decimal | None,
+        Field(
+            Number("0.001", "0.1"),
+            "Accuracy points by which the measured one may differ from it, to either side.",
+            0.03,
+            without="none; it stands with `published`",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True)
+class Gate:
+    """The thresholds for every model and task."""
+
+    accuracy: Annotated[
+        Decimal,
+        Field(ACCURACY, "The least share of the lanes that the full cache must answer correctly.", 0.5),
+    ]
+    truncated: Annotated[
+        Decimal,
+        Field(
+            TRUNCATED,
+            "The largest share of its lanes that `max_new_tokens` may cut before a correct answer.",
+            0.1,
+        ),
+    ]
+    places: Annotated[
+        tuple[Place, ...],
+        Field(
+            Tables(declared(Place), 1), "Exceptions, each for one model and task.", without="no exceptions"
+        ),
+    ] = ()
