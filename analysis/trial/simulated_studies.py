@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from analysis.rules.gates import Ended, Outcome, PlannedContrast, Truth
 from analysis.rules.rule import FULL, against_full, sides
-from analysis.studies.study_files import LANE, MEASURED, NOT_RUN, Study
+from analysis.studies.study_files import LANE, MEASURED, NOT_RUN, NOTED, Study
 
 __all__ = ["Plan", "family", "study"]
 
@@ -51,7 +51,7 @@ def study(plan: Plan, truth: Truth) -> Study:
     (model, task) share its answers: it is wrong in as many problems as the largest `gained`.
     """
     decision = plan.content["decision"]
-    outside = {"sweep", "beside", "memory"}
+    outside = {"sweep", "beside", "memory"}  # what counts as memory is the same number here, slot for byte
     content = {key: value for key, value in plan.content.items() if key not in outside}
     content["decision"] = {key: value for key, value in decision.items() if key not in outside}
     cells = _Cells(plan, truth)
@@ -96,7 +96,9 @@ class _Cells:
         grade[:] = np.where(correct, "correct", "wrong")
         graded = correct.astype(np.float64)
         measured = {name: np.ones(len(problems)) for name in MEASURED}
-        measured["mean_slots"] = measured["peak_slots"] = np.full(len(problems), slots)
+        for name in ("mean_slots", "peak_slots", "mean_bytes"):
+            measured[name] = np.full(len(problems), slots)
+        measured["state_bytes"] = np.zeros(len(problems))
         ended = self.truth.ended
         if ended is not None and self._ends(arm, here, ended):
             seeds = self.plan.content["seeds"]
@@ -107,8 +109,8 @@ class _Cells:
                 measured = {name: np.where(out, math.nan, values) for name, values in measured.items()}
         key = [np.full(len(problems), part, dtype=object) for part in (model, task, budget, arm, seed)]
         stop = np.full(len(problems), "eos", dtype=object)
-        disagrees = np.full(len(problems), math.nan)
-        row = {"state": state, "grade": grade, "correct": graded, "stop": stop, "disagrees": disagrees}
+        noted = {name: np.full(len(problems), math.nan) for name in NOTED}
+        row = {"state": state, "grade": grade, "correct": graded, "stop": stop} | noted
         return dict(zip(LANE, [*key, problems], strict=True)) | row | measured
 
     def _results(self, arm: str, here: Here, problems: int) -> tuple[NDArray[np.bool_], float]:
