@@ -32,6 +32,9 @@ def _fields(design: Design) -> Iterator[str]:
     generation, sweep = design.generation, design.sweep
     if generation.cadence is not None and generation.interval is None:
         yield "generation.cadence: needs an interval; give one or leave both out"
+    events = (design.policy(name).cadence.interval is not None for name in _evicting(design))
+    if generation.first_event is not None and not any(events):
+        yield "generation.first_event: no arm has events while decoding; give an interval or leave it out"
     if sweep is not None and len(sweep.candidates) < 2:
         yield "sweep.candidates: name at least two; one needs no sweep"
 
