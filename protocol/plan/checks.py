@@ -32,9 +32,6 @@ def _fields(design: Design) -> Iterator[str]:
     generation, sweep = design.generation, design.sweep
     if generation.cadence is not None and generation.interval is None:
         yield "generation.cadence: needs an interval; give one or leave both out"
-    events = (design.policy(name).cadence.interval is not None for name in _evicting(design))
-    if generation.first_event is not None and not any(events):
-        yield "generation.first_event: no arm has events while decoding; give an interval or leave it out"
     if sweep is not None and len(sweep.candidates) < 2:
         yield "sweep.candidates: name at least two; one needs no sweep"
 
@@ -68,8 +65,11 @@ def _policies(design: Design) -> Iterator[str]:
 
 
 def _intervals(design: Design) -> Iterator[str]:
-    for name in _evicting(design):
-        policy = design.policy(name)
+    policies = {name: design.policy(name) for name in _evicting(design)}
+    decoding = [name for name, policy in policies.items() if policy.cadence.interval is not None]
+    if design.generation.first_event is not None and not decoding:
+        yield "generation.first_event: no arm has events while decoding; give an interval or leave it out"
+    for name, policy in policies.items():
         if policy.cadence.interval is not None and policy.uncarried:
             yield (
                 f"generation.interval: {type(policy.uncarried[0]).__name__}, which arm "
