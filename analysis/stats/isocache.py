@@ -19,6 +19,7 @@ __all__ = [
     "matched",
     "per_problem",
     "resampled",
+    "saved",
 ]
 
 BLOCK = 1 << 20  # numbers drawn at a time
@@ -28,7 +29,7 @@ class Matched(NamedTuple):
     """Slots of the subject over slots of the comparator, and whether that is a fair comparison."""
 
     ratio: float  # mean over problems of the subject / mean over problems of the comparator
-    worst: float  # the same ratio of the one problem that is furthest from 1
+    worst: float  # the same ratio of the one problem that is furthest from 1; of `saved`, the largest
     matched: bool
 
 
@@ -68,6 +69,15 @@ def matched(subject: ArrayLike, comparator: ArrayLike, *, tolerance: float) -> M
     ratios = own / other
     worst = float(ratios[np.argmax(np.abs(np.log(ratios)))])
     return Matched(ratio, worst, max(ratio, 1 / ratio) <= 1 + tolerance + 1e-12)
+
+
+def saved(subject: ArrayLike, full: ArrayLike, *, tolerance: float) -> Matched:
+    """As `matched`, but against the full cache: fair where the mean of `full` exceeds the subject's by more
+    than `tolerance`. A subject that holds as much evicted nothing, or too little to say anything of eviction.
+    """
+    own, other = _problem_slots(subject, full)
+    ratio = float(own.mean() / other.mean())
+    return Matched(ratio, float((own / other).max()), 1 / ratio > 1 + tolerance + 1e-12)
 
 
 def per_problem(subject: ArrayLike, comparator: ArrayLike, *, tolerance: float) -> PerProblem:

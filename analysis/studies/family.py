@@ -99,6 +99,8 @@ def compared(
         rows = [row | {"p_adjusted": decimal(one.adjusted)} for row, one in zip(rows, family, strict=True)]
     if decision.get("memory") == "slots":
         for index, (row, one) in enumerate(zip(rows, family, strict=True)):
+            if one.pairing.full:
+                continue
             row["isocache"] = _isocache(study, one.pairing, one.estimate, first + index)
     return Compared(level, seen, rows)
 
@@ -166,6 +168,7 @@ def _estimate(pairing: Pairing, index: int, decision: Mapping[str, Any], correct
     (decision.seed, index). Of max-t, which is a method for families, a contrast alone has Student's t.
     """
     slots, method = pairing.slots(), decision["method"]
+    held = isocache.saved if pairing.full else isocache.matched
     if len(slots[0]) < 2:
         return None
     difference, margins = _difference(pairing), None
@@ -179,7 +182,7 @@ def _estimate(pairing: Pairing, index: int, decision: Mapping[str, Any], correct
         nominal=nominal[method],
         simultaneous=_compare(difference, index, decision, method, 1 - corrected),
         beside={name: nominal[name].p for name in beside},
-        cache=isocache.matched(*slots, tolerance=float(decision["cache_tolerance"])),
+        cache=held(*slots, tolerance=float(decision["cache_tolerance"])),
         margins=margins,
     )
 
@@ -208,6 +211,8 @@ def _printed(one: Estimated, seen: Contrast | None, holm: float, alpha: float) -
         "gains": int((pairing.own > pairing.other).sum()),
         "losses": int((pairing.own < pairing.other).sum()),
     }
+    if pairing.full:
+        row["saves"] = estimate is not None and estimate.cache.matched
     if estimate is None or seen is None:
         return row | dict.fromkeys(ESTIMATED) | {"better": False, "worse": False, "matched": False}
     nominal, simultaneous, beside, cache, margins = estimate
