@@ -54,8 +54,8 @@ def errors(checks: dict[str, Any]) -> list[str]:
     shares = checks["decision_errors"]
     confirmed, refuted = (float(shares[word]["share"]) for word in ("confirmed", "refuted"))
     return [
-        f"where nothing differs the rule says CONFIRMED in {confirmed:.1%} "
-        f"and REFUTED in {refuted:.1%} of studies"
+        f"where nothing differs the rule says CONFIRMED in {confirmed:.1%} and REFUTED in {refuted:.1%} of "
+        f"studies, at worst (where {shares['setting']})"
     ]
 
 

@@ -103,7 +103,7 @@ def by_problem(arm: pd.DataFrame, column: str, problems: list[str]) -> NDArray[n
     seeds, seed = np.unique(arm["seed"].to_numpy(), return_inverse=True)
     row = {problem: number for number, problem in enumerate(problems)}
     table = np.full((len(problems), len(seeds)), np.nan)
-    table[[row[problem] for problem in arm["problem"]], seed] = arm[column]
+    table[[row[problem] for problem in arm["problem"].to_numpy()], seed] = arm[column].to_numpy()
     return table
 
 
