@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
+from analysis.rules.rule import sides
 from analysis.stats.methods import METHODS
 from protocol import tasks
 from protocol.evidence.bytes.canonical import LARGEST
@@ -232,7 +233,7 @@ class Decision:
 
 
 def _decision(**read: Any) -> Decision:
-    own = {name: read.pop(name) for name in rules.OF_RULES[read["rule"]]}
+    own = {name: read.pop(name, None) for name in rules.OF_RULES[read["rule"]]}
     return Decision(**read, own=own)
 
 
@@ -383,8 +384,8 @@ class Design:
         return replace(self, arms=kept, sweep=None)
 
     def family(self) -> list[str]:
-        """The model of every contrast: one for each (model, task, budget, comparator)."""
-        each = len(self.tasks) * len(self.budgets) * len(self.decision.against)
+        """The model of every contrast: one for each (model, task, budget, two arms)."""
+        each = len(self.tasks) * len(self.budgets) * len(sides(self.content()["decision"]))
         return [model for model in self.models for _ in range(each)]
 
     def content(self) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from analysis.rules import RULES
+from analysis.rules.rule import against_full
 from analysis.stats.methods import METHODS
 from analysis.studies import opened, same_kept
 from protocol.evidence.run.ledger import Entry
@@ -38,9 +39,16 @@ def inference(lock: Mapping[str, Any]) -> list[str]:
     ]
     if rule := RULES.get(decision["rule"]):
         said += rule.words.criteria(decision, lock["checks"])
+    said.append("INCONCLUSIVE: otherwise.")
+    if against_full(decision):
+        return [
+            *said,
+            "Memory is unequal on purpose. Where the full cache's mean slots, as measured, do not exceed the "
+            f"other arm's by more than {float(decision['cache_tolerance']):.4g} of them, nothing is saved: "
+            "that contrast neither confirms nor refutes.",
+        ]
     return [
         *said,
-        "INCONCLUSIVE: otherwise.",
         "Both arms held the same memory where neither arm's mean slots, as measured, exceed the other's by "
         f"more than {float(decision['cache_tolerance']):.4g} of them. A contrast without that is neither won "
         "nor lost, and rules CONFIRMED out.",
