@@ -1,20 +1,20 @@
 """What a lock says, in plain sentences: the facts from which registration texts are put together."""
 
-import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from analysis.rules import RULES, full_cache
+from analysis.rules import RULES
+from analysis.rules.rule import against_full
 from analysis.stats.methods import METHODS
-from analysis.studies import opened
+from analysis.studies import opened, same_kept
 from protocol.evidence.run.ledger import Entry
+from protocol.texts import gate
 
 _SOURCES = {
     "nonce": "a number that the registered auditor draws and signs after the lock",
     "beacon": "a public beacon's value of after the lock",
     "anchor": "the hash of the Bitcoin block that anchors the lock",
 }
-JUDGE = "analysis/studies/gate.py"  # locked since there are gates, and the word SCREENED
 _QUERY = {"inside": "is compressed together with", "outside": "follows after the compression of"}
 
 
@@ -40,42 +40,20 @@ def inference(lock: Mapping[str, Any]) -> list[str]:
     ]
     if rule := RULES.get(decision["rule"]):
         said += rule.words.criteria(decision, lock["checks"])
+    said += ["INCONCLUSIVE: otherwise.", *gate.said(lock)]
+    if against_full(decision):
+        return [
+            *said,
+            "Memory is unequal on purpose. Where the full cache's mean slots, as measured, do not exceed the "
+            f"other arm's by more than {float(decision['cache_tolerance']):.4g} of them, nothing is saved: "
+            "that contrast neither confirms nor refutes.",
+        ]
     return [
         *said,
-        "INCONCLUSIVE: otherwise.",
-        *_gate(lock),
         "Both arms held the same memory where neither arm's mean slots, as measured, exceed the other's by "
         f"more than {float(decision['cache_tolerance']):.4g} of them. A contrast without that is neither won "
         "nor lost, and rules CONFIRMED out.",
     ]
-
-
-def _gate(lock: Mapping[str, Any]) -> list[str]:
-    """What the full cache must reach, with all numbers; how a small study and a single model are worded. Of a
-    lock whose code knows of none of this: that it has no gate.
-    """
-    content, models = _content(lock), _content(lock)["models"]
-    if (registered := content.get("gate")) is None:
-        said = ["No gate is registered: nothing asks whether the full cache can do the task."]
-    else:
-        places = itertools.product(models, (task["name"] for task in content["tasks"]))
-        said = [
-            "The gate: of the held-out lanes of the full cache, for each model and task, a share must be "
-            "correct, and no more than a share may be cut by max_new_tokens before a correct answer; a lane "
-            "without a grade is not correct. Otherwise the verdict is INCONCLUSIVE and the study "
-            "uninformative, whatever the contrasts say.",
-            *(
-                f"Gate of {model} on {task}: {full_cache.needed(registered, model, task).words}."
-                for model, task in places
-            ),
-        ]
-    if JUDGE not in lock["sources"]:
-        return said
-    said.append(
-        "SCREENED takes the place of these words where some contrast has fewer than 200 problems: such a "
-        "study decides nothing, whatever the rule says."
-    )
-    return [*said, f"What is decided is for {models[0]} alone."] if len(models) == 1 else said
 
 
 def numbers(lock: Mapping[str, Any]) -> list[str]:
@@ -243,7 +221,21 @@ def looked(lock: Mapping[str, Any]) -> list[str]:
         )
     return [
         *said,
-        "Locking ran no model. What its author ran in private beforehand no lock can show.",
+        *_watched(lock["checks"].get("same_kept")),
+        "What its author ran in private beforehand no lock can show.",
+    ]
+
+
+def _watched(found: Mapping[str, Any] | None) -> list[str]:
+    """What locking ran."""
+    if found is None:
+        return ["Locking ran no model."]
+    ran = "; ".join(f"for {model}, {runs}" for model, runs in found["on"].items())
+    seen = [f"{said[0].upper()}{said[1:]}." for said in same_kept.words(found)]
+    return [
+        "Locking ran the arms on a few development problems, to see which of them keep the same slots. What "
+        f"ran: {ran}.",
+        *(seen or ["No two arms did."]),
     ]
 
 
