@@ -6,96 +6,25 @@ transform per study gives the tail that draws would estimate, and the finite dra
 of studies take seconds.
 """
 
-from typing import NamedTuple
-
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special, stats
+from scipy import stats
 
 from analysis.stats import exact_resampling, restricted_likelihood
-from analysis.stats.interval import exact
 from analysis.stats.methods import FEW, METHODS
 
 __all__ = [
-    "TypeOne",
+    "check",
     "counted",
     "draws_enough",
     "draws_needed",
     "minimal_detectable_effect",
     "p_values",
-    "type_one",
 ]
 
 TAIL_DRAWS = 50  # draws expected in one tail at the level of a contrast
-DISCORDANCES = (0.25, 0.17, 0.10)  # shares of discordant pairs under which a method has to hold its level
-STUDIES = 20_000  # simulated at each of them
-LATTICE = 1 << 25  # numbers that may be transformed at each; larger studies are simulated fewer times
 BLOCK = 1 << 22  # numbers held at a time
 EXACT = ("t", "exact-bootstrap", "restricted-likelihood", "auto")  # methods that draw nothing
-
-
-class TypeOne(NamedTuple):
-    """Type-I error of a method at its own size, as a multiple of the nominal level."""
-
-    rate: float
-    ratio: float
-    ratio_low: float  # 95 % Clopper-Pearson limits of the Monte Carlo estimate
-    ratio_high: float
-    studies: int
-    discordance: float  # the share of discordant pairs at which the method erred most
-
-    def exceeds(self, limit: float = 1.2) -> bool:
-        """Above `limit` times nominal by more than Monte Carlo error explains."""
-        return self.ratio_low > limit
-
-
-def type_one(
-    method: str,
-    problems: int,
-    seeds: int,
-    alpha: float,
-    rng: np.random.Generator,
-    draws: int = 10_000,
-) -> TypeOne:
-    """How often `method` rejects at `alpha` when both arms solve each problem with the same chance.
-
-    The worst of three null populations, reported with a Monte Carlo interval.
-
-    A problem's chance is drawn from Beta(a, a), a < 1: many easy and many hard problems, few between. Its
-    seeds are independent given that, in both arms: that the arms of a study share random numbers is not
-    simulated. a sets the share of discordant pairs, a / (2a + 1): 25, 17 and 10 %. Problems are then
-    independent and alike, so that a study's counts are one multinomial draw.
-    alpha: the corrected level of one contrast. Of max-t, here and below, one contrast without a family is
-    looked at, which is the sign-flip test: at its Bonferroni level max-t sees at least as much.
-    Raises ValueError for an unknown method or fewer than two problems.
-    """
-    _check(method, problems)
-    studies = max(2_000, min(STUDIES, LATTICE // (2 * seeds * problems + 1)))
-    rows = max(1, BLOCK // (problems * (2 * seeds + 1)))
-
-    def error(discordance: float) -> TypeOne:
-        null, rejected = _null(discordance / (1 - 2 * discordance), seeds), 0
-        for start in range(0, studies, rows):
-            counts = rng.multinomial(problems, null, min(rows, studies - start))
-            rejected += int((p_values(method, counts, draws, rng) <= alpha).sum())
-        low, high = exact(rejected, studies)
-        rate = rejected / studies
-        return TypeOne(rate, rate / alpha, low / alpha, high / alpha, studies, discordance)
-
-    return max(map(error, DISCORDANCES), key=lambda error: error.rate)
-
-
-def _null(a: float, seeds: int) -> NDArray[np.float64]:
-    """[2 seeds + 1]: the chance that a problem's seeds, solved by the one arm less those by the other, are
-    -seeds, ..., seeds: two binomials that share a chance from Beta(a, a).
-    """
-    one = np.arange(seeds + 1)
-    both = special.comb(seeds, one)[:, None] * special.comb(seeds, one)
-    solved = one[:, None] + one
-    both *= np.exp(special.betaln(a + solved, a + 2 * seeds - solved) - special.betaln(a, a))
-    sums = np.array([both.trace(offset) for offset in range(-seeds, seeds + 1)])
-    shares: NDArray[np.float64] = sums / sums.sum()
-    return shares
 
 
 def minimal_detectable_effect(
@@ -114,7 +43,7 @@ def minimal_detectable_effect(
     information only make the effect smaller. The largest possible difference is `discordance` itself.
     Resolution 0.001.
     """
-    _check(method, problems)
+    check(method, problems)
     uniforms = rng.random((4_000, problems))  # shared by all effects, so that power rises with the effect
 
     def found(effect: float) -> bool:
@@ -147,18 +76,19 @@ def draws_enough(method: str, draws: int, alpha: float, problems: int | None = N
     if method == "sign-flip" and problems is not None:
         if 2.0 ** (1 - problems) > alpha:
             return False
-        if 2.0**problems <= draws:
+        if problems <= np.log2(max(draws, 1)):
             return True
     return draws >= draws_needed(alpha)
 
 
 def p_values(
-    method: str, counts: NDArray[np.int64], draws: int, rng: np.random.Generator
+    method: str, counts: NDArray[np.int64], draws: int | None, rng: np.random.Generator
 ) -> NDArray[np.float64]:
     """Two-sided p of many simulated studies, as `paired_tests.COMPARE` of that name gives it;
     for max-t that of a contrast without a family, the sign-flip test.
 
     counts: [study, 2k + 1], problems whose difference is -k/k, ..., k/k. Returns [study].
+    draws: None for what p tends to as they grow.
     """
     method = "sign-flip" if method == "max-t" else method
     distinct, place = np.unique(counts, axis=0, return_inverse=True)
@@ -166,7 +96,7 @@ def p_values(
         return _of_counts(method, distinct)[place]
     steps = np.arange(counts.shape[1]) - counts.shape[1] // 2
     problems = int(counts[0].sum())
-    exact = method in EXACT or (method == "sign-flip" and 2.0**problems <= draws)
+    every = draws is None or (method == "sign-flip" and problems <= np.log2(max(draws, 1)))
     if method == "t":
         p = _student(distinct, steps)[place]
     else:
@@ -174,8 +104,10 @@ def p_values(
         rows = max(1, BLOCK // exact_resampling.width(2 * int(steps[-1]) * problems + 1))
         blocks = (distinct[start : start + rows] for start in range(0, len(distinct), rows))
         tail = np.concatenate([of(block, steps) for block in blocks])[place]
-        drawn = rng.binomial(draws, np.clip(tail, 0, 1))
-        p = np.minimum(1.0, 2 * tail if exact else 2 * (drawn + 1) / (draws + 1))
+        p = 2 * tail
+        if draws is not None and method not in EXACT and not every:
+            p = 2 * (rng.binomial(draws, np.clip(tail, 0, 1)) + 1) / (draws + 1)
+        p = np.minimum(1.0, p)
         if method == "exact-bootstrap":
             p = np.maximum(p, 2.0 ** (1 - problems))  # as `bootstrap.exact`
     flat = counts.max(axis=1) == problems
@@ -246,7 +178,7 @@ def counted(gained: NDArray[np.int64], seeds: int) -> NDArray[np.int64]:
     return np.bincount(flat.ravel(), minlength=studies * width).reshape(studies, width)
 
 
-def _check(method: str, problems: int) -> None:
+def check(method: str, problems: int) -> None:
     if method not in METHODS:
         raise ValueError(f"method: {method!r} is unknown; name one of {', '.join(METHODS)}")
     if problems < 2:

@@ -2,7 +2,7 @@
 decision.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -13,20 +13,24 @@ from analysis import rules
 from analysis.output.printed import decimal
 from analysis.rules.gates import PlannedContrast
 from analysis.rules.rule import Contrast
-from analysis.rules.verdicts import CONFIRMED, REFUTED
+from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
 from analysis.stats import equivalence, max_t, multiplicity, power
 from analysis.stats.comparison import Margins
 from analysis.stats.interval import exact
-from analysis.stats.methods import METHODS, draws
+from analysis.stats.methods import METHODS
+from analysis.trial import populations
+from analysis.trial.made_up_answers import gained
+from analysis.trial.populations import Setting
 from analysis.trial.simulated_studies import Plan, family
+from analysis.trial.type_one import LIMIT
 
-__all__ = ["Errors", "Share", "errors", "printed"]
+__all__ = ["Errors", "Share", "errors", "in_setting", "printed"]
 
-DISCORDANCE = 0.17  # the middle one of those under which a method has to hold its level
-SHAPE = DISCORDANCE / (1 - 2 * DISCORDANCE)  # of the Beta distribution that a problem's chance comes from
 STUDIES = 2_000
+FIRST = 500  # simulated in every setting before the worst ones are looked at closer
+WORST = 2  # settings
 LATTICE = 1 << 24  # numbers that may be transformed; larger families are simulated fewer times
-FLIPS = 999  # of max-t, whose p is exact at any number of them
+FLIPS = 199  # of max-t, whose p is exact at any number of them
 
 
 class Share(NamedTuple):
@@ -40,82 +44,104 @@ class Share(NamedTuple):
 class Errors(NamedTuple):
     confirmed: Share
     refuted: Share
+    wrong: Share  # either word, or with a margin the one that is said more often: each has its own level
     studies: int
+    setting: Setting
+
+    def exceeds(self, alpha: float, limit: float = LIMIT) -> bool:
+        """Above `limit` times nominal by more than Monte Carlo error explains."""
+        return self.wrong.low > limit * alpha
 
 
-def errors(plan: Plan, rng: np.random.Generator) -> Errors:
-    """How often the rule of `plan` says CONFIRMED, and how often REFUTED, when all arms are equally good.
+def errors(plan: Plan, rng: np.random.Generator, settings: Iterable[Setting] | None = None) -> Errors:
+    """How often the rule of `plan` says CONFIRMED, and how often REFUTED, when all arms are equally good, in
+    the setting (of all) where it errs most.
 
-    As in `power.type_one`, at 17 % of discordant pairs: a problem has one chance to be solved, in all arms
-    and at all budgets of a model, and its lanes are independent given that. So contrasts that share the
-    subject are correlated. All caches match and every lane has a grade. An interval lies below zero where the
-    test says so.
-
-    A rule with a margin is simulated where the subject is worse by just the margin: each of its correct
-    lanes is then lost with the chance 2 x margin. CONFIRMED is wrong there, and REFUTED not earned.
-
-    Raises ValueError for a task of fewer than two problems.
+    Every setting is simulated a few times, and the worst ones more often. Raises ValueError for a task of
+    fewer than two problems.
     """
+    of = list(settings or populations.settings(len(plan.content["seeds"])))
+    if len(of) > WORST:
+        first = [in_setting(plan, setting, FIRST, rng) for setting in of]
+        of = [one.setting for one in sorted(first, key=lambda one: -one.wrong.share)[:WORST]]
+    return max((in_setting(plan, setting, STUDIES, rng) for setting in of), key=lambda one: one.wrong.share)
+
+
+def in_setting(plan: Plan, setting: Setting, studies: int, rng: np.random.Generator) -> Errors:
+    """The same in one setting. All caches match and every lane has a grade. An interval lies below zero where
+    the test says so.
+
+    A rule with a margin is tried where the subject is worse by just the margin. CONFIRMED, which is wrong
+    there, is said most often where one contrast lies at the margin and the others are equal in every answer;
+    REFUTED, which is not earned, where all of them lie there.
+    """
+    planned, margin = family(plan), float(plan.content["decision"].get("margin") or 0)
+    lanes = sum(2 * len(plan.content["seeds"]) * contrast.problems + 1 for contrast in planned)
+    studies = max(200, min(studies, LATTICE // lanes))
+    if not margin:
+        words = _words(plan, gained(plan, setting, studies, rng), rng)
+        confirmed, refuted = (_share(words, word) for word in (CONFIRMED, REFUTED))
+        decided = _share([word if word == INCONCLUSIVE else "" for word in words], "")
+        return Errors(confirmed, refuted, decided, studies, setting)
+    found = []
+    for by in populations.MARGINS_BY:
+        every = gained(plan, setting, studies, rng, margin, by)
+        least = min(range(len(planned)), key=lambda index: planned[index].problems)
+        one = [each if index == least else np.zeros_like(each) for index, each in enumerate(every)]
+        found.append((_share(_words(plan, one, rng), CONFIRMED), _share(_words(plan, every, rng), REFUTED)))
+    confirmed, refuted = (max(shares) for shares in zip(*found, strict=True))
+    return Errors(confirmed, refuted, max(confirmed, refuted), studies, setting)
+
+
+def _words(plan: Plan, gained: Sequence[NDArray[np.int64]], rng: np.random.Generator) -> list[str]:
+    """[study]: what the rule says of gained, of every contrast [study, problem]."""
     planned, decision = family(plan), plan.content["decision"]
-    alpha, together = float(decision["alpha"]), METHODS[decision["method"]].family
-    level = multiplicity.corrected(alpha, len(planned))
-    gained = _gained(plan, planned, rng)
-    counts = [power.counted(each, len(plan.content["seeds"])) for each in gained]
-    alone = "t" if together else decision["method"]
-    p = np.stack([power.p_values(alone, each, draws(decision)[0], rng) for each in counts], axis=1)
+    seeds, alpha = len(plan.content["seeds"]), float(decision["alpha"])
+    together = METHODS[decision["method"]].family
+    counts = [power.counted(each, seeds) for each in gained]
+    p = _alone("t" if together else decision["method"], counts, rng)
     adjusted = _together(planned, gained, rng) if together else np.minimum(1.0, len(planned) * p)
     net = np.stack([each.sum(axis=1) for each in gained], axis=1)
     high = np.where((net < 0) & (adjusted <= alpha), -1.0, 1.0)
     limits: Sequence[Sequence[Margins | None]] = [[None] * len(planned)] * len(net)
     if margin := decision.get("margin"):
+        level = multiplicity.corrected(alpha, len(planned))
         simulated = [equivalence.simulated(each, float(margin), level, decision["method"]) for each in counts]
         limits = [[Margins(*row) for row in study] for study in np.stack(simulated, axis=1).tolist()]
-    rule = rules.RULES[decision["rule"]]
     named = [
         partial(
             Contrast,
             **{name: getattr(contrast, name) for name in ("model", "task", "budget", "against")},
             subject=decision["subject"],
             matched=True,
-            lanes=contrast.problems * len(plan.content["seeds"]),
+            lanes=contrast.problems * seeds,
         )
         for contrast in planned
     ]
-    verdicts = [
-        rule.verdict(
-            [
-                contrast(
-                    delta=net / contrast.keywords["lanes"], high=high, p=p, adjusted=q, net=net, margins=m
-                )
-                for contrast, net, high, p, q, m in zip(named, *study, strict=True)
-            ],
-            decision,
-        )
-        for study in zip(*(each.tolist() for each in (net, high, p, adjusted)), limits, strict=True)
-    ]
-    confirmed, refuted = (_share(verdicts, word) for word in (CONFIRMED, REFUTED))
-    return Errors(confirmed, refuted, len(net))
+    rule = rules.RULES[decision["rule"]]
+    # No rule without a margin decides a study in which nothing is significant.
+    open_ = np.full(len(net), bool(margin)) | (np.minimum(p, adjusted).min(axis=1) <= alpha)
+    words = [INCONCLUSIVE] * len(net)
+    rows = zip(*(each.tolist() for each in (net, high, p, adjusted)), limits, strict=True)
+    for index, study in enumerate(rows):
+        if open_[index]:
+            contrasts = [
+                one(delta=net / one.keywords["lanes"], high=high, p=p, adjusted=q, net=net, margins=m)
+                for one, net, high, p, q, m in zip(named, *study, strict=True)
+            ]
+            words[index] = rule.verdict(contrasts, decision)
+    return words
 
 
-def _gained(
-    plan: Plan, planned: Sequence[PlannedContrast], rng: np.random.Generator
-) -> list[NDArray[np.int64]]:
-    """Of every contrast [study, problem]: seeds that the subject solved, less those of the comparator."""
-    decision, seeds = plan.content["decision"], len(plan.content["seeds"])
-    margin = float(decision.get("margin") or 0)
-    rows = sum(2 * seeds * contrast.problems + 1 for contrast in planned)
-    studies = max(200, min(STUDIES, LATTICE // rows))
-    chance: dict[tuple[str, str], NDArray[np.float64]] = {}
-    subject: dict[tuple[str, str, str], NDArray[np.int64]] = {}
-    gained = []
-    for contrast in planned:
-        task, cell = contrast[:2], contrast[:3]
-        if task not in chance:
-            chance[task] = rng.beta(SHAPE, SHAPE, (studies, contrast.problems))
-        if cell not in subject:
-            subject[cell] = rng.binomial(seeds, chance[task] * (1 - 2 * margin))
-        gained.append(subject[cell] - rng.binomial(seeds, chance[task]))
-    return gained
+def _alone(method: str, counts: Sequence[NDArray[np.int64]], rng: np.random.Generator) -> NDArray[np.float64]:
+    """[study, contrast]: p of each contrast; equal counts are looked at once."""
+    sizes = [int(each[0].sum()) for each in counts]
+    p = np.empty((len(counts[0]), len(counts)))
+    for size in set(sizes):
+        at = [index for index, each in enumerate(sizes) if each == size]
+        stacked = np.concatenate([counts[index] for index in at])
+        p[:, at] = power.p_values(method, stacked, None, rng).reshape(len(at), -1).T
+    return p
 
 
 def _together(
@@ -137,7 +163,8 @@ def printed(rates: Errors) -> dict[str, Any]:
         word: {name: decimal(value) for name, value in share._asdict().items()}
         for word, share in shares.items()
     }
-    return {"studies": rates.studies, "discordance": str(DISCORDANCE), **digits}
+    about = {"discordance": f"{rates.setting.discordance:g}", "setting": str(rates.setting)}
+    return {"studies": rates.studies, **about, **digits}
 
 
 def _share(verdicts: Sequence[str], word: str) -> Share:

@@ -63,6 +63,12 @@ DRAWINGS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "Dots: accuracy of every arm in every cell with its 95 % interval, and the full cache as a "
             "dashed line. The table of accuracy and cost has the numbers.",
         ),
+        "budget_curve": (
+            "Accuracy against the memory that was held",
+            "Lines: accuracy of every arm over its budgets, by the memory that it held, with 95 % intervals, "
+            "and the full cache as a band. Rings: the smallest lossless budget, where the rule sought it. "
+            "The table of accuracy and cost has the numbers.",
+        ),
         "needle": (
             "Accuracy by depth of the needle (exploratory)",
             "Heat map: share of correct answers of every arm by where in the prompt the needle lies.",

@@ -1,25 +1,30 @@
 """What the rule can see at the planned size; needs no model and no torch."""
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from analysis.rules import RULES
 from analysis.stats import power
 from analysis.stats.methods import METHODS, draws
-from analysis.trial import error_rates, self_test, simulated_studies
+from analysis.trial import error_rates, error_table, self_test, simulated_studies, type_one
+from analysis.trial.type_one import LIMIT
 from protocol.evidence.refusals import BadInput
 from protocol.plan import grid
 from protocol.plan.design import Design
 
 __all__ = ["checks"]
 
+SOON = 300  # problems up to which a simulation takes a few seconds
 DISCORDANCES = (0.2, 0.6)  # shares of problems on which the arms differ, for which power is printed
-TYPE_ONE_LIMIT = 1.2  # times the nominal level; above it a method is refused
+# Methods that a refusal proposes, the first that holds where the registered one does not.
+INSTEAD = ("restricted-likelihood", "auto", "sign-flip", "t", "max-t")
 
 
 def checks(protocol: Design, items: Mapping[str, Any]) -> dict[str, Any]:
-    """What the rule can see at the planned size; refuses a method whose type-I error is too high there."""
+    """What the rule can see at the planned size; refuses a method, and a rule, that errs too often there."""
     decision = protocol.decision
     models = protocol.family()
     corrected = float(decision.alpha) / len(models)
@@ -32,6 +37,12 @@ def checks(protocol: Design, items: Mapping[str, Any]) -> dict[str, Any]:
         raise BadInput(f"decision.rule: {vacuous}") from None
     _, seed = draws(plan.content["decision"])
     errors = error_rates.errors(plan, np.random.default_rng([seed, len(models)]))
+    if errors.exceeds(float(decision.alpha)):
+        raise BadInput(
+            f"decision.rule: {decision.rule} by {decision.method} decides {errors.wrong.share:.3f} of "
+            f"studies without a difference (at least {errors.wrong.low:.3f}) where {errors.setting}; the "
+            f"limit is {LIMIT} x alpha; use fewer contrasts, or another method or rule"
+        )
     return {
         "tests": len(models),
         "corrected_alpha": f"{corrected:.6f}",
@@ -53,21 +64,49 @@ def _check_size(protocol: Design, problems: int, corrected: float) -> dict[str, 
             f"{drawn:.5f}; register at least {power.draws_needed(drawn)}"
         )
     rng = np.random.default_rng([seed, problems])
-    error = power.type_one(decision.method, problems, seeds, corrected, rng, times)
-    if error.exceeds(TYPE_ONE_LIMIT):
+    error = _type_one(decision.method, problems, seeds, corrected, rng)
+    if error.exceeds():
         raise BadInput(
-            f"decision.method: {decision.method} at {problems} problems and level {corrected:.5f} has "
-            f"{error.ratio:.3f} x the nominal type-I error, by simulation {error.ratio_low:.3f} to "
-            f"{error.ratio_high:.3f} (95 %); even the lower end is above the limit of {TYPE_ONE_LIMIT}; "
-            "use sign-flip or t"
+            f"decision.method: {decision.method} at {problems} problems, {seeds} seeds and level "
+            f"{corrected:.5f} has {error.ratio:.3f} x the nominal type-I error (at least "
+            f"{error.ratio_low:.3f}) where {error.setting}; the limit is {LIMIT}; "
+            + _instead(protocol, problems, corrected, rng)
         )
     return {
         "type_one_over_nominal": f"{error.ratio:.3f}",
+        "type_one_setting": str(error.setting),
         "minimal_detectable_effect": {
             f"{discordance:.1f}": _smallest(protocol, problems, corrected, discordance)
             for discordance in DISCORDANCES
         },
     }
+
+
+def _type_one(
+    method: str, problems: int, seeds: int, level: float, rng: np.random.Generator
+) -> type_one.TypeOne:
+    """From the table, and outside it simulated."""
+    if found := error_table.looked_up(method, problems, seeds, level):
+        return found
+    if seeds > 1 and problems > SOON:
+        print(
+            f"{method} at {problems} problems, {seeds} seeds and level {level:.5f} is not in the table of "
+            "error rates; simulating it, which can take a minute",
+            file=sys.stderr,
+            flush=True,
+        )
+    return type_one.type_one(method, problems, seeds, level, rng)
+
+
+def _instead(protocol: Design, problems: int, level: float, rng: np.random.Generator) -> str:
+    """The method to register in place of one that is refused."""
+    decision = protocol.content()["decision"]
+    for name in INSTEAD:
+        if name not in METHODS or RULES[protocol.decision.rule].refusal(decision | {"method": name}, 1):
+            continue
+        if not _type_one(name, problems, len(protocol.seeds), level, rng).exceeds():
+            return f"use {name}, which holds there"
+    return "no method holds there; plan more problems"
 
 
 def _smallest(protocol: Design, problems: int, corrected: float, discordance: float) -> str:

@@ -26,10 +26,18 @@ def longest(make: Callable[[int], Problem], length: int, count: Callable[[str], 
         raise BadInput(
             f"{fits.id}: takes {size(fits, count)} tokens without filler, more than its length {length}"
         )
-    low, high = 0, 1
-    while size(make(high), count) <= length:
-        low, high = high, 2 * high
+    low, taken, high = 0, size(fits, count), 1
+    while (length_of := size(make(high), count)) <= length:
+        # Twice as much, or as much as the tokens of a sentence so far say, whichever is more.
+        each = max(1, (length_of - taken) // (high - low))
+        low, taken, high = high, length_of, max(2 * high, high + (length - length_of) // each)
     while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if size(make(middle), count) <= length else (low, middle)
+        # Where the tokens of a sentence put the end; halfway where that leaves the bracket.
+        each = max(1, (length_of - taken) // (high - low))
+        middle = min(max(low + (length - taken) // each, low + 1), high - 1)
+        here = size(make(middle), count)
+        if here <= length:
+            low, taken = middle, here
+        else:
+            high, length_of = middle, here
     return make(low)

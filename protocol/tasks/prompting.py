@@ -63,5 +63,7 @@ def _text(problem: Problem, tokenizer: "PreTrainedTokenizerBase") -> str:
     else:
         message = [{"role": "user", "content": asked}]
         opened = str(tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True))
+    if problem.prefix != THINK:  # a vocabulary takes 20 ms to read
+        return opened + problem.prefix
     thinks = opened.endswith(THINK) or THINK.strip() not in tokenizer.get_vocab()
-    return opened if problem.prefix == THINK and thinks else opened + problem.prefix
+    return opened if thinks else opened + THINK

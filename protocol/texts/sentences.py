@@ -4,8 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from analysis.rules import RULES
+from analysis.rules.rule import against_full
 from analysis.stats.methods import METHODS
-from analysis.studies import opened
+from analysis.studies import opened, same_kept
 from protocol.evidence.run.ledger import Entry
 
 _SOURCES = {
@@ -38,9 +39,16 @@ def inference(lock: Mapping[str, Any]) -> list[str]:
     ]
     if rule := RULES.get(decision["rule"]):
         said += rule.words.criteria(decision, lock["checks"])
+    said.append("INCONCLUSIVE: otherwise.")
+    if against_full(decision):
+        return [
+            *said,
+            "Memory is unequal on purpose. Where the full cache's mean slots, as measured, do not exceed the "
+            f"other arm's by more than {float(decision['cache_tolerance']):.4g} of them, nothing is saved: "
+            "that contrast neither confirms nor refutes.",
+        ]
     return [
         *said,
-        "INCONCLUSIVE: otherwise.",
         "Both arms held the same memory where neither arm's mean slots, as measured, exceed the other's by "
         f"more than {float(decision['cache_tolerance']):.4g} of them. A contrast without that is neither won "
         "nor lost, and rules CONFIRMED out.",
@@ -211,7 +219,21 @@ def looked(lock: Mapping[str, Any]) -> list[str]:
         )
     return [
         *said,
-        "Locking ran no model. What its author ran in private beforehand no lock can show.",
+        *_watched(lock["checks"].get("same_kept")),
+        "What its author ran in private beforehand no lock can show.",
+    ]
+
+
+def _watched(found: Mapping[str, Any] | None) -> list[str]:
+    """What locking ran."""
+    if found is None:
+        return ["Locking ran no model."]
+    ran = "; ".join(f"for {model}, {runs}" for model, runs in found["on"].items())
+    seen = [f"{said[0].upper()}{said[1:]}." for said in same_kept.words(found)]
+    return [
+        "Locking ran the arms on a few development problems, to see which of them keep the same slots. What "
+        f"ran: {ran}.",
+        *(seen or ["No two arms did."]),
     ]
 
 

@@ -6,6 +6,7 @@ import study
 from scipy import stats
 
 from analysis.trial import error_rates
+from analysis.trial.populations import Setting
 from analysis.trial.simulated_studies import Plan
 
 
@@ -15,8 +16,11 @@ def plan(problems: int, seeds: int = 1, **decision) -> Plan:
     return Plan(content, study.cells(content), study.items(content, ids))
 
 
-def errors(planned: Plan) -> error_rates.Errors:
-    return error_rates.errors(planned, np.random.default_rng(5))
+USUAL = Setting("symmetric", 0.17)
+
+
+def errors(planned: Plan, setting: Setting = USUAL) -> error_rates.Errors:
+    return error_rates.in_setting(planned, setting, 2_000, np.random.default_rng(5))
 
 
 def test_one_contrast_errs_as_often_as_the_exact_test_of_mcnemar():
@@ -63,7 +67,7 @@ def test_a_large_family_is_simulated_fewer_times_and_says_so():
 
 def test_what_a_lock_holds_has_no_floats():
     printed = error_rates.printed(errors(plan(30, method="t")))
-    assert set(printed) == {"studies", "discordance", "confirmed", "refuted"}
+    assert set(printed) == {"studies", "discordance", "setting", "confirmed", "refuted"}
     assert all(isinstance(value, str) for value in printed["confirmed"].values())
 
 

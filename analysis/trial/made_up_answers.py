@@ -1,0 +1,66 @@
+"""The answers of a whole family in one null population: contrasts that share a subject stay correlated."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analysis.trial import populations
+from analysis.trial.populations import SYMMETRIC, Setting
+from analysis.trial.simulated_studies import Plan, family
+
+__all__ = ["gained"]
+
+STEPS = 1 << 16  # in which a chance is drawn against: fine enough for 2,000 studies
+
+
+def gained(
+    plan: Plan,
+    setting: Setting,
+    studies: int,
+    rng: np.random.Generator,
+    margin: float = 0.0,
+    by: str = populations.MARGINS_BY[0],
+) -> list[NDArray[np.int64]]:
+    """Of every contrast [study, problem]: seeds that the subject solved, less those of the comparator.
+
+    Symmetric: a problem has one chance to be solved, in all arms and at all budgets of a model, and its lanes
+    are independent given that; at a margin by small losses each of the subject's correct lanes is lost with
+    the chance 2 x margin. In a skewed setting, and at a margin by total losses, what differs is the
+    subject's: the same against every comparator of a cell (model, task, budget), and independent between
+    cells. Raises ValueError for a task of fewer than two problems.
+    """
+    seeds, found = len(plan.content["seeds"]), []
+    nested = setting.kind == SYMMETRIC and (not margin or by == populations.MARGINS_BY[0])
+    if nested:
+        a = setting.discordance / (1 - 2 * setting.discordance)
+    elif margin:
+        shares = populations.at_the_margin(setting, seeds, margin, by)
+    else:
+        shares = populations.shares(setting, seeds)
+    held: dict[tuple[str, ...], NDArray[np.float64]] = {}
+    cells: dict[tuple[str, ...], NDArray[np.int64]] = {}
+    for contrast in family(plan):
+        task, cell, size = contrast[:2], contrast[:3], (studies, contrast.problems)
+        if contrast.problems < 2:
+            raise ValueError(f"problems: {contrast.problems} cannot be compared; plan at least two")
+        if nested and task not in held:
+            held[task] = rng.beta(a, a, size)
+        if cell not in cells:
+            cells[cell] = (
+                _solved(held[task] * (1 - 2 * margin), seeds, rng) if nested else _drawn(shares, size, rng)
+            )
+        found.append(cells[cell] - _solved(held[task], seeds, rng) if nested else cells[cell])
+    return found
+
+
+def _solved(chance: NDArray[np.float64], seeds: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Binomial, by comparing whole numbers: five times as fast as numpy's for a few seeds."""
+    below = (chance * STEPS).astype(np.uint32)
+    solved = np.zeros(chance.shape, dtype=np.int64)
+    for _ in range(seeds):
+        solved += rng.integers(0, STEPS, chance.shape, dtype=np.uint16) < below
+    return solved
+
+
+def _drawn(shares: NDArray[np.float64], size: tuple[int, int], rng: np.random.Generator) -> NDArray[np.int64]:
+    ends = np.cumsum(shares)[:-1]
+    return np.searchsorted(ends, rng.random(size), side="right") - len(shares) // 2

@@ -1,0 +1,101 @@
+"""Null populations: how the seeds of a problem differ where no arm is better, or where one is worse by the
+margin.
+
+Evictions that change little make few answers differ, and not evenly: many problems gain a seed, few lose all
+of them. A method has to hold its level in each of these settings.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+__all__ = ["LOSSES", "MARGINS_BY", "SETTINGS", "SYMMETRIC", "Setting", "at_the_margin", "settings", "shares"]
+
+DISCORDANCES = (0.005, 0.01, 0.02, 0.05, 0.10, 0.17, 0.25)
+SYMMETRIC, GAINS, LOSSES = "symmetric", "gains one seed", "loses one seed"
+MARGINS_BY = ("many small losses", "few total losses")
+
+
+class Setting(NamedTuple):
+    """kind: "symmetric", answers differ either way alike; "gains one seed", the subject gains one seed in
+    many problems and loses all in few, so that its mean is zero; "loses one seed", the opposite.
+    discordance: of the first the share of answers that differ, of the others that of problems.
+    """
+
+    kind: str
+    discordance: float
+
+    def __str__(self) -> str:
+        share = f"{100 * self.discordance:g} %"
+        if self.kind == SYMMETRIC:
+            return f"{share} of answers differ, either way alike"
+        other = "loses" if self.kind == GAINS else "gains"
+        return f"{share} of problems differ, the subject {self.kind} in many and {other} all in few"
+
+
+SETTINGS = tuple(Setting(kind, share) for kind in (SYMMETRIC, GAINS, LOSSES) for share in DISCORDANCES)
+
+
+def settings(seeds: int) -> tuple[Setting, ...]:
+    """With one seed nothing is skewed that has a mean of zero."""
+    return tuple(one for one in SETTINGS if seeds > 1 or one.kind == SYMMETRIC)
+
+
+def shares(setting: Setting, seeds: int) -> NDArray[np.float64]:
+    """[2 seeds + 1]: the chance that a problem's seeds, solved by the subject less those by the other, sum to
+    -seeds, ..., seeds. Their mean is zero.
+
+    Symmetric: a problem's chance of being solved is drawn from Beta(a, a), many easy and many hard ones, the
+    same for both arms; its seeds are independent given that. a / (2a + 1) is the share of answers that
+    differ.
+    """
+    if setting.kind == SYMMETRIC:
+        return _mixed(setting.discordance, seeds, 1.0)
+    found = np.zeros(2 * seeds + 1)
+    total = setting.discordance / (seeds + 1)
+    side = 1 if setting.kind == GAINS else -1
+    found[seeds + side], found[seeds - side * seeds] = seeds * total, total
+    found[seeds] += 1 - found.sum()
+    return found
+
+
+def at_the_margin(setting: Setting, seeds: int, margin: float, by: str) -> NDArray[np.float64]:
+    """The same where the subject is worse by just the margin, beside what differs in `setting`.
+
+    by: "many small losses", a correct answer of the subject is lost with the chance 2 x margin in every
+    problem alike (of a skewed setting: one seed in the share margin x seeds of problems, as far as there are
+    so many), or "few total losses", all seeds in the share `margin` of problems.
+    """
+    if by == "many small losses" and setting.kind == SYMMETRIC:
+        return _mixed(setting.discordance, seeds, 1 - 2 * margin)
+    found = shares(setting, seeds)
+    lost = seeds if by == "few total losses" or margin * seeds > 0.5 else 1
+    share = margin * seeds / lost
+    found *= 1 - share  # what the margin takes differs in nothing else: the mean is -margin exactly
+    found[seeds - lost] += share
+    return found
+
+
+def _mixed(discordance: float, seeds: int, kept: float) -> NDArray[np.float64]:
+    """Both arms solve a problem with one chance from Beta(a, a); of the subject's the share `kept` stays.
+
+    The chances are polynomials of a degree of at most 2 seeds, which Gauss and Jacobi integrate exactly.
+    """
+    a = discordance / (1 - 2 * discordance)
+    nodes, weights = special.roots_jacobi(seeds + 1, a - 1, a - 1)
+    chance = (1 + nodes) / 2
+    own, other = (_binomial(seeds, each) for each in (kept * chance, chance))
+    both = np.einsum("n,no,ns->os", weights / weights.sum(), own, other)
+    found = np.array([both.trace(-offset) for offset in range(-seeds, seeds + 1)])
+    return np.maximum(found, 0) / found.sum()
+
+
+def _binomial(seeds: int, chance: NDArray[np.float64]) -> NDArray[np.float64]:
+    """[node, solved]."""
+    solved = np.arange(seeds + 1)
+    held: NDArray[np.float64] = special.comb(seeds, solved) * (
+        chance[:, None] ** solved * (1 - chance[:, None]) ** (seeds - solved)
+    )
+    return held
