@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
@@ -10,9 +11,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from analysis.rules.gates import Ended, Outcome, PlannedContrast, Truth
+from analysis.rules import full_cache
+from analysis.rules.gates import Ended, Outcome, PlannedContrast, Truth, Vacuous
 from analysis.rules.rule import FULL, against_full, sides
-from analysis.studies.study_files import LANE, MEASURED, NOT_RUN, Study
+from analysis.studies.study_files import LANE, MEASURED, NOT_RUN, NOTED, Study
 
 __all__ = ["Plan", "family", "study"]
 
@@ -44,14 +46,17 @@ def family(plan: Plan) -> list[PlannedContrast]:
 
 def study(plan: Plan, truth: Truth) -> Study:
     """The study in which `truth` is what was recorded. What stands outside the rule is left out of its
-    protocol; arms outside the family are correct in every lane.
+    protocol; arms outside the family are correct in every lane, but the full cache in as many as the gate
+    asks for. Raises Vacuous for a gate that no number of answers passes.
 
     Contrasts of one (model, task, budget) share the subject's answers: it is wrong in as many problems as the
     largest `lost` among them, and no other contrast gains there. Against the full cache, contrasts of one
     (model, task) share its answers: it is wrong in as many problems as the largest `gained`.
     """
     decision = plan.content["decision"]
-    outside = {"sweep", "beside", "memory"}
+    outside = {"sweep", "beside", "memory"}  # what counts as memory is the same number here, slot for byte
+    if not _gated(plan, truth):
+        outside |= {"gate"}
     content = {key: value for key, value in plan.content.items() if key not in outside}
     content["decision"] = {key: value for key, value in decision.items() if key not in outside}
     cells = _Cells(plan, truth)
@@ -69,6 +74,13 @@ def study(plan: Plan, truth: Truth) -> Study:
     return Study("0" * 64, lock, pd.DataFrame(columns))
 
 
+def _gated(plan: Plan, truth: Truth) -> bool:
+    """Whether the full cache answers as its gate asks. Where it is a comparator its answers are those of the
+    contrasts instead, and the gate is tried alone.
+    """
+    return "gate" in plan.content and (truth.unable is not None or not against_full(plan.content["decision"]))
+
+
 Here: TypeAlias = Mapping[int, PlannedContrast]  # the contrasts of a cell, by their place in the family
 
 
@@ -77,7 +89,7 @@ class _Cells:
 
     def __init__(self, plan: Plan, truth: Truth) -> None:
         self.plan, self.truth = plan, truth
-        self.decision = plan.content["decision"]
+        self.decision, self.seeds = plan.content["decision"], plan.content["seeds"]
         self.family = family(plan)
         self.full = against_full(self.decision)
         self.apart = 1 + float(self.decision["cache_tolerance"])
@@ -92,23 +104,29 @@ class _Cells:
         }
         found = self._beside_full if self.full else self._results
         correct, slots = found(arm, here, len(problems))
+        stop = np.full(len(problems), "eos", dtype=object)
+        if budget == FULL and _gated(self.plan, self.truth):
+            lane = np.arange(len(problems)) * len(self.seeds) + self.seeds.index(seed)
+            right, cut = self._full(model, task, len(problems) * len(self.seeds))
+            correct = lane < right
+            stop[lane >= cut] = "length"
         state, grade = (np.full(len(problems), word, dtype=object) for word in ("ok", ""))
         grade[:] = np.where(correct, "correct", "wrong")
         graded = correct.astype(np.float64)
         measured = {name: np.ones(len(problems)) for name in MEASURED}
-        measured["mean_slots"] = measured["peak_slots"] = np.full(len(problems), slots)
+        for name in ("mean_slots", "peak_slots", "mean_bytes"):
+            measured[name] = np.full(len(problems), slots)
+        measured["state_bytes"] = np.zeros(len(problems))
         ended = self.truth.ended
         if ended is not None and self._ends(arm, here, ended):
-            seeds = self.plan.content["seeds"]
-            out = np.arange(len(problems)) * len(seeds) + seeds.index(seed) < ended.lanes
+            out = np.arange(len(problems)) * len(self.seeds) + self.seeds.index(seed) < ended.lanes
             graded[out] = math.nan
             state[out], grade[out] = ENDS[ended.how]
             if ended.how != "no grade":
                 measured = {name: np.where(out, math.nan, values) for name, values in measured.items()}
         key = [np.full(len(problems), part, dtype=object) for part in (model, task, budget, arm, seed)]
-        stop = np.full(len(problems), "eos", dtype=object)
-        disagrees = np.full(len(problems), math.nan)
-        row = {"state": state, "grade": grade, "correct": graded, "stop": stop, "disagrees": disagrees}
+        noted = {name: np.full(len(problems), math.nan) for name in NOTED}
+        row = {"state": state, "grade": grade, "correct": graded, "stop": stop} | noted
         return dict(zip(LANE, [*key, problems], strict=True)) | row | measured
 
     def _results(self, arm: str, here: Here, problems: int) -> tuple[NDArray[np.bool_], float]:
@@ -135,6 +153,22 @@ class _Cells:
         gained, lost = outcomes[own[0]]
         correct = (number < gained) | ((number >= behind) & (number < problems - lost))
         return correct, WHOLE / self.apart * BEYOND if own[0] in self.truth.unmatched else SLOTS
+
+    def _full(self, model: str, task: str, lanes: int) -> tuple[int, int]:
+        """How many lanes of the full cache are correct, the first ones, and from which on they are cut."""
+        asked = full_cache.needed(self.plan.content["gate"], model, task)
+        aimed = Fraction(1) if asked.published is None else asked.published
+        low, high = math.ceil(asked.low * lanes), math.floor(asked.high * lanes)
+        if low > high:
+            raise Vacuous(
+                f"gate: {model} {task}: no number of {lanes} answers passes ({asked.words}); widen the margin"
+            )
+        right, cut = min(max(round(aimed * lanes), low), high), lanes
+        if self.truth.unable is not None and self.truth.unable[:2] == (model, task):
+            if self.truth.unable.how == "wrong":
+                return 0, cut
+            cut = lanes - int(asked.truncated * lanes) - 1
+        return min(right, cut), cut
 
     def _ends(self, arm: str, here: Here, ended: Ended) -> bool:
         if ended.contrast not in here:

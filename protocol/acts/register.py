@@ -59,7 +59,7 @@ def register(
     signer = signing.public(key) if key else None
     # With transformers and analysis, which every refusal above does without.
     from policies.structure import structure
-    from protocol.acts import fitting
+    from protocol.acts import fitting, same_kept
 
     lengths, checked = fitting.checked(planned, frozen_items, again=parent is not None)
     frozen_weights = planned.weights()
@@ -90,7 +90,7 @@ def register(
         "weights": frozen_weights,
         "environment": surroundings,
         "rule": {"name": protocol.decision.rule, "source": rule, "sha256": sources[rule]},
-        "checks": checked | golds,
+        "checks": checked | golds | {"same_kept": same_kept.same_kept(planned, frozen_items)},
     }
     if amends is not None:
         content["amends"] = amends(content)
