@@ -15,6 +15,7 @@ __all__ = [
     "Outcome",
     "PlannedContrast",
     "Truth",
+    "Unable",
     "Vacuous",
     "all_lost",
     "due",
@@ -60,6 +61,14 @@ class Ended(NamedTuple):
     lanes: int = 1
 
 
+class Unable(NamedTuple):
+    """A model and task where the full cache does not pass the registered gate."""
+
+    model: str
+    task: str
+    how: str  # "wrong": in every lane; "cut": in more lanes than may be cut
+
+
 class Truth(NamedTuple):
     """What a made-up study shows. Contrasts are named by their place in the family."""
 
@@ -67,6 +76,7 @@ class Truth(NamedTuple):
     # Whose comparator holds more memory than the tolerance allows; of the full cache, whose subject does.
     unmatched: frozenset[int] = frozenset()
     ended: Ended | None = None
+    unable: Unable | None = None  # the full cache passes every other gate
 
 
 class Gate(NamedTuple):

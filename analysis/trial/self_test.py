@@ -5,14 +5,16 @@ cannot see; one that cannot refute cannot fail; and one that still confirms when
 do not match, a win too few, a lane without a grade, ...) does not have the gate.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from analysis import rules
-from analysis.rules.gates import Outcome, PlannedContrast, Truth, Vacuous
+from analysis.output import headline
+from analysis.rules.gates import Gate, Outcome, PlannedContrast, Truth, Unable, Vacuous
+from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
 from analysis.stats import equivalence, multiplicity, power
 from analysis.stats.methods import draws
 from analysis.studies.judgement import judged
@@ -33,6 +35,7 @@ def tried(plan: Plan) -> dict[str, Any]:
     """
     rule = plan.content["decision"]["rule"]
     gates = rules.RULES[rule].gates(_Family(plan))
+    gates |= _of_the_full_cache(plan, gates)
     given: dict[str, str] = {}
     for name, gate in gates.items():
         given[name] = _verdict(plan, gate.truth)
@@ -45,9 +48,29 @@ def tried(plan: Plan) -> dict[str, Any]:
     }
 
 
+def _of_the_full_cache(plan: Plan, gates: Mapping[str, Gate]) -> dict[str, Gate]:
+    """Studies that would be decided, had the full cache passed the registered gate; none without one."""
+    if "gate" not in plan.content:
+        return {}
+    models, tasks = plan.content["models"], [task["name"] for task in plan.content["tasks"]]
+    first, last = (models[0], tasks[0]), (models[-1], tasks[-1])
+    truth = {gate.verdict: gate.truth for gate in reversed(gates.values())}
+    return {
+        "the full cache cannot do the task": Gate(
+            truth[CONFIRMED]._replace(unable=Unable(*last, "wrong")), INCONCLUSIVE
+        ),
+        "the full cache cannot do the task, and contrasts are lost": Gate(
+            truth[REFUTED]._replace(unable=Unable(*first, "wrong")), INCONCLUSIVE
+        ),
+        "the answers of the full cache are cut": Gate(
+            truth[CONFIRMED]._replace(unable=Unable(*first, "cut")), INCONCLUSIVE
+        ),
+    }
+
+
 def _verdict(plan: Plan, truth: Truth) -> str:
     try:
-        verdict: str = judged(study(plan, truth))["verdict"]
+        verdict = headline.says(judged(study(plan, truth)))  # whether or not the study is a screening
     except ValueError as refused:
         raise Vacuous(str(refused)) from None
     return verdict
