@@ -65,6 +65,7 @@ class Truth(NamedTuple):
     outcomes: Mapping[int, Outcome]  # no difference in all others
     unmatched: frozenset[int] = frozenset()  # whose comparator holds more memory than the tolerance allows
     ended: Ended | None = None
+    fuller: frozenset[int] = frozenset()  # whose subject holds as much more as the tolerance lets through
 
 
 class Gate(NamedTuple):

@@ -5,15 +5,17 @@ cannot see; one that cannot refute cannot fail; and one that still confirms when
 do not match, a win too few, a lane without a grade, ...) does not have the gate.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from analysis import rules
-from analysis.rules.gates import Outcome, PlannedContrast, Truth, Vacuous
+from analysis.rules.gates import EVEN, Gate, Outcome, PlannedContrast, Truth, Vacuous
+from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE
 from analysis.stats import equivalence, multiplicity, power
+from analysis.stats.equal_memory import LEAST
 from analysis.stats.methods import draws
 from analysis.studies.judgement import judged
 from analysis.trial.simulated_studies import Plan, family, study
@@ -33,6 +35,7 @@ def tried(plan: Plan) -> dict[str, Any]:
     """
     rule = plan.content["decision"]["rule"]
     gates = rules.RULES[rule].gates(_Family(plan))
+    gates |= _bought(plan, gates)
     given: dict[str, str] = {}
     for name, gate in gates.items():
         given[name] = _verdict(plan, gate.truth)
@@ -43,6 +46,28 @@ def tried(plan: Plan) -> dict[str, Any]:
         "verdicts": {name: given[name] for name in verdicts},
         "gates": {name: word for name, word in given.items() if name not in verdicts},
     }
+
+
+def _bought(plan: Plan, gates: Mapping[str, Gate]) -> dict[str, Gate]:
+    """Studies that would be confirmed, had the subject not held as much more memory as is let through: a win,
+    or a margin, that so much memory may buy where every slot is as good as it can be.
+    """
+    decision, planned = plan.content["decision"], family(plan)
+    reach = float(decision["cache_tolerance"]) * LEAST
+
+    def small(truth: Truth) -> frozenset[int]:
+        nets = {index: (one.gained - one.lost) for index, one in truth.outcomes.items()}
+        return frozenset(index for index, net in nets.items() if 0 < net < reach * planned[index].problems)
+
+    within = frozenset(range(len(planned))) if float(decision.get("margin", 1)) < reach else None
+    found = {
+        f"{name}, with more memory": Gate(gate.truth._replace(fuller=small(gate.truth)), INCONCLUSIVE)
+        for name, gate in gates.items()
+        if gate.verdict == CONFIRMED and small(gate.truth)
+    }
+    if within is not None and EVEN in gates:
+        found[f"{EVEN}, with more memory"] = Gate(Truth({}, fuller=within), INCONCLUSIVE)
+    return found
 
 
 def _verdict(plan: Plan, truth: Truth) -> str:

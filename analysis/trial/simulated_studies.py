@@ -80,6 +80,8 @@ class _Cells:
             if budget in self.plan.content["budgets"]
         }
         correct, slots = self._results(arm, here, len(problems))
+        if budget == "full":
+            slots *= 2  # as if budgets were half of the prompt: a curve that a slope can be read from
         state, grade = (np.full(len(problems), word, dtype=object) for word in ("ok", ""))
         grade[:] = np.where(correct, "correct", "wrong")
         graded = correct.astype(np.float64)
@@ -112,8 +114,10 @@ class _Cells:
             return (number < ahead) | (arm != self.decision["subject"]), SLOTS
         gained, lost = outcomes[arm]
         correct = np.where(number < ahead, number >= gained, number < ahead + lost)
-        apart = (1 + float(self.decision["cache_tolerance"])) * BEYOND
-        return correct, SLOTS * (apart if here[arm] in self.truth.unmatched else 1.0)
+        tolerated = 1 + float(self.decision["cache_tolerance"])
+        if here[arm] in self.truth.fuller:
+            return correct, SLOTS / tolerated
+        return correct, SLOTS * (tolerated * BEYOND if here[arm] in self.truth.unmatched else 1.0)
 
     def _ends(self, arm: str, here: Mapping[str, int], ended: Ended) -> bool:
         if ended.contrast not in here.values():
