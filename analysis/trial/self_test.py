@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analysis import rules
-from analysis.rules.gates import EVEN, Gate, Outcome, PlannedContrast, Truth, Vacuous
-from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE
+from analysis.output import headline
+from analysis.rules.gates import EVEN, Gate, Outcome, PlannedContrast, Truth, Unable, Vacuous
+from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
 from analysis.stats import equivalence, multiplicity, power
 from analysis.stats.equal_memory import LEAST
 from analysis.stats.methods import draws
@@ -35,7 +36,7 @@ def tried(plan: Plan) -> dict[str, Any]:
     """
     rule = plan.content["decision"]["rule"]
     gates = rules.RULES[rule].gates(_Family(plan))
-    gates |= _bought(plan, gates)
+    gates |= _of_the_full_cache(plan, gates) | _bought(plan, gates)
     given: dict[str, str] = {}
     for name, gate in gates.items():
         given[name] = _verdict(plan, gate.truth)
@@ -45,6 +46,26 @@ def tried(plan: Plan) -> dict[str, Any]:
     return {
         "verdicts": {name: given[name] for name in verdicts},
         "gates": {name: word for name, word in given.items() if name not in verdicts},
+    }
+
+
+def _of_the_full_cache(plan: Plan, gates: Mapping[str, Gate]) -> dict[str, Gate]:
+    """Studies that would be decided, had the full cache passed the registered gate; none without one."""
+    if "gate" not in plan.content:
+        return {}
+    models, tasks = plan.content["models"], [task["name"] for task in plan.content["tasks"]]
+    first, last = (models[0], tasks[0]), (models[-1], tasks[-1])
+    truth = {gate.verdict: gate.truth for gate in reversed(gates.values())}
+    return {
+        "the full cache cannot do the task": Gate(
+            truth[CONFIRMED]._replace(unable=Unable(*last, "wrong")), INCONCLUSIVE
+        ),
+        "the full cache cannot do the task, and contrasts are lost": Gate(
+            truth[REFUTED]._replace(unable=Unable(*first, "wrong")), INCONCLUSIVE
+        ),
+        "the answers of the full cache are cut": Gate(
+            truth[CONFIRMED]._replace(unable=Unable(*first, "cut")), INCONCLUSIVE
+        ),
     }
 
 
@@ -72,7 +93,7 @@ def _bought(plan: Plan, gates: Mapping[str, Gate]) -> dict[str, Gate]:
 
 def _verdict(plan: Plan, truth: Truth) -> str:
     try:
-        verdict: str = judged(study(plan, truth))["verdict"]
+        verdict = headline.says(judged(study(plan, truth)))  # whether or not the study is a screening
     except ValueError as refused:
         raise Vacuous(str(refused)) from None
     return verdict

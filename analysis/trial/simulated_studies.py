@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -10,7 +11,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from analysis.rules.gates import Ended, Outcome, PlannedContrast, Truth
+from analysis.rules import full_cache
+from analysis.rules.gates import Ended, Outcome, PlannedContrast, Truth, Vacuous
+from analysis.studies.gate import FULL
 from analysis.studies.study_files import LANE, MEASURED, NOT_RUN, NOTED, Study
 
 __all__ = ["Plan", "family", "study"]
@@ -39,7 +42,8 @@ def family(plan: Plan) -> list[PlannedContrast]:
 
 def study(plan: Plan, truth: Truth) -> Study:
     """The study in which `truth` is what was recorded. What stands outside the rule is left out of its
-    protocol; arms outside the family are correct in every lane.
+    protocol; arms outside the family are correct in every lane, but the full cache in as many as the gate
+    asks for. Raises Vacuous for a gate that no number of answers passes.
 
     Contrasts of one (model, task, budget) share the subject's answers: it is wrong in as many problems as the
     largest `lost` among them, and no other contrast gains there.
@@ -68,7 +72,7 @@ class _Cells:
 
     def __init__(self, plan: Plan, truth: Truth) -> None:
         self.plan, self.truth = plan, truth
-        self.decision = plan.content["decision"]
+        self.decision, self.seeds = plan.content["decision"], plan.content["seeds"]
         self.contrast = {planned[:4]: index for index, planned in enumerate(family(plan))}
 
     def table(self, model: str, task: str, budget: str, arm: str, seed: int) -> dict[str, NDArray[Any]]:
@@ -80,8 +84,14 @@ class _Cells:
             if budget in self.plan.content["budgets"]
         }
         correct, slots = self._results(arm, here, len(problems))
-        if budget == "full":
+        if budget == FULL:
             slots *= 2  # as if budgets were half of the prompt: a curve that a slope can be read from
+        stop = np.full(len(problems), "eos", dtype=object)
+        if budget == FULL and "gate" in self.plan.content and arm not in self.decision["against"]:
+            lane = np.arange(len(problems)) * len(self.seeds) + self.seeds.index(seed)
+            right, cut = self._full(model, task, len(problems) * len(self.seeds))
+            correct = lane < right
+            stop[lane >= cut] = "length"
         state, grade = (np.full(len(problems), word, dtype=object) for word in ("ok", ""))
         grade[:] = np.where(correct, "correct", "wrong")
         graded = correct.astype(np.float64)
@@ -91,14 +101,12 @@ class _Cells:
         measured["state_bytes"] = np.zeros(len(problems))
         ended = self.truth.ended
         if ended is not None and self._ends(arm, here, ended):
-            seeds = self.plan.content["seeds"]
-            out = np.arange(len(problems)) * len(seeds) + seeds.index(seed) < ended.lanes
+            out = np.arange(len(problems)) * len(self.seeds) + self.seeds.index(seed) < ended.lanes
             graded[out] = math.nan
             state[out], grade[out] = ENDS[ended.how]
             if ended.how != "no grade":
                 measured = {name: np.where(out, math.nan, values) for name, values in measured.items()}
         key = [np.full(len(problems), part, dtype=object) for part in (model, task, budget, arm, seed)]
-        stop = np.full(len(problems), "eos", dtype=object)
         noted = {name: np.full(len(problems), math.nan) for name in NOTED}
         row = {"state": state, "grade": grade, "correct": graded, "stop": stop} | noted
         return dict(zip(LANE, [*key, problems], strict=True)) | row | measured
@@ -118,6 +126,22 @@ class _Cells:
         if here[arm] in self.truth.fuller:
             return correct, SLOTS / tolerated
         return correct, SLOTS * (tolerated * BEYOND if here[arm] in self.truth.unmatched else 1.0)
+
+    def _full(self, model: str, task: str, lanes: int) -> tuple[int, int]:
+        """How many lanes of the full cache are correct, the first ones, and from which on they are cut."""
+        asked = full_cache.needed(self.plan.content["gate"], model, task)
+        aimed = Fraction(1) if asked.published is None else asked.published
+        low, high = math.ceil(asked.low * lanes), math.floor(asked.high * lanes)
+        if low > high:
+            raise Vacuous(
+                f"gate: {model} {task}: no number of {lanes} answers passes ({asked.words}); widen the margin"
+            )
+        right, cut = min(max(round(aimed * lanes), low), high), lanes
+        if self.truth.unable is not None and self.truth.unable[:2] == (model, task):
+            if self.truth.unable.how == "wrong":
+                return 0, cut
+            cut = lanes - int(asked.truncated * lanes) - 1
+        return min(right, cut), cut
 
     def _ends(self, arm: str, here: Mapping[str, int], ended: Ended) -> bool:
         if ended.contrast not in here.values():
