@@ -19,7 +19,7 @@ from analysis.studies.study_files import LANE, MEASURED, NOT_RUN, NOTED, Study
 __all__ = ["Plan", "family", "study"]
 
 SLOTS = 1000.0  # that every arm holds, unless its caches are unmatched
-WHOLE = 2000.0  # that the full cache holds where arms are compared with it
+WHOLE = 2000.0  # that the full cache holds: a curve that a slope can be read from
 BEYOND = 1.01  # how far outside the registered tolerance unmatched caches are
 # state and grade in the records of a lane that ends without a grade
 ENDS = MappingProxyType({"not run": (NOT_RUN, None), "failed": ("failed", None), "no grade": ("ok", "error")})
@@ -100,7 +100,7 @@ class _Cells:
         here = self.here[model, task, budget]
         whole, cut = self._full(model, task, seed, len(problems))
         if budget == FULL:
-            correct, slots = whole, WHOLE if self.full else SLOTS
+            correct, slots = whole, WHOLE
         elif self.full:
             correct, slots = self._beside_full(arm, here, whole)
         else:
@@ -135,6 +135,8 @@ class _Cells:
             return (number < ahead) | (arm != self.decision["subject"]), SLOTS
         gained, lost = outcomes[own[0]]
         correct = np.where(number < ahead, number >= gained, number < ahead + lost)
+        if own[0] in self.truth.fuller:
+            return correct, SLOTS / self.apart
         return correct, SLOTS * (self.apart * BEYOND if own[0] in self.truth.unmatched else 1.0)
 
     def _beside_full(self, arm: str, here: Here, whole: Answers) -> tuple[Answers, float]:
