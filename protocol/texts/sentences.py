@@ -49,8 +49,8 @@ def inference(lock: Mapping[str, Any]) -> list[str]:
     if against_full(decision):
         return [
             *said,
-            "Memory is unequal on purpose. Where the full cache's mean slots, as measured, do not exceed the "
-            f"other arm's by more than {float(decision['cache_tolerance']):.4g} of them, nothing is saved: "
+            f"Memory is unequal on purpose. Where the full cache's {_HELD[decision.get('memory', 'slots')]}, as "
+            f"measured, do not exceed the other arm's by more than {float(decision['cache_tolerance']):.4g} of them, nothing is saved: "
             "that contrast neither confirms nor refutes.",
         ]
     return [
