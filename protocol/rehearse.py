@@ -64,6 +64,7 @@ def act(args: Options) -> int:
     _, protocol = read_protocol(args.folder)
     if not Registration(args.folder).has(lock.NAME):  # a lock of before there were gates keeps its protocol
         checks.require_gate(protocol, args.folder / PROTOCOL)
+        checks.require_memory(protocol, args.folder / PROTOCOL)
     # With torch, which --help and every refusal above do without.
     from protocol.acts import development, rehearse
 
