@@ -8,6 +8,7 @@ is simulated in `benchmarks/validity.py`.
 
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any, NamedTuple, TypeAlias
 
 from analysis.rules.gates import Family, Gate, PlannedContrast
@@ -24,6 +25,7 @@ __all__ = [
     "against_full",
     "better",
     "fewest",
+    "gain",
     "sides",
     "whole",
     "worse",
@@ -55,6 +57,7 @@ class Contrast(NamedTuple):
     lanes: int  # problems x seeds
     margins: Margins | None = None  # at alpha / m, where a margin is registered
     memory: float = 1.0  # measured memory of the subject over that of the comparator
+    charge: float = 0.0  # points that an excess of it may have bought; below 0: a shortfall cost
 
 
 class Field(NamedTuple):
@@ -128,6 +131,16 @@ def whole(contrasts: Sequence[Contrast]) -> Sequence[Contrast]:
     if not contrasts:
         raise ValueError("contrasts: an empty family has no verdict; pass at least one contrast")
     return contrasts
+
+
+def gain(contrast: Contrast) -> Fraction:
+    """The mean difference, whole lanes over lanes, without what memory may have done for it."""
+    found, least = Fraction(contrast.net, contrast.lanes), Fraction(0)
+    if contrast.charge > 0 and found > 0:
+        return max(least, found - Fraction(min(contrast.charge, 1.0)))
+    if contrast.charge < 0 and found < 0:
+        return min(least, found + Fraction(min(-contrast.charge, 1.0)))
+    return found
 
 
 def better(contrast: Contrast, alpha: float) -> bool:

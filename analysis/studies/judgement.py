@@ -64,7 +64,7 @@ def judged(study: Study, selected: Mapping[str, Any] | None = None) -> dict[str,
         "corrected_alpha": decimal(level),
         "contrasts": rows,
         "gate": able,
-        "arms": _arms(counted, state=decision.get("memory") == "slots"),
+        "arms": _arms(counted, state="memory" in decision),
         "missing": _missing(study, decision["missing"]),
     }
     if complete:

@@ -1,5 +1,6 @@
 """What a judgement proves and what it does not: plain sentences, computed from the judgement and the lock."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -7,10 +8,10 @@ from typing import Any
 from analysis import rules
 from analysis.output import headline
 from analysis.rules import full_cache
-from analysis.rules.rule import against_full
+from analysis.rules.rule import against_full, sides
 from analysis.rules.sentences import contrast, listed, short
 from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
-from analysis.studies import opened
+from analysis.studies import opened, same_kept
 from analysis.studies.study_files import NOT_RUN
 
 __all__ = ["does_not_prove", "proves"]
@@ -35,7 +36,18 @@ def proves(judged: Mapping[str, Any]) -> list[str]:
 def does_not_prove(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[str]:
     """The limits of this study; those that weigh most come first."""
     fresh = [f"Fresh problems: {said}" for said in opened.words(lock)]
-    return [*_shortfalls(judged, lock), *fresh, *_choices(judged, lock), *_scope(lock)]
+    alike = [f"Two separate findings: {said}." for said in _same_kept(lock)]
+    return [*_shortfalls(judged, lock), *fresh, *alike, *_choices(judged, lock), *_scope(lock)]
+
+
+def _same_kept(lock: Mapping[str, Any]) -> list[str]:
+    """Of arms that are compared, those that kept the same slots when the study was locked."""
+    content = lock["protocol"]["content"]
+    decision = content["decision"]
+    compared = [*itertools.chain(*sides(decision)), *decision.get("beside", [])]
+    if (sweep := content.get("sweep")) and sweep["name"] in compared:
+        compared += sweep["candidates"]
+    return same_kept.words(lock.get("checks", {}).get("same_kept"), compared)
 
 
 def _shortfalls(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[str]:

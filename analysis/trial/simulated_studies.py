@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from analysis.rules import full_cache
 from analysis.rules.gates import Ended, Outcome, PlannedContrast, Truth, Vacuous
 from analysis.rules.rule import FULL, against_full, sides
-from analysis.studies.study_files import LANE, MEASURED, NOT_RUN, Study
+from analysis.studies.study_files import LANE, MEASURED, NOT_RUN, NOTED, Study
 
 __all__ = ["Plan", "family", "study"]
 
@@ -55,7 +55,9 @@ def study(plan: Plan, truth: Truth) -> Study:
     left out but where the full cache is `unable`: as many wins would close it.
     """
     decision = plan.content["decision"]
-    outside = {"sweep", "beside", "memory"} | (set() if _gated(plan, truth) else {"gate"})
+    outside = {"sweep", "beside", "memory"}  # what counts as memory is the same number here, slot for byte
+    if not _gated(plan, truth):
+        outside |= {"gate"}
     content = {key: value for key, value in plan.content.items() if key not in outside}
     content["decision"] = {key: value for key, value in decision.items() if key not in outside}
     cells = _Cells(plan, truth)
@@ -73,12 +75,15 @@ def study(plan: Plan, truth: Truth) -> Study:
     return Study("0" * 64, lock, pd.DataFrame(columns))
 
 
+def _gated(plan: Plan, truth: Truth) -> bool:
+    """Whether the full cache answers as its gate asks. Where it is a comparator its answers are those of the
+    contrasts instead, and the gate is tried alone.
+    """
+    return "gate" in plan.content and (truth.unable is not None or not against_full(plan.content["decision"]))
+
+
 Here: TypeAlias = Mapping[int, PlannedContrast]  # the contrasts of a cell, by their place in the family
 Answers: TypeAlias = NDArray[np.bool_]  # [problem]
-
-
-def _gated(plan: Plan, truth: Truth) -> bool:
-    return "gate" in plan.content and (truth.unable is not None or not against_full(plan.content["decision"]))
 
 
 class _Cells:
@@ -111,7 +116,9 @@ class _Cells:
         grade[:] = np.where(correct, "correct", "wrong")
         graded = correct.astype(np.float64)
         measured = {name: np.ones(len(problems)) for name in MEASURED}
-        measured["mean_slots"] = measured["peak_slots"] = np.full(len(problems), slots)
+        for name in ("mean_slots", "peak_slots", "mean_bytes"):
+            measured[name] = np.full(len(problems), slots)
+        measured["state_bytes"] = np.zeros(len(problems))
         ended = self.truth.ended
         if ended is not None and self._ends(arm, here, ended):
             out = np.arange(len(problems)) * len(self.seeds) + self.seeds.index(seed) < ended.lanes
@@ -120,8 +127,8 @@ class _Cells:
             if ended.how != "no grade":
                 measured = {name: np.where(out, math.nan, values) for name, values in measured.items()}
         key = [np.full(len(problems), part, dtype=object) for part in (model, task, budget, arm, seed)]
-        disagrees = np.full(len(problems), math.nan)
-        row = {"state": state, "grade": grade, "correct": graded, "stop": stop, "disagrees": disagrees}
+        noted = {name: np.full(len(problems), math.nan) for name in NOTED}
+        row = {"state": state, "grade": grade, "correct": graded, "stop": stop} | noted
         return dict(zip(LANE, [*key, problems], strict=True)) | row | measured
 
     def _results(self, arm: str, here: Here, problems: int) -> tuple[Answers, float]:

@@ -68,8 +68,11 @@ def _policies(design: Design) -> Iterator[str]:
 
 
 def _intervals(design: Design) -> Iterator[str]:
-    for name in _evicting(design):
-        policy = design.policy(name)
+    policies = {name: design.policy(name) for name in _evicting(design)}
+    decoding = [name for name, policy in policies.items() if policy.cadence.interval is not None]
+    if design.generation.first_event is not None and not decoding:
+        yield "generation.first_event: no arm has events while decoding; give an interval or leave it out"
+    for name, policy in policies.items():
         if policy.cadence.interval is not None and policy.uncarried:
             yield (
                 f"generation.interval: {type(policy.uncarried[0]).__name__}, which arm "

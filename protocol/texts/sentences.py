@@ -6,7 +6,7 @@ from typing import Any
 from analysis.rules import RULES
 from analysis.rules.rule import against_full
 from analysis.stats.methods import METHODS
-from analysis.studies import opened
+from analysis.studies import opened, same_kept
 from protocol.evidence.run.ledger import Entry
 
 _SOURCES = {
@@ -219,7 +219,21 @@ def looked(lock: Mapping[str, Any]) -> list[str]:
         )
     return [
         *said,
-        "Locking ran no model. What its author ran in private beforehand no lock can show.",
+        *_watched(lock["checks"].get("same_kept")),
+        "What its author ran in private beforehand no lock can show.",
+    ]
+
+
+def _watched(found: Mapping[str, Any] | None) -> list[str]:
+    """What locking ran."""
+    if found is None:
+        return ["Locking ran no model."]
+    ran = "; ".join(f"for {model}, {runs}" for model, runs in found["on"].items())
+    seen = [f"{said[0].upper()}{said[1:]}." for said in same_kept.words(found)]
+    return [
+        "Locking ran the arms on a few development problems, to see which of them keep the same slots. What "
+        f"ran: {ran}.",
+        *(seen or ["No two arms did."]),
     ]
 
 

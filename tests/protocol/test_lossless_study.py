@@ -26,10 +26,26 @@ def test_a_lossless_study_is_registered_confirmed_judged_and_reported(tmp_path, 
         assert done.returncode in (0, 10, 11), done.stderr
     judged = judge(folder)
     import json
-    print(json.dumps({k:v for k,v in judged.items() if k!="arms"},indent=1))
+
+    print(json.dumps({k: v for k, v in judged.items() if k != "arms"}, indent=1))
     print(json.dumps(judged["arms"][:3]))
-    print(json.dumps(studies.content(folder/"lock.json")["checks"],indent=1))
+    print(json.dumps(studies.content(folder / "lock.json")["checks"], indent=1))
     import subprocess, sys
-    print(subprocess.run([sys.executable,"-m","figures.report",str(folder)],capture_output=True,text=True,cwd=studies.ROOT))
-    print(subprocess.run([sys.executable,"-m","figures.table",str(folder)],capture_output=True,text=True,cwd=studies.ROOT).stdout)
+
+    print(
+        subprocess.run(
+            [sys.executable, "-m", "figures.report", str(folder)],
+            capture_output=True,
+            text=True,
+            cwd=studies.ROOT,
+        )
+    )
+    print(
+        subprocess.run(
+            [sys.executable, "-m", "figures.table", str(folder)],
+            capture_output=True,
+            text=True,
+            cwd=studies.ROOT,
+        ).stdout
+    )
     assert 0
