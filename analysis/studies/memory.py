@@ -72,7 +72,8 @@ def charged(pairing: Pairing, arms: Arms, decision: Mapping[str, Any], problems:
 def _answers(arm: pd.DataFrame, columns: Sequence[str], problems: list[str]) -> NDArray[np.float64]:
     """[2, problem]: accuracy and memory, NaN for a problem with a lane that was not measured."""
     memory = np.sum([by_problem(arm, column, problems) for column in columns], axis=0)
-    return np.stack([by_problem(arm, "correct", problems), memory]).mean(axis=2)
+    found: NDArray[np.float64] = np.stack([by_problem(arm, "correct", problems), memory]).mean(axis=2)
+    return found
 
 
 def _point(here: Point, base: NDArray[np.float64], there: NDArray[np.float64]) -> Point | None:

@@ -19,7 +19,7 @@ from analysis.studies.study_files import LANE, MEASURED, NOT_RUN, NOTED, Study
 __all__ = ["Plan", "family", "study"]
 
 SLOTS = 1000.0  # that every arm holds, unless its caches are unmatched
-WHOLE = 2000.0  # that the full cache holds where arms are compared with it
+WHOLE = 2000.0  # that the full cache holds: a curve that a slope can be read from
 BEYOND = 1.01  # how far outside the registered tolerance unmatched caches are
 # state and grade in the records of a lane that ends without a grade
 ENDS = MappingProxyType({"not run": (NOT_RUN, None), "failed": ("failed", None), "no grade": ("ok", "error")})
@@ -55,9 +55,7 @@ def study(plan: Plan, truth: Truth) -> Study:
     left out but where the full cache is `unable`: as many wins would close it.
     """
     decision = plan.content["decision"]
-    outside = {"sweep", "beside", "memory"}  # what counts as memory is the same number here, slot for byte
-    if not _gated(plan, truth):
-        outside |= {"gate"}
+    outside = {"sweep", "beside", "memory"} | (set() if _gated(plan, truth) else {"gate"})
     content = {key: value for key, value in plan.content.items() if key not in outside}
     content["decision"] = {key: value for key, value in decision.items() if key not in outside}
     cells = _Cells(plan, truth)
@@ -75,15 +73,15 @@ def study(plan: Plan, truth: Truth) -> Study:
     return Study("0" * 64, lock, pd.DataFrame(columns))
 
 
+Here: TypeAlias = Mapping[int, PlannedContrast]  # the contrasts of a cell, by their place in the family
+Answers: TypeAlias = NDArray[np.bool_]  # [problem]
+
+
 def _gated(plan: Plan, truth: Truth) -> bool:
     """Whether the full cache answers as its gate asks. Where it is a comparator its answers are those of the
     contrasts instead, and the gate is tried alone.
     """
     return "gate" in plan.content and (truth.unable is not None or not against_full(plan.content["decision"]))
-
-
-Here: TypeAlias = Mapping[int, PlannedContrast]  # the contrasts of a cell, by their place in the family
-Answers: TypeAlias = NDArray[np.bool_]  # [problem]
 
 
 class _Cells:
@@ -105,7 +103,7 @@ class _Cells:
         here = self.here[model, task, budget]
         whole, cut = self._full(model, task, seed, len(problems))
         if budget == FULL:
-            correct, slots = whole, WHOLE if self.full else SLOTS
+            correct, slots = whole, WHOLE
         elif self.full:
             correct, slots = self._beside_full(arm, here, whole)
         else:
@@ -140,6 +138,8 @@ class _Cells:
             return (number < ahead) | (arm != self.decision["subject"]), SLOTS
         gained, lost = outcomes[own[0]]
         correct = np.where(number < ahead, number >= gained, number < ahead + lost)
+        if own[0] in self.truth.fuller:
+            return correct, SLOTS / self.apart
         return correct, SLOTS * (self.apart * BEYOND if own[0] in self.truth.unmatched else 1.0)
 
     def _beside_full(self, arm: str, here: Here, whole: Answers) -> tuple[Answers, float]:

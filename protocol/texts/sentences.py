@@ -8,6 +8,7 @@ from analysis.rules.rule import against_full
 from analysis.stats.methods import METHODS
 from analysis.studies import opened, same_kept
 from protocol.evidence.run.ledger import Entry
+from protocol.texts import gate
 
 _SOURCES = {
     "nonce": "a number that the registered auditor draws and signs after the lock",
@@ -39,7 +40,7 @@ def inference(lock: Mapping[str, Any]) -> list[str]:
     ]
     if rule := RULES.get(decision["rule"]):
         said += rule.words.criteria(decision, lock["checks"])
-    said.append("INCONCLUSIVE: otherwise.")
+    said += ["INCONCLUSIVE: otherwise.", *gate.said(lock)]
     if against_full(decision):
         return [
             *said,
@@ -59,8 +60,9 @@ def numbers(lock: Mapping[str, Any]) -> list[str]:
     """Every registered setting of decision and generation, as `field = value`: nothing is left to prose."""
     return [
         f"{table}.{field} = {_list(value) if isinstance(value, list) else value}"
-        for table in ("generation", "decision", "sweep", "exclude", "randomness")
+        for table in ("generation", "decision", "gate", "sweep", "exclude", "randomness")
         for field, value in sorted(_content(lock).get(table, {}).items())
+        if field != "places"  # of a gate: told one by one
     ]
 
 
