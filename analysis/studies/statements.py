@@ -103,13 +103,13 @@ def _beside_full(decision: Mapping[str, Any], unsaved: Sequence[str], contrasts:
     if unsaved:
         sentences.append(
             f"Anything about eviction in {len(unsaved)} of {contrasts} contrasts, where the full cache held "
-            f"at most {short(decision['cache_tolerance'])} more: what evicts nothing loses nothing "
+            f"at most {100 * float(decision['cache_tolerance']):g} % more: what evicts nothing loses nothing "
             f"({listed(unsaved)})."
         )
     return [
         *sentences,
-        f"Anything at equal memory: the full cache held more than {decision['subject']} on purpose, and no "
-        "other policy at the subject's memory is in the rule.",
+        "Anything at equal memory: the comparator is the full cache, and no other policy at the memory of "
+        f"{decision['subject']} is in the rule.",
     ]
 
 

@@ -73,7 +73,8 @@ def in_setting(plan: Plan, setting: Setting, studies: int, rng: np.random.Genera
 
     A rule with a margin is tried where the subject is worse by just the margin. CONFIRMED, which is wrong
     there, is said most often where as few contrasts as make it wrong (`Rule.lossy`, mostly one) lie at the
-    margin and the others are equal in every answer; REFUTED, which is not earned, where all of them lie there.
+    margin and the others are equal in every answer; REFUTED, which is not earned, where all of them lie
+    there.
     """
     planned, margin = family(plan), float(plan.content["decision"].get("margin") or 0)
     lanes = sum(2 * len(plan.content["seeds"]) * contrast.problems + 1 for contrast in planned)
