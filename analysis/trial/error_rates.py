@@ -72,8 +72,9 @@ def in_setting(plan: Plan, setting: Setting, studies: int, rng: np.random.Genera
     the test says so.
 
     A rule with a margin is tried where the subject is worse by just the margin. CONFIRMED, which is wrong
-    there, is said most often where one contrast lies at the margin and the others are equal in every answer;
-    REFUTED, which is not earned, where all of them lie there.
+    there, is said most often where as few contrasts as make it wrong (`Rule.lossy`, mostly one) lie at the
+    margin and the others are equal in every answer; REFUTED, which is not earned, where all of them lie
+    there.
     """
     planned, margin = family(plan), float(plan.content["decision"].get("margin") or 0)
     lanes = sum(2 * len(plan.content["seeds"]) * contrast.problems + 1 for contrast in planned)
@@ -86,8 +87,8 @@ def in_setting(plan: Plan, setting: Setting, studies: int, rng: np.random.Genera
     found = []
     for by in populations.MARGINS_BY:
         every = gained(plan, setting, studies, rng, margin, by)
-        least = min(range(len(planned)), key=lambda index: planned[index].problems)
-        one = [each if index == least else np.zeros_like(each) for index, each in enumerate(every)]
+        lossy = rules.RULES[plan.content["decision"]["rule"]].lossy(planned)
+        one = [each if index in lossy else np.zeros_like(each) for index, each in enumerate(every)]
         found.append((_share(_words(plan, one, rng), CONFIRMED), _share(_words(plan, every, rng), REFUTED)))
     confirmed, refuted = (max(shares) for shares in zip(*found, strict=True))
     return Errors(confirmed, refuted, max(confirmed, refuted), studies, setting)
@@ -111,8 +112,7 @@ def _words(plan: Plan, gained: Sequence[NDArray[np.int64]], rng: np.random.Gener
     named = [
         partial(
             Contrast,
-            **{name: getattr(contrast, name) for name in ("model", "task", "budget", "against")},
-            subject=decision["subject"],
+            **{name: getattr(contrast, name) for name in ("model", "task", "budget", "subject", "against")},
             matched=True,
             lanes=contrast.problems * seeds,
         )

@@ -39,7 +39,8 @@ def gained(
     held: dict[tuple[str, ...], NDArray[np.float64]] = {}
     cells: dict[tuple[str, ...], NDArray[np.int64]] = {}
     for contrast in family(plan):
-        task, cell, size = contrast[:2], contrast[:3], (studies, contrast.problems)
+        task, cell = contrast[:2], (*contrast[:3], contrast.subject)
+        size = (studies, contrast.problems)
         if contrast.problems < 2:
             raise ValueError(f"problems: {contrast.problems} cannot be compared; plan at least two")
         if nested and task not in held:
