@@ -239,7 +239,7 @@ def _cell(
         p = max(equivalent.p_worse, equivalent.p_better)
     # The side is that of whole numbers of lanes.
     ahead = {"worse": -1, "same": 0, "better": 1}[claim.says]
-    p_claim = p if ahead == np.sign(round(float(difference.sum()))) * abs(ahead) else 1.0
+    p_claim = p if ahead == np.sign(np.round(difference.sum(), 9)) * abs(ahead) else 1.0
     cache = isocache.matched(*memory, tolerance=float(decision["cache_tolerance"]))
     corrected = min(1.0, float(decision["alpha"]) / levels.contrast * p)
     effect = Effect(*interval[:3], p, corrected, p_claim, cache.ratio, cache.matched)
