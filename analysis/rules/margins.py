@@ -10,6 +10,7 @@ from analysis.rules.rule import Contrast, Decision, Field, Refusal, Rule, Words
 from analysis.rules.sentences import contrast, listed, short
 from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
 from analysis.stats.comparison import Margins
+from analysis.stats.methods import MARGINS
 
 __all__ = ["Side", "limits", "lossless"]
 
@@ -54,12 +55,12 @@ def lossless(side: Side, verdict: Callable[[Sequence[Contrast], Decision], str])
 
 
 def _refusal(decision: Decision, family: int) -> Refusal | None:
-    if decision["method"] == "t":
+    if decision["method"] in MARGINS:
         return None
     return Refusal(
         "method",
-        f"{decision['method']} has no test of a margin here; write t, which {decision['rule']} "
-        "keeps at or above the exact chance where few problems differ",
+        f"{decision['method']} has no test of a margin here; write t, restricted-likelihood or auto, "
+        f"which keep {decision['rule']} at or above the exact chance where few problems differ",
     )
 
 

@@ -13,13 +13,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from analysis.stats import bootstrap, exact_resampling
+from analysis.stats import bootstrap, exact_resampling, restricted_likelihood
 from analysis.stats.comparison import Margins
 from analysis.stats.interval import problem_means
+from analysis.stats.methods import FEW
 
 __all__ = ["METHODS", "at_the_margin", "margins", "simulated"]
 
-METHODS = ("t", "bootstrap")
+METHODS = ("t", "bootstrap", "restricted-likelihood", "auto")
 
 
 def margins(
@@ -36,7 +37,8 @@ def margins(
 
     p_worse is of a mean at the lower margin or below, p_better of one at the upper margin or above.
     method: "t" on problem means, or "bootstrap", the share of resampled means at the margin or beyond it
-        with the +1 correction, which needs `rng`.
+        with the +1 correction, which needs `rng`, or "restricted-likelihood", for differences of -1, 0 and 1,
+        or "auto", which is that below `FEW` problems that differ and t from there on.
 
     Not inferior at alpha: p_worse <= alpha, which takes a limit above the lower margin. Equivalent: both
     p <= alpha. Where seeds are scored 0 or 1, p is the larger of the method's and that of `at_the_margin`;
@@ -52,11 +54,13 @@ def margins(
     if not 0 < alpha < 0.5:
         raise ValueError(f"alpha: {alpha} is not in (0, 0.5); it is the level of one side")
     means = problem_means(difference)
+    if method == "restricted-likelihood" or (method == "auto" and np.count_nonzero(means) < FEW):
+        return restricted_likelihood.margins(difference, (lower, upper), alpha=alpha)
     if np.ptp(means) == 0:
         return _without_spread(float(means[0]), len(means), (lower, upper), alpha)
     if method not in METHODS:
-        raise ValueError(f"method: {method!r} is unknown; name t or bootstrap")
-    if method == "t":
+        raise ValueError(f"method: {method!r} is unknown; name one of {', '.join(METHODS)}")
+    if method in ("t", "auto"):
         error = means.std(ddof=1) / np.sqrt(len(means))
         found = Margins(*map(float, _student(means.mean(), error, len(means), (lower, upper), alpha)))
     elif rng is None:
@@ -98,10 +102,14 @@ def at_the_margin(counts: NDArray[np.int64], margin: float) -> NDArray[np.float6
     return np.where(share > 0, np.minimum(reached, 1.0), 1.0)
 
 
-def simulated(counts: NDArray[np.int64], margin: float, alpha: float) -> NDArray[np.float64]:
-    """[study, 5]: `margins` by t of many studies, columns as in `Margins`. counts as in `at_the_margin`;
-    studies without any spread have their mean as limits here.
+def simulated(
+    counts: NDArray[np.int64], margin: float, alpha: float, method: str = "t"
+) -> NDArray[np.float64]:
+    """[study, 5]: `margins` by t, restricted-likelihood or auto of many studies, columns as in `Margins`.
+    counts as in `at_the_margin`; by t, studies without any spread have their mean as limits here.
     """
+    if method != "t":
+        return _exact(counts, margin, alpha, method)
     distinct, place = np.unique(counts, axis=0, return_inverse=True)
     problems, k = int(counts[0].sum()), counts.shape[1] // 2
     steps = np.arange(-k, k + 1) / k
@@ -111,6 +119,23 @@ def simulated(counts: NDArray[np.int64], margin: float, alpha: float) -> NDArray
     exact = (at_the_margin(side, margin) for side in (distinct, distinct[:, ::-1]))
     sure = [np.maximum(p, least) for p, least in zip(found[3:], exact, strict=True)]
     return np.stack([*found[:3], *sure], axis=1)[place.ravel()]
+
+
+def _exact(counts: NDArray[np.int64], margin: float, alpha: float, method: str) -> NDArray[np.float64]:
+    """`simulated` by the methods that answer few differences exactly."""
+    distinct, place = np.unique(counts, axis=0, return_inverse=True)
+    k = counts.shape[1] // 2
+    few = (distinct.sum(axis=1) - distinct[:, k] < FEW) | (method == "restricted-likelihood")
+    found = np.empty((len(distinct), 5))
+    if not few.all():
+        found[~few] = simulated(distinct[~few], margin, alpha)
+    if few.any():
+        some = distinct[few]
+        found[few, 0] = some @ np.arange(-k, k + 1) / (k * some[0].sum())
+        found[few, 1:3] = restricted_likelihood.limits(some, level=1 - 2 * alpha)
+        found[few, 3] = restricted_likelihood.tails(some, -margin)[:, 1]
+        found[few, 4] = restricted_likelihood.tails(some, margin)[:, 0]
+    return found[place.ravel()]
 
 
 def _student(

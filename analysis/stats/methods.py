@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-__all__ = ["METHODS", "Method", "draws"]
+__all__ = ["FEW", "MARGINS", "METHODS", "Method", "draws"]
+
+FEW = 500  # differing problems below which `auto` is exact; benchmarks/validity has the simulation
 
 
 class Method(NamedTuple):
@@ -27,6 +29,16 @@ METHODS: Mapping[str, Method] = MappingProxyType(
             draws=False,
         ),
         "t": Method("Student's t on the differences of the problems"),
+        "restricted-likelihood": Method(
+            "the restricted-likelihood test (the exact chance of the sum under the likeliest shares that "
+            "have no difference, with the interval that inverts it; no draws and no seed)",
+            draws=False,
+        ),
+        "auto": Method(
+            f"the restricted-likelihood test where fewer than {FEW} problems differ, in either direction, "
+            "else Student's t (no draws and no seed)",
+            draws=False,
+        ),
         "sign-flip": Method(
             "the paired sign-flip permutation test over problems ({draws} draws, or all of them where there "
             "are no more, seed {seed})"
@@ -39,6 +51,9 @@ METHODS: Mapping[str, Method] = MappingProxyType(
         ),
     }
 )
+
+
+MARGINS = ("t", "restricted-likelihood", "auto")  # that may be registered with a margin
 
 
 def draws(decision: Mapping[str, Any]) -> tuple[int, int]:

@@ -8,11 +8,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from analysis.stats import bootstrap
+from analysis.stats import bootstrap, restricted_likelihood
 from analysis.stats.comparison import Comparison
 from analysis.stats.interval import problem_means, without_spread
+from analysis.stats.methods import FEW
 
-__all__ = ["COMPARE", "Compare", "sign_flip", "student"]
+__all__ = ["COMPARE", "Compare", "auto", "sign_flip", "student"]
 
 BLOCK = 1 << 20  # signs held at a time
 
@@ -49,6 +50,14 @@ def student(difference: ArrayLike, *, level: float = 0.95, null: float = 0.0) ->
     reach = stats.t.ppf((1 + level) / 2, freedom) * error
     p = 2 * stats.t.sf(abs(mean - null) / error, freedom)
     return Comparison(float(mean), max(-1.0, float(mean - reach)), min(1.0, float(mean + reach)), float(p))
+
+
+def auto(difference: ArrayLike, *, level: float = 0.95, null: float = 0.0) -> Comparison:
+    """The restricted-likelihood test where fewer than `FEW` problems of difference[problem, seed] differ,
+    else Student's t. How many differ says nothing of who is ahead.
+    """
+    few = np.count_nonzero(problem_means(difference)) < FEW
+    return (restricted_likelihood.compare if few else student)(difference, level=level, null=null)
 
 
 def sign_flip(
@@ -131,6 +140,18 @@ def _exact_bootstrap(
     return bootstrap.exact(difference, level=level, null=null)
 
 
+def _restricted_likelihood(
+    difference: ArrayLike, *, level: float, draws: int, rng: np.random.Generator, null: float = 0.0
+) -> Comparison:
+    return restricted_likelihood.compare(difference, level=level, null=null)
+
+
+def _auto(
+    difference: ArrayLike, *, level: float, draws: int, rng: np.random.Generator, null: float = 0.0
+) -> Comparison:
+    return auto(difference, level=level, null=null)
+
+
 def _student(
     difference: ArrayLike, *, level: float, draws: int, rng: np.random.Generator, null: float = 0.0
 ) -> Comparison:
@@ -143,6 +164,8 @@ COMPARE: Mapping[str, Compare] = MappingProxyType(
         "bootstrap": _bootstrap,
         "exact-bootstrap": _exact_bootstrap,
         "t": _student,
+        "restricted-likelihood": _restricted_likelihood,
+        "auto": _auto,
         "sign-flip": sign_flip,
         "max-t": _student,
     }

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from analysis.stats import exact_resampling
-from analysis.stats.methods import METHODS
+from analysis.stats import exact_resampling, restricted_likelihood
+from analysis.stats.methods import FEW, METHODS
 
 __all__ = [
     "check",
@@ -24,7 +24,7 @@ __all__ = [
 
 TAIL_DRAWS = 50  # draws expected in one tail at the level of a contrast
 BLOCK = 1 << 22  # numbers held at a time
-EXACT = ("t", "exact-bootstrap")  # methods that draw nothing
+EXACT = ("t", "exact-bootstrap", "restricted-likelihood", "auto")  # methods that draw nothing
 
 
 def minimal_detectable_effect(
@@ -67,9 +67,9 @@ def draws_needed(alpha: float) -> int:
 def draws_enough(method: str, draws: int, alpha: float, problems: int | None = None) -> bool:
     """Whether `draws` can decide at `alpha`.
 
-    t and the exact bootstrap draw nothing. The p of max-t is adjusted: pass the alpha of its family. Sign
-    flips of few enough problems are exact (2^problems <= draws): then the smallest attainable p,
-    2 / 2^problems, must reach `alpha`. Everything else needs `draws_needed(alpha)`.
+    `EXACT` methods draw nothing. The p of max-t is adjusted: pass the alpha of its family. Sign flips of few
+    enough problems are exact (2^problems <= draws): then the smallest attainable p, 2 / 2^problems, must
+    reach `alpha`. Everything else needs `draws_needed(alpha)`.
     """
     if method in EXACT:
         return True
@@ -92,6 +92,8 @@ def p_values(
     """
     method = "sign-flip" if method == "max-t" else method
     distinct, place = np.unique(counts, axis=0, return_inverse=True)
+    if method in ("restricted-likelihood", "auto"):
+        return _of_counts(method, distinct)[place]
     steps = np.arange(counts.shape[1]) - counts.shape[1] // 2
     problems = int(counts[0].sum())
     every = draws is None or (method == "sign-flip" and problems <= np.log2(max(draws, 1)))
@@ -112,6 +114,18 @@ def p_values(
     value = np.abs(counts @ steps) / (int(steps[-1]) * problems)
     alike = np.where(value == 0, 1.0, np.minimum(1.0, 2 * (1 + value) ** -float(problems)))
     return np.where(flat, alike, p)  # as `interval.without_spread`
+
+
+def _of_counts(method: str, counts: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Of the methods that need nothing but the counts, all of them different."""
+    k = counts.shape[1] // 2
+    few = counts.sum(axis=1) - counts[:, k] < (np.inf if method == "restricted-likelihood" else FEW)
+    p = np.empty(len(counts))
+    if few.any():
+        p[few] = restricted_likelihood.p_values(counts[few])
+    if not few.all():
+        p[~few] = p_values("t", counts[~few], 1, np.random.default_rng(0))
+    return p
 
 
 def _student(counts: NDArray[np.int64], steps: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -6,15 +6,16 @@ from pathlib import Path
 from typing import Any
 
 from analysis import rules
+from analysis.output.headline import SCREENED, alone
 from analysis.output.printed import decimal
 from analysis.rules.verdicts import INCONCLUSIVE
-from analysis.studies import contrasts, statements
+from analysis.studies import contrasts, gate, statements, unevenness
 from analysis.studies.family import compared
 from analysis.studies.study_files import EXCLUDED, LANE, TIMEOUT, Study, document, read, ungraded
 
 __all__ = ["CONFIRMATORY", "DEVIATED", "judge", "judged"]
 
-CONFIRMATORY = 200  # problems; fewer are screening ("Minimal-Intervention KV Retention", section 6)
+CONFIRMATORY = 200  # problems; fewer screen ("Minimal-Intervention KV Retention", section 6)
 DEVIATED = "DEVIATED"  # whatever the rule says of a study that was amended after its claim
 
 
@@ -30,8 +31,10 @@ def judged(study: Study, selected: Mapping[str, Any] | None = None) -> dict[str,
     A registered lane that was never run makes the verdict INCONCLUSIVE wherever it lies. So does one that
     failed or was not graded where `decision.missing` is "inconclusive"; where it is "wrong", such a lane is
     not correct. So does a contrast of fewer than two problems, or of fewer than two whose every lane measured
-    its cache. An excluded problem is in no contrast of its model, and no lane of it is missing. What the
-    problems at hand show is computed whatever the verdict.
+    its cache. So does a gate that the full cache does not pass. An excluded problem is in no contrast of its
+    model, and no lane of it is missing. What the problems at hand show is computed whatever the verdict.
+
+    With a contrast of fewer than 200 problems the word is SCREENED, whatever the rule says.
     """
     content = study.lock["protocol"]["content"]
     decision = content["decision"]
@@ -42,14 +45,16 @@ def judged(study: Study, selected: Mapping[str, Any] | None = None) -> dict[str,
     estimated = [contrast for contrast in seen if contrast is not None]
     complete = decisive.empty and len(estimated) == len(seen)
     rule = rules.RULES[decision["rule"]]
-    says = rule.verdict(estimated, decision) if complete else INCONCLUSIVE
+    able = gate.passed(study)
+    void = not complete or (able is not None and not able["passed"])
+    says = INCONCLUSIVE if void else rule.verdict(estimated, decision)
     deviated = _deviated(study.lock)
     small = any(row["n"] < CONFIRMATORY for row in rows)
     judgement = {
         "name": study.lock["name"],
         "title": content["title"],
-        "verdict": DEVIATED if deviated else says,
-        "label": "screening-grade" if small else "confirmatory-grade",
+        "verdict": DEVIATED if deviated else SCREENED if small else says,
+        "label": "screening-grade" if small else f"confirmatory-grade {alone({'contrasts': rows})}".rstrip(),
         "rule": decision["rule"],
         "at_least": decision.get("at_least"),
         "branch": None,  # stands in every judgement; a rule with branches reports its own
@@ -58,6 +63,7 @@ def judged(study: Study, selected: Mapping[str, Any] | None = None) -> dict[str,
         "alpha": decimal(alpha),
         "corrected_alpha": decimal(level),
         "contrasts": rows,
+        "gate": able,
         "arms": _arms(counted, state=decision.get("memory") == "slots"),
         "missing": _missing(study, decision["missing"]),
     }
@@ -65,7 +71,7 @@ def judged(study: Study, selected: Mapping[str, Any] | None = None) -> dict[str,
         judgement |= rule.report(estimated, decision)
     if margin := decision.get("margin"):
         judgement["margin"] = decimal(margin)
-    if deviated:
+    if deviated or small:
         judgement["rule_says"] = says
     if "beside" in decision:
         judgement["beside"] = _beside(counted, len(rows), alpha)
@@ -167,4 +173,6 @@ def _missing(study: Study, rule: str) -> dict[str, Any]:
     columns = [*LANE[:-1], "ended"]
     counts = missing.assign(ended=ended).groupby(columns, sort=False).size()
     cells = [dict(zip(columns, key, strict=True)) | {"lanes": int(count)} for key, count in counts.items()]
-    return {"rule": rule, "registered": len(study.lanes), "lanes": len(missing), "cells": cells}
+    return {"rule": rule, "registered": len(study.lanes), "lanes": len(missing), "cells": cells} | {
+        "uneven": unevenness.uneven(study)
+    }

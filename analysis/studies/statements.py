@@ -5,6 +5,8 @@ from types import MappingProxyType
 from typing import Any
 
 from analysis import rules
+from analysis.output import headline
+from analysis.rules import full_cache
 from analysis.rules.sentences import contrast, listed, short
 from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
 from analysis.studies import opened
@@ -38,16 +40,16 @@ def does_not_prove(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[s
 def _shortfalls(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[str]:
     contrasts, missing = judged["contrasts"], judged["missing"]
     decisive = _decisive(missing)
-    sentences = _deviation(judged, lock)
+    sentences, says = [*_deviation(judged, lock), *_gate(judged)], headline.says(judged)
     if decisive:
         what = "have no grade" if missing["rule"] == "inconclusive" else "were never run"
         sentences.append(
             f"The registered question: {decisive} of {missing['registered']} lanes {what}, "
             "and the registered rule then answers INCONCLUSIVE."
         )
-    elif judged["verdict"] == INCONCLUSIVE:
+    elif says == INCONCLUSIVE:
         sentences.append("Equality: INCONCLUSIVE says that this study could not tell.")
-    if judged["verdict"] == CONFIRMED:
+    if says == CONFIRMED:
         sentences += rules.RULES[judged["rule"]].words.limits(judged)
     if wrong := missing["lanes"] - decisive:
         sentences.append(
@@ -55,6 +57,9 @@ def _shortfalls(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[str]
             "and count as not correct, as registered; caches are compared on the problems whose every lane "
             "was measured."
         )
+    if judged["gate"] is None:
+        sentences.append("That the full cache can do the task: this study registers no gate.")
+    sentences += _uneven(missing)
     few = [contrast(one) for one in contrasts if one["difference"] is None]
     if few:
         sentences.append(
@@ -70,14 +75,38 @@ def _shortfalls(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[str]
         )
     if judged["label"] == "screening-grade":
         fewest = min(one["n"] for one in contrasts)
-        sentences.append(f"A confirmation: n = {fewest}; effects below 200 problems often shrink or flip.")
+        sentences.append(
+            f"A confirmation or a refutation: n = {fewest}; effects below 200 problems often shrink or flip."
+        )
     return sentences
 
 
-def _deviation(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[str]:
-    if "rule_says" not in judged:
+def _gate(judged: Mapping[str, Any]) -> list[str]:
+    if judged["gate"] is None or judged["gate"]["passed"]:
         return []
-    amends = lock["amends"]
+    return [f"Anything about the policies, since the study is {full_cache.word(judged)}."]
+
+
+def _uneven(missing: Mapping[str, Any]) -> list[str]:
+    """Missing not at random: which arm lost which share of the problems that another arm answered."""
+    rows = missing["uneven"]
+    if not rows:
+        return []
+    named = listed(
+        f"{one['arm']} in {one['problems']} of {one['of']} problems ({one['model']} {one['task']} at "
+        f"{one['budget']})"
+        for one in rows
+    )
+    return [
+        "That lanes are missing by chance: some ended without a grade where another arm of the same model, "
+        f"task and budget has one: {named}."
+    ]
+
+
+def _deviation(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[str]:
+    amends = lock.get("amends")
+    if amends is None or not amends["after_claim"]:
+        return []
     return [
         f"The registered question: this lock amends {amends['name']} ({amends['lock'][:12]}) after its "
         f"claim, when held-out answers could be known. The rule alone says {judged['rule_says']}."

@@ -10,7 +10,7 @@ from analysis.rules import RULES
 from analysis.stats import power
 from analysis.stats.methods import METHODS, draws
 from analysis.trial import error_rates, error_table, self_test, simulated_studies, type_one
-from analysis.trial.type_one import LIMIT
+from analysis.trial.type_one import LIMIT, TypeOne
 from protocol.evidence.refusals import BadInput
 from protocol.plan import grid
 from protocol.plan.design import Design
@@ -64,11 +64,11 @@ def _check_size(protocol: Design, problems: int, corrected: float) -> dict[str, 
             f"{drawn:.5f}; register at least {power.draws_needed(drawn)}"
         )
     rng = np.random.default_rng([seed, problems])
-    error = _type_one(decision.method, problems, seeds, corrected, rng)
+    error = _type_one(protocol, decision.method, problems, corrected, rng)
     if error.exceeds():
         raise BadInput(
             f"decision.method: {decision.method} at {problems} problems, {seeds} seeds and level "
-            f"{corrected:.5f} has {error.ratio:.3f} x the nominal type-I error (at least "
+            f"{error.rate / error.ratio:.5f} has {error.ratio:.3f} x the nominal type-I error (at least "
             f"{error.ratio_low:.3f}) where {error.setting}; the limit is {LIMIT}; "
             + _instead(protocol, problems, corrected, rng)
         )
@@ -83,28 +83,42 @@ def _check_size(protocol: Design, problems: int, corrected: float) -> dict[str, 
 
 
 def _type_one(
-    method: str, problems: int, seeds: int, level: float, rng: np.random.Generator
-) -> type_one.TypeOne:
-    """From the table, and outside it simulated."""
-    if found := error_table.looked_up(method, problems, seeds, level):
-        return found
-    if seeds > 1 and problems > SOON:
+    protocol: Design, method: str, problems: int, corrected: float, rng: np.random.Generator
+) -> TypeOne:
+    """Of the test that the rule takes, from the table; outside it simulated.
+
+    With a margin a rule confirms at alpha (over the arms that it looks at), in all contrasts, and refutes at
+    the corrected level.
+    """
+    seeds, decision = len(protocol.seeds), protocol.content()["decision"]
+    if margin := float(decision.get("margin") or 0):
+        confirms = float(decision["alpha"]) / (1 + len(decision.get("others", ())))
+        asked = list(zip(error_table.ABOUT_MARGIN, (confirms, corrected), (margin, margin), strict=True))
+    else:
+        asked = [(error_table.TWO_SIDED, corrected, None)]
+    found = [error_table.looked_up(test, method, problems, seeds, *at) for test, *at in asked]
+    known = [one for one in found if one is not None]
+    if len(known) == len(found):
+        return max(known, key=lambda one: one.ratio_low)
+    if seeds > 1 and (margin or problems > SOON):
         print(
-            f"{method} at {problems} problems, {seeds} seeds and level {level:.5f} is not in the table of "
-            "error rates; simulating it, which can take a minute",
+            f"{method} at {problems} problems and {seeds} seeds is not in the table of error rates (see "
+            "analysis/trial/error_table.py); simulating it, which can take a minute",
             file=sys.stderr,
             flush=True,
         )
-    return type_one.type_one(method, problems, seeds, level, rng)
+    if margin:
+        return type_one.at_margin(method, problems, seeds, margin, (confirms, corrected), rng)
+    return type_one.type_one(method, problems, seeds, corrected, rng)
 
 
-def _instead(protocol: Design, problems: int, level: float, rng: np.random.Generator) -> str:
+def _instead(protocol: Design, problems: int, corrected: float, rng: np.random.Generator) -> str:
     """The method to register in place of one that is refused."""
     decision = protocol.content()["decision"]
     for name in INSTEAD:
-        if name not in METHODS or RULES[protocol.decision.rule].refusal(decision | {"method": name}, 1):
+        if RULES[protocol.decision.rule].refusal(decision | {"method": name}, decision.get("at_least") or 1):
             continue
-        if not _type_one(name, problems, len(protocol.seeds), level, rng).exceeds():
+        if not _type_one(protocol, name, problems, corrected, rng).exceeds():
             return f"use {name}, which holds there"
     return "no method holds there; plan more problems"
 

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from analysis.studies import statements
+
 Lane = tuple[str, str, str, str, int, str]  # model, task, budget, arm, seed, problem
 
 
@@ -74,6 +76,12 @@ def write(
         folder, *(ordinary(registration, *lane) | change for *lane, change in changes if change is not None)
     )
     return folder
+
+
+def proves(judged: Mapping[str, Any]) -> list[str]:
+    """What a screened study would prove with 200 problems of the same results."""
+    assert (judged["verdict"], judged["proves"]) == ("SCREENED", [])
+    return statements.proves({**judged, "verdict": judged["rule_says"]})
 
 
 def cells(content: Mapping[str, Any]) -> list[list[Any]]:

@@ -150,19 +150,19 @@ def test_every_method_stands_beside_the_registered_one(tmp_path, judged):
 
 
 def test_one_win_of_two_confirms_when_one_was_registered(judged):
-    assert judged["verdict"] == "CONFIRMED"
-    assert judged["proves"]
+    assert judged["rule_says"] == "CONFIRMED"
+    assert study.proves(judged)
 
 
 def test_one_win_of_two_is_inconclusive_when_two_were_registered(tmp_path):
     judged = judge(write(tmp_path, at_least=2))
-    assert judged["verdict"] == "INCONCLUSIVE"
+    assert judged["rule_says"] == "INCONCLUSIVE"
     assert judged["proves"] == []
 
 
 def test_the_losing_arm_as_subject_is_refuted(tmp_path):
     judged = judge(write(tmp_path, subject="snapkv", against=["crystal", "h2o"]))
-    assert judged["verdict"] == "REFUTED"
+    assert judged["rule_says"] == "REFUTED"
     assert judged["contrasts"][0]["difference"] == "-0.583333"
     assert judged["contrasts"][0]["worse"]
 
@@ -170,7 +170,7 @@ def test_the_losing_arm_as_subject_is_refuted(tmp_path):
 @pytest.mark.parametrize(("tolerance", "verdict"), [("0.02", "CONFIRMED"), ("0.003", "INCONCLUSIVE")])
 def test_measured_memory_beyond_the_tolerance_rules_confirmed_out(tmp_path, tolerance, verdict):
     judged = judge(write(tmp_path, cache_tolerance=tolerance))
-    assert judged["verdict"] == verdict
+    assert judged["rule_says"] == verdict
     assert judged["contrasts"][0]["matched"] is (verdict == "CONFIRMED")
     assert any("equal memory" in one for one in judged["does_not_prove"]) is (verdict == "INCONCLUSIVE")
 
@@ -187,7 +187,7 @@ def test_the_peak_and_the_nominal_budget_do_not_decide_what_is_matched(tmp_path)
     ("loses", "letter", "symmetric", "verdict"),
     [
         (set(), "A", "A", "CONFIRMED"),
-        ({("qwen", "0.25")}, "A", "B", "CONFIRMED"),
+        ({("qwen", "0.25")}, "A", "B", "INCONCLUSIVE"),
         ({("llama", "0.25")}, "B", "B", "REFUTED"),
         ({("qwen", "0.25"), ("qwen", "0.5")}, "C", "C", "REFUTED"),
     ],
@@ -203,18 +203,23 @@ def test_a_branch_study_reports_both_guards(tmp_path, loses, letter, symmetric, 
     content |= {"models": ["qwen", "llama"], "budgets": ["0.25", "0.5"]}
     judged = judge(study.write(tmp_path / "branch", content, 12, record))
     assert judged["branch"] == {"registered": letter, "symmetric": symmetric}
-    assert judged["verdict"] == verdict
+    assert judged["rule_says"] == verdict
     places = [("qwen", "0.25"), ("qwen", "0.5"), ("llama", "0.25"), ("llama", "0.5")]
     assert [(one["model"], one["budget"]) for one in judged["contrasts"]] == places
 
 
-@pytest.mark.parametrize(("problems", "label"), [(199, "screening-grade"), (200, "confirmatory-grade")])
+@pytest.mark.parametrize(
+    ("problems", "label"), [(199, "screening-grade"), (200, "confirmatory-grade for tiny alone")]
+)
 def test_below_two_hundred_problems_a_study_is_a_screening(tmp_path, problems, label):
     def record(lane):
         return RIGHT if lane[3] == "crystal" else {}
 
     judged = judge(write(tmp_path, record, problems=problems, draws=200))
     assert judged["label"] == label
+    assert judged["verdict"] == ("SCREENED" if problems < 200 else "CONFIRMED")
+    assert judged.get("rule_says") == ("CONFIRMED" if problems < 200 else None)
+    assert bool(judged["proves"]) is (problems == 200)
     assert any("n = 199" in one for one in judged["does_not_prove"]) is (label == "screening-grade")
 
 
@@ -240,7 +245,7 @@ def test_an_answer_that_nobody_could_verify_in_time_is_not_correct_and_not_missi
 )
 def test_one_lane_without_a_grade_is_inconclusive_and_named(tmp_path, change, ended):
     judged = judge(write(tmp_path, except_for(LANE, change)))
-    assert judged["verdict"] == "INCONCLUSIVE"
+    assert judged["rule_says"] == "INCONCLUSIVE"
     assert judged["proves"] == []
     assert (judged["missing"]["lanes"], judged["missing"]["registered"]) == (1, 4 * 2 * 12)
     cell = dict(zip(("model", "task", "budget", "arm", "seed"), LANE[:-1], strict=True))
@@ -255,7 +260,7 @@ def test_one_lane_without_a_grade_is_inconclusive_and_named(tmp_path, change, en
 
 def test_a_missing_lane_of_the_reference_arm_counts_too(tmp_path):
     lane = ("tiny", "needle", "full", "full", 0, "p003")
-    assert judge(write(tmp_path, except_for(lane, None)))["verdict"] == "INCONCLUSIVE"
+    assert judge(write(tmp_path, except_for(lane, None)))["rule_says"] == "INCONCLUSIVE"
 
 
 def test_failed_lanes_are_counted_by_cell_and_end(tmp_path):
@@ -263,7 +268,7 @@ def test_failed_lanes_are_counted_by_cell_and_end(tmp_path):
         return study.FAILED if lane[3] == "snapkv" else answers(lane)
 
     judged = judge(write(tmp_path, record))
-    assert judged["verdict"] == "INCONCLUSIVE"
+    assert judged["rule_says"] == "INCONCLUSIVE"
     assert [(one["seed"], one["ended"], one["lanes"]) for one in judged["missing"]["cells"]] == [
         (0, "failed", 12),
         (1, "failed", 12),
@@ -358,7 +363,7 @@ def test_a_complete_study_of_one_problem_estimates_nothing_and_is_inconclusive(t
     judged = judge(write(tmp_path, problems=1))
     assert judged["missing"]["lanes"] == 0
     assert [one["difference"] for one in judged["contrasts"]] == [None, None]
-    assert judged["verdict"] == "INCONCLUSIVE"
+    assert judged["rule_says"] == "INCONCLUSIVE"
 
 
 def test_probe_records_are_not_judged(tmp_path, judged):
@@ -468,7 +473,7 @@ def test_the_command_prints_the_judgement_and_nothing_else(folder, judged):
 
 def test_the_command_succeeds_whatever_the_verdict(tmp_path, capsysbinary):
     assert judging.main([str(write(tmp_path, at_least=2))]) == 0
-    assert json.loads(capsysbinary.readouterr().out)["verdict"] == "INCONCLUSIVE"
+    assert json.loads(capsysbinary.readouterr().out)["rule_says"] == "INCONCLUSIVE"
 
 
 def test_the_command_refuses_a_folder_that_cannot_be_read_in_one_line(tmp_path, capsys):

@@ -31,7 +31,7 @@ def test_both_sides_are_statsmodels_tost_and_scipys_one_sided_tests(seed, margin
     assert (found.low, found.high) == pytest.approx((interval.low, interval.high))
 
 
-@pytest.mark.parametrize("method", equivalence.METHODS)
+@pytest.mark.parametrize("method", ["t", "bootstrap"])
 def test_the_matching_interval_lies_inside_the_margin_exactly_when_the_test_passes(method):
     seen = set()
     for seed in range(60):
@@ -60,9 +60,9 @@ def test_answers_that_all_agree_bound_the_share_that_may_not(method):
     zeros = np.zeros((60, 3))
     for margin, passes in ((0.05, True), (0.04, False)):
         found = margins(zeros, margin, method=method, rng=rng())
-        assert found.p_worse == found.p_better == pytest.approx((1 - margin) ** 60)
+        assert (found.p_worse, found.p_better) == pytest.approx(((1 - margin) ** 60,) * 2)
         assert (found.p_worse <= 0.05) is passes is (found.low > -margin)
-        assert found.low == -found.high == pytest.approx(0.05 ** (1 / 60) - 1)
+        assert (found.low, -found.high) == pytest.approx((0.05 ** (1 / 60) - 1,) * 2)
 
 
 @pytest.mark.parametrize("value", [-1.0, -0.5, 0.5, 1.0])
@@ -137,7 +137,7 @@ def test_a_study_at_the_margin_passes_a_little_less_often_than_the_level_where_m
         ({"margin": 0}, "margin: 0"),
         ({"margin": 2.0}, "points, not percent"),
         ({"alpha": 0.5}, "alpha: 0.5"),
-        ({"method": "sign-flip"}, "name t or bootstrap"),
+        ({"method": "sign-flip"}, "name one of t, bootstrap"),
         ({"method": "bootstrap"}, "pass a generator"),
         ({"difference": [[0.1]]}, r"1 problem\(s\)"),
         ({"difference": [[np.nan], [0.0]]}, "not finite"),

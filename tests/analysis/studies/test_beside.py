@@ -123,7 +123,7 @@ def test_a_lane_missing_beside_makes_the_verdict_inconclusive_as_registered(tmp_
         return None if lane[3:] == ("h2o", 0, "p003") and lane[2] == "64" else answers(lane)
 
     found = judge(write(tmp_path, record, beside=["h2o"], memory="slots"))
-    assert found["verdict"] == "INCONCLUSIVE"
+    assert found["rule_says"] == "INCONCLUSIVE"
     assert found["beside"]["contrasts"][0]["n"] == 11
 
 

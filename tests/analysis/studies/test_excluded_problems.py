@@ -38,7 +38,13 @@ LONG_LANE = (*LANE[:5], "p004")
 def test_excluded_problems_are_out_of_every_arm_and_the_verdict_is_given(tmp_path):
     judged = judge(write(tmp_path))
     # Nine problems are left, of which crystal wins eight and loses one to snapkv: p = 20 / 512.
-    assert judged["missing"] == {"rule": "inconclusive", "registered": 96, "lanes": 0, "cells": []}
+    assert judged["missing"] == {
+        "rule": "inconclusive",
+        "registered": 96,
+        "lanes": 0,
+        "cells": [],
+        "uneven": [],
+    }
     assert [one["n"] for one in judged["contrasts"]] == [9, 9]
     assert judged["contrasts"][0]["difference"] == f"{7 / 9:.6f}"
     assert judged["contrasts"][0]["p"] == f"{20 / 512:.6f}"
@@ -87,12 +93,12 @@ def test_a_problem_that_is_too_long_under_one_model_is_out_for_that_model_alone(
 def test_a_lane_of_an_excluded_problem_without_a_record_was_not_run(tmp_path):
     judged = judge(write(tmp_path, except_for(LONG_LANE, None)))
     assert judged["missing"]["lanes"] == 1
-    assert judged["verdict"] == "INCONCLUSIVE"
+    assert judged["rule_says"] == "INCONCLUSIVE"
 
 
 def test_with_every_problem_excluded_nothing_is_compared_and_it_says_so(tmp_path):
     judged = judge(write(tmp_path, lambda lane: EXCLUDED))
-    assert judged["verdict"] == "INCONCLUSIVE"
+    assert judged["rule_says"] == "INCONCLUSIVE"
     assert [(one["n"], one["difference"]) for one in judged["contrasts"]] == [(0, None), (0, None)]
     assert [one["accuracy"] for one in judged["arms"]] == [None] * 4
     assert any("2 of 2 contrasts, where fewer than two problems" in one for one in judged["does_not_prove"])

@@ -80,8 +80,8 @@ def test_a_contrast_is_won_by_the_adjusted_p_of_max_t(tmp_path):
     for one in judged["contrasts"]:
         assert float(one["p_adjusted"]) == pytest.approx(2 / 2**7, abs=0.012)
         assert one["better"]
-    assert judged["verdict"] == "CONFIRMED"
-    assert "max-t, level 0.05, simultaneous" in judged["proves"][0]
+    assert judged["rule_says"] == "CONFIRMED"
+    assert "max-t, level 0.05, simultaneous" in study.proves(judged)[0]
 
 
 def test_accuracy_interpolated_beside_max_t_has_students_interval(tmp_path):
@@ -127,7 +127,7 @@ def solved(arm: str, below: int):
 def test_a_margin_is_judged_on_its_side_or_on_both(tmp_path, arm, below, equivalent, non_inferior):
     for rule, verdict in (("equivalent", equivalent), ("non_inferior", non_inferior)):
         judged = lossless(tmp_path / rule, rule, solved(arm, below))
-        assert judged["verdict"] == verdict
+        assert judged["rule_says"] == verdict
         assert judged["margin"] == "0.050000"
         lost = judged["contrasts"][0]["p_worse" if arm == "crystal" else "p_better"]
         chance = stats.binom.cdf(below, 100, 0.05)
@@ -150,7 +150,7 @@ def test_unmatched_memory_neither_confirms_nor_refutes_a_margin(tmp_path):
     for below in (0, 40):
         judged = lossless(tmp_path / str(below), "non_inferior", uneven(below))
         assert [one["matched"] for one in judged["contrasts"]] == [False, False]
-        assert judged["verdict"] == "INCONCLUSIVE"
+        assert judged["rule_says"] == "INCONCLUSIVE"
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_unmatched_memory_neither_confirms_nor_refutes_a_margin(tmp_path):
 )
 def test_what_a_margin_proves_is_said_with_it(tmp_path, rule, arm, below, says):
     judged = lossless(tmp_path, rule, solved(arm, below))
-    assert [one[: len(says)] for one in judged["proves"]] == [says]
+    assert [one[: len(says)] for one in study.proves(judged)] == [says]
 
 
 def test_a_study_without_a_margin_or_max_t_has_neither_field(tmp_path):

@@ -1,0 +1,31 @@
+"""The words of a verdict line: what was decided, or that nothing was, and for which model."""
+
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["SCREENED", "alone", "says", "word"]
+
+SCREENED = "SCREENED"  # the word of a study with a contrast below 200 problems
+
+
+def says(judged: Mapping[str, Any]) -> str:
+    """What the rule says, whatever the word of the study is."""
+    return str(judged.get("rule_says", judged["verdict"]))
+
+
+def word(judged: Mapping[str, Any], letters: str = "") -> str:
+    """The verdict as it is printed. letters: what the rule tells finer, after a space.
+
+    A verdict of before there was the word SCREENED is printed as it was given.
+    """
+    verdict = str(judged["verdict"])
+    if verdict != SCREENED:
+        return f"{verdict}{letters}"
+    fewest = min(one["n"] for one in judged["contrasts"])
+    return f"{verdict} (the rule says {says(judged)}{letters}; n = {fewest} decides nothing)"
+
+
+def alone(judged: Mapping[str, Any]) -> str:
+    """ "for MODEL alone" where one model ran; else nothing."""
+    models = {str(one["model"]) for one in judged.get("contrasts", [])}
+    return f"for {models.pop()} alone" if len(models) == 1 else ""

@@ -1,0 +1,163 @@
+"""The restricted-likelihood test: exact on the lattice, under the likeliest shares that have the null's mean.
+
+Seeds are scored 0 or 1, so a problem's seeds sum to -k, ..., k and a study is its counts of problems at each.
+Of all shares of these sums whose mean is the null's, the likeliest ones given the counts are taken for the
+truth. p is the chance that n such problems sum to at least, or at most, what was observed: an estimated p, as
+Storer & Kim (1990) have it for two proportions and Lloyd (2008) in general. The likeliest shares are those of
+empirical likelihood (Owen 1988), but that sums which were not observed may have a share as well.
+
+Nothing is assumed of the form, so that few differences and skewed ones are answered by what they can show:
+gains of one seed alone are held against losses of all seeds that happened not to be seen. With one seed and
+no difference under the null, gains and losses get equal shares. Gains alone have the binomial tail, and the
+upper end of Clopper & Pearson (1934). Problems that all agree need no rule of their own: none in n has the
+chance (1 - u)^n where a share u has to differ.
+"""
+
+from collections.abc import Callable
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from analysis.stats import exact_resampling
+from analysis.stats.comparison import Comparison, Margins
+from analysis.stats.interval import problem_means
+
+__all__ = ["compare", "limits", "margins", "p_values", "shares", "tails"]
+
+HALVINGS = 54  # of the tilt: to the last bit
+PRINTED = 40  # of the tilt at an end of an interval: 1e-11
+ROUNDING = 1e-15  # of a transform: smaller tails are not told apart
+BLOCK = 1 << 22  # numbers held at a time
+
+
+def compare(difference: ArrayLike, *, level: float = 0.95, null: float = 0.0) -> Comparison:
+    """The mean of difference[problem, seed], -1, 0 or 1 in every seed, its interval, and the p of `null`:
+    twice the smaller tail.
+
+    The interval holds the nulls of which each tail is above (1 - level) / 2. Tails rise and fall with the
+    null (`shares` are ordered by it), so it excludes a null exactly when p <= 1 - level there.
+    Raises DegenerateDifference, also for a difference that is not whole.
+    """
+    counts = exact_resampling.counted(difference)
+    mean = float(problem_means(difference).mean())
+    return Comparison(mean, *_ends(tuple(counts.tolist()), level), float(p_values(counts[None], null)[0]))
+
+
+def margins(difference: ArrayLike, margin: tuple[float, float], *, alpha: float = 0.05) -> Margins:
+    """Both one-sided tests of margin = (low, high), with the limits that match them at `alpha`."""
+    counts = exact_resampling.counted(difference)
+    mean = float(problem_means(difference).mean())
+    worse, better = (float(tails(counts[None], at)[0, side]) for at, side in zip(margin, (1, 0), strict=True))
+    return Margins(mean, *_ends(tuple(counts.tolist()), 1 - 2 * alpha), worse, better)
+
+
+def p_values(counts: NDArray[np.int64], null: ArrayLike = 0.0) -> NDArray[np.float64]:
+    """[study]: the two-sided p of `null`, in points, one for all or [study].
+
+    counts: [study, 2k + 1], problems whose seeds sum to -k, ..., k; as many problems in every study.
+    """
+    p: NDArray[np.float64] = np.minimum(1.0, 2 * tails(counts, null).min(axis=1))
+    return p
+
+
+def tails(counts: NDArray[np.int64], null: ArrayLike = 0.0) -> NDArray[np.float64]:
+    """[study, 2]: the chance of a sum at most, and of one at least, as large as the observed one under the
+    null. The second is p of a mean at `null` or below.
+    """
+    return _in_blocks(lambda some, at: _tails(some, shares(some, at)), counts, null)
+
+
+def limits(counts: NDArray[np.int64], *, level: float) -> NDArray[np.float64]:
+    """[study, 2]: the lower and the upper end of the interval of `compare`."""
+    return _in_blocks(lambda some, aim: _limits(some, aim[0]), counts, (1 - level) / 2)
+
+
+def shares(counts: NDArray[np.int64], null: ArrayLike = 0.0) -> NDArray[np.float64]:
+    """[study, 2k + 1]: the likeliest shares of the sums -k, ..., k whose mean is k x null, given the counts.
+
+    They are proportional to c_x / (1 + t x / k), -1 <= t <= 1: the multiplier of the mean is the tilt t. At
+    t = 1 a sum of -k that was not observed costs no likelihood, and takes as much as the mean asks for; so
+    does k at -1. With the tilt every mean is reached once, and all shares are ordered by it.
+    """
+    k = counts.shape[1] // 2
+    aim = np.broadcast_to(k * np.asarray(null, dtype=np.float64), (len(counts),))
+
+    def above(tilt: NDArray[np.float64]) -> NDArray[np.bool_]:
+        above: NDArray[np.bool_] = tilted(counts, tilt) @ np.arange(-k, k + 1) > aim
+        return above
+
+    return tilted(counts, _crossing(above, len(counts), HALVINGS))
+
+
+def tilted(counts: NDArray[np.int64], tilt: NDArray[np.float64]) -> NDArray[np.float64]:
+    """[study, 2k + 1]: likeliest shares of one mean each, the lower the larger the tilt[study] in [-2, 2].
+
+    Beyond 1 the tilt less 1 is the share that -k takes unobserved, below -1 likewise for k.
+    """
+    k = counts.shape[1] // 2
+    inner = np.clip(tilt, -1, 1)[:, None]
+    slope = 1 + inner * np.arange(-k, k + 1) / k
+    # At a slope of zero an observed sum has all of the weight.
+    weights = np.where(counts > 0, counts / np.maximum(slope, 1e-300), 0)
+    found: NDArray[np.float64] = weights / weights.sum(axis=1, keepdims=True)
+    more = np.abs(tilt) - 1
+    outside = np.maximum(more, 0)[:, None]
+    found = found * (1 - outside)
+    found[:, 0] += np.where(tilt > 0, outside[:, 0], 0)
+    found[:, -1] += np.where(tilt < 0, outside[:, 0], 0)
+    return found
+
+
+def _tails(counts: NDArray[np.int64], chances: NDArray[np.float64]) -> NDArray[np.float64]:
+    problems, k = int(counts[0].sum()), counts.shape[1] // 2
+    sums = exact_resampling.convolved(chances, problems)
+    at = (counts @ np.arange(-k, k + 1) + k * problems)[:, None]
+    below, above = np.cumsum(sums, axis=1), np.cumsum(sums[:, ::-1], axis=1)
+    both = np.take_along_axis(below, at, 1), np.take_along_axis(above, 2 * k * problems - at, 1)
+    return np.clip(np.concatenate(both, axis=1), ROUNDING, 1.0)
+
+
+def _limits(counts: NDArray[np.int64], tail: float) -> NDArray[np.float64]:
+    k = counts.shape[1] // 2
+    ends = []
+    for side in (1, 0):  # a lower end is where the upper tail falls to `tail`
+
+        def above(tilt: NDArray[np.float64], side: int = side) -> NDArray[np.bool_]:
+            kept = _tails(counts, tilted(counts, tilt))[:, side] > tail
+            return kept if side else ~kept
+
+        at = _crossing(above, len(counts), PRINTED)
+        ends.append(tilted(counts, at) @ np.arange(-k, k + 1) / k)
+    return np.stack(ends, axis=1)
+
+
+@lru_cache(maxsize=4096)
+def _ends(counts: tuple[int, ...], level: float) -> tuple[float, float]:
+    """`limits` of one study. A verdict asks for the same ones several times, made-up studies all the time."""
+    low, high = limits(np.array(counts)[None], level=level)[0].tolist()
+    return low, high
+
+
+def _crossing(
+    above: Callable[[NDArray[np.float64]], NDArray[np.bool_]], studies: int, halvings: int
+) -> NDArray[np.float64]:
+    """[study]: the tilt in [-2, 2] from which on the mean is no longer `above`."""
+    low, high = np.full(studies, -2.0), np.full(studies, 2.0)
+    for _ in range(halvings):
+        middle = (low + high) / 2
+        still = above(middle)
+        low, high = np.where(still, middle, low), np.where(still, high, middle)
+    return (low + high) / 2
+
+
+def _in_blocks(
+    each: Callable[[NDArray[np.int64], NDArray[np.float64]], NDArray[np.float64]],
+    counts: NDArray[np.int64],
+    values: ArrayLike,
+) -> NDArray[np.float64]:
+    problems, k = int(counts[0].sum()), counts.shape[1] // 2
+    rows = max(1, BLOCK // exact_resampling.width(2 * k * problems + 1))
+    spread = np.broadcast_to(np.asarray(values, dtype=np.float64), (len(counts),))
+    blocks = (slice(start, start + rows) for start in range(0, len(counts), rows))
+    return np.concatenate([each(counts[block], spread[block]) for block in blocks])

@@ -1,0 +1,43 @@
+"""Problems that ended without a grade in one arm and not in another: what is missing depends on the arm."""
+
+from typing import Any
+
+import pandas as pd
+
+from analysis.studies.gate import FULL
+from analysis.studies.study_files import EXCLUDED, Study, ungraded
+
+__all__ = ["uneven"]
+
+
+def uneven(study: Study) -> list[dict[str, Any]]:
+    """One row for each (model, task, budget, arm) that has any, in the order of the grid: how many problems
+    have a lane without a grade there, and every lane graded in some other arm of that model, task and budget.
+
+    The full cache, which has no budget, is compared at each of them, and itself with the arms of all.
+    """
+    lost = {place: _lost(lanes) for place, lanes in study.by_arm().items()}
+    rows = []
+    for (model, task, budget, arm), own in lost.items():
+        others = [
+            other
+            for (of, what, at, name), other in lost.items()
+            if (of, what) == (model, task) and (at, name) != (budget, arm) and _beside(budget, at)
+        ]
+        alone = pd.Series(False, index=own.index)
+        for other in others:
+            alone |= own & ~other
+        if count := int(alone.sum()):
+            place = {"model": model, "task": task, "budget": budget, "arm": arm}
+            rows.append(place | {"problems": count, "of": len(own)})
+    return rows
+
+
+def _beside(budget: str, other: str) -> bool:
+    return other in (budget, FULL) or budget == FULL
+
+
+def _lost(lanes: pd.DataFrame) -> "pd.Series[bool]":
+    """[problem]: whether a lane of it has no grade; excluded problems are left out."""
+    kept = lanes[lanes["state"] != EXCLUDED]
+    return ungraded(kept).groupby(kept["problem"], sort=False).any()
