@@ -239,8 +239,8 @@ def _cell(
 ) -> Cell:
     """Draws the stream of (decision.seed, index), as a contrast of the verdict does."""
     place = pairing.model, pairing.task, pairing.budget
-    slots, n = pairing.slots(), len(pairing.own)
-    if len(slots[0]) < 2:
+    memory, n = pairing.memory(), len(pairing.own)
+    if len(memory[0]) < 2:
         return Cell(*place, n, None, UNDECIDED, None, "too few problems")
     difference = pairing.own - pairing.other
     # These contrasts are another family than that of the rule, and corrected by Bonferroni.
@@ -258,7 +258,7 @@ def _cell(
             difference, claim.margin, alpha=level, method=one_sided, draws=times, rng=rng()
         )
         p = max(equivalent.p_worse, equivalent.p_better)
-    cache = isocache.matched(*slots, tolerance=float(decision["cache_tolerance"]))
+    cache = isocache.matched(*memory, tolerance=float(decision["cache_tolerance"]))
     corrected = min(1.0, family * p)
     effect = Effect(interval.mean, interval.low, interval.high, p, corrected, cache.ratio, cache.matched)
     if any((*place, arm) in open_lanes for arm in (claim.arm, claim.parent)):

@@ -2,9 +2,10 @@
 
     python -m figures.study registrations/quickstart
 
-Writes figures/forest, accuracy, needle (where a needle task ran), levels (where the ids of problems name a
-level), ablation (where the subject is compared with variants of itself) and, where arms were compressed
-while decoding, trajectories and collapse (also as .md), each as .svg and .png, into the same folder. The
+Writes figures/forest, accuracy, budget_curve (where arms ran at two budgets or more), needle (where a needle
+task ran), levels (where the ids of problems name a level), ablation (where the subject is compared with
+variants of itself) and, where arms were compressed while decoding, trajectories and collapse (also as .md),
+each as .svg and .png, into the same folder. The
 same verdict and records give the same bytes with one version of matplotlib.
 Exit status: 0 drawn; 2 there is no verdict to draw, or its records cannot be read.
 """
@@ -19,6 +20,7 @@ from figures.canvas import numbers, page
 from figures.canvas.traces import traces
 from figures.plots.ablation import ablation, variants
 from figures.plots.accuracy import accuracy
+from figures.plots.budget_curve import budget_curve, curves
 from figures.plots.collapse import collapse, endings, markdown
 from figures.plots.forest import forest
 from figures.plots.levels import levelled, levels
@@ -36,8 +38,10 @@ def draw(folder: Path, witness: str = numbers.WITNESS) -> tuple[Path, ...]:
     folder = Path(folder)
     judged, study = page.judged(folder, witness), read(folder)
     drawings: list[tuple[Any, ...]] = [(forest,), (accuracy, study.lanes)]
-    if places := placed(study.lanes):
-        drawings.append((needle, places))
+    if places := curves(judged, study.lock, study.lanes):
+        drawings.append((budget_curve, study.lock, places))
+    if depths := placed(study.lanes):
+        drawings.append((needle, depths))
     if cells := levelled(study.lanes):
         drawings.append((levels, cells))
     if variants(judged, study.lock):

@@ -51,7 +51,7 @@ query = "outside"
 max_new_tokens = 24
 [arms]
 full = {{ policy = "full" }}
-crystal = {{ policy = "crystal" }}
+crystal = {{ policy = "crystal-token-level" }}
 random = {{ policy = "random" }}
 streaming = {{ policy = "streaming" }}
 [generation]
@@ -72,19 +72,22 @@ method = "sign-flip"
 draws = 10000
 seed = 7
 cache_tolerance = 0.02
+memory = "slots"
 missing = "inconclusive"
 """
 
+
+# Trunks of one slot: those of `crystal` may protect 194 slots, and 0.8 of these prompts are 164.
 
 # Changes of the template for `write`: one task alone, and a sweep of two candidates on it.
 ONE_TASK = {'[[tasks]]\nname = "association-256"\nquery = "outside"\nmax_new_tokens = 24\n': ""}
 SWEEP = {
     **ONE_TASK,
-    'crystal = { policy = "crystal" }': 'h2o = { policy = "h2o" }',
+    'crystal = { policy = "crystal-token-level" }': 'h2o = { policy = "h2o" }',
     'streaming = { policy = "streaming" }': (
         'streaming = { policy = "streaming" }\nsnapkv = { policy = "snapkv" }'
     ),
-    'subject = "crystal"': 'subject = "chosen"\nbeside = ["snapkv"]\nmemory = "slots"',
+    'subject = "crystal"': 'subject = "chosen"\nbeside = ["snapkv"]',
     'against = ["random", "streaming"]': 'against = ["streaming"]',
     'missing = "inconclusive"': (
         'missing = "inconclusive"\n[sweep]\nname = "chosen"\ncandidates = ["h2o", "random"]\n'

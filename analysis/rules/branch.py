@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 from analysis.rules.gates import WON, Family, Gate, Outcome, all_lost, due, lost, ordinary, ungraded, unseen
-from analysis.rules.rule import Contrast, Decision, Field, Refusal, Rule, Words
+from analysis.rules.rule import Contrast, Decision, Field, Refusal, Rule, Words, gain
 from analysis.rules.sentences import significant
 from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
 from analysis.stats.methods import METHODS
@@ -54,8 +54,7 @@ def cells(contrasts: Sequence[Contrast], decision: Decision) -> list[Cell]:
     """The contrasts with the roles of their models; a third model raises in `letter`."""
     roles = {decision["primary_model"]: "primary", decision["transfer_model"]: "transfer"}
     return [
-        Cell(roles.get(contrast.model, contrast.model), Fraction(contrast.net, contrast.lanes), contrast.p)
-        for contrast in contrasts
+        Cell(roles.get(contrast.model, contrast.model), gain(contrast), contrast.p) for contrast in contrasts
     ]
 
 

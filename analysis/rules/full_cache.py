@@ -38,6 +38,16 @@ class Needed(NamedTuple):
     margin: Fraction = Fraction(0)
 
     @property
+    def low(self) -> Fraction:
+        """The least accuracy that passes."""
+        return self.accuracy if self.published is None else max(self.accuracy, self.published - self.margin)
+
+    @property
+    def high(self) -> Fraction:
+        """The largest accuracy that passes."""
+        return Fraction(1) if self.published is None else min(Fraction(1), self.published + self.margin)
+
+    @property
     def words(self) -> str:
         """In a few words, as it is registered."""
         asked = f"at least {_short(self.accuracy)}, at most {_short(self.truncated)} cut"

@@ -15,6 +15,7 @@ __all__ = [
     "Outcome",
     "PlannedContrast",
     "Truth",
+    "Unable",
     "Vacuous",
     "all_lost",
     "due",
@@ -39,6 +40,7 @@ class PlannedContrast(NamedTuple):
     budget: str
     against: str
     problems: int
+    subject: str
 
 
 class Outcome(NamedTuple):
@@ -59,12 +61,23 @@ class Ended(NamedTuple):
     lanes: int = 1
 
 
+class Unable(NamedTuple):
+    """A model and task where the full cache does not pass the registered gate."""
+
+    model: str
+    task: str
+    how: str  # "wrong": in every lane; "cut": in more lanes than may be cut
+
+
 class Truth(NamedTuple):
     """What a made-up study shows. Contrasts are named by their place in the family."""
 
     outcomes: Mapping[int, Outcome]  # no difference in all others
-    unmatched: frozenset[int] = frozenset()  # whose comparator holds more memory than the tolerance allows
+    # Whose comparator holds more memory than the tolerance allows; of the full cache, whose subject does.
+    unmatched: frozenset[int] = frozenset()
     ended: Ended | None = None
+    unable: Unable | None = None  # the full cache passes every other gate
+    fuller: frozenset[int] = frozenset()  # whose subject holds as much more as the tolerance lets through
 
 
 class Gate(NamedTuple):

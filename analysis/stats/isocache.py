@@ -1,4 +1,7 @@
-"""Did both arms hold the same memory? Judged on what was measured, never on the nominal budget."""
+"""Did both arms hold the same memory? Judged on what was measured, never on the nominal budget.
+
+What an excess within the tolerance may have bought is `equal_memory`'s question.
+"""
 
 import itertools
 from collections.abc import Sequence
@@ -19,21 +22,23 @@ __all__ = [
     "matched",
     "per_problem",
     "resampled",
+    "saved",
 ]
 
 BLOCK = 1 << 20  # numbers drawn at a time
 
 
 class Matched(NamedTuple):
-    """Slots of the subject over slots of the comparator, and whether that is a fair comparison."""
+    """Memory of the subject over that of the comparator, and whether that is a fair comparison."""
 
     ratio: float  # mean over problems of the subject / mean over problems of the comparator
-    worst: float  # the same ratio of the one problem that is furthest from 1
+    worst: float  # the same ratio of the one problem that is furthest from 1; of `saved`, the largest
+    apart: float  # mean over problems of |subject - comparator| / mean over problems of the comparator
     matched: bool
 
 
 class PerProblem(NamedTuple):
-    """The same comparison made problem by problem; reported, never deciding."""
+    """The share of the problems that match on their own; reported, never deciding."""
 
     ratio: float  # mean over problems of the ratio of slots
     within: float  # share of problems on which neither arm exceeds the other by more than the tolerance
@@ -56,18 +61,32 @@ class Interpolated(NamedTuple):
 
 
 def matched(subject: ArrayLike, comparator: ArrayLike, *, tolerance: float) -> Matched:
-    """Compare mean slots held per KV head and layer over a whole generation.
+    """Compare what was held on average over a whole generation, in slots or in bytes.
 
     subject, comparator: [problem, seed], the same problems and seeds in the same order. Seeds are averaged
-    first. Matched when neither arm's mean exceeds the other's by more than `tolerance` (0.02 is 2 %). The
-    worst problem is reported and does not decide: the output of one problem may end early in one arm. Raises
-    ValueError for different shapes, no problem, or slots that are not positive and finite.
+    first. Matched when neither arm's mean exceeds the other's by more than `tolerance` (0.02 is 2 %), and
+    problem by problem they are not further apart than that on average: else half of the problems could have
+    twice the memory, and the other half none. The worst problem is reported and does not decide: the output
+    of one problem may end early in one arm. Raises ValueError for different shapes, no problem, or a memory
+    that is not positive and finite.
     """
     own, other = _problem_slots(subject, comparator)
     ratio = float(own.mean() / other.mean())
     ratios = own / other
     worst = float(ratios[np.argmax(np.abs(np.log(ratios)))])
-    return Matched(ratio, worst, max(ratio, 1 / ratio) <= 1 + tolerance + 1e-12)
+    apart = float(np.abs(own - other).mean() / other.mean())
+    fair = max(ratio, 1 / ratio) <= 1 + tolerance + 1e-12 and apart <= tolerance + 1e-12
+    return Matched(ratio, worst, apart, fair)
+
+
+def saved(subject: ArrayLike, full: ArrayLike, *, tolerance: float) -> Matched:
+    """As `matched`, but against the full cache: fair where the mean of `full` exceeds the subject's by more
+    than `tolerance`. A subject that holds as much evicted nothing, or too little to say anything of eviction.
+    """
+    own, other = _problem_slots(subject, full)
+    ratio = float(own.mean() / other.mean())
+    apart = float(np.abs(own - other).mean() / other.mean())
+    return Matched(ratio, float((own / other).max()), apart, 1 / ratio > 1 + tolerance + 1e-12)
 
 
 def per_problem(subject: ArrayLike, comparator: ArrayLike, *, tolerance: float) -> PerProblem:

@@ -9,12 +9,13 @@ from numpy.typing import NDArray
 
 from analysis.output.printed import decimal
 from analysis.rules.rule import Contrast, better, worse
-from analysis.stats import equivalence, isocache, max_t, multiplicity
+from analysis.stats import equal_memory, equivalence, isocache, max_t, multiplicity
 from analysis.stats.comparison import Comparison, Margins
 from analysis.stats.methods import METHODS, draws
 from analysis.stats.paired_tests import COMPARE
-from analysis.studies import contrasts
+from analysis.studies import contrasts, memory
 from analysis.studies.contrasts import Pairing
+from analysis.studies.memory import Arms, Held
 from analysis.studies.study_files import Study
 
 __all__ = ["Compared", "compared"]
@@ -24,13 +25,28 @@ BESIDE = ("bootstrap", "t", "sign-flip")  # methods whose p is printed whatever 
 
 
 class Estimate(NamedTuple):
-    """What the methods say about one pairing."""
+    """What the methods say about one pairing. Every p is of a difference that memory alone does not explain:
+    see `equal_memory`.
+    """
 
     nominal: Comparison  # of the registered method, at 95 %
-    simultaneous: Comparison  # of the registered method, at the Bonferroni level or by max-t
+    measured: Comparison  # of the registered method, at the Bonferroni level or by max-t
     beside: dict[str, float]  # p by method; of none that draws where no draws are registered
-    cache: isocache.Matched
+    memory: Held
     margins: Margins | None  # with a registered margin, at the Bonferroni level
+    moved: bool  # whether the charge for memory put a limit on the other side of a margin
+
+    @property
+    def simultaneous(self) -> Comparison:
+        """Of the difference at equal memory."""
+        return equal_memory.widened(self.measured, self.memory.points)
+
+    @property
+    def decided(self) -> bool:
+        """Whether the contrast is not won, not lost or not within a margin for its charge alone."""
+        wide = self.simultaneous
+        alone = self.measured.low > 0 or self.measured.high < 0
+        return self.moved or (alone and wide.low <= 0 <= wide.high)
 
 
 class Estimated(NamedTuple):
@@ -44,23 +60,25 @@ class Estimated(NamedTuple):
         """What the rule sees."""
         if self.estimate is None:
             return None
-        nominal, simultaneous, _, cache, margins = self.estimate
-        pairing = self.pairing
+        estimate, pairing = self.estimate, self.pairing
+        matched = estimate.memory.matched
         return Contrast(
             model=pairing.model,
             task=pairing.task,
             budget=pairing.budget,
             subject=pairing.subject,
             against=pairing.against,
-            delta=nominal.mean,
-            high=float(f"{simultaneous.high:.6f}"),  # as printed, so that what ends at zero reaches it
-            p=nominal.p,
+            delta=estimate.nominal.mean,
+            # As printed, so that what ends at zero reaches it.
+            high=float(f"{estimate.simultaneous.high:.6f}"),
+            p=estimate.nominal.p,
             adjusted=self.adjusted,
-            matched=cache.matched,
+            matched=matched.matched,
             net=round(float(_difference(pairing).sum())),
             lanes=pairing.own.size,
-            margins=margins,
-            memory=cache.ratio,
+            margins=estimate.margins,
+            memory=matched.ratio,
+            charge=estimate.memory.points,
         )
 
 
@@ -84,7 +102,11 @@ def compared(
     decision = study.lock["protocol"]["content"]["decision"]
     pairings = contrasts.pairings(study, sides)
     level = multiplicity.corrected(alpha, len(pairings) if corrected else 1)
-    estimates = [_estimate(pairing, first + index, decision, level) for index, pairing in enumerate(pairings)]
+    arms, items = study.by_arm(), study.lock["items"]
+    estimates = [
+        _estimate(pairing, first + index, decision, level, _held(pairing, arms, decision, items))
+        for index, pairing in enumerate(pairings)
+    ]
     p = [1.0 if estimate is None else estimate.nominal.p for estimate in estimates]
     adjusted = multiplicity.adjust(p)
     bonferroni, holm = (adjusted.bonferroni, adjusted.holm) if corrected else (p, p)
@@ -97,10 +119,23 @@ def compared(
     rows = [_printed(*each, alpha) for each in zip(family, seen, holm, strict=True)]
     if together:
         rows = [row | {"p_adjusted": decimal(one.adjusted)} for row, one in zip(rows, family, strict=True)]
-    if decision.get("memory") == "slots":
-        for index, (row, one) in enumerate(zip(rows, family, strict=True)):
+    for index, (row, one) in enumerate(zip(rows, family, strict=True)):
+        if one.estimate is not None:
+            senses = memory.ratios(one.pairing, arms, items[one.pairing.task]["confirm"])
+            by = decision.get("memory", "slots")
+            row["memory"] = memory.printed(one.estimate.memory, one.estimate.decided, senses, by)
+        if "memory" in decision and not one.pairing.full:
             row["isocache"] = _isocache(study, one.pairing, one.estimate, first + index)
     return Compared(level, seen, rows)
+
+
+def _held(
+    pairing: Pairing, arms: Arms, decision: Mapping[str, Any], items: Mapping[str, Mapping[str, list[str]]]
+) -> Held | None:
+    """None for fewer than two problems whose every lane was measured."""
+    if len(pairing.memory()[0]) < 2:
+        return None
+    return memory.held(pairing, arms, decision, items[pairing.task]["confirm"])
 
 
 def _together(
@@ -119,15 +154,27 @@ def _together(
     if not groups:
         return list(family)
     differences = [[_difference(family[index].pairing) for index in group] for group in groups.values()]
-    comparisons = max_t.max_t(differences, level=1 - alpha, draws=times, rng=rng)
+    nulls = [[_null(family[index]) for index in group] for group in groups.values()]
+    known = [[null or 0.0 for null in group] for group in nulls]
+    comparisons = max_t.max_t(differences, level=1 - alpha, draws=times, rng=rng, nulls=known)
+    comparisons = [
+        [one if null is not None else one._replace(p=1.0) for one, null in zip(*each, strict=True)]
+        for each in zip(comparisons, nulls, strict=True)
+    ]
     indices = itertools.chain(*groups.values())
     of = dict(zip(indices, itertools.chain(*comparisons), strict=True))
     return [
         one
         if one.estimate is None
-        else one._replace(estimate=one.estimate._replace(simultaneous=of[index]), adjusted=of[index].p)
+        else one._replace(estimate=one.estimate._replace(measured=of[index]), adjusted=of[index].p)
         for index, one in enumerate(family)
     ]
+
+
+def _null(one: Estimated) -> float | None:
+    """The mean difference that is tested; None where memory may explain the one that was found."""
+    assert one.estimate is not None
+    return equal_memory.null(one.estimate.nominal.mean, one.estimate.memory.points)
 
 
 def _isocache(study: Study, pairing: Pairing, estimate: Estimate | None, index: int) -> dict[str, Any]:
@@ -140,9 +187,9 @@ def _isocache(study: Study, pairing: Pairing, estimate: Estimate | None, index: 
     decision, budgets = content["decision"], content["budgets"]
     if estimate is None:
         return {"ratio": None, "within": None, "interpolated": None, "why": "too few"}
-    each = isocache.per_problem(*pairing.slots(), tolerance=float(decision["cache_tolerance"]))
+    each = isocache.per_problem(*pairing.memory(), tolerance=float(decision["cache_tolerance"]))
     row = {"ratio": decimal(each.ratio), "within": decimal(each.within), "interpolated": None}
-    if estimate.cache.matched:
+    if estimate.memory.matched.matched:
         return row | {"why": "matched"}
     problems = study.lock["items"][pairing.task]["confirm"]
     own, *references = contrasts.references(pairing, study.by_arm(), budgets, problems)
@@ -161,27 +208,39 @@ def _isocache(study: Study, pairing: Pairing, estimate: Estimate | None, index: 
     }
 
 
-def _estimate(pairing: Pairing, index: int, decision: Mapping[str, Any], corrected: float) -> Estimate | None:
-    """None for fewer than two problems whose every lane was measured. Every method draws one stream, that of
-    (decision.seed, index). Of max-t, which is a method for families, a contrast alone has Student's t.
+def _estimate(
+    pairing: Pairing, index: int, decision: Mapping[str, Any], corrected: float, held: Held | None
+) -> Estimate | None:
+    """Every method draws one stream, that of (decision.seed, index). Of max-t, which is a method for
+    families, a contrast alone has Student's t.
     """
-    slots, method = pairing.slots(), decision["method"]
-    if len(slots[0]) < 2:
+    if held is None:
         return None
-    difference, margins = _difference(pairing), None
+    difference, method, margins, moved = _difference(pairing), decision["method"], None, False
     beside = [name for name in BESIDE if METHODS[method].draws or name == "t"]
+    null = equal_memory.null(float(difference.mean()), held.points)
     nominal = {
-        name: _compare(difference, index, decision, name, LEVEL) for name in dict.fromkeys([*beside, method])
+        name: _compare(difference, index, decision, name, LEVEL, null)
+        for name in dict.fromkeys([*beside, method])
     }
-    if margin := decision.get("margin"):
-        margins = equivalence.margins(difference, float(margin), alpha=corrected, method=method)
+    if "margin" in decision:
+        margin = float(decision["margin"])
+        margins = equal_memory.margins(difference, margin, held.points, alpha=corrected, method=method)
+        alone = equivalence.margins(difference, margin, alpha=corrected, method=method)
+        moved = _sides(margins, margin) != _sides(alone, margin)
     return Estimate(
         nominal=nominal[method],
-        simultaneous=_compare(difference, index, decision, method, 1 - corrected),
+        measured=_compare(difference, index, decision, method, 1 - corrected, null),
         beside={name: nominal[name].p for name in beside},
-        cache=isocache.matched(*slots, tolerance=float(decision["cache_tolerance"])),
+        memory=held,
         margins=margins,
+        moved=moved,
     )
+
+
+def _sides(limits: Margins, margin: float) -> tuple[bool, ...]:
+    """On which side of both margins both limits lie."""
+    return tuple(end > at for end in (limits.low, limits.high) for at in (-margin, margin))
 
 
 def _difference(pairing: Pairing) -> NDArray[np.float64]:
@@ -189,10 +248,18 @@ def _difference(pairing: Pairing) -> NDArray[np.float64]:
 
 
 def _compare(
-    difference: NDArray[np.float64], index: int, decision: Mapping[str, Any], method: str, level: float
+    difference: NDArray[np.float64],
+    index: int,
+    decision: Mapping[str, Any],
+    method: str,
+    level: float,
+    null: float | None = 0.0,
 ) -> Comparison:
-    times, seed = draws(decision)
-    return COMPARE[method](difference, level=level, draws=times, rng=np.random.default_rng([seed, index]))
+    """null: as `equal_memory.null` gives it."""
+    (times, seed), tested = draws(decision), null or 0.0
+    rng = np.random.default_rng([seed, index])
+    found = COMPARE[method](difference, level=level, draws=times, rng=rng, null=tested)
+    return found if null is not None else found._replace(p=1.0)
 
 
 def _printed(one: Estimated, seen: Contrast | None, holm: float, alpha: float) -> dict[str, Any]:
@@ -208,15 +275,18 @@ def _printed(one: Estimated, seen: Contrast | None, holm: float, alpha: float) -
         "gains": int((pairing.own > pairing.other).sum()),
         "losses": int((pairing.own < pairing.other).sum()),
     }
+    if pairing.full:
+        row["saves"] = estimate is not None and estimate.memory.matched.matched
     if estimate is None or seen is None:
         return row | dict.fromkeys(ESTIMATED) | {"better": False, "worse": False, "matched": False}
-    nominal, simultaneous, beside, cache, margins = estimate
+    nominal, simultaneous, margins = estimate.nominal, estimate.simultaneous, estimate.margins
+    cache = estimate.memory.matched
     values = [
         *nominal[:3],
         simultaneous.low,
         simultaneous.high,
         nominal.p,
-        *(beside.get(method, np.nan) for method in BESIDE),
+        *(estimate.beside.get(method, np.nan) for method in BESIDE),
         holm,
         cache.ratio,
         cache.worst,

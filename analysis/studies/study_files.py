@@ -13,6 +13,8 @@ __all__ = [
     "AGAIN",
     "EXCLUDED",
     "LANE",
+    "MEASURED",
+    "NOTED",
     "NOT_RUN",
     "RecordError",
     "Study",
@@ -27,6 +29,7 @@ LANE = ["model", "task", "budget", "arm", "seed", "problem"]
 EXCLUDED, NOT_RUN = "excluded", "not run"  # states of a lane; the second is that of one without a record
 GRADED = {"correct", "wrong", "no answer"}
 MEASURED = ["tokens", "mean_slots", "peak_slots", "mean_bytes", "state_bytes"]
+NOTED = ["disagrees", "granted"]  # of some lanes; NaN of the others
 TIMEOUT = "timeout"  # an answer that nobody could verify in time: not correct, or one such would void a study
 UNGRADED = {"error"}
 FOLDERS = {"confirm": "records", "probe": "probe"}  # of the records of a phase
@@ -43,7 +46,8 @@ class Study(NamedTuple):
     correct (1.0, 0.0, or NaN for a lane without a grade); stop; tokens; mean_slots and peak_slots per KV head
     and layer; mean_bytes; state_bytes. Measurements are NaN unless the state is "ok". An excluded problem is
     excluded in every lane of its model that has a record. disagrees: 1.0 or 0.0 where a second grader read
-    the text too, NaN where none did or the first gave no grade.
+    the text too, NaN where none did or the first gave no grade. granted: slots per KV head and layer, the
+    mean over events of what the cadence let them leave; NaN without an event or in records of before.
     """
 
     registration: str  # SHA-256 of the lock
@@ -128,7 +132,7 @@ def _table(
         raise RecordError(f"{folder}: no {phase} records; run: python -m protocol.{phase} {folder}")
     _check_whole(rows)
     absent: dict[str, Any] = {"state": NOT_RUN, "grade": None, "correct": math.nan, "stop": None}
-    absent |= dict.fromkeys((*MEASURED, "disagrees"), math.nan)
+    absent |= dict.fromkeys((*MEASURED, *NOTED), math.nan)
     return pd.DataFrame([dict(zip(LANE, lane, strict=True)) | rows.get(lane, absent) for lane in registered])
 
 
@@ -178,7 +182,7 @@ def _row(body: dict[str, Any], where: str) -> dict[str, Any]:
     if state not in {"ok", "failed", EXCLUDED}:
         raise RecordError(f"{where}: state: {state!r} is unknown")
     row: dict[str, Any] = {"state": state, "grade": grade, "correct": math.nan, "stop": body["stop"]}
-    row["disagrees"] = math.nan
+    row |= dict.fromkeys(NOTED, math.nan)
     if state != "ok":
         return row | dict.fromkeys(MEASURED, math.nan)
     if grade not in GRADED | UNGRADED | {TIMEOUT}:
@@ -193,6 +197,8 @@ def _row(body: dict[str, Any], where: str) -> dict[str, Any]:
     row |= {name: _finite(value, name, where) for name, value in zip(MEASURED, measured, strict=True)}
     for name in ("prefill_end", "peak_bytes"):
         _finite(cache[name], name, where)
+    if granted := cache.get("granted"):
+        row["granted"] = sum(_finite(one, "granted", where) for one in granted) / len(granted)
     return row
 
 

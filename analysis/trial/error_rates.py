@@ -73,8 +73,9 @@ def in_setting(plan: Plan, setting: Setting, studies: int, rng: np.random.Genera
     the test says so.
 
     A rule with a margin is tried where the subject is worse by just the margin. CONFIRMED, which is wrong
-    there, is said most often where one contrast lies at the margin and the others are equal in every answer;
-    REFUTED, which is not earned, where all of them lie there.
+    there, is said most often where no more contrasts lie at the margin than make it wrong (`Rule.lossy`, of
+    most rules one) and the others are equal in every answer; REFUTED, which is not earned, where all of them
+    lie there.
     """
     planned, margin = family(plan), float(plan.content["decision"].get("margin") or 0)
     lanes = sum(2 * len(plan.content["seeds"]) * contrast.problems + 1 for contrast in planned)
@@ -85,8 +86,8 @@ def in_setting(plan: Plan, setting: Setting, studies: int, rng: np.random.Genera
         decided = _share([word if word == INCONCLUSIVE else "" for word in words], "")
         return Errors(confirmed, refuted, decided, studies, setting)
     every = gained(plan, setting, studies, rng, margin)
-    least = min(range(len(planned)), key=lambda index: planned[index].problems)
-    one = [each if index == least else np.zeros_like(each) for index, each in enumerate(every)]
+    lossy = rules.RULES[plan.content["decision"]["rule"]].lossy(planned)
+    one = [each if index in lossy else np.zeros_like(each) for index, each in enumerate(every)]
     confirmed = _share(_words(plan, one, rng), CONFIRMED)
     refuted = _share(_words(plan, every, rng), REFUTED)
     return Errors(confirmed, refuted, max(confirmed, refuted), studies, setting)
@@ -110,8 +111,7 @@ def _words(plan: Plan, gained: Sequence[NDArray[np.int64]], rng: np.random.Gener
     named = [
         partial(
             Contrast,
-            **{name: getattr(contrast, name) for name in ("model", "task", "budget", "against")},
-            subject=decision["subject"],
+            **{name: getattr(contrast, name) for name in ("model", "task", "budget", "subject", "against")},
             matched=True,
             lanes=contrast.problems * seeds,
         )

@@ -3,6 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from analysis.rules.rule import FULL
 from analysis.trial import populations
 from analysis.trial.populations import SYMMETRIC, TOTAL, Setting
 from analysis.trial.simulated_studies import Plan, family
@@ -30,16 +31,23 @@ def gained(
     held: dict[tuple[str, ...], NDArray[np.float64]] = {}
     cells: dict[tuple[str, ...], NDArray[np.int64]] = {}
     for contrast in family(plan):
-        task, cell, size = contrast[:2], contrast[:3], (studies, contrast.problems)
+        task, size = (contrast.model, contrast.task), (studies, contrast.problems)
         if contrast.problems < 2:
             raise ValueError(f"problems: {contrast.problems} cannot be compared; plan at least two")
-        if nested and task not in held:
+        own = (*task, contrast.budget, contrast.subject)
+        if not nested:
+            if own not in cells:
+                cells[own] = _drawn(shares, size, rng)
+            found.append(cells[own])
+            continue
+        if task not in held:
             held[task] = rng.beta(a, a, size)
-        if cell not in cells:
-            cells[cell] = (
-                _solved(held[task] * (1 - 2 * margin), seeds, rng) if nested else _drawn(shares, size, rng)
-            )
-        found.append(cells[cell] - _solved(held[task], seeds, rng) if nested else cells[cell])
+        # The full cache has one cell for all budgets.
+        other = (*task, FULL if contrast.against == FULL else contrast.budget, contrast.against)
+        for cell, chance in ((own, held[task] * (1 - 2 * margin)), (other, held[task])):
+            if cell not in cells:
+                cells[cell] = _solved(chance, seeds, rng)
+        found.append(cells[own] - cells[other])
     return found
 
 

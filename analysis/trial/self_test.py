@@ -5,15 +5,18 @@ cannot see; one that cannot refute cannot fail; and one that still confirms when
 do not match, a win too few, a lane without a grade, ...) does not have the gate.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from analysis import rules
-from analysis.rules.gates import Outcome, PlannedContrast, Truth, Vacuous
+from analysis.output import headline
+from analysis.rules.gates import EVEN, Gate, Outcome, PlannedContrast, Truth, Unable, Vacuous
+from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
 from analysis.stats import equivalence, multiplicity, power
+from analysis.stats.equal_memory import LEAST
 from analysis.stats.methods import draws
 from analysis.studies.judgement import judged
 from analysis.trial.simulated_studies import Plan, family, study
@@ -33,6 +36,7 @@ def tried(plan: Plan) -> dict[str, Any]:
     """
     rule = plan.content["decision"]["rule"]
     gates = rules.RULES[rule].gates(_Family(plan))
+    gates |= _of_the_full_cache(plan, gates) | _bought(plan, gates)
     given: dict[str, str] = {}
     for name, gate in gates.items():
         given[name] = _verdict(plan, gate.truth)
@@ -45,9 +49,51 @@ def tried(plan: Plan) -> dict[str, Any]:
     }
 
 
+def _of_the_full_cache(plan: Plan, gates: Mapping[str, Gate]) -> dict[str, Gate]:
+    """Studies that would be decided, had the full cache passed the registered gate; none without one."""
+    if "gate" not in plan.content:
+        return {}
+    models, tasks = plan.content["models"], [task["name"] for task in plan.content["tasks"]]
+    first, last = (models[0], tasks[0]), (models[-1], tasks[-1])
+    truth = {gate.verdict: gate.truth for gate in reversed(gates.values())}
+    return {
+        "the full cache cannot do the task": Gate(
+            truth[CONFIRMED]._replace(unable=Unable(*last, "wrong")), INCONCLUSIVE
+        ),
+        "the full cache cannot do the task, and contrasts are lost": Gate(
+            truth[REFUTED]._replace(unable=Unable(*first, "wrong")), INCONCLUSIVE
+        ),
+        "the answers of the full cache are cut": Gate(
+            truth[CONFIRMED]._replace(unable=Unable(*first, "cut")), INCONCLUSIVE
+        ),
+    }
+
+
+def _bought(plan: Plan, gates: Mapping[str, Gate]) -> dict[str, Gate]:
+    """Studies that would be confirmed, had the subject not held as much more memory as is let through: a win,
+    or a margin, that so much memory may buy where every slot is as good as it can be.
+    """
+    decision, planned = plan.content["decision"], family(plan)
+    reach = float(decision["cache_tolerance"]) * LEAST
+
+    def small(truth: Truth) -> frozenset[int]:
+        nets = {index: (one.gained - one.lost) for index, one in truth.outcomes.items()}
+        return frozenset(index for index, net in nets.items() if 0 < net < reach * planned[index].problems)
+
+    within = frozenset(range(len(planned))) if float(decision.get("margin", 1)) < reach else None
+    found = {
+        f"{name}, with more memory": Gate(gate.truth._replace(fuller=small(gate.truth)), INCONCLUSIVE)
+        for name, gate in gates.items()
+        if gate.verdict == CONFIRMED and small(gate.truth)
+    }
+    if within is not None and EVEN in gates:
+        found[f"{EVEN}, with more memory"] = Gate(Truth({}, fuller=within), INCONCLUSIVE)
+    return found
+
+
 def _verdict(plan: Plan, truth: Truth) -> str:
     try:
-        verdict: str = judged(study(plan, truth))["verdict"]
+        verdict = headline.says(judged(study(plan, truth)))  # whether or not the study is a screening
     except ValueError as refused:
         raise Vacuous(str(refused)) from None
     return verdict

@@ -33,7 +33,7 @@ def opened_before(
     folder, content: of the registration and its protocol. parent: the study that it replicates, which is left
     out with its other replications, since a replication says that itself.
     """
-    found = []
+    found: list[dict[str, Any]] = []
     for study in claimed(folder):
         try:
             locked = study.lock

@@ -61,11 +61,13 @@ class Batch:
         model: Model,
         max_new_tokens: int,
         temperature: float,
+        first_event: int,
         done: Callable[[Row, Outcome | LaneFailure], None],
     ) -> None:
         self.model = model
         self.max_new_tokens = max_new_tokens
         self.temperature = temperature
+        self.first_event = first_event
         self.done = done
         self.slots: Slots[Row] = Slots()
         self.forwards = 0
@@ -82,7 +84,8 @@ class Batch:
         request = forked.request
         newcomers: dict[Pool[Row], list[tuple[Row, Fork]]] = {}
         for fork in forks:
-            room = self.room(fork.lane, fork.counts, len(request.prompt.query))
+            wait = max(0, self.first_event - 1)
+            room = self.room(fork.lane, fork.counts, len(request.prompt.query), wait)
             pool = self.slots.pool(shapes(fork.counts, room), forked.keys)
             before, after = fork.kept.numel(), int(fork.counts.sum())
             events = [(0, before, after)] if fork.lane.policy.evicts else []
@@ -138,10 +141,17 @@ class Batch:
         self.remember(observer, rows)
         for row in rows:
             row.seen += new
-        self.fire(rows)
-        self.measure(rows)
         last: Tensor = output.logits[:, -1]
+        self.refuse_non_finite(rows, last)
+        self.fire(self.remaining(rows, last)[0])
+        self.measure(rows)
         return last
+
+    def refuse_non_finite(self, rows: Sequence[Row], logits: Tensor) -> None:
+        """Fail the lanes whose logits name no next token, before a policy sees what they hold."""
+        usable = sampling.usable(logits).tolist()
+        faulty = (row for row, fine in zip(rows, usable, strict=True) if not fine)
+        self.dismiss({row: LaneFailure(f"{sampling.UNUSABLE} at decode step {row.step}") for row in faulty})
 
     def remember(self, observer: BatchObserver, rows: Sequence[Row]) -> None:
         """Fold what the forward showed into the memories of the lanes."""
@@ -170,7 +180,7 @@ class Batch:
         start = perf_counter()
         held: dict[Row, float] = {}
         for row in rows:
-            if row.memory is None or row.lane.budget is None:
+            if row.memory is None or row.lane.budget is None or row.step < self.first_event:
                 continue
             if row not in held:
                 held |= row.pool.means()
@@ -205,7 +215,7 @@ class Batch:
         )
         kept, remembered = row.lane.policy.event(view, budget)
         counts = kept.sum(-1).cpu()
-        shape = shapes(counts, self.room(row.lane, counts, 0))
+        shape = shapes(counts, self.room(row.lane, counts))
         if shape != pool.shape:
             row.pool = self.slots.pool(shape, [keys for keys, _ in cached])
             (target,) = row.pool.admit([row])
@@ -220,13 +230,16 @@ class Batch:
         row.events.append((row.step, int(lengths.sum()), int(counts.sum())))
         row.granted.append(budget)
 
-    def room(self, lane: Lane, counts: Tensor, query: int) -> int:
-        """Slots that a head of a lane may still append before its next event, if there is any."""
+    def room(self, lane: Lane, counts: Tensor, query: int = 0, wait: int = 0) -> int:
+        """Slots that a head of a lane may still append before its next event, if there is any.
+
+        query: tokens fed at once before the first new one. wait: steps by which the first event may be late.
+        """
         most, cadence = query + self.max_new_tokens, lane.policy.cadence
         if cadence.interval is None or lane.budget is None:
             return most
         below = max(0, cadence.most(lane.budget) - int(counts.sum()) // counts.numel())
-        return min(most, below + query + cadence.interval)
+        return min(most, below + query + wait + cadence.interval)
 
     def measure(self, rows: Sequence[Row]) -> None:
         """Note what the lanes that were fed hold, and what is allocated for them."""
@@ -242,7 +255,7 @@ class Batch:
         self.peak_bytes = max(self.peak_bytes, total)
 
     def remaining(self, rows: Sequence[Row], logits: Tensor) -> tuple[list[Row], Tensor]:
-        """Without the lanes that an event has just failed."""
+        """Without the lanes that have just failed."""
         left = [index for index, row in enumerate(rows) if row in row.pool.members]
         return [rows[index] for index in left], logits if len(left) == len(rows) else logits[left]
 

@@ -10,7 +10,7 @@ import torch
 from policies import HiddenSignal
 from protocol.engine.batch import Batch, Row
 from protocol.engine.forking import Forked, fork
-from protocol.engine.lanes import Answers, Lane, LaneFailure, Model, Outcome, Request, Run
+from protocol.engine.lanes import FIRST_EVENT, Answers, Lane, LaneFailure, Model, Outcome, Request, Run
 from protocol.engine.max_concurrent import max_concurrent_for
 from protocol.engine.observation import observed
 from protocol.engine.prefill import check
@@ -25,6 +25,7 @@ def run(
     temperature: float = 0.0,
     max_concurrent: int | None = None,
     prefill_chunk: int | None = None,
+    first_event: int = FIRST_EVENT,
 ) -> Run:
     """Decode every lane of every request; one outcome or failure per lane, in their order.
 
@@ -35,15 +36,20 @@ def run(
     a place. Who decodes beside whom is thus a function of the arguments alone. In other company the same lane
     computes the same up to the rounding of the dtype, and draws the same noise.
 
-    Raises BadInput for no requests, an empty context, no lanes, a count below one, a negative temperature, a
-    budget that does not fit its policy (a number where it evicts, None where it never does), an interval for
-    a policy whose signals cannot be measured while decoding, a policy that needs statistics of the model that
-    are not there, and a model with sliding-window or hybrid layers.
+    No event fires before `first_event` new tokens have been fed: with 1 the first token of the answer is
+    chosen over the whole query, with 0 an event may cut the query before it. The event after the context is
+    not meant. Logits that name no token, and keys or values of a context that are not finite, fail their
+    lanes, whatever the policy and the temperature.
+
+    Raises BadInput for no requests, an empty context, no lanes, a count below one, a negative temperature or
+    first event, a budget that does not fit its policy (a number where it evicts, None where it never does),
+    an interval for a policy whose signals cannot be measured while decoding, a policy that needs statistics
+    of the model that are not there, and a model with sliding-window or hybrid layers.
     """
     check(model)
-    refuse(model, requests, max_new_tokens, temperature, max_concurrent, prefill_chunk)
+    refuse(model, requests, max_new_tokens, temperature, max_concurrent, prefill_chunk, first_event)
     if max_concurrent is None:
-        max_concurrent = max_concurrent_for(model.network, requests, max_new_tokens)
+        max_concurrent = max_concurrent_for(model.network, requests, max_new_tokens, first_event)
     requests = [request._replace() for request in requests]  # one that is given twice is two
     outcomes: list[list[Outcome | LaneFailure | None]] = [[None] * len(request.lanes) for request in requests]
     seconds = [0.0] * len(requests)
@@ -53,7 +59,7 @@ def run(
         outcomes[number[id(row.request)]][row.number] = outcome
 
     start = perf_counter()
-    batch, forked, ahead = Batch(model, max_new_tokens, temperature, done), None, 0
+    batch, forked, ahead = Batch(model, max_new_tokens, temperature, first_event, done), None, 0
     with observed(model.network, shown_layers(requests)), torch.no_grad():
         while True:
             while len(batch.rows) < max_concurrent and (forked is not None or ahead < len(requests)):
@@ -92,6 +98,7 @@ def refuse(
     temperature: float,
     max_concurrent: int | None,
     prefill_chunk: int | None,
+    first_event: int,
 ) -> None:
     if not requests:
         raise BadInput("requests: is empty; give at least one problem")
@@ -99,6 +106,8 @@ def refuse(
         raise BadInput(f"max_new_tokens: {max_new_tokens} given; at least 1 is needed")
     if not temperature >= 0:
         raise BadInput(f"temperature: {temperature} given; use 0 for the likeliest token, or more")
+    if first_event < 0:
+        raise BadInput(f"first_event: {first_event} given; use 1, or 0 for right after the query")
     for name, count in (("max_concurrent", max_concurrent), ("prefill_chunk", prefill_chunk)):
         if count is not None and count < 1:
             raise BadInput(f"{name}: {count} given; at least 1 is needed")

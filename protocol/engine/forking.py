@@ -15,6 +15,7 @@ from protocol.engine import lane_memory, prefill, sampling
 from protocol.engine.grants import granted
 from protocol.engine.lane_memory import Memory
 from protocol.engine.lanes import Lane, LaneFailure, Model, Request
+from protocol.engine.prefill import Prefilled
 
 
 class Fork(NamedTuple):
@@ -49,7 +50,9 @@ class Forked(NamedTuple):
 
 
 def fork(model: Model, request: Request, chunk: int | None) -> Forked:
-    """Feed the context once, whatever the number of lanes. A ValueError of a policy fails its own lane."""
+    """Feed the context once, whatever the number of lanes. A ValueError of a policy fails its own lane; what
+    is not finite fails all of them: a policy that drops the slot would answer where another one fails.
+    """
     start = perf_counter()
     context = request.prompt.context
     signals = dict.fromkeys(signal for lane in request.lanes for signal in lane.policy.needs)
@@ -58,7 +61,9 @@ def fork(model: Model, request: Request, chunk: int | None) -> Forked:
     token_ids = torch.tensor(context, device=model.network.device)
     waiting: deque[Fork] = deque()
     failures: dict[int, LaneFailure] = {}
-    for index, lane in enumerate(request.lanes):
+    if reason := not_finite(fed):
+        failures = dict.fromkeys(range(len(request.lanes)), LaneFailure(reason))
+    for index, lane in enumerate(request.lanes if not failures else ()):
         measured = {signal: fed.signals[signal] for signal in lane.policy.needs & fed.signals.keys()}
         view = view_of(model, request, lane, token_ids, measured, len(fed.keys[0]))
         try:
@@ -74,6 +79,16 @@ def fork(model: Model, request: Request, chunk: int | None) -> Forked:
         waiting.append(Fork(index, lane, event.kept, event.kept.sum(-1).cpu(), carried, budget))
     seconds = perf_counter() - start
     return Forked(request, fed.keys, fed.values, fed.logits, waiting, failures, seconds)
+
+
+def not_finite(fed: Prefilled) -> str:
+    """Why no lane can begin here; empty where they can."""
+    if not sampling.usable(fed.logits):
+        return f"{sampling.UNUSABLE} at decode step 0, in the prompt that all lanes share"
+    for layer, stored in enumerate(zip(fed.keys, fed.values, strict=True)):
+        if not all(tensor.isfinite().all() for tensor in stored):
+            return f"keys and values: not finite in layer {layer}, in the prompt that all lanes share"
+    return ""
 
 
 def view_of(

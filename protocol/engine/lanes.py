@@ -28,11 +28,15 @@ class Model(Protocol):
         ...
 
 
+FIRST_EVENT = 1
+"""New tokens fed before which no event fires, unless a number is given: the answer has begun by then."""
+
+
 class Prompt(NamedTuple):
     """The first event comes after `context`; the tokens of `query`, if any, are fed then.
 
     A policy without events while decoding never evicts the query; one with such events treats its slots
-    like all others.
+    like all others, from `first_event` on.
     """
 
     context: tuple[int, ...]
@@ -82,7 +86,9 @@ class Outcome(NamedTuple):
 
 
 class LaneFailure(NamedTuple):
-    """A lane whose policy refused its prompt or its budget; the other lanes go on."""
+    """A lane whose policy refused its prompt or its budget, or whose model computed what is not finite; the
+    other lanes go on.
+    """
 
     reason: str
 

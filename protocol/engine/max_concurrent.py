@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import psutil
 import torch
 
-from protocol.engine.lanes import Lane, Request
+from protocol.engine.lanes import FIRST_EVENT, Lane, Request
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
@@ -17,10 +17,15 @@ SHARE = 0.5
 """Part of the free memory that is for slots; the rest is for activations, one prefill and other processes."""
 
 
-def max_concurrent_for(network: PreTrainedModel, requests: Sequence[Request], max_new_tokens: int) -> int:
+def max_concurrent_for(
+    network: PreTrainedModel,
+    requests: Sequence[Request],
+    max_new_tokens: int,
+    first_event: int = FIRST_EVENT,
+) -> int:
     """At least one, at most as many as there are lanes. Every lane is taken to be as large as the largest."""
     lanes = [(request, lane) for request in requests for lane in request.lanes]
-    slots = max(most_slots(request, lane, max_new_tokens) for request, lane in lanes)
+    slots = max(most_slots(request, lane, max_new_tokens, first_event) for request, lane in lanes)
     return max_concurrent_lanes(network.config, network.dtype, network.device, slots, len(lanes))
 
 
@@ -32,14 +37,14 @@ def max_concurrent_lanes(
     return max(1, min(lanes, int(SHARE * free_bytes(device)) // each))
 
 
-def most_slots(request: Request, lane: Lane, max_new_tokens: int) -> int:
+def most_slots(request: Request, lane: Lane, max_new_tokens: int, first_event: int = FIRST_EVENT) -> int:
     """An upper bound of what a KV head of the lane may hold on average."""
     context, query = map(len, request.prompt)
     if lane.budget is None:
         return context + query + max_new_tokens
     new = max_new_tokens
     if lane.policy.cadence.interval is not None:
-        new = min(new, lane.policy.cadence.interval)
+        new = min(new, lane.policy.cadence.interval + max(0, first_event - 1))
     return lane.policy.cadence.most(lane.budget) + query + new
 
 

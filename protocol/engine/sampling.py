@@ -28,6 +28,17 @@ def gumbel(problem: str, seed: int, step: int, size: int) -> NDArray[np.float64]
     return noise
 
 
+UNUSABLE = "logits: not finite"
+"""Why a lane fails whose logits are not `usable`."""
+
+
+def usable(logits: Tensor) -> Tensor:
+    """[lane] bool: whether some token of logits [lane, vocabulary] is the likeliest. NaN, +inf and nothing
+    but -inf name none, and a largest value is still found among them.
+    """
+    return logits.amax(-1).isfinite()
+
+
 class Draw(NamedTuple):
     """What the noise of one token depends on; nothing else does."""
 
@@ -37,7 +48,7 @@ class Draw(NamedTuple):
 
 
 def choose(logits: Tensor, draws: Sequence[Draw], temperature: float) -> list[int]:
-    """One token a lane from logits [lane, vocabulary]; a tie goes to the lowest id.
+    """One token a lane from `usable` logits [lane, vocabulary]; a tie goes to the lowest id.
 
     Temperature 0 takes the likeliest token. Above 0, the largest of logits / temperature + Gumbel noise is a
     draw from the softmax (Maddison et al., arXiv:1411.0030), and lanes of one problem and seed share the

@@ -118,9 +118,10 @@ class Pool(Generic[Member]):
             if self.members[place] not in leaving:
                 continue
             member, last = self.members.pop(), len(self.members)
+            for tensor in (*self.keys, *self.values):
+                # The next to come does not fill its place, and this one may have left because of a NaN.
+                tensor[place] = 0 if place == last else tensor[last]
             if place != last:
-                for tensor in (*self.keys, *self.values):
-                    tensor[place] = tensor[last]
                 self.starts[:, place], self.lengths[:, place] = self.starts[:, last], self.lengths[:, last]
                 self.members[place] = member
         if self.members and 2 * len(self.members) <= self.places:

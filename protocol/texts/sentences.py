@@ -4,14 +4,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from analysis.rules import RULES
+from analysis.rules.rule import against_full
 from analysis.stats.methods import METHODS
-from analysis.studies import opened
+from analysis.studies import opened, same_kept
 from protocol.evidence.run.ledger import Entry
+from protocol.texts import gate
 
 _SOURCES = {
     "nonce": "a number that the registered auditor draws and signs after the lock",
     "beacon": "a public beacon's value of after the lock",
     "anchor": "the hash of the Bitcoin block that anchors the lock",
+}
+_HELD = {
+    "slots": "mean slots",
+    "bytes": "mean bytes",
+    "total": "mean bytes, with those of the policy's own state,",
 }
 _QUERY = {"inside": "is compressed together with", "outside": "follows after the compression of"}
 
@@ -38,12 +45,37 @@ def inference(lock: Mapping[str, Any]) -> list[str]:
     ]
     if rule := RULES.get(decision["rule"]):
         said += rule.words.criteria(decision, lock["checks"])
+    said += ["INCONCLUSIVE: otherwise.", *gate.said(lock)]
+    if against_full(decision):
+        return [
+            *said,
+            f"Memory is unequal on purpose. Where the full cache's {_HELD[decision.get('memory', 'slots')]}, as "
+            f"measured, do not exceed the other arm's by more than {float(decision['cache_tolerance']):.4g} of them, nothing is saved: "
+            "that contrast neither confirms nor refutes.",
+        ]
     return [
         *said,
-        "INCONCLUSIVE: otherwise.",
-        "Both arms held the same memory where neither arm's mean slots, as measured, exceed the other's by "
-        f"more than {float(decision['cache_tolerance']):.4g} of them. A contrast without that is neither won "
-        "nor lost, and rules CONFIRMED out.",
+        *_memory(lock),
+    ]
+
+
+def _memory(lock: Mapping[str, Any]) -> list[str]:
+    """When two arms held the same memory; locks of before there were gates judge by mean slots alone."""
+    decision = _decision(lock)
+    kind, tolerance = decision.get("memory", "slots"), f"{float(decision['cache_tolerance']):.4g}"
+    neither = "A contrast without that is neither won nor lost, and rules CONFIRMED out."
+    if "gate" not in _content(lock):
+        return [
+            "Both arms held the same memory where neither arm's mean slots, as measured, exceed the other's "
+            f"by more than {tolerance} of them. {neither}"
+        ]
+    return [
+        f"Both arms held the same memory where neither arm's {_HELD[kind]}, as measured, exceed the other's "
+        f"by more than {tolerance} of them, nor differ by more than that problem by problem, on average. "
+        + neither,
+        "Within that, a win or a loss has to exceed what the difference of memory may have bought: for 1 % "
+        "of it two accuracy points, or twice the steepest slope between the comparator's measured accuracies "
+        "next to its budget if that is more.",
     ]
 
 
@@ -51,8 +83,9 @@ def numbers(lock: Mapping[str, Any]) -> list[str]:
     """Every registered setting of decision and generation, as `field = value`: nothing is left to prose."""
     return [
         f"{table}.{field} = {_list(value) if isinstance(value, list) else value}"
-        for table in ("generation", "decision", "sweep", "exclude", "randomness")
+        for table in ("generation", "decision", "gate", "sweep", "exclude", "randomness")
         for field, value in sorted(_content(lock).get(table, {}).items())
+        if field != "places"  # of a gate: told one by one
     ]
 
 
@@ -211,7 +244,21 @@ def looked(lock: Mapping[str, Any]) -> list[str]:
         )
     return [
         *said,
-        "Locking ran no model. What its author ran in private beforehand no lock can show.",
+        *_watched(lock["checks"].get("same_kept")),
+        "What its author ran in private beforehand no lock can show.",
+    ]
+
+
+def _watched(found: Mapping[str, Any] | None) -> list[str]:
+    """What locking ran."""
+    if found is None:
+        return ["Locking ran no model."]
+    ran = "; ".join(f"for {model}, {runs}" for model, runs in found["on"].items())
+    seen = [f"{said[0].upper()}{said[1:]}." for said in same_kept.words(found)]
+    return [
+        "Locking ran the arms on a few development problems, to see which of them keep the same slots. What "
+        f"ran: {ran}.",
+        *(seen or ["No two arms did."]),
     ]
 
 

@@ -161,7 +161,7 @@ def test_a_drawing_is_drawn_with_those_that_apply(tree, tmp_path):
     for name in ("lock.json", "verdict.json", "records/shard-0.jsonl"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(source / name, folder / name)
-    names = ["forest", "accuracy", "lengths", "needle"]
+    names = ["forest", "accuracy", "lengths", "budget_curve", "needle"]
     assert run(tree, "-c", DRAWS, folder).split() == [*names, "lengths.svg", "lengths.png"]
     assert (folder / "figures" / "lengths.png").read_bytes().startswith(b"\x89PNG")
 

@@ -17,6 +17,8 @@ from figures.plots.accuracy import accuracy, solved
 from figures.plots.needle import needle, placed
 
 SHIPPED = [reports.SHIPPED / name for name in ("quickstart", "retrieval")]
+# Of two budgets; a study of one has no curve.
+WITH_A_NEEDLE = ["forest", "accuracy", "budget_curve", "needle"]
 LONG = reports.SHIPPED / "crystal-long"
 
 
@@ -28,7 +30,7 @@ def named(monkeypatch):
 
 
 def test_a_study_of_baselines_with_a_needle_gets_forest_accuracy_and_needle(quickstart):
-    names = [f"{name}.{kind}" for name in ("forest", "accuracy", "needle") for kind in ("svg", "png")]
+    names = [f"{name}.{kind}" for name in WITH_A_NEEDLE for kind in ("svg", "png")]
     assert sorted(path.name for path in (quickstart / "figures").iterdir()) == sorted(names)
 
 
@@ -39,7 +41,7 @@ def test_no_drawing_names_a_date_or_a_version(quickstart):
 
 def test_the_command_prints_the_files_that_it_drew(quickstart, capsys, named):
     assert study.main([str(quickstart)]) == 0
-    assert capsys.readouterr().out.splitlines() == ["forest", "accuracy", "needle"]
+    assert capsys.readouterr().out.splitlines() == WITH_A_NEEDLE
 
 
 def test_a_study_that_is_compressed_while_decoding_gets_trajectories_and_the_collapse_of_answers(tmp_path):
@@ -64,14 +66,14 @@ def test_a_study_whose_problems_have_levels_gets_a_line_over_them(tmp_path, name
         text = (folder / name).read_text()
         (folder / name).write_text(re.sub(r'"needle/768/(0[.]?\d*|1)/(\d+)"', r'"chain/12/\1-\2"', text))
     reports.rewrite(folder)
-    assert named(folder) == ["forest", "accuracy", "levels"]
+    assert named(folder) == ["forest", "accuracy", "budget_curve", "levels"]
 
 
 def test_a_study_of_variants_gets_bars_too_and_one_without_a_needle_no_heat_map(tmp_path, named):
     folder = reports.copied(tmp_path / "study")
     arms = {"snapkv": "crystal-a", "h2o": "crystal-b", "streaming": "crystal-c", "random": "crystal-d"}
     reports.rename(folder, arms | {"needle/768": "other/768"})
-    assert named(folder) == ["forest", "accuracy", "ablation"]
+    assert named(folder) == ["forest", "accuracy", "budget_curve", "ablation"]
 
 
 def test_the_witness_stands_in_every_drawing(tmp_path, monkeypatch):
@@ -85,7 +87,8 @@ def test_the_witness_stands_in_every_drawing(tmp_path, monkeypatch):
     monkeypatch.setattr(page, "write", drawn)
     for name in ("quickstart", "crystal-long", "alpha-chain"):
         drawings = study.draw(reports.copied(tmp_path / name, name), word)
-    assert set(said) == {"forest", "accuracy", "needle", "levels", "ablation", "trajectories", "collapse"}
+    others = {"levels", "ablation", "trajectories", "collapse"}
+    assert set(said) == {*WITH_A_NEEDLE, *others}
     assert [name for name, text in said.items() if word not in text] == []
     (text,) = drawings
     assert word in text.read_text()

@@ -7,9 +7,10 @@ from analysis.stats.isocache import Reference, interpolated, matched, per_proble
 
 def test_the_ratio_is_that_of_the_mean_slots_by_hand():
     # Problem means 110 and 90 against 100 and 100: equal on the whole, 10 % apart on the worst problem.
-    found = matched([[100, 120], [90, 90]], [[100, 100], [90, 110]], tolerance=0.02)
+    found = matched([[100, 120], [90, 90]], [[100, 100], [90, 110]], tolerance=0.1)
     assert found.ratio == pytest.approx(1.0)
     assert found.worst == pytest.approx(0.9)  # log(0.9) is further from 0 than log(1.1)
+    assert found.apart == pytest.approx(0.1)  # 10 and 10 of 100 and 100
     assert found.matched is True
 
 
@@ -66,10 +67,24 @@ def test_the_share_of_matched_problems_by_hand():
     assert found.within == pytest.approx(1 / 3)
 
 
-def test_on_the_whole_matched_is_not_matched_on_every_problem():
+def test_equal_on_the_whole_and_apart_on_every_problem_is_not_matched():
     slots = [[110.0], [90.0]], [[100.0], [100.0]]
-    assert matched(*slots, tolerance=0.02).matched
+    found = matched(*slots, tolerance=0.02)
+    assert (found.ratio, found.matched) == (1.0, False)
+    assert found.apart == pytest.approx(0.1)
     assert per_problem(*slots, tolerance=0.02).within == 0
+
+
+def test_half_of_the_problems_at_nearly_twice_the_memory_and_half_at_nearly_none_do_not_match():
+    # (1.9 + 0.1) / 2 = 1: the mean sees nothing.
+    found = matched([[190.0], [10.0]] * 50, [[100.0]] * 100, tolerance=0.02)
+    assert (found.ratio, found.apart, found.matched) == (1.0, 0.9, False)
+
+
+def test_problems_that_are_apart_by_the_tolerance_on_average_match():
+    slots = [[102.0], [98.0]], [[100.0], [100.0]]
+    assert matched(*slots, tolerance=0.02).matched
+    assert not matched(*slots, tolerance=0.019).matched
 
 
 # ---------------------------------------------------------------- interpolation

@@ -19,13 +19,13 @@ def page(quickstart) -> Element:
 
 def test_a_report_says_verdict_grade_and_that_it_is_unanchored_in_one_line(page):
     (line,) = [one.text for one in page.all("p") if one.attributes.get("class") == "verdict"]
-    assert line == "INCONCLUSIVE · n < 200 · UNANCHORED"
+    assert line == "INCONCLUSIVE for smollm2-135m alone · n < 200 · UNANCHORED"
     assert "UNANCHORED: this page was made without verifying a proof" in page.text
 
 
 def test_every_drawing_of_the_study_is_in_the_report_with_words_for_who_does_not_see_it(quickstart, page):
     drawn = sorted((quickstart / "figures").glob("*.svg"))
-    assert [path.stem for path in drawn] == ["accuracy", "forest", "needle"]
+    assert [path.stem for path in drawn] == ["accuracy", "budget_curve", "forest", "needle"]
     addresses = [one.attributes["src"] for one in page.all("img")]
     held = [unquote(one.removeprefix("data:image/svg+xml,")) for one in addresses]
     assert sorted(held) == sorted(" ".join(path.read_text().split()) for path in drawn)
@@ -33,7 +33,7 @@ def test_every_drawing_of_the_study_is_in_the_report_with_words_for_who_does_not
         (image,) = figure.all("img")
         assert len(image.attributes["alt"]) > 40
         assert figure.all("figcaption")[0].text
-    assert len(page.all("figure")) == 3
+    assert len(page.all("figure")) == len(drawn)
 
 
 def test_a_report_needs_nothing_but_itself(quickstart, page):

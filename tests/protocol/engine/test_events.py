@@ -26,14 +26,16 @@ from tiny_networks import (
 )
 from torch.nn.functional import pad
 
-from policies import Cadence, Protect, TopK
+from policies import Cadence, Protect, Schedule, TopK
 from policies.signals import AttentionSums, HiddenChange, Norms
 from protocol.engine import LaneFailure, Outcome
 
+SLOT = 2 * DIM * 8
+"""Bytes of a key and a value in float64."""
 CADENCES = [Cadence(interval=interval, slack=slack) for interval in (1, 4, 16) for slack in (True, False)]
 
 
-def lived(context, query, budget, cadence, new):
+def lived(context, query, budget, cadence, new, first_event):
     """Slots of a head after every forward, and the events, of a lane that takes `new` tokens: by hand."""
     holds = min(context, budget)
     held, events = [holds], [(0, context, holds)]
@@ -43,7 +45,7 @@ def lived(context, query, budget, cadence, new):
             due = holds >= budget + cadence.interval
         else:
             due = holds > budget and step % cadence.interval == 0
-        if due and fed:
+        if due and fed and step >= first_event:
             events.append((step, holds, budget))
             holds = budget
         if fed:
@@ -51,26 +53,53 @@ def lived(context, query, budget, cadence, new):
     return held, events
 
 
+@pytest.mark.parametrize("first_event", [0, 1, 2, 7, 50])
 @pytest.mark.parametrize("context", [30, 6])
 @pytest.mark.parametrize("query", [0, 3, 9])
-def test_slots_held_and_events_are_those_of_a_count_by_hand(context, query):
+def test_slots_held_and_events_are_those_of_a_count_by_hand(context, query, first_event):
     lanes = [
         lane(drawn(1, routing, cadence), budget)
         for cadence in CADENCES
         for routing in (None, Adaptive())
         for budget in (8, 11)
     ]
-    outcomes = answer(tiny(), outside(context, query), lanes, max_new_tokens=20)
+    outcomes = answer(tiny(), outside(context, query), lanes, max_new_tokens=20, first_event=first_event)
     for given, outcome in zip(lanes, outcomes, strict=True):
-        held, events = lived(context, query, given.budget, given.policy.cadence, 20)
+        held, events = lived(context, query, given.budget, given.policy.cadence, 20, first_event)
         assert [total / HEADS for total in outcome.held] == held
         assert [(step, a / HEADS, b / HEADS) for step, a, b in outcome.events] == events
+        assert all(slots * SLOT <= room for slots, room in zip(outcome.held, outcome.allocated, strict=True))
 
 
 def test_two_lives_written_out_agree_with_the_count():
     slack, exact = Cadence(interval=2), Cadence(interval=2, slack=False)
-    assert lived(30, 0, 8, slack, 6) == ([8, 9, 8, 9, 8, 9], [(0, 30, 8), (2, 10, 8), (4, 10, 8)])
-    assert lived(6, 3, 8, exact, 4) == ([6, 8, 9, 8, 9], [(0, 6, 6), (0, 9, 8), (2, 10, 8)])
+    assert lived(30, 0, 8, slack, 6, 1) == ([8, 9, 8, 9, 8, 9], [(0, 30, 8), (2, 10, 8), (4, 10, 8)])
+    assert lived(6, 3, 8, exact, 4, 0) == ([6, 8, 9, 8, 9], [(0, 6, 6), (0, 9, 8), (2, 10, 8)])
+    # The query of 3 stays whole until the answer has begun.
+    assert lived(6, 3, 8, exact, 4, 1) == ([6, 9, 10, 8, 9], [(0, 6, 6), (2, 11, 8)])
+    assert lived(6, 5, 8, slack, 3, 1) == ([6, 11, 8, 9], [(0, 6, 6), (1, 12, 8)])
+
+
+CATALOGUE_CADENCES = [
+    *(Cadence(interval=interval, slack=slack) for interval in (1, 3, 50) for slack in (True, False)),
+    *(Schedule(interval=interval, load=load) for interval in (1, 3, 50) for load in ("front", "back")),
+]
+
+
+@pytest.mark.parametrize("cadence", CATALOGUE_CADENCES, ids=str)
+def test_the_query_is_whole_until_the_answer_has_begun(cadence):
+    """A query of 12 after a prompt of 80, at a budget of 30: more than one interval of some cadences."""
+    given = [lane(drawn(1, cadence=cadence), 30)]
+    prompt = outside(80, 12)
+    (outcome,) = answer(tiny(), prompt, given, max_new_tokens=5)
+    first, *later = outcome.events
+    assert first[:2] == (0, 80 * HEADS)
+    assert all(step >= 1 for step, *_ in later)
+    assert outcome.held[1] - outcome.held[0] == 12 * HEADS
+    (earlier,) = answer(tiny(), prompt, given, max_new_tokens=5, first_event=0)
+    at_once = [step for step, *_ in earlier.events[1:]].count(0)
+    slack = cadence.slack and not isinstance(cadence, Schedule)
+    assert at_once == (0 if slack and cadence.interval == 50 else 1)
 
 
 MEASURED = (AttentionSums(), AttentionSums(3), AttentionSums(6), HiddenChange(1), HiddenChange(0), Norms())
@@ -279,13 +308,14 @@ def test_a_broken_selection_fails_its_own_lane_by_name_at_any_event(at, query):
     sound = [lane(drawn(2, Adaptive(), cadence), 10), lane(drawn(3, cadence=cadence), 10), lane(all_kept())]
     lanes = [sound[0], *map(broken, BROKEN), *sound[1:]]
     model, prompt = tiny(), outside(30, query)
-    first, *failed, second, third = answer(model, prompt, lanes, max_new_tokens=12)
+    settings = {"max_new_tokens": 12, "first_event": 0}
+    first, *failed, second, third = answer(model, prompt, lanes, **settings)
     for outcome, reason in zip(failed, BROKEN.values(), strict=True):
         assert isinstance(outcome, LaneFailure), outcome
         for letter, size in (("N", at), ("M", at + 1), ("L", at - 1)):
             reason = reason.replace(f"{letter}]", f"{size}]")
         assert outcome.reason.startswith(reason)
-    without = answer(model, prompt, sound, max_new_tokens=12)
+    without = answer(model, prompt, sound, **settings)
     assert list(map(told, (first, second, third))) == list(map(told, without))
 
 

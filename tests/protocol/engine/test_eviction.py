@@ -142,7 +142,8 @@ def test_positions_stay_absolute_after_events_while_decoding_and_in_chunks():
     model = tiny()
     positions = positions_of_forwards(model)
     policy = drawn(cadence=every_event(slack=False, interval=2))
-    (outcome,) = answer(model, outside(10, 3), [lane(policy, 5)], max_new_tokens=6, prefill_chunk=4)
+    settings = {"max_new_tokens": 6, "prefill_chunk": 4, "first_event": 0}
+    (outcome,) = answer(model, outside(10, 3), [lane(policy, 5)], **settings)
     assert [step for step, _, _ in outcome.events] == [0, 0, 2, 4]
     chunks = [[[0, 1, 2, 3]], [[4, 5, 6, 7]], [[8, 9]]]
     assert positions == [*chunks, [[10, 11, 12]], [[13]], [[14]], [[15]], [[16]], [[17]]]

@@ -143,6 +143,7 @@ REFUSED = {
     "temperature: nan given": {"temperature": float("nan")},
     "max_concurrent: 0 given; at least 1": {"max_concurrent": 0},
     "prefill_chunk: 0 given; at least 1": {"prefill_chunk": 0},
+    "first_event: -1 given; use 1, or 0": {"first_event": -1},
     "budget of lane x/0.5: None given; give a number": {"lanes": (Lane("x/0.5", drawn(), None, 0),)},
     "budget of lane full: 12 given; None fits a policy that never": {
         "lanes": (Lane("full", all_kept(), 12, 0),)

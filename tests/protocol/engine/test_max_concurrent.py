@@ -19,9 +19,9 @@ def requests(*lanes, query=2):
     return [Request("p", outside(40, query), lanes), Request("q", outside(30), lanes)]
 
 
-def places_with(free, given, monkeypatch, dtype=torch.float64, **changes):
+def places_with(free, given, monkeypatch, dtype=torch.float64, first_event=1, **changes):
     monkeypatch.setattr(max_concurrent, "free_bytes", lambda device: free)
-    return max_concurrent_for(tiny(dtype=dtype, **changes).network, given, max_new_tokens=8)
+    return max_concurrent_for(tiny(dtype=dtype, **changes).network, given, 8, first_event)
 
 
 @pytest.mark.parametrize(
@@ -41,6 +41,14 @@ def test_as_many_lanes_as_half_of_the_free_memory_holds(slots, given, monkeypatc
         given_lanes = requests(*[given] * 8)
         assert places_with(free, given_lanes, monkeypatch) == lanes
         assert places_with(free - 2, given_lanes, monkeypatch) == max(1, lanes - 1)
+
+
+@pytest.mark.parametrize(("first_event", "slots"), [(0, 16), (1, 16), (3, 18), (9, 20)])
+def test_a_first_event_that_comes_late_lets_lanes_grow(first_event, slots, monkeypatch):
+    """10 slots, 2 of a query, the new tokens up to the event and an interval; there are 8 in all."""
+    given = requests(*[lane(drawn(cadence=Cadence(interval=4)), 10)] * 8)
+    assert places_with(2 * 5 * slots * SLOT, given, monkeypatch, first_event=first_event) == 5
+    assert places_with(2 * 5 * slots * SLOT - 2, given, monkeypatch, first_event=first_event) == 4
 
 
 def test_every_lane_is_taken_to_be_as_large_as_the_largest(monkeypatch):

@@ -96,7 +96,8 @@ def test_held_and_allocated_are_counted_after_the_event_and_after_every_forward(
         (20, 6, 0, Cadence(interval=4), [rows(32)] * 20),  # 6 now, 24 at most
         # Room for a query of 3 and 4 more, until the event that comes one step after the query.
         (10, 40, 3, Cadence(interval=4), [rows(32)] * 2 + [rows(16)] * 19),
-        (10, 40, 9, Cadence(interval=4), [rows(32)] + [rows(16)] * 20),  # the query is over at its event
+        # A query of 9 is more than an interval: it is cut as soon as the answer has begun.
+        (10, 40, 9, Cadence(interval=4), [rows(32)] * 2 + [rows(16)] * 19),
         (10, 40, 0, Cadence(interval=64), [rows(32)] * 20),  # 10 + 20: it never comes to the event
     ],
 )
@@ -104,6 +105,17 @@ def test_a_lane_has_room_until_its_next_event_and_no_more(budget, context, query
     given = [lane(drawn(1, cadence=cadence), budget)]
     (outcome,) = answer(tiny(), outside(context, query), given, max_new_tokens=20)
     assert outcome.allocated == tuple(expected)
+
+
+def test_a_lane_has_room_for_an_event_that_is_registered_to_come_late():
+    policy = drawn(1, cadence=Cadence(interval=4))
+    (late,) = answer(tiny(), outside(40, 9), [lane(policy, 10)], max_new_tokens=30, first_event=21)
+    # 10, 9 of the query, and 21 new ones; afterwards 10 and an interval.
+    assert late.allocated == (rows(48),) * 22 + (rows(16),) * 9
+    (never,) = answer(tiny(), outside(40, 9), [lane(policy, 10)], max_new_tokens=30, first_event=99)
+    assert never.allocated == (rows(64),) * 31  # 10, the query and 30 new ones
+    (without,) = answer(tiny(), outside(40, 9), [lane(drawn(1), 10)], max_new_tokens=30, first_event=99)
+    assert without.allocated == never.allocated
 
 
 def test_a_ragged_lane_takes_the_sum_of_its_heads_after_every_event():

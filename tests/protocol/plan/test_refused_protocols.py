@@ -33,7 +33,7 @@ DRAWS = "draws = 10000\nseed = 7\n"
 REFUSED = [
     (
         PLAIN,
-        {'policy = "crystal"': 'policy = "cristal"'},
+        {'policy = "crystal-token-level"': 'policy = "cristal"'},
         "arms.crystal.policy: unknown policy 'cristal'; did you mean 'crystal'?",
     ),
     (
@@ -145,7 +145,7 @@ REFUSED = [
     ),
     (SWEPT, {'beside = ["snapkv"]': 'beside = ["h2o"]'}, "decision.beside: unknown evicting arm 'h2o'"),
     (SWEPT, {'beside = ["snapkv"]': 'beside = ["streaming"]'}, "decision.beside: streaming is in the family"),
-    (SWEPT, {'memory = "slots"': 'memory = "bytes"'}, "decision.memory: unknown memory 'bytes'"),
+    (SWEPT, {'memory = "slots"': 'memory = "heads"'}, "decision.memory: unknown memory 'heads'"),
     (SWEPT, {"threads = 1": 'threads = 1\nprompt = "pined"'}, "did you mean 'pinned'?"),
     (PLAIN, {END: '\n[randomness]\nsource = "dice"'}, "randomness.source: unknown source 'dice'"),
     (PLAIN, {END: '\n[randomness]\nsource = "nonce"'}, "randomness.auditor: missing"),
@@ -250,7 +250,7 @@ REFUSED = [
     ),
     (
         PLAIN,
-        {'policy = "crystal"': 'policy = "zzz"'},
+        {'policy = "crystal-token-level"': 'policy = "zzz"'},
         "arms.crystal.policy: unknown policy 'zzz'; write one of full, random, streaming, ...; python -c ",
     ),
     (
@@ -278,7 +278,10 @@ REFUSED = [
     ),
     (
         PLAIN,
-        {"threads = 1": "threads = 1\ninterval = 8", 'policy = "crystal"': 'policy = "scissorhands"'},
+        {
+            "threads = 1": "threads = 1\ninterval = 8",
+            'policy = "crystal-token-level"': 'policy = "scissorhands"',
+        },
         "generation.interval: NeglectCounts, which arm 'crystal' needs, cannot",
     ),
     (

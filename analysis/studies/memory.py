@@ -1,0 +1,122 @@
+"""The memory of two arms: whether it matches, what the subject is charged, in which senses it differs."""
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from analysis.output.printed import decimal
+from analysis.stats import equal_memory, isocache
+from analysis.stats.equal_memory import Charge, Point
+from analysis.studies.contrasts import MEMORY, Pairing, by_problem
+
+__all__ = ["Arms", "Held", "charged", "held", "printed", "ratios"]
+
+Arms = Mapping[tuple[str, ...], pd.DataFrame]  # as `Study.by_arm` gives them
+# What may differ where the registered memory does not, and the column of a lane that says so.
+SENSES: Mapping[str, str] = MappingProxyType(
+    {
+        "slots": "mean_slots",
+        "peak slots": "peak_slots",
+        "bytes": "mean_bytes",
+        "granted": "granted",
+    }
+)
+
+
+class Held(NamedTuple):
+    """charge: None for arms that do not match, of which nothing is decided, and against the full cache."""
+
+    matched: isocache.Matched
+    charge: Charge | None
+
+    @property
+    def points(self) -> float:
+        """What is charged, in accuracy points; below 0 of a subject that holds less."""
+        return 0.0 if self.charge is None else self.charge.points
+
+
+def held(pairing: Pairing, arms: Arms, decision: Mapping[str, Any], problems: list[str]) -> Held:
+    """decision: as registered. problems: those of the task, in order."""
+    own, other = pairing.memory()
+    if pairing.full:  # unequal on purpose: nothing is charged
+        return Held(isocache.saved(own, other, tolerance=float(decision["cache_tolerance"])), None)
+    matched = isocache.matched(own, other, tolerance=float(decision["cache_tolerance"]))
+    return Held(matched, charged(pairing, arms, decision, problems) if matched.matched else None)
+
+
+def charged(pairing: Pairing, arms: Arms, decision: Mapping[str, Any], problems: list[str]) -> Charge:
+    """The price is read off the comparator's curve in this study: its other budgets, and arms whose budget is
+    "full", which are every policy's with nothing evicted.
+    """
+    columns = MEMORY[decision.get("memory", "slots")]
+    whole = ~np.isnan([pairing.own_memory, pairing.other_memory]).any(axis=(0, 2))
+    here = Point(float(pairing.other_memory[whole].mean()), float(pairing.other[whole].mean()))
+    base = _answers(arms[pairing.model, pairing.task, pairing.budget, pairing.against], columns, problems)
+    elsewhere = [
+        arm
+        for (model, task, budget, name), arm in arms.items()
+        if (model, task) == (pairing.model, pairing.task)
+        and budget != pairing.budget
+        and (name == pairing.against or budget == "full")
+    ]
+    answers = [_answers(arm, columns, problems) for arm in elsewhere]
+    points = [point for there in answers if (point := _point(here, base, there)) is not None]
+    return equal_memory.charge(float(pairing.own_memory[whole].mean()), here, points)
+
+
+def _answers(arm: pd.DataFrame, columns: Sequence[str], problems: list[str]) -> NDArray[np.float64]:
+    """[2, problem]: accuracy and memory, NaN for a problem with a lane that was not measured."""
+    memory = np.sum([by_problem(arm, column, problems) for column in columns], axis=0)
+    found: NDArray[np.float64] = np.stack([by_problem(arm, "correct", problems), memory]).mean(axis=2)
+    return found
+
+
+def _point(here: Point, base: NDArray[np.float64], there: NDArray[np.float64]) -> Point | None:
+    """Where the comparator is elsewhere, seen from `here`: on the problems that both were measured on."""
+    both = ~np.isnan([base, there]).any(axis=(0, 1))
+    if both.sum() < 2:
+        return None
+    (was, had), (is_, has) = base[:, both].mean(axis=1), there[:, both].mean(axis=1)
+    return Point(here.memory * float(has / had), here.accuracy + float(is_ - was))
+
+
+def ratios(pairing: Pairing, arms: Arms, problems: list[str]) -> dict[str, float]:
+    """Of the subject's memory over the comparator's, in every sense that both arms measured. "state": how
+    much more state the subject's policy carried, over the bytes of the comparator's cache, and 1.
+    """
+    place = pairing.model, pairing.task
+    own = arms[*place, pairing.budget, pairing.subject]
+    other = arms[*place, "full" if pairing.full else pairing.budget, pairing.against]
+
+    def means(column: str) -> tuple[float, float]:
+        tables = [by_problem(arm, column, problems) for arm in (own, other)]
+        both = ~np.isnan(tables).any(axis=(0, 2))
+        first, second = (float(table[both].mean()) if both.any() else np.nan for table in tables)
+        return first, second
+
+    measured = {sense: means(column) for sense, column in SENSES.items()}
+    found = {sense: first / second for sense, (first, second) in measured.items() if second > 0}
+    (state, carried), (_, cache) = means("state_bytes"), measured["bytes"]
+    if cache > 0:
+        found["state"] = 1 + (state - carried) / cache
+    return found
+
+
+def printed(one: Held, decided: bool, senses: Mapping[str, float], by: str) -> dict[str, Any]:
+    """As a row of a judgement holds it. decided: whether a win, a loss or a margin was kept by the charge."""
+    charge = one.charge
+    slope, nearest, points = (None, None, None) if charge is None else charge[1:]
+    return {
+        "by": by,
+        "excess": decimal(one.matched.ratio - 1),
+        "apart": decimal(one.matched.apart),
+        "slope": None if slope is None else f"{slope:.3e}",
+        "nearest": None if nearest is None else decimal(nearest),
+        "charge": None if points is None or not np.isfinite(points) else decimal(points),
+        "decided": decided,
+        "ratios": {sense: decimal(ratio) for sense, ratio in senses.items()},
+    }
