@@ -10,6 +10,7 @@ from analysis.rules import RULES
 from analysis.stats import power
 from analysis.stats.methods import METHODS, draws
 from analysis.trial import error_rates, error_table, self_test, simulated_studies, type_one
+from analysis.trial.populations import SYMMETRIC, Setting
 from analysis.trial.type_one import LIMIT, TypeOne
 from protocol.evidence.refusals import BadInput
 from protocol.plan import grid
@@ -18,6 +19,8 @@ from protocol.plan.design import Design
 __all__ = ["checks"]
 
 SOON = 300  # problems up to which a simulation takes a few seconds
+OWN_LEVELS = ("branch",)  # rules that take a contrast at another level than the corrected one
+USUAL = Setting(SYMMETRIC, 0.17)
 DISCORDANCES = (0.2, 0.6)  # shares of problems on which the arms differ, for which power is printed
 # Methods that a refusal proposes, the first that holds where the registered one does not.
 INSTEAD = ("restricted-likelihood", "auto", "sign-flip", "t", "max-t")
@@ -29,14 +32,14 @@ def checks(protocol: Design, items: Mapping[str, Any]) -> dict[str, Any]:
     models = protocol.family()
     corrected = float(decision.alpha) / len(models)
     sizes = sorted({len(item["confirm"]) for item in items.values()})
-    found = {str(size): _check_size(protocol, size, corrected) for size in sizes}
+    alone = {size: _check_size(protocol, size, corrected) for size in sizes}
     plan = simulated_studies.Plan(protocol.content(), [list(cell) for cell in grid.cells(protocol)], items)
     try:
         rule = self_test.tried(plan)
     except self_test.Vacuous as vacuous:
         raise BadInput(f"decision.rule: {vacuous}") from None
     _, seed = draws(plan.content["decision"])
-    errors = error_rates.errors(plan, np.random.default_rng([seed, len(models)]))
+    errors = error_rates.errors(plan, np.random.default_rng([seed, len(models)]), _settings(protocol, alone))
     if errors.exceeds(float(decision.alpha)):
         raise BadInput(
             f"decision.rule: {decision.rule} by {decision.method} decides {errors.wrong.share:.3f} of "
@@ -46,14 +49,24 @@ def checks(protocol: Design, items: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "tests": len(models),
         "corrected_alpha": f"{corrected:.6f}",
-        "problems": found,
+        "problems": {
+            str(size): {
+                "type_one_over_nominal": f"{error.ratio:.3f}",
+                "type_one_setting": str(error.setting),
+                "minimal_detectable_effect": {
+                    f"{discordance:.1f}": _smallest(protocol, size, corrected, discordance)
+                    for discordance in DISCORDANCES
+                },
+            }
+            for size, error in alone.items()
+        },
         "rule": rule,
         "decision_errors": error_rates.printed(errors),
     }
 
 
-def _check_size(protocol: Design, problems: int, corrected: float) -> dict[str, Any]:
-    """Type-I error and minimal detectable effect of the registered method at one task's size."""
+def _check_size(protocol: Design, problems: int, corrected: float) -> TypeOne:
+    """Type-I error of the registered method at one task's size, refused where it is too large."""
     decision, seeds = protocol.decision, len(protocol.seeds)
     times, seed = draws(protocol.content()["decision"])
     # max-t draws for the whole family at once.
@@ -72,14 +85,19 @@ def _check_size(protocol: Design, problems: int, corrected: float) -> dict[str, 
             f"{error.ratio_low:.3f}) where {error.setting}; the limit is {LIMIT}; "
             + _instead(protocol, problems, corrected, rng)
         )
-    return {
-        "type_one_over_nominal": f"{error.ratio:.3f}",
-        "type_one_setting": str(error.setting),
-        "minimal_detectable_effect": {
-            f"{discordance:.1f}": _smallest(protocol, problems, corrected, discordance)
-            for discordance in DISCORDANCES
-        },
-    }
+    return error
+
+
+def _settings(protocol: Design, alone: Mapping[int, TypeOne]) -> list[Setting] | None:
+    """Where the whole rule is simulated: everywhere (None) where a contrast alone does not bound it.
+
+    By Bonferroni a family errs at most as often as all of its contrasts together, in any setting: how often
+    is then looked at where one contrast errs most, and in the usual setting.
+    """
+    if protocol.decision.rule in OWN_LEVELS or METHODS[protocol.decision.method].family:
+        return None
+    worst = max(alone.values(), key=lambda one: one.ratio).setting
+    return [worst] if worst.by else list(dict.fromkeys([worst, USUAL]))
 
 
 def _type_one(
