@@ -37,10 +37,10 @@ def checked(planned: Planned, items: Mapping[str, Any], *, again: bool = False) 
     """Whether a lock of these items would do: the rule and its method at these sizes, then every prompt and
     budget. Raises BadInput; hashes nothing and reads no gold.
 
-    again: the lock replicates another one, whose budgets were found to fit by the rules of then.
+    again: the lock replicates another one, whose method and budgets were found to do by the rules of then.
     """
     _refuse_calibrated(planned, items)
-    checks = rule_checks.checks(planned.protocol, items)
+    checks = rule_checks.checks(planned.protocol, items, again=again)
     lengths = _lengths(planned, items)
     _refuse_long_prompts(planned, lengths)
     if not again:

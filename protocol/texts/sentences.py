@@ -47,11 +47,12 @@ def inference(lock: Mapping[str, Any]) -> list[str]:
         said += rule.words.criteria(decision, lock["checks"])
     said += ["INCONCLUSIVE: otherwise.", *gate.said(lock)]
     if against_full(decision):
+        held, tolerance = _HELD[decision.get("memory", "slots")], f"{float(decision['cache_tolerance']):.4g}"
         return [
             *said,
-            f"Memory is unequal on purpose. Where the full cache's {_HELD[decision.get('memory', 'slots')]}, as "
-            f"measured, do not exceed the other arm's by more than {float(decision['cache_tolerance']):.4g} of them, nothing is saved: "
-            "that contrast neither confirms nor refutes.",
+            f"Memory is unequal on purpose. Where the full cache's {held}, as measured, do not exceed the other "
+            f"arm's by more than {tolerance} of them, nothing is saved: that contrast neither confirms nor "
+            "refutes.",
         ]
     return [
         *said,
