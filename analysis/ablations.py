@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from analysis.output import told
+from analysis.output import headline, told
 from analysis.output.command import UNREADABLE, command
 from analysis.output.told import points
 from analysis.stats import equivalence, isocache, multiplicity
@@ -117,6 +117,7 @@ def audit(folder: Path) -> dict[str, Any]:
         "name": study.lock["name"],
         "title": content["title"],
         "verdict": judged["verdict"],
+        "said": f"{headline.word(judged)} {headline.alone(judged)}".rstrip(),
         "claims_are": "registered" if "claims" in content else "implied",
         "structure": "locked" if settings is not None else NOT_HELD,
         "method": decision["method"],
@@ -295,7 +296,7 @@ def _spoken(settings: Mapping[str, str], path: str) -> str | None:
 
 
 def _text(found: Mapping[str, Any]) -> list[str]:
-    lines = [found["title"], f"verdict of the registered rule: {found['verdict']}"]
+    lines = [found["title"], f"verdict: {found['said']}"]
     claims, others = found["claims"], ", ".join(found["others"])
     if not claims:
         lines += ["", "No arm of this study is an ablation of its subject."]
