@@ -24,6 +24,7 @@ import pandas as pd
 from analysis.output import told
 from analysis.output.command import UNREADABLE, command
 from analysis.output.told import points
+from analysis.rules.rule import sides
 from analysis.stats.methods import draws
 from analysis.studies import failure_modes
 from analysis.studies.contrasts import Pairing, counted, pairings, verdict
@@ -52,10 +53,15 @@ def diagnosed(folder: Path) -> dict[str, Any]:
     whole = counted(study).study
     lanes = whole.lanes.merge(measured(folder), how="left", on=LANE)
     arms = dict(list(lanes.groupby(["model", "task", "budget", "arm"], sort=False)))
-    pairs = pairings(whole, [(decision["subject"], arm) for arm in decision["against"]])
+    pairs = pairings(whole, sides(decision))
     modes = {
         "iso_cache": failure_modes.iso_cache(
-            pairs, arms, tolerance=tolerance, budgets=content["budgets"], times=DRAWS, seed=draws(decision)[1]
+            [pair for pair in pairs if not pair.full],
+            arms,
+            tolerance=tolerance,
+            budgets=content["budgets"],
+            times=DRAWS,
+            seed=draws(decision)[1],
         ),
         "small_sample": failure_modes.small_sample(pairs, decision, judged["contrasts"]),
         "proxies": failure_modes.proxies(

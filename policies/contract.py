@@ -20,6 +20,7 @@ __all__ = [
     "CacheSignal",
     "Calibrated",
     "HiddenSignal",
+    "InUnits",
     "Measured",
     "Protection",
     "Remembered",
@@ -33,6 +34,7 @@ __all__ = [
     "Trunks",
     "UnknownPolicy",
     "View",
+    "WholeUnits",
 ]
 
 
@@ -239,6 +241,16 @@ class Scoring(Protocol):
     def score(self, view: View) -> Scores: ...
 
 
+@runtime_checkable
+class InUnits(Protocol):
+    """A scoring whose scores come with units of several slots, such as trunks."""
+
+    @property
+    def longest(self) -> int:
+        """The most slots that a unit can have, whatever the text says."""
+        ...
+
+
 class Selection(Protocol):
     """Scores and an allocation to kept slots."""
 
@@ -259,6 +271,16 @@ class Selection(Protocol):
         have one row for each keep set; scores are -inf where no slot is.
         protected [layer | 1, kv_head | 1, n].
         """
+        ...
+
+
+@runtime_checkable
+class WholeUnits(Protocol):
+    """A selection that keeps whole the unit of every protected slot."""
+
+    @property
+    def exceeds(self) -> bool:
+        """Whether it keeps these units also where they are more than the allocation; else it refuses that."""
         ...
 
 

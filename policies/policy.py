@@ -7,12 +7,14 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from policies.cadence import Cadence
 from policies.contract import (
     AttentionSignal,
     BudgetError,
     Calibrated,
+    InUnits,
     Protection,
     Remembered,
     Routing,
@@ -21,6 +23,7 @@ from policies.contract import (
     Selection,
     Signal,
     View,
+    WholeUnits,
 )
 from policies.decoding import Plain
 from policies.protect import Pinned, Protect
@@ -79,6 +82,23 @@ class Policy:
             signal for signal in self.needs if isinstance(signal, AttentionSignal) and not signal.carried
         )
 
+    @property
+    def exceeds(self) -> bool:
+        """Whether an event may leave more than its budget, where what is protected does not fit into it."""
+        return isinstance(self.selection, WholeUnits) and self.selection.exceeds
+
+    def reach(self, protected: Tensor) -> int:
+        """The most slots that the `protected` ones [n] can make it keep, whatever the text says.
+
+        More than their own number where units are kept whole: a unit of `longest` slots that holds a
+        protected one ends at most longest - 1 slots away from it.
+        """
+        if not (isinstance(self.selection, WholeUnits) and isinstance(self.scoring, InUnits)):
+            return int(protected.sum())
+        away = self.scoring.longest - 1
+        flags = protected.float()[None]
+        return int(functional.max_pool1d(flags, 2 * away + 1, stride=1, padding=away).sum())
+
     def keep(self, view: View, budget: int) -> Tensor:
         """Kept slots, bool [layer, kv_head, n]: those of `event`."""
         return self.event(view, budget).kept
@@ -88,7 +108,8 @@ class Policy:
 
         budget: slots per KV head per layer, protected ones included. Kept slots summed over layers and
         heads are layers * kv_heads * budget, less at most `selection.unused` in each head. A budget of n or
-        more, and a policy that never evicts, keep everything.
+        more, and a policy that never evicts, keep everything. One that `exceeds` keeps as many slots as the
+        units of protected slots have, where these are more.
 
         Raises BudgetError for a budget below the protected set, ValueError for a score that is not finite and
         for a part that breaks its promise.
@@ -116,7 +137,8 @@ class Policy:
         routed = routed._replace(slots=routed.slots.masked_fill(~filled, -torch.inf))
         allocation = self.routing.allocate(routed.slots, protected, budget)
         kept = self.selection.select(view, routed, protected, allocation)
-        refuse_broken(kept, filled, protected, allocation, budget, self.selection.unused)
+        most = max(map(self.reach, protected.flatten(0, 1))) if self.exceeds else 0
+        refuse_broken(kept, filled, protected, allocation, budget, self.selection.unused, most)
         return kept.expand(view.layers, view.kv_heads, -1).clone()
 
 
@@ -149,9 +171,18 @@ def refuse_non_finite(slots: Tensor, filled: Tensor) -> None:
 
 
 def refuse_broken(
-    kept: Tensor, filled: Tensor, protected: Tensor, allocation: Tensor, budget: int, unused: int
+    kept: Tensor,
+    filled: Tensor,
+    protected: Tensor,
+    allocation: Tensor,
+    budget: int,
+    unused: int,
+    exceeding: int = 0,
 ) -> None:
-    """kept, filled and protected [layer, kv_head, n] against the allocation [layer, kv_head]."""
+    """kept, filled and protected [layer, kv_head, n] against the allocation [layer, kv_head].
+
+    exceeding: slots that a head may keep also where it was allocated fewer.
+    """
     expected = (*allocation.shape, filled.shape[-1])
     if kept.dtype != torch.bool or kept.shape != expected:
         # A mask cannot name a slot twice, out of order or outside the cache.
@@ -162,7 +193,7 @@ def refuse_broken(
     if int(allocation.sum()) != budget * allocation.numel():
         raise ValueError(f"routing allocated {allocation.tolist()} slots, whose mean is not {budget}")
     counts = kept.sum(-1)
-    if ((counts > allocation) | (counts < allocation - unused)).any():
+    if ((counts > allocation.clamp(min=exceeding)) | (counts < allocation - unused)).any():
         raise ValueError(
             f"selection kept {counts.tolist()} slots, allocated {allocation.tolist()}, "
             f"of which it may leave {unused} unused"

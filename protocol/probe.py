@@ -39,10 +39,19 @@ def act(study: Registration, as_json: bool, enter: bool) -> int:
     from protocol.running import progress
 
     with progress.display(f"probe {study.folder.name}") as report:
-        rows, selected = probe.probe(open_study(study, sources.home()), report)
+        rows, selected, alike = probe.probe(open_study(study, sources.home()), report)
     parts = [table(rows)] if selected is None else [table(rows), "", select.table(selected)]
-    command.say(as_json, "\n".join(parts), {"arms": rows, "selected": selected})
+    parts += [words(*each) for each in alike]
+    values = {"arms": rows, "selected": selected, "alike": [each._asdict() for each in alike]}
+    command.say(as_json, "\n".join(parts), values)
     return 0
+
+
+def words(arms: tuple[str, str], same: int, lanes: int) -> str:
+    return (
+        f"arms {arms[0]} and {arms[1]} gave the same text from the same memory on {same} of {lanes} "
+        "development lanes: one experiment, two contrasts?"
+    )
 
 
 def table(rows: list[dict[str, Any]]) -> str:

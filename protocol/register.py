@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from analysis.studies import opened
+from analysis.studies import opened, same_kept
 from protocol import command
 from protocol.acts.register import register
 from protocol.evidence.lock import installed_files
@@ -38,6 +38,7 @@ def main(argv: list[str] | None = None) -> int:
             *(size(count, check) for count, check in checks["problems"].items()),
             *errors(checks),
             *opened.words(locked.content),
+            *same_kept.words(checks["same_kept"]),
             *installed_files.words(locked.content["environment"]["altered"]),
             f"next: python -m protocol.probe {args.folder}, "
             f"{'then' if Registration(args.folder).swept else 'or'} python -m protocol.confirm {args.folder}",

@@ -4,8 +4,8 @@
 
 Every cell of probe and confirm runs on a few development problems; nothing is locked, no held-out problem is
 opened and nothing is kept unless --out names a folder. Prints the lanes of each arm, failures with their
-reasons, seconds, peak memory, and what the whole study would take at the measured speed. A device that is
-not here is replaced by the CPU in float32.
+reasons, seconds, peak memory, what the whole study would take at the measured speed, and arms that keep the
+same slots. A device that is not here is replaced by the CPU in float32.
 
 Exit status: 0 every lane ran; 2 bad input, or what registering would refuse; 3 some lanes failed.
 """
@@ -18,6 +18,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from analysis.studies import same_kept
 from protocol import command
 from protocol.evidence.lock import lock
 from protocol.evidence.refusals import BadInput
@@ -90,6 +91,7 @@ def summary(rehearsal: Rehearsal) -> dict[str, Any]:
             phase: {"lanes": lanes, "seconds": round(lanes * seconds_a_lane)}
             for phase, lanes in rehearsal.whole.items()
         },
+        "same_kept": rehearsal.same_kept,
     }
 
 
@@ -126,6 +128,7 @@ def text(values: dict[str, Any], models: dict[str, str]) -> str:
         f"the whole {phase} at this speed: {whole['lanes']} lanes, {whole['seconds'] / 60:.0f} min"
         for phase, whole in values["whole"].items()
     ]
+    lines += same_kept.words(values["same_kept"])
     return "\n".join(lines)
 
 

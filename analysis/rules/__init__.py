@@ -8,7 +8,7 @@ May import: analysis.rules, analysis.stats.comparison, analysis.stats.methods.
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from analysis.rules import branch, equivalent, non_inferior, superior
+from analysis.rules import branch, equivalent, non_inferior, smallest_lossless, superior
 from analysis.rules.rule import Rule
 
 __all__ = ["RULES"]
@@ -20,5 +20,6 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "branch": branch.RULE,
         "equivalent": equivalent.RULE,
         "non_inferior": non_inferior.RULE,
+        "smallest_lossless": smallest_lossless.RULE,
     }
 )

@@ -40,6 +40,7 @@ class PlannedContrast(NamedTuple):
     budget: str
     against: str
     problems: int
+    subject: str
 
 
 class Outcome(NamedTuple):
@@ -72,7 +73,8 @@ class Truth(NamedTuple):
     """What a made-up study shows. Contrasts are named by their place in the family."""
 
     outcomes: Mapping[int, Outcome]  # no difference in all others
-    unmatched: frozenset[int] = frozenset()  # whose comparator holds more memory than the tolerance allows
+    # Whose comparator holds more memory than the tolerance allows; of the full cache, whose subject does.
+    unmatched: frozenset[int] = frozenset()
     ended: Ended | None = None
     unable: Unable | None = None  # the full cache passes every other gate
     fuller: frozenset[int] = frozenset()  # whose subject holds as much more as the tolerance lets through

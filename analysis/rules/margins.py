@@ -6,13 +6,13 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from analysis.rules.gates import EVEN, LOST, Family, Gate, Outcome, Vacuous, all_lost, due, ungraded
-from analysis.rules.rule import Contrast, Decision, Field, Refusal, Rule, Words
+from analysis.rules.rule import FULL, Contrast, Decision, Field, Refusal, Rule, Words, against_full
 from analysis.rules.sentences import contrast, listed, short
 from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
 from analysis.stats.comparison import Margins
 from analysis.stats.methods import MARGINS
 
-__all__ = ["Side", "limits", "lossless"]
+__all__ = ["MARGIN", "SAVES", "Side", "equal_or_vacuous", "fair", "limits", "lossless", "refusal"]
 
 MARGIN = Field(
     "margin",
@@ -36,6 +36,36 @@ class Side(NamedTuple):
     meaning: str
 
 
+class Gates(NamedTuple):
+    """How the gates of memory are called."""
+
+    lost: str
+    one: str
+    all: str
+
+
+MATCHES = Gates(
+    "one contrast is lost with unmatched caches",
+    "a contrast has unmatched caches",
+    "every contrast has unmatched caches",
+)
+SAVES = Gates(
+    "one contrast is lost where the subject saves no memory",
+    "the subject saves no memory in one contrast",
+    "the subject saves no memory",
+)
+
+
+def fair(decision: Decision) -> str:
+    """What is asked of memory, as a clause."""
+    if not against_full(decision):
+        return "both arms held the same memory"
+    return (
+        f"the full cache held more than {decision['subject']} by more than "
+        f"{short(str(decision['cache_tolerance']))} of it, as measured"
+    )
+
+
 def limits(contrast: Contrast) -> Margins:
     if contrast.margins is None:
         raise ValueError("contrasts: no limits about a margin; this rule needs decision.margin")
@@ -51,10 +81,15 @@ def lossless(side: Side, verdict: Callable[[Sequence[Contrast], Decision], str])
         partial(_line, side),
         partial(_unproved, side),
     )
-    return Rule((MARGIN,), _refusal, verdict, partial(_gates, side), words)
+    return Rule((MARGIN,), refusal, verdict, partial(_gates, side), words, full="allowed")
 
 
-def _refusal(decision: Decision, family: int) -> Refusal | None:
+def refusal(decision: Decision, family: int) -> Refusal | None:
+    if FULL in decision["against"] and not against_full(decision):
+        return Refusal(
+            "against",
+            f"{FULL} holds more memory on purpose and the others do not; name it alone or leave it out",
+        )
     if decision["method"] in MARGINS:
         return None
     return Refusal(
@@ -67,14 +102,8 @@ def _refusal(decision: Decision, family: int) -> Refusal | None:
 def _gates(side: Side, family: Family) -> dict[str, Gate]:
     """CONFIRMED comes first: it is what these rules say of equal answers."""
     margin, every = float(family.decision["margin"]), range(len(family.contrasts))
-    least, p = family.equal(margin)
-    if p > family.alpha:
-        raise Vacuous(
-            f"{family.decision['rule']}: cannot say {CONFIRMED}: equal answers to {least} problems have p "
-            f"= {p:.6f} at margin {margin:g} and alpha {family.alpha:g}; plan more problems or a wider "
-            "margin"
-        )
-    last = every[-1]
+    equal_or_vacuous(family, family.alpha)
+    last, names = every[-1], SAVES if against_full(family.decision) else MATCHES
     some = Outcome(lost=int(margin * family.contrasts[last].problems))  # one or more, or p was above
     lost, won = all_lost(family, every), {index: family.whole(index) for index in every}
     return {
@@ -83,15 +112,28 @@ def _gates(side: Side, family: Family) -> dict[str, Gate]:
         LOST: due(REFUTED, lost),
         "every contrast is won": due(side.wins, won),
         "one contrast is lost": due(REFUTED, {last: lost[last]}),
-        "one contrast is lost with unmatched caches": due(INCONCLUSIVE, {last: lost[last]}, last),
-        "a contrast has unmatched caches": due(INCONCLUSIVE, {}, last),
+        names.lost: due(INCONCLUSIVE, {last: lost[last]}, last),
+        names.one: due(INCONCLUSIVE, {}, last),
+        names.all: due(INCONCLUSIVE, {}, *every),
         **ungraded(family, {}, last),
     }
 
 
+def equal_or_vacuous(family: Family, level: float) -> None:
+    """Raises Vacuous where not even equal answers pass the test of the margin."""
+    margin = float(family.decision["margin"])
+    least, p = family.equal(margin)
+    if p > level:
+        raise Vacuous(
+            f"{family.decision['rule']}: cannot say {CONFIRMED}: equal answers to {least} problems have p "
+            f"= {p:.6f} at margin {margin:g} and alpha {level:g}; plan more problems or a wider margin"
+        )
+
+
 def _hypothesis(side: Side, decision: Decision, checks: Mapping[str, Any]) -> str:
+    memory = "with less memory than the full cache" if against_full(decision) else "at equal measured memory"
     return (
-        f"Hypothesis: at equal measured memory, the accuracy of {decision['subject']} on held-out "
+        f"Hypothesis: {memory}, the accuracy of {decision['subject']} on held-out "
         f"problems {side.differs} by less than {decision['margin']} accuracy points from that of "
         f"{', '.join(decision['against'])}, in all {checks['tests']} contrasts."
     )
@@ -102,7 +144,7 @@ def _criteria(side: Side, decision: Decision, checks: Mapping[str, Any]) -> list
     return [
         f"CONFIRMED: in every contrast the one-sided test of a difference of -{margin}"
         + (f" and that of {margin} have" if side.both else " has")
-        + f" p at most {decision['alpha']}, and both arms held the same memory. p is never below the "
+        + f" p at most {decision['alpha']}, and {fair(decision)}. p is never below the "
         "exact chance of the observed sum where so many problems are lost as put the truth on the "
         "margin.",
         f"REFUTED: some contrast has limits, with coverage 1 - 2 x {checks['corrected_alpha']}, that lie "

@@ -1,8 +1,9 @@
 """What a rule is: from the contrasts of a family to one word, with all that is registered and said of it.
 
 A contrast whose arms did not hold the same measured memory says nothing about the policies: it is never won
-and never lost, and while one is in the family no rule confirms. How often each rule errs is simulated in
-`benchmarks/validity.py`.
+and never lost, and while one is in the family no rule confirms. Against the full cache memory is unequal on
+purpose; there a subject that holds no less says nothing, since it evicted nothing. How often each rule errs
+is simulated in `benchmarks/validity.py`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,21 +11,27 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, NamedTuple, TypeAlias
 
-from analysis.rules.gates import Family, Gate
+from analysis.rules.gates import Family, Gate, PlannedContrast
 from analysis.stats.comparison import Margins
 
 __all__ = [
+    "FULL",
     "Contrast",
     "Decision",
     "Field",
     "Refusal",
     "Rule",
     "Words",
+    "against_full",
     "better",
+    "fewest",
     "gain",
+    "sides",
     "whole",
     "worse",
 ]
+
+FULL = "full"  # the arm that never evicts where it is a comparator, and the budget of its cells
 
 Decision: TypeAlias = Mapping[str, Any]  # the registered decision table: decimals are text
 
@@ -44,7 +51,8 @@ class Contrast(NamedTuple):
     high: float  # upper end of the simultaneous interval
     p: float  # of this contrast alone
     adjusted: float  # p that holds for the whole family: min(1, m p), or that of max-t
-    matched: bool  # the memory of both arms is as a fair comparison asks
+    # The memory of both arms is as a fair comparison asks: equal, or below that of the full cache.
+    matched: bool
     net: int  # lanes that the subject alone solves, less those that the comparator alone solves
     lanes: int  # problems x seeds
     margins: Margins | None = None  # at alpha / m, where a margin is registered
@@ -56,11 +64,12 @@ class Field(NamedTuple):
     """A field of the decision that a rule asks for. Other rules refuse it."""
 
     name: str
-    kind: str  # "whole" (a whole number), "decimal" (a number with a point) or "model" (a registered one)
+    kind: str  # "whole" (a whole number), "decimal" (one with a point), "model" or "arms" (registered ones)
     meaning: str
     example: Any
     low: int | Decimal = 0  # the smallest and largest number; of a model nothing
     high: int | Decimal = 0
+    without: str | None = None  # what holds where it is left out; None: it must be there
 
 
 class Refusal(NamedTuple):
@@ -82,6 +91,11 @@ class Words(NamedTuple):
     letters: Callable[[Mapping[str, Any]], tuple[str, ...]] = lambda judged: ()  # finer than the verdict
 
 
+def fewest(planned: Sequence[PlannedContrast]) -> int:
+    """The place of a contrast with the fewest problems."""
+    return min(range(len(planned)), key=lambda index: planned[index].problems)
+
+
 class Rule(NamedTuple):
     fields: tuple[Field, ...]
     refusal: Callable[[Decision, int], Refusal | None]  # of a decision and the size of its family
@@ -90,11 +104,26 @@ class Rule(NamedTuple):
     words: Words
     # What a judgement holds of a complete study beside the verdict, by name.
     report: Callable[[Sequence[Contrast], Decision], dict[str, Any]] = lambda contrasts, decision: {}
+    full: str = "refused"  # whether the full cache may be the comparator: "refused", "allowed" or "asked"
+    ordered: bool = False  # asks for two budgets or more, all shares or all whole slots
+    # The places of contrasts that make CONFIRMED wrong once the subject is worse there by the margin.
+    lossy: Callable[[Sequence[PlannedContrast]], list[int]] = lambda planned: [fewest(planned)]
 
     @property
     def source(self) -> str:
         """The file whose bytes a lock cites."""
         return self.verdict.__module__.replace(".", "/") + ".py"
+
+
+def against_full(decision: Decision) -> bool:
+    """Whether the one comparator is the full cache: memory is then unequal on purpose."""
+    return list(decision["against"]) == [FULL]
+
+
+def sides(decision: Decision) -> list[tuple[str, str]]:
+    """Every two arms that the rule compares, in each model, task and budget."""
+    arms = [decision["subject"], *(decision.get("others") or ())]
+    return [(arm, other) for arm in arms for other in decision["against"]]
 
 
 def whole(contrasts: Sequence[Contrast]) -> Sequence[Contrast]:

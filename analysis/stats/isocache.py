@@ -22,6 +22,7 @@ __all__ = [
     "matched",
     "per_problem",
     "resampled",
+    "saved",
 ]
 
 BLOCK = 1 << 20  # numbers drawn at a time
@@ -31,7 +32,7 @@ class Matched(NamedTuple):
     """Memory of the subject over that of the comparator, and whether that is a fair comparison."""
 
     ratio: float  # mean over problems of the subject / mean over problems of the comparator
-    worst: float  # the same ratio of the one problem that is furthest from 1
+    worst: float  # the same ratio of the one problem that is furthest from 1; of `saved`, the largest
     apart: float  # mean over problems of |subject - comparator| / mean over problems of the comparator
     matched: bool
 
@@ -76,6 +77,16 @@ def matched(subject: ArrayLike, comparator: ArrayLike, *, tolerance: float) -> M
     apart = float(np.abs(own - other).mean() / other.mean())
     fair = max(ratio, 1 / ratio) <= 1 + tolerance + 1e-12 and apart <= tolerance + 1e-12
     return Matched(ratio, worst, apart, fair)
+
+
+def saved(subject: ArrayLike, full: ArrayLike, *, tolerance: float) -> Matched:
+    """As `matched`, but against the full cache: fair where the mean of `full` exceeds the subject's by more
+    than `tolerance`. A subject that holds as much evicted nothing, or too little to say anything of eviction.
+    """
+    own, other = _problem_slots(subject, full)
+    ratio = float(own.mean() / other.mean())
+    apart = float(np.abs(own - other).mean() / other.mean())
+    return Matched(ratio, float((own / other).max()), apart, 1 / ratio > 1 + tolerance + 1e-12)
 
 
 def per_problem(subject: ArrayLike, comparator: ArrayLike, *, tolerance: float) -> PerProblem:

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from analysis.rules.rule import FULL
 from analysis.stats.isocache import Reference
 from analysis.studies.study_files import NOT_RUN, RecordError, Study, document
 
@@ -45,6 +46,7 @@ class Pairing(NamedTuple):
     other: NDArray[np.float64]
     own_memory: NDArray[np.float64]  # NaN for a lane that failed and counts as not correct
     other_memory: NDArray[np.float64]
+    full: bool = False  # the comparator never evicts, so that memory is unequal on purpose
 
     def memory(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Of both arms, on the problems whose every lane was measured; in slots or bytes, as registered."""
@@ -72,23 +74,27 @@ def counted(study: Study) -> Counted:
 
 
 def pairings(study: Study, sides: Sequence[tuple[str, str]]) -> list[Pairing]:
-    """Every (subject, comparator) by models, tasks, budgets, sides. Raises RecordError for an arm that the
-    grid does not have there.
+    """Every (subject, comparator) by models, tasks, budgets, sides. A comparator that never evicts is the
+    same at every budget. Raises RecordError for an arm that the grid does not have there.
     """
     content = study.lock["protocol"]["content"]
     arms, columns = study.by_arm(), MEMORY[content["decision"].get("memory", "slots")]
 
     def pairing(model: str, task: str, budget: str, side: tuple[str, str]) -> Pairing:
         own, other = (arms.get((model, task, budget, arm)) for arm in side)
+        full = other is None
+        if full:
+            other = arms.get((model, task, FULL, side[1]))
         if own is None or other is None:
             raise RecordError(f"lock: grid: {model} {task} {budget} lacks {' or '.join(side)}")
         problems = study.lock["items"][task]["confirm"]
         correct = [by_problem(arm, "correct", problems) for arm in (own, other)]
         memory = [sum(by_problem(arm, column, problems) for column in columns) for arm in (own, other)]
         both = ~np.isnan(correct).any(axis=(0, 2))
-        measured = [values[both] for values in (*correct, *memory)]
+        own_correct, other_correct, own_held, other_held = (values[both] for values in (*correct, *memory))
         kept = tuple(problems[place] for place in np.flatnonzero(both))
-        return Pairing(model, task, budget, *side, kept, *measured)
+        measured = own_correct, other_correct, own_held, other_held
+        return Pairing(model, task, budget, *side, kept, *measured, full)
 
     tasks = [task["name"] for task in content["tasks"]]
     return [

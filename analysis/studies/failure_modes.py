@@ -137,6 +137,8 @@ def iso_cache(
     arms: by (model, task, budget, arm), the lanes with `prefill_end`, `peak_bytes` and what
     `records.Study.lanes` has.
     """
+    if not pairs:
+        return Diagnosis(CANNOT_TELL, "The comparator is the full cache: memory is unequal on purpose.", [])
     rows = []
     for index, pair in enumerate(pairs):
         problems = sorted({*arms[pair[:4]]["problem"]})
@@ -332,7 +334,8 @@ def single_model(pairs: Sequence[Pairing]) -> Diagnosis:
         found: list[dict[str, NDArray[np.float64]]] = [{}, {}]
         for pair in pairs:
             if pair.model in (first, second):
-                cell = f"{pair.task} {pair.budget} against {pair.against}"
+                own = "" if len({one.subject for one in pairs}) == 1 else f"{pair.subject} "
+                cell = f"{own}{pair.task} {pair.budget} against {pair.against}"
                 found[pair.model == second][cell] = pair.own - pair.other
         same = [name for name in found[0] if len(found[0][name]) == len(found[1][name]) > 1]
         lacking += len(found[0]) - len(same)

@@ -120,6 +120,8 @@ def compared(
     if together:
         rows = [row | {"p_adjusted": decimal(one.adjusted)} for row, one in zip(rows, family, strict=True)]
     for index, (row, one) in enumerate(zip(rows, family, strict=True)):
+        if one.pairing.full:  # memory is unequal on purpose
+            continue
         if one.estimate is not None:
             senses = memory.ratios(one.pairing, arms, items[one.pairing.task]["confirm"])
             by = decision.get("memory", "slots")
@@ -275,6 +277,8 @@ def _printed(one: Estimated, seen: Contrast | None, holm: float, alpha: float) -
         "gains": int((pairing.own > pairing.other).sum()),
         "losses": int((pairing.own < pairing.other).sum()),
     }
+    if pairing.full:
+        row["saves"] = estimate is not None and estimate.memory.matched.matched
     if estimate is None or seen is None:
         return row | dict.fromkeys(ESTIMATED) | {"better": False, "worse": False, "matched": False}
     nominal, simultaneous, margins = estimate.nominal, estimate.simultaneous, estimate.margins

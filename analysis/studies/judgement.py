@@ -8,6 +8,7 @@ from typing import Any
 from analysis import rules
 from analysis.output.headline import SCREENED, alone
 from analysis.output.printed import decimal
+from analysis.rules.rule import sides
 from analysis.rules.verdicts import INCONCLUSIVE
 from analysis.studies import contrasts, gate, statements, unevenness
 from analysis.studies.family import compared
@@ -39,9 +40,8 @@ def judged(study: Study, selected: Mapping[str, Any] | None = None) -> dict[str,
     content = study.lock["protocol"]["content"]
     decision = content["decision"]
     alpha = float(decision["alpha"])
-    family = [(decision["subject"], other) for other in decision["against"]]
     counted, decisive = contrasts.counted(study)
-    level, seen, rows = compared(counted, family, alpha)
+    level, seen, rows = compared(counted, sides(decision), alpha)
     estimated = [contrast for contrast in seen if contrast is not None]
     complete = decisive.empty and len(estimated) == len(seen)
     rule = rules.RULES[decision["rule"]]

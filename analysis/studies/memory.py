@@ -28,7 +28,7 @@ SENSES: Mapping[str, str] = MappingProxyType(
 
 
 class Held(NamedTuple):
-    """charge: None for arms that do not match, of which nothing is decided."""
+    """charge: None for arms that do not match, of which nothing is decided, and against the full cache."""
 
     matched: isocache.Matched
     charge: Charge | None
@@ -42,6 +42,8 @@ class Held(NamedTuple):
 def held(pairing: Pairing, arms: Arms, decision: Mapping[str, Any], problems: list[str]) -> Held:
     """decision: as registered. problems: those of the task, in order."""
     own, other = pairing.memory()
+    if pairing.full:  # unequal on purpose: nothing is charged
+        return Held(isocache.saved(own, other, tolerance=float(decision["cache_tolerance"])), None)
     matched = isocache.matched(own, other, tolerance=float(decision["cache_tolerance"]))
     return Held(matched, charged(pairing, arms, decision, problems) if matched.matched else None)
 

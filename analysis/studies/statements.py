@@ -1,15 +1,16 @@
 """What a judgement proves and what it does not: plain sentences, computed from the judgement and the lock."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 from analysis import rules
 from analysis.output import headline
 from analysis.rules import full_cache
+from analysis.rules.rule import against_full
 from analysis.rules.sentences import contrast, listed, short
 from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
-from analysis.studies import opened
+from analysis.studies import opened, same_kept
 from analysis.studies.study_files import NOT_RUN
 
 __all__ = ["does_not_prove", "proves"]
@@ -34,7 +35,18 @@ def proves(judged: Mapping[str, Any]) -> list[str]:
 def does_not_prove(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[str]:
     """The limits of this study; those that weigh most come first."""
     fresh = [f"Fresh problems: {said}" for said in opened.words(lock)]
-    return [*_shortfalls(judged, lock), *fresh, *_choices(judged, lock), *_scope(lock)]
+    alike = [f"Two separate findings: {said}." for said in _same_kept(lock)]
+    return [*_shortfalls(judged, lock), *fresh, *alike, *_choices(judged, lock), *_scope(lock)]
+
+
+def _same_kept(lock: Mapping[str, Any]) -> list[str]:
+    """Of arms that are compared, those that kept the same slots when the study was locked."""
+    content = lock["protocol"]["content"]
+    decision = content["decision"]
+    compared = [decision["subject"], *decision["against"], *decision.get("beside", [])]
+    if (sweep := content.get("sweep")) and sweep["name"] in compared:
+        compared += sweep["candidates"]
+    return same_kept.words(lock.get("checks", {}).get("same_kept"), compared)
 
 
 def _shortfalls(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[str]:
@@ -66,9 +78,12 @@ def _shortfalls(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[str]
             f"Anything in {len(few)} of {len(contrasts)} contrasts, where fewer than two problems could be "
             f"compared: {listed(few)}."
         )
+    decision = lock["protocol"]["content"]["decision"]
     unmatched = [contrast(one) for one in contrasts if not one["matched"] and one["difference"] is not None]
-    if unmatched:
-        tolerance = short(lock["protocol"]["content"]["decision"]["cache_tolerance"])
+    if against_full(decision):
+        sentences += _beside_full(decision, unmatched, len(contrasts))
+    elif unmatched:
+        tolerance = short(decision["cache_tolerance"])
         sentences.append(
             f"Anything at equal memory in {len(unmatched)} of {len(contrasts)} contrasts, whose caches "
             f"were not matched within {tolerance}: {listed(unmatched)}."
@@ -79,6 +94,22 @@ def _shortfalls(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[str]
             f"A confirmation or a refutation: n = {fewest}; effects below 200 problems often shrink or flip."
         )
     return sentences
+
+
+def _beside_full(decision: Mapping[str, Any], unsaved: Sequence[str], contrasts: int) -> list[str]:
+    """unsaved: the contrasts whose subject holds as much memory as the full cache."""
+    sentences = []
+    if unsaved:
+        sentences.append(
+            f"Anything about eviction in {len(unsaved)} of {contrasts} contrasts, where the full cache held "
+            f"at most {short(decision['cache_tolerance'])} more: what evicts nothing loses nothing "
+            f"({listed(unsaved)})."
+        )
+    return [
+        *sentences,
+        f"Anything at equal memory: the full cache held more than {decision['subject']} on purpose, and no "
+        "other policy at the subject's memory is in the rule.",
+    ]
 
 
 def _gate(judged: Mapping[str, Any]) -> list[str]:

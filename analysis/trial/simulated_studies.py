@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 
 from analysis.rules import full_cache
 from analysis.rules.gates import Ended, Outcome, PlannedContrast, Truth, Vacuous
-from analysis.studies.gate import FULL
+from analysis.rules.rule import FULL, against_full, sides
 from analysis.studies.study_files import LANE, MEASURED, NOT_RUN, NOTED, Study
 
 __all__ = ["Plan", "family", "study"]
 
 SLOTS = 1000.0  # that every arm holds, unless its caches are unmatched
+WHOLE = 2000.0  # that the full cache holds where arms are compared with it
 BEYOND = 1.01  # how far outside the registered tolerance unmatched caches are
 # state and grade in the records of a lane that ends without a grade
 ENDS = MappingProxyType({"not run": (NOT_RUN, None), "failed": ("failed", None), "no grade": ("ok", "error")})
@@ -33,11 +34,14 @@ class Plan(NamedTuple):
 
 
 def family(plan: Plan) -> list[PlannedContrast]:
-    """In the judge's order: by models, tasks, budgets, comparators."""
+    """In the judge's order: by models, tasks, budgets, sides."""
     content = plan.content
     tasks = [task["name"] for task in content["tasks"]]
-    every = itertools.product(content["models"], tasks, content["budgets"], content["decision"]["against"])
-    return [PlannedContrast(*key, len(plan.items[key[1]]["confirm"])) for key in every]
+    every = itertools.product(content["models"], tasks, content["budgets"], sides(content["decision"]))
+    return [
+        PlannedContrast(model, task, budget, other, len(plan.items[task]["confirm"]), own)
+        for model, task, budget, (own, other) in every
+    ]
 
 
 def study(plan: Plan, truth: Truth) -> Study:
@@ -46,10 +50,13 @@ def study(plan: Plan, truth: Truth) -> Study:
     asks for. Raises Vacuous for a gate that no number of answers passes.
 
     Contrasts of one (model, task, budget) share the subject's answers: it is wrong in as many problems as the
-    largest `lost` among them, and no other contrast gains there.
+    largest `lost` among them, and no other contrast gains there. Against the full cache, contrasts of one
+    (model, task) share its answers: it is wrong in as many problems as the largest `gained`.
     """
     decision = plan.content["decision"]
     outside = {"sweep", "beside", "memory"}  # what counts as memory is the same number here, slot for byte
+    if not _gated(plan, truth):
+        outside |= {"gate"}
     content = {key: value for key, value in plan.content.items() if key not in outside}
     content["decision"] = {key: value for key, value in decision.items() if key not in outside}
     cells = _Cells(plan, truth)
@@ -67,27 +74,40 @@ def study(plan: Plan, truth: Truth) -> Study:
     return Study("0" * 64, lock, pd.DataFrame(columns))
 
 
+def _gated(plan: Plan, truth: Truth) -> bool:
+    """Whether the full cache answers as its gate asks. Where it is a comparator its answers are those of the
+    contrasts instead, and the gate is tried alone.
+    """
+    return "gate" in plan.content and (truth.unable is not None or not against_full(plan.content["decision"]))
+
+
+Here: TypeAlias = Mapping[int, PlannedContrast]  # the contrasts of a cell, by their place in the family
+
+
 class _Cells:
     """The cells of one made-up study."""
 
     def __init__(self, plan: Plan, truth: Truth) -> None:
         self.plan, self.truth = plan, truth
         self.decision, self.seeds = plan.content["decision"], plan.content["seeds"]
-        self.contrast = {planned[:4]: index for index, planned in enumerate(family(plan))}
+        self.family = family(plan)
+        self.full = against_full(self.decision)
+        self.apart = 1 + float(self.decision["cache_tolerance"])
 
     def table(self, model: str, task: str, budget: str, arm: str, seed: int) -> dict[str, NDArray[Any]]:
         """The lanes of one cell, columns as `Study.lanes` has them."""
         problems = np.array(self.plan.items[task]["confirm"], dtype=object)
         here = {
-            other: self.contrast[model, task, budget, other]
-            for other in self.decision["against"]
-            if budget in self.plan.content["budgets"]
+            index: one
+            for index, one in enumerate(self.family)
+            if one[:2] == (model, task) and budget in (one.budget, FULL)
         }
-        correct, slots = self._results(arm, here, len(problems))
-        if budget == FULL:
+        found = self._beside_full if self.full else self._results
+        correct, slots = found(arm, here, len(problems))
+        if budget == FULL and not self.full:
             slots *= 2  # as if budgets were half of the prompt: a curve that a slope can be read from
         stop = np.full(len(problems), "eos", dtype=object)
-        if budget == FULL and "gate" in self.plan.content and arm not in self.decision["against"]:
+        if budget == FULL and _gated(self.plan, self.truth):
             lane = np.arange(len(problems)) * len(self.seeds) + self.seeds.index(seed)
             right, cut = self._full(model, task, len(problems) * len(self.seeds))
             correct = lane < right
@@ -111,21 +131,32 @@ class _Cells:
         row = {"state": state, "grade": grade, "correct": graded, "stop": stop} | noted
         return dict(zip(LANE, [*key, problems], strict=True)) | row | measured
 
-    def _results(self, arm: str, here: Mapping[str, int], problems: int) -> tuple[NDArray[np.bool_], float]:
-        """Which problems the arm solves, and the slots it holds. here: the contrasts of the cell, by
-        comparator.
-        """
-        outcomes = {other: self.truth.outcomes.get(index, Outcome()) for other, index in here.items()}
+    def _results(self, arm: str, here: Here, problems: int) -> tuple[NDArray[np.bool_], float]:
+        """Which problems the arm solves, and the slots it holds. here: the contrasts of its cell."""
+        outcomes = {index: self.truth.outcomes.get(index, Outcome()) for index in here}
         ahead = problems - max((outcome.lost for outcome in outcomes.values()), default=0)
-        number = np.arange(problems)
-        if arm not in here:
+        number, own = np.arange(problems), [index for index, one in here.items() if one.against == arm]
+        if not own:
             return (number < ahead) | (arm != self.decision["subject"]), SLOTS
-        gained, lost = outcomes[arm]
+        gained, lost = outcomes[own[0]]
         correct = np.where(number < ahead, number >= gained, number < ahead + lost)
-        tolerated = 1 + float(self.decision["cache_tolerance"])
-        if here[arm] in self.truth.fuller:
-            return correct, SLOTS / tolerated
-        return correct, SLOTS * (tolerated * BEYOND if here[arm] in self.truth.unmatched else 1.0)
+        if own[0] in self.truth.fuller:
+            return correct, SLOTS / self.apart
+        return correct, SLOTS * (self.apart * BEYOND if own[0] in self.truth.unmatched else 1.0)
+
+    def _beside_full(self, arm: str, here: Here, problems: int) -> tuple[NDArray[np.bool_], float]:
+        """The same where the comparator is the full cache, which has one cell for all budgets."""
+        place = next(iter(here.values()))[:2]  # model and task
+        outcomes = [self.truth.outcomes.get(index, Outcome()) for index in range(len(self.family))]
+        behind = max(each.gained for each, one in zip(outcomes, self.family, strict=True) if one[:2] == place)
+        number, own = np.arange(problems), [index for index, one in here.items() if one.subject == arm]
+        if arm == FULL:
+            return number >= behind, WHOLE
+        if not own:
+            return number >= 0, SLOTS
+        gained, lost = outcomes[own[0]]
+        correct = (number < gained) | ((number >= behind) & (number < problems - lost))
+        return correct, WHOLE / self.apart * BEYOND if own[0] in self.truth.unmatched else SLOTS
 
     def _full(self, model: str, task: str, lanes: int) -> tuple[int, int]:
         """How many lanes of the full cache are correct, the first ones, and from which on they are cut."""
@@ -143,7 +174,8 @@ class _Cells:
             cut = lanes - int(asked.truncated * lanes) - 1
         return min(right, cut), cut
 
-    def _ends(self, arm: str, here: Mapping[str, int], ended: Ended) -> bool:
-        if ended.contrast not in here.values():
+    def _ends(self, arm: str, here: Here, ended: Ended) -> bool:
+        if ended.contrast not in here:
             return False
-        return arm == self.decision["subject"] if ended.subject else here.get(arm) == ended.contrast
+        planned = here[ended.contrast]
+        return arm == (planned.subject if ended.subject else planned.against)

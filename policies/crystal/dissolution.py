@@ -13,7 +13,7 @@ from torch import Tensor
 
 from policies.contract import BudgetError, Scores, Signal, Trunks, View
 
-__all__ = ["BranchDissolution", "Dissolved", "Fusion"]
+__all__ = ["BranchDissolution", "Dissolved", "ExceedingDissolution", "Fusion"]
 
 EPSILON = 1e-8  # Eq. 28; the paper gives its value for Eq. 27 only
 
@@ -49,6 +49,7 @@ class BranchDissolution:
     fusion: Fusion = "maximum"
     coverage: float = 0.0
     needs: ClassVar[frozenset[Signal]] = frozenset()
+    exceeds: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.coverage <= 1 or self.fusion not in get_args(Fusion):
@@ -74,17 +75,18 @@ class BranchDissolution:
     def dissolve(self, impact: Tensor, trunks: Trunks, protected: Tensor, budget: int) -> Dissolved:
         """Algorithm 1 for one keep set. impact and protected are [n].
 
-        Raises BudgetError for protected trunks larger than the budget.
+        Raises BudgetError for protected trunks larger than the budget, unless it `exceeds`.
         """
         spans, safe = trunks.spans, protected.tolist()
         alive = [g for g, span in enumerate(spans) if not any(safe[span.start : span.stop])]
         available = budget - len(safe) + sum(len(spans[g]) for g in alive)
-        if available < 0:
+        if available < 0 and not self.exceeds:
             raise BudgetError(
                 f"budget of {budget} slots is below the {budget - available} slots of the trunks that hold "
                 f"the {sum(safe)} protected slots: raise the budget to at least {budget - available} "
                 "or protect fewer"
             )
+        available = max(0, available)
         score = self.compose(trunks, alive)
         worth = score.tolist()
         ranked = sorted(alive, key=lambda g: (worth[g], -g))
@@ -125,6 +127,17 @@ class BranchDissolution:
             kept.append(rest if rest >= max(1, self.min_keep) or cut <= 0 else 0)
             cut -= size - kept[-1]
         return kept
+
+
+@dataclass(frozen=True)
+class ExceedingDissolution(BranchDissolution):
+    """Protected trunks stay whole where they are more than the budget, as Eq. 31 and Algorithm 1 have it.
+
+    B - B_prot is negative there, every other trunk dissolves, and the cache holds B_prot slots. So an event
+    leaves more than its budget: whether the memory of two arms is the same, only measuring it tells.
+    """
+
+    exceeds: ClassVar[bool] = True
 
 
 def best(span: range, count: int, values: Sequence[float]) -> Sequence[int]:

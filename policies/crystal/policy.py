@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from policies.crystal.breath import Breath
 from policies.crystal.coattention import CoAttention
-from policies.crystal.dissolution import BranchDissolution
+from policies.crystal.dissolution import BranchDissolution, ExceedingDissolution
 from policies.crystal.impact import Impact, Scaled, Uniform
 from policies.crystal.scoring import TrunkScoring
 from policies.crystal.tiers import TieredDissolution
@@ -65,11 +65,11 @@ def crystal(config: CrystalConfig | None = None) -> Policy:
     """CrystalCache: sections 3.2-3.7 at the end of the prefill, and 3.8 at events while decoding.
 
     With a cadence of 64 steps the events are its breaths; without one it is what the paper evaluated.
-    Departs from the paper: a budget that the protected trunks exceed is refused, where Eq. 30 raises the
-    budget to sinks + recent and leaves larger protected trunks open. Readings of what the paper leaves
-    open: ties keep the lower position; the edge set is directed (`coattention.Edges`) and Eq. 17 reads its
-    forward entries only; the deviation of Eq. 27 is the population's; at decode time `TrunkScoring` and
-    `Breath`.
+    Departs from the paper: a budget that the protected trunks exceed is refused. Eq. 30 raises it to sinks +
+    recent; by Eq. 31 larger protected trunks stay and exceed it, which is `crystal-over-budget`.
+    Readings of what the paper leaves open: ties keep the lower position; the edge set is directed
+    (`coattention.Edges`) and Eq. 17 reads its forward entries only; the deviation of Eq. 27 is the
+    population's; at decode time `TrunkScoring` and `Breath`.
     """
     config = config or CrystalConfig()
     return Policy(scoring=config.scoring(), selection=config.selection(), protect=config.protect())
@@ -98,7 +98,12 @@ def variants() -> Mapping[str, Policy]:
     """By name: each differs from `crystal` in exactly one component, but for `crystal-blog`.
 
     Ablations of section 6.1, what section 3.6 argues against, section 6.4, extensions F3-F5 of section 8.4,
-    and the settings of the blog post one by one.
+    the settings of the blog post one by one, and Eq. 31 to the letter.
+
+    At the end of a prefill two ablations of Table 10 rank the trunks alike, by D: where every M_i is 1
+    (`crystal-uniform`), Eq. 28 normalises it to 0, so that Eq. 29 leaves what it leaves of `crystal-d-only`.
+    They differ within the one trunk that is kept in part, whose slots Eq. 33 ranks by M_i, and later in the
+    decay of Eq. 36.
     """
     parent = crystal()
     scoring = scoring_of(parent)
@@ -122,6 +127,7 @@ def variants() -> Mapping[str, Policy]:
         "crystal-product": BranchDissolution(fusion="product"),
         "crystal-coverage": BranchDissolution(coverage=0.1),
         "crystal-tiers": TieredDissolution(),
+        "crystal-over-budget": ExceedingDissolution(),
     }
     children = {name: replace(parent, scoring=changed) for name, changed in by_scoring.items()}
     children |= {name: replace(parent, selection=changed) for name, changed in by_selection.items()}

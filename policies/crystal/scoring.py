@@ -54,6 +54,10 @@ class TrunkScoring:
     def needs(self) -> frozenset[Signal]:
         return frozenset({self.coattention} if self.breath is None else {self.coattention, InverseKeyNorms()})
 
+    @property
+    def longest(self) -> int:
+        return self.max_trunk
+
     def score(self, view: View) -> Scores:
         table = self.admit(view, TrunkTable.empty()) if view.memory is None else self.breathe(view)
         return Scores(

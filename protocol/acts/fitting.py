@@ -22,6 +22,8 @@ from protocol.tasks import prompting
 
 __all__ = ["Checked", "checked", "lanes", "refuse_other_weights"]
 
+LONG = 1024  # tokens of an answer in which a unit of slots that begins in the prompt may end
+
 # Tokens of (context, query) of every development problem, by model and task.
 Lengths: TypeAlias = dict[tuple[str, Task], list[tuple[int, int]]]
 
@@ -31,15 +33,18 @@ class Checked(NamedTuple):
     checks: dict[str, Any]  # what the rule can see
 
 
-def checked(planned: Planned, items: Mapping[str, Any]) -> Checked:
+def checked(planned: Planned, items: Mapping[str, Any], *, again: bool = False) -> Checked:
     """Whether a lock of these items would do: the rule and its method at these sizes, then every prompt and
     budget. Raises BadInput; hashes nothing and reads no gold.
+
+    again: the lock replicates another one, whose budgets were found to fit by the rules of then.
     """
     _refuse_calibrated(planned, items)
     checks = rule_checks.checks(planned.protocol, items)
     lengths = _lengths(planned, items)
     _refuse_long_prompts(planned, lengths)
-    _refuse_small_budgets(planned.protocol, lengths)
+    if not again:
+        _refuse_small_budgets(planned.protocol, lengths)
     return Checked(lengths, checks)
 
 
@@ -99,34 +104,38 @@ def _refuse_long_prompts(planned: Planned, lengths: Lengths) -> None:
 
 
 def _refuse_small_budgets(protocol: Design, lengths: Lengths) -> None:
-    """A budget below the set that a policy protects is refused by name, on the shortest and the longest
-    development prompt: a share is smallest on the one, a pinned prompt largest on the other. Of a budget that
-    changes from round to round, the smallest counts.
+    """A budget below what a policy can come to protect is refused by name, on the shortest and the longest
+    development prompts: a share is smallest on the one, a pinned prompt largest on the other. Of a budget
+    that changes from round to round, the smallest counts.
+
+    What the text decides, such as how long a protected trunk is, is taken at its most: else the lanes whose
+    text asks for more would fail, in this arm alone, and what is missing would not be missing at random.
     """
     policy_of = {arm.name: protocol.policy(arm.name) for arm in protocol.arms}
     evicting = {arm: policy for arm, policy in policy_of.items() if policy.evicts}
     for (_, task), each in lengths.items():
-        contexts = [context for context, _ in each]
-        ends = sorted({min(contexts), max(contexts)})
-        for tokens, (arm, policy), budget in itertools.product(ends, evicting.items(), protocol.budgets):
-            slots = policy.cadence.least(budget.of(tokens))
-            if slots < (protected := _protected(policy, tokens, slots)):
+        ends = sorted({min(each), max(each), max(each, key=sum)})
+        for prompt, (arm, policy), budget in itertools.product(ends, evicting.items(), protocol.budgets):
+            slots = policy.cadence.least(budget.of(prompt[0]))
+            if slots < (protected := _protected(policy, *prompt, slots)):
                 raise BadInput(
-                    f"budgets: {budget} gives {slots} slots for {task.name} ({tokens} tokens), "
-                    f"fewer than the {protected} that arm {arm!r} protects; raise the budget"
+                    f"budgets: {budget} gives {slots} slots for {task.name} ({prompt[0]} tokens), "
+                    f"fewer than the {protected} that arm {arm!r} protects at most; raise the budget"
                 )
 
 
-def _protected(policy: Policy, tokens: int, slots: int) -> int:
-    """The most slots that a policy protects after a prompt of `tokens`: at its end or, with events while
-    decoding, in a cache that has outgrown its budget.
+def _protected(policy: Policy, context: int, query: int, slots: int) -> int:
+    """The most slots that a policy can come to protect after a context and a query of so many tokens: at the
+    end of the context or, with events while decoding, in a cache that has outgrown its budget. One that may
+    exceed its budget needs room for no more than the slots whose place alone protects them.
     """
-    filled = torch.ones(max(tokens, slots) + 1, dtype=torch.bool)
-    held = [policy.protect.slots(filled[:tokens], slots, decoding=False)]
+    held = [policy.protect.slots(torch.ones(context, dtype=torch.bool), slots, decoding=False)]
     if policy.cadence.interval is not None:
+        tokens = context + query
+        filled = torch.ones(max(tokens, slots) + LONG, dtype=torch.bool)
         prompt = torch.arange(len(filled)) < tokens
         held.append(policy.protect.slots(filled, slots, decoding=True, prompt=prompt))
-    return max(int(protected.sum()) for protected in held)
+    return max(int(protected.sum()) if policy.exceeds else policy.reach(protected) for protected in held)
 
 
 def lanes(planned: Planned, model: str, lengths: Lengths) -> int:

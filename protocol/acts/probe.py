@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from protocol.acts import beforehand, select
+from protocol.acts.same_kept import Alike, alike
 from protocol.evidence.run import claim, probing
 from protocol.evidence.run.records import Record
 from protocol.locked.study import Study, refuse_drift
@@ -19,6 +20,7 @@ __all__ = ["Probed", "probe", "run"]
 class Probed(NamedTuple):
     rows: list[dict[str, Any]]  # as `summary` has them
     selected: dict[str, Any] | None  # of a sweep: what selection.json holds
+    alike: list[Alike]
 
 
 def probe(study: Study, report: Callable[[Progress], None]) -> Probed:
@@ -31,7 +33,8 @@ def probe(study: Study, report: Callable[[Progress], None]) -> Probed:
         if not beforehand.selected(study.registration):
             run(study, report)
         selected = select.select(study) if study.protocol.sweep else None
-    return Probed(summary(study.registration.anew().probed), selected)
+    recorded = study.registration.anew().probed
+    return Probed(summary(recorded), selected, alike(recorded))
 
 
 def run(study: Study, report: Callable[[Progress], None]) -> None:

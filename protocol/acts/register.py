@@ -34,14 +34,16 @@ def register(
     parent: dict[str, str] | None = None,
     amends: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None,
     gateless: bool = False,
+    first_event: int | None = None,
     key: Path | None = None,
 ) -> Lock:
     """Lock the protocol in `folder`. Raises BadInput, Drifted or AlreadyClaimed; then nothing was written.
 
     parent: the study that this one replicates; amends: the lock that this one amends, as
     `evidence.amendment` describes it; gateless: the lock that this one replicates or amends is of before
-    there were gates, so that this one needs none and need not say what counts as memory; key: a private key
-    of ssh, to sign the lock with.
+    there were gates, so that this one needs none and need not say what counts as memory; first_event: before
+    which step no event fires in the study that this one replicates, whose lock may be older than the choice;
+    key: a private key of ssh, to sign the lock with.
     A locking that a crash cut off before its line in the ledger is completed.
     """
     opened = Registration(folder)
@@ -59,9 +61,9 @@ def register(
     signer = signing.public(key) if key else None
     # With transformers and analysis, which every refusal above does without.
     from policies.structure import structure
-    from protocol.acts import fitting
+    from protocol.acts import fitting, same_kept
 
-    lengths, checked = fitting.checked(planned, frozen_items)
+    lengths, checked = fitting.checked(planned, frozen_items, again=parent is not None)
     frozen_weights = planned.weights()
     fitting.refuse_other_weights(planned, frozen_weights)
     golds = _golds(frozen_items)
@@ -81,13 +83,16 @@ def register(
         "grid": [list(cell) for cell in grid.cells(protocol)],
         "policies": {arm.name: structure(protocol.policy(arm.name)) for arm in protocol.arms},
         "items": frozen_items,
-        "batch": {"lanes": {model: fitting.lanes(planned, model, lengths) for model in protocol.models}},
+        "batch": {
+            "lanes": {model: fitting.lanes(planned, model, lengths) for model in protocol.models},
+            "first_event": protocol.generation.waits if first_event is None else first_event,
+        },
         "sources": sources,
         "data": tasks.data(frozen_items),
         "weights": frozen_weights,
         "environment": surroundings,
         "rule": {"name": protocol.decision.rule, "source": rule, "sha256": sources[rule]},
-        "checks": checked | golds,
+        "checks": checked | golds | {"same_kept": same_kept.same_kept(planned, frozen_items)},
     }
     if amends is not None:
         content["amends"] = amends(content)

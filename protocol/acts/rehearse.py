@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from protocol.acts import fitting, register
+from protocol.acts import fitting, register, same_kept
 from protocol.evidence.refusals import BadInput
 from protocol.evidence.run import records
 from protocol.locked.planned import Planned
@@ -34,13 +34,14 @@ class Rehearsal(NamedTuple):
     """bodies: of every lane, by phase. whole: lanes that the registered study will decode, by phase.
 
     seconds: of everything that was run. peak_bytes: resident memory of the process, and on a GPU what torch
-    took of its own.
+    took of its own. same_kept: as the check of this name in a lock.
     """
 
     bodies: dict[str, list[dict[str, Any]]]
     whole: dict[str, int]
     seconds: float
     peak_bytes: int
+    same_kept: dict[str, Any]
 
 
 def stand_ins(protocol: Design, named: Sequence[str]) -> dict[str, str]:
@@ -94,7 +95,8 @@ def rehearse(planned: Planned, models: Mapping[str, str], problems: int, folder:
         bodies[phase] = [record["body"] for record in recorded]
         which = "dev" if phase == "probe" else "confirm"
         whole[phase] = sum(len(items[cell.task][which]) for cell in cells)
-    return Rehearsal(bodies, whole, time.monotonic() - started, _peak_bytes())
+    seconds = time.monotonic() - started
+    return Rehearsal(bodies, whole, seconds, _peak_bytes(), same_kept.same_kept(playing, items))
 
 
 def played(protocol: Design, models: Mapping[str, str]) -> Design:

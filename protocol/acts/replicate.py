@@ -104,8 +104,13 @@ def new(parent: Study) -> Study:
     folder.mkdir(parents=True)
     try:
         shutil.copyfile(parent.folder / PROTOCOL, folder / PROTOCOL)
-        gateless = "gate" not in parent.registration.registered
-        register.register(folder, parent.planned.home, parent=named, gateless=gateless)
+        register.register(
+            folder,
+            parent.planned.home,
+            parent=named,
+            gateless="gate" not in parent.registration.registered,
+            first_event=parent.first_event(),
+        )
     except BaseException:
         if not (folder / lock.NAME).exists():
             shutil.rmtree(folder)

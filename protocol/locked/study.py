@@ -40,6 +40,10 @@ class Study:
         """Lanes that decode at once, by model; a lock from before this was chosen has none."""
         return dict(self.lock.content.get("batch", {}).get("lanes", {}))
 
+    def first_event(self) -> int:
+        """Decode steps before which no event fires; a lock from before this was chosen has none."""
+        return int(self.lock.content.get("batch", {}).get("first_event", 0))
+
     def cells(self) -> list[grid.Cell]:
         return [grid.Cell(*cell) for cell in self.lock.content["grid"]]
 

@@ -19,7 +19,7 @@ from policies import Statistics
 from protocol.evidence.refusals import BadInput
 from protocol.models import calibration, sources, stored
 
-__all__ = ["LoadedModel", "load", "tokenizer"]
+__all__ = ["LoadedModel", "load", "sentence_ends", "tokenizer"]
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 SENTENCE_ENDS = (".", "!", "?", "\n")
@@ -60,7 +60,7 @@ def load(source: str, home: Path, *, dtype: str = "float32", device: str = "cpu"
     network.to(device).eval().requires_grad_(False)
     words = _tokenizer(folder)
     measured = calibration.of(source, home, network)
-    return LoadedModel(source, network, words, _stop_ids(network, words), _sentence_ends(words), measured)
+    return LoadedModel(source, network, words, _stop_ids(network, words), sentence_ends(words), measured)
 
 
 def tokenizer(source: str, home: Path) -> PreTrainedTokenizerBase:
@@ -90,6 +90,7 @@ def _stop_ids(network: Any, words: Any) -> frozenset[int]:
     return frozenset(stop for stop in [*ids, words.eos_token_id] if stop is not None)
 
 
-def _sentence_ends(words: Any) -> frozenset[int]:
+def sentence_ends(words: Any) -> frozenset[int]:
+    """As `LoadedModel` has them, of a tokenizer."""
     spelled = (words.encode(mark, add_special_tokens=False) for mark in SENTENCE_ENDS)
     return frozenset(ids[0] for ids in spelled if len(ids) == 1 and ids[0] != words.unk_token_id)

@@ -1,13 +1,15 @@
 """What only a whole design can show: repeated names, names that are not defined, an impossible rule."""
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
 from pathlib import Path
 
 from analysis.rules import RULES
+from analysis.rules.rule import FULL
 from protocol.evidence.bytes.fields import Fault
 from protocol.evidence.refusals import BadInput, unknown
-from protocol.plan.design import POLICY, Design
+from protocol.plan.design import POLICY, Decision, Design
 from protocol.plan.gate import Place
 
 __all__ = ["check", "require_gate", "require_memory"]
@@ -64,6 +66,7 @@ def _repeated(design: Design) -> Iterator[str]:
         "tasks": [task.name for task in design.tasks],
         "decision.against": decision.against,
         "decision.beside": decision.beside or (),
+        **{f"decision.{name}": arms for name, arms in _own(decision, "arms").items()},
         "sweep.candidates": sweep.candidates if sweep else (),
         "sweep.seeds": sweep.seeds if sweep else (),
         "gate.places": [f"{place.model}, {place.task}" for place in design.gate.places]
@@ -84,8 +87,11 @@ def _policies(design: Design) -> Iterator[str]:
 
 
 def _intervals(design: Design) -> Iterator[str]:
-    for name in _evicting(design):
-        policy = design.policy(name)
+    policies = {name: design.policy(name) for name in _evicting(design)}
+    decoding = [name for name, policy in policies.items() if policy.cadence.interval is not None]
+    if design.generation.first_event is not None and not decoding:
+        yield "generation.first_event: no arm has events while decoding; give an interval or leave it out"
+    for name, policy in policies.items():
         if policy.cadence.interval is not None and policy.uncarried:
             yield (
                 f"generation.interval: {type(policy.uncarried[0]).__name__}, which arm "
@@ -109,15 +115,18 @@ def _sweep(design: Design) -> Iterator[str]:
 
 def _arms(design: Design) -> Iterator[str]:
     decision, beside = design.decision, design.decision.beside or ()
-    for field, names in {
-        "subject": [decision.subject],
-        "against": decision.against,
-        "beside": beside,
-    }.items():
+    own, others = RULES[decision.rule], _own(decision, "arms")
+    for field, names in {"subject": [decision.subject], "beside": beside, **others}.items():
         yield from _undefined(f"decision.{field}", names, _confirmed(design))
+    if own.full == "refused" or FULL not in decision.against:
+        yield from _undefined("decision.against", decision.against, _confirmed(design))
+    yield from _full(design)
+    for field, names in others.items():
+        for twice in sorted({decision.subject, *decision.against} & set(names)):
+            yield f"decision.{field}: {twice} is compared already; name further arms"
     if decision.subject in decision.against:
         yield f"decision.against: {decision.subject} is the subject; compare it with others"
-    if compared := {decision.subject, *decision.against} & set(beside):
+    if compared := {decision.subject, *decision.against, *itertools.chain(*others.values())} & set(beside):
         yield f"decision.beside: {min(compared)} is in the family already; name arms that are not"
 
 
@@ -163,9 +172,42 @@ def _rule(design: Design) -> Iterator[str]:
     rule = RULES[decision.rule]
     if refusal := rule.refusal(design.content()["decision"], len(design.family())):
         yield f"decision.{refusal.field}: {refusal.says}"
-    for name in (field.name for field in rule.fields if field.kind == "model"):
-        if (model := decision.own[name]) not in design.models:
-            yield f"decision.{name}: " + unknown("model", model, design.models)
+    for name, models in _own(decision, "model").items():
+        yield from (
+            f"decision.{name}: " + unknown("model", model, design.models)
+            for model in models
+            if model not in design.models
+        )
+    if rule.ordered and len(design.budgets) < 2:
+        yield f"budgets: {decision.rule} goes from the largest down; give two or more"
+    if rule.ordered and len({budget.share is None for budget in design.budgets}) > 1:
+        yield f"budgets: {decision.rule} puts them in order; give shares alone or whole slots alone"
+
+
+def _full(design: Design) -> Iterator[str]:
+    """Of a rule that may be about the full cache, which is then the one comparator."""
+    decision, rule = design.decision, RULES[design.decision.rule]
+    if rule.full == "asked" and list(decision.against) != [FULL]:
+        yield f'decision.against: {decision.rule} is about the full cache; write against = ["{FULL}"]'
+    if rule.full == "refused" or FULL not in decision.against:
+        return
+    whole = [arm.name for arm in design.arms if not design.policy(arm.name).evicts]
+    if FULL not in whole:
+        yield f'decision.against: {FULL} is no arm that never evicts; add {FULL} = {{ policy = "full" }}'
+
+
+def _own(decision: Decision, kind: str) -> dict[str, list[str]]:
+    """What the rule's own fields of this kind name."""
+    written = {
+        field.name: decision.own.get(field.name)
+        for field in RULES[decision.rule].fields
+        if field.kind == kind
+    }
+    return {
+        name: [names] if isinstance(names, str) else list(names)
+        for name, names in written.items()
+        if names is not None
+    }
 
 
 def _evicting(design: Design) -> list[str]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
+from analysis.rules.rule import sides
 from analysis.stats.methods import METHODS
 from protocol import tasks
 from protocol.evidence.bytes.canonical import LARGEST
@@ -18,6 +19,7 @@ from protocol.evidence.run import late_randomness
 from protocol.plan import rules
 from protocol.plan.budget import ABudget, Budget
 from protocol.plan.gate import Gate
+from protocol.plan.generation import Generation
 from protocol.plan.kinds import AGAIN, ArmName, ByName, Later, Named, Number, Tables, Written
 
 if TYPE_CHECKING:
@@ -102,75 +104,6 @@ class Claim(NamedTuple):
     ] = None
 
 
-class Generation(NamedTuple):
-    """How lanes are decoded."""
-
-    temperature: Annotated[Decimal, Field(Number("0", "5"), "0 decodes greedily; above it, samples.", 0)]
-    dtype: Annotated[
-        str, Field(Choice("float32", "bfloat16"), "Numbers that weights and cache are held in.", "float32")
-    ]
-    device: Annotated[str, Field(Choice("cpu", "cuda"), "Where the model runs.", "cpu")]
-    threads: Annotated[int, Field(Whole(1, 1024), "Threads of each process.", 2)]
-    problems_per_batch: Annotated[
-        int | None,
-        Field(
-            Whole(1, 1024),
-            "Problems whose lanes decode together, and are recorded with one write.",
-            4,
-            without="1",
-        ),
-    ] = None
-    lanes_per_batch: Annotated[
-        int | None,
-        Field(
-            Whole(1, 65_536),
-            "How many of these lanes decode at once.",
-            64,
-            without="registering chooses, by the memory that is free",
-        ),
-    ] = None
-    prefill_chunk: Annotated[
-        int | None, Field(Whole(1, 2**24), "Tokens of a prompt that are fed at once.", 512, without="all")
-    ] = None
-    interval: Annotated[
-        int | None,
-        Field(
-            Whole(1, 1_000_000),
-            "Decode steps between the events of every arm that evicts and has no interval of its own.",
-            128,
-            without="no event while decoding",
-        ),
-    ] = None
-    cadence: Annotated[
-        str | None,
-        Field(
-            Choice("slack", "exact"),
-            '"slack": a lane grows to its budget and one interval before it is cut. "exact": it is cut every '
-            "`interval` steps, and right after the query.",
-            "slack",
-            without="slack",
-        ),
-    ] = None
-    prompt: Annotated[
-        str | None,
-        Field(
-            Choice("competes", "pinned"),
-            '"pinned" protects the tokens of the prompt at every event; else they compete like all others.',
-            "pinned",
-            without="competes",
-        ),
-    ] = None
-    workers: Annotated[
-        int | None,
-        Field(
-            Whole(1, 256),
-            "Processes that run batches side by side, with `threads` each. It changes no record.",
-            2,
-            without="1",
-        ),
-    ] = None
-
-
 @dataclass(frozen=True, kw_only=True)
 class Decision:
     """The one primary question, the rule that answers it and everything the rule may depend on.
@@ -239,7 +172,7 @@ class Decision:
 
 
 def _decision(**read: Any) -> Decision:
-    own = {name: read.pop(name) for name in rules.OF_RULES[read["rule"]]}
+    own = {name: read.pop(name, None) for name in rules.OF_RULES[read["rule"]]}
     return Decision(**read, own=own)
 
 
@@ -390,8 +323,8 @@ class Design:
         return replace(self, arms=kept, sweep=None)
 
     def family(self) -> list[str]:
-        """The model of every contrast: one for each (model, task, budget, comparator)."""
-        each = len(self.tasks) * len(self.budgets) * len(self.decision.against)
+        """The model of every contrast: one for each (model, task, budget, two arms)."""
+        each = len(self.tasks) * len(self.budgets) * len(sides(self.content()["decision"]))
         return [model for model in self.models for _ in range(each)]
 
     def content(self) -> dict[str, Any]:

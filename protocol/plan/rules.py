@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from analysis.rules import RULES, rule
-from protocol.evidence.bytes.fields import Field, Kind, Whole
+from protocol.evidence.bytes.fields import Field, Kind, ListOf, Whole
 from protocol.plan.kinds import Number, Written
 
 __all__ = ["OF_RULES", "fields"]
@@ -18,12 +18,17 @@ def _kind(asked: rule.Field) -> Kind:
             return Number(str(asked.low), str(asked.high))
         case "model":
             return Written()
+        case "arms":
+            return ListOf(Written(), 1)
     raise ValueError(f"{asked.name}: a rule asks for a {asked.kind!r}, which is no kind of field")
 
 
 OF_RULES: Mapping[str, Mapping[str, Field]] = MappingProxyType(
     {
-        name: {asked.name: Field(_kind(asked), asked.meaning, asked.example) for asked in one.fields}
+        name: {
+            asked.name: Field(_kind(asked), asked.meaning, asked.example, asked.without)
+            for asked in one.fields
+        }
         for name, one in RULES.items()
     }
 )

@@ -11,6 +11,7 @@ figures.
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -73,7 +74,9 @@ def run(
     what of the registered one runs now; problems: by task; those that are held out come from `opened`.
     """
     work = units(cells, problems, protocol.generation.problems_per_batch)
-    with pool.opened(study.planned._replace(protocol=protocol), study.lanes(), opened) as execute:
+    generation = protocol.generation._replace(first_event=study.first_event())
+    planned = study.planned._replace(protocol=replace(protocol, generation=generation))
+    with pool.opened(planned, study.lanes(), opened) as execute:
         record(
             study.folder,
             work,

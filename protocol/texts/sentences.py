@@ -4,8 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from analysis.rules import RULES
+from analysis.rules.rule import against_full
 from analysis.stats.methods import METHODS
-from analysis.studies import opened
+from analysis.studies import opened, same_kept
 from protocol.evidence.run.ledger import Entry
 
 _SOURCES = {
@@ -43,17 +44,20 @@ def inference(lock: Mapping[str, Any]) -> list[str]:
     ]
     if rule := RULES.get(decision["rule"]):
         said += rule.words.criteria(decision, lock["checks"])
-    return [
-        *said,
-        "INCONCLUSIVE: otherwise.",
-        *_memory(lock),
-    ]
+    said.append("INCONCLUSIVE: otherwise.")
+    return [*said, *_memory(lock)]
 
 
 def _memory(lock: Mapping[str, Any]) -> list[str]:
     """When two arms held the same memory; locks of before there were gates judge by mean slots alone."""
     decision = _decision(lock)
-    kind, tolerance = decision.get("memory", "slots"), f"{float(decision['cache_tolerance']):.4g}"
+    held, tolerance = _HELD[decision.get("memory", "slots")], f"{float(decision['cache_tolerance']):.4g}"
+    if against_full(decision):
+        return [
+            f"Memory is unequal on purpose. Where the full cache's {held}, as measured, do not exceed the "
+            f"other arm's by more than {tolerance} of them, nothing is saved: that contrast neither confirms "
+            "nor refutes.",
+        ]
     neither = "A contrast without that is neither won nor lost, and rules CONFIRMED out."
     if "gate" not in _content(lock):
         return [
@@ -61,9 +65,8 @@ def _memory(lock: Mapping[str, Any]) -> list[str]:
             f"by more than {tolerance} of them. {neither}"
         ]
     return [
-        f"Both arms held the same memory where neither arm's {_HELD[kind]}, as measured, exceed the other's "
-        f"by more than {tolerance} of them, nor differ by more than that problem by problem, on average. "
-        + neither,
+        f"Both arms held the same memory where neither arm's {held}, as measured, exceed the other's by more "
+        f"than {tolerance} of them, nor differ by more than that problem by problem, on average. {neither}",
         "Within that, a win or a loss has to exceed what the difference of memory may have bought: for 1 % "
         "of it two accuracy points, or twice the steepest slope between the comparator's measured accuracies "
         "next to its budget if that is more.",
@@ -234,7 +237,21 @@ def looked(lock: Mapping[str, Any]) -> list[str]:
         )
     return [
         *said,
-        "Locking ran no model. What its author ran in private beforehand no lock can show.",
+        *_watched(lock["checks"].get("same_kept")),
+        "What its author ran in private beforehand no lock can show.",
+    ]
+
+
+def _watched(found: Mapping[str, Any] | None) -> list[str]:
+    """What locking ran."""
+    if found is None:
+        return ["Locking ran no model."]
+    ran = "; ".join(f"for {model}, {runs}" for model, runs in found["on"].items())
+    seen = [f"{said[0].upper()}{said[1:]}." for said in same_kept.words(found)]
+    return [
+        "Locking ran the arms on a few development problems, to see which of them keep the same slots. What "
+        f"ran: {ran}.",
+        *(seen or ["No two arms did."]),
     ]
 
 

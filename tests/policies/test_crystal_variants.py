@@ -34,10 +34,13 @@ CHANGES = {
     "crystal-product": ("selection", {"fusion"}),
     "crystal-coverage": ("selection", {"coverage"}),
     "crystal-tiers": ("selection", set()),
+    "crystal-over-budget": ("selection", set()),
 }
-"""Component, and the settings of it that change; crystal-tiers is another class of the same settings."""
+"""Component, and the settings of it that change; the last two are other classes of the same settings."""
 
 ONLY_LATER = ("crystal-static-graph", "crystal-still")
+ALIKE_WITH_ROOM = (*ONLY_LATER, "crystal-over-budget")
+"""Keep what crystal keeps at the end of a prefill whose protected trunks fit."""
 N, ENDS = 420, (3, 4, 5)
 every_variant = pytest.mark.parametrize("name", CHANGES)
 
@@ -55,7 +58,7 @@ def test_a_variant_differs_from_crystal_in_one_component_and_in_one_setting_of_i
     one, other = difference[component]
     names = [field.name for field in fields(one)]
     assert {field for field in names if getattr(one, field) != getattr(other, field)} == changed
-    assert (type(one) is not type(other)) == (name == "crystal-tiers")
+    assert (type(one) is not type(other)) == (name in ("crystal-tiers", "crystal-over-budget"))
 
 
 def test_the_blog_differs_in_scoring_and_selection():
@@ -103,20 +106,20 @@ def kept(name, view, budget):
     return policies.get(name).keep(view, budget)[0, 0].nonzero().flatten().tolist()
 
 
-@pytest.mark.parametrize("name", [*(name for name in CHANGES if name not in ONLY_LATER), "crystal-blog"])
+@pytest.mark.parametrize("name", [*(name for name in CHANGES if name not in ALIKE_WITH_ROOM), "crystal-blog"])
 def test_a_variant_keeps_other_slots_than_crystal(name, view):
     assert any(kept(name, view, budget) != kept("crystal", view, budget) for budget in BUDGETS)
 
 
 def test_no_two_variants_keep_the_same_slots(view):
-    """But for what is decode time only."""
-    names = [name for name in CHANGES if name not in ONLY_LATER] + ["crystal", "crystal-blog"]
+    """But for what is decode time only, and what only a budget below the protected trunks tells apart."""
+    names = [name for name in CHANGES if name not in ALIKE_WITH_ROOM] + ["crystal", "crystal-blog"]
     found = {name: tuple(tuple(kept(name, view, budget)) for budget in BUDGETS) for name in names}
     assert len(set(found.values())) == len(names)
 
 
-@pytest.mark.parametrize("name", ONLY_LATER)
-def test_a_variant_of_decode_time_keeps_what_crystal_keeps_at_the_prefill(name, view):
+@pytest.mark.parametrize("name", ALIKE_WITH_ROOM)
+def test_some_variants_keep_what_crystal_keeps_at_a_prefill_with_room(name, view):
     assert all(kept(name, view, budget) == kept("crystal", view, budget) for budget in BUDGETS)
 
 

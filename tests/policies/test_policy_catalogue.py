@@ -41,6 +41,7 @@ NAMES = (
     "crystal-product",
     "crystal-coverage",
     "crystal-tiers",
+    "crystal-over-budget",
     "crystal-blog",
     "1d",
     "1d_div",

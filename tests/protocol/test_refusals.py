@@ -9,11 +9,10 @@ import pytest
 import studies
 import torch
 
-import policies
 import splits
 from policies import Statistics
 from protocol import tasks
-from protocol.acts import fitting, register
+from protocol.acts import register
 from protocol.evidence.bytes import canonical
 from protocol.evidence.refusals import BadInput, Drifted
 from protocol.evidence.run.registration import Registration
@@ -21,7 +20,6 @@ from protocol.locked.planned import Planned
 from protocol.locked.study import open_study, refuse_drift
 from protocol.models import __main__ as fetch_models
 from protocol.models import calibration, load
-from protocol.plan import reading
 from protocol.tasks import __main__ as fetch_tasks
 from protocol.tasks import prompting
 from protocol.tasks.dataset import Dataset
@@ -51,7 +49,7 @@ def refused(status, said, *arguments, tree=None, folder):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({'policy = "crystal"': 'policy = "cristal"'}, "did you mean 'crystal'?"),
+        ({'policy = "crystal-over-budget"': 'policy = "cristal"'}, "did you mean 'crystal'?"),
         ({'models = ["path:': 'models = ["smolm2-135m", "path:'}, "did you mean 'smollm2-135m'?"),
         ({'models = ["path:': 'models = ["path:/no/such'}, "/no/such"),
         ({"budgets = [0.8]": "budgets = [0.1]"}, "the 132 that arm 'crystal' protects"),
@@ -66,37 +64,6 @@ def refused(status, said, *arguments, tree=None, folder):
 def test_register_refuses_by_field(tmp_path, tiny_model, changes, said):
     folder = studies.write(tmp_path / "study", tiny_model, changes)
     refused(2, said, "register", folder=folder)
-
-
-@pytest.mark.parametrize(
-    ("interval", "prompt", "protected"),
-    [
-        (None, None, 40),  # a prompt of 40 tokens is kept whole
-        (16, None, 65),  # 132 slots are protected while decoding, of the 65 that outgrew the budget all
-        (None, "pinned", 40),
-        (16, "pinned", 65),
-    ],
-)
-def test_what_is_protected_while_decoding_counts_before_anything_runs(interval, prompt, protected):
-    policy = policies.get("random")
-    policy = policies.pinned(policy) if prompt else policy
-    policy = replace(policy, cadence=replace(policy.cadence, interval=interval))
-    assert fitting._protected(policy, 40, 64) == protected
-
-
-def test_a_budget_counts_by_the_smallest_of_its_rounds():
-    """A pinned prompt of 300 tokens: a schedule leaves 250 of 500 slots in some rounds, 350 of 700."""
-    text = studies.PROTOCOL.format(model="/nowhere")
-    text = text.replace("threads = 1", 'threads = 1\ninterval = 16\nprompt = "pinned"')
-    text = text.replace('policy = "crystal"', 'policy = "schedule-front"')
-
-    def check(slots):
-        protocol = reading.parse(text.replace("budgets = [0.8]", f"budgets = [{slots}]").encode(), "here")
-        fitting._refuse_small_budgets(protocol, {("model", protocol.tasks[0]): [(300, 0)]})
-
-    with pytest.raises(BadInput, match=r"500 gives 250 slots .* fewer than the 300 that arm 'crystal'"):
-        check(500)
-    check(700)
 
 
 def test_a_device_that_is_not_here_is_refused_in_one_line(tmp_path, tiny_model, locked, monkeypatch):
@@ -124,7 +91,7 @@ def calibrated(tmp_path, tiny_model, monkeypatch):
         found = Statistics(mean, mean.abs(), torch.ones(8) / 8**0.5, torch.ones(4).double(), 1.0)
         about = {"weights": calibration.weights_digest(source, home), "problems": "{}", **about}
         calibration.write(calibration.statistics_paths(source, home)["traces"], found, about)
-        changes = {**studies.ONE_TASK, 'policy = "crystal"': 'policy = "q_stats"'}
+        changes = {**studies.ONE_TASK, 'policy = "crystal-over-budget"': 'policy = "q_stats"'}
         return studies.write(tmp_path / "study", tiny_model, changes)
 
     return write

@@ -107,7 +107,11 @@ def test_killed_at_random_moments_and_resumed_seals_the_same_outcome(locked, con
 def test_batches_with_refill_and_events_are_resumed_whole(tiny_model, tmp_path):
     """Three problems a batch, five lanes at once, prompts in chunks, events while decoding."""
     settings = "threads = 1\nproblems_per_batch = 3\nlanes_per_batch = 5\nprefill_chunk = 100\ninterval = 8"
-    changes = {**studies.ONE_TASK, "threads = 1": settings, 'policy = "crystal"': 'policy = "h2o"'}
+    changes = {
+        **studies.ONE_TASK,
+        "threads = 1": settings,
+        'policy = "crystal-over-budget"': 'policy = "h2o"',
+    }
     once = studies.write(tmp_path / "registrations" / "once", tiny_model, changes)
     assert studies.here("register", once).returncode == 0
     lock = studies.content(once / "lock.json")

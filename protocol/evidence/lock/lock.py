@@ -29,6 +29,7 @@ OBJECT = MapOf(ANYTHING)
 TEXTS = ListOf(Text(), 1)
 EARLIER = "a lock of before 2026-11-22"
 UNASKED = "a lock of before 2026-11-23, which does not say"
+QUERY_MAY_BE_CUT = "a lock of before 2026-11-23: 0, right after a question that stands outside"
 BATCHLESS = "a lock of before 2026-11-21: all lanes of a problem at once"
 
 # protocol.toml as it was read: what is in its tables, protocol.plan.design declares.
@@ -125,8 +126,15 @@ FIELDS = documents.headed(
         "policies": Field(MapOf(OBJECT), "Every setting of each arm's policy, by its path.", without=EARLIER),
         "items": Field(MapOf(_ITEMS), "The split of each task."),
         "batch": Field(
-            Table({"lanes": Field(MapOf(Whole(1)), "By model.")}),
-            "Lanes that decode at once.",
+            Table(
+                {
+                    "lanes": Field(MapOf(Whole(1)), "Those that decode at once, by model."),
+                    "first_event": Field(
+                        Whole(0), "Decode steps before which no event fires.", without=QUERY_MAY_BE_CUT
+                    ),
+                }
+            ),
+            "How lanes decode, where the protocol may leave it out.",
             without=BATCHLESS,
         ),
         "sources": Field(MapOf(DIGEST), "SHA-256 of each source file."),

@@ -83,6 +83,7 @@ def executor(planned: Planned, lanes: Mapping[str, int], opened: Opened | None =
             temperature=float(protocol.generation.temperature),
             max_concurrent=min(all_lanes, lanes.get(job.model, all_lanes)),
             prefill_chunk=protocol.generation.prefill_chunk,
+            first_event=protocol.generation.waits,
         )
         batch = {"problems": [problem.id for problem in answering], "lanes": ran.max_concurrent}
         heads = heads_of(model)

@@ -33,7 +33,7 @@ DRAWS = "draws = 10000\nseed = 7\n"
 REFUSED = [
     (
         PLAIN,
-        {'policy = "crystal"': 'policy = "cristal"'},
+        {'policy = "crystal-over-budget"': 'policy = "cristal"'},
         "arms.crystal.policy: unknown policy 'cristal'; did you mean 'crystal'?",
     ),
     (
@@ -250,7 +250,7 @@ REFUSED = [
     ),
     (
         PLAIN,
-        {'policy = "crystal"': 'policy = "zzz"'},
+        {'policy = "crystal-over-budget"': 'policy = "zzz"'},
         "arms.crystal.policy: unknown policy 'zzz'; write one of full, random, streaming, ...; python -c ",
     ),
     (
@@ -278,7 +278,10 @@ REFUSED = [
     ),
     (
         PLAIN,
-        {"threads = 1": "threads = 1\ninterval = 8", 'policy = "crystal"': 'policy = "scissorhands"'},
+        {
+            "threads = 1": "threads = 1\ninterval = 8",
+            'policy = "crystal-over-budget"': 'policy = "scissorhands"',
+        },
         "generation.interval: NeglectCounts, which arm 'crystal' needs, cannot",
     ),
     (

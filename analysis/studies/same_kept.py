@@ -1,0 +1,25 @@
+"""Arms that kept the same slots when a study was locked, in words, from the lock's checks alone."""
+
+from collections.abc import Container, Mapping
+from typing import Any
+
+__all__ = ["words"]
+
+RANDOM = "random network"
+
+
+def words(found: Mapping[str, Any] | None, among: Container[str] | None = None) -> list[str]:
+    """A line for each pair of `checks.same_kept`, both of them `among` these if any are named; none of a lock
+    that does not say.
+    """
+    if found is None:
+        return []
+    stood_in = ", read by a random network" if any(RANDOM in runs for runs in found["on"].values()) else ""
+    return [
+        f"arms {one} and {other} kept the same slots ({float(pair['shared']):.1%} of those dropped are "
+        f"dropped by both) on {pair['problems']} development problems{stood_in}: one experiment, two "
+        "contrasts"
+        for pair in found["pairs"]
+        for one, other in [pair["arms"]]
+        if among is None or (one in among and other in among)
+    ]

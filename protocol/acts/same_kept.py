@@ -1,0 +1,197 @@
+"""Which arms keep the same slots: two that do are one experiment, whose contrasts are counted twice.
+
+`same_kept` runs the arms on development problems, every policy watched. Models that load in a moment run as
+they are; in place of a larger one a random network of its architecture reads the prompts. Policies that are
+one by construction keep the same slots there too; those that agree only on the real model are not seen.
+`alike` looks at what a probe recorded, where texts and memory stand for the slots.
+"""
+
+import itertools
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeAlias
+
+import torch
+from torch import Tensor
+
+from policies import Policy, View
+from policies.policy import Event
+from protocol import engine, tasks
+from protocol.evidence.run.records import Record
+from protocol.locked.planned import Planned
+from protocol.models import load, sources
+from protocol.models.load import LoadedModel
+from protocol.models.made_up import made_up
+from protocol.plan.design import AGAIN, Design, Task
+from protocol.tasks import prompting
+
+__all__ = ["Alike", "alike", "same_kept"]
+
+# Of the slots that either of two arms dropped, the share dropped by both, from which they count as one. Arms
+# that order units alike and differ within the one unit that the budget cuts share 0.98; of the catalogue's
+# other pairs, on SmolLM2-135M and on random networks, none shares more than 0.96.
+SHARED = 0.97
+LANES = 0.95  # share of recorded lanes with the same text and memory, from which arms are alike
+LIGHT = 64 * 2**20  # bytes of a model's files that load and run in a moment
+SHORT = 1024  # tokens of a prompt that a random network reads, or twice the smallest budget
+NEW = 128  # tokens decoded at most, for arms with events while decoding
+ITSELF, MADE_UP = "itself", "a random network of its architecture"
+OTHERS = "nothing: the random network of another model stands for it"
+# Over all tasks, one of each at least: a random network tells policies apart less well.
+PROBLEMS: Mapping[str, int] = MappingProxyType({ITSELF: 2, MADE_UP: 4, OTHERS: 0})
+
+Place: TypeAlias = tuple[str, ...]  # model, task, problem and budget of a lane
+# What had been dropped after each event, bool [layer, kv_head, token]; None of a lane that failed.
+Dropped: TypeAlias = list[Tensor] | None
+
+
+class Alike(NamedTuple):
+    """Two arms that recorded lanes hardly tell apart. same: lanes with one text and one memory."""
+
+    arms: tuple[str, str]
+    same: int
+    lanes: int
+
+
+@dataclass(frozen=True)
+class Watched(Policy):
+    """A policy that notes what its lane has lost after each event, once that is anything."""
+
+    dropped: list[Tensor] = field(default_factory=list, compare=False)
+
+    def event(self, view: View, budget: int) -> Event:
+        event = super().event(view, budget)
+        lost = _lost(view, event.kept)
+        if lost.any():
+            self.dropped.append(lost)
+        return event
+
+
+def same_kept(planned: Planned, items: Mapping[str, Any]) -> dict[str, Any]:
+    """The field `checks.same_kept` of a lock, from the first development problems of each task, at every
+    budget: `pairs` of arms that keep the same slots, with the share of what they drop that they drop both and
+    the number of problems; `on`, what ran for each model; `left_out`, the arms that could not run, since they
+    need statistics of a model that did not.
+    """
+    protocol = planned.protocol
+    by_arm: dict[str, dict[Place, Dropped]] = {
+        arm.name: {} for arm in protocol.arms if protocol.policy(arm.name).evicts
+    }
+    on: dict[str, str] = {}
+    for source in protocol.models:
+        on[source] = _runs(planned, source, set(on.values()))
+        if on[source] == OTHERS:
+            continue
+        model = _opened(planned, source, on[source])
+        count = max(1, PROBLEMS[on[source]] // len(protocol.tasks))
+        for task in protocol.tasks:
+            for problem in items[task.name]["dev"][:count]:
+                dropped = _watched(protocol, model, task, problem, short=on[source] == MADE_UP)
+                for (arm, budget), lost in dropped.items():
+                    by_arm[arm][source, task.name, problem, budget] = lost
+    ran = {arm: lanes for arm, lanes in by_arm.items() if lanes}
+    found = []
+    for one, other in itertools.combinations(ran, 2):
+        shares = _shares(ran[one], ran[other])
+        if shares and sum(shares.values()) / len(shares) >= SHARED:
+            share = sum(shares.values()) / len(shares)
+            count = len({place[1:3] for place in shares})
+            found.append({"arms": [one, other], "shared": f"{share:.3f}", "problems": count})
+    return {"pairs": found, "on": on, "left_out": [arm for arm in by_arm if arm not in ran]}
+
+
+def alike(recorded: Iterable[Record]) -> list[Alike]:
+    """Arms whose lanes nearly all have the same text and held the same memory at every event, where either
+    dropped anything. Records do not name slots: on easy problems other slots may give the same.
+    """
+    by_arm: dict[str, dict[Place, tuple[str, ...]]] = defaultdict(dict)
+    for body in (record["body"] for record in recorded):
+        cell, cache = body["cell"], body["cache"]
+        if cache is None or cell["arm"].endswith(AGAIN):
+            continue
+        if any(before > after for _, before, after in cache["events"]):
+            place = (cell["model"], cell["task"], body["problem"], cell["budget"], str(cell["seed"]))
+            by_arm[cell["arm"]][place] = (body["text"], str(cache["events"]), cache["mean"])
+    found = []
+    for one, other in itertools.combinations(by_arm, 2):
+        first, second = by_arm[one], by_arm[other]
+        lanes = first.keys() | second.keys()
+        same = sum(first.get(lane) == second.get(lane) for lane in lanes)
+        if same >= LANES * len(lanes):
+            found.append(Alike((one, other), same, len(lanes)))
+    return found
+
+
+def _shares(first: Mapping[Place, Dropped], second: Mapping[Place, Dropped]) -> dict[Place, float]:
+    """Of every lane in which either of two arms dropped anything: the share of it that both did."""
+    both = {place: (first[place], second[place]) for place in first.keys() & second.keys()}
+    return {place: _share(one, other) for place, (one, other) in both.items() if one or other}
+
+
+def _share(one: Dropped, other: Dropped) -> float:
+    """The least over their events; 0 where they have other events, or one failed."""
+    if not one or not other or [each.shape for each in one] != [each.shape for each in other]:
+        return 0.0
+    return min(float((a & b).sum() / (a | b).sum()) for a, b in zip(one, other, strict=True))
+
+
+def _lost(view: View, kept: Tensor) -> Tensor:
+    """By token seen, bool [layer, kv_head, token]: not kept now, or dropped before."""
+    seen = len(view.token_ids)
+    positions = view.positions.expand(kept.shape)
+    lost = torch.ones(*kept.shape[:2], seen + 1, dtype=torch.bool, device=kept.device)
+    lost.scatter_(-1, torch.where(kept, positions, seen), False)
+    return lost[..., :seen].cpu()
+
+
+def _runs(planned: Planned, source: str, before: set[str]) -> str:
+    """What runs for a model. before: what ran for others."""
+    files = sources.files(source, planned.home).values()
+    if sum(path.stat().st_size for path in files) <= LIGHT:
+        return ITSELF
+    return OTHERS if MADE_UP in before else MADE_UP
+
+
+def _opened(planned: Planned, source: str, runs: str) -> LoadedModel:
+    if runs == MADE_UP:
+        return made_up(source, planned.home)
+    generation = planned.protocol.generation
+    return load.load(source, planned.home, dtype=generation.dtype, device=generation.device)
+
+
+def _watched(
+    protocol: Design, model: LoadedModel, task: Task, problem: str, *, short: bool
+) -> dict[tuple[str, str], Dropped]:
+    """By arm and budget, of the evicting arms whose statistics the model has: what one lane dropped."""
+    built = tasks.build(task.name, problem, prompting.counter(model.tokenizer))
+    context, query = prompting.render(built, model.tokenizer, task.query)
+    if short:
+        slots = [budget.slots for budget in protocol.budgets if budget.slots is not None]
+        context = context[: max(SHORT, 2 * min(slots, default=0))]
+    lanes, notes = {}, {}
+    for arm, budget in itertools.product(protocol.arms, protocol.budgets):
+        policy, place = protocol.policy(arm.name), (arm.name, str(budget))
+        if policy.evicts and {each.name for each in policy.calibrated} <= model.statistics.keys():
+            watched = Watched(**{part.name: getattr(policy, part.name) for part in fields(Policy)})
+            lanes[place] = engine.Lane("/".join(place), watched, budget.of(len(context)), protocol.seeds[0])
+            notes[place] = watched.dropped
+    if not lanes:
+        return {}
+    request = engine.Request(problem, engine.Prompt(tuple(context), tuple(query)), tuple(lanes.values()))
+    new = min(_until_an_event(request.lanes, len(context)), NEW, task.max_new_tokens)
+    (answers,) = engine.run(model, [request], max_new_tokens=new, max_concurrent=len(lanes)).answers
+    return {
+        place: None if isinstance(outcome, engine.LaneFailure) else notes[place]
+        for place, outcome in zip(lanes, answers.outcomes, strict=True)
+    }
+
+
+def _until_an_event(lanes: Sequence[engine.Lane], tokens: int) -> int:
+    """New tokens after which each of these lanes has had an event while decoding; 1 where none has any."""
+    after = [1]
+    for lane in lanes:
+        if (interval := lane.policy.cadence.interval) is not None:
+            after.append(interval + max(0, (lane.budget or 0) - tokens) + 1)
+    return max(after)

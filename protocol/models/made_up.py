@@ -1,0 +1,38 @@
+"""A small random network of a model's architecture: what holds by construction holds on it too."""
+
+from pathlib import Path
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from protocol.models import load, sources
+from protocol.models.load import LoadedModel
+
+__all__ = ["made_up"]
+
+SMALL = {
+    "hidden_size": 64,
+    "intermediate_size": 64,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "head_dim": 8,
+    "num_hidden_layers": 3,
+}
+
+
+def made_up(source: str, home: Path) -> LoadedModel:
+    """Three layers of four KV heads under the tokenizer of `source`, on the CPU in float32; the same weights
+    each time. It has no statistics, and nothing stops its answers. The weights of `source` are not read.
+    """
+    config = AutoConfig.from_pretrained(sources.locate(source, home))
+    for name, value in SMALL.items():
+        setattr(config, name, value)
+    if getattr(config, "layer_types", None):
+        config.layer_types = config.layer_types[: SMALL["num_hidden_layers"]]
+    config.initializer_range = 0.3  # so that attention is far from uniform
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        network = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa", dtype=torch.float32)
+    network.eval().requires_grad_(False)
+    words = load.tokenizer(source, home)
+    return LoadedModel(source, network, words, frozenset(), load.sentence_ends(words))

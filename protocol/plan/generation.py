@@ -1,0 +1,94 @@
+"""How lanes are decoded, as a person writes it: the table [generation] of protocol.toml."""
+
+from decimal import Decimal
+from typing import Annotated, NamedTuple
+
+from protocol.evidence.bytes.fields import Choice, Field, Whole
+from protocol.plan.kinds import Number
+
+__all__ = ["Generation"]
+
+
+class Generation(NamedTuple):
+    """How lanes are decoded."""
+
+    temperature: Annotated[Decimal, Field(Number("0", "5"), "0 decodes greedily; above it, samples.", 0)]
+    dtype: Annotated[
+        str, Field(Choice("float32", "bfloat16"), "Numbers that weights and cache are held in.", "float32")
+    ]
+    device: Annotated[str, Field(Choice("cpu", "cuda"), "Where the model runs.", "cpu")]
+    threads: Annotated[int, Field(Whole(1, 1024), "Threads of each process.", 2)]
+    problems_per_batch: Annotated[
+        int | None,
+        Field(
+            Whole(1, 1024),
+            "Problems whose lanes decode together, and are recorded with one write.",
+            4,
+            without="1",
+        ),
+    ] = None
+    lanes_per_batch: Annotated[
+        int | None,
+        Field(
+            Whole(1, 65_536),
+            "How many of these lanes decode at once.",
+            64,
+            without="registering chooses, by the memory that is free",
+        ),
+    ] = None
+    prefill_chunk: Annotated[
+        int | None, Field(Whole(1, 2**24), "Tokens of a prompt that are fed at once.", 512, without="all")
+    ] = None
+    interval: Annotated[
+        int | None,
+        Field(
+            Whole(1, 1_000_000),
+            "Decode steps between the events of every arm that evicts and has no interval of its own.",
+            128,
+            without="no event while decoding",
+        ),
+    ] = None
+    cadence: Annotated[
+        str | None,
+        Field(
+            Choice("slack", "exact"),
+            '"slack": a lane grows to its budget and one interval before it is cut. "exact": it is cut every '
+            "`interval` steps.",
+            "slack",
+            without="slack",
+        ),
+    ] = None
+    first_event: Annotated[
+        int | None,
+        Field(
+            Whole(0, 1_000_000),
+            "Decode steps before which no event fires, beside the one at the end of the compressed prompt. "
+            "1: the first token of the answer is chosen first. 0: a question that stands outside may be "
+            "cut before it.",
+            0,
+            without="1",
+        ),
+    ] = None
+    prompt: Annotated[
+        str | None,
+        Field(
+            Choice("competes", "pinned"),
+            '"pinned" protects the tokens of the prompt at every event; else they compete like all others.',
+            "pinned",
+            without="competes",
+        ),
+    ] = None
+    workers: Annotated[
+        int | None,
+        Field(
+            Whole(1, 256),
+            "Processes that run batches side by side, with `threads` each. It changes no record.",
+            2,
+            without="1",
+        ),
+    ] = None
+
+    @property
+    def waits(self) -> int:
+        """Decode steps before which no event fires."""
+        return 1 if self.first_event is None else self.first_event

@@ -1,0 +1,110 @@
+"""What may be registered about the full cache, and what is said of the rest."""
+
+import pytest
+from studies import PROTOCOL
+
+from analysis.rules.rule import sides
+from analysis.trial.simulated_studies import Plan, family
+from protocol.evidence.refusals import BadInput
+from protocol.plan import grid, reading
+
+PLAIN = (
+    PROTOCOL.format(model="/nowhere")
+    .replace("at_least = 1", "margin = 0.03")
+    .replace('method = "sign-flip"', 'method = "t"')
+    .replace('rule = "superior"', 'rule = "non_inferior"')
+    .replace('against = ["random", "streaming"]', 'against = ["full"]')
+)
+SMALLEST = PLAIN.replace('"non_inferior"', '"smallest_lossless"').replace(
+    "budgets = [0.8]", "budgets = [96, 160]"
+)
+SHARED = SMALLEST + 'others = ["random", "streaming"]\n'
+
+
+def read(text: str):
+    return reading.parse(text.encode(), "protocol.toml")
+
+
+@pytest.mark.parametrize("rule", ["non_inferior", "equivalent"])
+def test_a_lossless_rule_is_registered_against_the_full_cache(rule):
+    design = read(PLAIN.replace('"non_inferior"', f'"{rule}"'))
+    assert design.decision.against == ("full",)
+    assert len(design.family()) == 2  # tasks
+
+
+def test_others_are_left_out_or_counted_in_the_family():
+    alone, shared = read(SMALLEST), read(SHARED)
+    assert "others" not in alone.content()["decision"]
+    assert shared.content()["decision"]["others"] == ["random", "streaming"]
+    assert len(alone.family()) == 2 * 2  # tasks, budgets
+    assert len(shared.family()) == 2 * 2 * 3
+    assert sides(shared.content()["decision"]) == [
+        ("crystal", "full"),
+        ("random", "full"),
+        ("streaming", "full"),
+    ]
+    items = {task.name: {"confirm": ["p"] * 7} for task in shared.tasks}
+    planned = family(Plan(shared.content(), [list(cell) for cell in grid.cells(shared)], items))
+    assert [one.model for one in planned] == shared.family()
+
+
+@pytest.mark.parametrize(
+    ("text", "old", "new", "says"),
+    [
+        (PLAIN, '["full"]', '["full", "random"]', "decision.against: full holds more memory on purpose"),
+        (
+            PLAIN.replace("margin = 0.03", "at_least = 1"),
+            '"non_inferior"',
+            '"superior"',
+            "decision.against: unknown evicting arm 'full'",
+        ),
+        (
+            PLAIN,
+            'full = { policy = "full" }',
+            'full = { policy = "h2o" }',
+            "full is no arm that never evicts; add",
+        ),
+        (
+            PLAIN.replace("full = {", "all = {"),
+            '["full"]',
+            '["all"]',
+            "decision.against: unknown evicting arm 'all'",
+        ),
+        (PLAIN, 'subject = "crystal"', 'subject = "full"', "decision.subject: unknown evicting arm 'full'"),
+        (
+            SMALLEST,
+            '["full"]',
+            '["random"]',
+            "against: smallest_lossless is about the full cache; write against",
+        ),
+        (
+            SMALLEST,
+            "[96, 160]",
+            "[96]",
+            "budgets: smallest_lossless goes from the largest down; give two or more",
+        ),
+        (
+            SMALLEST,
+            "[96, 160]",
+            "[96, 0.5]",
+            "budgets: smallest_lossless puts them in order; give shares alone",
+        ),
+        (
+            SHARED,
+            '["random", "streaming"]',
+            '["random", "randon"]',
+            "decision.others: unknown evicting arm 'randon'",
+        ),
+        (SHARED, '["random", "streaming"]', '["random", "random"]', "decision.others: random stands twice"),
+        (SHARED, '["random", "streaming"]', '["crystal"]', "decision.others: crystal is compared already"),
+        (SHARED, '["random", "streaming"]', '["full"]', "decision.others: unknown evicting arm 'full'"),
+        (SHARED, '["random", "streaming"]', "[]", "decision.others: write a list with at least one entry"),
+        (SHARED, "others", 'beside = ["random"]\nothers', "decision.beside: random is in the family already"),
+        (SHARED, '"smallest_lossless"', '"non_inferior"', "decision.others: unknown"),
+    ],
+)
+def test_what_cannot_be_asked_of_the_full_cache_is_refused_with_the_fix(text, old, new, says):
+    assert old in text
+    with pytest.raises(BadInput) as refused:
+        read(text.replace(old, new))
+    assert says in str(refused.value)

@@ -1,0 +1,196 @@
+"""Arms that keep the same slots are told when a study is locked, rehearsed and probed."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+import studies
+import torch
+
+import policies
+from analysis.studies import same_kept as told
+from analysis.studies import statements
+from protocol.acts import register, same_kept
+from protocol.locked.planned import Planned, read_protocol
+from protocol.models import load
+from protocol.models.made_up import made_up
+from protocol.plan.design import AGAIN
+
+ARMS = """crystal = { policy = "crystal" }
+uniform = { policy = "crystal-uniform" }
+d-only = { policy = "crystal-d-only" }
+twin = { policy = "random" }
+"""
+WITH_TWINS = {
+    **studies.ONE_TASK,
+    'name = "needle-256"': 'name = "needle-1024"',
+    "budgets = [0.8]": "budgets = [0.5]",
+    'crystal = { policy = "crystal" }\n': ARMS,
+    'against = ["random", "streaming"]': 'against = ["random", "streaming", "uniform", "d-only", "twin"]',
+}
+
+
+@pytest.fixture(scope="module")
+def twins(tiny_model, tmp_path_factory):
+    return studies.write(tmp_path_factory.mktemp("twins") / "registrations" / "twins", tiny_model, WITH_TWINS)
+
+
+@pytest.fixture
+def planned(twins, tmp_path):
+    return Planned(read_protocol(twins)[1], tmp_path)
+
+
+def found(planned):
+    return same_kept.same_kept(planned, register.items(planned))
+
+
+def pairs(check):
+    return {tuple(pair["arms"]): pair["shared"] for pair in check["pairs"]}
+
+
+def test_one_policy_under_two_names_and_one_by_construction_are_each_one_experiment(planned, tiny_model):
+    check = found(planned)
+    assert pairs(check)["twin", "random"] == "1.000"
+    assert float(pairs(check)["uniform", "d-only"]) >= 0.97
+    assert pairs(check).keys() == {("twin", "random"), ("uniform", "d-only")}
+    assert check["on"] == {f"path:{tiny_model}": "itself"}
+    assert {pair["problems"] for pair in check["pairs"]} == {2}
+
+
+def test_a_large_model_is_stood_in_for_by_a_random_network_and_its_weights_are_not_read(planned, monkeypatch):
+    monkeypatch.setattr(same_kept, "LIGHT", 0)
+    monkeypatch.setattr(load, "load", lambda *given, **named: pytest.fail("the weights were read"))
+    check = found(planned)
+    assert pairs(check).keys() == {("twin", "random"), ("uniform", "d-only")}
+    assert set(check["on"].values()) == {"a random network of its architecture"}
+
+
+def test_arms_that_need_statistics_are_left_out_where_no_model_has_them(planned, monkeypatch):
+    monkeypatch.setattr(same_kept, "LIGHT", 0)
+    arms = tuple(arm._replace(policy="1d") if arm.name == "twin" else arm for arm in planned.protocol.arms)
+    check = found(planned._replace(protocol=replace(planned.protocol, arms=arms)))
+    assert check["left_out"] == ["twin"]
+    assert pairs(check).keys() == {("uniform", "d-only")}
+
+
+def test_a_prompt_that_fits_every_budget_tells_nothing(planned):
+    budget = planned.protocol.budgets[0]._replace(share=None, slots=4096)
+    check = found(planned._replace(protocol=replace(planned.protocol, budgets=(budget,))))
+    assert check["pairs"] == []
+
+
+def test_the_random_network_is_the_same_each_time_and_leaves_the_generator_alone(tiny_model, tmp_path):
+    before = torch.random.get_rng_state()
+    one, other = (made_up(f"path:{tiny_model}", tmp_path).network.state_dict() for _ in range(2))
+    assert torch.equal(before, torch.random.get_rng_state())
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+# ---------------------------------------------------------------- by hand
+
+
+def view(tokens, stored=None):
+    ids = torch.arange(tokens)
+    stored = None if stored is None else torch.tensor(stored).view(1, 1, -1)
+    return policies.View(ids, 1, 1, frozenset(), 0, {}, stored=stored)
+
+
+def test_what_a_lane_lost_is_told_by_token_also_after_slots_moved():
+    kept = torch.tensor([True, False, True, True]).view(1, 1, 4)
+    lost = same_kept._lost(view(4), kept)
+    assert lost.view(-1).tolist() == [False, True, False, False]
+    # Later: tokens 0, 2, 3 and 5 are stored and one place of the head is empty; 4 was dropped in between.
+    kept = torch.tensor([True, False, True, True, False]).view(1, 1, 5)
+    lost = same_kept._lost(view(6, [0, 2, 3, 5, -1]), kept)
+    assert lost.view(-1).tolist() == [False, True, True, False, True, False]
+
+
+def test_the_share_is_of_what_either_dropped_and_the_least_over_the_events():
+    a, b, c = (torch.tensor(each, dtype=torch.bool) for each in ([1, 1, 1, 0], [0, 1, 1, 1], [1, 1, 1, 0]))
+    assert same_kept._share([a], [b]) == 2 / 4
+    assert same_kept._share([a, a], [c, b]) == 2 / 4
+    assert same_kept._share([a], [c]) == 1
+    assert same_kept._share([a], [c, c]) == same_kept._share([a], None) == same_kept._share([], [a]) == 0
+
+
+# ---------------------------------------------------------------- what was recorded
+
+
+def recorded(arm, text, problem, mean="4.0", events=((0, 16, 8),)):
+    cell = {"model": "m", "task": "t", "budget": "0.5", "arm": arm, "seed": 0}
+    cache = {"events": [list(event) for event in events], "mean": mean}
+    return {"body": {"cell": cell, "problem": problem, "text": text, "cache": cache}}
+
+
+def test_recorded_lanes_are_alike_by_text_and_memory_where_something_was_dropped():
+    ids = [f"p{i}" for i in range(20)]
+    one = [recorded("a", f"text {i}", i) for i in ids]
+    nearly = [recorded("b", "other" if i == "p0" else f"text {i}", i) for i in ids]
+    memory = [recorded("c", f"text {i}", i, mean="5.0") for i in ids]
+    again = [recorded(f"a{AGAIN}", f"text {i}", i) for i in ids]
+    whole = [recorded(arm, "x", i, events=()) for arm in ("d", "e") for i in ids]
+    assert same_kept.alike(one + nearly + memory + again + whole) == [(("a", "b"), 19, 20)]
+    two_differ = [recorded("b", "other" if i in ("p0", "p1") else f"text {i}", i) for i in ids]
+    assert same_kept.alike(one + two_differ) == []
+
+
+# ---------------------------------------------------------------- where it is said
+
+LINE = (
+    "arms uniform and d-only kept the same slots (98.8% of those dropped are dropped by both) on 6 "
+    "development problems: one experiment, two contrasts"
+)
+CHECK = {
+    "pairs": [{"arms": ["uniform", "d-only"], "shared": "0.988", "problems": 6}],
+    "on": {"m": "itself"},
+    "left_out": [],
+}
+
+
+def test_the_line_names_the_arms_how_alike_they_are_and_what_read_the_prompts():
+    assert told.words(CHECK) == [LINE]
+    assert told.words(None) == []
+    stood_in = CHECK | {"on": {"m": "a random network of its architecture"}}
+    assert "development problems, read by a random network: one" in told.words(stood_in)[0]
+
+
+def test_a_verdict_says_it_of_arms_that_are_compared(confirmed):
+    judged, held = (studies.content(confirmed / f"{name}.json") for name in ("verdict", "lock"))
+    compared = ["crystal", "random"]
+    for arms, count in ((compared, 1), (["full", "random"], 0)):
+        held["checks"]["same_kept"] = CHECK | {"pairs": [CHECK["pairs"][0] | {"arms": arms}]}
+        said = statements.does_not_prove(judged["judged"], held)
+        assert sum("kept the same slots" in each for each in said) == count
+    del held["checks"]["same_kept"]
+    assert not [each for each in statements.does_not_prove(judged["judged"], held) if "same slots" in each]
+
+
+def test_registering_and_rehearsing_say_it_and_the_lock_keeps_it(tiny_model, tmp_path):
+    twin = {
+        **studies.ONE_TASK,
+        "[arms]": '[arms]\ntwin = { policy = "random" }',
+        'against = ["random", "streaming"]': 'against = ["random", "twin"]',
+    }
+    folder = studies.write(tmp_path / "registrations" / "twin", tiny_model, twin)
+    done = studies.here("rehearse", folder, "--problems", "1", "--tokens", "2")
+    assert done.returncode == 0, done.stderr
+    assert "arms twin and random kept the same slots (100.0% of those dropped" in done.stdout
+    done = studies.here("register", folder)
+    assert done.returncode == 0, done.stderr
+    assert "arms twin and random kept the same slots (100.0% of those dropped" in done.stdout
+    pairs = studies.content(folder / "lock.json")["checks"]["same_kept"]["pairs"]
+    assert ["twin", "random"] in [pair["arms"] for pair in pairs]
+
+
+def test_probing_says_which_arms_its_lanes_do_not_tell_apart(capsys, monkeypatch, registered):
+    from protocol import probe
+    from protocol.acts import probe as act
+    from protocol.locked import study
+
+    done = act.Probed([], None, [same_kept.Alike(("a", "b"), 19, 20)])
+    monkeypatch.setattr(act, "probe", lambda *given: done)
+    monkeypatch.setattr(study, "open_study", lambda *given: SimpleNamespace())
+    assert probe.main([str(registered)]) == 0
+    assert "arms a and b gave the same text from the same memory on 19 of 20 development lanes" in (
+        capsys.readouterr().out
+    )

@@ -1,0 +1,73 @@
+"""A budget below what an arm can come to protect is refused before anything is locked."""
+
+from dataclasses import replace
+
+import pytest
+import studies
+
+import policies
+from protocol.acts import fitting
+from protocol.evidence.refusals import BadInput
+from protocol.plan import reading
+
+
+@pytest.mark.parametrize(
+    ("policy", "interval", "prompt", "query", "protected"),
+    [
+        ("random", None, None, 0, 40),  # a prompt of 40 tokens is kept whole
+        ("random", 16, None, 0, 132),  # of an answer that goes on
+        ("random", None, "pinned", 0, 40),
+        ("random", 16, "pinned", 0, 168),  # the prompt, and the last 128 of the answer
+        ("random", 16, "pinned", 9, 177),  # and a question that stands outside
+        ("random", None, "pinned", 9, 40),
+        ("crystal", None, None, 0, 40),
+        ("crystal", 16, None, 0, 40),  # while decoding it protects nothing
+        ("crystal", 16, "pinned", 9, 80),  # a trunk of 32 may begin with the last token of the question
+        ("crystal-token-level", 16, "pinned", 9, 49),
+    ],
+)
+def test_what_may_come_to_be_protected_counts_before_anything_runs(
+    policy, interval, prompt, query, protected
+):
+    policy = policies.pinned(policies.get(policy)) if prompt else policies.get(policy)
+    policy = replace(policy, cadence=replace(policy.cadence, interval=interval))
+    assert fitting._protected(policy, 40, query, 64) == protected
+
+
+def check(policy, budget, prompt, settings="threads = 1"):
+    """Whether an arm of this policy fits a budget on a prompt of (context, query) tokens."""
+    text = studies.PROTOCOL.format(model="/nowhere")
+    text = text.replace("threads = 1", settings).replace('"crystal-over-budget"', f'"{policy}"')
+    protocol = reading.parse(text.replace("budgets = [0.8]", f"budgets = [{budget}]").encode(), "here")
+    fitting._refuse_small_budgets(protocol, {("model", protocol.tasks[0]): [prompt]})
+
+
+def test_a_budget_counts_by_the_smallest_of_its_rounds():
+    """A pinned prompt of 300 tokens: a schedule leaves 250 of 500 slots in some rounds, 350 of 700."""
+    settings = 'threads = 1\ninterval = 16\nprompt = "pinned"'
+    with pytest.raises(BadInput, match=r"500 gives 250 slots .* fewer than the 300 that arm 'crystal'"):
+        check("schedule-front", 500, (300, 0), settings)
+    check("schedule-front", 700, (300, 0), settings)
+
+
+@pytest.mark.parametrize("policy", [name for name in policies.names() if name.startswith("crystal")])
+def test_trunks_count_by_what_a_text_can_make_of_them(policy):
+    """4 sinks, 128 recent slots and, of a trunk of 32 at either, 31 more: what some texts take, not each."""
+    least = 132 if policy in ("crystal-token-level", "crystal-over-budget") else 194
+    check(policy, least, (400, 0))
+    with pytest.raises(BadInput, match=f"fewer than the {least} that arm 'crystal' protects at most"):
+        check(policy, least - 1, (400, 0))
+
+
+def test_a_share_counts_on_the_shortest_prompt_and_a_pinned_prompt_on_the_longest():
+    text = studies.PROTOCOL.format(model="/nowhere").replace('"crystal-over-budget"', '"crystal"')
+    protocol = reading.parse(text.encode(), "here")  # 0.8 of the prompt
+    prompts = [(400, 0), (243, 0), (900, 0)]
+    fitting._refuse_small_budgets(protocol, {("model", protocol.tasks[0]): prompts})  # 194 of 243
+    with pytest.raises(BadInput, match=r"0.8 gives 193 slots .* \(241 tokens\), fewer than the 194"):
+        fitting._refuse_small_budgets(protocol, {("model", protocol.tasks[0]): [*prompts, (241, 0)]})
+    text = text.replace("threads = 1", 'threads = 1\ninterval = 8\nprompt = "pinned"')
+    protocol = reading.parse(text.replace("[0.8]", "[1100]").encode(), "here")
+    fitting._refuse_small_budgets(protocol, {("model", protocol.tasks[0]): prompts})
+    with pytest.raises(BadInput, match=r"1100 gives .* \(899 tokens\), fewer than the 1127 that"):
+        fitting._refuse_small_budgets(protocol, {("model", protocol.tasks[0]): [*prompts, (899, 100)]})
