@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from analysis.output.command import command
+from analysis.rules import full_cache
 from figures.canvas import numbers, page
 from figures.canvas.rows import place
 
@@ -25,10 +26,10 @@ def verdict_table(judged: Mapping[str, Any], witness: str = numbers.WITNESS) -> 
 
     witness: who outside vouches for it, as `protocol.evidence.outside.anchors.word` says after verifying.
     """
-    grade = numbers.GRADES.get(judged["label"], judged["label"])
     parts = [
-        f"{judged['verdict']}{numbers.letters(judged)}  {grade}  {witness}  {judged['title']}",
+        f"{numbers.word(judged)}  {numbers.grade(judged['label'])}  {witness}  {judged['title']}",
         numbers.verdict_line(judged),
+        *filter(None, [full_cache.word(judged)]),
         "",
         *_aligned(CONTRASTS, [_contrast(one) for one in judged["contrasts"]]),
         "",

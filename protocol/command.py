@@ -15,7 +15,8 @@ from protocol.witnesses.remote import BRANCH
 
 __all__ = ["STATUS", "Options", "Trust", "answer", "folder", "identity", "parser", "say", "trust", "trusted"]
 
-STATUS = {"CONFIRMED": 0, "REFUTED": 10, "INCONCLUSIVE": 11, "DEVIATED": 12}
+# SCREENED decides as little as INCONCLUSIVE
+STATUS = {"CONFIRMED": 0, "REFUTED": 10, "INCONCLUSIVE": 11, "SCREENED": 11, "DEVIATED": 12}
 
 
 class Options(argparse.Namespace):

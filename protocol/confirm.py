@@ -10,8 +10,9 @@ half-way and at the end, seals, then applies the rule, draws the forest plot and
 it continues where it stopped; finished, it is refused: whoever wants to run it again replicates it
 (python -m protocol.replicate).
 
-Exit status: 0 CONFIRMED; 10 REFUTED; 11 INCONCLUSIVE; 12 DEVIATED; 2 bad input; 3 drifted or tampered; 4
-already claimed, withdrawn or amended; 5 with --require-anchor, the lock is not anchored.
+Exit status: 0 CONFIRMED; 10 REFUTED; 11 INCONCLUSIVE, or SCREENED (below 200 problems); 12 DEVIATED; 2 bad
+input; 3 drifted or tampered; 4 already claimed, withdrawn or amended; 5 with --require-anchor, the lock is
+not anchored.
 """
 
 import sys
@@ -52,6 +53,7 @@ def act(args: Options, enter: bool) -> int:
     if enter:
         tree.enter(study, "protocol.confirm")
     # With torch and numpy, which --help and every refusal above do without.
+    from figures.canvas import numbers
     from figures.table import verdict_table
     from protocol.acts import confirm, judge
     from protocol.locked.study import open_study
@@ -65,7 +67,10 @@ def act(args: Options, enter: bool) -> int:
     paths = [str(path) for path in result.files]
     word = anchors.word(anchors.verified(study, believed))
     text = "\n".join([verdict_table(judged, word), "", *judge.selected(judged), head(study), *paths])
-    values = {"verdict": judged["verdict"], "anchors": word, "files": paths, "lock": study.lock.digest}
+    said = numbers.word(judged)
+    values = {"verdict": judged["verdict"], "said": said, "anchors": word, "files": paths}
+    values["lock"] = study.lock.digest
+    values |= {name: judged[name] for name in ("rule_says", "gate") if judged.get(name)}
     if "selected" in judged:
         values["selected"] = judged["selected"]["arm"]
     command.say(args.json, text, values)

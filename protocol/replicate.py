@@ -7,8 +7,8 @@ held-out problems (with [randomness]: drawn anew), from the sources that it lock
 agrees with its parent. The winner of a sweep is the parent's: a replication does not probe again. An
 interrupted replication is continued by the same command.
 
-Exit status: that of the child's verdict: 0 CONFIRMED; 10 REFUTED; 11 INCONCLUSIVE; 2 bad input; 3 drifted or
-tampered.
+Exit status: that of the child's verdict: 0 CONFIRMED; 10 REFUTED; 11 INCONCLUSIVE or SCREENED; 2 bad input; 3
+drifted or tampered.
 """
 
 import sys
@@ -65,13 +65,15 @@ def act(args: Options, enter: bool) -> int:
 
 def words(parent: Registration, compared: dict[str, Any]) -> str:
     verb = "agrees with" if compared["agrees"] else "DISAGREES with"
+    word, says = compared["parent_verdict"], compared["parent_rule_says"]
+    given = word if word == says else f"{word}, the rule says {says}"
     if "lanes" not in compared:
         return (
-            f"This replication {verb} {parent.folder.name} ({compared['parent_verdict']}), with seeds and "
+            f"This replication {verb} {parent.folder.name} ({given}), with seeds and "
             "generated problems drawn anew: single answers are not compared."
         )
     return (
-        f"This replication {verb} {parent.folder.name} ({compared['parent_verdict']}): "
+        f"This replication {verb} {parent.folder.name} ({given}): "
         f"{compared['same_text']} of {compared['lanes']} lanes gave the same text, "
         f"{compared['same_grade']} the same grade."
     )

@@ -84,7 +84,7 @@ def state(one: Line) -> str:
     witnessed = "ANCHORED" if anchors.word(one.anchors) != "UNANCHORED" else "UNANCHORED"
     match at.state:
         case "judged":
-            return f"{at.verdict}, {witnessed}"
+            return f"{one.said}, {witnessed}"
         case "locked":
             chosen = f", {at.selected} selected" if at.selected else ", nothing selected" if at.swept else ""
             return f"locked{chosen}{drifted}"
@@ -117,11 +117,13 @@ def remarks(one: Line) -> list[str]:
 
 
 def total(counts: dict[str, int]) -> str:
+    single = counts["one_model"]
+    of_one = f" ({single} for one model alone)" if single else ""
     others = [f"{counts[word]} {word}" for word in (*OTHERS, "INVALID") if counts[word]]
     listed = f" ({', '.join(others)})" if others else ""
     left = f"{counts['amended']} amended, {counts['withdrawn']} withdrawn"
     return (
-        f"{counts['registered']} registered, {counts['CONFIRMED']} confirmed{listed}; "
+        f"{counts['registered']} registered, {counts['CONFIRMED']} confirmed{of_one}{listed}; "
         f"{left}, {counts['unfinished']} claimed and unfinished"
     )
 

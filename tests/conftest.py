@@ -67,6 +67,21 @@ def tiny_model(made) -> Path:
 
 
 @pytest.fixture(scope="session")
+def broken_model(made, tiny_model) -> Path:
+    """The tiny model with an infinite weight: no lane of it gives an answer."""
+
+    def spoil(folder: Path) -> None:
+        from safetensors.torch import load_file, save_file
+
+        shutil.copytree(tiny_model, folder, dirs_exist_ok=True)
+        tensors = load_file(folder / "model.safetensors")
+        tensors["model.layers.1.mlp.down_proj.weight"][0, 0] = float("inf")
+        save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+
+    return made("broken-model", spoil)
+
+
+@pytest.fixture(scope="session")
 def registered(made, tiny_model) -> Path:
     """The study of `studies.PROTOCOL`, locked and no more. Copy it before use; so too the next two."""
 

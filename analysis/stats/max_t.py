@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from analysis.stats.comparison import Comparison
 from analysis.stats.interval import DegenerateDifference, problem_means, without_spread
+from analysis.stats.outer_ends import moved_out
 
 __all__ = ["adjusted", "flipped_t", "max_t", "observed_t"]
 
@@ -43,8 +44,9 @@ def max_t(
         of them without it. Flipped are the signs of what differs from it.
 
     The interval is mean -+ c standard errors of problem means, c being the `level` quantile of the family's
-    largest |t|, cut at -1 and 1; it excludes the null exactly when p <= 1 - level. A contrast without any
-    spread takes part in no flip and is answered by `interval.without_spread` at its Bonferroni level.
+    largest |t|, cut at -1 and 1, and moved out to the exact ends at the Bonferroni level; it excludes the
+    null exactly when p <= 1 - level. A contrast without any spread takes part in no flip and is answered by
+    `interval.without_spread` at its Bonferroni level.
     Raises DegenerateDifference, also for an empty family or problems that are not shared.
     """
     groups = [[problem_means(one) for one in group] for group in differences]
@@ -66,9 +68,13 @@ def max_t(
     # The smallest bound that at most a share 1 - level of the draws, with the observed one, reaches.
     kept = int(np.floor((draws + 1) * (1 - level) + 1e-9)) - 1
     critical = float(largest[-1 - kept]) if kept >= 0 else np.inf
+    alone = 1 - (1 - level) / family
     return [
-        [_interval(*one, largest, critical, level, family) for one in zip(group, under, strict=True)]
-        for group, under in zip(groups, at, strict=True)
+        [
+            moved_out(_interval(means, null, largest, critical, alone, family), one, level=alone, null=null)
+            for one, means, null in zip(*each, strict=True)
+        ]
+        for each in zip(differences, groups, at, strict=True)
     ]
 
 
@@ -132,10 +138,10 @@ def _interval(
     null: float,
     largest: NDArray[np.float64],
     critical: float,
-    level: float,
+    alone: float,
     family: int,
 ) -> Comparison:
-    if flat := without_spread(means, 1 - (1 - level) / family, null):
+    if flat := without_spread(means, alone, null):
         return flat._replace(p=min(1.0, flat.p * family))
     mean = float(means.mean())
     away = means - null

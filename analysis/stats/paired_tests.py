@@ -12,6 +12,7 @@ from analysis.stats import bootstrap, restricted_likelihood
 from analysis.stats.comparison import Comparison
 from analysis.stats.interval import problem_means, without_spread
 from analysis.stats.methods import FEW
+from analysis.stats.outer_ends import moved_out
 
 __all__ = ["COMPARE", "Compare", "auto", "sign_flip", "student"]
 
@@ -131,13 +132,29 @@ def _subsets(
 def _bootstrap(
     difference: ArrayLike, *, level: float, draws: int, rng: np.random.Generator, null: float = 0.0
 ) -> Comparison:
-    return bootstrap.paired(difference, reps=draws, level=level, rng=rng, null=null)
+    found = bootstrap.paired(difference, reps=draws, level=level, rng=rng, null=null)
+    return moved_out(found, difference, level=level, null=null)
 
 
 def _exact_bootstrap(
     difference: ArrayLike, *, level: float, draws: int, rng: np.random.Generator, null: float = 0.0
 ) -> Comparison:
-    return bootstrap.exact(difference, level=level, null=null)
+    found = bootstrap.exact(difference, level=level, null=null)
+    return moved_out(found, difference, level=level, null=null)
+
+
+def _student(
+    difference: ArrayLike, *, level: float, draws: int, rng: np.random.Generator, null: float = 0.0
+) -> Comparison:
+    found = student(difference, level=level, null=null)
+    return moved_out(found, difference, level=level, null=null)
+
+
+def _sign_flip(
+    difference: ArrayLike, *, level: float, draws: int, rng: np.random.Generator, null: float = 0.0
+) -> Comparison:
+    found = sign_flip(difference, level=level, draws=draws, rng=rng, null=null)
+    return moved_out(found, difference, level=level, null=null)
 
 
 def _restricted_likelihood(
@@ -149,16 +166,11 @@ def _restricted_likelihood(
 def _auto(
     difference: ArrayLike, *, level: float, draws: int, rng: np.random.Generator, null: float = 0.0
 ) -> Comparison:
-    return auto(difference, level=level, null=null)
+    return moved_out(auto(difference, level=level, null=null), difference, level=level, null=null)
 
 
-def _student(
-    difference: ArrayLike, *, level: float, draws: int, rng: np.random.Generator, null: float = 0.0
-) -> Comparison:
-    return student(difference, level=level, null=null)
-
-
-# by the names of `methods.METHODS`; max-t is for families, and has Student's t for a contrast alone
+# by the names of `methods.METHODS`, with `moved_out` ends; max-t is for families, and has Student's t for a
+# contrast alone
 COMPARE: Mapping[str, Compare] = MappingProxyType(
     {
         "bootstrap": _bootstrap,
@@ -166,7 +178,7 @@ COMPARE: Mapping[str, Compare] = MappingProxyType(
         "t": _student,
         "restricted-likelihood": _restricted_likelihood,
         "auto": _auto,
-        "sign-flip": sign_flip,
+        "sign-flip": _sign_flip,
         "max-t": _student,
     }
 )

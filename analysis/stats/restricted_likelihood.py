@@ -23,10 +23,10 @@ from analysis.stats import exact_resampling
 from analysis.stats.comparison import Comparison, Margins
 from analysis.stats.interval import problem_means
 
-__all__ = ["compare", "limits", "margins", "p_values", "shares", "tails"]
+__all__ = ["compare", "ends", "limits", "margins", "p_values", "shares", "tails"]
 
 HALVINGS = 54  # of the tilt: to the last bit
-PRINTED = 40  # of the tilt at an end of an interval: 1e-11
+PRINTED = 34  # of the tilt at an end of an interval: 1e-9
 ROUNDING = 1e-15  # of a transform: smaller tails are not told apart
 BLOCK = 1 << 22  # numbers held at a time
 
@@ -41,7 +41,7 @@ def compare(difference: ArrayLike, *, level: float = 0.95, null: float = 0.0) ->
     """
     counts = exact_resampling.counted(difference)
     mean = float(problem_means(difference).mean())
-    return Comparison(mean, *_ends(tuple(counts.tolist()), level), float(p_values(counts[None], null)[0]))
+    return Comparison(mean, *ends(tuple(counts.tolist()), level), float(p_values(counts[None], null)[0]))
 
 
 def margins(difference: ArrayLike, margin: tuple[float, float], *, alpha: float = 0.05) -> Margins:
@@ -49,7 +49,7 @@ def margins(difference: ArrayLike, margin: tuple[float, float], *, alpha: float 
     counts = exact_resampling.counted(difference)
     mean = float(problem_means(difference).mean())
     worse, better = (float(tails(counts[None], at)[0, side]) for at, side in zip(margin, (1, 0), strict=True))
-    return Margins(mean, *_ends(tuple(counts.tolist()), 1 - 2 * alpha), worse, better)
+    return Margins(mean, *ends(tuple(counts.tolist()), 1 - 2 * alpha), worse, better)
 
 
 def p_values(counts: NDArray[np.int64], null: ArrayLike = 0.0) -> NDArray[np.float64]:
@@ -119,21 +119,20 @@ def _tails(counts: NDArray[np.int64], chances: NDArray[np.float64]) -> NDArray[n
 
 
 def _limits(counts: NDArray[np.int64], tail: float) -> NDArray[np.float64]:
-    k = counts.shape[1] // 2
-    ends = []
-    for side in (1, 0):  # a lower end is where the upper tail falls to `tail`
+    """Both ends are halved together: a lower end is where the upper tail falls to `tail`."""
+    studies, k = len(counts), counts.shape[1] // 2
+    twice, lower = np.concatenate([counts, counts]), np.repeat([True, False], studies)
 
-        def above(tilt: NDArray[np.float64], side: int = side) -> NDArray[np.bool_]:
-            kept = _tails(counts, tilted(counts, tilt))[:, side] > tail
-            return kept if side else ~kept
+    def above(tilt: NDArray[np.float64]) -> NDArray[np.bool_]:
+        both = _tails(twice, tilted(twice, tilt))
+        return np.where(lower, both[:, 1] > tail, both[:, 0] <= tail)
 
-        at = _crossing(above, len(counts), PRINTED)
-        ends.append(tilted(counts, at) @ np.arange(-k, k + 1) / k)
-    return np.stack(ends, axis=1)
+    ends = tilted(twice, _crossing(above, 2 * studies, PRINTED)) @ np.arange(-k, k + 1) / k
+    return np.stack([ends[:studies], ends[studies:]], axis=1)
 
 
 @lru_cache(maxsize=4096)
-def _ends(counts: tuple[int, ...], level: float) -> tuple[float, float]:
+def ends(counts: tuple[int, ...], level: float) -> tuple[float, float]:
     """`limits` of one study. A verdict asks for the same ones several times, made-up studies all the time."""
     low, high = limits(np.array(counts)[None], level=level)[0].tolist()
     return low, high

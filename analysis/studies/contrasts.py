@@ -89,7 +89,9 @@ def pairings(study: Study, sides: Sequence[tuple[str, str]]) -> list[Pairing]:
             raise RecordError(f"lock: grid: {model} {task} {budget} lacks {' or '.join(side)}")
         problems = study.lock["items"][task]["confirm"]
         correct = [by_problem(arm, "correct", problems) for arm in (own, other)]
-        memory = [sum(by_problem(arm, column, problems) for column in columns) for arm in (own, other)]
+        memory = [
+            np.sum([by_problem(arm, column, problems) for column in columns], axis=0) for arm in (own, other)
+        ]
         both = ~np.isnan(correct).any(axis=(0, 2))
         own_correct, other_correct, own_held, other_held = (values[both] for values in (*correct, *memory))
         kept = tuple(problems[place] for place in np.flatnonzero(both))

@@ -120,13 +120,11 @@ def compared(
     if together:
         rows = [row | {"p_adjusted": decimal(one.adjusted)} for row, one in zip(rows, family, strict=True)]
     for index, (row, one) in enumerate(zip(rows, family, strict=True)):
-        if one.pairing.full:  # memory is unequal on purpose
-            continue
         if one.estimate is not None:
             senses = memory.ratios(one.pairing, arms, items[one.pairing.task]["confirm"])
             by = decision.get("memory", "slots")
             row["memory"] = memory.printed(one.estimate.memory, one.estimate.decided, senses, by)
-        if "memory" in decision:
+        if "memory" in decision and not one.pairing.full:
             row["isocache"] = _isocache(study, one.pairing, one.estimate, first + index)
     return Compared(level, seen, rows)
 

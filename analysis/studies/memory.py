@@ -71,7 +71,8 @@ def charged(pairing: Pairing, arms: Arms, decision: Mapping[str, Any], problems:
 def _answers(arm: pd.DataFrame, columns: Sequence[str], problems: list[str]) -> NDArray[np.float64]:
     """[2, problem]: accuracy and memory, NaN for a problem with a lane that was not measured."""
     memory = np.sum([by_problem(arm, column, problems) for column in columns], axis=0)
-    return np.stack([by_problem(arm, "correct", problems), memory]).mean(axis=2)
+    found: NDArray[np.float64] = np.stack([by_problem(arm, "correct", problems), memory]).mean(axis=2)
+    return found
 
 
 def _point(here: Point, base: NDArray[np.float64], there: NDArray[np.float64]) -> Point | None:
@@ -87,9 +88,9 @@ def ratios(pairing: Pairing, arms: Arms, problems: list[str]) -> dict[str, float
     """Of the subject's memory over the comparator's, in every sense that both arms measured. "state": how
     much more state the subject's policy carried, over the bytes of the comparator's cache, and 1.
     """
-    own, other = (
-        arms[pairing.model, pairing.task, pairing.budget, arm] for arm in (pairing.subject, pairing.against)
-    )
+    place = pairing.model, pairing.task
+    own = arms[*place, pairing.budget, pairing.subject]
+    other = arms[*place, "full" if pairing.full else pairing.budget, pairing.against]
 
     def means(column: str) -> tuple[float, float]:
         tables = [by_problem(arm, column, problems) for arm in (own, other)]

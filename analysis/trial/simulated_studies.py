@@ -19,7 +19,7 @@ from analysis.studies.study_files import LANE, MEASURED, NOT_RUN, NOTED, Study
 __all__ = ["Plan", "family", "study"]
 
 SLOTS = 1000.0  # that every arm holds, unless its caches are unmatched
-WHOLE = 2000.0  # that the full cache holds where arms are compared with it
+WHOLE = 2000.0  # that the full cache holds: a curve that a slope can be read from
 BEYOND = 1.01  # how far outside the registered tolerance unmatched caches are
 # state and grade in the records of a lane that ends without a grade
 ENDS = MappingProxyType({"not run": (NOT_RUN, None), "failed": ("failed", None), "no grade": ("ok", "error")})
@@ -51,12 +51,11 @@ def study(plan: Plan, truth: Truth) -> Study:
 
     Contrasts of one (model, task, budget) share the subject's answers: it is wrong in as many problems as the
     largest `lost` among them, and no other contrast gains there. Against the full cache, contrasts of one
-    (model, task) share its answers: it is wrong in as many problems as the largest `gained`.
+    (model, task) share its answers: it is wrong in as many problems as the largest `gained`, and the gate is
+    left out but where the full cache is `unable`: as many wins would close it.
     """
     decision = plan.content["decision"]
-    outside = {"sweep", "beside", "memory"}  # what counts as memory is the same number here, slot for byte
-    if not _gated(plan, truth):
-        outside |= {"gate"}
+    outside = {"sweep", "beside", "memory"} | (set() if _gated(plan, truth) else {"gate"})
     content = {key: value for key, value in plan.content.items() if key not in outside}
     content["decision"] = {key: value for key, value in decision.items() if key not in outside}
     cells = _Cells(plan, truth)
@@ -74,14 +73,12 @@ def study(plan: Plan, truth: Truth) -> Study:
     return Study("0" * 64, lock, pd.DataFrame(columns))
 
 
-def _gated(plan: Plan, truth: Truth) -> bool:
-    """Whether the full cache answers as its gate asks. Where it is a comparator its answers are those of the
-    contrasts instead, and the gate is tried alone.
-    """
-    return "gate" in plan.content and (truth.unable is not None or not against_full(plan.content["decision"]))
-
-
 Here: TypeAlias = Mapping[int, PlannedContrast]  # the contrasts of a cell, by their place in the family
+Answers: TypeAlias = NDArray[np.bool_]  # [problem]
+
+
+def _gated(plan: Plan, truth: Truth) -> bool:
+    return "gate" in plan.content and (truth.unable is not None or not against_full(plan.content["decision"]))
 
 
 class _Cells:
@@ -90,28 +87,26 @@ class _Cells:
     def __init__(self, plan: Plan, truth: Truth) -> None:
         self.plan, self.truth = plan, truth
         self.decision, self.seeds = plan.content["decision"], plan.content["seeds"]
-        self.family = family(plan)
-        self.full = against_full(self.decision)
         self.apart = 1 + float(self.decision["cache_tolerance"])
+        self.full = against_full(self.decision)
+        self.here: dict[tuple[str, ...], dict[int, PlannedContrast]] = {}
+        for index, one in enumerate(family(plan)):
+            for budget in (one.budget, FULL):
+                self.here.setdefault((one.model, one.task, budget), {})[index] = one
 
     def table(self, model: str, task: str, budget: str, arm: str, seed: int) -> dict[str, NDArray[Any]]:
         """The lanes of one cell, columns as `Study.lanes` has them."""
         problems = np.array(self.plan.items[task]["confirm"], dtype=object)
-        here = {
-            index: one
-            for index, one in enumerate(self.family)
-            if one[:2] == (model, task) and budget in (one.budget, FULL)
-        }
-        found = self._beside_full if self.full else self._results
-        correct, slots = found(arm, here, len(problems))
-        if budget == FULL and not self.full:
-            slots *= 2  # as if budgets were half of the prompt: a curve that a slope can be read from
+        here = self.here[model, task, budget]
+        whole, cut = self._full(model, task, seed, len(problems))
+        if budget == FULL:
+            correct, slots = whole, WHOLE
+        elif self.full:
+            correct, slots = self._beside_full(arm, here, whole)
+        else:
+            correct, slots = self._results(arm, here, len(problems))
         stop = np.full(len(problems), "eos", dtype=object)
-        if budget == FULL and _gated(self.plan, self.truth):
-            lane = np.arange(len(problems)) * len(self.seeds) + self.seeds.index(seed)
-            right, cut = self._full(model, task, len(problems) * len(self.seeds))
-            correct = lane < right
-            stop[lane >= cut] = "length"
+        stop[cut & (budget == FULL)] = "length"
         state, grade = (np.full(len(problems), word, dtype=object) for word in ("ok", ""))
         grade[:] = np.where(correct, "correct", "wrong")
         graded = correct.astype(np.float64)
@@ -131,7 +126,7 @@ class _Cells:
         row = {"state": state, "grade": grade, "correct": graded, "stop": stop} | noted
         return dict(zip(LANE, [*key, problems], strict=True)) | row | measured
 
-    def _results(self, arm: str, here: Here, problems: int) -> tuple[NDArray[np.bool_], float]:
+    def _results(self, arm: str, here: Here, problems: int) -> tuple[Answers, float]:
         """Which problems the arm solves, and the slots it holds. here: the contrasts of its cell."""
         outcomes = {index: self.truth.outcomes.get(index, Outcome()) for index in here}
         ahead = problems - max((outcome.lost for outcome in outcomes.values()), default=0)
@@ -144,21 +139,29 @@ class _Cells:
             return correct, SLOTS / self.apart
         return correct, SLOTS * (self.apart * BEYOND if own[0] in self.truth.unmatched else 1.0)
 
-    def _beside_full(self, arm: str, here: Here, problems: int) -> tuple[NDArray[np.bool_], float]:
-        """The same where the comparator is the full cache, which has one cell for all budgets."""
-        place = next(iter(here.values()))[:2]  # model and task
-        outcomes = [self.truth.outcomes.get(index, Outcome()) for index in range(len(self.family))]
-        behind = max(each.gained for each, one in zip(outcomes, self.family, strict=True) if one[:2] == place)
-        number, own = np.arange(problems), [index for index, one in here.items() if one.subject == arm]
-        if arm == FULL:
-            return number >= behind, WHOLE
+    def _beside_full(self, arm: str, here: Here, whole: Answers) -> tuple[Answers, float]:
+        """The same of an arm that is compared with the full cache, or stands beside one that is. whole: which
+        problems the full cache solves.
+        """
+        number, own = np.arange(len(whole)), [index for index, one in here.items() if one.subject == arm]
         if not own:
             return number >= 0, SLOTS
-        gained, lost = outcomes[own[0]]
-        correct = (number < gained) | ((number >= behind) & (number < problems - lost))
+        gained, lost = self.truth.outcomes.get(own[0], Outcome())
+        correct = (number < gained) | (whole & (number < len(whole) - lost))
         return correct, WHOLE / self.apart * BEYOND if own[0] in self.truth.unmatched else SLOTS
 
-    def _full(self, model: str, task: str, lanes: int) -> tuple[int, int]:
+    def _full(self, model: str, task: str, seed: int, problems: int) -> tuple[Answers, Answers]:
+        """Which problems the full cache solves with this seed, and which of its answers are cut."""
+        number = np.arange(problems)
+        if _gated(self.plan, self.truth):
+            lane = number * len(self.seeds) + self.seeds.index(seed)
+            right, cut = self._enough(model, task, problems * len(self.seeds))
+            return lane < right, lane >= cut
+        here = self.here[model, task, FULL] if self.full else ()
+        behind = max((self.truth.outcomes.get(index, Outcome()).gained for index in here), default=0)
+        return number >= behind, number < 0
+
+    def _enough(self, model: str, task: str, lanes: int) -> tuple[int, int]:
         """How many lanes of the full cache are correct, the first ones, and from which on they are cut."""
         asked = full_cache.needed(self.plan.content["gate"], model, task)
         aimed = Fraction(1) if asked.published is None else asked.published

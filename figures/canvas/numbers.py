@@ -4,13 +4,15 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from analysis.rules import RULES
+from analysis.output import headline
+from analysis.rules import RULES, full_cache
 from analysis.stats.methods import METHODS
 
 __all__ = [
     "GRADES",
     "WITNESS",
     "correction",
+    "grade",
     "interval",
     "letters",
     "level",
@@ -18,11 +20,12 @@ __all__ = [
     "p_value",
     "points",
     "verdict_line",
+    "word",
 ]
 
 
 WITNESS = "UNANCHORED"  # what every verdict line says until proofs of outside witnesses were verified
-# label of a verdict -> problems of its contrasts: some have fewer than 200, or none has
+# how the label of a verdict begins -> problems of its contrasts: some have fewer than 200, or none has
 GRADES: Mapping[str, str] = MappingProxyType({"screening-grade": "n < 200", "confirmatory-grade": "n ≥ 200"})
 
 
@@ -53,14 +56,30 @@ def correction(method: str, family: Mapping[str, Any]) -> str:
 
 def letters(judged: Mapping[str, Any]) -> str:
     """What the rule tells finer than its verdict, after a space; of most rules nothing."""
-    told = RULES[judged["rule"]].words.letters(judged)
+    rule = RULES.get(judged.get("rule", ""))  # None of an index over files that nobody verified
+    told = () if rule is None else rule.words.letters(judged)
     return f" ({', '.join(told)})" if told else ""
+
+
+def grade(label: str) -> str:
+    """What the label of a verdict says of the sizes of its contrasts; an unknown label as it is."""
+    return next((words for begins, words in GRADES.items() if label.startswith(begins)), label)
+
+
+def word(judged: Mapping[str, Any]) -> str:
+    """The verdict with what a reader must know to read it: what the rule says of a screening, the one model
+    that it is about, and a full cache that failed its gate. Where the verdict is of before there were gates,
+    nothing is said of one.
+    """
+    said = f"{headline.word(judged, letters(judged))} {headline.alone(judged)}".rstrip()
+    if "gate" not in judged or not (fault := full_cache.word(judged)):
+        return said
+    return f"{said}, {fault.partition(':')[0]}"
 
 
 def outcome(judged: Mapping[str, Any]) -> str:
     """The verdict, the size of its contrasts and its witness. judged: as `page.judged` gives it."""
-    grade = GRADES.get(judged["label"], judged["label"])
-    return f"{judged['verdict']}{letters(judged)}, {grade}, {judged['witness']}"
+    return f"{word(judged)}, {grade(judged['label'])}, {judged['witness']}"
 
 
 def verdict_line(judged: Mapping[str, Any]) -> str:

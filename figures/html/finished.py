@@ -11,7 +11,7 @@ from figures.canvas import numbers, page
 
 __all__ = ["Again", "Finished", "acts", "proofs", "read"]
 
-VERDICTS = ("CONFIRMED", "REFUTED", "INCONCLUSIVE", "DEVIATED")
+VERDICTS = ("CONFIRMED", "REFUTED", "INCONCLUSIVE", "SCREENED", "DEVIATED")
 
 
 class Again(NamedTuple):

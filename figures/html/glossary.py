@@ -3,13 +3,16 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-__all__ = ["ABOUT", "DRAWINGS", "GRADES", "PROVEN", "UNPROVEN", "VERDICTS"]
+__all__ = ["ABOUT", "ALONE", "DRAWINGS", "GRADES", "PASSED", "PROVEN", "UNPROVEN", "VERDICTS"]
 
 VERDICTS: Mapping[str, str] = MappingProxyType(
     {
         "CONFIRMED": "The registered rule was met.",
         "REFUTED": "The registered rule says that the claim is false, or can no longer be met.",
         "INCONCLUSIVE": "The registered rule was neither met nor refuted. That is not evidence of equality.",
+        "SCREENED": (
+            "Some contrast has fewer than 200 problems, so that nothing is decided, whatever the rule says."
+        ),
         "DEVIATED": "The study was amended after its claim, so that whatever its rule says confirms nothing.",
     }
 )
@@ -22,6 +25,10 @@ GRADES: Mapping[str, str] = MappingProxyType(
         "confirmatory-grade": "n ≥ 200: every contrast has at least 200 problems.",
     }
 )
+
+PASSED = "The gate is passed: the full cache can do the task as registered, for every model and task."
+
+ALONE = "One model ran: nothing is said of any other."
 
 UNPROVEN = (
     "UNANCHORED: this page was made without verifying a proof by an outside witness. Whoever holds the "

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+from analysis.output import headline
 from analysis.studies.opened import opened
 from analysis.studies.study_files import document
 from figures.canvas import numbers, page
@@ -27,6 +28,8 @@ class Entry(NamedTuple):
     state: str
     title: str
     verdict: str = ""
+    said: str = ""  # the verdict as it is printed
+    alone: bool = False  # one model ran
     grade: str = ""
     opened: str = ""  # held-out problems that were no longer fresh when it was locked
     why: str = ""  # it ended without a verdict, or cannot be read
@@ -52,7 +55,10 @@ def html(found: Sequence[Entry]) -> str:
     registered = [one for one in found if one.registered]
     words = Counter(one.verdict for one in found if one.verdict)
     confirmed = words.pop("CONFIRMED", 0)
+    single = sum(one.verdict == "CONFIRMED" and one.alone for one in found)
+    of_one = f" ({single} for one model alone)" if single else ""
     others = "".join(f", {count} {word}" for word, count in sorted(words.items()))
+    counted = f"{len(registered)} registered, {confirmed} confirmed{of_one}"
     heads = (
         "registration",
         "title",
@@ -68,7 +74,7 @@ def html(found: Sequence[Entry]) -> str:
             _name(one),
             one.title,
             one.state,
-            one.verdict,
+            one.said,
             one.grade,
             one.opened,
             Number(str(one.proofs), one.proofs),
@@ -81,7 +87,7 @@ def html(found: Sequence[Entry]) -> str:
         element(
             "main",
             element("h1", "Registrations"),
-            element("p", element("strong", f"{len(registered)} registered, {confirmed} confirmed"), others),
+            element("p", element("strong", counted), others),
             sentences(
                 "Every registration that was locked counts, withdrawn and amended ones too. The more there "
                 "are, the more are confirmed by chance.",
@@ -119,7 +125,9 @@ def _locked(folder: Path) -> Entry:
         ENDED.get(last["event"], state),
         str(lock["protocol"]["content"]["title"]),
         str(judged.get("verdict", "")),
-        numbers.GRADES.get(label, label),
+        numbers.word(judged) if judged else "",
+        bool(headline.alone(judged)),
+        numbers.grade(label),
         _opened(lock),
         str(last["body"].get("reason", "")),
         len(finished.proofs(folder)),

@@ -4,7 +4,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from analysis.rules import RULES
+from analysis.output import headline
+from analysis.rules import RULES, full_cache
 from figures.canvas import numbers
 from figures.html import glossary, report_tables
 from figures.html.finished import Finished
@@ -26,8 +27,8 @@ def heading(files: Finished) -> Html:
 
 
 def verdict_line(judged: Mapping[str, Any]) -> Html:
-    grade = numbers.GRADES.get(judged["label"], judged["label"])
-    rest = f"{numbers.letters(judged)} · {grade} · {judged['witness']}"
+    said = numbers.word(judged).removeprefix(judged["verdict"])
+    rest = f"{said} · {numbers.grade(judged['label'])} · {judged['witness']}"
     return element("p", element("strong", judged["verdict"]), rest, class_="verdict")
 
 
@@ -40,10 +41,13 @@ def after(files: Finished) -> Html:
             f"{judged['verdict']}: {glossary.VERDICTS[judged['verdict']]}",
             f"The rule alone says {judged['rule_says']}." if "rule_says" in judged else "",
             RULES[judged["rule"]].words.meaning,
+            f"{gate[0].upper()}{gate[1:]}." if (gate := full_cache.word(judged)) else glossary.PASSED,
             _chosen(judged),
-            glossary.GRADES.get(judged["label"], ""),
+            *(words for begins, words in glossary.GRADES.items() if judged["label"].startswith(begins)),
+            glossary.ALONE if headline.alone(judged) else "",
             glossary.UNPROVEN if judged["witness"] == numbers.WITNESS else glossary.PROVEN,
         )
+        + (report_tables.gate(judged["gate"]) if judged.get("gate") else Html(""))
         + element("h3", "Proves")
         + items(judged["proves"] or ["Nothing."])
         + element("h3", "Does not prove")

@@ -10,7 +10,7 @@ from figures.canvas.rows import place
 from figures.html.markup import Html, Number, table
 from figures.plots.accuracy import solved
 
-__all__ = ["arms", "contrasts", "isocache", "methods", "passing", "states"]
+__all__ = ["arms", "contrasts", "gate", "isocache", "methods", "passing", "states"]
 
 PLACE = ("model", "task", "budget")
 METHODS = ("bootstrap", "t", "sign-flip")
@@ -68,6 +68,24 @@ def arms(judged: Mapping[str, Any], lanes: Any) -> Html:
         row += [_decimal(one[name], 0) for name in more]
         rows.append(row)
     return table("Accuracy and cost of every arm (exploratory)", heads, rows)
+
+
+def gate(gate: Mapping[str, Any]) -> Html:
+    """What the full cache reached on the held-out problems, beside what was registered."""
+    heads = ["model", "task", "lanes", "accuracy, %", "at least, %", "cut, %", "at most, %", "no answer, %"]
+    heads += ["published, %", "passed"]
+    rows: list[list[str | Number]] = [
+        [
+            one["model"],
+            one["task"],
+            Number.of(one["lanes"]),
+            *(_percent(one[name]) for name in ("accuracy", "needed", "cut", "at_most", "no_answer")),
+            " ± ".join(_percent(one[name]).text for name in ("published", "margin") if name in one),
+            "yes" if one["passed"] else "no",
+        ]
+        for one in gate["places"]
+    ]
+    return table(f"The gate: {gate['arm']}, which never evicts, on the held-out problems", heads, rows)
 
 
 def states(lanes: Any, attempts: int) -> Html:

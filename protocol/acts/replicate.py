@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from analysis.output import headline
 from protocol import witnesses
 from protocol.acts import confirm, judge, register
 from protocol.acts.judge import Judgement
@@ -121,11 +122,22 @@ def new(parent: Study) -> Study:
 
 
 def compare(parent: Registration, child: Registration, judged: dict[str, Any]) -> dict[str, Any]:
-    """Same verdict? How many lanes gave the same text, and how many the same grade? With late randomness
-    these are not asked: the child's seeds and generated problems are its own.
+    """Same verdict, and does the rule say the same? How many lanes gave the same text, and how many the same
+    grade? With late randomness these are not asked: the child's seeds and generated problems are its own.
+
+    The word of a parent of before there were gates may be one that a study of its size has no longer: then
+    what the rule says is compared alone.
     """
-    before = parent.verdict.content["judged"]["verdict"]
-    agreed = {"agrees": before == judged["verdict"], "parent_verdict": before}
+    before = parent.verdict.content["judged"]
+    agrees = headline.says(before) == headline.says(judged)
+    if "gate" in before:
+        agrees = agrees and before["verdict"] == judged["verdict"]
+    agreed = {
+        "agrees": agrees,
+        "parent_verdict": before["verdict"],
+        "rule_says": headline.says(judged),
+        "parent_rule_says": headline.says(before),
+    }
     if late_randomness.FIELD in child.registered:
         return agreed
     first, again = (

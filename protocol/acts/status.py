@@ -6,6 +6,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from analysis.output import headline
+from analysis.rules import full_cache
 from protocol import witnesses
 from protocol.evidence.audit import amendment, standing
 from protocol.evidence.audit.standing import Standing
@@ -21,7 +23,7 @@ from protocol.locked import drift
 __all__ = ["OTHERS", "Index", "Line", "index"]
 
 TO_RUN = ("locked", "claimed")
-OTHERS = ("REFUTED", "INCONCLUSIVE", "DEVIATED")  # what a rule says besides CONFIRMED
+OTHERS = ("REFUTED", "INCONCLUSIVE", "SCREENED", "DEVIATED")  # what a rule says besides CONFIRMED
 
 
 class Line(NamedTuple):
@@ -31,9 +33,16 @@ class Line(NamedTuple):
     drifted: list[str]  # since the lock; of a study that is still to run
     anchors: list[Anchor]
     next: str
+    said: str = ""  # of a judged one: its verdict as it is printed
+    alone: bool = False  # it ran one model
 
     def content(self) -> dict[str, Any]:
-        about = {"drifted": self.drifted, "anchors": anchors.word(self.anchors), "next": self.next}
+        about = {
+            "said": self.said,
+            "drifted": self.drifted,
+            "anchors": anchors.word(self.anchors),
+            "next": self.next,
+        }
         return self.at._asdict() | about
 
 
@@ -75,7 +84,19 @@ def line(study: Registration, surroundings: Callable[[], Mapping[str, Any]]) -> 
             at = at._replace(state="INVALID", why=f"{lock.NAME}: is not a whole lock: {problem!r}")
     proofs = anchors.verified(study, witnesses.trusted(study)) if at.lock else []
     anchored = anchors.word(proofs) != "UNANCHORED"
-    return Line(at, differences, proofs, step(at, differences, anchored))
+    judged = study.verdict.content["judged"] if at.state == "judged" else {}
+    return Line(
+        at, differences, proofs, step(at, differences, anchored), said(judged), bool(headline.alone(judged))
+    )
+
+
+def said(judged: Mapping[str, Any]) -> str:
+    """The verdict with the model that it is alone about, and whether the full cache passed its gate."""
+    if "contrasts" not in judged:
+        return str(judged.get("verdict", ""))
+    words = f"{headline.word(judged)} {headline.alone(judged)}".rstrip()
+    fault = full_cache.word(judged) if "gate" in judged else ""
+    return f"{words}, {fault}" if fault else words
 
 
 def drifted(study: Registration, environment: Mapping[str, Any]) -> list[str]:
@@ -118,11 +139,13 @@ def step(at: Standing, drifted: Sequence[str], anchored: bool = False) -> str:
 
 def count(registered: Sequence[Line]) -> dict[str, int]:
     """How many are registered, by verdict and by the other states that an index must not hide."""
-    words = Counter(one.at.verdict for one in registered if one.at.state == "judged")
+    judged = [one for one in registered if one.at.state == "judged"]
+    words = Counter(one.at.verdict for one in judged)
     states = Counter(one.at.state for one in registered)
     return {
         "registered": len(registered),
         **{word: words[word] for word in ("CONFIRMED", *OTHERS)},
+        "one_model": sum(one.at.verdict == "CONFIRMED" and one.alone for one in judged),
         **{state: states[state] for state in ("amended", "withdrawn", "INVALID")},
         "unfinished": states["claimed"] + states["sealed"],
     }

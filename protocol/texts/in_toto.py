@@ -8,6 +8,7 @@ what your tools use (DSSE), or sign the lock.
 from pathlib import Path
 from typing import Any
 
+from analysis.output import headline
 from protocol.evidence.bytes import files
 from protocol.evidence.lock import lock
 from protocol.evidence.outside import anchors
@@ -42,7 +43,10 @@ def of(study: Registration) -> dict[str, Any]:
             "name": locked.content["name"],
             "question": study.registered["question"],
             "verdict": judged["verdict"],
+            "ruleSays": headline.says(judged),
             "label": judged["label"],
+            "models": study.registered["models"],
+            "gate": judged.get("gate"),
             "rule": {**locked.content["rule"], "decision": study.registered["decision"]},
             "contrasts": judged["contrasts"],
             "missing": judged["missing"]["lanes"],

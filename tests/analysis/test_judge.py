@@ -94,8 +94,10 @@ def test_the_simultaneous_interval_has_the_coverage_of_the_corrected_level(tmp_p
         # 256 slots against 255: the interval at equal memory reaches down by what 1 in 255 may have bought,
         # twice that.
         bought = 2 / 255 if level == 0.975 else 0
-        expected = interval.low - bought, min(1.0, interval.high)
-        assert [float(one[end]) for end in ends] == pytest.approx(expected, abs=1e-6)
+        low, high = (float(one[end]) for end in ends)
+        assert high == pytest.approx(min(1.0, interval.high), abs=1e-6)
+        # Moved out: more losses than the one of 12 may have been missed.
+        assert 0 < low < interval.low - bought
 
 
 def test_holm_stands_beside_bonferroni(tmp_path):
@@ -351,7 +353,9 @@ def test_the_exact_bootstrap_is_every_resample_and_needs_no_draws_and_no_seed(tm
         assert float(one["p"]) == pytest.approx(min(1, max(2 * min(tails), 2**-5)), abs=1e-6)
         for suffix, level in (("", 0.95), ("_simultaneous", 1 - 0.05 / 2)):
             ends = np.quantile(every, [(1 - level) / 2, (1 + level) / 2], method="inverted_cdf")
-            assert [float(one[end + suffix]) for end in ("low", "high")] == pytest.approx(ends, abs=1e-6)
+            low, high = (float(one[end + suffix]) for end in ("low", "high"))
+            assert low <= ends[0] + 1e-6  # moved out where the exact test reaches further
+            assert high >= ends[1] - 1e-6
         assert (one["p_bootstrap"], one["p_sign_flip"]) == (None, None)
         assert one["p_t"] is not None
 

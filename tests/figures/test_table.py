@@ -85,7 +85,8 @@ def test_the_numbers_of_a_column_end_below_each_other():
 
 def test_verdict_rule_and_both_lists_of_sentences_are_shown():
     found = lines(judgements.judgement(proves=["One thing."], verdict="CONFIRMED"))
-    assert found[0] == "CONFIRMED  n < 200  UNANCHORED  A small study"
+    assert found[0] == "CONFIRMED for tiny alone  n < 200  UNANCHORED  A small study"
+    assert found[3] == "no gate: nothing here says that the full cache can do the task"
     assert found[1].startswith("rule superior: crystal better in at least 3 of 5 contrasts, worse in none; ")
     assert found[found.index("Proves") + 1] == "- One thing."
     assert found[found.index("Does not prove") + 1].startswith("- Equality")
@@ -98,7 +99,7 @@ def test_a_study_that_proves_nothing_says_so():
 
 def test_both_branches_stand_beside_the_verdict():
     judged = judgements.judgement(rule="branch", branch={"registered": "B", "symmetric": "C"}, at_least=None)
-    assert lines(judged)[0].startswith("INCONCLUSIVE (branch B, symmetric C)  ")
+    assert lines(judged)[0].startswith("INCONCLUSIVE (branch B, symmetric C) for tiny alone  ")
 
 
 def test_missing_lanes_are_counted():

@@ -49,7 +49,7 @@ def refused(status, said, *arguments, tree=None, folder):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({'policy = "crystal-over-budget"': 'policy = "cristal"'}, "did you mean 'crystal'?"),
+        ({'policy = "crystal-token-level"': 'policy = "cristal"'}, "did you mean 'crystal'?"),
         ({'models = ["path:': 'models = ["smolm2-135m", "path:'}, "did you mean 'smollm2-135m'?"),
         ({'models = ["path:': 'models = ["path:/no/such'}, "/no/such"),
         ({"budgets = [0.8]": "budgets = [0.1]"}, "the 132 that arm 'crystal' protects"),
@@ -91,7 +91,7 @@ def calibrated(tmp_path, tiny_model, monkeypatch):
         found = Statistics(mean, mean.abs(), torch.ones(8) / 8**0.5, torch.ones(4).double(), 1.0)
         about = {"weights": calibration.weights_digest(source, home), "problems": "{}", **about}
         calibration.write(calibration.statistics_paths(source, home)["traces"], found, about)
-        changes = {**studies.ONE_TASK, 'policy = "crystal-over-budget"': 'policy = "q_stats"'}
+        changes = {**studies.ONE_TASK, 'policy = "crystal-token-level"': 'policy = "q_stats"'}
         return studies.write(tmp_path / "study", tiny_model, changes)
 
     return write

@@ -55,14 +55,25 @@ def test_the_whole_is_projected_from_its_lanes(written, tiny_model):
     assert whole["confirm"]["lanes"] == 4 * len(manifest.confirm)
 
 
-def test_lanes_that_fail_are_counted_with_their_reason_and_the_status_says_so(tiny_model, tmp_path):
-    folder = studies.write(
-        tmp_path / "study", tiny_model, studies.ONE_TASK
-    )  # crystal's trunks do not fit in 0.8
-    done = rehearse(folder)
+def test_lanes_that_fail_are_counted_with_their_reason_and_the_status_says_so(broken_model, tmp_path):
+    done = rehearse(studies.write(tmp_path / "study", broken_model, studies.ONE_TASK))
     assert done.returncode == 3
-    assert "failed: budget of" in done.stdout
+    assert "failed: logits: not finite at decode step 0" in done.stdout
     assert "nothing locked" in done.stdout
+
+
+def test_a_model_that_is_not_finite_is_recorded_as_failed_in_every_arm(broken_model, tmp_path):
+    """And never as an answer: not of the full cache either."""
+    folder = studies.write(tmp_path / "study", broken_model)
+    assert rehearse(folder, "--out", tmp_path / "kept").returncode == 3
+    found = [
+        record["body"] for phase in ("probe", "records") for record in records.read(tmp_path / "kept" / phase)
+    ]
+    assert {body["cell"]["arm"] for body in found} >= {"full", "crystal", "random", "streaming"}
+    for body in found:
+        assert body["state"] == "failed"
+        assert body["reason"].startswith("logits: not finite at decode step 0")
+        assert (body["text"], body["tokens"], body["grade"], body["cache"]) == ("", 0, None, None)
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def test_what_may_come_to_be_protected_counts_before_anything_runs(
 def check(policy, budget, prompt, settings="threads = 1"):
     """Whether an arm of this policy fits a budget on a prompt of (context, query) tokens."""
     text = studies.PROTOCOL.format(model="/nowhere")
-    text = text.replace("threads = 1", settings).replace('"crystal-over-budget"', f'"{policy}"')
+    text = text.replace("threads = 1", settings).replace('"crystal-token-level"', f'"{policy}"')
     protocol = reading.parse(text.replace("budgets = [0.8]", f"budgets = [{budget}]").encode(), "here")
     fitting._refuse_small_budgets(protocol, {("model", protocol.tasks[0]): [prompt]})
 
@@ -60,7 +60,7 @@ def test_trunks_count_by_what_a_text_can_make_of_them(policy):
 
 
 def test_a_share_counts_on_the_shortest_prompt_and_a_pinned_prompt_on_the_longest():
-    text = studies.PROTOCOL.format(model="/nowhere").replace('"crystal-over-budget"', '"crystal"')
+    text = studies.PROTOCOL.format(model="/nowhere").replace('"crystal-token-level"', '"crystal"')
     protocol = reading.parse(text.encode(), "here")  # 0.8 of the prompt
     prompts = [(400, 0), (243, 0), (900, 0)]
     fitting._refuse_small_budgets(protocol, {("model", protocol.tasks[0]): prompts})  # 194 of 243

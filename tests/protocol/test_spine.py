@@ -110,7 +110,7 @@ def test_batches_with_refill_and_events_are_resumed_whole(tiny_model, tmp_path):
     changes = {
         **studies.ONE_TASK,
         "threads = 1": settings,
-        'policy = "crystal-over-budget"': 'policy = "h2o"',
+        'policy = "crystal-token-level"': 'policy = "h2o"',
     }
     once = studies.write(tmp_path / "registrations" / "once", tiny_model, changes)
     assert studies.here("register", once).returncode == 0

@@ -209,7 +209,7 @@ def test_digests_of_weights_in_another_form_are_refused_by_line(tmp_path, listin
 PROTOCOL = studies.PROTOCOL.format(model="/weights")
 TITLE = 'title = "A study for the test suite"'
 SEEDS = "seeds = [0]"
-ARM = 'crystal = { policy = "crystal-over-budget" }'
+ARM = 'crystal = { policy = "crystal-token-level" }'
 
 
 def titled(text: str) -> tuple[str, str]:

@@ -168,10 +168,8 @@ def test_a_ledger_of_before_probes_counted_records_holds(probed, tmp_path):
     assert statuses(folder)["probe"].status == "held"
 
 
-def test_a_probe_in_which_a_lane_failed_selects_nothing(tiny_model, tmp_path):
-    """Trunks that hold the protected slots do not fit in 0.8 of these prompts: crystal's lanes fail."""
-    changes = studies.SWEEP | {'crystal = { policy = "crystal-over-budget" }': 'h2o = { policy = "crystal" }'}
-    folder = studies.write(tmp_path / "registrations" / "study", tiny_model, changes)
+def test_a_probe_in_which_a_lane_failed_selects_nothing(broken_model, tmp_path):
+    folder = studies.write(tmp_path / "registrations" / "study", broken_model, studies.SWEEP)
     assert studies.here("register", folder).returncode == 0
     done = studies.here("probe", folder)
     assert done.returncode == 2
@@ -214,7 +212,7 @@ def test_what_was_confirmed_is_the_winners_policy(confirmed, tiny_model, tmp_pat
         {
             **studies.ONE_TASK,
             "threads = 1": "threads = 1\nproblems_per_batch = 2",
-            'policy = "crystal-over-budget"': 'policy = "h2o"',
+            'policy = "crystal-token-level"': 'policy = "h2o"',
         },
     )
     assert studies.here("register", plain).returncode == 0

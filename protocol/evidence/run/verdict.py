@@ -1,7 +1,8 @@
 """verdict.json: what the committed rule says about the sealed records.
 
-The vocabulary is closed. The first four words come from a rule; INVALID is what is said of evidence that
-does not verify, whatever it says of itself.
+The vocabulary is closed. The first three words come from a rule; SCREENED stands in their place for a study
+that is too small to decide, DEVIATED for one that was amended too late. INVALID is what is said of evidence
+that does not verify, whatever it says of itself.
 """
 
 from collections.abc import Mapping
@@ -17,7 +18,7 @@ __all__ = ["NAME", "WORDS", "word", "write"]
 
 NAME = registration.VERDICT
 INVALID = "INVALID"
-GIVEN = ("CONFIRMED", "REFUTED", "INCONCLUSIVE", "DEVIATED")  # by a rule
+GIVEN = ("CONFIRMED", "REFUTED", "INCONCLUSIVE", "SCREENED", "DEVIATED")  # by the judge
 WORDS = (*GIVEN, INVALID)
 
 

@@ -51,7 +51,8 @@ def test_all_contrasts_of_a_task_are_flipped_together_in_the_documented_stream(t
     assert printed(judged) == expected([group])
     for one, alone in zip(judged["contrasts"], map(student, group), strict=True):
         assert float(one["p"]) == float(one["p_t"]) == pytest.approx(alone.p, abs=1e-6)
-        assert [float(one[end]) for end in ("low", "high")] == pytest.approx(alone[1:3], abs=1e-6)
+        assert float(one["low"]) <= alone.low + 1e-6  # moved out where the exact test reaches further
+        assert float(one["high"]) >= alone.high - 1e-6
 
 
 def test_a_model_that_lost_other_problems_is_a_group_of_its_own(tmp_path):

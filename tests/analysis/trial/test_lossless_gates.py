@@ -128,3 +128,34 @@ def test_a_made_up_study_shares_the_full_caches_answers_between_budgets():
     full = made.lanes[(made.lanes["arm"] == "full") & (made.lanes["model"] == "qwen")]
     assert full.groupby("problem")["correct"].min().sum() == 15
     assert judged["family"] == 8
+
+
+# ---------------------------------------------------------------- and its gate
+
+GATES = {
+    "plain": {"accuracy": "0.9", "truncated": "0.1"},
+    "published": {
+        "accuracy": "0.5",
+        "truncated": "0.1",
+        "places": [{"model": "llama", "task": "needle", "published": "0.55", "margin": "0.02"}],
+    },
+}
+
+
+@pytest.mark.parametrize("gate", GATES)
+@pytest.mark.parametrize("rule", ["equivalent", "non_inferior", "smallest_lossless"])
+def test_a_full_cache_that_cannot_do_the_task_is_noticed_where_it_is_the_comparator(rule, gate):
+    plan = planned(rule)
+    gates = self_test.tried(plan._replace(content=plan.content | {"gate": GATES[gate]}))["gates"]
+    for name in ("cannot do the task", "cannot do the task, and contrasts are lost"):
+        assert gates[f"the full cache {name}"] == INCONCLUSIVE
+    assert gates["the answers of the full cache are cut"] == INCONCLUSIVE
+
+
+@pytest.mark.parametrize("gate", GATES)
+@pytest.mark.parametrize("rule", ["equivalent", "non_inferior", "smallest_lossless"])
+def test_a_judge_that_does_not_look_at_the_gate_is_refused(monkeypatch, rule, gate):
+    monkeypatch.setattr(judgement.gate, "passed", lambda made: None)
+    plan = planned(rule)
+    with pytest.raises(self_test.Vacuous, match="the full cache cannot do the task: says CONFIRMED"):
+        self_test.tried(plan._replace(content=plan.content | {"gate": GATES[gate]}))

@@ -19,7 +19,7 @@ def page(quickstart) -> Element:
 
 def test_a_report_says_verdict_grade_and_that_it_is_unanchored_in_one_line(page):
     (line,) = [one.text for one in page.all("p") if one.attributes.get("class") == "verdict"]
-    assert line == "INCONCLUSIVE · n < 200 · UNANCHORED"
+    assert line == "INCONCLUSIVE for smollm2-135m alone · n < 200 · UNANCHORED"
     assert "UNANCHORED: this page was made without verifying a proof" in page.text
 
 

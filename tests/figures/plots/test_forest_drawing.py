@@ -127,7 +127,7 @@ def test_groups_are_headed_by_model_task_and_budget(sixteen):
 
 
 def test_verdict_size_witness_and_rule_head_the_figure(five):
-    assert "INCONCLUSIVE, n < 200, UNANCHORED" in texts(five)
+    assert "INCONCLUSIVE for tiny alone, n < 200, UNANCHORED" in texts(five)
     said = looking.said(five)
     assert "crystal better in at least 3 of 5 contrasts" in said
     assert "(Bonferroni 0.01)." in said
@@ -139,8 +139,9 @@ def test_verdict_size_witness_and_rule_head_the_figure(five):
         label="confirmatory-grade",
         witness="ANCHORED (lock by ots block 900000)",
     )
-    assert "CONFIRMED (branch A, symmetric B), n ≥ 200, ANCHORED (lock by ots block 900000)" in looking.said(
-        forest(branch)
+    assert (
+        "CONFIRMED (branch A, symmetric B) for tiny alone, n ≥ 200, ANCHORED (lock by ots block 900000)"
+        in looking.said(forest(branch))
     )
 
 

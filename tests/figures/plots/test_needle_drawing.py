@@ -127,7 +127,7 @@ def test_it_says_that_it_is_exploratory_and_what_became_of_the_claim(drawn):
     said = looking.said(drawn)
     assert "exploratory" in said
     assert "Only the registered contrasts are confirmatory" in said
-    assert "A small study: INCONCLUSIVE, n < 200, UNANCHORED" in said
+    assert "A small study: INCONCLUSIVE for tiny alone, n < 200, UNANCHORED" in said
 
 
 @pytest.mark.parametrize("name", ["crystal", "crystal-with-a-name-as-long-as-a-line-of-a-book-is-wide"])

@@ -33,7 +33,7 @@ DRAWS = "draws = 10000\nseed = 7\n"
 REFUSED = [
     (
         PLAIN,
-        {'policy = "crystal-over-budget"': 'policy = "cristal"'},
+        {'policy = "crystal-token-level"': 'policy = "cristal"'},
         "arms.crystal.policy: unknown policy 'cristal'; did you mean 'crystal'?",
     ),
     (
@@ -250,7 +250,7 @@ REFUSED = [
     ),
     (
         PLAIN,
-        {'policy = "crystal-over-budget"': 'policy = "zzz"'},
+        {'policy = "crystal-token-level"': 'policy = "zzz"'},
         "arms.crystal.policy: unknown policy 'zzz'; write one of full, random, streaming, ...; python -c ",
     ),
     (
@@ -280,7 +280,7 @@ REFUSED = [
         PLAIN,
         {
             "threads = 1": "threads = 1\ninterval = 8",
-            'policy = "crystal-over-budget"': 'policy = "scissorhands"',
+            'policy = "crystal-token-level"': 'policy = "scissorhands"',
         },
         "generation.interval: NeglectCounts, which arm 'crystal' needs, cannot",
     ),

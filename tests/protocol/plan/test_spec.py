@@ -59,7 +59,7 @@ def test_what_may_be_left_out_of_generation_is_not_locked_unless_written():
 )
 def test_a_registered_interval_is_that_of_every_arm_that_evicts(cadence, slack):
     text = TEXT.replace("threads = 1", f"threads = 1\ninterval = 8\n{cadence}")
-    protocol = parse(text.replace('policy = "crystal-over-budget"', 'policy = "snapkv"'))
+    protocol = parse(text.replace('policy = "crystal-token-level"', 'policy = "snapkv"'))
     for name in ("crystal", "random", "streaming"):
         found = protocol.policy(name).cadence
         assert (found.at_prefill, found.interval, found.slack) == (True, 8, slack)

@@ -22,7 +22,8 @@ def lock(**decision: Any) -> dict[str, Any]:
         "missing": "inconclusive",
     } | decision
     return {
-        "protocol": {"content": {"question": "Is it so?", "decision": made}},
+        "protocol": {"content": {"question": "Is it so?", "decision": made, "models": ["tiny"]}},
+        "sources": {},
         "checks": {"tests": 2, "corrected_alpha": "0.025000"},
         "rule": {"name": made["rule"], "source": "analysis/rules/superior.py", "sha256": "0" * 64},
     }

@@ -1,0 +1,39 @@
+"""What a lock says of its gate, and of what keeps a study from its word whatever the rule says."""
+
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+from analysis.rules import full_cache
+
+__all__ = ["said"]
+
+JUDGE = "analysis/studies/gate.py"  # locked since there are gates, and the word SCREENED
+
+
+def said(lock: Mapping[str, Any]) -> list[str]:
+    """What the full cache must reach, with all numbers; how a small study and a single model are worded. Of a
+    lock whose code knows of none of this: that it has no gate.
+    """
+    content, models = lock["protocol"]["content"], lock["protocol"]["content"]["models"]
+    if (registered := content.get("gate")) is None:
+        sentences = ["No gate is registered: nothing asks whether the full cache can do the task."]
+    else:
+        places = itertools.product(models, (task["name"] for task in content["tasks"]))
+        sentences = [
+            "The gate: of the held-out lanes of the full cache, for each model and task, a share must be "
+            "correct, and no more than a share may be cut by max_new_tokens before a correct answer; a lane "
+            "without a grade is not correct. Otherwise the verdict is INCONCLUSIVE and the study "
+            "uninformative, whatever the contrasts say.",
+            *(
+                f"Gate of {model} on {task}: {full_cache.needed(registered, model, task).words}."
+                for model, task in places
+            ),
+        ]
+    if JUDGE not in lock["sources"]:
+        return sentences
+    sentences.append(
+        "SCREENED takes the place of these words where some contrast has fewer than 200 problems: such a "
+        "study decides nothing, whatever the rule says."
+    )
+    return [*sentences, f"What is decided is for {models[0]} alone."] if len(models) == 1 else sentences

@@ -1,0 +1,92 @@
+"""What stands where a verdict stands: a screening decides nothing, one model is one, gates may fail."""
+
+import judgements
+import pytest
+
+from figures.canvas import numbers, page
+from figures.html import report_index, report_sections, report_tables
+from figures.table import verdict_table
+from protocol import command
+from protocol.acts import status
+from protocol.evidence.run import verdict
+
+SCREENED = {"verdict": "SCREENED", "rule_says": "CONFIRMED"}
+PASSED = {"arm": "full", "passed": True, "places": []}
+PLACE = {"model": "tiny", "task": "needle-512", "lanes": 287, "accuracy": "0.000000", "needed": "0.500000"}
+PLACE |= {"cut": "1.000000", "at_most": "0.100000", "no_answer": "1.000000", "passed": False}
+PLACE |= {"why": ["the full cache answers 0 of 287 (gate: 0.50)"]}
+FAILED = {"arm": "full", "passed": False, "places": [PLACE]}
+
+
+def printed(**changes) -> dict[str, str]:
+    """The places where a verdict is printed as one line."""
+    judged = judgements.judgement(**changes)
+    return {
+        "confirm and figures.table": verdict_table(judged).splitlines()[0],
+        "drawings": page.standing(judged),
+        "forest plot": numbers.outcome(judged),
+        "report": report_sections.verdict_line(judged),
+        "index": numbers.word(judged),
+        "status": status.said(judged),
+    }
+
+
+def test_a_screening_says_everywhere_that_it_decides_nothing():
+    for place, line in printed(**SCREENED, gate=PASSED).items():
+        assert "SCREENED" in line, place
+        assert "(the rule says CONFIRMED; n = 96 decides nothing)" in line, place
+
+
+def test_a_verdict_on_one_model_says_everywhere_for_which():
+    for word in ("CONFIRMED", "REFUTED", "INCONCLUSIVE"):
+        for place, line in printed(verdict=word, gate=PASSED).items():
+            assert "for tiny alone" in line, place
+    two = judgements.sixteen()
+    assert "alone" not in numbers.outcome(two)
+    assert "alone" not in status.said(two)
+
+
+def test_a_failed_gate_is_named_wherever_the_word_stands():
+    for place, line in printed(gate=FAILED).items():
+        assert "INCONCLUSIVE for tiny alone, uninformative" in line.replace("</strong>", ""), place
+    table = " ".join(verdict_table(judgements.judgement(gate=FAILED)).split())
+    assert "uninformative: the full cache answers 0 of 287 (gate: 0.50)" in table
+
+
+def test_a_study_without_a_gate_says_so_and_one_of_before_there_were_gates_in_its_table():
+    for place, line in printed(gate=None).items():
+        assert "no gate" in line, place
+    assert "no gate: nothing here says" in " ".join(verdict_table(judgements.judgement()).split())
+    assert "no gate" not in numbers.outcome(judgements.judgement())
+
+
+def test_an_old_verdict_keeps_its_word_below_two_hundred_problems():
+    for place, line in printed(verdict="CONFIRMED").items():
+        assert "CONFIRMED" in line, place
+        assert "SCREENED" not in line, place
+
+
+def test_the_table_of_the_gate_has_what_was_needed_and_what_was_reached():
+    found = report_tables.gate(FAILED | {"places": [PLACE | {"published": "0.503000", "margin": "0.030000"}]})
+    for cell in ("0.0", "50.0", "100.0", "10.0", "50.3 ± 3.0", "no"):
+        assert f">{cell}<" in found, cell
+
+
+@pytest.mark.parametrize("word", verdict.GIVEN)
+def test_every_word_has_an_exit_status_and_is_counted_by_the_index(word):
+    assert command.STATUS[word] == {"CONFIRMED": 0, "REFUTED": 10, "DEVIATED": 12}.get(word, 11)
+    assert word in status.count([])
+
+
+def test_the_index_counts_those_confirmed_for_one_model_alone():
+    entries = [
+        report_index.Entry(name, "judged", "", verdict=word, alone=alone)
+        for name, word, alone in (
+            ("a", "CONFIRMED", True),
+            ("b", "CONFIRMED", False),
+            ("c", "SCREENED", True),
+        )
+    ]
+    text = report_index.html(entries)
+    assert "3 registered, 2 confirmed (1 for one model alone)" in text
+    assert ", 1 SCREENED" in text

@@ -1,0 +1,117 @@
+"""No event fires before the answer has begun, unless that is registered or the lock is an older one."""
+
+from contextlib import contextmanager
+
+import pytest
+import studies
+
+from protocol.acts import fitting, register, replicate
+from protocol.evidence.lock import lock
+from protocol.evidence.refusals import BadInput
+from protocol.evidence.run.registration import Registration
+from protocol.locked.planned import Planned
+from protocol.locked.study import Study, open_study
+from protocol.plan import grid, reading
+from protocol.running import runner
+from protocol.running.executors import Job, local
+from splits import load
+
+TASK = "association-256"  # whose question stands outside
+CRYSTAL = {"crystal-token-level": "crystal"}  # which 0.8 of 204 tokens does not fit
+
+
+def protocol_of(model, first_event=None, cadence="exact"):
+    written = "" if first_event is None else f"\nfirst_event = {first_event}"
+    text = studies.PROTOCOL.format(model=model)
+    text = text.replace("threads = 1", f'threads = 1\ninterval = 6\ncadence = "{cadence}"{written}')
+    return reading.parse(text.encode(), "protocol.toml")
+
+
+@pytest.fixture
+def steps(tiny_model, tmp_path):
+    """Steps of the events of every evicting lane of some problems, without the one after the context."""
+
+    def act(*settings):
+        protocol = protocol_of(tiny_model, *settings)
+        cells = tuple(cell for cell in grid.cells(protocol) if cell.task == TASK)
+        job = Job(protocol.models[0], TASK, tuple(load(TASK).dev[:2]), cells)
+        done = local.executor(Planned(protocol, tmp_path), {})(job)
+        events = {cell.arm: body["cache"]["events"] for (cell, _), (body, _) in done.records.items()}
+        assert events.pop("full") == []
+        assert all(found[0][0] == 0 for found in events.values())
+        return {arm: [step for step, *_ in found[1:]] for arm, found in events.items()}
+
+    return act
+
+
+@pytest.mark.parametrize("cadence", ["exact", "slack"])
+def test_the_question_is_whole_until_the_answer_has_begun(steps, cadence):
+    """The question is longer than an interval of 6: with 0 it was cut before anything was answered."""
+    first = {"exact": 6, "slack": 1}[cadence]
+    assert {found[0] for found in steps(None, cadence).values()} == {first}
+    assert {found[0] for found in steps(1, cadence).values()} == {first}
+    assert {found[0] for found in steps(0, cadence).values()} == {0}
+    assert {found[0] for found in steps(7, cadence).values()} == {{"exact": 12, "slack": 7}[cadence]}
+
+
+def locked(folder, model, changes=None):
+    studies.write(folder, model, changes)
+    register.register(folder, folder)
+    return open_study(Registration(folder), folder)
+
+
+WRITTEN = {"threads = 1": "threads = 1\ninterval = 6\nfirst_event = 0"}
+
+
+@pytest.mark.parametrize(("changes", "first_event"), [({}, 1), (WRITTEN, 0)])
+def test_the_lock_says_when_the_first_event_may_fire(tiny_model, tmp_path, changes, first_event):
+    study = locked(tmp_path / "registrations" / "study", tiny_model, changes)
+    assert study.lock.content["batch"]["first_event"] == first_event
+    assert study.first_event() == first_event
+    again = replicate.new(study)
+    assert again.first_event() == first_event
+
+
+def test_a_replication_of_an_older_lock_decodes_as_that_did(tiny_model, tmp_path, monkeypatch):
+    """Its lock says nothing of a first event, which was then 0, and its budgets were checked otherwise."""
+    with monkeypatch.context() as then:
+        then.setattr(fitting, "_refuse_small_budgets", lambda protocol, lengths: None)
+        study = locked(tmp_path / "registrations" / "study", tiny_model, CRYSTAL)
+    content = dict(study.lock.content)
+    content["batch"] = {"lanes": content["batch"]["lanes"]}
+    (study.folder / lock.NAME).unlink()
+    lock.write(study.folder, content)
+    older = open_study(Registration(study.folder), tmp_path)
+    assert older.first_event() == 0
+    again = replicate.new(older)
+    assert again.first_event() == 0
+    assert again.lock.content["batch"]["first_event"] == 0
+    with pytest.raises(BadInput, match="fewer than the 194 that arm 'crystal' protects at most"):
+        locked(tmp_path / "registrations" / "new", tiny_model, CRYSTAL)
+
+
+@pytest.mark.parametrize(("changes", "first_event"), [({}, 1), (WRITTEN, 0)])
+def test_what_runs_has_the_first_event_of_its_lock(tiny_model, tmp_path, monkeypatch, changes, first_event):
+    given = []
+
+    @contextmanager
+    def opened(planned, lanes, problems):
+        given.append(planned.protocol.generation.waits)
+        yield
+
+    monkeypatch.setattr(runner.pool, "opened", opened)
+    study = locked(tmp_path / "registrations" / "study", tiny_model, changes)
+    for protocol in (study.protocol, study.protocol.probed()):
+        runner.run(study, protocol, [], {}, phase="probe", attempt=1, report=lambda progress: None)
+    assert given == [first_event] * 2
+    if not changes:  # as the same lock would be if it were older
+        older = Study(study.registration, study.planned)
+        monkeypatch.setattr(Study, "first_event", lambda study: 0)
+        runner.run(older, study.protocol, [], {}, phase="probe", attempt=1, report=lambda progress: None)
+        assert given[2:] == [0]
+
+
+def test_a_first_event_without_events_is_refused(tiny_model):
+    text = studies.PROTOCOL.format(model=tiny_model).replace("threads = 1", "threads = 1\nfirst_event = 1")
+    with pytest.raises(BadInput, match="first_event: no arm has events while decoding; give an interval"):
+        reading.parse(text.encode(), "protocol.toml")
