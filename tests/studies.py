@@ -72,6 +72,7 @@ method = "sign-flip"
 draws = 10000
 seed = 7
 cache_tolerance = 0.02
+memory = "slots"
 missing = "inconclusive"
 """
 
@@ -86,7 +87,7 @@ SWEEP = {
     'streaming = { policy = "streaming" }': (
         'streaming = { policy = "streaming" }\nsnapkv = { policy = "snapkv" }'
     ),
-    'subject = "crystal"': 'subject = "chosen"\nbeside = ["snapkv"]\nmemory = "slots"',
+    'subject = "crystal"': 'subject = "chosen"\nbeside = ["snapkv"]',
     'against = ["random", "streaming"]': 'against = ["streaming"]',
     'missing = "inconclusive"': (
         'missing = "inconclusive"\n[sweep]\nname = "chosen"\ncandidates = ["h2o", "random"]\n'

@@ -77,6 +77,7 @@ class Truth(NamedTuple):
     unmatched: frozenset[int] = frozenset()
     ended: Ended | None = None
     unable: Unable | None = None  # the full cache passes every other gate
+    fuller: frozenset[int] = frozenset()  # whose subject holds as much more as the tolerance lets through
 
 
 class Gate(NamedTuple):

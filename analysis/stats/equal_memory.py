@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from analysis.stats import equivalence
 from analysis.stats.comparison import Comparison, Margins
 
-__all__ = ["Charge", "Point", "charge", "margins", "null", "widened"]
+__all__ = ["LEAST", "Charge", "Point", "charge", "margins", "null", "widened"]
 
 STEEPER = 2.0  # how much steeper the curve may be than the chords that were measured
 LEAST = 2.0  # accuracy for twice the memory: twice the chord from an empty cache to one that is always right

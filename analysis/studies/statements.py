@@ -11,7 +11,7 @@ from analysis.rules import full_cache
 from analysis.rules.rule import against_full, sides
 from analysis.rules.sentences import contrast, listed, short
 from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
-from analysis.studies import opened, same_kept
+from analysis.studies import namesakes, opened, same_kept
 from analysis.studies.study_files import NOT_RUN
 
 __all__ = ["does_not_prove", "proves"]
@@ -187,6 +187,7 @@ def _scope(lock: Mapping[str, Any]) -> list[str]:
         f"Other budgets or decoding: only {listed(content['budgets'])}, {sampling}, {generation['dtype']}.",
         "Lower peak memory: every arm holds its whole prompt until its event; slots count from then on.",
         "The policies as their authors published them: these are this project's implementations.",
+        *(f"Other policies of the same name: {said}." for said in namesakes.words(lock)),
         _seeds(content),
         "Order in time: this judgement rests on no outside witness; anchors, where there are any, stand "
         "beside it (python -m protocol.audit).",

@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from analysis import rules
 from analysis.output import headline
-from analysis.rules.gates import Gate, Outcome, PlannedContrast, Truth, Unable, Vacuous
+from analysis.rules.gates import EVEN, Gate, Outcome, PlannedContrast, Truth, Unable, Vacuous
 from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
 from analysis.stats import equivalence, multiplicity, power
+from analysis.stats.equal_memory import LEAST
 from analysis.stats.methods import draws
 from analysis.studies.judgement import judged
 from analysis.trial.simulated_studies import Plan, family, study
@@ -35,7 +36,7 @@ def tried(plan: Plan) -> dict[str, Any]:
     """
     rule = plan.content["decision"]["rule"]
     gates = rules.RULES[rule].gates(_Family(plan))
-    gates |= _of_the_full_cache(plan, gates)
+    gates |= _of_the_full_cache(plan, gates) | _bought(plan, gates)
     given: dict[str, str] = {}
     for name, gate in gates.items():
         given[name] = _verdict(plan, gate.truth)
@@ -66,6 +67,28 @@ def _of_the_full_cache(plan: Plan, gates: Mapping[str, Gate]) -> dict[str, Gate]
             truth[CONFIRMED]._replace(unable=Unable(*first, "cut")), INCONCLUSIVE
         ),
     }
+
+
+def _bought(plan: Plan, gates: Mapping[str, Gate]) -> dict[str, Gate]:
+    """Studies that would be confirmed, had the subject not held as much more memory as is let through: a win,
+    or a margin, that so much memory may buy where every slot is as good as it can be.
+    """
+    decision, planned = plan.content["decision"], family(plan)
+    reach = float(decision["cache_tolerance"]) * LEAST
+
+    def small(truth: Truth) -> frozenset[int]:
+        nets = {index: (one.gained - one.lost) for index, one in truth.outcomes.items()}
+        return frozenset(index for index, net in nets.items() if 0 < net < reach * planned[index].problems)
+
+    within = frozenset(range(len(planned))) if float(decision.get("margin", 1)) < reach else None
+    found = {
+        f"{name}, with more memory": Gate(gate.truth._replace(fuller=small(gate.truth)), INCONCLUSIVE)
+        for name, gate in gates.items()
+        if gate.verdict == CONFIRMED and small(gate.truth)
+    }
+    if within is not None and EVEN in gates:
+        found[f"{EVEN}, with more memory"] = Gate(Truth({}, fuller=within), INCONCLUSIVE)
+    return found
 
 
 def _verdict(plan: Plan, truth: Truth) -> str:

@@ -40,9 +40,10 @@ def register(
     """Lock the protocol in `folder`. Raises BadInput, Drifted or AlreadyClaimed; then nothing was written.
 
     parent: the study that this one replicates; amends: the lock that this one amends, as
-    `evidence.amendment` describes it; gateless: the lock that this one replicates or amends has no gate, so
-    that this one needs none; first_event: before which step no event fires in the study that this one
-    replicates, whose lock may be older than the choice; key: a private key of ssh, to sign the lock with.
+    `evidence.amendment` describes it; gateless: the lock that this one replicates or amends is of before
+    there were gates, so that this one needs none and need not say what counts as memory; first_event: before
+    which step no event fires in the study that this one replicates, whose lock may be older than the choice;
+    key: a private key of ssh, to sign the lock with.
     A locking that a crash cut off before its line in the ledger is completed.
     """
     opened = Registration(folder)
@@ -52,6 +53,7 @@ def register(
     data, protocol = read_protocol(folder)
     if not gateless:
         checks.require_gate(protocol, folder / PROTOCOL)
+        checks.require_memory(protocol, folder / PROTOCOL)
     planned = Planned(protocol, home)
     frozen_items = items(planned)
     planned.files()  # refuses what is not there, before anything is hashed
@@ -64,6 +66,7 @@ def register(
     lengths, checked = fitting.checked(planned, frozen_items, again=parent is not None)
     frozen_weights = planned.weights()
     fitting.refuse_other_weights(planned, frozen_weights)
+    fitting.refuse_one_model_twice(frozen_weights)
     golds = _golds(frozen_items)
     surroundings = planned.environment()
     sources, rule = closure.sources(ROOT), RULES[protocol.decision.rule].source

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
+from decimal import Decimal
 from pathlib import Path
 
 from analysis.rules import RULES
@@ -11,7 +12,9 @@ from protocol.evidence.refusals import BadInput, unknown
 from protocol.plan.design import POLICY, Decision, Design
 from protocol.plan.gate import Place
 
-__all__ = ["check", "require_gate"]
+__all__ = ["check", "require_gate", "require_memory"]
+
+TOLERANCE = Decimal("0.02")  # of new registrations; older ones may have up to 0.5
 
 
 def check(design: Design) -> None:
@@ -27,6 +30,22 @@ def require_gate(design: Design, where: Path) -> None:
         raise BadInput(
             f"{where}: gate: missing; add the table [gate] with accuracy and truncated: what the full cache "
             "must reach before any rule may speak"
+        )
+
+
+def require_memory(design: Design, where: Path) -> None:
+    """Raises BadInput for a protocol that does not say what counts as memory, or that lets in an excess that
+    no charge was tried for (benchmarks/memory_matching.py).
+    """
+    decision = design.decision
+    if decision.memory is None:
+        raise BadInput(
+            f'{where}: decision.memory: missing; write what both arms hold alike: "slots", "bytes" or "total"'
+        )
+    if decision.cache_tolerance > TOLERANCE:
+        raise BadInput(
+            f"{where}: decision.cache_tolerance: {decision.cache_tolerance} is above {TOLERANCE}; what more "
+            f"than that buys was not tried, so write {TOLERANCE} or less"
         )
 
 

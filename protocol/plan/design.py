@@ -130,7 +130,13 @@ class Decision:
         int | None, Field(Whole(0, LARGEST), "Seed of these draws.", 7, when=("method", DRAWN))
     ] = None
     cache_tolerance: Annotated[
-        Decimal, Field(Number("0", "0.5"), "Share by which the slots of two arms may differ.", 0.02)
+        Decimal,
+        Field(
+            Number("0", "0.5"),
+            "Share by which the memory of two arms may differ, on the whole and, on average, problem by "
+            "problem. Above 0.02 it is refused, but in replications and amendments of a lock without a gate.",
+            0.02,
+        ),
     ]
     missing: Annotated[
         str,
@@ -153,12 +159,13 @@ class Decision:
     memory: Annotated[
         str | None,
         Field(
-            Choice("slots"),
-            'What counts as memory. With "slots" are also reported: the share of problems on which two arms '
-            "hold the same number, the accuracy interpolated to the subject's where they do not, and the "
-            "bytes of the policies' own state. None of it decides.",
+            Choice("slots", "bytes", "total"),
+            'What both arms hold alike, and what an excess is charged in: mean "slots" per KV head and '
+            'layer, mean "bytes" of keys and values, or "total", these and the bytes of the policy\'s state. '
+            "Also reported: the share of problems on which two arms hold the same, and the accuracy "
+            "interpolated to the subject's memory where they do not match.",
             "slots",
-            without="these reports are left out",
+            without="refused, but in replications and amendments of a lock without a gate; then slots",
         ),
     ] = None
     own: dict[str, Any] = field(default_factory=dict)

@@ -15,6 +15,11 @@ _SOURCES = {
     "beacon": "a public beacon's value of after the lock",
     "anchor": "the hash of the Bitcoin block that anchors the lock",
 }
+_HELD = {
+    "slots": "mean slots",
+    "bytes": "mean bytes",
+    "total": "mean bytes, with those of the policy's own state,",
+}
 _QUERY = {"inside": "is compressed together with", "outside": "follows after the compression of"}
 
 
@@ -42,17 +47,36 @@ def inference(lock: Mapping[str, Any]) -> list[str]:
         said += rule.words.criteria(decision, lock["checks"])
     said += ["INCONCLUSIVE: otherwise.", *gate.said(lock)]
     if against_full(decision):
+        held, tolerance = _HELD[decision.get("memory", "slots")], f"{float(decision['cache_tolerance']):.4g}"
         return [
             *said,
-            "Memory is unequal on purpose. Where the full cache's mean slots, as measured, do not exceed the "
-            f"other arm's by more than {float(decision['cache_tolerance']):.4g} of them, nothing is saved: "
-            "that contrast neither confirms nor refutes.",
+            f"Memory is unequal on purpose. Where the full cache's {held}, as measured, do not exceed the other "
+            f"arm's by more than {tolerance} of them, nothing is saved: that contrast neither confirms nor "
+            "refutes.",
         ]
     return [
         *said,
-        "Both arms held the same memory where neither arm's mean slots, as measured, exceed the other's by "
-        f"more than {float(decision['cache_tolerance']):.4g} of them. A contrast without that is neither won "
-        "nor lost, and rules CONFIRMED out.",
+        *_memory(lock),
+    ]
+
+
+def _memory(lock: Mapping[str, Any]) -> list[str]:
+    """When two arms held the same memory; locks of before there were gates judge by mean slots alone."""
+    decision = _decision(lock)
+    kind, tolerance = decision.get("memory", "slots"), f"{float(decision['cache_tolerance']):.4g}"
+    neither = "A contrast without that is neither won nor lost, and rules CONFIRMED out."
+    if "gate" not in _content(lock):
+        return [
+            "Both arms held the same memory where neither arm's mean slots, as measured, exceed the other's "
+            f"by more than {tolerance} of them. {neither}"
+        ]
+    return [
+        f"Both arms held the same memory where neither arm's {_HELD[kind]}, as measured, exceed the other's "
+        f"by more than {tolerance} of them, nor differ by more than that problem by problem, on average. "
+        + neither,
+        "Within that, a win or a loss has to exceed what the difference of memory may have bought: for 1 % "
+        "of it two accuracy points, or twice the steepest slope between the comparator's measured accuracies "
+        "next to its budget if that is more.",
     ]
 
 

@@ -145,7 +145,7 @@ REFUSED = [
     ),
     (SWEPT, {'beside = ["snapkv"]': 'beside = ["h2o"]'}, "decision.beside: unknown evicting arm 'h2o'"),
     (SWEPT, {'beside = ["snapkv"]': 'beside = ["streaming"]'}, "decision.beside: streaming is in the family"),
-    (SWEPT, {'memory = "slots"': 'memory = "bytes"'}, "decision.memory: unknown memory 'bytes'"),
+    (SWEPT, {'memory = "slots"': 'memory = "heads"'}, "decision.memory: unknown memory 'heads'"),
     (SWEPT, {"threads = 1": 'threads = 1\nprompt = "pined"'}, "did you mean 'pinned'?"),
     (PLAIN, {END: '\n[randomness]\nsource = "dice"'}, "randomness.source: unknown source 'dice'"),
     (PLAIN, {END: '\n[randomness]\nsource = "nonce"'}, "randomness.auditor: missing"),

@@ -86,6 +86,7 @@ def test_a_protocol_without_a_sweep_is_locked_as_before():
         "draws",
         "seed",
         "cache_tolerance",
+        "memory",
         "missing",
         "at_least",
     }
