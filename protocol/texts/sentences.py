@@ -8,6 +8,7 @@ from analysis.rules.rule import against_full
 from analysis.stats.methods import METHODS
 from analysis.studies import opened, same_kept
 from protocol.evidence.run.ledger import Entry
+from protocol.texts import gate
 
 _SOURCES = {
     "nonce": "a number that the registered auditor draws and signs after the lock",
