@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from analysis import rules
 from analysis.output import headline
 from analysis.rules.gates import EVEN, Gate, Outcome, PlannedContrast, Truth, Unable, Vacuous
+from analysis.rules.rule import against_full
 from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
 from analysis.stats import equivalence, multiplicity, power
 from analysis.stats.equal_memory import LEAST
@@ -74,6 +75,8 @@ def _bought(plan: Plan, gates: Mapping[str, Gate]) -> dict[str, Gate]:
     or a margin, that so much memory may buy where every slot is as good as it can be.
     """
     decision, planned = plan.content["decision"], family(plan)
+    if against_full(decision):  # memory is unequal on purpose
+        return {}
     reach = float(decision["cache_tolerance"]) * LEAST
 
     def small(truth: Truth) -> frozenset[int]:
