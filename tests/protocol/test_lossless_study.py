@@ -30,7 +30,8 @@ def test_a_lossless_study_is_registered_confirmed_judged_and_reported(tmp_path, 
     print(json.dumps({k: v for k, v in judged.items() if k != "arms"}, indent=1))
     print(json.dumps(judged["arms"][:3]))
     print(json.dumps(studies.content(folder / "lock.json")["checks"], indent=1))
-    import subprocess, sys
+    import subprocess
+    import sys
 
     print(
         subprocess.run(
