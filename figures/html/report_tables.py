@@ -40,7 +40,9 @@ def _contrast(one: Mapping[str, Any]) -> list[str | Number]:
 
 def _says(one: Mapping[str, Any]) -> str:
     mark = "better" if one["better"] else "worse" if one["worse"] else "neither"
-    return mark if one["matched"] else f"{mark}, memory unmatched"
+    if one["matched"]:
+        return mark
+    return f"{mark}, memory unmatched" if one.get("saves") is None else f"{mark}, saves no memory"
 
 
 def arms(judged: Mapping[str, Any], lanes: Any) -> Html:
