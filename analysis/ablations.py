@@ -273,8 +273,8 @@ def _row(
     if settings is not None:
         paths = differing(settings[claim.arm], settings[claim.parent])
         structure = {path: {"parent": old, "arm": new} for path, (old, new) in paths.items()}
-    about = {"outcome": whole, "needs": needs, "why": why if whole == UNDECIDED else ""}
-    about["p"] = max(1.0 if cell.effect is None or _open(cell) else cell.effect.p_claim for cell in cells)
+    p = max(1.0 if cell.effect is None or _open(cell) else cell.effect.p_claim for cell in cells)
+    about = {"outcome": whole, "p": p, "needs": needs, "why": why if whole == UNDECIDED else ""}
     return claim._asdict() | {"structure": structure} | about | {"cells": list(cells)}
 
 

@@ -3,8 +3,8 @@
     python -m benchmarks.ceilings            # 2,000 families a setting, 300 for methods that draw
 
 For each setting the share of families of which every interval holds the true difference: of the method on its
-own, and as a verdict prints it, with ends moved out to the exact test's (`max_t` moves them itself). Three seeds; in
-half of the cells contrasts have the same answers.
+own, and as a verdict prints it, with ends moved out to the exact test's (`max_t` moves them itself). Three
+seeds; in half of the cells contrasts have the same answers.
 """
 
 from __future__ import annotations
