@@ -10,7 +10,7 @@ half-way and at the end, seals, then applies the rule, draws the forest plot and
 it continues where it stopped; finished, it is refused: whoever wants to run it again replicates it
 (python -m protocol.replicate).
 
-Exit status: 0 CONFIRMED; 10 REFUTED; 11 INCONCLUSIVE, or SCREENED (below 200 problems); 12 DEVIATED; 2 bad
+Exit status: 0 CONFIRMED; 10 REFUTED; 11 INCONCLUSIVE, or SCREENED (too few problems); 12 DEVIATED; 2 bad
 input; 3 drifted or tampered; 4 already claimed, withdrawn or amended; 5 with --require-anchor, the lock is
 not anchored.
 """

@@ -6,13 +6,14 @@ The locked sources run, unpacked into a temporary folder. Every registered cell 
 first comparator runs twice (A/A), so that what varies without any change of policy is known. With a sweep its
 candidates and its baseline run instead, and the committed rule selects which candidate confirm will run:
 selection.json, written once; from then on nothing is run again. Interrupted, it continues; finished, it
-prints the same table again.
+prints the same table again: what each arm answered, and where the full cache would not pass the gate.
 
 Exit status: 0 done; 2 bad input, or a lane of a sweep has no grade (nothing is selected); 3 drifted; 4
 another process is running it.
 """
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from protocol import command
@@ -34,15 +35,21 @@ def act(study: Registration, as_json: bool, enter: bool) -> int:
     if enter:
         tree.enter(study, "protocol.probe")
     # With torch, which --help and every refusal above do without.
-    from protocol.acts import probe, select
+    from protocol.acts import development, probe, select
     from protocol.locked.study import open_study
     from protocol.running import progress
 
     with progress.display(f"probe {study.folder.name}") as report:
-        rows, selected, alike = probe.probe(open_study(study, sources.home()), report)
-    parts = [table(rows)] if selected is None else [table(rows), "", select.table(selected)]
-    parts += [words(*each) for each in alike]
-    values = {"arms": rows, "selected": selected, "alike": [each._asdict() for each in alike]}
+        rows, selected, alike, gate = probe.probe(open_study(study, sources.home()), report)
+    parts = [table(rows, development.shares)]
+    parts += [] if selected is None else ["", select.table(selected)]
+    parts += [*(words(*each) for each in alike), *gate]
+    values = {
+        "arms": rows,
+        "selected": selected,
+        "alike": [each._asdict() for each in alike],
+        "gate": gate,
+    }
     command.say(as_json, "\n".join(parts), values)
     return 0
 
@@ -54,13 +61,12 @@ def words(arms: tuple[str, str], same: int, lanes: int) -> str:
     )
 
 
-def table(rows: list[dict[str, Any]]) -> str:
+def table(rows: list[dict[str, Any]], shares: Callable[[dict[str, Any]], str]) -> str:
     lines = ["development split: for looking, not for claiming", ""]
     for row in rows:
         note = f"  {row['discordant']} texts differ from the first run" if "discordant" in row else ""
-        note += f"  {row['failed']} failed" if row["failed"] else ""
-        share = f"{row['correct']:>4}/{row['lanes']:<4} {row['correct'] / row['lanes']:>6.1%}"
-        lines.append(f"{row['model']}  {row['task']:<22} {row['budget']:>6}  {row['arm']:<22} {share}{note}")
+        place = f"{row['model']}  {row['task']:<22} {row['budget']:>6}  {row['arm']:<22}"
+        lines.append(f"{place} {shares(row)}{note}")
     return "\n".join(lines)
 
 

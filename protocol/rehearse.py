@@ -3,9 +3,10 @@
     python -m protocol.rehearse registrations/alpha-math500 --stand-in hf:a/b@<commit>=chain-qwen2
 
 Every cell of probe and confirm runs on a few development problems; nothing is locked, no held-out problem is
-opened and nothing is kept unless --out names a folder. Prints the lanes of each arm, failures with their
-reasons, seconds, peak memory, what the whole study would take at the measured speed, and arms that keep the
-same slots. A device that is not here is replaced by the CPU in float32.
+opened and nothing is kept unless --out names a folder. Prints what each arm answered, where the full
+cache would not pass the gate, failures with their reasons, seconds, peak memory, what the whole study would
+take at the measured speed, and arms that keep the same slots. A device that is not here is replaced by the
+CPU in float32.
 
 Exit status: 0 every lane ran; 2 bad input, or what registering would refuse; 3 some lanes failed.
 """
@@ -15,6 +16,7 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +31,9 @@ from protocol.plan import checks
 
 if TYPE_CHECKING:
     from protocol.acts.rehearse import Rehearsal
+
+
+PLACE = ("phase", "model", "task", "budget", "arm")
 
 
 class Options(command.Options):
@@ -61,15 +66,15 @@ def act(args: Options) -> int:
         checks.require_gate(protocol, args.folder / PROTOCOL)
         checks.require_memory(protocol, args.folder / PROTOCOL)
     # With torch, which --help and every refusal above do without.
-    from protocol.acts import rehearse
+    from protocol.acts import development, rehearse
 
     acted = rehearse.acted(protocol, args.tokens)
     models = rehearse.stand_ins(acted, args.stand_in)
     with tempfile.TemporaryDirectory() as nothing_kept:
         place = args.out or Path(nothing_kept)
         rehearsal = rehearse.rehearse(Planned(acted, sources.home()), models, args.problems, place)
-    values = summary(rehearsal)
-    command.say(args.json, text(values, models), values)
+    values = summary(rehearsal) | {"gate": development.warnings(protocol, rehearsal.bodies["confirm"])}
+    command.say(args.json, text(values, models, args.tokens, development.shares), values)
     return 3 if values["failed"] else 0
 
 
@@ -78,7 +83,7 @@ def summary(rehearsal: Rehearsal) -> dict[str, Any]:
     seconds_a_lane = rehearsal.seconds / len(bodies)
     return {
         "arms": [
-            {**dict(zip(("phase", "model", "task", "budget", "arm"), place, strict=True)), **counted}
+            {**dict(zip(PLACE, place, strict=True)), **counted}
             for place, counted in cells(rehearsal.bodies).items()
         ],
         "failed": sum(body["state"] == "failed" for body in bodies),
@@ -96,27 +101,35 @@ def summary(rehearsal: Rehearsal) -> dict[str, Any]:
 
 
 def cells(bodies: dict[str, list[dict[str, Any]]]) -> dict[tuple[str, ...], dict[str, int]]:
-    """Lanes, and failed ones, by (phase, model, task, budget, arm), seeds together, in running order."""
-    found: dict[tuple[str, ...], dict[str, int]] = {}
+    """What `development.counted` counts, by PLACE, seeds together, in running order."""
+    from protocol.acts import development
+
+    found: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for phase, each in bodies.items():
         for body in each:
             cell = body["cell"]
-            place = (phase, *(cell[name] for name in ("model", "task", "budget", "arm")))
-            counted = found.setdefault(place, {"lanes": 0, "failed": 0})
-            counted["lanes"] += 1
-            counted["failed"] += body["state"] == "failed"
-    return found
+            place = (phase, *(cell[name] for name in PLACE[1:]))
+            found.setdefault(place, []).append(body)
+    return {place: development.counted(own) for place, own in found.items()}
 
 
-def text(values: dict[str, Any], models: dict[str, str]) -> str:
+def text(
+    values: dict[str, Any],
+    models: dict[str, str],
+    tokens: int | None,
+    shares: Callable[[dict[str, Any]], str],
+) -> str:
     lines = ["rehearsed on development problems, nothing locked", ""]
     lines += [f"{own} played by {other}" for own, other in models.items() if own != other]
     for row in values["arms"]:
         words = f"{row['phase']:<8} {row['model']}  {row['task']}  {row['budget']:>5}  {row['arm']:<24}"
-        lines.append(
-            f"{words} {row['lanes']:>4} lanes" + (f"  {row['failed']} failed" if row["failed"] else "")
-        )
+        lines.append(f"{words} {shares(row)}")
     lines += [f"{count} failed: {reason}" for reason, count in values["reasons"]]
+    if any(own != other for own, other in models.items()):
+        lines.append("these answers are the stand-ins': they say nothing of what the registered models reach")
+    if tokens is not None:
+        lines.append(f"lanes were stopped after {tokens} tokens: more are truncated than would be")
+    lines += values["gate"]
     speed = values["tokens"] / values["seconds"] if values["seconds"] else 0.0
     lines += [
         "",

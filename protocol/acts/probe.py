@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from protocol.acts import beforehand, select
+from protocol.acts import beforehand, development, select
 from protocol.acts.same_kept import Alike, alike
 from protocol.evidence.run import claim, probing
 from protocol.evidence.run.records import Record
@@ -21,6 +21,7 @@ class Probed(NamedTuple):
     rows: list[dict[str, Any]]  # as `summary` has them
     selected: dict[str, Any] | None  # of a sweep: what selection.json holds
     alike: list[Alike]
+    gate: list[str]  # where the full cache would not pass
 
 
 def probe(study: Study, report: Callable[[Progress], None]) -> Probed:
@@ -34,7 +35,8 @@ def probe(study: Study, report: Callable[[Progress], None]) -> Probed:
             run(study, report)
         selected = select.select(study) if study.protocol.sweep else None
     recorded = study.registration.anew().probed
-    return Probed(summary(recorded), selected, alike(recorded))
+    gate = development.warnings(study.protocol, (record["body"] for record in recorded))
+    return Probed(summary(recorded), selected, alike(recorded), gate)
 
 
 def run(study: Study, report: Callable[[Progress], None]) -> None:
@@ -46,7 +48,7 @@ def run(study: Study, report: Callable[[Progress], None]) -> None:
 
 
 def summary(recorded: Iterable[Record]) -> list[dict[str, Any]]:
-    """One row per (model, task, budget, arm): lanes, correct, failed, and for a repeat its discordance."""
+    """One row per (model, task, budget, arm): as `development.counted`, and for a repeat its discordance."""
     groups: dict[tuple[str, ...], dict[tuple[str, int], dict[str, Any]]] = defaultdict(dict)
     for record in recorded:
         body, cell = record["body"], record["body"]["cell"]
@@ -59,9 +61,7 @@ def summary(recorded: Iterable[Record]) -> list[dict[str, Any]]:
             "task": task,
             "budget": budget,
             "arm": arm,
-            "lanes": len(bodies),
-            "correct": sum(body["grade"] == "correct" for body in bodies.values()),
-            "failed": sum(body["state"] == "failed" for body in bodies.values()),
+            **development.counted(bodies.values()),
         }
         if arm.endswith(AGAIN):
             first = groups[model, task, budget, arm.removesuffix(AGAIN)]

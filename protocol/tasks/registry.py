@@ -14,6 +14,7 @@ from protocol.tasks.dataset import Dataset, aime24, gsm8k, math500
 from protocol.tasks.needle import Needle
 from protocol.tasks.problem import Problem
 from protocol.tasks.recital import Recital
+from protocol.tasks.several import Several
 
 __all__ = ["TASKS", "Task", "UnknownTask", "data", "get", "names"]
 
@@ -63,6 +64,14 @@ TASKS: Mapping[str, Task] = MappingProxyType(
         "needle-1536": Needle(1536, repetitions=69),
         "association-1280": Association(1280, repetitions=172),
         "recital-448": Recital(448, lines=10, repetitions=347),
+        # CrystalCache's lengths and depths (section 4.2), one set as in its tables. 32,768 tokens and the
+        # answer are more than Mistral-7B-Instruct-v0.3 has positions: the longest here is 128 shorter.
+        "needle-4k-32k": Several(
+            tuple(Needle(length, repetitions=17) for length in (4096, 8192, 16384, 32640))
+        ),
+        "association-4k-16k": Several(
+            tuple(Association(length, repetitions=58) for length in (4096, 8192, 16384))
+        ),
         # Short chains are the more frequent, as they are what a budget of 64 slots can still hold.
         "chain": Chain((6, 7, 8, 9, 10, 12, 14, 16, 20, 24), repetitions=50, calibration=100),
         "math500": Dataset(

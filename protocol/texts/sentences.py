@@ -8,6 +8,7 @@ from analysis.rules.rule import against_full
 from analysis.stats.methods import METHODS
 from analysis.studies import opened, same_kept
 from protocol.evidence.run.ledger import Entry
+from protocol.texts import gate
 
 _SOURCES = {
     "nonce": "a number that the registered auditor draws and signs after the lock",
@@ -44,8 +45,7 @@ def inference(lock: Mapping[str, Any]) -> list[str]:
     ]
     if rule := RULES.get(decision["rule"]):
         said += rule.words.criteria(decision, lock["checks"])
-    said.append("INCONCLUSIVE: otherwise.")
-    return [*said, *_memory(lock)]
+    return [*said, "INCONCLUSIVE: otherwise.", *gate.said(lock), *_memory(lock)]
 
 
 def _memory(lock: Mapping[str, Any]) -> list[str]:

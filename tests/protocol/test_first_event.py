@@ -97,7 +97,7 @@ def test_what_runs_has_the_first_event_of_its_lock(tiny_model, tmp_path, monkeyp
     @contextmanager
     def opened(planned, lanes, problems):
         given.append(planned.protocol.generation.waits)
-        yield
+        yield lambda jobs: iter(())
 
     monkeypatch.setattr(runner.pool, "opened", opened)
     study = locked(tmp_path / "registrations" / "study", tiny_model, changes)

@@ -25,7 +25,7 @@ WITH_TWINS = {
     **studies.ONE_TASK,
     'name = "needle-256"': 'name = "needle-1024"',
     "budgets = [0.8]": "budgets = [0.5]",
-    'crystal = { policy = "crystal" }\n': ARMS,
+    'crystal = { policy = "crystal-token-level" }\n': ARMS,
     'against = ["random", "streaming"]': 'against = ["random", "streaming", "uniform", "d-only", "twin"]',
 }
 

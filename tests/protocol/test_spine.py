@@ -62,7 +62,9 @@ def test_the_lock_covers_code_split_weights_and_environment(locked):
 
 def test_confirm_ends_in_a_sealed_verdict_with_a_figure(confirmed):
     verdict = studies.content(confirmed / "verdict.json")
-    assert verdict["judged"]["verdict"] in ("INCONCLUSIVE", "REFUTED")
+    judged = verdict["judged"]
+    assert (judged["verdict"], judged["rule_says"]) == ("SCREENED", "INCONCLUSIVE")
+    assert not judged["gate"]["passed"], "the model knows nothing, its cache whole"
     assert verdict["judged"]["label"] == "screening-grade"
     assert (confirmed / "figures" / "forest.svg").exists()
     assert (confirmed / "figures" / "forest.png").exists()

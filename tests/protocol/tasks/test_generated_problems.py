@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+from collections import Counter
 
 import pytest
 
@@ -10,6 +11,7 @@ import splits
 from protocol import tasks
 from protocol.evidence.refusals import BadInput
 from protocol.tasks import association, filler, needle, prompting, recital
+from protocol.tasks.several import Several
 
 EVERY = [name for name in tasks.names() if tasks.get(name).grader == "exact"]
 RETRIEVAL = [name for name in EVERY if not name.startswith("recital")]
@@ -22,7 +24,8 @@ def words(text: str) -> int:
 
 def problems(name: str) -> list[tasks.Problem]:
     task = tasks.get(name)
-    return [task.build(item, words) for item in task.ids()[:: 1 + len(task.ids()) // 60]]
+    count = 12 if isinstance(task, Several) else 60  # long ones take their time
+    return [task.build(item, words) for item in task.ids()[:: 1 + len(task.ids()) // count]]
 
 
 def stated(problem: tasks.Problem) -> str:
@@ -110,10 +113,39 @@ def test_many_lines_have_a_number_each():
 
 
 @pytest.mark.parametrize(
-    "name", ["needle-1024", "association-1024", "needle-1536", "association-1280", "recital-448"]
+    "name",
+    [
+        *("needle-1024", "association-1024", "needle-1536", "association-1280", "recital-448"),
+        *("needle-4k-32k", "association-4k-16k"),
+    ],
 )
 def test_tasks_of_large_studies_hold_at_least_200_problems_back(name):
     assert len(splits.load(name).confirm) >= 200
+
+
+def test_the_long_tasks_have_the_lengths_and_depths_of_the_paper_alike_often():
+    """CrystalCache, section 4.2; its 32,768 tokens less 128, so that the answer fits in 32,768 positions."""
+    for name, lengths, settings in (
+        ("needle-4k-32k", (4096, 8192, 16384, 32640), ("0", "0.25", "0.5", "0.75", "1")),
+        ("association-4k-16k", (4096, 8192, 16384), ("high", "low")),
+    ):
+        found = Counter(tuple(item.split("/")[1:3]) for item in tasks.get(name).ids())
+        assert found.keys() == {(str(length), each) for length in lengths for each in settings}
+        assert len(set(found.values())) == 1
+
+
+def test_a_task_of_several_has_the_problems_of_its_parts_and_refuses_what_is_none():
+    parts = (needle.Needle(256, repetitions=2), needle.Needle(300, repetitions=3))
+    whole = Several(parts)
+    assert whole.ids() == (*parts[0].ids(), *parts[1].ids())
+    item = parts[1].ids()[4]
+    assert whole.build(item, words) == parts[1].build(item, words)
+    assert whole.gold(item) == parts[1].gold(item)
+    assert whole.redrawn(7).build(item, words) == parts[1].redrawn(7).build(item, words)
+    assert whole.recipe() == parts[0].recipe()
+    for other in (parts[0], needle.Needle(300, repetitions=2, seed=7)):
+        with pytest.raises(ValueError, match="must share a recipe and no id"):
+            Several((parts[0], other))
 
 
 def test_mentions_are_spaced_evenly_among_the_filler():
@@ -140,7 +172,7 @@ def test_a_prompt_comes_close_to_its_length_and_never_above(name):
 @pytest.mark.parametrize("name", EVERY)
 def test_a_rendered_prompt_comes_close_to_its_length_and_never_above(name, smollm_tokenizer):
     task = tasks.get(name)
-    for item in task.ids()[:: len(task.ids()) // 6]:
+    for item in task.ids()[:: len(task.ids()) // (2 if isinstance(task, Several) else 6)]:
         problem = task.build(item, lambda text: len(smollm_tokenizer(text)["input_ids"]))
         context, _ = prompting.render(problem, smollm_tokenizer, "inside")
         length = int(item.split("/")[1])
@@ -193,13 +225,17 @@ MEANING = {
     "needle-1536": "694b828c13bacb3161213fbe56103f3b17403b386b3120ab43e5e829cf716d29",
     "association-1280": "8055562a1b98ba90019fb0e810db45702be000492305ba8747f2112ad1c6b60b",
     "recital-448": "748102f4619b5d0721d5faa06ddeb3f3496564e5db8731ce2a5eaf6a4259213b",
+    # Of every seventeenth problem: of 32 thousand tokens each takes its time.
+    "needle-4k-32k": "7d62fa0a7d8c475921fc05cf2121e9f36d353c582c665e344a56135ab75ef6ad",
+    "association-4k-16k": "77eb54d015d4f56901ddc3d524cdc5a75363958087a9160463a7ea4e9d9606cd",
 }
 
 
 @pytest.mark.parametrize("name", EVERY)
 def test_a_frozen_task_never_changes_its_problems(name):
     task = tasks.get(name)
-    built = [list(task.build(item, words)[:5]) for item in task.ids()]
+    step = 17 if isinstance(task, Several) else 1
+    built = [list(task.build(item, words)[:5]) for item in task.ids()[::step]]
     assert hashlib.sha256(json.dumps(built).encode()).hexdigest() == MEANING[name]
 
 

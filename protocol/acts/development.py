@@ -1,0 +1,56 @@
+"""How the arms answered development problems, and where the registered gate would fail on them."""
+
+import itertools
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from analysis.rules import full_cache
+from protocol.plan.design import AGAIN, Design
+from protocol.plan.grid import FULL
+
+__all__ = ["counted", "shares", "warnings"]
+
+
+def counted(bodies: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """Lanes, and how many of them were correct, stopped by the limit of tokens, without an answer, failed."""
+    listed = list(bodies)
+    seen = _answers(listed)
+    return {
+        "lanes": len(listed),
+        "correct": seen.correct,
+        "truncated": seen.truncated,
+        "no_answer": seen.no_answer,
+        "failed": sum(body["state"] == "failed" for body in listed),
+    }
+
+
+def shares(row: Mapping[str, int]) -> str:
+    """What `counted` gives, as shares of the lanes."""
+    lanes = row["lanes"]
+    told = f"{row['correct']:>4}/{lanes:<4} {row['correct'] / lanes:>6.1%}"
+    for name, words in (("truncated", "truncated"), ("no_answer", "no answer")):
+        told += f"  {row[name] / lanes:>6.1%} {words}"
+    return told + (f"  {row['failed']} failed" if row["failed"] else "")
+
+
+def warnings(protocol: Design, bodies: Iterable[Mapping[str, Any]]) -> list[str]:
+    """A line for each model and task whose full cache would not pass; nothing without a gate."""
+    gate = protocol.content().get("gate")
+    if gate is None:
+        return []
+    lanes = [body for body in bodies if body["cell"]["budget"] == FULL]
+    whole = [body for body in lanes if not body["cell"]["arm"].endswith(AGAIN)]
+    if not whole:
+        return ["gate: the full cache does not run here; python -m protocol.rehearse shows what it reaches"]
+    found = []
+    for model, task in itertools.product(protocol.models, (task.name for task in protocol.tasks)):
+        here = [body for body in whole if (body["cell"]["model"], body["cell"]["task"]) == (model, task)]
+        found += [
+            f"gate would FAIL on {model}, {task}: {why}"
+            for why in full_cache.shortfalls(_answers(here), full_cache.needed(gate, model, task))
+        ]
+    return found
+
+
+def _answers(bodies: Iterable[Mapping[str, Any]]) -> full_cache.Answers:
+    return full_cache.answers((body["state"], body["grade"], body["stop"]) for body in bodies)

@@ -1,0 +1,53 @@
+"""One task made of several: problems of other lengths that count as one set."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from protocol.evidence.bytes import canonical
+from protocol.evidence.refusals import BadInput
+from protocol.tasks.association import Association
+from protocol.tasks.needle import Needle
+from protocol.tasks.problem import Problem
+
+__all__ = ["Several"]
+
+
+@dataclass(frozen=True)
+class Several:
+    """The problems of every part, in their order. Parts are of one recipe, and no id is in two of them.
+
+    A contrast over it averages over the parts, as a paper does whose cells hold several lengths.
+    """
+
+    parts: tuple[Needle | Association, ...]
+
+    def __post_init__(self) -> None:
+        if len({part.recipe() for part in self.parts}) != 1 or len(set(self.ids())) != len(self.ids()):
+            raise ValueError("the parts of a task must share a recipe and no id")
+
+    @property
+    def grader(self) -> str:
+        return self.parts[0].grader
+
+    def ids(self) -> tuple[str, ...]:
+        return tuple(item for part in self.parts for item in part.ids())
+
+    def build(self, problem_id: str, count: Callable[[str], int]) -> Problem:
+        """count: tokens of a text. Raises BadInput for another task's id."""
+        for part in self.parts:
+            if problem_id in part.ids():
+                return part.build(problem_id, count)
+        raise BadInput(f"problem {problem_id!r}: not of this task, whose ids run from {self.ids()[0]}")
+
+    def gold(self, problem_id: str) -> str:
+        return self.parts[0].gold(problem_id)
+
+    def redrawn(self, seed: int) -> "Several":
+        return Several(tuple(part.redrawn(seed) for part in self.parts))
+
+    def recipe(self) -> str:
+        return self.parts[0].recipe()
+
+    def source(self) -> str:
+        """SHA-256 of what the problems are made of: the sources of the parts."""
+        return canonical.digest({"family": "several", "parts": [part.source() for part in self.parts]})

@@ -1,0 +1,148 @@
+"""What development problems say of the gate before anything is decided, and that a study without one is not
+registered.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+import studies
+
+from protocol.acts import development, fitting, register
+from protocol.evidence.refusals import BadInput
+from protocol.locked.planned import read_protocol
+from protocol.plan import reading
+
+GATE = "[gate]\naccuracy = 0.05\ntruncated = 0.5\n"
+
+
+def body(arm: str, grade: str | None = "correct", stop: str | None = "eos", **where) -> dict:
+    cell = {"model": "path:x", "task": "needle-256", "budget": "full" if arm == "full" else "0.8", "arm": arm}
+    state = "ok" if grade else "failed"
+    return {"cell": cell | where, "state": state, "grade": grade, "stop": stop}
+
+
+def protocol(**changes: str):
+    text = studies.PROTOCOL.format(model="x").replace("accuracy = 0.05", "accuracy = 0.5")
+    return reading.parse(text.encode(), "p.toml")
+
+
+def test_shares_are_of_all_lanes():
+    lanes = [body("h2o"), body("h2o", "wrong"), body("h2o", "no answer", "length"), body("h2o", None, None)]
+    counted = development.counted(lanes)
+    assert counted == {"lanes": 4, "correct": 1, "truncated": 1, "no_answer": 1, "failed": 1}
+    words = " ".join(development.shares(counted).split())
+    assert words == "1/4 25.0% 25.0% truncated 25.0% no answer 1 failed"
+
+
+def test_a_gate_that_development_problems_fail_is_named_by_model_and_task():
+    good = [body("full", task="association-256"), body("full", task="association-256")]
+    bad = [body("full"), body("full", "wrong"), body("full", "no answer", "length")]
+    others = [body("random", "wrong")] * 9  # no other arm is asked
+    assert development.warnings(protocol(), [*good, *bad, *others]) == [
+        "gate would FAIL on path:x, needle-256: the full cache answers 1 of 3 (gate: 0.50)"
+    ]
+    assert development.warnings(protocol(), [*good, body("full"), body("full", "wrong")]) == []
+
+
+def test_the_second_run_of_a_probe_is_not_counted_twice():
+    repeated = [body("full (again)", "wrong", task=task) for task in ("needle-256", "association-256")]
+    once = [body("full", task=task) for task in ("needle-256", "association-256")]
+    assert development.warnings(protocol(), [*once, *repeated * 5]) == []
+
+
+def test_a_probe_without_the_full_cache_says_where_to_look():
+    (said,) = development.warnings(protocol(), [body("h2o"), body("streaming")])
+    assert "protocol.rehearse" in said
+
+
+def test_a_rehearsal_says_what_arms_answered_and_that_a_gate_would_fail(tiny_model, tmp_path):
+    folder = studies.write(tmp_path / "study", tiny_model, studies.SWEEP)
+    done = studies.here("rehearse", folder, "--problems", 2, "--tokens", 5)
+    assert f"gate would FAIL on path:{tiny_model}, needle-256: the full cache answers 0 of 2" in done.stdout
+    assert "no answer" in done.stdout
+    assert "stopped after 5 tokens" in done.stdout
+    assert "stand-ins'" not in done.stdout
+
+
+def test_answers_of_stand_ins_are_called_so(tiny_model, tmp_path):
+    folder = studies.write(tmp_path / "study", tiny_model, studies.SWEEP)
+    text = (folder / "protocol.toml").read_text().replace(f"path:{tiny_model}", f"hf:a/b@{'0' * 40}")
+    (folder / "protocol.toml").write_text(text)
+    stand_in = f"hf:a/b@{'0' * 40}=path:{tiny_model}"
+    done = studies.here("rehearse", folder, "--problems", 2, "--tokens", 5, "--stand-in", stand_in)
+    assert "these answers are the stand-ins'" in done.stdout
+
+
+def test_a_probe_prints_the_shares_of_every_arm_and_warns(probed):
+    found = json.loads(studies.here("probe", probed, "--json").stdout)
+    assert all({"truncated", "no_answer", "correct"} <= row.keys() for row in found["arms"])
+    for task in ("needle-256", "association-256"):  # a model that knows nothing fails on both
+        assert any(f", {task}: the full cache answers 0 of" in line for line in found["gate"])
+    text = studies.here("probe", probed).stdout
+    assert all(line in text for line in found["gate"])
+
+
+def gateless(folder: Path) -> Path:
+    path = folder / "protocol.toml"
+    assert GATE in path.read_text()
+    path.write_text(path.read_text().replace(GATE, ""))
+    return folder
+
+
+@pytest.mark.parametrize("act", ["register", "rehearse"])
+def test_a_new_study_without_a_gate_is_refused_in_one_line(tiny_model, tmp_path, act):
+    folder = gateless(studies.write(tmp_path / "study", tiny_model))
+    before = studies.snapshot(folder)
+    done = studies.here(act, folder)
+    assert done.returncode == 2
+    assert "gate: missing; add the table [gate] with accuracy and truncated" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert studies.snapshot(folder) == before
+
+
+def test_a_gate_cannot_be_amended_away(registered, tmp_path):
+    shelf = tmp_path / "registrations"
+    old = shelf / "study"
+    studies.shutil.copytree(registered, old)
+    new = shelf / "study-b"
+    new.mkdir()
+    (new / "protocol.toml").write_bytes((old / "protocol.toml").read_bytes())
+    done = studies.here("amend", old, gateless(new), "--reason", "the gate was in the way")
+    assert (done.returncode, "gate: missing" in done.stderr) == (2, True)
+
+
+def test_a_protocol_of_before_there_were_gates_is_registered_as_a_replication_alone(
+    tiny_model, tmp_path, monkeypatch
+):
+    """A lock of today's code without a gate can only be a replication or an amendment of an older one."""
+    folder = gateless(studies.write(tmp_path / "study", tiny_model))
+    reached: list[object] = []
+
+    def items(planned):
+        reached.append(planned)
+        raise BadInput("reached")
+
+    monkeypatch.setattr(register, "items", items)
+    with pytest.raises(BadInput, match="gate: missing"):
+        register.register(folder, tmp_path)
+    assert not reached
+    with pytest.raises(BadInput, match="reached"):
+        register.register(folder, tmp_path, gateless=True)
+
+
+def test_every_protocol_that_is_shipped_and_not_locked_has_a_gate():
+    folders = sorted(path.parent for path in (studies.ROOT / "registrations").glob("*/protocol.toml"))
+    open_ = [folder for folder in folders if not (folder / "lock.json").exists()]
+    assert {folder.name for folder in open_} >= {"alpha-math500", "crystal-retrieval-8b"}
+    for folder in open_:
+        _, written = read_protocol(folder)
+        assert written.gate is not None, folder.name
+
+
+def test_one_model_under_two_names_is_no_second_model():
+    one = {"model.safetensors": "a", "config.json": "c", "statistics-text.safetensors": "s"}
+    fitting.refuse_one_model_twice({"x": one, "y": one | {"model.safetensors": "b"}})
+    again = one | {"config.json": "other", "statistics-text.safetensors": "other"}
+    with pytest.raises(BadInput, match="models: x and z are the same weights"):
+        fitting.refuse_one_model_twice({"x": one, "z": again})
