@@ -125,5 +125,5 @@ def test_what_was_charged_for_memory_has_a_column_where_anything_was():
     (head,) = [row for row in shown if row[-2:] == ["cache", "charge"]]
     rows = shown[shown.index(head) + 1 :][:4]
     assert [row[-2] for row in rows[1:3]] == ["+1.2", "all"]
-    assert [row[-2] for row in (rows[0], rows[3])] == ["1.004", "1.250"]
+    assert [row[-2] for row in (rows[0], rows[3])] == ["1.004", "1.004"]
     assert not any("charge" in row for row in map(str.split, lines(judgements.judgement([equal]))))
