@@ -9,7 +9,7 @@ from benchmarks.memory_forms import FORMS, Layout, Seen
 from benchmarks.memory_matching import CURVES, LAYOUTS, accuracy, simulated
 
 CHOSEN = "2 x chord, at least 2"
-MORE = LAYOUTS[:2]
+MORE = (LAYOUTS[0], LAYOUTS[4])  # a second budget, and a full cache far away
 
 
 @pytest.mark.parametrize(("curve", "here"), CURVES)
