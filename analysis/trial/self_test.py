@@ -56,7 +56,7 @@ def _of_the_full_cache(plan: Plan, gates: Mapping[str, Gate]) -> dict[str, Gate]
         return {}
     models, tasks = plan.content["models"], [task["name"] for task in plan.content["tasks"]]
     first, last = (models[0], tasks[0]), (models[-1], tasks[-1])
-    truth = {gate.verdict: gate.truth for gate in reversed(gates.values())}
+    truth = {gate.verdict: gate.truth for gate in reversed(list(gates.values()))}
     return {
         "the full cache cannot do the task": Gate(
             truth[CONFIRMED]._replace(unable=Unable(*last, "wrong")), INCONCLUSIVE

@@ -45,7 +45,8 @@ def inference(lock: Mapping[str, Any]) -> list[str]:
     ]
     if rule := RULES.get(decision["rule"]):
         said += rule.words.criteria(decision, lock["checks"])
-    return [*said, "INCONCLUSIVE: otherwise.", *gate.said(lock), *_memory(lock)]
+    said += ["INCONCLUSIVE: otherwise.", *gate.said(lock)]
+    return [*said, *_memory(lock)]
 
 
 def _memory(lock: Mapping[str, Any]) -> list[str]:
