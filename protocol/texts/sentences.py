@@ -50,9 +50,9 @@ def inference(lock: Mapping[str, Any]) -> list[str]:
         held, tolerance = _HELD[decision.get("memory", "slots")], f"{float(decision['cache_tolerance']):.4g}"
         return [
             *said,
-            f"Memory is unequal on purpose. Where the full cache's {held}, as measured, do not exceed the other "
-            f"arm's by more than {tolerance} of them, nothing is saved: that contrast neither confirms nor "
-            "refutes.",
+            f"Memory is unequal on purpose. Where the full cache's {held}, as measured, do not exceed the "
+            f"other arm's by more than {tolerance} of them, nothing is saved: that contrast neither confirms "
+            "nor refutes.",
         ]
     return [
         *said,
