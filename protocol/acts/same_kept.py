@@ -88,8 +88,8 @@ def same_kept(planned: Planned, items: Mapping[str, Any]) -> dict[str, Any]:
             continue
         try:
             model = _opened(planned, source, on[source])
-        except UNMAKEABLE as problem:
-            on[source] = f"nothing: no random network of its architecture can be made ({problem})"
+        except UNMAKEABLE as why:
+            on[source] = f"nothing: no random network of its architecture can be made ({why})"
             continue
         count = max(1, PROBLEMS[on[source]] // len(protocol.tasks))
         for task in protocol.tasks:
