@@ -1,7 +1,8 @@
-"""Makes `analysis/trial/error_table.json`: how often each method rejects one contrast where nothing differs.
+"""Makes `analysis/trial/error_table.json`: how often each method rejects one contrast where nothing differs,
+and where it differs by just the margin.
 
-python -m benchmarks.error_table                              # every method, 15 minutes
-python -m benchmarks.error_table --methods t sign-flip        # these anew, the others as they are
+    python -m benchmarks.error_table                              # all of it, about 20 minutes on two cores
+    python -m benchmarks.error_table --methods t sign-flip        # these anew, the others as they are
 """
 
 from __future__ import annotations
@@ -12,21 +13,36 @@ import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from typing import Any
 
 import numpy as np
 
 from analysis.stats.methods import METHODS
 from analysis.trial import error_table, type_one
-from analysis.trial.error_table import SAME, Grid
+from analysis.trial.error_table import ABOUT_MARGIN, SAME, TWO_SIDED, Grid
+from analysis.trial.type_one import TypeOne
 
 SEED = 20261122
 OF = tuple(method for method in METHODS if method not in SAME)
+# Student's t is simulated when it is registered (with several seeds it does not hold), and `auto` is exact.
+OF_MARGINS = ("restricted-likelihood",)
 
 
 def cell(method: str, seeds: int, problems: int) -> list[list[int]]:
     """The worst setting at each level of the grid."""
     rng = np.random.default_rng([SEED, seeds, problems])
-    found = type_one.over_settings(method, problems, seeds, Grid().levels, rng)
+    return _worst(type_one.over_settings(method, problems, seeds, Grid().levels, rng))
+
+
+def cells_of_margin(method: str, seeds: int, problems: int, margin: float) -> list[list[list[int]]]:
+    """The same of both tests about a margin."""
+    rng = np.random.default_rng([SEED, seeds, problems, round(1_000 * margin)])
+    return [
+        _worst(found) for found in type_one.over_margins(method, problems, seeds, margin, Grid().levels, rng)
+    ]
+
+
+def _worst(found: list[list[TypeOne]]) -> list[list[int]]:
     return error_table.row([max(of, key=lambda one: one.ratio) for of in zip(*found, strict=True)])
 
 
@@ -39,41 +55,47 @@ def main(argv: Sequence[str] | None = None) -> int:
     made.add_argument("--methods", nargs="+", choices=OF, default=OF)
     made.add_argument("--processes", type=int, default=2)
     arguments = made.parse_args(sys.argv[1:] if argv is None else argv)
-    place = error_table.PLACE
+    place, grid, started = error_table.PLACE, Grid(), time.perf_counter()
     table = json.loads(place.read_text(encoding="utf-8")) if place.is_file() else {}
-    grid, started = Grid(), time.process_time()
     with ProcessPoolExecutor(arguments.processes) as pool:
-        found = {
+        plain = {
             (method, seeds, problems): pool.submit(cell, method, seeds, problems)
             for method in arguments.methods
             for seeds in grid.seeds
             for problems in grid.problems
         }
-        for (method, seeds, problems), future in found.items():
-            table.setdefault(method, {}).setdefault(str(seeds), {})[str(problems)] = future.result()
-            print(f"{method}, {seeds} seeds, {problems} problems", flush=True)
-    written = {method: table[method] for method in OF if method in table}
-    place.write_text(lines(written), encoding="utf-8")
-    print(f"{place.name}: {place.stat().st_size} bytes, {time.process_time() - started:.0f} s here")
+        margins = {
+            (method, seeds, margin, problems): pool.submit(cells_of_margin, method, seeds, problems, margin)
+            for method in arguments.methods
+            if method in OF_MARGINS
+            for seeds in grid.seeds_of_margins
+            for margin in grid.margins
+            for problems in grid.problems_of_margins
+        }
+        for place_of, one in plain.items():
+            _put(table, (TWO_SIDED, *place_of), one.result())
+            print(*place_of, flush=True)
+        for at, both in margins.items():
+            for test, rows in zip(ABOUT_MARGIN, both.result(), strict=True):
+                _put(table, (test, *at), rows)
+            print(*at, flush=True)
+    place.write_text(lines(table), encoding="utf-8")
+    print(f"{place.name}: {place.stat().st_size} bytes, {time.perf_counter() - started:.0f} s")
     return 0
 
 
-def lines(table: dict[str, dict[str, dict[str, list[list[int]]]]]) -> str:
-    """JSON with a line for each method, seeds and problems."""
-    rows = [
-        f'"{method}":{{'
-        + ",".join(
-            f'\n"{seeds}":{{'
-            + ",".join(
-                f'\n"{problems}":{json.dumps(row, separators=(",", ":"))}' for problems, row in sizes.items()
-            )
-            + "}"
-            for seeds, sizes in of.items()
-        )
-        + "}"
-        for method, of in table.items()
-    ]
-    return "{" + ",\n".join(rows) + "}\n"
+def _put(table: dict[str, Any], keys: Sequence[str | float], rows: list[list[int]]) -> None:
+    *way, last = [key if isinstance(key, str) else f"{key:g}" for key in keys]
+    for key in way:
+        table = table.setdefault(key, {})
+    table[last] = rows
+
+
+def lines(table: Any) -> str:
+    """JSON, a line for each list of rows."""
+    if isinstance(table, list):
+        return json.dumps(table, separators=(",", ":"))
+    return "{" + ",".join(f"\n{json.dumps(key)}:{lines(value)}" for key, value in table.items()) + "}"
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ What answers share is estimated from shipped records (`simulated.CHAIN`, `simula
 
     python -m benchmarks.validity            # 10,000 studies a setting
     python -m benchmarks.validity --quick    # a tenth of them, two sizes
+    python -m benchmarks.validity --grid     # only every method with every rule over the null populations
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from datetime import date
 from functools import partial
@@ -27,12 +28,12 @@ from scipy import stats
 
 from analysis import rules
 from analysis.rules.rule import Contrast
-from analysis.rules.verdicts import CONFIRMED, REFUTED
 from analysis.stats import bootstrap, max_t, multiplicity, power
 from analysis.stats.interval import exact
 from analysis.stats.paired_tests import sign_flip, student
+from benchmarks import null_grid
 from benchmarks.paired_shares import newcombe_paired, wilson
-from benchmarks.report import processor, table
+from benchmarks.report import processor
 from benchmarks.simulated import (
     CHAIN,
     DRAWS,
@@ -47,14 +48,21 @@ from benchmarks.simulated import (
     seen,
     studies,
 )
+from benchmarks.validity_tables import (
+    branch_table,
+    coverage_table,
+    errors_table,
+    power_table,
+    whole_table,
+)
 
 Found = TypeVar("Found")
 ALPHA = 0.05
-BAND = (0.04, 0.06)
 SIZES = (60, 201, 299, 500)
 QUICK_SIZES = (60, 201)
 ACCURACIES = (0.05, 0.25, 0.5, 0.75, 0.95)
 POWERS = (0.2, 0.5, 0.8, 0.95)
+GRID_SIZES, GRID_SEEDS, GRID_STUDIES = (200, 500), (1, 3), 2_000
 INTERVALS = 2_500  # studies whose intervals are looked at, 1,000 for those that draw
 
 
@@ -273,89 +281,36 @@ def power_curve(problems: int, accuracy: float, count: int, seed: int) -> list[P
     return curve
 
 
-# ------------------------------------------------------------------------------------- what is printed
+def _correlated(
+    pool: ProcessPoolExecutor, sizes: Sequence[int], count: int, seed: int
+) -> list[tuple[str, str]]:
+    """Titles and tables of studies whose answers share what shipped ones do."""
+    few = ACCURACIES[:3]  # what holds at a share holds at its opposite; the family of 4 has both
+    intervals = min(count // 4, INTERVALS)
 
+    def over(act: Callable[..., Found], accuracies: Sequence[float], studies: int) -> list[Future[Found]]:
+        places = [(problems, accuracy) for problems in sizes for accuracy in accuracies]
+        return [pool.submit(act, *place, studies, seed) for place in places]
 
-def percent(share: float) -> str:
-    return f"{100 * share:.1f}"
-
-
-def banded(count: float, of: int) -> str:
-    """A share in percent, and on which side of the band it lies; "?" where the simulation cannot tell."""
-    share = percent(count)
-    if BAND[0] <= count <= BAND[1]:
-        return share
-    low, high = exact(round(count * of), of)
-    side = "below" if count < BAND[0] else "above"
-    return f"{share} {side}{'?' if low <= BAND[1] and high >= BAND[0] else ''}"
-
-
-def setting(one: Errors | Coverage | Power) -> list[str]:
-    return [f"{one.problems}, {100 * one.accuracy:.0f} %"]
-
-
-def errors_table(rows: Sequence[Errors]) -> str:
-    columns = ["n, accuracy", "discordant", *METHODS, *(f"{method}, corrected" for method in METHODS)]
-    return table(
-        columns,
-        [
-            setting(one)
-            + [percent(one.discordant)]
-            + [percent(one.alone[method]) for method in METHODS]
-            + [f"{one.corrected[method]:.2f} x" for method in METHODS]
-            for one in rows
-        ],
-    )
-
-
-def whole_table(rows: Sequence[Errors]) -> str:
-    methods = (*METHODS, MAX_T)
-    return table(
-        ["n, accuracy", *(f"{name}, any" for name in methods), *methods],
-        [
-            setting(one)
-            + [percent(one.family[name]) for name in methods]
-            + [banded(either(one.whole[name]), one.studies) for name in methods]
-            for one in rows
-        ],
-    )
-
-
-def either(words: Mapping[str, float]) -> float:
-    return words.get(CONFIRMED, 0.0) + words.get(REFUTED, 0.0)
-
-
-def branch_table(rows: Sequence[Errors]) -> str:
-    def cell(one: Errors, method: str) -> str:
-        words = one.branch[method]
-        parts = [percent(words.get(word, 0.0)) for word in (CONFIRMED, REFUTED)]
-        return f"{' + '.join(parts)} = {banded(either(words), one.studies)}"
-
-    found = [setting(one) + [cell(one, method) for method in METHODS] for one in rows]
-    return table(["n, accuracy", *(f"{method}: A + REFUTED" for method in METHODS)], found)
-
-
-def coverage_table(rows: Sequence[Coverage]) -> str:
-    names = list(rows[0].shares)
-    return table(
-        ["n, accuracy", "true difference", *names],
-        [
-            setting(one) + [f"{100 * one.effect:+.1f}"] + [percent(one.shares[name]) for name in names]
-            for one in rows
-        ],
-    )
-
-
-def power_table(rows: Sequence[Power]) -> str:
-    return table(
-        ["n, accuracy", "true difference", "formula", *METHODS],
-        [
-            setting(one)
-            + [f"{100 * one.effect:+.1f}", percent(one.formula)]
-            + [percent(one.found[method]) for method in METHODS]
-            for one in rows
-        ],
-    )
+    families = ((CHAIN, ACCURACIES), (RETRIEVAL, few))
+    four, many = (over(partial(errors, shape), among, count) for shape, among in families)
+    covering, curving = over(coverage, ACCURACIES, intervals), over(power_curve, few[1:], intervals)
+    chain, retrieval = [one.result() for one in four], [one.result() for one in many]
+    covered, curves = [one.result() for one in covering], [one.result() for one in curving]
+    return [
+        (
+            f"One contrast, 3 seeds, rejections (%) at {ALPHA} and at {ALPHA} / 4, {count} studies",
+            errors_table(chain),
+        ),
+        (
+            "4 cells x 3 seeds: any contrast significant (%), and `superior` says CONFIRMED or REFUTED (%)",
+            whole_table(chain),
+        ),
+        ("48 contrasts with one subject, the same", whole_table(retrieval)),
+        ("`branch`, 2 models x 2 cells (%)", branch_table(chain)),
+        ("Coverage (%) of 95 % intervals at a difference found with power 80 %", coverage_table(covered)),
+        ("Power (%)", power_table([one for curve in curves for one in curve])),
+    ]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -366,40 +321,42 @@ def main(argv: Sequence[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     made.add_argument("--quick", action="store_true", help="a tenth of the studies, two sizes")
+    made.add_argument("--grid", action="store_true", help="only the null populations of registering")
     made.add_argument("--seed", type=int, default=20261121, help="of the simulation; default 20261121")
     made.add_argument("--processes", type=int, default=2, help="settings side by side; default 2")
     arguments = made.parse_args(argv)
     count, sizes = (1_000, QUICK_SIZES) if arguments.quick else (10_000, SIZES)
-    few = ACCURACIES[:3]  # what holds at a share holds at its opposite; the family of 4 has both
-    families = ((CHAIN, ACCURACIES), (RETRIEVAL, few))
-    intervals = min(count // 4, INTERVALS)
     started = time.perf_counter()
     with ProcessPoolExecutor(arguments.processes) as pool:
-
-        def over(act: Callable[..., Found], accuracies: Sequence[float], studies: int) -> list[Future[Found]]:
-            places = [(problems, accuracy) for problems in sizes for accuracy in accuracies]
-            return [pool.submit(act, *place, studies, arguments.seed) for place in places]
-
-        four, many = (over(partial(errors, shape), among, count) for shape, among in families)
-        covering, curving = over(coverage, ACCURACIES, intervals), over(power_curve, few[1:], intervals)
-        chain, retrieval = [one.result() for one in four], [one.result() for one in many]
-        covered, curves = [one.result() for one in covering], [one.result() for one in curving]
+        studies, of_grid = (300, (200,)) if arguments.quick else (GRID_STUDIES, GRID_SIZES)
+        grid = [
+            pool.submit(null_grid.row, *pair, problems, seeds, studies, arguments.seed)
+            for seeds in GRID_SEEDS
+            for problems in of_grid
+            for pair in null_grid.pairs()
+        ]
+        titles = [] if arguments.grid else _correlated(pool, sizes, count, arguments.seed)
+        rows = [one.result() for one in grid]
     taken = time.perf_counter() - started
     versions = ", ".join(f"{name} {version(name)}" for name in ("numpy", "scipy", "statsmodels"))
     print(f"{date.today().isoformat()}; {processor()}, {os.cpu_count()} cores, {platform.system()}; ", end="")
     print(f"python {platform.python_version()}, {versions}.")
-    print(f"`{' '.join(['python', '-m', 'benchmarks.validity', *argv])}`: {taken:.0f} s, {count} studies.\n")
-    titles = (
-        (f"One contrast, 3 seeds, rejections (%) at {ALPHA} and at {ALPHA} / 4", errors_table(chain)),
+    print(f"`{' '.join(['python', '-m', 'benchmarks.validity', *argv])}`: {taken:.0f} s.\n")
+    exact_methods = ("t", "restricted-likelihood", "auto", "exact-bootstrap", "sign-flip")
+    titles += [
         (
-            "4 cells x 3 seeds: any contrast significant (%), and `superior` says CONFIRMED or REFUTED (%)",
-            whole_table(chain),
+            f"Wrong decisions (%) of each rule and method over the null populations, {studies} studies each",
+            null_grid.grid_table(rows),
         ),
-        ("48 contrasts with one subject, the same", whole_table(retrieval)),
-        ("`branch`, 2 models x 2 cells (%)", branch_table(chain)),
-        ("Coverage (%) of 95 % intervals at a difference found with power 80 %", coverage_table(covered)),
-        ("Power (%)", power_table([one for curve in curves for one in curve])),
-    )
+        (
+            "The most that a test of one seed can reject (%), which does not randomise and holds its level",
+            null_grid.attainable_table((200, 300), (ALPHA, ALPHA / 4)),
+        ),
+        (
+            "Coverage (%) of one interval near a ceiling, counted out",
+            null_grid.coverage_table(exact_methods, 200, (0.95, 0.9875)),
+        ),
+    ]
     for title, text in titles:
         print(f"**{title}**\n\n{text}\n")
     return 0

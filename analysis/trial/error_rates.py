@@ -14,15 +14,15 @@ from analysis.output.printed import decimal
 from analysis.rules.gates import PlannedContrast
 from analysis.rules.rule import Contrast
 from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
-from analysis.stats import equivalence, max_t, multiplicity, power
+from analysis.stats import max_t, multiplicity, power
 from analysis.stats.comparison import Margins
 from analysis.stats.interval import exact
 from analysis.stats.methods import METHODS
-from analysis.trial import populations
+from analysis.trial import margin_tests, populations
 from analysis.trial.made_up_answers import gained
 from analysis.trial.populations import Setting
 from analysis.trial.simulated_studies import Plan, family
-from analysis.trial.type_one import LIMIT
+from analysis.trial.type_one import LIMIT, p_of
 
 __all__ = ["Errors", "Share", "errors", "in_setting", "printed"]
 
@@ -60,7 +60,8 @@ def errors(plan: Plan, rng: np.random.Generator, settings: Iterable[Setting] | N
     Every setting is simulated a few times, and the worst ones more often. Raises ValueError for a task of
     fewer than two problems.
     """
-    of = list(settings or populations.settings(len(plan.content["seeds"])))
+    margin = "margin" in plan.content["decision"]
+    of = list(settings or populations.settings(len(plan.content["seeds"]), margin=margin))
     if len(of) > WORST:
         first = [in_setting(plan, setting, FIRST, rng) for setting in of]
         of = [one.setting for one in sorted(first, key=lambda one: -one.wrong.share)[:WORST]]
@@ -72,8 +73,9 @@ def in_setting(plan: Plan, setting: Setting, studies: int, rng: np.random.Genera
     the test says so.
 
     A rule with a margin is tried where the subject is worse by just the margin. CONFIRMED, which is wrong
-    there, is said most often where one contrast lies at the margin and the others are equal in every answer;
-    REFUTED, which is not earned, where all of them lie there.
+    there, is said most often where no more contrasts lie at the margin than make it wrong (`Rule.lossy`, of
+    most rules one) and the others are equal in every answer; REFUTED, which is not earned, where all of them
+    lie there.
     """
     planned, margin = family(plan), float(plan.content["decision"].get("margin") or 0)
     lanes = sum(2 * len(plan.content["seeds"]) * contrast.problems + 1 for contrast in planned)
@@ -83,13 +85,11 @@ def in_setting(plan: Plan, setting: Setting, studies: int, rng: np.random.Genera
         confirmed, refuted = (_share(words, word) for word in (CONFIRMED, REFUTED))
         decided = _share([word if word == INCONCLUSIVE else "" for word in words], "")
         return Errors(confirmed, refuted, decided, studies, setting)
-    found = []
-    for by in populations.MARGINS_BY:
-        every = gained(plan, setting, studies, rng, margin, by)
-        least = min(range(len(planned)), key=lambda index: planned[index].problems)
-        one = [each if index == least else np.zeros_like(each) for index, each in enumerate(every)]
-        found.append((_share(_words(plan, one, rng), CONFIRMED), _share(_words(plan, every, rng), REFUTED)))
-    confirmed, refuted = (max(shares) for shares in zip(*found, strict=True))
+    every = gained(plan, setting, studies, rng, margin)
+    lossy = rules.RULES[plan.content["decision"]["rule"]].lossy(planned)
+    one = [each if index in lossy else np.zeros_like(each) for index, each in enumerate(every)]
+    confirmed = _share(_words(plan, one, rng), CONFIRMED)
+    refuted = _share(_words(plan, every, rng), REFUTED)
     return Errors(confirmed, refuted, max(confirmed, refuted), studies, setting)
 
 
@@ -106,13 +106,12 @@ def _words(plan: Plan, gained: Sequence[NDArray[np.int64]], rng: np.random.Gener
     limits: Sequence[Sequence[Margins | None]] = [[None] * len(planned)] * len(net)
     if margin := decision.get("margin"):
         level = multiplicity.corrected(alpha, len(planned))
-        simulated = [equivalence.simulated(each, float(margin), level, decision["method"]) for each in counts]
+        simulated = [_margins(decision["method"], each, float(margin), level) for each in counts]
         limits = [[Margins(*row) for row in study] for study in np.stack(simulated, axis=1).tolist()]
     named = [
         partial(
             Contrast,
-            **{name: getattr(contrast, name) for name in ("model", "task", "budget", "against")},
-            subject=decision["subject"],
+            **{name: getattr(contrast, name) for name in ("model", "task", "budget", "subject", "against")},
             matched=True,
             lanes=contrast.problems * seeds,
         )
@@ -140,8 +139,17 @@ def _alone(method: str, counts: Sequence[NDArray[np.int64]], rng: np.random.Gene
     for size in set(sizes):
         at = [index for index, each in enumerate(sizes) if each == size]
         stacked = np.concatenate([counts[index] for index in at])
-        p[:, at] = power.p_values(method, stacked, None, rng).reshape(len(at), -1).T
+        distinct, place = np.unique(stacked, axis=0, return_inverse=True)
+        p[:, at] = p_of(method, distinct, rng)[place.ravel()].reshape(len(at), -1).T
     return p
+
+
+def _margins(method: str, counts: NDArray[np.int64], margin: float, level: float) -> NDArray[np.float64]:
+    """[study, 5], as `Margins`; of limits it is told alone whether they lie beyond the margin."""
+    distinct, place = np.unique(counts, axis=0, return_inverse=True)
+    tests = margin_tests.tested(method, distinct, margin)
+    high, low = np.where(tests.below <= level, -1.0, 1.0), np.where(tests.above <= level, 1.0, -1.0)
+    return np.stack([np.zeros(len(low)), low, high, tests.worse, tests.better], axis=1)[place.ravel()]
 
 
 def _together(

@@ -3,8 +3,9 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from analysis.rules.rule import FULL
 from analysis.trial import populations
-from analysis.trial.populations import SYMMETRIC, Setting
+from analysis.trial.populations import SYMMETRIC, TOTAL, Setting
 from analysis.trial.simulated_studies import Plan, family
 
 __all__ = ["gained"]
@@ -13,42 +14,40 @@ STEPS = 1 << 16  # in which a chance is drawn against: fine enough for 2,000 stu
 
 
 def gained(
-    plan: Plan,
-    setting: Setting,
-    studies: int,
-    rng: np.random.Generator,
-    margin: float = 0.0,
-    by: str = populations.MARGINS_BY[0],
+    plan: Plan, setting: Setting, studies: int, rng: np.random.Generator, margin: float = 0.0
 ) -> list[NDArray[np.int64]]:
     """Of every contrast [study, problem]: seeds that the subject solved, less those of the comparator.
 
     Symmetric: a problem has one chance to be solved, in all arms and at all budgets of a model, and its lanes
-    are independent given that; at a margin by small losses each of the subject's correct lanes is lost with
-    the chance 2 x margin. In a skewed setting, and at a margin by total losses, what differs is the
-    subject's: the same against every comparator of a cell (model, task, budget), and independent between
-    cells. Raises ValueError for a task of fewer than two problems.
+    are independent given that; by small losses each of the subject's correct lanes is lost with the chance 2
+    x margin. In a skewed setting, and by total losses, what differs is the subject's: the same against every
+    comparator of a cell (model, task, budget), and independent between cells. Raises ValueError for a task of
+    fewer than two problems.
     """
     seeds, found = len(plan.content["seeds"]), []
-    nested = setting.kind == SYMMETRIC and (not margin or by == populations.MARGINS_BY[0])
-    if nested:
-        a = setting.discordance / (1 - 2 * setting.discordance)
-    elif margin:
-        shares = populations.at_the_margin(setting, seeds, margin, by)
-    else:
-        shares = populations.shares(setting, seeds)
+    nested = setting.kind == SYMMETRIC and setting.by != TOTAL
+    a = setting.discordance / (1 - 2 * setting.discordance)
+    shares = populations.shares(setting, seeds, margin)
     held: dict[tuple[str, ...], NDArray[np.float64]] = {}
     cells: dict[tuple[str, ...], NDArray[np.int64]] = {}
     for contrast in family(plan):
-        task, cell, size = contrast[:2], contrast[:3], (studies, contrast.problems)
+        task, size = (contrast.model, contrast.task), (studies, contrast.problems)
         if contrast.problems < 2:
             raise ValueError(f"problems: {contrast.problems} cannot be compared; plan at least two")
-        if nested and task not in held:
+        own = (*task, contrast.budget, contrast.subject)
+        if not nested:
+            if own not in cells:
+                cells[own] = _drawn(shares, size, rng)
+            found.append(cells[own])
+            continue
+        if task not in held:
             held[task] = rng.beta(a, a, size)
-        if cell not in cells:
-            cells[cell] = (
-                _solved(held[task] * (1 - 2 * margin), seeds, rng) if nested else _drawn(shares, size, rng)
-            )
-        found.append(cells[cell] - _solved(held[task], seeds, rng) if nested else cells[cell])
+        # The full cache has one cell for all budgets.
+        other = (*task, FULL if contrast.against == FULL else contrast.budget, contrast.against)
+        for cell, chance in ((own, held[task] * (1 - 2 * margin)), (other, held[task])):
+            if cell not in cells:
+                cells[cell] = _solved(chance, seeds, rng)
+        found.append(cells[own] - cells[other])
     return found
 
 

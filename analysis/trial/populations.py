@@ -11,69 +11,64 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-__all__ = ["LOSSES", "MARGINS_BY", "SETTINGS", "SYMMETRIC", "Setting", "at_the_margin", "settings", "shares"]
+__all__ = ["LOSSES", "SETTINGS", "SYMMETRIC", "TOTAL", "Setting", "settings", "shares"]
 
 DISCORDANCES = (0.005, 0.01, 0.02, 0.05, 0.10, 0.17, 0.25)
 SYMMETRIC, GAINS, LOSSES = "symmetric", "gains one seed", "loses one seed"
-MARGINS_BY = ("many small losses", "few total losses")
+SMALL, TOTAL = "many small losses", "few total losses"
 
 
 class Setting(NamedTuple):
     """kind: "symmetric", answers differ either way alike; "gains one seed", the subject gains one seed in
     many problems and loses all in few, so that its mean is zero; "loses one seed", the opposite.
     discordance: of the first the share of answers that differ, of the others that of problems.
+    by: how the subject is worse by a margin beside all that: "many small losses" or "few total losses".
     """
 
     kind: str
     discordance: float
+    by: str = ""
 
     def __str__(self) -> str:
-        share = f"{100 * self.discordance:g} %"
+        share, worse = f"{100 * self.discordance:g} %", f", worse by {self.by}" if self.by else ""
         if self.kind == SYMMETRIC:
-            return f"{share} of answers differ, either way alike"
+            return f"{share} of answers differ, either way alike{worse}"
         other = "loses" if self.kind == GAINS else "gains"
-        return f"{share} of problems differ, the subject {self.kind} in many and {other} all in few"
+        return f"{share} of problems differ, the subject {self.kind} in many and {other} all in few{worse}"
 
 
 SETTINGS = tuple(Setting(kind, share) for kind in (SYMMETRIC, GAINS, LOSSES) for share in DISCORDANCES)
 
 
-def settings(seeds: int) -> tuple[Setting, ...]:
-    """With one seed nothing is skewed that has a mean of zero."""
-    return tuple(one for one in SETTINGS if seeds > 1 or one.kind == SYMMETRIC)
+def settings(seeds: int, *, margin: bool = False) -> tuple[Setting, ...]:
+    """With one seed nothing is skewed that has a mean of zero. margin: where the subject is worse by one."""
+    found = [one for one in SETTINGS if seeds > 1 or one.kind == SYMMETRIC]
+    return tuple(one._replace(by=by) for one in found for by in ((SMALL, TOTAL) if margin else ("",)))
 
 
-def shares(setting: Setting, seeds: int) -> NDArray[np.float64]:
+def shares(setting: Setting, seeds: int, margin: float = 0.0) -> NDArray[np.float64]:
     """[2 seeds + 1]: the chance that a problem's seeds, solved by the subject less those by the other, sum to
-    -seeds, ..., seeds. Their mean is zero.
+    -seeds, ..., seeds. Their mean is zero, or -margin.
 
     Symmetric: a problem's chance of being solved is drawn from Beta(a, a), many easy and many hard ones, the
     same for both arms; its seeds are independent given that. a / (2a + 1) is the share of answers that
-    differ.
+    differ. Many small losses: each correct answer of the subject is lost with the chance 2 x margin.
+
+    Elsewhere a problem that the margin takes differs in nothing else: few total losses are all seeds in the
+    share `margin` of problems, small ones a seed in `seeds` x margin (as far as that is half of them).
     """
-    if setting.kind == SYMMETRIC:
-        return _mixed(setting.discordance, seeds, 1.0)
-    found = np.zeros(2 * seeds + 1)
-    total = setting.discordance / (seeds + 1)
-    side = 1 if setting.kind == GAINS else -1
-    found[seeds + side], found[seeds - side * seeds] = seeds * total, total
-    found[seeds] += 1 - found.sum()
-    return found
-
-
-def at_the_margin(setting: Setting, seeds: int, margin: float, by: str) -> NDArray[np.float64]:
-    """The same where the subject is worse by just the margin, beside what differs in `setting`.
-
-    by: "many small losses", a correct answer of the subject is lost with the chance 2 x margin in every
-    problem alike (of a skewed setting: one seed in the share margin x seeds of problems, as far as there are
-    so many), or "few total losses", all seeds in the share `margin` of problems.
-    """
-    if by == "many small losses" and setting.kind == SYMMETRIC:
+    if setting.kind == SYMMETRIC and setting.by != TOTAL:
         return _mixed(setting.discordance, seeds, 1 - 2 * margin)
-    found = shares(setting, seeds)
-    lost = seeds if by == "few total losses" or margin * seeds > 0.5 else 1
+    if setting.kind == SYMMETRIC:
+        found = _mixed(setting.discordance, seeds, 1.0)
+    else:
+        found, total = np.zeros(2 * seeds + 1), setting.discordance / (seeds + 1)
+        side = 1 if setting.kind == GAINS else -1
+        found[seeds + side], found[seeds - side * seeds] = seeds * total, total
+        found[seeds] += 1 - found.sum()
+    lost = seeds if setting.by == TOTAL or margin * seeds > 0.5 else 1
     share = margin * seeds / lost
-    found *= 1 - share  # what the margin takes differs in nothing else: the mean is -margin exactly
+    found *= 1 - share
     found[seeds - lost] += share
     return found
 

@@ -14,15 +14,16 @@ from scipy import stats
 
 from analysis.stats import power
 from analysis.stats.interval import exact
-from analysis.trial import populations
+from analysis.trial import margin_tests, populations
 from analysis.trial.populations import Setting
 
-__all__ = ["LIMIT", "Drawn", "TypeOne", "drawn", "over_settings", "type_one"]
+__all__ = ["LIMIT", "Drawn", "TypeOne", "at_margin", "drawn", "over_margins", "over_settings", "type_one"]
 
 LIMIT = 1.2  # times the nominal level; above it a method or a rule is refused
 STUDIES = 20_000  # simulated of a population that is not counted out
+AT_MARGIN = 4_000  # the same where a margin is tested, of which there are twice as many settings
 LATTICE = 1 << 25  # numbers that may be transformed of one; larger studies are simulated fewer times
-LEFT_OUT = 1e-7  # chance of a count of problems that is not looked at, on either side
+LEFT_OUT = 1e-6  # chance of all the studies that are not looked at, each less likely than those that are
 SCREENED = 2_000  # distinct studies above which those that t finds nowhere near are not looked at
 NOWHERE = 0.35  # p of t, of those
 
@@ -79,15 +80,49 @@ def over_settings(
         if setting.kind == populations.LOSSES:
             continue
         studies = drawn(populations.shares(setting, seeds), problems, rng)
-        p = p_of(method, studies, rng)
-        rates = [studies.rate(p <= level) for level in levels]
-        found.append(
-            [
-                TypeOne(rate, rate / level, low / level, high / level, studies.studies, setting)
-                for level, (rate, low, high) in zip(levels, rates, strict=True)
-            ]
-        )
+        p = p_of(method, studies.counts, rng)
+        found.append(_at(p, studies, setting, levels))
     return found
+
+
+def at_margin(
+    method: str,
+    problems: int,
+    seeds: int,
+    margin: float,
+    levels: tuple[float, float],
+    rng: np.random.Generator,
+) -> TypeOne:
+    """The same of the two one-sided tests about a margin, where the subject is worse by just that.
+
+    levels: at which "not worse by the margin" is wrong, and at which "worse by more" is not earned. A rule
+    that asks for the first in every contrast errs no more often than one contrast does (Berger 1982), one
+    that asks for the second in any no more often than all of them together.
+    """
+    worse, below = over_margins(method, problems, seeds, margin, levels, rng)
+    return max([each[0] for each in worse] + [each[1] for each in below], key=lambda one: one.ratio_low)
+
+
+def over_margins(
+    method: str, problems: int, seeds: int, margin: float, levels: Sequence[float], rng: np.random.Generator
+) -> tuple[list[list[TypeOne]], list[list[TypeOne]]]:
+    """[setting][level] of either test: `margin_tests.Tests.worse` and `below`."""
+    power.check(method, problems)
+    worse, below = [], []
+    for setting in populations.settings(seeds, margin=True):
+        studies = drawn(populations.shares(setting, seeds, margin), problems, rng, AT_MARGIN)
+        tests = margin_tests.tested(method, studies.counts, margin)
+        worse.append(_at(tests.worse, studies, setting, levels))
+        below.append(_at(tests.below, studies, setting, levels))
+    return worse, below
+
+
+def _at(p: NDArray[np.float64], studies: Drawn, setting: Setting, levels: Sequence[float]) -> list[TypeOne]:
+    rates = [studies.rate(p <= level) for level in levels]
+    return [
+        TypeOne(rate, rate / level, low / level, high / level, studies.studies, setting)
+        for level, (rate, low, high) in zip(levels, rates, strict=True)
+    ]
 
 
 def drawn(
@@ -108,7 +143,8 @@ def drawn(
     counts[:, differ] = grid
     counts[:, seeds] = problems - grid.sum(axis=1)
     weights = stats.multinomial.pmf(counts[:, [*differ, seeds]], problems, shares[[*differ, seeds]])
-    likely = weights > LEFT_OUT / len(weights)
+    order = np.argsort(weights)
+    likely = order[np.cumsum(weights[order]) > LEFT_OUT]
     return Drawn(counts[likely], weights[likely], 0)
 
 
@@ -117,9 +153,8 @@ def _likely(problems: int, share: float) -> tuple[int, int]:
     return int(counts[0]), int(counts[1]) + 1
 
 
-def p_of(method: str, studies: Drawn, rng: np.random.Generator) -> NDArray[np.float64]:
-    """[study]; 1 where t finds nothing near, of many studies."""
-    counts = studies.counts
+def p_of(method: str, counts: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.float64]:
+    """[study] of counts[study, 2 seeds + 1], all different; 1 where t finds nothing near, of many studies."""
     near = np.ones(len(counts), dtype=bool)
     if len(counts) > SCREENED:
         near = power.p_values("t", counts, None, rng) <= NOWHERE

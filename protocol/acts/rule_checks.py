@@ -10,7 +10,8 @@ from analysis.rules import RULES
 from analysis.stats import power
 from analysis.stats.methods import METHODS, draws
 from analysis.trial import error_rates, error_table, self_test, simulated_studies, type_one
-from analysis.trial.type_one import LIMIT
+from analysis.trial.populations import SYMMETRIC, Setting
+from analysis.trial.type_one import LIMIT, TypeOne
 from protocol.evidence.refusals import BadInput
 from protocol.plan import grid
 from protocol.plan.design import Design
@@ -18,6 +19,8 @@ from protocol.plan.design import Design
 __all__ = ["checks"]
 
 SOON = 300  # problems up to which a simulation takes a few seconds
+OWN_LEVELS = ("branch",)  # rules that take a contrast at another level than the corrected one
+USUAL = Setting(SYMMETRIC, 0.17)
 DISCORDANCES = (0.2, 0.6)  # shares of problems on which the arms differ, for which power is printed
 # Methods that a refusal proposes, the first that holds where the registered one does not.
 INSTEAD = ("restricted-likelihood", "auto", "sign-flip", "t", "max-t")
@@ -33,14 +36,14 @@ def checks(protocol: Design, items: Mapping[str, Any], *, again: bool = False) -
     models = protocol.family()
     corrected = float(decision.alpha) / len(models)
     sizes = sorted({len(item["confirm"]) for item in items.values()})
-    found = {str(size): _check_size(protocol, size, corrected, again) for size in sizes}
+    alone = {size: _check_size(protocol, size, corrected, again) for size in sizes}
     plan = simulated_studies.Plan(protocol.content(), [list(cell) for cell in grid.cells(protocol)], items)
     try:
         rule = self_test.tried(plan)
     except self_test.Vacuous as vacuous:
         raise BadInput(f"decision.rule: {vacuous}") from None
     _, seed = draws(plan.content["decision"])
-    errors = error_rates.errors(plan, np.random.default_rng([seed, len(models)]))
+    errors = error_rates.errors(plan, np.random.default_rng([seed, len(models)]), _settings(protocol, alone))
     if errors.exceeds(float(decision.alpha)) and not again:
         raise BadInput(
             f"decision.rule: {decision.rule} by {decision.method} decides {errors.wrong.share:.3f} of "
@@ -50,14 +53,24 @@ def checks(protocol: Design, items: Mapping[str, Any], *, again: bool = False) -
     return {
         "tests": len(models),
         "corrected_alpha": f"{corrected:.6f}",
-        "problems": found,
+        "problems": {
+            str(size): {
+                "type_one_over_nominal": f"{error.ratio:.3f}",
+                "type_one_setting": str(error.setting),
+                "minimal_detectable_effect": {
+                    f"{discordance:.1f}": _smallest(protocol, size, corrected, discordance)
+                    for discordance in DISCORDANCES
+                },
+            }
+            for size, error in alone.items()
+        },
         "rule": rule,
         "decision_errors": error_rates.printed(errors),
     }
 
 
-def _check_size(protocol: Design, problems: int, corrected: float, again: bool) -> dict[str, Any]:
-    """Type-I error and minimal detectable effect of the registered method at one task's size."""
+def _check_size(protocol: Design, problems: int, corrected: float, again: bool) -> TypeOne:
+    """Type-I error of the registered method at one task's size, refused where it is too large."""
     decision, seeds = protocol.decision, len(protocol.seeds)
     times, seed = draws(protocol.content()["decision"])
     # max-t draws for the whole family at once.
@@ -68,47 +81,66 @@ def _check_size(protocol: Design, problems: int, corrected: float, again: bool) 
             f"{drawn:.5f}; register at least {power.draws_needed(drawn)}"
         )
     rng = np.random.default_rng([seed, problems])
-    error = _type_one(decision.method, problems, seeds, corrected, rng)
+    error = _type_one(protocol, decision.method, problems, corrected, rng)
     if error.exceeds() and not again:
         raise BadInput(
             f"decision.method: {decision.method} at {problems} problems, {seeds} seeds and level "
-            f"{corrected:.5f} has {error.ratio:.3f} x the nominal type-I error (at least "
+            f"{error.rate / error.ratio:.5f} has {error.ratio:.3f} x the nominal type-I error (at least "
             f"{error.ratio_low:.3f}) where {error.setting}; the limit is {LIMIT}; "
             + _instead(protocol, problems, corrected, rng)
         )
-    return {
-        "type_one_over_nominal": f"{error.ratio:.3f}",
-        "type_one_setting": str(error.setting),
-        "minimal_detectable_effect": {
-            f"{discordance:.1f}": _smallest(protocol, problems, corrected, discordance)
-            for discordance in DISCORDANCES
-        },
-    }
+    return error
+
+
+def _settings(protocol: Design, alone: Mapping[int, TypeOne]) -> list[Setting] | None:
+    """Where the whole rule is simulated: everywhere (None) where a contrast alone does not bound it.
+
+    By Bonferroni a family errs at most as often as all of its contrasts together, in any setting: how often
+    is then looked at where one contrast errs most, and in the usual setting.
+    """
+    if protocol.decision.rule in OWN_LEVELS or METHODS[protocol.decision.method].family:
+        return None
+    worst = max(alone.values(), key=lambda one: one.ratio).setting
+    return [worst] if worst.by else list(dict.fromkeys([worst, USUAL]))
 
 
 def _type_one(
-    method: str, problems: int, seeds: int, level: float, rng: np.random.Generator
-) -> type_one.TypeOne:
-    """From the table, and outside it simulated."""
-    if found := error_table.looked_up(method, problems, seeds, level):
-        return found
-    if seeds > 1 and problems > SOON:
+    protocol: Design, method: str, problems: int, corrected: float, rng: np.random.Generator
+) -> TypeOne:
+    """Of the test that the rule takes, from the table; outside it simulated.
+
+    With a margin a rule confirms at alpha (over the arms that it looks at), in all contrasts, and refutes at
+    the corrected level.
+    """
+    seeds, decision = len(protocol.seeds), protocol.content()["decision"]
+    if margin := float(decision.get("margin") or 0):
+        confirms = float(decision["alpha"]) / (1 + len(decision.get("others", ())))
+        asked = list(zip(error_table.ABOUT_MARGIN, (confirms, corrected), (margin, margin), strict=True))
+    else:
+        asked = [(error_table.TWO_SIDED, corrected, None)]
+    found = [error_table.looked_up(test, method, problems, seeds, *at) for test, *at in asked]
+    known = [one for one in found if one is not None]
+    if len(known) == len(found):
+        return max(known, key=lambda one: one.ratio_low)
+    if seeds > 1 and (margin or problems > SOON):
         print(
-            f"{method} at {problems} problems, {seeds} seeds and level {level:.5f} is not in the table of "
-            "error rates; simulating it, which can take a minute",
+            f"{method} at {problems} problems and {seeds} seeds is not in the table of error rates (see "
+            "analysis/trial/error_table.py); simulating it, which can take a minute",
             file=sys.stderr,
             flush=True,
         )
-    return type_one.type_one(method, problems, seeds, level, rng)
+    if margin:
+        return type_one.at_margin(method, problems, seeds, margin, (confirms, corrected), rng)
+    return type_one.type_one(method, problems, seeds, corrected, rng)
 
 
-def _instead(protocol: Design, problems: int, level: float, rng: np.random.Generator) -> str:
+def _instead(protocol: Design, problems: int, corrected: float, rng: np.random.Generator) -> str:
     """The method to register in place of one that is refused."""
     decision = protocol.content()["decision"]
     for name in INSTEAD:
-        if name not in METHODS or RULES[protocol.decision.rule].refusal(decision | {"method": name}, 1):
+        if RULES[protocol.decision.rule].refusal(decision | {"method": name}, decision.get("at_least") or 1):
             continue
-        if not _type_one(name, problems, len(protocol.seeds), level, rng).exceeds():
+        if not _type_one(protocol, name, problems, corrected, rng).exceeds():
             return f"use {name}, which holds there"
     return "no method holds there; plan more problems"
 

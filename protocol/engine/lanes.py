@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple, Protocol
-
-from transformers import PreTrainedModel
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from policies import Policy, Statistics
+
+if TYPE_CHECKING:  # its modules take seconds to import, and registering needs none of them
+    from transformers import PreTrainedModel
 
 
 class Model(Protocol):

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import psutil
 import torch
-from transformers import PreTrainedConfig, PreTrainedModel
 
 from protocol.engine.lanes import FIRST_EVENT, Lane, Request
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig, PreTrainedModel
 
 SHARE = 0.5
 """Part of the free memory that is for slots; the rest is for activations, one prefill and other processes."""

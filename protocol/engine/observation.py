@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from torch import Tensor, nn
-from transformers import AttentionInterface, PreTrainedModel
 
 from protocol.evidence.refusals import BadInput
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 NAME = "kv_prereg"
 
@@ -56,6 +58,8 @@ def observed(network: PreTrainedModel, hidden: Iterable[int] = ()) -> Iterator[N
     hidden: layers whose output the observer is shown. The name is registered beside the implementations of
     transformers and replaces none of them.
     """
+    from transformers import AttentionInterface  # with the modules of all models
+
     AttentionInterface.register(NAME, attention)
     before = network.config._attn_implementation
     with ExitStack() as hooks:

@@ -7,13 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
-from transformers import PreTrainedModel
 
 from policies import Statistics
 from protocol.evidence.bytes import canonical, files
@@ -21,6 +20,9 @@ from protocol.evidence.lock import closure
 from protocol.evidence.refusals import BadInput
 from protocol.models import sources
 from protocol.models.paths import NAMES, statistics_paths
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 __all__ = [
     "NAMES",

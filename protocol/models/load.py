@@ -1,23 +1,22 @@
 """Open a fetched model. Nothing is downloaded, no pickle is read and no code of a model repository is run."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from transformers import (
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-    PreTrainedTokenizerFast,
-)
+from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from policies import Statistics
 from protocol.evidence.refusals import BadInput
 from protocol.models import calibration, sources, stored
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 __all__ = ["LoadedModel", "load", "sentence_ends", "tokenizer"]
 
@@ -49,6 +48,8 @@ def load(source: str, home: Path, *, dtype: str = "float32", device: str = "cpu"
     if dtype not in DTYPES:
         raise BadInput(f"dtype {dtype!r}: not one of {', '.join(DTYPES)}")
     folder = _verified(source, home)
+    from transformers import AutoModelForCausalLM  # with the modules of all models
+
     network = AutoModelForCausalLM.from_pretrained(
         folder,
         dtype=DTYPES[dtype],

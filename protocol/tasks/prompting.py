@@ -1,6 +1,7 @@
 """From a problem to the token ids that a model is fed."""
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from protocol.evidence.bytes import canonical
@@ -14,8 +15,16 @@ __all__ = ["counter", "digest", "render"]
 
 
 def counter(tokenizer: "PreTrainedTokenizerBase") -> Callable[[str], int]:
-    """Tokens of a text under this tokenizer, special ones left out: what tasks measure length with."""
-    return lambda text: len(_ids(tokenizer, text))
+    """Tokens of a text under this tokenizer, special ones left out: what tasks measure length with.
+
+    A text that it was asked before, as questions and prefixes are, it does not tokenise again.
+    """
+
+    @lru_cache(maxsize=64)
+    def count(text: str) -> int:
+        return len(_ids(tokenizer, text))
+
+    return count
 
 
 def render(problem: Problem, tokenizer: "PreTrainedTokenizerBase", query: str) -> tuple[list[int], list[int]]:

@@ -9,7 +9,7 @@ from scipy import stats
 from analysis.rules.rule import Contrast
 from analysis.rules.verdicts import CONFIRMED, REFUTED
 from analysis.stats import max_t, power
-from benchmarks import resampling, simulated, validity
+from benchmarks import null_grid, resampling, simulated, validity, validity_tables
 from benchmarks.simulated import CHAIN, RETRIEVAL
 
 STUDIES = 1_500
@@ -71,16 +71,16 @@ def test_students_t_holds_its_level_alone_and_decides_in_the_band(chain):
     for place in ((60, 0.5), (299, 0.25)):
         assert not far_from(chain[place].alone["t"], 0.05, 4 * STUDIES), place
         for method in ("t", simulated.MAX_T):
-            share = validity.either(chain[place].whole[method])
+            share = validity_tables.either(chain[place].whole[method])
             low, high = validity.exact(round(share * STUDIES), STUDIES)
-            assert low <= validity.BAND[1], (place, method)
-            assert high >= validity.BAND[0], (place, method)
+            assert low <= validity_tables.BAND[1], (place, method)
+            assert high >= validity_tables.BAND[0], (place, method)
 
 
 def test_at_sixty_problems_and_one_in_twenty_right_only_the_bootstrap_errs_on_the_unsafe_side(chain):
-    whole = {name: validity.either(words) for name, words in chain[60, 0.05].whole.items()}
-    assert whole["bootstrap"] > validity.BAND[1]
-    assert max(whole["t"], whole["sign-flip"], whole[simulated.MAX_T]) < validity.BAND[0]
+    whole = {name: validity_tables.either(words) for name, words in chain[60, 0.05].whole.items()}
+    assert whole["bootstrap"] > validity_tables.BAND[1]
+    assert max(whole["t"], whole["sign-flip"], whole[simulated.MAX_T]) < validity_tables.BAND[0]
 
 
 def test_branch_a_errs_half_as_often_as_one_cell_does(chain):
@@ -141,10 +141,10 @@ def test_power_is_what_the_formula_says():
 
 
 def test_the_band_names_the_side_and_what_the_simulation_cannot_tell():
-    assert validity.banded(0.05, 1_000) == "5.0"
-    assert validity.banded(0.02, 10_000) == "2.0 below"
-    assert validity.banded(0.039, 1_000) == "3.9 below?"
-    assert validity.banded(0.09, 10_000) == "9.0 above"
+    assert validity_tables.banded(0.05, 1_000) == "5.0"
+    assert validity_tables.banded(0.02, 10_000) == "2.0 below"
+    assert validity_tables.banded(0.039, 1_000) == "3.9 below?"
+    assert validity_tables.banded(0.09, 10_000) == "9.0 above"
 
 
 def test_both_contenders_bootstrap_the_same_family():
@@ -176,3 +176,44 @@ def test_power_and_the_smallest_effect_are_those_of_simulated_t_tests():
     effect = validity.smallest_effect(0.16 / 60, 60, share=0.8)
     assert validity.power_at(effect, 0.16 / 60, 60) == pytest.approx(0.8, abs=0.01)
     assert validity.power_at(0.0, 0.16 / 60, 60, alpha=0.01) == pytest.approx(0.01)
+
+
+def test_nothing_can_reject_at_its_level_where_one_problem_in_two_hundred_differs():
+    # By hand, three problems of which half differ: to reject two of two alike has the chance 3/8 x 1/2, and
+    # 2/9 at most (where two thirds differ); with three of three alike beside it, 0.32 where 80 % differ.
+    assert null_grid.attainable(3, 0.5, 0.3) == pytest.approx(3 / 16, abs=1e-12)
+    assert null_grid.attainable(3, 0.5, 0.35) == pytest.approx(3 / 16 + 1 / 32, abs=1e-12)
+    assert null_grid.attainable(200, 0.005, 0.05) < 0.03
+    assert null_grid.attainable(200, 0.05, 0.05) == 0.05
+    # The tests themselves stay below it: what they reject is counted out.
+    for method in ("sign-flip", "restricted-likelihood"):
+        found = null_grid.type_one.over_settings(method, 200, 1, [0.05], np.random.default_rng(0))[0][0]
+        assert found.setting.discordance == 0.005
+        assert found.rate <= null_grid.attainable(200, 0.005, 0.05)
+
+
+def test_a_row_of_the_grid_has_every_setting_and_says_whom_registering_refuses():
+    row = null_grid.row("superior", "t", 100, 3, 100, 0)
+    assert len(row.shares) == 21
+    assert row.refused.startswith("refused")
+    held = null_grid.row("superior", "restricted-likelihood", 100, 3, 100, 0)
+    assert not held.refused
+    printed = null_grid.grid_table([row, held]).splitlines()
+    assert len(printed) == 4
+    assert printed[-1].endswith("| holds |")
+
+
+def test_every_pair_that_may_be_registered_is_in_the_grid():
+    pairs = null_grid.pairs()
+    assert ("branch", "max-t") not in pairs
+    assert ("non_inferior", "auto") in pairs
+    assert ("non_inferior", "bootstrap") not in pairs
+    assert len([rule for rule, _ in pairs if rule == "superior"]) == len(null_grid.METHODS)
+
+
+def test_coverage_near_a_ceiling_is_counted_out():
+    # Two gains in a hundred problems: Student's t covers where the number of gains is one of few.
+    found = null_grid.covered("t", 50, 0.02, 0.0, 0.95)
+    drawn = np.random.default_rng(0).binomial(50, 0.02, 400)
+    held = [null_grid._holds("t", np.array([0, 50 - g, g]), 0.02, 0.95) for g in drawn]
+    assert abs(found - np.mean(held)) < 4 * np.sqrt(0.25 / 400)

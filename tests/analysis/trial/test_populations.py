@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from analysis.trial import populations
-from analysis.trial.populations import MARGINS_BY, Setting
+from analysis.trial.populations import Setting
 
 
 def mean(shares) -> float:
@@ -21,19 +21,27 @@ def test_no_arm_is_better_in_any_setting_and_the_shares_are_whole(seeds):
         assert min(shares) >= 0
         assert sum(shares) == pytest.approx(1)
         assert mean(shares) == pytest.approx(0, abs=1e-12)
-        for by in MARGINS_BY:
-            assert mean(populations.at_the_margin(setting, seeds, 0.03, by)) == pytest.approx(-0.03)
+
+
+@pytest.mark.parametrize("margin", [0.02, 0.2])
+@pytest.mark.parametrize("seeds", [1, 3, 5])
+def test_at_a_margin_the_subject_is_worse_by_just_that(seeds, margin):
+    found = populations.settings(seeds, margin=True)
+    assert len(found) == (14 if seeds == 1 else 42)
+    for setting in found:
+        shares = populations.shares(setting, seeds, margin)
+        assert min(shares) >= 0
+        assert sum(shares) == pytest.approx(1)
+        assert mean(shares) == pytest.approx(-margin)
 
 
 @pytest.mark.parametrize(("discordance", "seeds"), [(0.25, 1), (0.10, 1), (0.17, 3)])
 @pytest.mark.parametrize("margin", [0.0, 0.05])
 def test_the_symmetric_one_is_that_of_problems_drawn_one_by_one(discordance, seeds, margin):
     setting = Setting("symmetric", discordance)
-    found = populations.shares(setting, seeds)
-    if seeds == 1:
+    found = populations.shares(setting._replace(by="many small losses"), seeds, margin)
+    if seeds == 1 and not margin:
         assert found == pytest.approx([discordance / 2, 1 - discordance, discordance / 2])
-    if margin:
-        found = populations.at_the_margin(setting, seeds, margin, "many small losses")
     draw, a = np.random.default_rng(0), discordance / (1 - 2 * discordance)
     chance = draw.beta(a, a, 100_000)
     solved = draw.binomial(1, np.repeat(chance[:, None], seeds, axis=1))
@@ -51,8 +59,7 @@ def test_a_skewed_one_gains_a_seed_in_many_problems_and_loses_all_in_few():
 
 
 def test_the_margin_is_taken_by_few_total_losses_or_many_small_ones():
-    setting = Setting("gains one seed", 0.04)
-    few = populations.at_the_margin(setting, 3, 0.1, "few total losses")
+    few = populations.shares(Setting("gains one seed", 0.04, "few total losses"), 3, 0.1)
     assert few.tolist() == pytest.approx([0.1 + 0.9 * 0.01, 0, 0, 0.9 * 0.96, 0.9 * 0.03, 0, 0])
-    many = populations.at_the_margin(setting, 3, 0.1, "many small losses")
+    many = populations.shares(Setting("gains one seed", 0.04, "many small losses"), 3, 0.1)
     assert many.tolist() == pytest.approx([0.7 * 0.01, 0, 0.3, 0.7 * 0.96, 0.7 * 0.03, 0, 0])

@@ -84,10 +84,11 @@ def test_an_unknown_method_is_refused():
         type_one.type_one("bca", 30, 1, 0.05, rng())
 
 
-def test_studies_that_t_finds_nowhere_near_are_left_out_without_a_change(monkeypatch):
+@pytest.mark.parametrize("method", ["sign-flip", "bootstrap", "restricted-likelihood"])
+def test_studies_that_t_finds_nowhere_near_are_left_out_without_a_change(method, monkeypatch):
     studies = type_one.drawn(populations.shares(Setting("symmetric", 0.25), 3), 100, rng(), 3_000)
     assert len(studies.counts) > type_one.SCREENED
-    screened = type_one.p_of("sign-flip", studies, rng())
+    screened = type_one.p_of(method, studies.counts, rng())
     monkeypatch.setattr(type_one, "SCREENED", 10**9)
-    every = type_one.p_of("sign-flip", studies, rng())
+    every = type_one.p_of(method, studies.counts, rng())
     assert ((screened <= 0.1) == (every <= 0.1)).all()
