@@ -9,38 +9,42 @@ the claim about it, supported, contradicted or undecided. Claims are those of th
 any it is implied that every part helps, so that an ablation is worse than its parent. All of it stands
 outside the registered rule and decides nothing; what is implied is exploratory.
 
-A claim is supported when every cell (model, task, budget) supports it and contradicted when one contradicts
-it. "needs n" is the number of problems at which a cell would be decided, either way, with 80 % power, were
-the difference and its spread between problems those measured: a guess where few problems differ.
+The claims of a study are one family. A claim is supported when every cell (model, task, budget) supports it
+at alpha over the number of claims: all cells have to, an intersection-union test, which needs no correction
+for them. It is contradicted when one cell contradicts it, at alpha over the number of all contrasts. The p of
+a claim is the largest of its cells', with Holm's over the claims beside. "needs n" is the number of problems
+at which a cell would be decided, either way, with 80 % power, were the difference and its spread between
+problems those measured: a guess where few problems differ.
 
 Exit status: 0 printed, whatever the outcomes; 2 no verdict yet, or the folder cannot be read.
 """
 
-import math
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import optimize, stats
 
-from analysis.output import told
+from analysis.output import headline, told
 from analysis.output.command import UNREADABLE, command
 from analysis.output.told import points
-from analysis.stats import equivalence, isocache, multiplicity
-from analysis.stats.comparison import Comparison, Margins
+from analysis.stats import equal_memory, equivalence, multiplicity
+from analysis.stats.comparison import Comparison
 from analysis.stats.interval import problem_means
 from analysis.stats.methods import draws
 from analysis.stats.paired_tests import COMPARE
+from analysis.stats.sample_size import needed
+from analysis.studies import memory
 from analysis.studies.contrasts import Pairing, counted, pairings, verdict
+from analysis.studies.memory import Arms
 from analysis.studies.study_files import RecordError, Study, read
 
-__all__ = ["SAYS", "Claim", "audit", "differing", "needed", "outcome"]
+__all__ = ["SAYS", "Claim", "audit", "differing", "outcome"]
 
 SAYS = ("worse", "same", "better")
 SUPPORTED, CONTRADICTED, UNDECIDED = "supported", "contradicted", "undecided"
-POWER = 0.8
+UNGRADED, UNMATCHED = "lanes without a grade", "memory did not match"
 NOT_HELD = "the lock of this study does not hold it"
 
 
@@ -62,8 +66,16 @@ class Effect(NamedTuple):
     high: float
     p: float  # two-sided; of "same", that of a difference of the margin or more
     p_corrected: float  # Bonferroni
+    p_claim: float  # that what is claimed is false here: p, and 1 on the other side of zero
     cache_ratio: float
     matched: bool
+
+
+class Levels(NamedTuple):
+    """Of the two errors that a family of claims can make, each at most alpha for all of them together."""
+
+    claim: float  # alpha over the claims: what supports one of them has to hold in every cell
+    contrast: float  # alpha over all their contrasts: one cell contradicts
 
 
 class Cell(NamedTuple):
@@ -91,23 +103,31 @@ def audit(folder: Path) -> dict[str, Any]:
     found = pairings(whole.study, [(claim.arm, claim.parent) for claim in claims])
     lanes = whole.decisive[["model", "task", "budget", "arm"]]
     open_lanes = set(lanes.itertuples(index=False, name=None))
+    alpha, arms = float(decision["alpha"]), whole.study.by_arm()
+    levels = Levels(alpha / max(1, len(claims)), alpha / max(1, len(found)))
     rows = []
     for place, claim in enumerate(claims):
         indices = range(place, len(found), len(claims))
-        cells = [_cell(claim, found[index], decision, index, len(found), open_lanes) for index in indices]
+        cells = [_cell(claim, found[index], arms, study.lock, index, levels, open_lanes) for index in indices]
         rows.append(_row(claim, cells, settings))
-    arms = {decision["subject"], *(arm for claim in claims for arm in (claim.arm, claim.parent))}
+    if rows:
+        bonferroni, holm, _ = multiplicity.adjust([row["p"] for row in rows])
+        rows = [row | {"p_bonferroni": p} for row, p in zip(rows, bonferroni, strict=True)]
+        rows = [row | {"p_holm": p} for row, p in zip(rows, holm, strict=True)]
+    named = {decision["subject"], *(arm for claim in claims for arm in (claim.arm, claim.parent))}
     return {
         "name": study.lock["name"],
         "title": content["title"],
         "verdict": judged["verdict"],
+        "said": f"{headline.word(judged)} {headline.alone(judged)}".rstrip(),
         "claims_are": "registered" if "claims" in content else "implied",
         "structure": "locked" if settings is not None else NOT_HELD,
         "method": decision["method"],
         "family": len(found),
-        "corrected_alpha": float(decision["alpha"]) / max(1, len(found)),
+        "claim_alpha": levels.claim,
+        "corrected_alpha": levels.contrast,
         "claims": rows,
-        "others": [arm for arm in _evicting(study) if arm not in arms],
+        "others": [arm for arm in _evicting(study) if arm not in named],
     }
 
 
@@ -125,52 +145,15 @@ def differing(arm: Mapping[str, str], parent: Mapping[str, str]) -> dict[str, tu
     return found
 
 
-def outcome(claim: Claim, interval: Comparison, equivalent: Margins | None) -> str:
-    """interval: of arm minus parent, two-sided at the corrected level; equivalent: both one-sided tests of
-    the margin at that level, for "same".
+def outcome(claim: Claim, p: float, level: float, interval: Comparison) -> str:
+    """p: of the claim in a cell, which supports it at `level`. interval: of arm minus parent, two-sided, at
+    the level of one contrast; it contradicts where it lies on the wrong side of zero or of the margin.
     """
-    down, up = interval.high < 0, interval.low > 0
-    if claim.says == "same":
-        assert equivalent is not None
-        assert claim.margin is not None
-        within = -claim.margin < equivalent.low and equivalent.high < claim.margin
-        beyond = interval.low > claim.margin or interval.high < -claim.margin
-    else:
-        within, beyond = (down, up) if claim.says == "worse" else (up, down)
-    return SUPPORTED if within else CONTRADICTED if beyond else UNDECIDED
-
-
-def needed(mean: float, spread: float, level: float, margin: float | None = None) -> int | None:
-    """Problems at which a paired difference would be decided at `level` with 80 % power.
-
-    mean, spread: of the problems' differences, the spread with n - 1. margin: None to tell the difference
-    from zero, two-sided; else to show that it lies within the margin (both one-sided tests) or, where the
-    measured one does not, beyond it. Normal approximation, sound for a result above thirty.
-
-    None where no number would do: no difference, one on the margin itself, or no spread to plan with. Where
-    all problems agree, as many as bound the share of others by the margin.
-    """
-    if spread == 0:
-        if margin is None or mean != 0:
-            return None
-        return math.ceil(math.log(level) / math.log1p(-margin))
-    away = abs(mean) - (margin or 0)
-    if round(away, 12) == 0:
-        return None
-    sure = float(stats.norm.isf(level / 2 if away > 0 else level))
-    sizes = [float((sure + stats.norm.ppf(power)) * spread / away) ** 2 for power in (POWER, (1 + POWER) / 2)]
-    if away > 0:
-        return math.ceil(sizes[0])
-    assert margin is not None
-
-    def short(n: float) -> float:
-        """Of the power, by which both tests of the margin fall short of it at n problems."""
-        error = spread / math.sqrt(n)
-        each = (stats.norm.cdf((margin + side * mean) / error - sure) for side in (-1, 1))
-        return POWER + 1 - float(sum(each))
-
-    # One margin near and the other far: one test decides. Both as near: each has half of the misses.
-    return math.ceil(float(optimize.brentq(short, sizes[0] * 0.99, sizes[1] * 1.01)))
+    if p <= level:
+        return SUPPORTED
+    above, below = interval.low > (claim.margin or 0), interval.high < -(claim.margin or 0)
+    wrong = {"worse": above, "better": below, "same": above or below}[claim.says]
+    return CONTRADICTED if wrong else UNDECIDED
 
 
 def _registered(content: Mapping[str, Any]) -> list[Claim]:
@@ -232,44 +215,59 @@ def _settings(lock: Mapping[str, Any], judged: Mapping[str, Any]) -> dict[str, M
 def _cell(
     claim: Claim,
     pairing: Pairing,
-    decision: Mapping[str, Any],
+    arms: Arms,
+    lock: Mapping[str, Any],
     index: int,
-    family: int,
+    levels: Levels,
     open_lanes: set[tuple[str, ...]],
 ) -> Cell:
-    """Draws the stream of (decision.seed, index), as a contrast of the verdict does."""
-    place = pairing.model, pairing.task, pairing.budget
-    memory, n = pairing.memory(), len(pairing.own)
-    if len(memory[0]) < 2:
+    """Draws the stream of (decision.seed, index), and is charged for memory, as a contrast of the verdict."""
+    place, decision = (pairing.model, pairing.task, pairing.budget), lock["protocol"]["content"]["decision"]
+    n = len(pairing.own)
+    if len(pairing.memory()[0]) < 2:
         return Cell(*place, n, None, UNDECIDED, None, "too few problems")
     difference = pairing.own - pairing.other
-    # These contrasts are another family than that of the rule, and corrected by Bonferroni.
+    # These contrasts are another family than that of the rule.
     (times, seed), method = draws(decision), decision["method"]
-    level = multiplicity.corrected(float(decision["alpha"]), family)
 
     def rng() -> np.random.Generator:
         return np.random.default_rng([seed, index])
 
-    interval = COMPARE[method](difference, level=1 - level, draws=times, rng=rng())
-    equivalent, p = None, interval.p
+    held = memory.held(pairing, arms, decision, lock["items"][pairing.task]["confirm"])
+    null = equal_memory.null(float(difference.mean()), held.points)
+    measured = COMPARE[method](
+        difference, level=1 - levels.contrast, draws=times, rng=rng(), null=null or 0.0
+    )
+    interval = equal_memory.widened(measured, held.points)
+    p = interval.p if null is not None else 1.0
     if claim.margin is not None:
         one_sided = method if method in equivalence.METHODS else "t"
-        equivalent = equivalence.margins(
-            difference, claim.margin, alpha=level, method=one_sided, draws=times, rng=rng()
+        equivalent = equal_memory.margins(
+            difference,
+            claim.margin,
+            held.points,
+            alpha=levels.claim,
+            method=one_sided,
+            draws=times,
+            rng=rng(),
         )
         p = max(equivalent.p_worse, equivalent.p_better)
-    cache = isocache.matched(*memory, tolerance=float(decision["cache_tolerance"]))
-    corrected = min(1.0, family * p)
-    effect = Effect(interval.mean, interval.low, interval.high, p, corrected, cache.ratio, cache.matched)
+    # The side is that of whole numbers of lanes.
+    ahead = {"worse": -1, "same": 0, "better": 1}[claim.says]
+    p_claim = p if ahead == np.sign(np.round(difference.sum(), 9)) * abs(ahead) else 1.0
+    cache = held.matched
+    corrected = min(1.0, float(decision["alpha"]) / levels.contrast * p)
+    effect = Effect(*interval[:3], p, corrected, p_claim, cache.ratio, cache.matched)
     if any((*place, arm) in open_lanes for arm in (claim.arm, claim.parent)):
-        return Cell(*place, n, effect, UNDECIDED, None, "lanes without a grade")
+        return Cell(*place, n, effect, UNDECIDED, None, UNGRADED)
     if not cache.matched:
-        return Cell(*place, n, effect, UNDECIDED, None, "memory did not match")
-    says = outcome(claim, interval, equivalent)
+        return Cell(*place, n, effect, UNDECIDED, None, UNMATCHED)
+    says = outcome(claim, p_claim, levels.claim, interval)
     if says != UNDECIDED:
         return Cell(*place, n, effect, says, None, "")
     spread = float(problem_means(difference).std(ddof=1))
-    needs = needed(interval.mean, spread, level, claim.margin)
+    toward = abs(interval.mean) < claim.margin if claim.margin else ahead * interval.mean > 0
+    needs = needed(interval.mean, spread, levels.claim if toward else levels.contrast, claim.margin)
     return Cell(*place, n, effect, says, needs, "" if needs else "no difference to plan with")
 
 
@@ -289,8 +287,14 @@ def _row(
     if settings is not None:
         paths = differing(settings[claim.arm], settings[claim.parent])
         structure = {path: {"parent": old, "arm": new} for path, (old, new) in paths.items()}
-    about = {"outcome": whole, "needs": needs, "why": why if whole == UNDECIDED else ""}
+    p = max(1.0 if cell.effect is None or _open(cell) else cell.effect.p_claim for cell in cells)
+    about = {"outcome": whole, "p": p, "needs": needs, "why": why if whole == UNDECIDED else ""}
     return claim._asdict() | {"structure": structure} | about | {"cells": list(cells)}
+
+
+def _open(cell: Cell) -> bool:
+    """Whether lanes or memory leave it open, whatever its p."""
+    return cell.why in (UNGRADED, UNMATCHED)
 
 
 def _spoken(settings: Mapping[str, str], path: str) -> str | None:
@@ -306,7 +310,7 @@ def _spoken(settings: Mapping[str, str], path: str) -> str | None:
 
 
 def _text(found: Mapping[str, Any]) -> list[str]:
-    lines = [found["title"], f"verdict of the registered rule: {found['verdict']}"]
+    lines = [found["title"], f"verdict: {found['said']}"]
     claims, others = found["claims"], ", ".join(found["others"])
     if not claims:
         lines += ["", "No arm of this study is an ablation of its subject."]
@@ -319,7 +323,8 @@ def _text(found: Mapping[str, Any]) -> list[str]:
         )
     lines += told.paragraph(
         f"{found['family']} contrasts, ablation minus parent in points of accuracy; {found['method']}, "
-        f"intervals and p by Bonferroni (level {found['corrected_alpha']})."
+        f"intervals and p by Bonferroni (level {found['corrected_alpha']}). A claim needs p at most "
+        f"{found['claim_alpha']} in each of its cells: alpha over {len(claims)} claims."
     )
     lines.append("")
     if found["structure"] == NOT_HELD:
@@ -334,7 +339,8 @@ def _text(found: Mapping[str, Any]) -> list[str]:
     for claim in claims:
         margin = f" within {100 * float(claim['margin']):g}" if claim["margin"] else ""
         what = f"{claim['arm']} is {WORDS[claim['says']]} {claim['parent']}{margin}"
-        lines.append(f"{what}: {_decided(claim)}")
+        p, holm = (_p(float(claim[name])) for name in ("p_bonferroni", "p_holm"))
+        lines.append(f"{what}: {_decided(claim)}, p {p} by Bonferroni over the claims, {holm} by Holm")
     lines += ["", f"Not ablations, no claim: {others}"] if others else []
     return lines
 
@@ -355,10 +361,13 @@ def _cells(claim: Mapping[str, Any], cell: Mapping[str, Any]) -> tuple[str, ...]
     if effect is None:
         return (*place, "", "", "", "", _decided(cell))
     difference, low, high = (points(float(effect[name])) for name in ("difference", "low", "high"))
-    p = float(effect["p_corrected"])
     memory = f"{float(effect['cache_ratio']):.3f}" + ("" if effect["matched"] else " unmatched")
     interval = f"[{low}, {high}]"
-    return (*place, difference, interval, "<0.0001" if p < 0.0001 else f"{p:.4f}", memory, _decided(cell))
+    return (*place, difference, interval, _p(float(effect["p_corrected"])), memory, _decided(cell))
+
+
+def _p(p: float) -> str:
+    return "<0.0001" if p < 0.0001 else f"{p:.4f}"
 
 
 def _decided(one: Mapping[str, Any]) -> str:

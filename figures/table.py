@@ -26,12 +26,18 @@ def verdict_table(judged: Mapping[str, Any], witness: str = numbers.WITNESS) -> 
 
     witness: who outside vouches for it, as `protocol.evidence.outside.anchors.word` says after verifying.
     """
+    alone = len({one["subject"] for one in judged["contrasts"]}) == 1
+    heads = [head if alone or head != "against" else "arms" for head in CONTRASTS]
+    rows, charges = [_contrast(one, alone) for one in judged["contrasts"]], _charges(judged)
+    if any(charges):
+        heads.insert(-1, "charge")
+        rows = [(*row[:-1], charge, row[-1]) for row, charge in zip(rows, charges, strict=True)]
     parts = [
         f"{numbers.word(judged)}  {numbers.grade(judged['label'])}  {witness}  {judged['title']}",
         numbers.verdict_line(judged),
         *filter(None, [full_cache.word(judged)]),
         "",
-        *_aligned(CONTRASTS, [_contrast(one) for one in judged["contrasts"]]),
+        *_aligned(heads, rows),
         "",
         *_aligned(ARMS, [_arm(one) for one in judged["arms"]]),
     ]
@@ -59,8 +65,9 @@ ARMS = (
 )
 
 
-def _contrast(one: Mapping[str, Any]) -> tuple[str, ...]:
-    where = (*place(one), one["against"], str(one["n"]))
+def _contrast(one: Mapping[str, Any], alone: bool) -> tuple[str, ...]:
+    """alone: there is one subject, which stands in the line of the rule."""
+    where = (*place(one), one["against"] if alone else f"{one['subject']}, {one['against']}", str(one["n"]))
     if one["difference"] is None:
         return (*where, "", "not estimated", "", "", "")
     mark = "better" if one["better"] else "worse" if one["worse"] else ""
@@ -70,8 +77,12 @@ def _contrast(one: Mapping[str, Any]) -> tuple[str, ...]:
         numbers.interval(one["low"], one["high"]),
         numbers.p_value(one["p"]),
         f"{float(one['cache_ratio']):.3f}",
-        mark if one["matched"] else "unmatched",
+        mark if one["matched"] else "unmatched" if one.get("saves") is None else "saves nothing",
     )
+
+
+def _charges(judged: Mapping[str, Any]) -> list[str]:
+    return [numbers.charge(one) for one in judged["contrasts"]]
 
 
 def _arm(one: Mapping[str, Any]) -> tuple[str, ...]:

@@ -19,6 +19,9 @@ def chunkkv(size: int = 10, window: int = 32) -> Policy:
     chunk that the window cuts short only; the last chunk taken is cut so that the budget is met exactly; no
     layer reuses the set of another. Departs from ChunkKVPress: scores are not pooled, and the window is
     outside the chunks instead of raising those that it overlaps.
+
+    The CrystalCache paper calls another policy ChunkKV: its Eq. 6 sums the attention from all queries, which
+    do not favour the question at the end of the prompt.
     """
     return Policy(
         scoring=WindowAttention(window, kernel=1),

@@ -18,6 +18,9 @@ def pyramidkv(window: int = 32, kernel: int = 5, beta: float = 20) -> Policy:
     for 128 slots in 32 layers); no equal budgets when the prompt is shorter than twice the scored budget;
     query heads of a group share their mean, as in `snapkv`. kvpress' PyramidKVPress counts the window
     in the base of the pyramid and falls back to equal budgets when the last layer would get less than it.
+
+    The CrystalCache paper calls another policy PyramidKV: falling budgets on top of the attention from all
+    queries (its section 4.3).
     """
     return Policy(
         scoring=WindowAttention(window, kernel),

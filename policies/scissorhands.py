@@ -83,5 +83,8 @@ def scissorhands(window: int = 400, recent: int = 10) -> Policy:
     at the end of prefill, down to the budget, instead of dropping a batch whenever the cache is full; equal
     budgets in all layers. The authors' code (lzcemma/Scissorhands @ d0bf444) is another policy, without a
     budget: it masks the slots that were in no recent row's highest tenth.
+
+    The CrystalCache paper calls another policy Scissorhands: H2O with its sum over a sliding window (section
+    2.2 of that paper, which does not run it).
     """
     return Policy(scoring=Neglect(window), routing=PerHead(), protect=Protect(sinks=0, recent=recent))

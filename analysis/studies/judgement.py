@@ -67,7 +67,7 @@ def judged(study: Study, selected: Mapping[str, Any] | None = None) -> dict[str,
         "arms": _arms(counted, state="memory" in decision),
         "missing": _missing(study, decision["missing"]),
     }
-    if complete:
+    if not void:
         judgement |= rule.report(estimated, decision)
     if margin := decision.get("margin"):
         judgement["margin"] = decimal(margin)

@@ -9,6 +9,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from analysis.output.printed import decimal
+from analysis.rules.rule import FULL
 from analysis.stats import equal_memory, isocache
 from analysis.stats.equal_memory import Charge, Point
 from analysis.studies.contrasts import MEMORY, Pairing, by_problem
@@ -61,7 +62,7 @@ def charged(pairing: Pairing, arms: Arms, decision: Mapping[str, Any], problems:
         for (model, task, budget, name), arm in arms.items()
         if (model, task) == (pairing.model, pairing.task)
         and budget != pairing.budget
-        and (name == pairing.against or budget == "full")
+        and (name == pairing.against or budget == FULL)
     ]
     answers = [_answers(arm, columns, problems) for arm in elsewhere]
     points = [point for there in answers if (point := _point(here, base, there)) is not None]
@@ -90,7 +91,7 @@ def ratios(pairing: Pairing, arms: Arms, problems: list[str]) -> dict[str, float
     """
     place = pairing.model, pairing.task
     own = arms[*place, pairing.budget, pairing.subject]
-    other = arms[*place, "full" if pairing.full else pairing.budget, pairing.against]
+    other = arms[*place, FULL if pairing.full else pairing.budget, pairing.against]
 
     def means(column: str) -> tuple[float, float]:
         tables = [by_problem(arm, column, problems) for arm in (own, other)]

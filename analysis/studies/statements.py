@@ -1,5 +1,6 @@
 """What a judgement proves and what it does not: plain sentences, computed from the judgement and the lock."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -7,10 +8,10 @@ from typing import Any
 from analysis import rules
 from analysis.output import headline
 from analysis.rules import full_cache
-from analysis.rules.rule import against_full
+from analysis.rules.rule import against_full, sides
 from analysis.rules.sentences import contrast, listed, short
 from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
-from analysis.studies import opened, same_kept
+from analysis.studies import memory_sentences, namesakes, opened, same_kept
 from analysis.studies.study_files import NOT_RUN
 
 __all__ = ["does_not_prove", "proves"]
@@ -43,7 +44,7 @@ def _same_kept(lock: Mapping[str, Any]) -> list[str]:
     """Of arms that are compared, those that kept the same slots when the study was locked."""
     content = lock["protocol"]["content"]
     decision = content["decision"]
-    compared = [decision["subject"], *decision["against"], *decision.get("beside", [])]
+    compared = [*itertools.chain(*sides(decision)), *decision.get("beside", [])]
     if (sweep := content.get("sweep")) and sweep["name"] in compared:
         compared += sweep["candidates"]
     return same_kept.words(lock.get("checks", {}).get("same_kept"), compared)
@@ -82,12 +83,14 @@ def _shortfalls(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[str]
     unmatched = [contrast(one) for one in contrasts if not one["matched"] and one["difference"] is not None]
     if against_full(decision):
         sentences += _beside_full(decision, unmatched, len(contrasts))
-    elif unmatched:
-        tolerance = short(decision["cache_tolerance"])
-        sentences.append(
-            f"Anything at equal memory in {len(unmatched)} of {len(contrasts)} contrasts, whose caches "
-            f"were not matched within {tolerance}: {listed(unmatched)}."
-        )
+    else:
+        if unmatched:
+            tolerance = short(decision["cache_tolerance"])
+            sentences.append(
+                f"Anything at equal memory in {len(unmatched)} of {len(contrasts)} contrasts, whose caches "
+                f"were not matched within {tolerance}: {listed(unmatched)}."
+            )
+        sentences += memory_sentences.unequal(contrasts)
     if judged["label"] == "screening-grade":
         fewest = min(one["n"] for one in contrasts)
         sentences.append(
@@ -102,13 +105,13 @@ def _beside_full(decision: Mapping[str, Any], unsaved: Sequence[str], contrasts:
     if unsaved:
         sentences.append(
             f"Anything about eviction in {len(unsaved)} of {contrasts} contrasts, where the full cache held "
-            f"at most {short(decision['cache_tolerance'])} more: what evicts nothing loses nothing "
+            f"at most {100 * float(decision['cache_tolerance']):g} % more: what evicts nothing loses nothing "
             f"({listed(unsaved)})."
         )
     return [
         *sentences,
-        f"Anything at equal memory: the full cache held more than {decision['subject']} on purpose, and no "
-        "other policy at the subject's memory is in the rule.",
+        "Anything at equal memory: the comparator is the full cache, and no other policy at the memory of "
+        f"{decision['subject']} is in the rule.",
     ]
 
 
@@ -186,6 +189,7 @@ def _scope(lock: Mapping[str, Any]) -> list[str]:
         f"Other budgets or decoding: only {listed(content['budgets'])}, {sampling}, {generation['dtype']}.",
         "Lower peak memory: every arm holds its whole prompt until its event; slots count from then on.",
         "The policies as their authors published them: these are this project's implementations.",
+        *(f"Other policies of the same name: {said}." for said in namesakes.words(lock)),
         _seeds(content),
         "Order in time: this judgement rests on no outside witness; anchors, where there are any, stand "
         "beside it (python -m protocol.audit).",

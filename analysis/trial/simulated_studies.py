@@ -78,6 +78,9 @@ Answers: TypeAlias = NDArray[np.bool_]  # [problem]
 
 
 def _gated(plan: Plan, truth: Truth) -> bool:
+    """Whether the full cache answers as its gate asks. Where it is a comparator its answers are those of the
+    contrasts instead, and the gate is tried alone.
+    """
     return "gate" in plan.content and (truth.unable is not None or not against_full(plan.content["decision"]))
 
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from analysis.output import headline
+from analysis.studies import namesakes
 from analysis.studies.opened import opened
 from analysis.studies.study_files import document
 from figures.canvas import numbers, page
@@ -34,6 +35,7 @@ class Entry(NamedTuple):
     opened: str = ""  # held-out problems that were no longer fresh when it was locked
     why: str = ""  # it ended without a verdict, or cannot be read
     proofs: int = 0
+    namesakes: tuple[str, ...] = ()  # what its policies are not, where another paper uses the name
     report: bool = False
 
     @property
@@ -97,8 +99,18 @@ def html(found: Sequence[Entry]) -> str:
                 "registrations/NAME. For what to do next: python -m protocol.status.",
             ),
             markup.table("All registrations", heads, rows),
+            sentences(*_named(found)),
         ),
     )
+
+
+def _named(found: Sequence[Entry]) -> list[str]:
+    """Which studies ran policies that another paper gives the same name."""
+    studies: dict[str, list[str]] = {}
+    for one in found:
+        for said in one.namesakes:
+            studies.setdefault(said, []).append(one.name)
+    return [f"{said}: {', '.join(names)}." for said, names in studies.items()]
 
 
 def _name(one: Entry) -> str:
@@ -131,6 +143,7 @@ def _locked(folder: Path) -> Entry:
         _opened(lock),
         str(last["body"].get("reason", "")),
         len(finished.proofs(folder)),
+        tuple(namesakes.words(lock)),
         judged != {} and (folder / "report.html").is_file(),
     )
 

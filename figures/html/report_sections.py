@@ -6,6 +6,7 @@ from typing import Any
 
 from analysis.output import headline
 from analysis.rules import RULES, full_cache
+from analysis.studies import namesakes, opened
 from figures.canvas import numbers
 from figures.html import glossary, report_tables
 from figures.html.finished import Finished
@@ -123,6 +124,8 @@ def provenance(files: Finished) -> Html:
         ("Outcome", seal["outcome"]),
         ("Sealed records", f"{_counts(seal['found'])}; {seal['expected']} registered"),
         ("Ledger", f"{len(files.acts)} lines, head {last['sha256']}"),
+        ("Opened before", _opened(lock)),
+        ("Names", " ".join(f"{said}." for said in namesakes.words(lock)) or "as the papers have them"),
         ("Replicates", f"{parent['name']} ({parent['lock']})" if parent else "nothing"),
         ("Seeds", _plain(late) if late else author),
         ("Commit", (lock.get("git") or {}).get("commit", "none named in the lock")),
@@ -157,6 +160,13 @@ def protocol(files: Finished) -> Html:
         sentences("protocol.toml is not here as it was locked. This is its content in the lock.")
         + element("pre", _indented(files.study.lock["protocol"]["content"]))
     )
+
+
+def _opened(lock: Mapping[str, Any]) -> str:
+    """Which held-out problems were no longer fresh when the study was locked."""
+    if "opened" not in lock:
+        return "not asked"
+    return " ".join(opened.words(lock)) or "no held-out problem, by another registration of the repository"
 
 
 def _chosen(judged: Mapping[str, Any]) -> str:

@@ -30,7 +30,8 @@ def forest(judged: Mapping[str, Any]) -> Figure:
     """
     panels, subject = _panels(judged), judged["contrasts"][0]["subject"]
     alone = len(panels) == 1
-    first, second = (subject, "comparator") if alone else ("first arm", "second arm")
+    single = alone and len({row["subject"] for row in judged["contrasts"]}) == 1
+    first, second = (subject, "comparator") if single else ("first arm", "second arm")
     rows = list(itertools.chain(*panels.values()))
     contrasts = [one for _, _, one in entries(rows)]
     equal = any(_equal(one) for one in contrasts)
@@ -40,10 +41,12 @@ def forest(judged: Mapping[str, Any]) -> Figure:
     letters = RULES[judged["rule"]].words.letters(judged)
     title = f"{letters[0]}: {judged['title']}" if letters else judged["title"]
     square = "" if alone else "□ is not tested. "
+    saves = any("saves" in one for one in contrasts)
+    why = "no memory was saved" if saves else "memory was not matched"
     notes = [
         "Thick line: 95 % interval. Thin line: simultaneous interval of the family. Arrowhead: it goes on.",
-        "◆ passes the correction of its family, ○ does not, ◇ passes but counts for nothing, since memory "
-        f"was not matched (†). {square}cache: mean slots held, {first} over {second}.",
+        f"◆ passes the correction of its family, ○ does not, ◇ passes but counts for nothing, since {why} "
+        f"(†). {square}cache: mean slots held, {first} over {second}.",
     ]
     if equal:
         notes.append(
@@ -70,7 +73,9 @@ def _panels(judged: Mapping[str, Any]) -> dict[str, list[Row]]:
     """The rows by the name of their panel, which has none where it is the only one."""
     registered = _marked(judged["contrasts"], "")
     if "beside" not in judged:
-        return {"": grouped(registered, lambda one: f"against {one['against']}")}
+        several = len({one["subject"] for one in registered}) > 1
+        named = lambda one: f"{one['subject']} " * several + f"against {one['against']}"  # noqa: E731
+        return {"": grouped(registered, named)}
     apart, method = judged["beside"], judged["method"]
     inside = f"{judged['family']}, {numbers.correction(method, judged)}"
     outside = f"{apart['family']}, {numbers.correction(method, apart)} over these alone"

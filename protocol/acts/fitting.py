@@ -20,7 +20,7 @@ from protocol.plan import grid
 from protocol.plan.design import Design, Task
 from protocol.tasks import prompting
 
-__all__ = ["Checked", "checked", "lanes", "refuse_other_weights"]
+__all__ = ["Checked", "checked", "lanes", "refuse_one_model_twice", "refuse_other_weights"]
 
 LONG = 1024  # tokens of an answer in which a unit of slots that begins in the prompt may end
 
@@ -58,6 +58,22 @@ def refuse_other_weights(planned: Planned, frozen: dict[str, dict[str, str]]) ->
                     f"{path}: was measured on other weights than those of {model}; move it away and run: "
                     f"python -m protocol.calibrate {model} {name} --task <task>"
                 )
+
+
+def refuse_one_model_twice(frozen: Mapping[str, Mapping[str, str]]) -> None:
+    """Two names of the same weights: a study of one model would pass for one of two.
+
+    frozen: SHA-256 of the files of each model, by name. Raises BadInput.
+    """
+    seen: dict[frozenset[str], str] = {}
+    for model, files in frozen.items():
+        weights = frozenset(
+            digest
+            for name, digest in files.items()
+            if name.endswith(".safetensors") and not name.startswith("statistics-")
+        )
+        if weights and (other := seen.setdefault(weights, model)) != model:
+            raise BadInput(f"models: {other} and {model} are the same weights; name one of them")
 
 
 def _refuse_calibrated(planned: Planned, items: Mapping[str, Any]) -> None:

@@ -66,6 +66,7 @@ def register(
     lengths, checked = fitting.checked(planned, frozen_items, again=parent is not None)
     frozen_weights = planned.weights()
     fitting.refuse_other_weights(planned, frozen_weights)
+    fitting.refuse_one_model_twice(frozen_weights)
     golds = _golds(frozen_items)
     surroundings = planned.environment()
     sources, rule = closure.sources(ROOT), RULES[protocol.decision.rule].source

@@ -1,5 +1,6 @@
 import json
 import math
+from functools import partial
 from pathlib import Path
 from statistics import NormalDist
 
@@ -8,8 +9,9 @@ import study
 from statsmodels.stats.power import zt_ind_solve_power
 
 from analysis import ablations, judge
-from analysis.ablations import Claim, audit, differing, needed, outcome
-from analysis.stats.comparison import Comparison, Margins
+from analysis.ablations import Claim, audit, differing, outcome
+from analysis.stats.comparison import Comparison
+from analysis.stats.sample_size import needed
 from analysis.studies.study_files import RecordError
 
 SHIPPED = Path(__file__).resolve().parents[2] / "registrations"
@@ -122,35 +124,76 @@ def test_a_swept_subject_is_the_winner(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("says", "low", "high", "expected"),
+    ("says", "p", "low", "high", "expected"),
     [
-        ("worse", -0.2, -0.1, "supported"),
-        ("worse", -0.2, 0.0, "undecided"),
-        ("worse", 0.1, 0.2, "contradicted"),
-        ("better", 0.1, 0.2, "supported"),
-        ("better", -0.1, 0.2, "undecided"),
-        ("better", -0.2, -0.1, "contradicted"),
+        ("worse", 0.01, -0.2, 0.01, "supported"),  # at the level of a claim, whatever the wider interval
+        ("worse", 0.02, -0.2, 0.0, "undecided"),
+        ("worse", 1.0, 0.1, 0.2, "contradicted"),
+        ("better", 0.01, 0.1, 0.2, "supported"),
+        ("better", 0.011, -0.1, 0.2, "undecided"),
+        ("better", 1.0, -0.2, -0.1, "contradicted"),
+        ("better", 1.0, -0.2, 0.0, "undecided"),
     ],
 )
-def test_a_claim_of_a_sign_is_read_off_the_interval(says, low, high, expected):
-    assert outcome(claim(says), Comparison((low + high) / 2, low, high, 0.5), None) == expected
+def test_a_claim_of_a_sign_is_supported_by_p_and_contradicted_by_the_interval(says, p, low, high, expected):
+    assert outcome(claim(says), p, 0.01, Comparison((low + high) / 2, low, high, 0.5)) == expected
 
 
 @pytest.mark.parametrize(
-    ("two_sided", "one_sided", "expected"),
+    ("p", "two_sided", "expected"),
     [
-        ((-0.06, 0.03), (-0.04, 0.02), "supported"),  # only the one-sided limits have to lie within
-        ((-0.06, 0.03), (-0.051, 0.02), "undecided"),
-        ((-0.06, 0.06), (-0.04, 0.05), "undecided"),  # a limit on the margin is not within it
-        ((0.051, 0.2), (0.06, 0.18), "contradicted"),
-        ((-0.2, -0.051), (-0.18, -0.06), "contradicted"),
-        ((0.04, 0.2), (0.051, 0.18), "undecided"),
+        (0.01, (-0.06, 0.03), "supported"),  # both one-sided tests passed
+        (0.02, (-0.06, 0.03), "undecided"),
+        (0.9, (0.051, 0.2), "contradicted"),
+        (0.9, (-0.2, -0.051), "contradicted"),
+        (0.9, (0.05, 0.2), "undecided"),  # a limit on the margin is not beyond it
     ],
 )
-def test_a_claim_of_equality_needs_both_limits_within_the_margin(two_sided, one_sided, expected):
+def test_a_claim_of_equality_is_contradicted_beyond_the_margin(p, two_sided, expected):
     mean = sum(two_sided) / 2
-    tests = Margins(mean, *one_sided, 0.01, 0.01)
-    assert outcome(claim("same", 0.05), Comparison(mean, *two_sided, 0.5), tests) == expected
+    assert outcome(claim("same", 0.05), p, 0.01, Comparison(mean, *two_sided, 0.5)) == expected
+
+
+def two_tasks(folder, claims, solved, **decision):
+    """Two tasks of 12 problems; solved[task, arm]: numbers of the problems that it solves."""
+    written = content(*dict.fromkeys(one["arm"] for one in claims.values()), claims=claims, **decision)
+    written["tasks"] += [{"name": "chain", "query": "inside", "max_new_tokens": 12}]
+
+    def change(lane):
+        return {"grade": "correct"} if int(lane[5][1:]) in solved.get((lane[1], lane[3]), ()) else {}
+
+    return audit(finished(folder / "s", written, 12, change))
+
+
+def test_the_claims_are_a_family_and_the_cells_of_a_claim_are_not(tmp_path):
+    # All 2^12 flips are counted, so that p of g losses without a gain is 2 / 2^g. Two claims of two cells: a
+    # cell supports at .05 / 2 = .025 and contradicts at .05 / 4 = .0125.
+    claims = {name: {"arm": arm, "says": "worse"} for name, arm in (("one", "h2o"), ("two", "snapkv"))}
+    solved = {
+        ("needle", "crystal"): range(9),
+        ("chain", "crystal"): range(9),
+        ("needle", "h2o"): range(7, 9),  # 7 losses: p = .015625
+        ("chain", "h2o"): range(8, 9),  # 8 losses: p = .0078125
+        ("needle", "snapkv"): (),  # 9 losses: p = .00390625
+        ("chain", "snapkv"): range(6, 9),  # 6 losses: p = .03125
+    }
+    found = two_tasks(tmp_path, claims, solved)
+    one, two = found["claims"]
+    assert (found["claim_alpha"], found["corrected_alpha"]) == (0.025, 0.0125)
+    # .015625 is above alpha over the four contrasts, and supports its claim all the same.
+    assert [cell.effect.p for cell in one["cells"]] == [2 / 2**7, 2 / 2**8]
+    assert (one["outcome"], two["outcome"]) == ("supported", "undecided")
+    assert (one["p"], two["p"]) == (2 / 2**7, 2 / 2**6)
+    assert (one["p_bonferroni"], two["p_bonferroni"]) == (4 / 2**7, 4 / 2**6)
+    assert (one["p_holm"], two["p_holm"]) == (4 / 2**7, 4 / 2**7)  # the smaller doubled; the larger no less
+
+
+@pytest.mark.parametrize(("gained", "says"), [(7, "undecided"), (8, "contradicted")])
+def test_one_cell_contradicts_only_at_the_level_of_all_contrasts(tmp_path, gained, says):
+    # 2 / 2^7 = .0156 and 2 / 2^8 = .0078 against .0125.
+    claims = {name: {"arm": arm, "says": "worse"} for name, arm in (("one", "h2o"), ("two", "snapkv"))}
+    one, _ = two_tasks(tmp_path, claims, {("needle", "h2o"): range(gained)})["claims"]
+    assert (one["outcome"], one["p"], one["p_holm"]) == (says, 1.0, 1.0)
 
 
 def test_losses_that_the_exact_test_finds_support_the_implied_claim(tmp_path):
@@ -198,6 +241,24 @@ def test_unmatched_memory_leaves_a_claim_undecided(tmp_path):
 
     (row,) = audit(finished(tmp_path / "s", content("crystal-a"), 40, change))["claims"]
     assert (row["outcome"], row["needs"], row["why"]) == ("undecided", None, "memory did not match")
+
+
+def test_a_parent_that_holds_a_little_more_is_charged_for_it(tmp_path):
+    # 256 slots against 251.5 are 1.8 %, which may buy 3.5 points; six of 300 problems are 2 points, p = 1/32.
+    def change(lane, slots=251.5, lost=6):
+        solved = int(lane[5][1:]) < (60 - lost if "-" in lane[3] else 60)
+        held = {"cache": study.cache(slots)} if "-" in lane[3] else {}
+        return held | ({"grade": "correct"} if solved else {})
+
+    def found(name, **given):
+        folder = finished(tmp_path / name, content("crystal-a"), 300, partial(change, **given))
+        return audit(folder)["claims"][0]
+
+    assert found("equal", slots=256.0)["outcome"] == "supported"
+    assert found("bought")["outcome"] == "undecided"
+    assert found("earned", lost=30)["outcome"] == "supported"
+    ((*_, effect, _, _, _),) = found("again")["cells"]
+    assert effect.p == 1
 
 
 def test_a_lane_without_a_grade_leaves_a_claim_undecided(tmp_path):

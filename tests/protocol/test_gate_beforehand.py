@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import studies
 
-from protocol.acts import development, register
+from protocol.acts import development, fitting, register
 from protocol.evidence.refusals import BadInput
 from protocol.locked.planned import read_protocol
 from protocol.plan import reading
@@ -138,3 +138,11 @@ def test_every_protocol_that_is_shipped_and_not_locked_has_a_gate():
     for folder in open_:
         _, written = read_protocol(folder)
         assert written.gate is not None, folder.name
+
+
+def test_one_model_under_two_names_is_no_second_model():
+    one = {"model.safetensors": "a", "config.json": "c", "statistics-text.safetensors": "s"}
+    fitting.refuse_one_model_twice({"x": one, "y": one | {"model.safetensors": "b"}})
+    again = one | {"config.json": "other", "statistics-text.safetensors": "other"}
+    with pytest.raises(BadInput, match="models: x and z are the same weights"):
+        fitting.refuse_one_model_twice({"x": one, "z": again})

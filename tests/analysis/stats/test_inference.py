@@ -271,6 +271,18 @@ def test_problems_that_all_differ_alike_are_judged_by_the_sign_test(method, sign
     assert 0 < abs(found.low if sign > 0 else found.high) < 1
 
 
+@pytest.mark.parametrize("method", COMPARE)
+@pytest.mark.parametrize("problems", [30, 299])
+@pytest.mark.parametrize("seeds", [[1.0], [1.0, 0.0, 0.0], [-1.0, -1.0, -1.0]])
+def test_no_method_is_sure_of_anything_by_one_problem_that_differs(method, problems, seeds):
+    # |t| is 1 whatever the number of problems: p = .32. Sign flips have p = 1.
+    difference = np.zeros((problems, len(seeds)))
+    difference[0] = seeds
+    found = by(method, difference)
+    assert found.p >= stats.t.sf(1, problems - 1) * 2 - 1e-9 > 0.3
+    assert found.low < 0 < found.high
+
+
 def test_the_seeds_of_a_problem_are_averaged_first():
     assert problem_means([[1.0, 0.0, 0.0], [-1.0, 1.0, 0.0]]).tolist() == [round(1 / 3, 12), 0.0]
 

@@ -32,7 +32,10 @@ def plan(content: dict[str, Any], problems: int = 14) -> Plan:
 def superior(problems: int = 14, **decision: Any) -> Plan:
     """Crystal against three arms at two budgets: six contrasts, two of which have to be won."""
     content = study.content(**{"against": [*ARMS], "at_least": 2} | decision)
-    content |= {"budgets": ["0.25", "0.5"], "arms": {name: {} for name in ("full", "crystal", *ARMS)}}
+    content |= {
+        "budgets": ["0.25", "0.5"],
+        "arms": {name: {"policy": name} for name in ("full", "crystal", *ARMS)},
+    }
     return plan(content, problems)
 
 

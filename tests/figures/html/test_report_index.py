@@ -67,3 +67,29 @@ def test_the_index_over_the_shipped_registrations_has_a_line_for_each_protocol()
     assert {one.name for one in entries if one.state == "judged"} == {path.name for path in reports.JUDGED}
     page = parsed(report_index.html(entries))
     assert page.all("strong")[0].text == "6 registered, 0 confirmed"
+
+
+def test_the_index_says_how_many_held_out_problems_were_no_longer_fresh_and_by_whom(tmp_path):
+    content = {"title": "x", "arms": {"a": {"policy": "chunkkv"}, "b": {"policy": "h2o"}}}
+    items = {"chain": {"confirm": ["p0", "p1", "p2"]}}
+    earlier = {"name": "first", "lock": "0" * 64, "problems": {"chain": ["p0", "p2"]}}
+    unread = {"name": "second", "lock": None, "problems": {}}
+    for name, opened in (("a", [earlier, unread]), ("b", []), ("c", None)):
+        own = {} if opened is None else {"opened": opened}
+        lock = {"protocol": {"content": content}, "items": items, **own}
+        small(tmp_path / name, {"lock": lock})
+    page = parsed(report_index.html(report_index.entries(tmp_path)))
+    assert [row["opened before"] for row in table(page, "All registrations")] == [
+        "2 of 3 of chain, by first; second could not be read",
+        "none",
+        "not asked",
+    ]
+
+
+def test_the_index_says_which_policies_are_not_those_that_another_paper_calls_so():
+    page = parsed(report_index.html(report_index.entries(reports.SHIPPED)))
+    said = [one.text for one in page.all("p")]
+    for name, section in (("ChunkKV", "Eq. 6"), ("PyramidKV", "4.3"), ("Scissorhands", "2.2")):
+        (line,) = [text for text in said if text.startswith(f"CrystalCache's {name}")]
+        assert section in line
+        assert line.endswith(": crystal-retrieval.")

@@ -367,10 +367,10 @@ def test_a_reason_is_one_line():
 def test_a_verdict_is_a_word_that_a_rule_gives(old, word):
     toy.confirm(old)
     before = toy.snapshot(old)
-    with pytest.raises(BadInput, match="CONFIRMED, REFUTED, INCONCLUSIVE, DEVIATED"):
+    with pytest.raises(BadInput, match="CONFIRMED, REFUTED, INCONCLUSIVE, SCREENED, DEVIATED"):
         verdict.write(Registration(old), toy.JUDGED | {"verdict": word})
     assert toy.snapshot(old) == before
-    assert verdict.WORDS == ("CONFIRMED", "REFUTED", "INCONCLUSIVE", "DEVIATED", "INVALID")
+    assert verdict.WORDS == ("CONFIRMED", "REFUTED", "INCONCLUSIVE", "SCREENED", "DEVIATED", "INVALID")
 
 
 def test_how_a_study_ended_is_audited(old):

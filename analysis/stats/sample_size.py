@@ -1,0 +1,42 @@
+"""How many problems would decide a paired difference, were it and its spread those that were measured."""
+
+import math
+
+from scipy import optimize, stats
+
+__all__ = ["needed"]
+
+POWER = 0.8
+
+
+def needed(mean: float, spread: float, level: float, margin: float | None = None) -> int | None:
+    """Problems at which a paired difference would be decided at `level` with 80 % power.
+
+    mean, spread: of the problems' differences, the spread with n - 1. margin: None to tell the difference
+    from zero, two-sided; else to show that it lies within the margin (both one-sided tests) or, where the
+    measured one does not, beyond it. Normal approximation, sound for a result above thirty.
+
+    None where no number would do: no difference, one on the margin itself, or no spread to plan with. Where
+    all problems agree, as many as bound the share of others by the margin.
+    """
+    if spread == 0:
+        if margin is None or mean != 0:
+            return None
+        return math.ceil(math.log(level) / math.log1p(-margin))
+    away = abs(mean) - (margin or 0)
+    if round(away, 12) == 0:
+        return None
+    sure = float(stats.norm.isf(level / 2 if away > 0 else level))
+    sizes = [float((sure + stats.norm.ppf(power)) * spread / away) ** 2 for power in (POWER, (1 + POWER) / 2)]
+    if away > 0:
+        return math.ceil(sizes[0])
+    assert margin is not None
+
+    def short(n: float) -> float:
+        """Of the power, by which both tests of the margin fall short of it at n problems."""
+        error = spread / math.sqrt(n)
+        each = (stats.norm.cdf((margin + side * mean) / error - sure) for side in (-1, 1))
+        return POWER + 1 - float(sum(each))
+
+    # One margin near and the other far: one test decides. Both as near: each has half of the misses.
+    return math.ceil(float(optimize.brentq(short, sizes[0] * 0.99, sizes[1] * 1.01)))

@@ -1,0 +1,30 @@
+"""Policies whose name another paper gives to another method: whose they are here, in words."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+__all__ = ["NAMESAKES", "words"]
+
+# Policy -> what the CrystalCache paper calls by this name (its Eq. 6, section 4.3 and section 2.2).
+_CHUNKS = "CrystalCache's ChunkKV sums a chunk's attention over all queries (its Eq. 6), not over the last 32"
+NAMESAKES: Mapping[str, str] = MappingProxyType(
+    {
+        "chunkkv": _CHUNKS,
+        "chunkkv-20": _CHUNKS,
+        "pyramidkv": (
+            "CrystalCache's PyramidKV scores by the attention of all queries (its section 4.3), not of the "
+            "last 32"
+        ),
+        "scissorhands": (
+            "CrystalCache's Scissorhands is H2O over a sliding window (its section 2.2), not a count of low "
+            "scores"
+        ),
+    }
+)
+
+
+def words(lock: Mapping[str, Any]) -> list[str]:
+    """What the policies of a study are not, each once."""
+    used = {arm["policy"] for arm in lock["protocol"]["content"].get("arms", {}).values()}
+    return list(dict.fromkeys(said for policy, said in NAMESAKES.items() if policy in used))

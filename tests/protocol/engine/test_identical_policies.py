@@ -1,0 +1,123 @@
+"""Which policies of the catalogue are one and the same experiment under two names.
+
+Two arms that keep the same slots are one experiment that is paid for twice. Every pair that does so here, on
+random views, is listed by hand; a new name that repeats an older one fails until it is listed.
+"""
+
+from dataclasses import fields, replace
+from itertools import combinations
+
+import pytest
+import torch
+from tiny_networks import Noted, answer, lane, outside, tiny
+
+import policies
+from policies import Policy
+from protocol.engine import LaneFailure
+
+EVICTING = tuple(name for name in policies.names() if policies.get(name).evicts)
+
+ALIKE_UNTIL_DECODING = [
+    {"1d", "schedule-front", "schedule-back", "schedule-inverted"},
+    {"crystal", "crystal-static-graph", "crystal-still"},
+]
+"""Keep the same slots of a prompt, by construction: they differ in what happens at later events."""
+
+ALIKE_WITH_ROOM = [{"crystal", "crystal-static-graph", "crystal-still", "crystal-over-budget"}]
+"""Keep the same slots wherever the budget holds the protected trunks, by construction."""
+
+ALIKE_BY_CHANCE = [{"crystal-average", "crystal-product"}]
+"""Both rise with D and with the impact, and rank the trunks of these random prompts alike."""
+
+ALIKE_IN_ALL: list[set[str]] = []
+"""Differ in nothing that can be seen here: one experiment."""
+
+
+def noted(policy):
+    parts = {field.name: getattr(policy, field.name) for field in fields(Policy)}
+    return Noted(**parts)
+
+
+def kept(budget, *, seed=0, ends=24, interval=None, new=1):
+    """What each policy keeps at every event on a random prompt of 300 tokens, or how it fails, by name.
+
+    ends: how many of 97 tokens end a sentence; 24 give about 70 sentences, and none gives trunks of 32.
+    """
+    model = tiny(dtype=torch.float32)._replace(sentence_ends=frozenset(range(ends)))
+    watched = {}
+    for name in EVICTING:
+        policy = policies.get(name)
+        if interval and policy.uncarried:
+            continue
+        watched[name] = noted(replace(policy, cadence=replace(policy.cadence, interval=interval)))
+    lanes = [lane(policy, budget, seed=1) for policy in watched.values()]
+    outcomes = answer(model, outside(300, seed=seed), lanes, max_new_tokens=new)
+    return {
+        name: (
+            outcome.reason if isinstance(outcome, LaneFailure) else "",
+            tuple(mask.numpy().tobytes() for _, mask in policy.notes),
+        )
+        for (name, policy), outcome in zip(watched.items(), outcomes, strict=True)
+    }
+
+
+@pytest.fixture(scope="module")
+def with_room():
+    return [kept(budget, seed=seed) for seed, budget in enumerate((200, 215, 240, 270))]
+
+
+@pytest.fixture(scope="module")
+def tight():
+    """Below what the trunks of these prompts protect, and above the 132 slots that their ends are."""
+    return [kept(budget, seed=seed, ends=0) for seed, budget in enumerate((140, 150))]
+
+
+@pytest.fixture(scope="module")
+def later():
+    return [kept(210, interval=8, new=34)]
+
+
+def alike(views):
+    """Every pair that keeps the same in all of these views."""
+    names = [name for name in EVICTING if all(name in view for view in views)]
+    return {
+        frozenset(pair)
+        for pair in combinations(names, 2)
+        if all(view[pair[0]] == view[pair[1]] for view in views)
+    }
+
+
+def pairs(groups):
+    return {frozenset(pair) for group in groups for pair in combinations(sorted(group), 2)}
+
+
+def test_policies_that_keep_the_same_slots_of_a_prompt_are_known(with_room):
+    assert alike(with_room) == pairs(ALIKE_UNTIL_DECODING + ALIKE_WITH_ROOM + ALIKE_BY_CHANCE)
+
+
+def test_what_a_budget_below_the_protected_trunks_tells_apart(with_room, tight):
+    assert alike(with_room + tight) == pairs(ALIKE_UNTIL_DECODING + ALIKE_BY_CHANCE)
+
+
+def test_no_two_policies_keep_the_same_slots_at_every_event(with_room, tight, later):
+    assert alike(with_room + tight + later) == pairs(ALIKE_IN_ALL)
+
+
+def test_a_second_name_of_a_policy_would_be_noticed(with_room):
+    """And so would one that differs in a setting which decides nothing."""
+    again = [view | {"streaming": view["h2o"]} for view in with_room]
+    assert alike(again) - alike(with_room) == pairs([{"streaming", "h2o"}])
+
+
+def test_the_two_ablations_of_the_impact_dissolve_the_same_trunks(with_room):
+    """`crystal-uniform` and `crystal-d-only` rank trunks by D: what they keep differs by a part of one trunk,
+    which has 32 slots at most.
+    """
+    for view in with_room:
+        one, other = (
+            torch.frombuffer(bytearray(view[name][1][0]), dtype=torch.bool).view(3, 2, -1)
+            for name in ("crystal-uniform", "crystal-d-only")
+        )
+        differing = (one != other)[0, 0].nonzero().flatten().tolist()
+        assert len(differing) % 2 == 0
+        assert not differing or differing[-1] - differing[0] < 32
