@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -18,6 +18,7 @@ __all__ = [
     "MEMORY",
     "MISSING",
     "Counted",
+    "Lanes",
     "Pairing",
     "by_problem",
     "counted",
@@ -26,6 +27,8 @@ __all__ = [
     "verdict",
 ]
 
+# Those of one arm in one cell, by column.
+Lanes: TypeAlias = pd.DataFrame | Mapping[str, NDArray[Any]]
 MISSING = ("inconclusive", "wrong")
 # The columns of a lane whose sum is its memory, by the registered `memory`; locks without it mean slots.
 MEMORY: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -78,7 +81,7 @@ def pairings(study: Study, sides: Sequence[tuple[str, str]]) -> list[Pairing]:
     same at every budget. Raises RecordError for an arm that the grid does not have there.
     """
     content = study.lock["protocol"]["content"]
-    arms, columns = study.by_arm(), MEMORY[content["decision"].get("memory", "slots")]
+    arms, columns = study.columns_by_arm(), MEMORY[content["decision"].get("memory", "slots")]
 
     def pairing(model: str, task: str, budget: str, side: tuple[str, str]) -> Pairing:
         own, other = (arms.get((model, task, budget, arm)) for arm in side)
@@ -106,7 +109,7 @@ def pairings(study: Study, sides: Sequence[tuple[str, str]]) -> list[Pairing]:
 
 def references(
     pairing: Pairing,
-    arms: Mapping[tuple[str, ...], pd.DataFrame],
+    arms: Mapping[tuple[str, ...], Lanes],
     budgets: Sequence[str],
     problems: list[str],
 ) -> list[Reference]:
@@ -121,12 +124,12 @@ def references(
     return [Reference(*(part[whole] for part in table)) for table in tables]
 
 
-def by_problem(arm: pd.DataFrame, column: str, problems: list[str]) -> NDArray[np.float64]:
+def by_problem(arm: Lanes, column: str, problems: list[str]) -> NDArray[np.float64]:
     """[problem, seed], problems in the given order and seeds in theirs. pandas' pivot is much slower."""
-    seeds, seed = np.unique(arm["seed"].to_numpy(), return_inverse=True)
+    seeds, seed = np.unique(np.asarray(arm["seed"]), return_inverse=True)
     row = {problem: number for number, problem in enumerate(problems)}
     table = np.full((len(problems), len(seeds)), np.nan)
-    table[[row[problem] for problem in arm["problem"].to_numpy()], seed] = arm[column].to_numpy()
+    table[[row[problem] for problem in np.asarray(arm["problem"])], seed] = np.asarray(arm[column])
     return table
 
 

@@ -102,7 +102,7 @@ def compared(
     decision = study.lock["protocol"]["content"]["decision"]
     pairings = contrasts.pairings(study, sides)
     level = multiplicity.corrected(alpha, len(pairings) if corrected else 1)
-    arms, items = study.by_arm(), study.lock["items"]
+    arms, items = study.columns_by_arm(), study.lock["items"]
     estimates = [
         _estimate(pairing, first + index, decision, level, _held(pairing, arms, decision, items))
         for index, pairing in enumerate(pairings)
@@ -192,7 +192,7 @@ def _isocache(study: Study, pairing: Pairing, estimate: Estimate | None, index: 
     if estimate.memory.matched.matched:
         return row | {"why": "matched"}
     problems = study.lock["items"][pairing.task]["confirm"]
-    own, *references = contrasts.references(pairing, study.by_arm(), budgets, problems)
+    own, *references = contrasts.references(pairing, study.columns_by_arm(), budgets, problems)
     if len(own.correct) < 2:
         return row | {"why": "too few"}
     at = isocache.interpolated(own.correct, own.slots, references)

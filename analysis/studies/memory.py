@@ -5,18 +5,17 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from analysis.output.printed import decimal
 from analysis.rules.rule import FULL
 from analysis.stats import equal_memory, isocache
 from analysis.stats.equal_memory import Charge, Point
-from analysis.studies.contrasts import MEMORY, Pairing, by_problem
+from analysis.studies.contrasts import MEMORY, Lanes, Pairing, by_problem
 
 __all__ = ["Arms", "Held", "charged", "held", "printed", "ratios"]
 
-Arms = Mapping[tuple[str, ...], pd.DataFrame]  # as `Study.by_arm` gives them
+Arms = Mapping[tuple[str, ...], Lanes]  # as `Study.by_arm` or `columns_by_arm` gives them
 # What may differ where the registered memory does not, and the column of a lane that says so.
 SENSES: Mapping[str, str] = MappingProxyType(
     {
@@ -69,7 +68,7 @@ def charged(pairing: Pairing, arms: Arms, decision: Mapping[str, Any], problems:
     return equal_memory.charge(float(pairing.own_memory[whole].mean()), here, points)
 
 
-def _answers(arm: pd.DataFrame, columns: Sequence[str], problems: list[str]) -> NDArray[np.float64]:
+def _answers(arm: Lanes, columns: Sequence[str], problems: list[str]) -> NDArray[np.float64]:
     """[2, problem]: accuracy and memory, NaN for a problem with a lane that was not measured."""
     memory = np.sum([by_problem(arm, column, problems) for column in columns], axis=0)
     found: NDArray[np.float64] = np.stack([by_problem(arm, "correct", problems), memory]).mean(axis=2)

@@ -16,6 +16,8 @@ def uneven(study: Study) -> list[dict[str, Any]]:
 
     The full cache, which has no budget, is compared at each of them, and itself with the arms of all.
     """
+    if not ungraded(study.lanes).any():
+        return []
     lost = {place: _lost(lanes) for place, lanes in study.by_arm().items()}
     rows = []
     for (model, task, budget, arm), own in lost.items():
