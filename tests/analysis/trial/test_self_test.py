@@ -32,7 +32,7 @@ def plan(content: dict[str, Any], problems: int = 14) -> Plan:
 def superior(problems: int = 14, **decision: Any) -> Plan:
     """Crystal against three arms at two budgets: six contrasts, two of which have to be won."""
     content = study.content(**{"against": [*ARMS], "at_least": 2} | decision)
-    content |= {"budgets": ["0.25", "0.5"], "arms": {name: {} for name in ("full", "crystal", *ARMS)}}
+    content |= {"budgets": ["0.25", "0.5"], "arms": {name: {"policy": name} for name in ("full", "crystal", *ARMS)}}
     return plan(content, problems)
 
 
@@ -85,8 +85,9 @@ def test_max_t_has_the_gates_that_it_can_be_told_by():
     assert gates["a win falls short of the corrected level"] == INCONCLUSIVE
 
 
-def test_a_method_without_draws_is_tried_without_them():
-    planned = superior(method="exact-bootstrap")
+@pytest.mark.parametrize("method", ["exact-bootstrap", "restricted-likelihood", "auto"])
+def test_a_method_without_draws_is_tried_without_them(method):
+    planned = superior(method=method)
     for name in ("draws", "seed"):
         del planned.content["decision"][name]
     found = self_test.tried(planned)
