@@ -65,6 +65,20 @@ def test_a_large_model_is_stood_in_for_by_a_random_network_and_its_weights_are_n
     assert set(check["on"].values()) == {"a random network of its architecture"}
 
 
+def test_an_architecture_without_a_small_form_is_no_reason_to_refuse(planned, monkeypatch):
+    def fails(*given):
+        raise ValueError("hidden_size must be 4096")
+
+    monkeypatch.setattr(same_kept, "LIGHT", 0)
+    monkeypatch.setattr(same_kept, "made_up", fails)
+    check = found(planned)
+    assert check["pairs"] == []
+    assert [runs[:55] for runs in check["on"].values()] == [
+        "nothing: no random network of its architecture can be m"
+    ]
+    assert told.words(check) == []
+
+
 def test_arms_that_need_statistics_are_left_out_where_no_model_has_them(planned, monkeypatch):
     monkeypatch.setattr(same_kept, "LIGHT", 0)
     arms = tuple(arm._replace(policy="1d") if arm.name == "twin" else arm for arm in planned.protocol.arms)

@@ -4,6 +4,7 @@ import re
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import pytest
 import study
 
@@ -13,7 +14,8 @@ from analysis.rules.gates import Outcome, Truth
 from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
 from analysis.stats import isocache
 from analysis.studies import judgement
-from analysis.trial import self_test
+from analysis.trial import error_rates, self_test
+from analysis.trial.populations import TOTAL, Setting
 from analysis.trial.simulated_studies import Plan, family
 from analysis.trial.simulated_studies import study as made_up
 
@@ -159,3 +161,31 @@ def test_a_judge_that_does_not_look_at_the_gate_is_refused(monkeypatch, rule, ga
     plan = planned(rule)
     with pytest.raises(self_test.Vacuous, match="the full cache cannot do the task: says CONFIRMED"):
         self_test.tried(plan._replace(content=plan.content | {"gate": GATES[gate]}))
+
+
+# ---------------------------------------------------------------- how often it errs
+
+
+@pytest.mark.parametrize("others", [None, ["h2o"]])
+def test_a_subject_worse_by_the_margin_at_every_budget_is_seldom_confirmed(others):
+    # On one of two models; on the other every answer is that of the full cache.
+    plan = planned("smallest_lossless", 201, others=others)
+    assert rules.RULES["smallest_lossless"].lossy(family(plan)) == [*range(2 * (1 + len(others or [])))]
+    setting = Setting("symmetric", 0.02, TOTAL)
+    found = error_rates.in_setting(plan, setting, 400, np.random.default_rng(3))
+    assert found.confirmed.low < 0.05 / (1 + len(others or []))
+    assert found.confirmed.share > 0  # the truth is on the margin, where a test errs most
+    assert found.refuted.low < 0.05
+
+
+def test_a_rule_that_does_not_stop_errs_more_often(monkeypatch):
+    # Three budgets, each with a chance of its own, would be wrong in up to 14 % of studies.
+    plan = planned("smallest_lossless", 201)
+    plan.content["budgets"].append("192")
+    plan = plan._replace(grid=study.cells(plan.content))
+    setting, rng = Setting("symmetric", 0.02, TOTAL), np.random.default_rng(3)
+    right = error_rates.in_setting(plan, setting, 400, rng).confirmed
+    committed = rules.RULES["smallest_lossless"]._replace(verdict=without_sequence)
+    monkeypatch.setattr(rules, "RULES", MappingProxyType({"smallest_lossless": committed}))
+    wrong = error_rates.in_setting(plan, setting, 400, rng).confirmed
+    assert wrong.low > max(right.high, 0.06)

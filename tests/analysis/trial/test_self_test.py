@@ -14,6 +14,7 @@ from analysis.rules.gates import Ended, Outcome, Truth
 from analysis.rules.rule import Contrast
 from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
 from analysis.stats import isocache
+from analysis.stats.methods import MARGINS
 from analysis.studies import contrasts as compared
 from analysis.studies import judgement
 from analysis.studies.study_files import NOT_RUN, Study
@@ -32,7 +33,10 @@ def plan(content: dict[str, Any], problems: int = 14) -> Plan:
 def superior(problems: int = 14, **decision: Any) -> Plan:
     """Crystal against three arms at two budgets: six contrasts, two of which have to be won."""
     content = study.content(**{"against": [*ARMS], "at_least": 2} | decision)
-    content |= {"budgets": ["0.25", "0.5"], "arms": {name: {"policy": name} for name in ("full", "crystal", *ARMS)}}
+    content |= {
+        "budgets": ["0.25", "0.5"],
+        "arms": {name: {"policy": name} for name in ("full", "crystal", *ARMS)},
+    }
     return plan(content, problems)
 
 
@@ -95,13 +99,14 @@ def test_a_method_without_draws_is_tried_without_them(method):
     assert found["gates"]["a win falls short of the corrected level"] == INCONCLUSIVE
 
 
-def lossless(rule: str, problems: int = 60, margin: str = "0.05") -> Plan:
-    return superior(problems, rule=rule, margin=margin, method="t", at_least=None)
+def lossless(rule: str, problems: int = 60, margin: str = "0.05", method: str = "t") -> Plan:
+    return superior(problems, rule=rule, margin=margin, method=method, at_least=None)
 
 
+@pytest.mark.parametrize("method", MARGINS)
 @pytest.mark.parametrize(("rule", "wins"), [("equivalent", REFUTED), ("non_inferior", CONFIRMED)])
-def test_a_rule_with_a_margin_says_each_verdict_and_has_its_gates(rule, wins):
-    found = self_test.tried(lossless(rule))
+def test_a_rule_with_a_margin_says_each_verdict_and_has_its_gates(rule, wins, method):
+    found = self_test.tried(lossless(rule, method=method))
     assert list(found["verdicts"].values()) == [CONFIRMED, INCONCLUSIVE, REFUTED]
     assert found["gates"]["every contrast is won"] == wins
     assert found["gates"]["one contrast is lost with unmatched caches"] == INCONCLUSIVE
