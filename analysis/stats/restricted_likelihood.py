@@ -148,7 +148,8 @@ def _crossing(
         middle = (low + high) / 2
         still = above(middle)
         low, high = np.where(still, middle, low), np.where(still, high, middle)
-    return (low + high) / 2
+    middle = (low + high) / 2
+    return middle
 
 
 def _in_blocks(

@@ -14,6 +14,7 @@ from analysis.rules.gates import Ended, Outcome, Truth
 from analysis.rules.rule import Contrast
 from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
 from analysis.stats import isocache
+from analysis.stats.methods import MARGINS
 from analysis.studies import contrasts as compared
 from analysis.studies import judgement
 from analysis.studies.study_files import NOT_RUN, Study
@@ -88,8 +89,9 @@ def test_max_t_has_the_gates_that_it_can_be_told_by():
     assert gates["a win falls short of the corrected level"] == INCONCLUSIVE
 
 
-def test_a_method_without_draws_is_tried_without_them():
-    planned = superior(method="exact-bootstrap")
+@pytest.mark.parametrize("method", ["exact-bootstrap", "restricted-likelihood", "auto"])
+def test_a_method_without_draws_is_tried_without_them(method):
+    planned = superior(method=method)
     for name in ("draws", "seed"):
         del planned.content["decision"][name]
     found = self_test.tried(planned)
@@ -97,13 +99,14 @@ def test_a_method_without_draws_is_tried_without_them():
     assert found["gates"]["a win falls short of the corrected level"] == INCONCLUSIVE
 
 
-def lossless(rule: str, problems: int = 60, margin: str = "0.05") -> Plan:
-    return superior(problems, rule=rule, margin=margin, method="t", at_least=None)
+def lossless(rule: str, problems: int = 60, margin: str = "0.05", method: str = "t") -> Plan:
+    return superior(problems, rule=rule, margin=margin, method=method, at_least=None)
 
 
+@pytest.mark.parametrize("method", MARGINS)
 @pytest.mark.parametrize(("rule", "wins"), [("equivalent", REFUTED), ("non_inferior", CONFIRMED)])
-def test_a_rule_with_a_margin_says_each_verdict_and_has_its_gates(rule, wins):
-    found = self_test.tried(lossless(rule))
+def test_a_rule_with_a_margin_says_each_verdict_and_has_its_gates(rule, wins, method):
+    found = self_test.tried(lossless(rule, method=method))
     assert list(found["verdicts"].values()) == [CONFIRMED, INCONCLUSIVE, REFUTED]
     assert found["gates"]["every contrast is won"] == wins
     assert found["gates"]["one contrast is lost with unmatched caches"] == INCONCLUSIVE
