@@ -26,16 +26,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from analysis.output import told
+from analysis.output import headline, told
 from analysis.output.command import UNREADABLE, command
 from analysis.output.told import points
-from analysis.stats import equivalence, isocache, multiplicity
+from analysis.stats import equal_memory, equivalence, multiplicity
 from analysis.stats.comparison import Comparison
 from analysis.stats.interval import problem_means
 from analysis.stats.methods import draws
 from analysis.stats.paired_tests import COMPARE
 from analysis.stats.sample_size import needed
+from analysis.studies import memory
 from analysis.studies.contrasts import Pairing, counted, pairings, verdict
+from analysis.studies.memory import Arms
 from analysis.studies.study_files import RecordError, Study, read
 
 __all__ = ["SAYS", "Claim", "audit", "differing", "outcome"]
@@ -101,22 +103,23 @@ def audit(folder: Path) -> dict[str, Any]:
     found = pairings(whole.study, [(claim.arm, claim.parent) for claim in claims])
     lanes = whole.decisive[["model", "task", "budget", "arm"]]
     open_lanes = set(lanes.itertuples(index=False, name=None))
-    alpha = float(decision["alpha"])
+    alpha, arms = float(decision["alpha"]), whole.study.by_arm()
     levels = Levels(alpha / max(1, len(claims)), alpha / max(1, len(found)))
     rows = []
     for place, claim in enumerate(claims):
         indices = range(place, len(found), len(claims))
-        cells = [_cell(claim, found[index], decision, index, levels, open_lanes) for index in indices]
+        cells = [_cell(claim, found[index], arms, study.lock, index, levels, open_lanes) for index in indices]
         rows.append(_row(claim, cells, settings))
     if rows:
         bonferroni, holm, _ = multiplicity.adjust([row["p"] for row in rows])
         rows = [row | {"p_bonferroni": p} for row, p in zip(rows, bonferroni, strict=True)]
         rows = [row | {"p_holm": p} for row, p in zip(rows, holm, strict=True)]
-    arms = {decision["subject"], *(arm for claim in claims for arm in (claim.arm, claim.parent))}
+    named = {decision["subject"], *(arm for claim in claims for arm in (claim.arm, claim.parent))}
     return {
         "name": study.lock["name"],
         "title": content["title"],
         "verdict": judged["verdict"],
+        "said": f"{headline.word(judged)} {headline.alone(judged)}".rstrip(),
         "claims_are": "registered" if "claims" in content else "implied",
         "structure": "locked" if settings is not None else NOT_HELD,
         "method": decision["method"],
@@ -124,7 +127,7 @@ def audit(folder: Path) -> dict[str, Any]:
         "claim_alpha": levels.claim,
         "corrected_alpha": levels.contrast,
         "claims": rows,
-        "others": [arm for arm in _evicting(study) if arm not in arms],
+        "others": [arm for arm in _evicting(study) if arm not in named],
     }
 
 
@@ -212,15 +215,16 @@ def _settings(lock: Mapping[str, Any], judged: Mapping[str, Any]) -> dict[str, M
 def _cell(
     claim: Claim,
     pairing: Pairing,
-    decision: Mapping[str, Any],
+    arms: Arms,
+    lock: Mapping[str, Any],
     index: int,
     levels: Levels,
     open_lanes: set[tuple[str, ...]],
 ) -> Cell:
-    """Draws the stream of (decision.seed, index), as a contrast of the verdict does."""
-    place = pairing.model, pairing.task, pairing.budget
-    memory, n = pairing.memory(), len(pairing.own)
-    if len(memory[0]) < 2:
+    """Draws the stream of (decision.seed, index), and is charged for memory, as a contrast of the verdict."""
+    place, decision = (pairing.model, pairing.task, pairing.budget), lock["protocol"]["content"]["decision"]
+    n = len(pairing.own)
+    if len(pairing.memory()[0]) < 2:
         return Cell(*place, n, None, UNDECIDED, None, "too few problems")
     difference = pairing.own - pairing.other
     # These contrasts are another family than that of the rule.
@@ -229,18 +233,29 @@ def _cell(
     def rng() -> np.random.Generator:
         return np.random.default_rng([seed, index])
 
-    interval = COMPARE[method](difference, level=1 - levels.contrast, draws=times, rng=rng())
-    p = interval.p
+    held = memory.held(pairing, arms, decision, lock["items"][pairing.task]["confirm"])
+    null = equal_memory.null(float(difference.mean()), held.points)
+    measured = COMPARE[method](
+        difference, level=1 - levels.contrast, draws=times, rng=rng(), null=null or 0.0
+    )
+    interval = equal_memory.widened(measured, held.points)
+    p = interval.p if null is not None else 1.0
     if claim.margin is not None:
         one_sided = method if method in equivalence.METHODS else "t"
-        equivalent = equivalence.margins(
-            difference, claim.margin, alpha=levels.claim, method=one_sided, draws=times, rng=rng()
+        equivalent = equal_memory.margins(
+            difference,
+            claim.margin,
+            held.points,
+            alpha=levels.claim,
+            method=one_sided,
+            draws=times,
+            rng=rng(),
         )
         p = max(equivalent.p_worse, equivalent.p_better)
     # The side is that of whole numbers of lanes.
     ahead = {"worse": -1, "same": 0, "better": 1}[claim.says]
     p_claim = p if ahead == np.sign(np.round(difference.sum(), 9)) * abs(ahead) else 1.0
-    cache = isocache.matched(*memory, tolerance=float(decision["cache_tolerance"]))
+    cache = held.matched
     corrected = min(1.0, float(decision["alpha"]) / levels.contrast * p)
     effect = Effect(*interval[:3], p, corrected, p_claim, cache.ratio, cache.matched)
     if any((*place, arm) in open_lanes for arm in (claim.arm, claim.parent)):
@@ -272,8 +287,8 @@ def _row(
     if settings is not None:
         paths = differing(settings[claim.arm], settings[claim.parent])
         structure = {path: {"parent": old, "arm": new} for path, (old, new) in paths.items()}
-    about = {"outcome": whole, "needs": needs, "why": why if whole == UNDECIDED else ""}
-    about["p"] = max(1.0 if cell.effect is None or _open(cell) else cell.effect.p_claim for cell in cells)
+    p = max(1.0 if cell.effect is None or _open(cell) else cell.effect.p_claim for cell in cells)
+    about = {"outcome": whole, "p": p, "needs": needs, "why": why if whole == UNDECIDED else ""}
     return claim._asdict() | {"structure": structure} | about | {"cells": list(cells)}
 
 
@@ -295,7 +310,7 @@ def _spoken(settings: Mapping[str, str], path: str) -> str | None:
 
 
 def _text(found: Mapping[str, Any]) -> list[str]:
-    lines = [found["title"], f"verdict of the registered rule: {found['verdict']}"]
+    lines = [found["title"], f"verdict: {found['said']}"]
     claims, others = found["claims"], ", ".join(found["others"])
     if not claims:
         lines += ["", "No arm of this study is an ablation of its subject."]

@@ -21,7 +21,7 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.output import told
+from analysis.output import headline, told
 from analysis.output.command import UNREADABLE, command
 from analysis.output.told import points
 from analysis.rules.rule import sides
@@ -74,6 +74,7 @@ def diagnosed(folder: Path) -> dict[str, Any]:
         "name": study.lock["name"],
         "title": content["title"],
         "verdict": judged["verdict"],
+        "said": f"{headline.word(judged)} {headline.alone(judged)}".rstrip(),
         "modes": modes,
         "memory": [_held(place, arm) for place, arm in arms.items()],
     }
@@ -137,7 +138,7 @@ def _held(place: tuple[str, ...], lanes: pd.DataFrame) -> dict[str, Any]:
 
 
 def _text(found: Mapping[str, Any]) -> list[str]:
-    lines = [found["title"], f"verdict of the registered rule: {found['verdict']}", "Exploratory."]
+    lines = [found["title"], f"verdict: {found['said']}", "Exploratory."]
     for name, about in MODES.items():
         mode = found["modes"][name]
         lines += ["", f"{mode['verdict'].upper()}: {about}", *told.paragraph(mode["says"])]

@@ -3,8 +3,8 @@
     python -m benchmarks.ceilings            # 2,000 families a setting, 300 for methods that draw
 
 For each setting the share of families of which every interval holds the true difference: of the method on its
-own, and as a verdict prints it, with ends moved out to the exact test's (`max_t` moves them itself). Three seeds; in half of the cells
-contrasts have the same answers.
+own, and as a verdict prints it, with ends moved out to the exact test's (`max_t` moves them itself). Three
+seeds; in half of the cells contrasts have the same answers.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ def covered(setting: Mapping[int, float], problems: int, family: int, count: int
         cells = [each[:, [at]] / SEEDS for at in range(family)]
         found["sign-flip"] += [sign_flip(cell, level=level, draws=FLIPS, rng=rng) for cell in cells]
         found["max-t"] += max_t.max_t([cells], draws=FLIPS, rng=rng)[0]
-    for name, ends in found.items():
-        own[name] = Ends(*(np.array([getattr(one, end) for one in ends]) for end in ("low", "high")))
+    for name, each_of in found.items():
+        own[name] = Ends(np.array([one.low for one in each_of]), np.array([one.high for one in each_of]))
 
     def held(ends: Ends) -> float:
         inside = (ends.low <= truth + 1e-9) & (truth - 1e-9 <= ends.high)

@@ -75,7 +75,8 @@ class Latent(NamedTuple):
 def drawn(studies: int, problems: int, seeds: int, rng: np.random.Generator) -> Latent:
     def normal(*which: str) -> NDArray[np.float32]:
         shape = (seeds if "seed" in which else 1, studies, MODELS if "cell" in which else 1, problems)
-        return np.float32(CHAIN.shares[which] ** 0.5) * rng.standard_normal(shape, dtype=np.float32)
+        found: NDArray[np.float32] = rng.standard_normal(shape, dtype=np.float32)
+        return found * np.float32(CHAIN.shares[which] ** 0.5)
 
     hard = normal()
     cells = [hard + normal("cell") + normal("cell", "seed") for _ in range(3)]
@@ -87,7 +88,8 @@ def drawn(studies: int, problems: int, seeds: int, rng: np.random.Generator) -> 
 def right(latent: NDArray[np.float32], share: float) -> NDArray[np.float32]:
     """[study, model, problem], mean over seeds."""
     found = (latent < np.float32(special.ndtri(share))).sum(axis=0, dtype=np.int8)
-    return found.astype(np.float32) / np.float32(len(latent))
+    means: NDArray[np.float32] = found.astype(np.float32) / np.float32(len(latent))
+    return means
 
 
 def seen(

@@ -28,12 +28,16 @@ def verdict_table(judged: Mapping[str, Any], witness: str = numbers.WITNESS) -> 
     """
     alone = len({one["subject"] for one in judged["contrasts"]}) == 1
     heads = [head if alone or head != "against" else "arms" for head in CONTRASTS]
+    rows, charges = [_contrast(one, alone) for one in judged["contrasts"]], _charges(judged)
+    if any(charges):
+        heads.insert(-1, "charge")
+        rows = [(*row[:-1], charge, row[-1]) for row, charge in zip(rows, charges, strict=True)]
     parts = [
         f"{numbers.word(judged)}  {numbers.grade(judged['label'])}  {witness}  {judged['title']}",
         numbers.verdict_line(judged),
         *filter(None, [full_cache.word(judged)]),
         "",
-        *_aligned(heads, [_contrast(one, alone) for one in judged["contrasts"]]),
+        *_aligned(heads, rows),
         "",
         *_aligned(ARMS, [_arm(one) for one in judged["arms"]]),
     ]
@@ -75,6 +79,10 @@ def _contrast(one: Mapping[str, Any], alone: bool) -> tuple[str, ...]:
         f"{float(one['cache_ratio']):.3f}",
         mark if one["matched"] else "unmatched" if one.get("saves") is None else "saves nothing",
     )
+
+
+def _charges(judged: Mapping[str, Any]) -> list[str]:
+    return [numbers.charge(one) for one in judged["contrasts"]]
 
 
 def _arm(one: Mapping[str, Any]) -> tuple[str, ...]:

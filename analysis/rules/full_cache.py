@@ -73,7 +73,8 @@ def answers(lanes: Iterable[tuple[str, str | None, str | None]]) -> Answers:
 
 def needed(gate: Mapping[str, Any], model: str, task: str) -> Needed:
     """gate: as a lock holds it, decimals as text."""
-    here = next((one for one in gate.get("places", []) if (one["model"], one["task"]) == (model, task)), {})
+    places: Iterable[Mapping[str, Any]] = gate.get("places", ())
+    here = next((one for one in places if (one["model"], one["task"]) == (model, task)), None) or {}
     accuracy, truncated = (Fraction(here.get(name, gate[name])) for name in ("accuracy", "truncated"))
     if "published" not in here:
         return Needed(accuracy, truncated)

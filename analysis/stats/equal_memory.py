@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from analysis.stats import equivalence
@@ -85,14 +86,21 @@ def widened(comparison: Comparison, points: float) -> Comparison:
 
 
 def margins(
-    difference: ArrayLike, margin: float, points: float, *, alpha: float, method: str = "t"
+    difference: ArrayLike,
+    margin: float,
+    points: float,
+    *,
+    alpha: float,
+    method: str = "t",
+    draws: int = 10_000,
+    rng: np.random.Generator | None = None,
 ) -> Margins:
     """`equivalence.margins` of the difference at equal memory: the limits are widened, and each margin is
     moved by what memory may have done for the subject on that side. Moved past any difference it has p = 1.
     """
     lower, upper = max(points, 0.0) - margin, margin + min(points, 0.0)
     inside = min(lower, FARTHEST), max(upper, -FARTHEST)
-    found = equivalence.margins(difference, inside, alpha=alpha, method=method)
+    found = equivalence.margins(difference, inside, alpha=alpha, method=method, draws=draws, rng=rng)
     return found._replace(
         low=max(-1.0, found.low - max(points, 0.0)),
         high=min(1.0, found.high - min(points, 0.0)),

@@ -125,7 +125,8 @@ def _limits(counts: NDArray[np.int64], tail: float) -> NDArray[np.float64]:
 
     def above(tilt: NDArray[np.float64]) -> NDArray[np.bool_]:
         both = _tails(twice, tilted(twice, tilt))
-        return np.where(lower, both[:, 1] > tail, both[:, 0] <= tail)
+        kept: NDArray[np.bool_] = np.where(lower, both[:, 1] > tail, both[:, 0] <= tail)
+        return kept
 
     ends = tilted(twice, _crossing(above, 2 * studies, PRINTED)) @ np.arange(-k, k + 1) / k
     return np.stack([ends[:studies], ends[studies:]], axis=1)

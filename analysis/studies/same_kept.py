@@ -5,7 +5,7 @@ from typing import Any
 
 __all__ = ["words"]
 
-RANDOM = "random network"
+RANDOM = "a random network"
 
 
 def words(found: Mapping[str, Any] | None, among: Container[str] | None = None) -> list[str]:
@@ -14,7 +14,9 @@ def words(found: Mapping[str, Any] | None, among: Container[str] | None = None) 
     """
     if found is None:
         return []
-    stood_in = ", read by a random network" if any(RANDOM in runs for runs in found["on"].values()) else ""
+    stood_in = (
+        ", read by a random network" if any(runs.startswith(RANDOM) for runs in found["on"].values()) else ""
+    )
     return [
         f"arms {one} and {other} kept the same slots ({float(pair['shared']):.1%} of those dropped are "
         f"dropped by both) on {pair['problems']} development problems{stood_in}: one experiment, two "

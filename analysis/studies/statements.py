@@ -11,7 +11,7 @@ from analysis.rules import full_cache
 from analysis.rules.rule import against_full, sides
 from analysis.rules.sentences import contrast, listed, short
 from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
-from analysis.studies import namesakes, opened, same_kept
+from analysis.studies import memory_sentences, namesakes, opened, same_kept
 from analysis.studies.study_files import NOT_RUN
 
 __all__ = ["does_not_prove", "proves"]
@@ -83,12 +83,14 @@ def _shortfalls(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[str]
     unmatched = [contrast(one) for one in contrasts if not one["matched"] and one["difference"] is not None]
     if against_full(decision):
         sentences += _beside_full(decision, unmatched, len(contrasts))
-    elif unmatched:
-        tolerance = short(decision["cache_tolerance"])
-        sentences.append(
-            f"Anything at equal memory in {len(unmatched)} of {len(contrasts)} contrasts, whose caches "
-            f"were not matched within {tolerance}: {listed(unmatched)}."
-        )
+    else:
+        if unmatched:
+            tolerance = short(decision["cache_tolerance"])
+            sentences.append(
+                f"Anything at equal memory in {len(unmatched)} of {len(contrasts)} contrasts, whose caches "
+                f"were not matched within {tolerance}: {listed(unmatched)}."
+            )
+        sentences += memory_sentences.unequal(contrasts)
     if judged["label"] == "screening-grade":
         fewest = min(one["n"] for one in contrasts)
         sentences.append(

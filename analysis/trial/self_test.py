@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from analysis import rules
 from analysis.output import headline
 from analysis.rules.gates import EVEN, Gate, Outcome, PlannedContrast, Truth, Unable, Vacuous
+from analysis.rules.rule import against_full
 from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
 from analysis.stats import equivalence, multiplicity, power
 from analysis.stats.equal_memory import LEAST
@@ -55,7 +56,7 @@ def _of_the_full_cache(plan: Plan, gates: Mapping[str, Gate]) -> dict[str, Gate]
         return {}
     models, tasks = plan.content["models"], [task["name"] for task in plan.content["tasks"]]
     first, last = (models[0], tasks[0]), (models[-1], tasks[-1])
-    truth = {gate.verdict: gate.truth for gate in reversed(gates.values())}
+    truth = {gate.verdict: gate.truth for gate in reversed(list(gates.values()))}
     return {
         "the full cache cannot do the task": Gate(
             truth[CONFIRMED]._replace(unable=Unable(*last, "wrong")), INCONCLUSIVE
@@ -74,6 +75,8 @@ def _bought(plan: Plan, gates: Mapping[str, Gate]) -> dict[str, Gate]:
     or a margin, that so much memory may buy where every slot is as good as it can be.
     """
     decision, planned = plan.content["decision"], family(plan)
+    if against_full(decision):  # memory is unequal on purpose
+        return {}
     reach = float(decision["cache_tolerance"]) * LEAST
 
     def small(truth: Truth) -> frozenset[int]:

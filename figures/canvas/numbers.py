@@ -11,6 +11,7 @@ from analysis.stats.methods import METHODS
 __all__ = [
     "GRADES",
     "WITNESS",
+    "charge",
     "correction",
     "grade",
     "interval",
@@ -33,6 +34,16 @@ def points(decimal: str) -> str:
     """Accuracy points as signed percentage points, one digit; zero has no sign."""
     text = f"{100 * float(decimal):+.1f}"
     return "0.0" if float(text) == 0 else text.replace("-", "\N{MINUS SIGN}")
+
+
+def charge(contrast: Mapping[str, Any]) -> str:
+    """Points that the subject's memory may have bought (+) or cost (-) and that were held against it; empty
+    for none. "all" where nothing says how much memory buys.
+    """
+    memory = contrast.get("memory")
+    if memory is None or not contrast["matched"] or float(memory["excess"]) == 0:
+        return ""
+    return "all" if memory["charge"] is None else points(memory["charge"])
 
 
 def interval(low: str, high: str) -> str:

@@ -26,7 +26,12 @@ WHY = {
 def contrasts(caption: str, rows: Sequence[Mapping[str, Any]]) -> Html:
     heads = [*PLACE, "subject", "against", "problems", "gains", "losses", "Δ (pp)"]
     heads += ["95 % interval", "simultaneous interval", "p", "cache ratio", "worst ratio", "says"]
-    return table(caption, heads, [_contrast(one) for one in rows])
+    cells, charges = [_contrast(one) for one in rows], [numbers.charge(one) for one in rows]
+    if any(charges):
+        heads.insert(-1, "charged for memory (pp)")
+        for row, charge in zip(cells, charges, strict=True):
+            row.insert(-1, Number(charge, None))
+    return table(caption, heads, cells)
 
 
 def _contrast(one: Mapping[str, Any]) -> list[str | Number]:

@@ -39,6 +39,8 @@ SHORT = 1024  # tokens of a prompt that a random network reads, or twice the sma
 NEW = 128  # tokens decoded at most, for arms with events while decoding
 ITSELF, MADE_UP = "itself", "a random network of its architecture"
 OTHERS = "nothing: the random network of another model stands for it"
+# What an architecture provokes that has no small form. A warning is no reason to refuse a study.
+UNMAKEABLE = (ValueError, TypeError, KeyError, AttributeError, RuntimeError)
 # Over all tasks, one of each at least: a random network tells policies apart less well.
 PROBLEMS: Mapping[str, int] = MappingProxyType({ITSELF: 2, MADE_UP: 4, OTHERS: 0})
 
@@ -84,7 +86,11 @@ def same_kept(planned: Planned, items: Mapping[str, Any]) -> dict[str, Any]:
         on[source] = _runs(planned, source, set(on.values()))
         if on[source] == OTHERS:
             continue
-        model = _opened(planned, source, on[source])
+        try:
+            model = _opened(planned, source, on[source])
+        except UNMAKEABLE as why:
+            on[source] = f"nothing: no random network of its architecture can be made ({why})"
+            continue
         count = max(1, PROBLEMS[on[source]] // len(protocol.tasks))
         for task in protocol.tasks:
             for problem in items[task.name]["dev"][:count]:
@@ -155,6 +161,7 @@ def _runs(planned: Planned, source: str, before: set[str]) -> str:
 
 
 def _opened(planned: Planned, source: str, runs: str) -> LoadedModel:
+    """Raises BadInput for a model that cannot be read, one of UNMAKEABLE for one that cannot be made up."""
     if runs == MADE_UP:
         return made_up(source, planned.home)
     generation = planned.protocol.generation

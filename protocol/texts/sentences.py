@@ -46,24 +46,19 @@ def inference(lock: Mapping[str, Any]) -> list[str]:
     if rule := RULES.get(decision["rule"]):
         said += rule.words.criteria(decision, lock["checks"])
     said += ["INCONCLUSIVE: otherwise.", *gate.said(lock)]
-    if against_full(decision):
-        held, tolerance = _HELD[decision.get("memory", "slots")], f"{float(decision['cache_tolerance']):.4g}"
-        return [
-            *said,
-            f"Memory is unequal on purpose. Where the full cache's {held}, as measured, do not exceed the "
-            f"other arm's by more than {tolerance} of them, nothing is saved: that contrast neither confirms "
-            "nor refutes.",
-        ]
-    return [
-        *said,
-        *_memory(lock),
-    ]
+    return [*said, *_memory(lock)]
 
 
 def _memory(lock: Mapping[str, Any]) -> list[str]:
     """When two arms held the same memory; locks of before there were gates judge by mean slots alone."""
     decision = _decision(lock)
-    kind, tolerance = decision.get("memory", "slots"), f"{float(decision['cache_tolerance']):.4g}"
+    held, tolerance = _HELD[decision.get("memory", "slots")], f"{float(decision['cache_tolerance']):.4g}"
+    if against_full(decision):
+        return [
+            f"Memory is unequal on purpose. Where the full cache's {held}, as measured, do not exceed the "
+            f"other arm's by more than {tolerance} of them, nothing is saved: that contrast neither confirms "
+            "nor refutes.",
+        ]
     neither = "A contrast without that is neither won nor lost, and rules CONFIRMED out."
     if "gate" not in _content(lock):
         return [
@@ -71,9 +66,8 @@ def _memory(lock: Mapping[str, Any]) -> list[str]:
             f"by more than {tolerance} of them. {neither}"
         ]
     return [
-        f"Both arms held the same memory where neither arm's {_HELD[kind]}, as measured, exceed the other's "
-        f"by more than {tolerance} of them, nor differ by more than that problem by problem, on average. "
-        + neither,
+        f"Both arms held the same memory where neither arm's {held}, as measured, exceed the other's by more "
+        f"than {tolerance} of them, nor differ by more than that problem by problem, on average. {neither}",
         "Within that, a win or a loss has to exceed what the difference of memory may have bought: for 1 % "
         "of it two accuracy points, or twice the steepest slope between the comparator's measured accuracies "
         "next to its budget if that is more.",
@@ -84,9 +78,8 @@ def numbers(lock: Mapping[str, Any]) -> list[str]:
     """Every registered setting of decision and generation, as `field = value`: nothing is left to prose."""
     return [
         f"{table}.{field} = {_list(value) if isinstance(value, list) else value}"
-        for table in ("generation", "decision", "gate", "sweep", "exclude", "randomness")
+        for table in ("generation", "decision", "sweep", "exclude", "randomness")
         for field, value in sorted(_content(lock).get(table, {}).items())
-        if field != "places"  # of a gate: told one by one
     ]
 
 

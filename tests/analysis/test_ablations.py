@@ -1,5 +1,6 @@
 import json
 import math
+from functools import partial
 from pathlib import Path
 from statistics import NormalDist
 
@@ -240,6 +241,24 @@ def test_unmatched_memory_leaves_a_claim_undecided(tmp_path):
 
     (row,) = audit(finished(tmp_path / "s", content("crystal-a"), 40, change))["claims"]
     assert (row["outcome"], row["needs"], row["why"]) == ("undecided", None, "memory did not match")
+
+
+def test_a_parent_that_holds_a_little_more_is_charged_for_it(tmp_path):
+    # 256 slots against 251.5 are 1.8 %, which may buy 3.5 points; six of 300 problems are 2 points, p = 1/32.
+    def change(lane, slots=251.5, lost=6):
+        solved = int(lane[5][1:]) < (60 - lost if "-" in lane[3] else 60)
+        held = {"cache": study.cache(slots)} if "-" in lane[3] else {}
+        return held | ({"grade": "correct"} if solved else {})
+
+    def found(name, **given):
+        folder = finished(tmp_path / name, content("crystal-a"), 300, partial(change, **given))
+        return audit(folder)["claims"][0]
+
+    assert found("equal", slots=256.0)["outcome"] == "supported"
+    assert found("bought")["outcome"] == "undecided"
+    assert found("earned", lost=30)["outcome"] == "supported"
+    ((*_, effect, _, _, _),) = found("again")["cells"]
+    assert effect.p == 1
 
 
 def test_a_lane_without_a_grade_leaves_a_claim_undecided(tmp_path):

@@ -113,3 +113,17 @@ def test_an_arm_that_was_never_measured_has_blanks_and_its_failures():
     judged = judgements.judgement(arms=[judgements.arm("h2o", **nothing, failed=96), judgements.arm("full")])
     (row,) = [line for line in lines(judged) if line.split()[3:4] == ["h2o"] and "[" not in line]
     assert row.split() == ["tiny", "needle-512", "0.5", "h2o", "2", "1", "96"]
+
+
+def test_what_was_charged_for_memory_has_a_column_where_anything_was():
+    equal, more, blind, unmatched = (judgements.contrast(name, *judgements.FIVE["snapkv"]) for name in "abcd")
+    equal["memory"] = {"excess": "0.000000", "charge": "0.000000"}
+    more["memory"] = {"excess": "0.003906", "charge": "0.012000"}
+    blind["memory"] = {"excess": "-0.000100", "charge": None}
+    unmatched |= {"matched": False, "memory": {"excess": "0.250000", "charge": None}}
+    shown = [line.split() for line in lines(judgements.judgement([equal, more, blind, unmatched]))]
+    (head,) = [row for row in shown if row[-2:] == ["cache", "charge"]]
+    rows = shown[shown.index(head) + 1 :][:4]
+    assert [row[-2] for row in rows[1:3]] == ["+1.2", "all"]
+    assert [row[-2] for row in (rows[0], rows[3])] == ["1.004", "1.004"]
+    assert not any("charge" in row for row in map(str.split, lines(judgements.judgement([equal]))))

@@ -8,6 +8,7 @@ import studies
 from protocol.acts import fitting, register, replicate
 from protocol.evidence.lock import lock
 from protocol.evidence.refusals import BadInput
+from protocol.evidence.run import records
 from protocol.evidence.run.registration import Registration
 from protocol.locked.planned import Planned
 from protocol.locked.study import Study, open_study
@@ -109,6 +110,22 @@ def test_what_runs_has_the_first_event_of_its_lock(tiny_model, tmp_path, monkeyp
         monkeypatch.setattr(Study, "first_event", lambda study: 0)
         runner.run(older, study.protocol, [], {}, phase="probe", attempt=1, report=lambda progress: None)
         assert given[2:] == [0]
+
+
+SHIPPED = sorted(path.parent for path in (studies.ROOT / "registrations").glob("*/seal.json"))
+
+
+@pytest.mark.parametrize("folder", SHIPPED, ids=lambda folder: folder.name)
+def test_no_shipped_lane_had_an_event_between_its_prompt_and_its_answer(folder):
+    """Of two events at step 0 the second would be one right after a question that stands outside."""
+    seen = 0
+    for record in records.read(folder / "records"):
+        body = record["body"]
+        if body["state"] == "ok" and (events := body["cache"]["events"]):
+            seen += 1
+            assert events[0][0] == 0
+            assert all(step > 0 for step, *_ in events[1:])
+    assert seen > 400
 
 
 def test_a_first_event_without_events_is_refused(tiny_model):

@@ -65,6 +65,20 @@ def test_a_large_model_is_stood_in_for_by_a_random_network_and_its_weights_are_n
     assert set(check["on"].values()) == {"a random network of its architecture"}
 
 
+def test_an_architecture_without_a_small_form_is_no_reason_to_refuse(planned, monkeypatch):
+    def fails(*given):
+        raise ValueError("hidden_size must be 4096")
+
+    monkeypatch.setattr(same_kept, "LIGHT", 0)
+    monkeypatch.setattr(same_kept, "made_up", fails)
+    check = found(planned)
+    assert check["pairs"] == []
+    assert [runs[:55] for runs in check["on"].values()] == [
+        "nothing: no random network of its architecture can be m"
+    ]
+    assert told.words(check) == []
+
+
 def test_arms_that_need_statistics_are_left_out_where_no_model_has_them(planned, monkeypatch):
     monkeypatch.setattr(same_kept, "LIGHT", 0)
     arms = tuple(arm._replace(policy="1d") if arm.name == "twin" else arm for arm in planned.protocol.arms)
@@ -96,13 +110,13 @@ def view(tokens, stored=None):
 
 
 def test_what_a_lane_lost_is_told_by_token_also_after_slots_moved():
-    kept = torch.tensor([True, False, True, True]).view(1, 1, 4)
+    kept = torch.tensor([False, False, True, True]).view(1, 1, 4)
     lost = same_kept._lost(view(4), kept)
-    assert lost.view(-1).tolist() == [False, True, False, False]
-    # Later: tokens 0, 2, 3 and 5 are stored and one place of the head is empty; 4 was dropped in between.
+    assert lost.view(-1).tolist() == [True, True, False, False]
+    # Later: tokens 1, 2, 3 and 5 are stored and one place of the head is empty; 0 and 4 were dropped before.
     kept = torch.tensor([True, False, True, True, False]).view(1, 1, 5)
-    lost = same_kept._lost(view(6, [0, 2, 3, 5, -1]), kept)
-    assert lost.view(-1).tolist() == [False, True, True, False, True, False]
+    lost = same_kept._lost(view(6, [1, 2, 3, 5, -1]), kept)
+    assert lost.view(-1).tolist() == [True, False, True, False, True, False]
 
 
 def test_the_share_is_of_what_either_dropped_and_the_least_over_the_events():
@@ -187,7 +201,7 @@ def test_probing_says_which_arms_its_lanes_do_not_tell_apart(capsys, monkeypatch
     from protocol.acts import probe as act
     from protocol.locked import study
 
-    done = act.Probed([], None, [same_kept.Alike(("a", "b"), 19, 20)])
+    done = act.Probed([], None, [same_kept.Alike(("a", "b"), 19, 20)], [])
     monkeypatch.setattr(act, "probe", lambda *given: done)
     monkeypatch.setattr(study, "open_study", lambda *given: SimpleNamespace())
     assert probe.main([str(registered)]) == 0

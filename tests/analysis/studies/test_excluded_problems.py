@@ -51,8 +51,8 @@ def test_excluded_problems_are_out_of_every_arm_and_the_verdict_is_given(tmp_pat
     arms = {one["arm"]: one for one in judged["arms"]}
     assert all((one["n"], one["failed"]) == (9, 0) for one in arms.values())
     assert arms["crystal"]["accuracy"] == f"{8 / 9:.6f}"
-    assert judged["verdict"] == "INCONCLUSIVE"  # 20 / 512 is above 0.025
-    assert judge(write(tmp_path / "alpha", alpha="0.1"))["verdict"] == "CONFIRMED"
+    assert judged["rule_says"] == "INCONCLUSIVE"  # 20 / 512 is above 0.025
+    assert judge(write(tmp_path / "alpha", alpha="0.1"))["rule_says"] == "CONFIRMED"
 
 
 def test_what_was_left_out_is_counted_and_named(tmp_path):

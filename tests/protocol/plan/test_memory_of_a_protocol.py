@@ -6,6 +6,7 @@ import pytest
 import studies
 
 from analysis.studies.contrasts import MEMORY
+from protocol.acts.register import register
 from protocol.evidence.refusals import BadInput
 from protocol.plan import checks, reading
 from protocol.plan.design import DECISION
@@ -46,3 +47,25 @@ def test_a_protocol_that_does_not_say_what_counts_is_read_and_not_registered():
     assert "memory" not in design.content()["decision"]
     with pytest.raises(BadInput, match=r'decision.memory: missing; write .* "slots", "bytes" or "total"'):
         checks.require_memory(design, HERE)
+
+
+@pytest.mark.parametrize(
+    ("replace", "said"),
+    [
+        ({'memory = "slots"\n': ""}, "decision.memory: missing"),
+        ({"cache_tolerance = 0.02": "cache_tolerance = 0.5"}, "decision.cache_tolerance: 0.5 is above 0.02"),
+    ],
+)
+def test_registering_refuses_both_and_writes_nothing(tmp_path, replace, said):
+    folder = studies.write(tmp_path / "registrations" / "mine", tmp_path / "model", replace)
+    with pytest.raises(BadInput, match=said):
+        register(folder, tmp_path)
+    assert [path.name for path in folder.iterdir()] == ["protocol.toml"]
+
+
+def test_a_replication_of_a_lock_of_before_keeps_its_protocol(tmp_path):
+    text = {'memory = "slots"\n': "", "cache_tolerance = 0.02": "cache_tolerance = 0.05"}
+    folder = studies.write(tmp_path / "registrations" / "mine", tmp_path / "model", text)
+    with pytest.raises(BadInput) as refused:  # for its model, which is not there
+        register(folder, tmp_path, gateless=True)
+    assert "decision" not in str(refused.value)

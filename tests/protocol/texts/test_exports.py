@@ -87,6 +87,14 @@ def edited(folder: Path, change) -> lock.Lock:
     return lock.Lock(content, canonical.digest(content))
 
 
+PUBLISHED = {"accuracy": "0.9", "published": "0.95", "margin": "0.02"}
+GATE = {
+    "accuracy": "0.5",
+    "truncated": "0.2",
+    "places": [{"model": "smollm2-135m", "task": "needle-768"} | PUBLISHED],
+}
+
+
 @pytest.mark.parametrize("folder", SHIPPED, ids=names(SHIPPED))
 def test_every_shipped_study_has_a_text_under_the_headings_of_the_osf(folder):
     text = export.exported(Registration(folder), "osf")
@@ -171,6 +179,20 @@ def test_a_lock_without_a_verdict_has_its_text_and_no_statement(unconfirmed):
             lambda lock: lock["protocol"]["content"]["decision"].update(rule="equivalent", margin="0.03"),
             "- decision.margin = 0.03",
         ),
+        (lambda lock: None, "No gate is registered: nothing asks whether the full cache can do the task."),
+        (
+            lambda lock: lock["protocol"]["content"].update(gate=GATE),
+            "Gate of smollm2-135m on needle-768: at least 0.90, at most 0.20 cut, published 0.95 ± 0.02.",
+        ),
+        (
+            lambda lock: lock["protocol"]["content"].update(gate=GATE),
+            "Gate of smollm2-135m on association-768: at least 0.50, at most 0.20 cut.",
+        ),
+        (lambda lock: lock["protocol"]["content"].update(gate=GATE), "- gate.accuracy = 0.5"),
+        (
+            lambda lock: lock["sources"].update({"analysis/studies/gate.py": "0" * 64}),
+            "whatever the rule says.\n\nWhat is decided is for smollm2-135m alone.",
+        ),
         (
             lambda lock: lock["checks"].update(golds={"math500": {"confirm": 299, "dev": 201}}),
             "The known answers of math500 (299 held out) were read to verify that the grader recognises",
@@ -181,6 +203,11 @@ def test_the_text_says_what_only_some_locks_have(change, said):
     folder = studies.ROOT / "registrations" / "quickstart"
     for text in (preregistration.osf, preregistration.as_predicted):
         assert said in text(edited(folder, change), ledger.read(folder))
+
+
+def test_of_a_lock_of_before_nothing_is_said_that_its_own_code_does_not_do():
+    text = export.exported(Registration(studies.ROOT / "registrations" / "quickstart"), "osf")
+    assert "SCREENED" not in text
 
 
 @pytest.mark.parametrize("after_claim", [True, False])

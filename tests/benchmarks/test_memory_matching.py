@@ -1,0 +1,52 @@
+"""A small version of the simulation that chose how unequal memory is charged."""
+
+import numpy as np
+import pytest
+
+from analysis.stats import equal_memory
+from analysis.stats.equal_memory import Point
+from benchmarks.memory_forms import FORMS, Layout, Seen
+from benchmarks.memory_matching import CURVES, LAYOUTS, accuracy, simulated
+
+CHOSEN = "2 x chord, at least 2"
+MORE = (LAYOUTS[0], LAYOUTS[4])  # a second budget, and a full cache far away
+
+
+@pytest.mark.parametrize(("curve", "here"), CURVES)
+@pytest.mark.parametrize("slope", [0.005, 0.015])
+def test_a_curve_passes_its_point_with_its_slope_and_stays_a_share(curve, here, slope):
+    def at(slots):
+        return accuracy(curve, here, slope, 64.0, slots)
+
+    assert at(64.0) == pytest.approx(here)
+    assert (at(64.01) - at(63.99)) / 0.02 == pytest.approx(slope, rel=1e-3)
+    assert 0 <= at(0.0) <= at(1000.0) <= 1
+
+
+@pytest.mark.parametrize("excess", [0.02, -0.02])
+@pytest.mark.parametrize(("rise", "fall"), [(0.1, 0.05), (0.45, 0.1), (0.1, 0.45), (-0.1, 0.1)])
+def test_what_is_simulated_is_what_the_judge_charges(excess, rise, fall):
+    layout, here = Layout("", 128, 64, 147), Point(128.0, 0.5)
+    curve = [Point(147.0, 0.5 + rise), Point(64.0, 0.5 - fall)]
+    points = equal_memory.charge(128 * (1 + excess), here, curve).points
+    one = np.ones((1, 1))
+    for gain in (0.2, -0.2):
+        seen = Seen(gain * one, one, rise * one, one, 0 * one, fall * one, one)
+        tested = FORMS[CHOSEN][0](seen, layout, excess).gain[0, 0]
+        assert tested == pytest.approx(gain - equal_memory.null(gain, points))
+
+
+def test_more_memory_buys_no_confirmed_where_it_is_charged_and_many_where_it_is_not():
+    found = simulated(300, 287, 1, np.random.default_rng(5), MORE)
+    assert found.keys() == {key for key in found if key.problems == 287}
+
+    def worst(form, slope, word="superior"):
+        keys = (key for key in found if key.form == form and key.slope == slope and key.excess >= 0)
+        return max(getattr(found[key], word) for key in keys)
+
+    # 300 studies of a chance of 2.5 %: 17 or more have a chance of 1 in 1,000.
+    for slope in (0.0, 0.87, 1.5):
+        assert worst(CHOSEN, slope) <= 17 / 300
+        assert worst(CHOSEN, slope, "branch") <= 17 / 300
+    assert worst("tolerance 2 %", 0.87) > 0.1
+    assert worst("chord", 1.5) > 0.1
