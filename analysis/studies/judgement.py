@@ -5,6 +5,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
+
 from analysis import rules
 from analysis.output.headline import SCREENED, alone
 from analysis.output.printed import decimal
@@ -144,12 +147,11 @@ def _arms(study: Study, *, state: bool) -> list[dict[str, Any]]:
     second = bool(study.lanes["disagrees"].notna().any())
     for key, every in study.by_arm().items():
         lanes = every[every["state"] != EXCLUDED]
-        # NaN, a lane without a grade that does not count as wrong, is left out.
-        accuracy = lanes.groupby("problem")["correct"].mean().mean()
+        problems, accuracy = _solved(lanes)
         rows.append(
             {
                 **dict(zip(("model", "task", "budget", "arm"), key, strict=True)),
-                "n": int(lanes["problem"].nunique()),
+                "n": problems,
                 "accuracy": decimal(accuracy),
                 "mean_slots": decimal(lanes["mean_slots"].mean()),
                 "peak_slots": decimal(lanes["peak_slots"].max()),
@@ -164,6 +166,18 @@ def _arms(study: Study, *, state: bool) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+def _solved(lanes: pd.DataFrame) -> tuple[int, float]:
+    """Problems, and the mean of their mean grades; NaN, a lane without a grade that does not count as wrong,
+    is left out.
+    """
+    place, problems = pd.factorize(lanes["problem"])
+    correct = lanes["correct"].to_numpy(dtype=np.float64)
+    graded = ~np.isnan(correct)
+    of = np.bincount(place[graded], minlength=len(problems))
+    sums = np.bincount(place[graded], correct[graded], minlength=len(problems))
+    return len(problems), float((sums[of > 0] / of[of > 0]).mean()) if of.any() else np.nan
 
 
 def _missing(study: Study, rule: str) -> dict[str, Any]:

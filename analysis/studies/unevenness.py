@@ -21,6 +21,8 @@ def uneven(study: Study) -> list[dict[str, Any]]:
     lost = {place: _lost(lanes) for place, lanes in study.by_arm().items()}
     rows = []
     for (model, task, budget, arm), own in lost.items():
+        if not own.any():
+            continue
         others = [
             other
             for (of, what, at, name), other in lost.items()
