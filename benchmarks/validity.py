@@ -62,7 +62,7 @@ SIZES = (60, 201, 299, 500)
 QUICK_SIZES = (60, 201)
 ACCURACIES = (0.05, 0.25, 0.5, 0.75, 0.95)
 POWERS = (0.2, 0.5, 0.8, 0.95)
-GRID_SIZES, GRID_SEEDS, GRID_STUDIES = (200, 500), (1, 3), 2_000
+GRID, GRID_STUDIES = ((200, 1), (500, 1), (200, 3)), 1_000  # problems and seeds
 INTERVALS = 2_500  # studies whose intervals are looked at, 1,000 for those that draw
 
 
@@ -328,11 +328,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     count, sizes = (1_000, QUICK_SIZES) if arguments.quick else (10_000, SIZES)
     started = time.perf_counter()
     with ProcessPoolExecutor(arguments.processes) as pool:
-        studies, of_grid = (300, (200,)) if arguments.quick else (GRID_STUDIES, GRID_SIZES)
+        studies, of_grid = (300, GRID[:1]) if arguments.quick else (GRID_STUDIES, GRID)
         grid = [
             pool.submit(null_grid.row, *pair, problems, seeds, studies, arguments.seed)
-            for seeds in GRID_SEEDS
-            for problems in of_grid
+            for problems, seeds in of_grid
             for pair in null_grid.pairs()
         ]
         titles = [] if arguments.grid else _correlated(pool, sizes, count, arguments.seed)
