@@ -42,7 +42,7 @@ def paired(
 
     Without any spread between problems `interval.without_spread` answers instead.
 
-    Sound from about 200 problems; below that `power.type_one` tells how far off it is.
+    Sound from about 200 problems; below that `analysis.trial.type_one` tells how far off it is.
     Raises DegenerateDifference (a ValueError) for fewer than two problems or a difference that is not finite.
     """
     means = problem_means(difference)
