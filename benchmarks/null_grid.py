@@ -115,7 +115,8 @@ def _alone(
 
 def grid_table(rows: Sequence[Row]) -> str:
     """A line for each row: the share of wrong decisions in the symmetric settings, and the worst skewed one;
-    with a margin the worse of the two ways to be worse by it.
+    with a margin the worse of the two ways to be worse by it, and of both words. Methods that decided alike
+    stand in one line.
     """
     named = [f"{100 * share:g} %" for share in DISCORDANCES]
     columns = ["rule, method", "n, seeds", *named, "skewed, worst", "registering"]
@@ -125,9 +126,11 @@ def grid_table(rows: Sequence[Row]) -> str:
         skewed = [worst(one, kind, DISCORDANCES) for kind in (GAINS, LOSSES)] if one.seeds > 1 else []
         said = [f"{100 * value:.1f}" + ("" if value >= BELOW else " d") for value in cells]
         said.append(f"{100 * max(skewed):.1f}" if skewed else "-")
-        lines.append(
-            [f"{one.rule}, {one.method}", f"{one.problems}, {one.seeds}", *said, one.refused or "holds"]
-        )
+        line = [f"{one.problems}, {one.seeds}", *said, one.refused or "holds"]
+        if lines and lines[-1][1:] == line and lines[-1][0].startswith(f"{one.rule}, "):
+            lines[-1][0] += f" = {one.method}"
+        else:
+            lines.append([f"{one.rule}, {one.method}", *line])
     return table(columns, lines)
 
 

@@ -28,12 +28,15 @@ DIGITS = 1_000  # ratios are whole thousandths
 NAMED = populations.SETTINGS + populations.settings(2, margin=True)
 
 
+LEVELS = tuple(0.05 / 2**halved for halved in range(7, -2, -1))
+
+
 class Grid(NamedTuple):
     """What the table was made for, each in rising order."""
 
     problems: tuple[int, ...] = (100, 150, 200, 250, 300, 400, 500, 700, 1_000)
     seeds: tuple[int, ...] = (2, 3, 5)  # of one seed every study is counted out in no time
-    levels: tuple[float, ...] = tuple(0.05 / 2**halved for halved in range(7, -2, -1))
+    levels: tuple[float, ...] = LEVELS
     problems_of_margins: tuple[int, ...] = (100, 200, 300, 500)
     seeds_of_margins: tuple[int, ...] = (2, 3)
     margins: tuple[float, ...] = (0.02, 0.05, 0.1)

@@ -84,7 +84,8 @@ def _mixed(discordance: float, seeds: int, kept: float) -> NDArray[np.float64]:
     own, other = (_binomial(seeds, each) for each in (kept * chance, chance))
     both = np.einsum("n,no,ns->os", weights / weights.sum(), own, other)
     found = np.array([both.trace(-offset) for offset in range(-seeds, seeds + 1)])
-    return np.maximum(found, 0) / found.sum()
+    shares: NDArray[np.float64] = np.maximum(found, 0) / found.sum()
+    return shares
 
 
 def _binomial(seeds: int, chance: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -113,6 +113,7 @@ def _type_one(
     the corrected level.
     """
     seeds, decision = len(protocol.seeds), protocol.content()["decision"]
+    asked: list[tuple[str, float, float | None]]
     if margin := float(decision.get("margin") or 0):
         confirms = float(decision["alpha"]) / (1 + len(decision.get("others", ())))
         asked = list(zip(error_table.ABOUT_MARGIN, (confirms, corrected), (margin, margin), strict=True))
