@@ -194,8 +194,8 @@ def _full(design: Design) -> Iterator[str]:
         return
     if decision.cache_tolerance < SAVED:
         yield (
-            f"decision.cache_tolerance: a subject that holds {100 * (1 - decision.cache_tolerance):.2f} % of the "
-            f"full cache would be called lossless; write {SAVED} or more"
+            f"decision.cache_tolerance: a subject that holds {100 * (1 - decision.cache_tolerance):.2f} % of "
+            f"the full cache would be called lossless; write {SAVED} or more"
         )
     whole = [arm.name for arm in design.arms if not design.policy(arm.name).evicts]
     if FULL not in whole:
