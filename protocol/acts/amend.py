@@ -1,8 +1,9 @@
 """Register a changed protocol as an amendment of a locked one, and close the old ledger by it."""
 
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from protocol.evidence.audit import amendment, standing
 from protocol.evidence.bytes import files
@@ -12,12 +13,21 @@ from protocol.evidence.refusals import AlreadyClaimed, BadInput
 from protocol.evidence.run import claim, ledger
 from protocol.evidence.run.registration import PROTOCOL, Registration
 
-__all__ = ["Amended", "amend"]
+__all__ = ["Amended", "amend", "needs_no_gate"]
 
 
 class Amended(NamedTuple):
     by: Lock | None  # None: there was no protocol to lock, and the old one was copied
     after_claim: bool
+
+
+def needs_no_gate(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    """Whether a protocol amends one of before there were gates and asks for the same, on its models and
+    tasks, by its tolerance. With others it is a new study, which an old lock does not excuse from a gate.
+    """
+    same = all(old[name] == new[name] for name in ("models", "tasks"))
+    tolerances = [content["decision"]["cache_tolerance"] for content in (old, new)]
+    return "gate" not in old and same and tolerances[0] == tolerances[1]
 
 
 def amend(old: Registration, new: Registration, why: str, key: Path | None) -> Amended:
@@ -43,13 +53,17 @@ def amend(old: Registration, new: Registration, why: str, key: Path | None) -> A
         if begun and new.has(ledger.NAME):
             made = new.lock
         else:
-            from protocol.acts.register import register  # with torch, which every refusal above does without
+            # With torch, which every refusal above does without.
+            from protocol.acts.register import register
+            from protocol.locked.planned import read_protocol
+
+            _, protocol = read_protocol(new.folder)
 
             made = register(
                 new.folder,
                 files.home(),
                 amends=partial(amendment.describe, old, why),
-                gateless="gate" not in old.registered,
+                gateless=needs_no_gate(old.registered, protocol.content()),
                 key=key,
             )
         amendment.close(old, made)

@@ -14,6 +14,7 @@ from protocol.plan.gate import Place
 
 __all__ = ["check", "require_gate", "require_memory"]
 
+SAVED = Decimal("0.01")  # the least share of the full cache that a lossless subject saves
 TOLERANCE = Decimal("0.02")  # of new registrations; older ones may have up to 0.5
 
 
@@ -191,6 +192,11 @@ def _full(design: Design) -> Iterator[str]:
         yield f'decision.against: {decision.rule} is about the full cache; write against = ["{FULL}"]'
     if rule.full == "refused" or FULL not in decision.against:
         return
+    if decision.cache_tolerance < SAVED:
+        yield (
+            f"decision.cache_tolerance: a subject that holds {100 * (1 - decision.cache_tolerance):.2f} % of "
+            f"the full cache would be called lossless; write {SAVED} or more"
+        )
     whole = [arm.name for arm in design.arms if not design.policy(arm.name).evicts]
     if FULL not in whole:
         yield f'decision.against: {FULL} is no arm that never evicts; add {FULL} = {{ policy = "full" }}'

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import studies
 
-from protocol.acts import development, fitting, register
+from protocol.acts import amend, development, fitting, register
 from protocol.evidence.refusals import BadInput
 from protocol.locked.planned import read_protocol
 from protocol.plan import reading
@@ -110,6 +110,26 @@ def test_a_gate_cannot_be_amended_away(registered, tmp_path):
     (new / "protocol.toml").write_bytes((old / "protocol.toml").read_bytes())
     done = studies.here("amend", old, gateless(new), "--reason", "the gate was in the way")
     assert (done.returncode, "gate: missing" in done.stderr) == (2, True)
+
+
+OLD = sorted(
+    path.parent
+    for path in (studies.ROOT / "registrations").glob("*/lock.json")
+    if "gate" not in json.loads(path.read_bytes())["protocol"]["content"]
+)
+
+
+@pytest.mark.parametrize("folder", OLD, ids=lambda folder: folder.name)
+def test_an_older_lock_excuses_no_other_study_from_a_gate(folder):
+    old = json.loads((folder / "lock.json").read_bytes())["protocol"]["content"]
+    _, written = read_protocol(folder)
+    now = written.content()
+    assert amend.needs_no_gate(old, now | {"seeds": [7]})
+    longer = [task | {"max_new_tokens": 1 + task["max_new_tokens"]} for task in now["tasks"]]
+    wider = now["decision"] | {"cache_tolerance": "0.5"}
+    for other in ({"models": ["other"]}, {"tasks": longer}, {"decision": wider}):
+        assert not amend.needs_no_gate(old, now | other)
+    assert not amend.needs_no_gate(old | {"gate": {}}, now)
 
 
 def test_a_protocol_of_before_there_were_gates_is_registered_as_a_replication_alone(

@@ -108,3 +108,11 @@ def test_what_cannot_be_asked_of_the_full_cache_is_refused_with_the_fix(text, ol
     with pytest.raises(BadInput) as refused:
         read(text.replace(old, new))
     assert says in str(refused.value)
+
+
+@pytest.mark.parametrize("text", [PLAIN, SMALLEST], ids=["non_inferior", "smallest_lossless"])
+def test_a_thousandth_of_the_memory_is_not_saved(text):
+    assert "cache_tolerance = 0.02\n" in text
+    read(text.replace("cache_tolerance = 0.02\n", "cache_tolerance = 0.01\n"))
+    with pytest.raises(BadInput, match="would be called lossless"):
+        read(text.replace("cache_tolerance = 0.02\n", "cache_tolerance = 0.001\n"))
