@@ -20,7 +20,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from datetime import date
 from functools import partial
 from importlib.metadata import version
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,6 +49,9 @@ from benchmarks.simulated import (
     studies,
 )
 from benchmarks.validity_tables import (
+    Coverage,
+    Errors,
+    Power,
     branch_table,
     coverage_table,
     errors_table,
@@ -119,20 +122,6 @@ def branch(contrasts: Sequence[Contrast]) -> str:
     return rules.RULES["branch"].verdict(contrasts, decision)
 
 
-class Errors(NamedTuple):
-    """Of one setting, where nothing differs."""
-
-    problems: int
-    accuracy: float
-    discordant: float  # share of problems whose arms differ
-    alone: dict[str, float]  # rejections of one contrast at ALPHA
-    corrected: dict[str, float]  # and at the corrected level, as a multiple of it
-    family: dict[str, float]  # any contrast of a study rejected at the corrected level
-    whole: dict[str, dict[str, float]]  # by method, what `superior` says
-    branch: dict[str, dict[str, float]]  # and `branch`, for a family of two models
-    studies: int
-
-
 def errors(shape: Shape, problems: int, accuracy: float, count: int, seed: int) -> Errors:
     rng = np.random.default_rng([seed, problems, round(100 * accuracy), shape.family])
     found = seen(shape, problems, accuracy, count, rng)
@@ -155,17 +144,6 @@ def errors(shape: Shape, problems: int, accuracy: float, count: int, seed: int) 
 
 
 # ------------------------------------------------------------------------------------- intervals and power
-
-
-class Coverage(NamedTuple):
-    """How often an interval at 95 % holds the true difference `effect`; "4 of": how often all of a family
-    do, at the Bonferroni level or by max-t.
-    """
-
-    problems: int
-    accuracy: float
-    effect: float
-    shares: dict[str, float]
 
 
 def detectable(shape: Shape, problems: int, accuracy: float, share: float, rng: np.random.Generator) -> float:
@@ -248,16 +226,6 @@ def single(problems: int, accuracy: float, count: int, rng: np.random.Generator)
         inside = [low <= accuracy <= high for low, high in ends]
         shares[name] = float(chance[inside].sum())
     return shares
-
-
-class Power(NamedTuple):
-    """How often `effect` is found at ALPHA, and what `power_at` says of Student's t."""
-
-    problems: int
-    accuracy: float
-    effect: float
-    found: dict[str, float]
-    formula: float
 
 
 def power_curve(problems: int, accuracy: float, count: int, seed: int) -> list[Power]:

@@ -1,19 +1,51 @@
-"""What `benchmarks.validity` prints: a Markdown table of each kind of result."""
+"""What `benchmarks.validity` finds and prints: a Markdown table of each kind of result."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 from analysis.rules.verdicts import CONFIRMED, REFUTED
 from analysis.stats.interval import exact
 from benchmarks.report import table
 from benchmarks.simulated import MAX_T, METHODS
 
-if TYPE_CHECKING:
-    from benchmarks.validity import Coverage, Errors, Power
-
 BAND = (0.04, 0.06)
+
+
+class Errors(NamedTuple):
+    """Of one setting, where nothing differs."""
+
+    problems: int
+    accuracy: float
+    discordant: float  # share of problems whose arms differ
+    alone: dict[str, float]  # rejections of one contrast at ALPHA
+    corrected: dict[str, float]  # and at the corrected level, as a multiple of it
+    family: dict[str, float]  # any contrast of a study rejected at the corrected level
+    whole: dict[str, dict[str, float]]  # by method, what `superior` says
+    branch: dict[str, dict[str, float]]  # and `branch`, for a family of two models
+    studies: int
+
+
+class Coverage(NamedTuple):
+    """How often an interval at 95 % holds the true difference `effect`; "4 of": how often all of a family
+    do, at the Bonferroni level or by max-t.
+    """
+
+    problems: int
+    accuracy: float
+    effect: float
+    shares: dict[str, float]
+
+
+class Power(NamedTuple):
+    """How often `effect` is found at ALPHA, and what `power_at` says of Student's t."""
+
+    problems: int
+    accuracy: float
+    effect: float
+    found: dict[str, float]
+    formula: float
 
 
 def percent(share: float) -> str:
