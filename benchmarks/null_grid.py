@@ -120,7 +120,7 @@ def grid_table(rows: Sequence[Row]) -> str:
     """
     named = [f"{100 * share:g} %" for share in DISCORDANCES]
     columns = ["rule, method", "n, seeds", *named, "skewed, worst", "registering"]
-    lines = []
+    lines: list[list[str]] = []
     for one in rows:
         cells = [worst(one, kind, (share,)) for kind, share in [(SYMMETRIC, share) for share in DISCORDANCES]]
         skewed = [worst(one, kind, DISCORDANCES) for kind in (GAINS, LOSSES)] if one.seeds > 1 else []

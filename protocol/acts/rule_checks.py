@@ -119,7 +119,7 @@ def _type_one(
         asked = list(zip(error_table.ABOUT_MARGIN, (confirms, corrected), (margin, margin), strict=True))
     else:
         asked = [(error_table.TWO_SIDED, corrected, None)]
-    found = [error_table.looked_up(test, method, problems, seeds, *at) for test, *at in asked]
+    found = [error_table.looked_up(test, method, problems, seeds, level, at) for test, level, at in asked]
     known = [one for one in found if one is not None]
     if len(known) == len(found):
         return max(known, key=lambda one: one.ratio_low)
