@@ -11,7 +11,8 @@ outside the registered rule and decides nothing; what is implied is exploratory.
 
 The claims of a study are one family. A claim is supported when every cell (model, task, budget) supports it
 at alpha over the number of claims: all cells have to, an intersection-union test, which needs no correction
-for them. It is contradicted when one cell contradicts it, at alpha over the number of all contrasts. The p of
+for them. A cell whose full cache fails the gate is undecided, and cells of fewer than 200 problems screen. A
+claim is contradicted when one cell contradicts it, at alpha over the number of all contrasts. The p of
 a claim is the largest of its cells', with Holm's over the claims beside. "needs n" is the number of problems
 at which a cell would be decided, either way, with 80 % power, were the difference and its spread between
 problems those measured: a guess where few problems differ.
@@ -26,7 +27,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from analysis.output import headline, told
+from analysis.output import told
 from analysis.output.command import UNREADABLE, command
 from analysis.output.told import points
 from analysis.stats import equal_memory, equivalence, multiplicity
@@ -35,8 +36,9 @@ from analysis.stats.interval import problem_means
 from analysis.stats.methods import draws
 from analysis.stats.paired_tests import COMPARE
 from analysis.stats.sample_size import needed
-from analysis.studies import memory
+from analysis.studies import gate, memory
 from analysis.studies.contrasts import Pairing, counted, pairings, verdict
+from analysis.studies.judgement import CONFIRMATORY
 from analysis.studies.memory import Arms
 from analysis.studies.study_files import RecordError, Study, read
 
@@ -45,6 +47,7 @@ __all__ = ["SAYS", "Claim", "audit", "differing", "outcome"]
 SAYS = ("worse", "same", "better")
 SUPPORTED, CONTRADICTED, UNDECIDED = "supported", "contradicted", "undecided"
 UNGRADED, UNMATCHED = "lanes without a grade", "memory did not match"
+UNABLE = "the full cache fails its gate"
 NOT_HELD = "the lock of this study does not hold it"
 
 
@@ -103,13 +106,20 @@ def audit(folder: Path) -> dict[str, Any]:
     found = pairings(whole.study, [(claim.arm, claim.parent) for claim in claims])
     lanes = whole.decisive[["model", "task", "budget", "arm"]]
     open_lanes = set(lanes.itertuples(index=False, name=None))
+    unable = gate.closed(judged)
     alpha, arms = float(decision["alpha"]), whole.study.by_arm()
     levels = Levels(alpha / max(1, len(claims)), alpha / max(1, len(found)))
     rows = []
     for place, claim in enumerate(claims):
         indices = range(place, len(found), len(claims))
         cells = [_cell(claim, found[index], arms, study.lock, index, levels, open_lanes) for index in indices]
-        rows.append(_row(claim, cells, settings))
+        told_of = [
+            cell._replace(outcome=UNDECIDED, needs=None, why=UNABLE)
+            if (cell.model, cell.task) in unable
+            else cell
+            for cell in cells
+        ]
+        rows.append(_row(claim, told_of, settings))
     if rows:
         bonferroni, holm, _ = multiplicity.adjust([row["p"] for row in rows])
         rows = [row | {"p_bonferroni": p} for row, p in zip(rows, bonferroni, strict=True)]
@@ -119,7 +129,7 @@ def audit(folder: Path) -> dict[str, Any]:
         "name": study.lock["name"],
         "title": content["title"],
         "verdict": judged["verdict"],
-        "said": f"{headline.word(judged)} {headline.alone(judged)}".rstrip(),
+        "said": gate.line(judged),
         "claims_are": "registered" if "claims" in content else "implied",
         "structure": "locked" if settings is not None else NOT_HELD,
         "method": decision["method"],
@@ -293,8 +303,8 @@ def _row(
 
 
 def _open(cell: Cell) -> bool:
-    """Whether lanes or memory leave it open, whatever its p."""
-    return cell.why in (UNGRADED, UNMATCHED)
+    """Whether lanes, memory or the gate leave it open, whatever its p."""
+    return cell.why in (UNGRADED, UNMATCHED, UNABLE)
 
 
 def _spoken(settings: Mapping[str, str], path: str) -> str | None:
@@ -326,6 +336,10 @@ def _text(found: Mapping[str, Any]) -> list[str]:
         f"intervals and p by Bonferroni (level {found['corrected_alpha']}). A claim needs p at most "
         f"{found['claim_alpha']} in each of its cells: alpha over {len(claims)} claims."
     )
+    if (fewest := min(cell["n"] for claim in claims for cell in claim["cells"])) < CONFIRMATORY:
+        lines += told.paragraph(
+            f"Screening: with {fewest} problems nothing here is settled; fewer than {CONFIRMATORY} screen."
+        )
     lines.append("")
     if found["structure"] == NOT_HELD:
         lines += told.paragraph(

@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 from analysis.rules.gates import WON, Family, Gate, Outcome, all_lost, due, lost, ordinary, ungraded, unseen
-from analysis.rules.rule import Contrast, Decision, Field, Refusal, Rule, Words, gain
+from analysis.rules.rule import Contrast, Decision, Field, Refusal, Rule, Words, gain, harmed
 from analysis.rules.sentences import significant
 from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
 from analysis.stats.methods import METHODS
@@ -51,10 +51,13 @@ def letter(cells: Sequence[Cell], *, symmetric: bool = False, alpha: float = 0.0
 
 
 def cells(contrasts: Sequence[Contrast], decision: Decision) -> list[Cell]:
-    """The contrasts with the roles of their models; a third model raises in `letter`."""
+    """The contrasts with the roles of their models; a third model raises in `letter`. A win is one at equal
+    memory, and a loss counts as it is.
+    """
     roles = {decision["primary_model"]: "primary", decision["transfer_model"]: "transfer"}
     return [
-        Cell(roles.get(contrast.model, contrast.model), gain(contrast), contrast.p) for contrast in contrasts
+        Cell(roles.get(contrast.model, contrast.model), gain(contrast), harmed(contrast))
+        for contrast in contrasts
     ]
 
 
@@ -70,7 +73,8 @@ def verdict(contrasts: Sequence[Contrast], decision: Decision) -> str:
 
     A cell that keeps a study from CONFIRMED is negative at p < alpha, which is the symmetric form of the
     guard: the paper's letter does not look at a primary cell that is lost while another is won. A cell that
-    refutes is negative at p < alpha / (contrasts of its model), and matched in memory. The letters are the
+    refutes is negative at p < alpha / (contrasts of its model), matched in memory, and by more than a
+    shortfall of it may have cost. The letters are the
     paper's, at the level of one cell; this verdict is ours, and at that level a loss would refute another
     5 % of studies in which nothing differs (6.6 to 7.8 % decided in all, 4.9 % at the corrected level).
     """
@@ -82,7 +86,8 @@ def verdict(contrasts: Sequence[Contrast], decision: Decision) -> str:
         fair = all(contrast.matched for contrast in contrasts)
         return CONFIRMED if harmless and fair else INCONCLUSIVE
     role = "transfer" if branch == "B" else "primary"
-    decisive = [pair for pair in zip(contrasts, seen, strict=True) if pair[1].role == role]
+    pairs = zip(contrasts, seen, strict=True)
+    decisive = [(one, cell._replace(p=one.p)) for one, cell in pairs if cell.role == role]
     losing = any(contrast.matched and _negative(cell, alpha / len(decisive)) for contrast, cell in decisive)
     return REFUTED if losing else INCONCLUSIVE
 

@@ -26,6 +26,7 @@ __all__ = [
     "better",
     "fewest",
     "gain",
+    "harmed",
     "sides",
     "whole",
     "worse",
@@ -58,6 +59,7 @@ class Contrast(NamedTuple):
     margins: Margins | None = None  # at alpha / m, where a margin is registered
     memory: float = 1.0  # measured memory of the subject over that of the comparator
     charge: float = 0.0  # points that an excess of it may have bought; below 0: a shortfall cost
+    plain: float | None = None  # p of no difference, whatever memory may have done; None: as p
 
 
 class Field(NamedTuple):
@@ -134,18 +136,25 @@ def whole(contrasts: Sequence[Contrast]) -> Sequence[Contrast]:
 
 
 def gain(contrast: Contrast) -> Fraction:
-    """The mean difference, whole lanes over lanes, without what memory may have done for it."""
-    found, least = Fraction(contrast.net, contrast.lanes), Fraction(0)
+    """The mean difference, whole lanes over lanes, of a win without what more memory may have bought. A loss
+    counts as it is: that less memory may have caused it refutes no policy, and is no gain either.
+    """
+    found = Fraction(contrast.net, contrast.lanes)
     if contrast.charge > 0 and found > 0:
-        return max(least, found - Fraction(min(contrast.charge, 1.0)))
-    if contrast.charge < 0 and found < 0:
-        return min(least, found + Fraction(min(-contrast.charge, 1.0)))
+        return max(Fraction(0), found - Fraction(min(contrast.charge, 1.0)))
     return found
 
 
+def harmed(contrast: Contrast) -> float:
+    """p of a contrast where it may keep a rule from CONFIRMED: of a loss as it is, since a subject that was
+    given less memory where it loses would else be called harmless.
+    """
+    return contrast.p if contrast.plain is None or contrast.net >= 0 else contrast.plain
+
+
 def better(contrast: Contrast, alpha: float) -> bool:
-    return contrast.net > 0 and contrast.adjusted <= alpha
+    return contrast.matched and contrast.net > 0 and contrast.adjusted <= alpha
 
 
 def worse(contrast: Contrast, alpha: float) -> bool:
-    return contrast.net < 0 and contrast.adjusted <= alpha
+    return contrast.matched and contrast.net < 0 and contrast.adjusted <= alpha

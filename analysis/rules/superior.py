@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from analysis.rules.gates import WON, Family, Gate, Outcome, Vacuous, due, lost, ordinary, ungraded, unseen
-from analysis.rules.rule import Contrast, Decision, Field, Refusal, Rule, Words, better, whole, worse
+from analysis.rules.rule import Contrast, Decision, Field, Refusal, Rule, Words, better, harmed, whole, worse
 from analysis.rules.sentences import significant
 from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
 from analysis.stats.methods import METHODS
@@ -25,16 +25,18 @@ def verdict(contrasts: Sequence[Contrast], decision: Decision) -> str:
 
     Significant: the p that is adjusted for the family is at most alpha (by Bonferroni, p at most alpha / m).
 
+    What a shortfall of memory may have cost keeps a loss from refuting, and does not make it harmless.
+
     Unmatched contrasts neither refute nor count as won, and any of them rules CONFIRMED out. An interval that
     ends at zero reaches it: with few discordant problems a percentile interval ends there on no evidence.
     """
     needed, alpha = decision["at_least"], float(decision["alpha"])
-    losing = any(contrast.matched and worse(contrast, alpha) for contrast in whole(contrasts))
+    losing = any(worse(contrast, alpha) for contrast in whole(contrasts))
     possible = sum(contrast.high >= 0 or not contrast.matched for contrast in contrasts)
     if losing or possible < needed:
         return REFUTED
     wins = sum(better(contrast, alpha) for contrast in contrasts)
-    harmless = not any(contrast.net < 0 and contrast.p <= alpha for contrast in contrasts)
+    harmless = not any(contrast.net < 0 and harmed(contrast) <= alpha for contrast in contrasts)
     fair = all(contrast.matched for contrast in contrasts)
     return CONFIRMED if wins >= needed and harmless and fair else INCONCLUSIVE
 

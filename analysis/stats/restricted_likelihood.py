@@ -148,8 +148,8 @@ def _crossing(
         middle = (low + high) / 2
         still = above(middle)
         low, high = np.where(still, middle, low), np.where(still, high, middle)
-    middle = (low + high) / 2
-    return middle
+    found: NDArray[np.float64] = (low + high) / 2
+    return found
 
 
 def _in_blocks(

@@ -34,6 +34,7 @@ class Estimate(NamedTuple):
     beside: dict[str, float]  # p by method; of none that draws where no draws are registered
     memory: Held
     margins: Margins | None  # with a registered margin, at the Bonferroni level
+    plain: float  # p of no difference by the registered method, whatever memory may have done
     moved: bool  # whether the charge for memory put a limit on the other side of a margin
 
     @property
@@ -79,6 +80,7 @@ class Estimated(NamedTuple):
             margins=estimate.margins,
             memory=matched.ratio,
             charge=estimate.memory.points,
+            plain=estimate.plain,
         )
 
 
@@ -228,12 +230,14 @@ def _estimate(
         margins = equal_memory.margins(difference, margin, held.points, alpha=corrected, method=method)
         alone = equivalence.margins(difference, margin, alpha=corrected, method=method)
         moved = _sides(margins, margin) != _sides(alone, margin)
+    plain = nominal[method] if null == 0 else _compare(difference, index, decision, method, LEVEL)
     return Estimate(
         nominal=nominal[method],
         measured=_compare(difference, index, decision, method, 1 - corrected, null),
         beside={name: nominal[name].p for name in beside},
         memory=held,
         margins=margins,
+        plain=plain.p,
         moved=moved,
     )
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from analysis.rules.sentences import contrast, listed
 
-__all__ = ["unequal"]
+__all__ = ["unequal", "unsaved"]
 
 TOLD = 0.001  # differences of memory up to a tenth of a percent go without saying, unless one decided
 FAR = 2.0  # how far off, as a ratio of memory, the nearest measurement of a slope may lie without a word
@@ -22,6 +22,39 @@ def unequal(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """rows: the contrasts of a judgement. Nothing where memory was the same in every sense."""
     known = [row for row in rows if row.get("memory") is not None]
     return [*_decided(known), *_unpriced(known), *_far(known), *_senses(known)]
+
+
+def unsaved(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """rows: contrasts against the full cache that save what is registered. In which other sense of memory the
+    subject holds no less; peaks are that of the prompt in every arm, and are told of every study.
+    """
+    known = [row for row in rows if row.get("memory") is not None and row["matched"]]
+    found = []
+    for sense in ("slots", "bytes"):
+        more = [row for row in known if float(row["memory"]["ratios"].get(sense, 0)) >= 1 - TOLD]
+        if more:
+            most = max(more, key=lambda row: float(row["memory"]["ratios"][sense]))
+            ratio = 100 * float(most["memory"]["ratios"][sense])
+            found.append(f"{WORDS[sense]}: {ratio:.0f} % of the full cache's ({contrast(most)})")
+    total = [row for row in known if _with_state(row) >= 1 - TOLD]
+    if total and not found:
+        most = max(total, key=_with_state)
+        found.append(
+            f"bytes with the policies' own state: {100 * _with_state(most):.0f} % of the full cache's "
+            f"({contrast(most)})"
+        )
+    if not found:
+        return []
+    by = known[0]["memory"]["by"]
+    return [
+        f"Less memory in every sense: {by} are saved, as registered, and others are not; {'; '.join(found)}."
+    ]
+
+
+def _with_state(row: Mapping[str, Any]) -> float:
+    """Bytes and state of the subject over the bytes of the full cache."""
+    ratios = row["memory"]["ratios"]
+    return float(ratios.get("bytes", 0)) + float(ratios.get("state", 1)) - 1
 
 
 def _decided(rows: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -83,6 +83,7 @@ def _shortfalls(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[str]
     unmatched = [contrast(one) for one in contrasts if not one["matched"] and one["difference"] is not None]
     if against_full(decision):
         sentences += _beside_full(decision, unmatched, len(contrasts))
+        sentences += memory_sentences.unsaved(contrasts)
     else:
         if unmatched:
             tolerance = short(decision["cache_tolerance"])

@@ -408,3 +408,29 @@ def test_a_study_without_a_verdict_is_refused_in_one_line(tmp_path, capsys):
     refusal = capsys.readouterr().err
     assert refusal.count("\n") == 1
     assert "has no verdict" in refusal
+
+
+# ---------------------------------------------------------------- what is no finding
+
+
+def same(folder, gate, problems=210):
+    written = content("plain", claims={"same": {"arm": "plain", "says": "same", "margin": "0.1"}})
+    written["gate"] = gate
+    return finished(folder, written, problems, right(full=range(10)))
+
+
+def test_a_claim_where_the_full_cache_cannot_do_the_task_is_undecided(tmp_path):
+    # No arm that evicts answers anything: they are the same.
+    (one,) = audit(same(tmp_path / "able", {"accuracy": "0.04", "truncated": "0.5"}))["claims"]
+    assert one["outcome"] == "supported"
+    found = audit(same(tmp_path / "unable", {"accuracy": "0.5", "truncated": "0.5"}))
+    (one,) = found["claims"]
+    assert (one["outcome"], one["why"], one["p"]) == ("undecided", "the full cache fails its gate", 1.0)
+    assert found["said"].endswith("uninformative: the full cache answers 10 of 210 (gate: 0.50)")
+
+
+def test_claims_of_a_screening_are_called_that(tmp_path, capsys):
+    gate = {"accuracy": "0.04", "truncated": "0.5"}
+    for problems, said in ((210, False), (120, True)):
+        ablations.main([str(same(tmp_path / str(problems), gate, problems))])
+        assert ("Screening: with 120 problems" in capsys.readouterr().out) == said

@@ -191,3 +191,45 @@ def test_a_slope_that_was_measured_far_away_is_told(tmp_path):
     far = judged(tmp_path / "far", lambda _: 86.0, other=85.0, **alone)
     assert told(near, "half and twice") == []
     assert told(far, "half and twice")
+
+
+def beside_a_win(folder, held, at, *, rule="superior", models=("tiny",), **decision):
+    """The subject wins 40 of 300 problems at 128, on the last model one alone. At 64 there it loses ten, and
+    holds `held` of what the comparator does at `at`.
+    """
+    content = study.content(**{"rule": rule, "against": ["snapkv"], "method": "t"} | decision)
+    arms = {arm: {"policy": arm} for arm in ("full", "crystal", "snapkv")}
+    content |= {"seeds": [0], "budgets": ["64", "128"], "models": list(models), "arms": arms}
+
+    def record(place):
+        model, _, budget, arm, _, problem = place
+        number, slots = int(problem[1:]), {"full": 256.0, "64": SMALL, "128": LARGE}[budget]
+        right = PROBLEMS if arm == "full" else 200
+        if arm == "crystal" and budget == "128":
+            right = 240 if model == models[0] else 201
+        elif arm == "crystal" and model == models[-1]:
+            right = 190
+        if arm == "crystal" and budget == at and model == models[-1]:
+            slots *= held
+        return {"grade": "correct" if number < right else "wrong", "cache": study.cache(slots)}
+
+    return judge(study.write(folder / "study", content, PROBLEMS, record))
+
+
+BRANCH = {"rule": "branch", "models": ("qwen", "llama"), "primary_model": "qwen", "transfer_model": "llama"}
+
+
+@pytest.mark.parametrize("rule", [{"at_least": 1}, BRANCH], ids=["superior", "branch"])
+def test_less_memory_where_the_subject_loses_does_not_make_it_harmless(tmp_path, rule):
+    assert beside_a_win(tmp_path / "equal", 1.0, "64", **rule)["verdict"] == "REFUTED"
+    found = beside_a_win(tmp_path / "less", 0.981, "64", **rule)
+    assert (found["verdict"], found["proves"]) == ("INCONCLUSIVE", [])
+    if found["branch"]:  # one lane won and ten lost on the transfer model
+        assert found["branch"] == {"registered": "B", "symmetric": "B"}
+
+
+def test_a_win_with_twice_the_memory_is_not_called_better(tmp_path):
+    found = beside_a_win(tmp_path, 2.0, "128", at_least=1)
+    assert (last(found)["matched"], last(found)["better"]) == (False, False)
+    assert found["verdict"] == "REFUTED"  # by the loss at 64
+    assert not [said for said in found["proves"] if "more accurate" in said]

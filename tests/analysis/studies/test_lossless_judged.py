@@ -66,3 +66,24 @@ def test_memory_is_saved_where_the_full_cache_holds_more_by_more_than_the_tolera
     found = judged(tmp_path, {}, slots=SLOTS | {"0.5": held})
     largest = [one for one in found["contrasts"] if one["budget"] == "0.5"]
     assert {one["saves"] for one in largest} == {saves}
+
+
+@pytest.mark.parametrize(
+    ("cache", "said"),
+    [
+        ({"mean_bytes": 1500}, "mean bytes: 150 % of the full cache's"),
+        ({"mean_bytes": 500, "state_bytes": 900}, "own state: 140 % of the full cache's"),
+        ({"mean_bytes": 500}, ""),
+    ],
+)
+def test_slots_that_are_saved_are_no_memory_where_bytes_are_not(tmp_path, cache, said):
+    content = study.content(against=["full"], margin="0.05", method="t", rule="non_inferior", at_least=None)
+
+    def record(lane):
+        held = study.cache(SLOTS[lane[2]])
+        return RIGHT | {"cache": held if lane[3] == "full" else held | cache}
+
+    found = judge(study.write(tmp_path / "small", content, 120, record))
+    assert headline.says(found) == "CONFIRMED"
+    told = [one for one in found["does_not_prove"] if one.startswith("Less memory in every sense")]
+    assert (len(told), said in "".join(told)) == (bool(said), True)
