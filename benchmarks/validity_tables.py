@@ -1,4 +1,4 @@
-"""What `benchmarks.validity` prints: a Markdown table of each kind of result."""
+"""What `benchmarks.validity` finds and prints: a Markdown table of each kind of result."""
 
 from __future__ import annotations
 

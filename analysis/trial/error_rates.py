@@ -27,7 +27,7 @@ from analysis.trial.type_one import LIMIT, p_of
 __all__ = ["Errors", "Share", "errors", "in_setting", "printed"]
 
 STUDIES = 2_000
-FIRST = 500  # simulated in every setting before the worst ones are looked at closer
+FIRST = 200  # simulated in every setting before the worst ones are looked at closer
 WORST = 2  # settings
 LATTICE = 1 << 24  # numbers that may be transformed; larger families are simulated fewer times
 FLIPS = 199  # of max-t, whose p is exact at any number of them

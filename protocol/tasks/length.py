@@ -26,7 +26,7 @@ def longest(make: Callable[[int], Problem], length: int, count: Callable[[str], 
         raise BadInput(
             f"{fits.id}: takes {size(fits, count)} tokens without filler, more than its length {length}"
         )
-    low, taken, high = 0, size(fits, count), 1
+    low, taken, high = 0, size(fits, count), 8
     while (length_of := size(make(high), count)) <= length:
         # Twice as much, or as much as the tokens of a sentence so far say, whichever is more.
         each = max(1, (length_of - taken) // (high - low))
