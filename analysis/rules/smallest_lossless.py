@@ -251,7 +251,7 @@ def _line(judged: Mapping[str, Any]) -> str:
     if own is None:
         return f"{within}, from the largest budget down"
     if own["smallest"] is None:
-        return f"{within} at no budget that saves memory"
+        return f"{within} is shown at no budget that saves memory"
     return f"{within} down to {_budget(own['smallest'])} ({_percent(own['memory'])} of its memory)"
 
 

@@ -21,6 +21,7 @@ __all__ = [
     "Lanes",
     "Pairing",
     "by_problem",
+    "charitable",
     "counted",
     "pairings",
     "references",
@@ -74,6 +75,17 @@ def counted(study: Study) -> Counted:
     wrong = study.lanes.index.isin(missing.index[~not_run])
     lanes = study.lanes.assign(correct=study.lanes["correct"].mask(wrong, 0.0))
     return Counted(study._replace(lanes=lanes), missing[not_run])
+
+
+def charitable(study: Study) -> Study:
+    """The study with every lane of a comparator that ended without a grade correct, and those of other arms
+    not: what the answers that nobody has could at most take from the subject.
+    """
+    missing = study.missing
+    ended = study.lanes.index.isin(missing.index[missing["state"] != NOT_RUN])
+    against = study.lanes["arm"].isin(study.lock["protocol"]["content"]["decision"]["against"])
+    correct = study.lanes["correct"].mask(ended & against, 1.0).mask(ended & ~against, 0.0)
+    return study._replace(lanes=study.lanes.assign(correct=correct))
 
 
 def pairings(study: Study, sides: Sequence[tuple[str, str]]) -> list[Pairing]:

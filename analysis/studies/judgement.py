@@ -12,7 +12,7 @@ from analysis import rules
 from analysis.output.headline import SCREENED, alone
 from analysis.output.printed import decimal
 from analysis.rules.rule import sides
-from analysis.rules.verdicts import INCONCLUSIVE
+from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE
 from analysis.studies import contrasts, gate, statements, unevenness
 from analysis.studies.family import compared
 from analysis.studies.study_files import EXCLUDED, LANE, TIMEOUT, Study, document, read, ungraded
@@ -34,9 +34,11 @@ def judged(study: Study, selected: Mapping[str, Any] | None = None) -> dict[str,
 
     A registered lane that was never run makes the verdict INCONCLUSIVE wherever it lies. So does one that
     failed or was not graded where `decision.missing` is "inconclusive"; where it is "wrong", such a lane is
-    not correct. So does a contrast of fewer than two problems, or of fewer than two whose every lane measured
-    its cache. So does a gate that the full cache does not pass. An excluded problem is in no contrast of its
-    model, and no lane of it is missing. What the problems at hand show is computed whatever the verdict.
+    not correct, and what then is confirmed has to stand where those of a comparator are correct: no arm is
+    beaten by its failures. So does a contrast of fewer than two problems, or of fewer than two whose every
+    lane measured its cache. So does a gate that the full cache does not pass. An excluded problem is in no
+    contrast of its model, and no lane of it is missing. What the problems at hand show is computed whatever
+    the verdict.
 
     With a contrast of fewer than 200 problems the word is SCREENED, whatever the rule says.
     """
@@ -51,13 +53,16 @@ def judged(study: Study, selected: Mapping[str, Any] | None = None) -> dict[str,
     able = gate.passed(study)
     void = not complete or (able is not None and not able["passed"])
     says = INCONCLUSIVE if void else rule.verdict(estimated, decision)
+    owed = says == CONFIRMED and not study.missing.empty and not _stands(study, alpha)
+    if owed:
+        void, says = True, INCONCLUSIVE
     deviated = _deviated(study.lock)
     small = any(row["n"] < CONFIRMATORY for row in rows)
     judgement = {
         "name": study.lock["name"],
         "title": content["title"],
         "verdict": DEVIATED if deviated else SCREENED if small else says,
-        "label": "screening-grade" if small else f"confirmatory-grade {alone({'contrasts': rows})}".rstrip(),
+        "label": _label(rows, small, able),
         "rule": decision["rule"],
         "at_least": decision.get("at_least"),
         "branch": None,  # stands in every judgement; a rule with branches reports its own
@@ -68,7 +73,7 @@ def judged(study: Study, selected: Mapping[str, Any] | None = None) -> dict[str,
         "contrasts": rows,
         "gate": able,
         "arms": _arms(counted, state="memory" in decision),
-        "missing": _missing(study, decision["missing"]),
+        "missing": _missing(study, decision["missing"]) | ({"owed": True} if owed else {}),
     }
     if not void:
         judgement |= rule.report(estimated, decision)
@@ -86,6 +91,23 @@ def judged(study: Study, selected: Mapping[str, Any] | None = None) -> dict[str,
         "proves": statements.proves(judgement),
         "does_not_prove": statements.does_not_prove(judgement, study.lock),
     }
+
+
+def _label(rows: list[dict[str, Any]], small: bool, able: Mapping[str, Any] | None) -> str:
+    if small:
+        return "screening-grade"
+    if able is not None and not able["passed"]:
+        return "uninformative"
+    return f"confirmatory-grade {alone({'contrasts': rows})}".rstrip()
+
+
+def _stands(study: Study, alpha: float) -> bool:
+    """Whether the rule confirms even where a comparator had answered what it ended without a grade."""
+    decision = study.lock["protocol"]["content"]["decision"]
+    seen = compared(contrasts.charitable(study), sides(decision), alpha).contrasts
+    estimated = [contrast for contrast in seen if contrast is not None]
+    rule = rules.RULES[decision["rule"]]
+    return len(estimated) == len(seen) and rule.verdict(estimated, decision) == CONFIRMED
 
 
 def _deviated(lock: Mapping[str, Any]) -> bool:

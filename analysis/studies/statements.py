@@ -72,6 +72,11 @@ def _shortfalls(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[str]
         )
     if judged["gate"] is None:
         sentences.append("That the full cache can do the task: this study registers no gate.")
+    if missing.get("owed"):
+        sentences.append(
+            "The registered question: it is answered only if the lanes that a comparator ended without a "
+            "grade are not correct. With them correct the rule does not confirm, so that it is left open."
+        )
     sentences += _uneven(missing)
     few = [contrast(one) for one in contrasts if one["difference"] is None]
     if few:

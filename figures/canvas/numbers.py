@@ -27,7 +27,9 @@ __all__ = [
 
 WITNESS = "UNANCHORED"  # what every verdict line says until proofs of outside witnesses were verified
 # how the label of a verdict begins -> problems of its contrasts: some have fewer than 200, or none has
-GRADES: Mapping[str, str] = MappingProxyType({"screening-grade": "n < 200", "confirmatory-grade": "n ≥ 200"})
+GRADES: Mapping[str, str] = MappingProxyType(
+    {"screening-grade": "n < 200", "confirmatory-grade": "n ≥ 200", "uninformative": "n ≥ 200"}
+)
 
 
 def points(decimal: str) -> str:
@@ -98,4 +100,5 @@ def verdict_line(judged: Mapping[str, Any]) -> str:
     method, alpha = judged["method"], f"alpha {level(judged['alpha'])}"
     if not METHODS[method].family:
         alpha += f" ({correction(method, judged)})"
-    return f"rule {judged['rule']}: {RULES[judged['rule']].words.line(judged)}; {method}, {alpha}"
+    finds = "finds, deciding nothing, " if judged["verdict"] != headline.says(judged) else ""
+    return f"rule {judged['rule']}: {finds}{RULES[judged['rule']].words.line(judged)}; {method}, {alpha}"

@@ -22,6 +22,7 @@ GRADES: Mapping[str, str] = MappingProxyType(
         "screening-grade": (
             "n < 200: some contrast has fewer than 200 problems; effects found there often shrink or flip."
         ),
+        "uninformative": "The gate is not passed: no contrast says anything about eviction.",
         "confirmatory-grade": "n ≥ 200: every contrast has at least 200 problems.",
     }
 )
