@@ -215,7 +215,7 @@ def _found(smallest: Mapping[str, str | None], margin: float | None) -> list[str
         return ["Limits per arm; contrasts are paired: see forest. Where two lines cross decides nothing."]
     found = ", ".join(f"{arm} {budget or 'at none of its budgets'}" for arm, budget in smallest.items())
     points = numbers.points(str(margin)).lstrip("+")
-    return [f"Smallest budget within {points} pp of the full cache: {found}."]
+    return [f"Smallest budget shown within {points} pp of the full cache: {found}."]
 
 
 def _notes(margin: float | None) -> list[str]:
