@@ -126,7 +126,7 @@ class Association:
     def recipe(self) -> str:
         """As `Task.recipe`: length and density stand in the id."""
         topics = [[list(topic.fact), list(topic.high), list(topic.low)] for topic in TOPICS]
-        parts = {"family": "association", "framing": FRAMING, "topics": topics, "seed": self.seed}
+        parts = {"family": "association", "framing": FRAMING, "topics": topics, "seed": str(self.seed)}
         return canonical.digest(parts | {"filler": list(filler.ORGANISATION)})
 
     def source(self) -> str:

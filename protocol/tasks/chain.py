@@ -128,7 +128,7 @@ class Chain:
 
     def recipe(self) -> str:
         """As `Task.recipe`: the steps stand in the id."""
-        parts = {"family": "chain", "operators": OPERATORS, "variables": VARIABLES, "seed": self.seed}
+        parts = {"family": "chain", "operators": OPERATORS, "variables": VARIABLES, "seed": str(self.seed)}
         return canonical.digest(parts | {"fewest": self.fewest, "most": self.most})
 
     def source(self) -> str:

@@ -84,7 +84,7 @@ class Needle:
 
     def recipe(self) -> str:
         """As `Task.recipe`: length and depth stand in the id."""
-        parts = {"family": "needle", "templates": [list(fact) for fact in TEMPLATES], "seed": self.seed}
+        parts = {"family": "needle", "templates": [list(fact) for fact in TEMPLATES], "seed": str(self.seed)}
         return canonical.digest(parts | {"filler": list(filler.TOWN)})
 
     def source(self) -> str:

@@ -76,7 +76,7 @@ class Recital:
 
     def recipe(self) -> str:
         """As `Task.recipe`: length and lines stand in the id."""
-        parts = {"family": "recital", "heading": HEADING, "question": QUESTION, "seed": self.seed}
+        parts = {"family": "recital", "heading": HEADING, "question": QUESTION, "seed": str(self.seed)}
         return canonical.digest(parts | {"objects": OBJECTS, "filler": list(filler.TOWN)})
 
     def source(self) -> str:

@@ -77,10 +77,18 @@ def _memory(lock: Mapping[str, Any]) -> list[str]:
 def numbers(lock: Mapping[str, Any]) -> list[str]:
     """Every registered setting of decision and generation, as `field = value`: nothing is left to prose."""
     return [
-        f"{table}.{field} = {_list(value) if isinstance(value, list) else value}"
-        for table in ("generation", "decision", "sweep", "exclude", "randomness")
+        f"{table}.{field} = {_value(value)}"
+        for table in ("gate", "generation", "decision", "sweep", "exclude", "randomness")
         for field, value in sorted(_content(lock).get(table, {}).items())
     ]
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, list):
+        return _list(map(_value, value))
+    if isinstance(value, Mapping):
+        return f"({_list(f'{field} {inner}' for field, inner in sorted(value.items()))})"
+    return str(value)
 
 
 def conditions(lock: Mapping[str, Any]) -> list[str]:

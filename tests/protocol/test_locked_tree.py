@@ -228,7 +228,7 @@ def test_what_drifts_while_it_runs_is_found_half_way_and_nothing_is_sealed(tiny_
 
 
 def test_a_replication_that_is_refused_leaves_no_folder(study, tmp_path, monkeypatch):
-    def refuse(folder, home, parent):
+    def refuse(folder, home, parent, **_):
         assert (folder / "protocol.toml").exists()
         raise BadInput("model: not here")
 

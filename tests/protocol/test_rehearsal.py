@@ -125,9 +125,10 @@ def test_a_rehearsal_on_chain_problems_runs_every_registered_lane(tmp_path):
     folder = tmp_path / "alpha-chain"
     folder.mkdir()
     shipped = studies.ROOT / "registrations" / "alpha-chain" / "protocol.toml"
-    (folder / "protocol.toml").write_text(
-        f"{shipped.read_text()}\n[gate]\naccuracy = 0.9\ntruncated = 0.05\n"
-    )
+    written = shipped.read_text().replace('"bootstrap"', '"restricted-likelihood"')
+    for drawn in ("draws = 20000\n", "seed = 20261121\n"):
+        written = written.replace(drawn, "")
+    (folder / "protocol.toml").write_text(f"{written}\n[gate]\naccuracy = 0.9\ntruncated = 0.05\n")
     done = rehearse(folder, "--problems", 2, "--tokens", 60, "--json")
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)

@@ -195,7 +195,7 @@ def test_the_line_of_a_verdict_names_the_smallest_budget_and_its_memory():
     )
     assert "down to a budget of 0.3 of the prompt" in words.line(judged(smallest="0.3"))
     assert words.line(judged(smallest=None, memory=None)) == (
-        "crystal within 3.0 pp of the full cache at no budget that saves memory"
+        "crystal within 3.0 pp of the full cache is shown at no budget that saves memory"
     )
     incomplete = judged() | {"smallest_lossless": []}
     assert words.line(incomplete) == "crystal within 3.0 pp of the full cache, from the largest budget down"

@@ -70,7 +70,8 @@ def test_the_head_to_head_is_counted_by_hand_at_its_own_level(judged):
     # Six of twelve problems won (0 and 3 to 7), none lost; at 128 both solve the same ten.
     assert (first["difference"], first["gains"], first["losses"]) == ("0.500000", 12, 0)
     assert (second["difference"], second["p"]) == ("0.000000", "1.000000")
-    assert first["better"]
+    assert not first["matched"]  # crystal holds 80 slots against 64: whatever it wins, memory may have bought
+    assert not first["better"]
     assert float(first["p_holm"]) == pytest.approx(2 * float(first["p"]), abs=2e-6)
     assert set(first) == set(judged["contrasts"][0])
 
