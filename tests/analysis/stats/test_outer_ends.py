@@ -67,6 +67,14 @@ def test_the_null_is_excluded_where_it_was_and_nowhere_else(null):
     assert seen == {True, False}
 
 
+def test_an_interval_holds_the_null_where_p_is_one_half():
+    """Two problems, all five seeds gained in one and four in the other: no two problems reject anything."""
+    difference = np.array([[1, 1, 1, 1, 1], [1, 1, 1, 1, 0]])
+    found = COMPARE["exact-bootstrap"](difference, level=0.95, draws=0, rng=np.random.default_rng(0))
+    assert found.p == 0.5
+    assert found.low <= 0 <= found.high
+
+
 def test_ends_of_many_studies_by_hand():
     ends = Ends(np.array([-0.1, 0.01, 0.01, -0.2]), np.array([0.1, 0.2, 0.2, -0.01]))
     least = np.array([[-0.2, 0.05], [-0.02, 0.3], [0.005, 0.1], [-0.1, 0.02]])
