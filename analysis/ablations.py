@@ -27,9 +27,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from analysis.output import told
+from analysis.output import headline, told
 from analysis.output.command import UNREADABLE, command
 from analysis.output.told import points
+from analysis.rules import full_cache
 from analysis.stats import equal_memory, equivalence, multiplicity
 from analysis.stats.comparison import Comparison
 from analysis.stats.interval import problem_means
@@ -129,7 +130,7 @@ def audit(folder: Path) -> dict[str, Any]:
         "name": study.lock["name"],
         "title": content["title"],
         "verdict": judged["verdict"],
-        "said": gate.line(judged),
+        "said": headline.line(judged, full_cache.fault(judged)),
         "claims_are": "registered" if "claims" in content else "implied",
         "structure": "locked" if settings is not None else NOT_HELD,
         "method": decision["method"],

@@ -21,12 +21,13 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.output import told
+from analysis.output import headline, told
 from analysis.output.command import UNREADABLE, command
 from analysis.output.told import points
+from analysis.rules import full_cache
 from analysis.rules.rule import sides
 from analysis.stats.methods import draws
-from analysis.studies import failure_modes, gate
+from analysis.studies import failure_modes
 from analysis.studies.contrasts import Pairing, counted, pairings, verdict
 from analysis.studies.failure_modes import Development
 from analysis.studies.study_files import LANE, RecordError, document, read
@@ -74,7 +75,7 @@ def diagnosed(folder: Path) -> dict[str, Any]:
         "name": study.lock["name"],
         "title": content["title"],
         "verdict": judged["verdict"],
-        "said": gate.line(judged),
+        "said": headline.line(judged, full_cache.fault(judged)),
         "modes": modes,
         "memory": [_held(place, arm) for place, arm in arms.items()],
     }

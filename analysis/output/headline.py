@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["SCREENED", "alone", "says", "word"]
+__all__ = ["SCREENED", "alone", "line", "says", "word"]
 
 SCREENED = "SCREENED"  # the word of a study with a contrast below 200 problems
 
@@ -29,3 +29,9 @@ def alone(judged: Mapping[str, Any]) -> str:
     """ "for MODEL alone" where one model ran; else nothing."""
     models = {str(one["model"]) for one in judged.get("contrasts", [])}
     return f"for {models.pop()} alone" if len(models) == 1 else ""
+
+
+def line(judged: Mapping[str, Any], fault: str = "", letters: str = "") -> str:
+    """The verdict as it is printed: its word, the one model that it is about, and a `fault` of the gate."""
+    said = f"{word(judged, letters)} {alone(judged)}".rstrip()
+    return f"{said}, {fault}" if fault else said

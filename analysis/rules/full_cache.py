@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-__all__ = ["Answers", "Needed", "answers", "needed", "shortfalls", "word"]
+__all__ = ["Answers", "Needed", "answers", "fault", "needed", "shortfalls", "word"]
 
 
 class Answers(NamedTuple):
@@ -118,6 +118,11 @@ def word(judged: Mapping[str, Any]) -> str:
         for place in places
     ]
     return f"uninformative: {'; '.join(said)}"
+
+
+def fault(judged: Mapping[str, Any]) -> str:
+    """The same, but nothing of a judgement of before there were gates."""
+    return word(judged) if "gate" in judged else ""
 
 
 def _short(share: Fraction) -> str:

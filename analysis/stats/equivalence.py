@@ -102,14 +102,10 @@ def at_the_margin(counts: NDArray[np.int64], margin: float) -> NDArray[np.float6
     return np.where(share > 0, np.minimum(reached, 1.0), 1.0)
 
 
-def simulated(
-    counts: NDArray[np.int64], margin: float, alpha: float, method: str = "t"
-) -> NDArray[np.float64]:
-    """[study, 5]: `margins` by t, restricted-likelihood or auto of many studies, columns as in `Margins`.
-    counts as in `at_the_margin`; by t, studies without any spread have their mean as limits here.
+def simulated(counts: NDArray[np.int64], margin: float, alpha: float) -> NDArray[np.float64]:
+    """[study, 5]: `margins` by t of many studies, columns as in `Margins`. counts as in `at_the_margin`;
+    studies without any spread have their mean as limits here.
     """
-    if method != "t":
-        return _exact(counts, margin, alpha, method)
     distinct, place = np.unique(counts, axis=0, return_inverse=True)
     problems, k = int(counts[0].sum()), counts.shape[1] // 2
     steps = np.arange(-k, k + 1) / k
@@ -119,23 +115,6 @@ def simulated(
     exact = (at_the_margin(side, margin) for side in (distinct, distinct[:, ::-1]))
     sure = [np.maximum(p, least) for p, least in zip(found[3:], exact, strict=True)]
     return np.stack([*found[:3], *sure], axis=1)[place.ravel()]
-
-
-def _exact(counts: NDArray[np.int64], margin: float, alpha: float, method: str) -> NDArray[np.float64]:
-    """`simulated` by the methods that answer few differences exactly."""
-    distinct, place = np.unique(counts, axis=0, return_inverse=True)
-    k = counts.shape[1] // 2
-    few = (distinct.sum(axis=1) - distinct[:, k] < FEW) | (method == "restricted-likelihood")
-    found = np.empty((len(distinct), 5))
-    if not few.all():
-        found[~few] = simulated(distinct[~few], margin, alpha)
-    if few.any():
-        some = distinct[few]
-        found[few, 0] = some @ np.arange(-k, k + 1) / (k * some[0].sum())
-        found[few, 1:3] = restricted_likelihood.limits(some, level=1 - 2 * alpha)
-        found[few, 3] = restricted_likelihood.tails(some, -margin)[:, 1]
-        found[few, 4] = restricted_likelihood.tails(some, margin)[:, 0]
-    return found[place.ravel()]
 
 
 def _student(

@@ -5,14 +5,12 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
-from analysis.output import headline
 from analysis.output.printed import decimal
 from analysis.rules import full_cache
+from analysis.rules.rule import FULL
 from analysis.studies.study_files import EXCLUDED, RecordError, Study
 
-__all__ = ["FULL", "closed", "line", "passed"]
-
-FULL = "full"  # the budget of an arm that never evicts
+__all__ = ["closed", "passed"]
 
 
 def passed(study: Study) -> dict[str, Any] | None:
@@ -42,13 +40,6 @@ def closed(judged: Mapping[str, Any]) -> set[tuple[str, str]]:
     """The models and tasks of a judgement on which the full cache does not pass its gate."""
     places = (judged.get("gate") or {}).get("places", ())
     return {(place["model"], place["task"]) for place in places if not place["passed"]}
-
-
-def line(judged: Mapping[str, Any]) -> str:
-    """The verdict as it is printed, with the one model that it is about and a gate that is not passed."""
-    said = f"{headline.word(judged)} {headline.alone(judged)}".rstrip()
-    fault = full_cache.word(judged) if "gate" in judged else ""
-    return f"{said}, {fault}" if fault else said
 
 
 def _place(model: str, task: str, lanes: Any, gate: Mapping[str, Any]) -> dict[str, Any]:

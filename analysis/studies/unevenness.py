@@ -4,7 +4,7 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.studies.gate import FULL
+from analysis.rules.rule import FULL
 from analysis.studies.study_files import EXCLUDED, Study, ungraded
 
 __all__ = ["uneven"]

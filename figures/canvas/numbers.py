@@ -84,10 +84,7 @@ def word(judged: Mapping[str, Any]) -> str:
     that it is about, and a full cache that failed its gate. Where the verdict is of before there were gates,
     nothing is said of one.
     """
-    said = f"{headline.word(judged, letters(judged))} {headline.alone(judged)}".rstrip()
-    if "gate" not in judged or not (fault := full_cache.word(judged)):
-        return said
-    return f"{said}, {fault.partition(':')[0]}"
+    return headline.line(judged, full_cache.fault(judged).partition(":")[0], letters(judged))
 
 
 def outcome(judged: Mapping[str, Any]) -> str:

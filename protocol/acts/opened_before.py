@@ -15,12 +15,11 @@ import splits
 from protocol import tasks
 from protocol.evidence.refusals import Refusal
 from protocol.evidence.run import late_randomness, ledger
-from protocol.evidence.run.registration import CLAIM, SEAL, VERDICT, Registration
+from protocol.evidence.run.registration import CLAIM, SEAL, SHELVES, VERDICT, Registration
 from protocol.locked import drift
 
 __all__ = ["claimed", "opened_before"]
 
-SHELVES = ("registrations", "replications")
 _EVENTS = ("claim", "attempt", "held-out")  # of a ledger, each of which is written under a claim
 
 

@@ -94,9 +94,7 @@ def said(judged: Mapping[str, Any]) -> str:
     """The verdict with the model that it is alone about, and whether the full cache passed its gate."""
     if "contrasts" not in judged:
         return str(judged.get("verdict", ""))
-    words = f"{headline.word(judged)} {headline.alone(judged)}".rstrip()
-    fault = full_cache.word(judged) if "gate" in judged else ""
-    return f"{words}, {fault}" if fault else words
+    return headline.line(judged, full_cache.fault(judged))
 
 
 def drifted(study: Registration, environment: Mapping[str, Any]) -> list[str]:

@@ -2,11 +2,10 @@
 
 from typing import NamedTuple
 
+from analysis.rules.rule import FULL
 from protocol.plan.design import Budget, Design
 
 __all__ = ["FULL", "Cell", "budget_of", "cells"]
-
-FULL = "full"  # the budget of an arm that never evicts
 
 
 class Cell(NamedTuple):

@@ -22,13 +22,14 @@ from protocol.evidence.run import document_fields, ledger, records
 from protocol.evidence.run.ledger import Entry
 from protocol.evidence.run.records import Record
 
-__all__ = ["CITED", "CLAIM", "PROTOCOL", "SEAL", "SELECTION", "VERDICT", "Registration"]
+__all__ = ["CITED", "CLAIM", "PROTOCOL", "SEAL", "SELECTION", "SHELVES", "VERDICT", "Registration"]
 
 PROTOCOL = "protocol.toml"
 SELECTION = "selection.json"
 CLAIM = "claim.json"
 SEAL = "seal.json"
 VERDICT = "verdict.json"
+SHELVES = ("registrations", "replications")  # folders of a repository that hold them
 # Each document, in writing order, with the event whose line cites it and the field that does.
 CITED: Mapping[str, tuple[str, str]] = MappingProxyType(
     {

@@ -7,7 +7,7 @@ from protocol.evidence.bytes import documents, files
 from protocol.evidence.bytes.documents import Document
 from protocol.evidence.refusals import BadInput, Tampered
 from protocol.evidence.run import document_fields, ledger, records, registration
-from protocol.evidence.run.registration import Registration
+from protocol.evidence.run.registration import SHELVES, Registration
 
 __all__ = ["NAME", "adopt", "digest", "inherited", "made", "parent", "read", "verify", "write"]
 
@@ -25,7 +25,7 @@ def parent(study: Registration) -> Registration | None:
     the lock that this lock names; None where there is none.
     """
     named = study.lock.content["parent"]
-    for shelf in ("registrations", "replications"):
+    for shelf in SHELVES:
         beside = Registration(study.folder.resolve().parent.parent / shelf / named["name"])
         if beside.locked_as(named["lock"]):
             return beside
