@@ -148,7 +148,7 @@ def remembering(name: str, seen: dict[str, Any] = SEEN) -> Iterator[None]:
     if name not in ("register", "amend", "probe", "confirm", "replicate", "rehearse"):
         yield
         return
-    from protocol.acts import rule_checks, same_kept
+    from protocol.acts.locking import rule_checks, same_kept
 
     def remembered(function: Callable[..., Any], protocol: Callable[[Any], Any]) -> Callable[..., Any]:
         def once(about: Any, items: Any, **how: Any) -> Any:

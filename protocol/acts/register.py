@@ -9,21 +9,19 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import splits
-from protocol import grading, tasks
-from protocol.acts.opened_before import opened_before
+from protocol.acts.locking import frozen
+from protocol.acts.locking.opened_before import opened_before
 from protocol.evidence.lock import bundle, closure, lock, signing
 from protocol.evidence.lock.lock import Lock
 from protocol.evidence.outside import history
-from protocol.evidence.refusals import BadInput, Drifted
+from protocol.evidence.refusals import BadInput
 from protocol.evidence.run import ledger
 from protocol.evidence.run.registration import PROTOCOL, Registration
 from protocol.locked.drift import ROOT
 from protocol.locked.planned import Planned, read_protocol
 from protocol.plan import checks
-from protocol.tasks import door
 
-__all__ = ["items", "refuse_wrong_golds", "register"]
+__all__ = ["register"]
 
 
 def register(
@@ -54,18 +52,18 @@ def register(
         checks.require_gate(protocol, folder / PROTOCOL)
         checks.require_memory(protocol, folder / PROTOCOL)
     planned = Planned(protocol, home)
-    frozen_items = items(planned)
+    frozen_items = frozen.items(protocol)
     planned.files()  # refuses what is not there, before anything is hashed
     planned.refuse_device()
     signer = signing.public(key) if key else None
     # With transformers and analysis, which every refusal above does without.
-    from protocol.acts import derived, fitting
+    from protocol.acts.locking import derived, fitting
 
     lengths, seen = fitting.checked(planned, frozen_items, again=parent is not None)
     frozen_weights = planned.weights()
     fitting.refuse_other_weights(planned, frozen_weights)
     fitting.refuse_one_model_twice(frozen_weights)
-    refuse_wrong_golds(frozen_items)
+    frozen.refuse_wrong_golds(frozen_items)
     surroundings = planned.environment()
     sources = closure.sources(ROOT)
     follows = derived.follows(planned, data, frozen_items, sources, first_event)
@@ -103,42 +101,3 @@ def _completed(study: Registration, key: Path | None) -> Lock:
         raise BadInput(f"{study.folder}: was locked to be signed and is not; register again with --sign KEY")
     ledger.append(study.folder, "register", {"lock": study.lock.digest})
     return study.lock
-
-
-def items(planned: Planned) -> dict[str, Any]:
-    """The frozen split of each task. Raises as `_items` does."""
-    return {task.name: _items(task.name) for task in planned.protocol.tasks}
-
-
-def _items(name: str) -> dict[str, Any]:
-    """The frozen split of a task, refused when the task no longer generates what the manifest lists."""
-    try:
-        manifest, task = splits.load(name), tasks.get(name)
-    except splits.SplitError as altered:
-        raise Drifted(f"tasks: {name}: {altered}") from altered
-    if tuple(manifest.ids) != tuple(task.ids()) or manifest.source != task.source():
-        raise Drifted(f"tasks: {name}: is not the task that splits/{name}.json was made from; restore both")
-    for split in ("dev", "confirm"):
-        if not getattr(manifest, split):
-            raise BadInput(f"tasks: {name}: its {split} split is empty; choose a larger task")
-    return {"manifest": manifest.digest, "dev": list(manifest.dev), "confirm": list(manifest.confirm)}
-
-
-def refuse_wrong_golds(items: Mapping[str, Any]) -> None:
-    """Raises BadInput for a mathematical gold that does not verify against itself.
-
-    A gold that its grader does not recognise would make every model wrong. Nothing else is done with those of
-    held-out problems: they are no model's output, and the message does not show them. Encrypted ones are not
-    read.
-    """
-    for name in (name for name in items if tasks.get(name).grader == "math"):
-        hidden = door.is_encrypted(name)
-        with grading.MathVerify() as grader:
-            for item in (*items[name]["dev"], *([] if hidden else items[name]["confirm"])):
-                gold = tasks.gold(name, item)
-                alone = grader.grade(gold, rf"\boxed{{{gold}}}").status == "correct"
-                if not alone or grader.compare(gold, gold) != "same":
-                    raise BadInput(
-                        f"tasks: {name}: the gold answer of {item} does not verify against itself; "
-                        f"leave the task out or correct its data"
-                    )

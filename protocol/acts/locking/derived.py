@@ -8,13 +8,12 @@ from typing import Any
 from analysis.rules import RULES
 from policies.structure import structure
 from protocol import tasks
-from protocol.acts import same_kept
+from protocol.acts.locking import frozen, same_kept
 from protocol.evidence.lock import closure
 from protocol.locked.planned import Planned
 from protocol.plan import grid
-from protocol.tasks import door
 
-__all__ = ["checks", "follows", "golds"]
+__all__ = ["checks", "follows"]
 
 
 def follows(
@@ -26,7 +25,7 @@ def follows(
 ) -> dict[str, Any]:
     """The fields of a lock that nobody chooses, but for `checks`; of `batch` the first event alone.
 
-    data: protocol.toml; items: of `register.items`; sources: SHA-256 by path; first_event: as registering has
+    data: protocol.toml; items: of `frozen.items`; sources: SHA-256 by path; first_event: as registering has
     it.
     """
     protocol = planned.protocol
@@ -46,20 +45,4 @@ def checks(planned: Planned, items: Mapping[str, Any], seen: Mapping[str, Any]) 
     """The field `checks` of a lock: what the rule can see (seen: of `rule_checks.checks`), what was read of
     golds, and which arms are alike.
     """
-    return {**seen, **golds(items), "same_kept": same_kept.same_kept(planned, items)}
-
-
-def golds(items: Mapping[str, Any]) -> dict[str, Any]:
-    """How many mathematical golds registering verifies against themselves; nothing without any. Encrypted
-    ones are not read, and the lock counts none.
-    """
-    found = {
-        name: {
-            "purpose": "gold self-check",
-            "dev": len(item["dev"]),
-            "confirm": 0 if door.is_encrypted(name) else len(item["confirm"]),
-        }
-        for name, item in items.items()
-        if tasks.get(name).grader == "math"
-    }
-    return {"golds": found} if found else {}
+    return {**seen, **frozen.golds(items), "same_kept": same_kept.same_kept(planned, items)}

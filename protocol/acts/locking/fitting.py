@@ -12,7 +12,7 @@ import transformers
 
 from policies import Policy
 from protocol import engine, tasks
-from protocol.acts import rule_checks
+from protocol.acts.locking import rule_checks
 from protocol.evidence.refusals import BadInput
 from protocol.locked.planned import Planned
 from protocol.models import calibration, load, sources

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
-from protocol.acts import amend, derived, fitting, opened_before, register, rule_checks
+from protocol.acts.locking import derived, fitting, frozen, opened_before, rule_checks
 from protocol.evidence.audit import amendment
 from protocol.evidence.bytes import canonical, files
 from protocol.evidence.findings import CannotTell, NotRun
@@ -25,8 +25,8 @@ from protocol.plan import checks
 
 __all__ = ["derived_again", "moment", "refuse_edited"]
 
-ELSEWHERE = {"kind", "version", "sources", "weights", "environment"}
-"""Compared by whoever reads documents, and by `refuse_drift`."""
+ELSEWHERE = {"kind", "version", "name", "sources", "weights", "environment"}
+"""Compared by whoever reads documents, and by `refuse_drift`. A folder may have been renamed."""
 MOMENT = ("amends", "opened", "git", "signer")
 """What `moment` looks at, as far as it can: every lock says all of it."""
 
@@ -52,7 +52,7 @@ def derived_again(study: Study, *, simulated: bool = True) -> dict[str, Any]:
     if not _gateless(registration, parent):
         checks.require_gate(study.protocol, study.folder / PROTOCOL)
         checks.require_memory(study.protocol, study.folder / PROTOCOL)
-    items = register.items(planned)
+    items = frozen.items(study.protocol)
     first = None if parent is None else int(parent.lock.content.get("batch", {}).get("first_event", 0))
     data = (study.folder / PROTOCOL).read_bytes()
     due = derived.follows(planned, data, items, locked["sources"], first)
@@ -63,7 +63,6 @@ def derived_again(study: Study, *, simulated: bool = True) -> dict[str, Any]:
     due["parent"] = None
     if parent is not None:
         due["parent"] = {"name": parent.name, "lock": parent.lock.digest, **selection.digest(parent)}
-    due["name"] = registration.name
     due["ledger"] = ledger.at([])
     due["bundle"] = files.sha256(registration.bundle)
     return due | {name: locked.get(name, f"what {name} was") for name in MOMENT}
@@ -162,4 +161,4 @@ def _gateless(study: Registration, parent: Registration | None) -> bool:
     if not (about := study.lock.content.get("amends")):
         return False
     beside = Registration(study.folder.resolve().parent / about["name"])
-    return beside.locked_as(about["lock"]) and amend.needs_no_gate(beside.registered, study.registered)
+    return beside.locked_as(about["lock"]) and checks.needs_no_gate(beside.registered, study.registered)
