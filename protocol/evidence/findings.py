@@ -1,4 +1,4 @@
-"""What a check of evidence comes to: held, failed (by raising `Tampered`), cannot be told, or not run."""
+"""What a check of evidence comes to: held, failed (by raising `Tampered`), unfinished, untold or not run."""
 
 from typing import Literal, NamedTuple
 
@@ -7,12 +7,16 @@ class Finding(NamedTuple):
     """What an audit says of one item."""
 
     item: str
-    status: Literal["held", "failed", "cannot tell", "not run"]
+    status: Literal["held", "failed", "unfinished", "cannot tell", "not run"]
     detail: str
 
 
 class CannotTell(Exception):
-    """The evidence neither holds nor fails: it is not whole yet, or this machine cannot check it."""
+    """The evidence neither holds nor fails: this machine cannot check it."""
+
+
+class Unfinished(Exception):
+    """The study is on its way: what is there holds, and more is to come."""
 
 
 class NotRun(Exception):
