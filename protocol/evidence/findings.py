@@ -1,6 +1,4 @@
-"""What a check of evidence comes to: held, failed (by raising `Tampered`), cannot be told, unfinished, or not
-run.
-"""
+"""What a check of evidence comes to: held, failed (by raising `Tampered`), unfinished, untold or not run."""
 
 import errno
 import subprocess
@@ -35,7 +33,7 @@ class Finding(NamedTuple):
     """What an audit says of one item."""
 
     item: str
-    status: Literal["held", "failed", "cannot tell", "unfinished", "not run"]
+    status: Literal["held", "failed", "unfinished", "cannot tell", "not run"]
     detail: str
 
 
@@ -43,8 +41,8 @@ class CannotTell(Exception):
     """The evidence neither holds nor fails: this machine, or this copy of it, cannot show which."""
 
 
-class Unfinished(CannotTell):
-    """What is there holds, and the study is on its way: a step was begun and has not come to its end."""
+class Unfinished(Exception):
+    """The study is on its way: what is there holds, and more is to come."""
 
 
 class Rewritten(Tampered, CannotTell):

@@ -8,7 +8,6 @@ import pytest
 import studies
 
 from protocol.evidence.audit import auditing
-from protocol.evidence.bytes import canonical
 from protocol.evidence.run import ledger, records, selection
 from protocol.evidence.run.registration import Registration
 
@@ -136,14 +135,8 @@ def rewrite(folder, change):
 
 
 def statuses(folder):
-    """The findings by item; the locked code is not run."""
-    return {
-        each.item: each for each in auditing.audit(Registration(folder), lambda *_: b"", selected_as_written)
-    }
-
-
-def selected_as_written(_, folder):
-    return canonical.dumps(studies.content(folder / "selection.json")["selected"])
+    """The findings of the evidence by itself, by item."""
+    return {each.item: each for each in auditing.audit(Registration(folder))}
 
 
 def test_records_of_a_probe_after_the_selection_are_found(probed, tmp_path):
