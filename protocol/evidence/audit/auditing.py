@@ -6,17 +6,17 @@ judging) is brought by the caller. What was run before registering, nothing show
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
-from protocol.evidence.audit import amendment
+from protocol.evidence.audit import amendment, outcome
 from protocol.evidence.audit.checks import Checks
 from protocol.evidence.audit.items import FROM_OUTSIDE, ITEMS
-from protocol.evidence.findings import CannotTell, Finding, NotRun, Unfinished
+from protocol.evidence.findings import Finding
 from protocol.evidence.lock import signing
 from protocol.evidence.outside import history
 from protocol.evidence.outside.anchors import Anchor
-from protocol.evidence.refusals import Tampered
 from protocol.evidence.run import late_randomness
 from protocol.evidence.run.registration import Registration
 
@@ -69,10 +69,12 @@ def audit(
     found = {}
     for name in (item.name for item in ITEMS):
         if checks := [each[name] for each in (own, beside) if name in each]:
-            found[name] = _found(name, checks)
+            found[name] = outcome.found(name, partial(_all, checks))
     broken = failed(found.values())
     for name, check in last.items():
-        found[name] = Finding(name, "not run", f"{broken[0]} failed") if broken else _found(name, [check])
+        found[name] = (
+            Finding(name, "not run", f"{broken[0]} failed") if broken else outcome.found(name, check)
+        )
     return [found[item.name] for item in ITEMS if item.name in found]
 
 
@@ -89,16 +91,6 @@ def untold(findings: Iterable[Finding]) -> list[str]:
     return [one.item for one in findings if one.status == "cannot tell" and one.item not in FROM_OUTSIDE]
 
 
-def _found(item: str, checks: Iterable[Check]) -> Finding:
+def _all(checks: Iterable[Check]) -> str:
     """What the checks of an item say together; the first that does not hold speaks for all."""
-    try:
-        return Finding(item, "held", "; ".join(check() for check in checks))
-    except NotRun as absent:
-        return Finding(item, "not run", str(absent))
-    except Unfinished as rest:
-        return Finding(item, "unfinished", str(rest))
-    except CannotTell as gap:
-        return Finding(item, "cannot tell", str(gap))
-    except Exception as problem:  # whatever a damaged file provokes is a finding
-        kind = "" if isinstance(problem, Tampered) else f"{type(problem).__name__}: "
-        return Finding(item, "failed", kind + " ".join(str(problem).split()))
+    return "; ".join(check() for check in checks)
