@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from protocol.evidence.audit import auditing
 from protocol.evidence.lock import closure
 from protocol.locked import drift
 from protocol.locked import tree as locked_tree
@@ -124,7 +123,6 @@ def here(name: str, *arguments: object, tree: Path | None = None) -> subprocess.
         held.enter_context(contextlib.redirect_stdout(out))
         held.enter_context(contextlib.redirect_stderr(err))
         held.enter_context(mock.patch.object(closure, "environment", surroundings))
-        held.enter_context(mock.patch.object(auditing, "_printed", derived))
         held.enter_context(remembering(name))
         if tree is not None:
             held.enter_context(mock.patch.object(drift, "ROOT", tree))
@@ -167,24 +165,6 @@ def remembering(name: str, seen: dict[str, Any] = SEEN) -> Iterator[None]:
         ),
     ):
         yield
-
-
-printed = auditing._printed
-
-
-def derived(module: str, tree: Path, folder: Path) -> bytes:
-    """What a process prints that runs the locked analysis: derived in this one where that is today's."""
-    today = {path: path.read_bytes() for path in (ROOT / "analysis").rglob("*.py")}
-    if today != {ROOT / path.relative_to(tree): path.read_bytes() for path in tree.rglob("analysis/**/*.py")}:
-        return printed(module, tree, folder)
-    from analysis import judge, selection
-    from analysis.output.printed import dumps
-
-    derive = {"analysis.judge": judge.judge, "analysis.selection": selection.select}[module]
-    try:
-        return dumps(derive(folder)).encode()
-    except Exception:
-        return printed(module, tree, folder)
 
 
 def copy_tree(to: Path) -> Path:

@@ -31,7 +31,6 @@ class Finished(NamedTuple):
     acts: list[dict[str, Any]]  # the lines of the ledger
     again: Again | None
     protocol: str | None  # protocol.toml, if it is the file that was locked
-    proofs: list[str]
 
 
 def read(folder: Path, witness: str = numbers.WITNESS) -> Finished:
@@ -69,7 +68,6 @@ def read(folder: Path, witness: str = numbers.WITNESS) -> Finished:
         acts(folder),
         _again(folder),
         _protocol(folder, study.lock),
-        proofs(folder),
     )
 
 

@@ -137,7 +137,7 @@ def provenance(files: Finished) -> Html:
             f"{environment['machine']}, torch {torch.get('version', 'none')} on {torch.get('device', '?')}; "
             f"{len(environment['distributions'])} distributions",
         ),
-        ("Proofs kept", _listed(files.proofs) or "none"),
+        ("Proofs", f"python -m protocol.anchor {place}"),
         ("Verify", f"python -m protocol.audit {place}"),
         ("Replicate", f"python -m protocol.replicate {place}"),
     ]
