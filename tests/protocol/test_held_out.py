@@ -286,7 +286,7 @@ def test_nothing_but_the_door_calls_a_raw_builder_and_nothing_but_confirm_opens_
         "HeldOut": {"acts/confirm.py"},
         "gold": {
             "acts/locking/frozen.py",
-            "regrade.py",
+            "acts/regrade.py",
             "tasks/door.py",
             *(f"tasks/{name}.py" for name in FAMILIES),
         },

@@ -7,6 +7,7 @@ import pytest
 
 from protocol import grading, regrade, tasks
 from protocol.acts.locking import frozen
+from protocol.acts.regrade import regrade as graded_again
 from protocol.evidence.lock import lock
 from protocol.evidence.refusals import BadInput
 from protocol.running.executors import local
@@ -79,7 +80,7 @@ def body(problem, text, grade, state="ok", task="tiny"):
 
 
 def test_recorded_texts_are_graded_again_and_both_kinds_of_difference_are_counted(tiny):
-    done = regrade.regrade(
+    done = graded_again(
         [
             body("p/0", r"\boxed{0.5}", "correct"),
             body("p/1", r"\boxed{12}", "wrong"),
@@ -97,7 +98,7 @@ def test_a_retrieval_text_is_graded_again_without_a_tokenizer():
     task = tasks.get("needle-256")
     item = task.ids()[0]
     gold = task.build(item, lambda text: 2 * len(text.split())).gold
-    done = regrade.regrade([body(item, f" {gold}.", "correct", task="needle-256")])
+    done = graded_again([body(item, f" {gold}.", "correct", task="needle-256")])
     assert (done.graded, done.changed, done.second, done.disagreed) == (1, (), 0, ())
 
 
