@@ -13,7 +13,7 @@ import splits
 from analysis.rules import RULES
 from protocol import grading, tasks
 from protocol.acts.opened_before import opened_before
-from protocol.evidence.lock import bundle, closure, lock, signing
+from protocol.evidence.lock import attributes, bundle, closure, lock, signing
 from protocol.evidence.lock.lock import Lock
 from protocol.evidence.outside import history
 from protocol.evidence.refusals import BadInput, Drifted
@@ -98,6 +98,7 @@ def register(
     if amends is not None:
         content["amends"] = amends(content)
     content["bundle"] = bundle.write(folder, ROOT, sources)
+    attributes.write(folder)
     lock.write(folder, content)
     return _completed(opened, key)
 
