@@ -13,6 +13,8 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import text_to_path
 
+from analysis.studies import plain_files
+from analysis.studies.plain_files import RecordError
 from figures.canvas import numbers
 
 __all__ = [
@@ -69,11 +71,14 @@ def judged(folder: Path, witness: str = numbers.WITNESS) -> dict[str, Any]:
     """
     path = Path(folder) / "verdict.json"
     try:
-        content = json.loads(path.read_bytes())
+        plain_files.refuse_other(Path(folder))
+        content = json.loads(plain_files.read(path))
         return {**content["judged"], "witness": witness}
     except OSError as problem:
         raise NoVerdict(f"{path}: {problem.strerror}; run: python -m protocol.confirm {folder}") from None
-    except (ValueError, KeyError, TypeError):
+    except RecordError as other:
+        raise NoVerdict(str(other)) from None
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise NoVerdict(f"{path}: holds no judgement; run: python -m protocol.audit {folder}") from None
 
 

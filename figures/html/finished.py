@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from analysis.studies import plain_files
 from analysis.studies.study_files import AGAIN, RecordError, Study, document
 from analysis.studies.study_files import read as read_study
 from figures.canvas import numbers, page
@@ -61,7 +62,7 @@ def read(folder: Path, witness: str = numbers.WITNESS) -> Finished:
             "lock.json": study.registration,
             "claim.json": claimed,
             "seal.json": sealed,
-            "verdict.json": hashlib.sha256((folder / "verdict.json").read_bytes()).hexdigest(),
+            "verdict.json": hashlib.sha256(plain_files.read(folder / "verdict.json")).hexdigest(),
         },
         claim,
         seal,
@@ -75,11 +76,13 @@ def acts(folder: Path) -> list[dict[str, Any]]:
     """The whole lines of FOLDER/ledger.jsonl. Raises RecordError."""
     path = folder / "ledger.jsonl"
     try:
-        lines = path.read_bytes().split(b"\n")[:-1]
+        lines = plain_files.read(path).split(b"\n")[:-1]
         return [dict(json.loads(line)) for line in lines]
     except FileNotFoundError:
         raise RecordError(f"{path}: missing; bring back the whole folder") from None
-    except (ValueError, TypeError):
+    except RecordError:
+        raise
+    except (ValueError, TypeError, RecursionError):
         raise RecordError(f"{path}: is no ledger; run: python -m protocol.audit {folder}") from None
 
 
@@ -90,7 +93,7 @@ def proofs(folder: Path) -> list[str]:
 
 def _protocol(folder: Path, lock: dict[str, Any]) -> str | None:
     try:
-        data = (folder / "protocol.toml").read_bytes()
+        data = plain_files.read(folder / "protocol.toml")
         return data.decode() if hashlib.sha256(data).hexdigest() == lock["protocol"]["sha256"] else None
     except (FileNotFoundError, UnicodeDecodeError):
         return None
@@ -102,8 +105,8 @@ def _again(folder: Path) -> Again | None:
         counted = document(folder / "selection.json")[1]["selected"]["again"]
         return Again(counted["differ"], counted["lanes"])
     grades: dict[tuple[str, ...], Any] = {}
-    for path in sorted((folder / "probe").glob("*.jsonl")):
-        for line in path.read_bytes().split(b"\n")[:-1]:
+    for _, data in plain_files.shards(folder / "probe"):
+        for line in data.split(b"\n")[:-1]:
             body = json.loads(line)["body"]
             cell = body["cell"]
             place = (cell["model"], cell["task"], cell["budget"], str(cell["seed"]), body["problem"])

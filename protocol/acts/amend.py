@@ -37,7 +37,7 @@ def amend(old: Registration, new: Registration, why: str, key: Path | None) -> A
         late = amendment.after_claim(old.lock, standing.seen(old))
         begun = amendment.begun(old, new.folder)
         if not begun and not new.has(PROTOCOL):
-            files.create(new.folder / PROTOCOL, (old.folder / PROTOCOL).read_bytes())
+            files.create(new.folder / PROTOCOL, files.read(old.folder / PROTOCOL))
             return Amended(None, late)
         if not begun and new.has(lock.NAME):
             raise AlreadyClaimed(f"{new.folder}: is locked already and amends nothing; name another folder")

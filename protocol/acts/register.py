@@ -11,7 +11,7 @@ from typing import Any
 
 from protocol.acts.locking import frozen
 from protocol.acts.locking.opened_before import opened_before
-from protocol.evidence.lock import bundle, closure, lock, signing
+from protocol.evidence.lock import attributes, bundle, closure, lock, signing
 from protocol.evidence.lock.lock import Lock
 from protocol.evidence.outside import history
 from protocol.evidence.refusals import BadInput
@@ -88,6 +88,7 @@ def register(
     if amends is not None:
         content["amends"] = amends(content)
     content["bundle"] = bundle.write(folder, ROOT, sources)
+    attributes.write(folder)
     lock.write(folder, content)
     return _completed(opened, key)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from protocol.evidence.bytes import files, journal
+from protocol.evidence.bytes import files, journal, line_endings
 from protocol.evidence.bytes.documents import Document
 from protocol.evidence.findings import CannotTell, NotRun, Unfinished
 from protocol.evidence.lock import bundle, closure
@@ -31,7 +31,7 @@ class Checks:
             events = set()
         self.judged = study.has(verdict.NAME) or "verdict" in events
         self.sealed = self.judged or study.has(seal.NAME) or "seal" in events
-        self.claimed = self.sealed or study.has(claim.NAME) or self.place.exists() or "claim" in events
+        self.claimed = self.sealed or study.has(claim.NAME) or files.there(self.place) or "claim" in events
         self.ended = bool({"withdraw", "amended"} & events)
         self.swept = self.has("protocol", "content", "sweep")
         chosen = study.has(selection.NAME) or "selection" in events
@@ -52,9 +52,11 @@ class Checks:
         return f"{self.study.lock.digest}, {len(self.study.lock.content['grid'])} cells"
 
     def check_protocol(self) -> str:
-        files.refuse_other(self.study.folder / PROTOCOL)
-        digest = files.sha256(self.study.folder / PROTOCOL)
-        if digest != self.study.lock.content["protocol"]["sha256"]:
+        data = files.read(self.study.folder / PROTOCOL, files.MOST_OF_A_DOCUMENT)
+        locked = self.study.lock.content["protocol"]["sha256"]
+        if closure.digest_of(data) != locked:
+            if locked in map(closure.digest_of, line_endings.others(data)):
+                raise line_endings.rewritten(PROTOCOL)
             raise Tampered("protocol.toml: is not the file that was locked")
         return "protocol.toml is the file that was locked"
 
@@ -62,7 +64,7 @@ class Checks:
         sources = self.study.lock.content["sources"]
         if wrong := bundle.verify(self.study.bundle, sources):
             raise Tampered(f"{bundle.NAME}: {'; '.join(wrong[:3])}")
-        if files.sha256(self.study.bundle) != self.study.lock.content["bundle"]:
+        if files.plain_sha256(self.study.bundle) != self.study.lock.content["bundle"]:
             raise Tampered(f"{bundle.NAME}: its members hold, its bytes are not those that were locked")
         return f"{len(sources)} files in {bundle.NAME} are those that were locked"
 
@@ -89,7 +91,7 @@ class Checks:
     def check_probe(self) -> str:
         place, probed = self.study.place("probe"), self.study.probed
         attempts = self._attempts("probe", probed)
-        if not place.exists():
+        if not files.there(place):
             raise NotRun
         for record in probed:
             body, lane = record["body"], records.key(record["body"])
@@ -139,7 +141,7 @@ class Checks:
         self._reached(self.claimed)
         shards = records.shards(self.place)
         kept = self.place / records.TRAJECTORIES
-        present = set(self.place.iterdir()) if self.place.exists() else set()
+        present = set(files.listed(self.place))
         if extra := present - {kept, *shards}:
             raise Tampered(f"{min(extra).name}: is not evidence of ours")
         count = len(self.study.confirmed)
@@ -187,7 +189,7 @@ class Checks:
             raise Tampered(f"{verdict.NAME}: needs judged, lock, seal and ledger, and nothing else")
         if (content["lock"], content["seal"]) != (self.study.lock.digest, self.study.seal.digest):
             raise Tampered(f"{verdict.NAME}: names another lock or seal")
-        self._named("verdict", files.sha256(self.study.folder / verdict.NAME), "verdict", "sha256")
+        self._named("verdict", self.study.digest(verdict.NAME), "verdict", "sha256")
         self._stood_at(self.study.verdict)
         return "names lock, seal and ledger, and the ledger ends with it"
 
@@ -260,7 +262,7 @@ class Checks:
             raise Tampered("names a ledger head that this ledger never had; lines were cut or rewritten")
 
     def _whole(self, path: Path) -> None:
-        if torn := journal.split(path.read_bytes()).torn:
+        if torn := journal.split(files.read(path)).torn:
             text = f"{path.name}: ends in {torn} bytes of a torn line"
             if self.sealed:
                 raise Tampered(text)
