@@ -22,7 +22,6 @@ class Again(NamedTuple):
 
 
 class Finished(NamedTuple):
-    folder: Path
     study: Study
     judged: dict[str, Any]
     digests: dict[str, str]  # of lock.json, claim.json and seal.json, and of the file verdict.json
@@ -54,7 +53,6 @@ def read(folder: Path, witness: str = numbers.WITNESS) -> Finished:
             f"run: python -m protocol.audit {folder}"
         )
     return Finished(
-        folder,
         study,
         judged,
         {
