@@ -70,7 +70,7 @@ def act(args: Options, enter: bool) -> int:
 
 def untold(parent: Registration, headers: Path | None) -> list[str]:
     """Items of the parent's audit that could not be told here. Raises Tampered where any fails."""
-    audited = audit.audit(parent, witnesses.trusted(parent, headers=headers), None, headers)
+    audited = audit.audit(parent, witnesses.trusted(parent, headers=headers), audit.Asked(headers=headers))
     if audited.broken:
         raise Tampered(
             f"{parent.folder}: its audit fails ({', '.join(audited.broken)}), and nothing is built on it; "

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from protocol.acts import beforehand, development, select
+from protocol.acts import beforehand, development, select, unedited_lock
 from protocol.acts.same_kept import Alike, alike
 from protocol.evidence.run import claim, probing
 from protocol.evidence.run.records import Record
@@ -26,10 +26,11 @@ class Probed(NamedTuple):
 
 def probe(study: Study, report: Callable[[Progress], None]) -> Probed:
     """Run what has no record yet, unless a sweep has its selection; then select. Raises Drifted, and as
-    `beforehand.probe` and `select.select` do.
+    `beforehand.probe`, `unedited_lock.refuse_edited` and `select.select` do.
     """
     beforehand.probe(study.registration)
     refuse_drift(study, with_weights=True)
+    unedited_lock.refuse_edited(study, simulated=False)
     with claim.running(study.registration):
         if not beforehand.selected(study.registration):
             run(study, report)

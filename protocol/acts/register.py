@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import splits
-from analysis.rules import RULES
 from protocol import grading, tasks
 from protocol.acts.opened_before import opened_before
 from protocol.evidence.lock import bundle, closure, lock, signing
@@ -21,10 +20,10 @@ from protocol.evidence.run import ledger
 from protocol.evidence.run.registration import PROTOCOL, Registration
 from protocol.locked.drift import ROOT
 from protocol.locked.planned import Planned, read_protocol
-from protocol.plan import checks, grid
+from protocol.plan import checks
 from protocol.tasks import door
 
-__all__ = ["items", "register"]
+__all__ = ["items", "refuse_wrong_golds", "register"]
 
 
 def register(
@@ -60,16 +59,16 @@ def register(
     planned.refuse_device()
     signer = signing.public(key) if key else None
     # With transformers and analysis, which every refusal above does without.
-    from policies.structure import structure
-    from protocol.acts import fitting, same_kept
+    from protocol.acts import derived, fitting
 
-    lengths, checked = fitting.checked(planned, frozen_items, again=parent is not None)
+    lengths, seen = fitting.checked(planned, frozen_items, again=parent is not None)
     frozen_weights = planned.weights()
     fitting.refuse_other_weights(planned, frozen_weights)
     fitting.refuse_one_model_twice(frozen_weights)
-    golds = _golds(frozen_items)
+    refuse_wrong_golds(frozen_items)
     surroundings = planned.environment()
-    sources, rule = closure.sources(ROOT), RULES[protocol.decision.rule].source
+    sources = closure.sources(ROOT)
+    follows = derived.follows(planned, data, frozen_items, sources, first_event)
     content = {
         "kind": "kv-prereg lock",
         "version": 1,
@@ -80,21 +79,14 @@ def register(
         "ledger": ledger.at([]),
         "git": history.committed(ROOT, sources),
         "signer": signer,
-        "protocol": {"sha256": closure.digest_of(data), "content": protocol.content()},
-        "grid": [list(cell) for cell in grid.cells(protocol)],
-        "policies": {arm.name: structure(protocol.policy(arm.name)) for arm in protocol.arms},
-        "items": frozen_items,
-        "batch": {
-            "lanes": {model: fitting.lanes(planned, model, lengths) for model in protocol.models},
-            "first_event": protocol.generation.waits if first_event is None else first_event,
-        },
         "sources": sources,
-        "data": tasks.data(frozen_items),
         "weights": frozen_weights,
         "environment": surroundings,
-        "rule": {"name": protocol.decision.rule, "source": rule, "sha256": sources[rule]},
-        "checks": checked | golds | {"same_kept": same_kept.same_kept(planned, frozen_items)},
+        **follows,
+        "checks": derived.checks(planned, frozen_items, seen),
     }
+    lanes = {model: fitting.lanes(planned, model, lengths) for model in protocol.models}
+    content["batch"] = follows["batch"] | {"lanes": lanes}
     if amends is not None:
         content["amends"] = amends(content)
     content["bundle"] = bundle.write(folder, ROOT, sources)
@@ -132,21 +124,17 @@ def _items(name: str) -> dict[str, Any]:
     return {"manifest": manifest.digest, "dev": list(manifest.dev), "confirm": list(manifest.confirm)}
 
 
-def _golds(items: dict[str, Any]) -> dict[str, Any]:
-    """What the lock says of mathematical golds, nothing without any: every one verifies against itself.
+def refuse_wrong_golds(items: Mapping[str, Any]) -> None:
+    """Raises BadInput for a mathematical gold that does not verify against itself.
 
     A gold that its grader does not recognise would make every model wrong. Nothing else is done with those of
     held-out problems: they are no model's output, and the message does not show them. Encrypted ones are not
-    read; the lock then counts none.
+    read.
     """
-    found = {}
     for name in (name for name in items if tasks.get(name).grader == "math"):
-        read = {
-            "dev": items[name]["dev"],
-            "confirm": [] if door.is_encrypted(name) else items[name]["confirm"],
-        }
+        hidden = door.is_encrypted(name)
         with grading.MathVerify() as grader:
-            for item in (*read["dev"], *read["confirm"]):
+            for item in (*items[name]["dev"], *([] if hidden else items[name]["confirm"])):
                 gold = tasks.gold(name, item)
                 alone = grader.grade(gold, rf"\boxed{{{gold}}}").status == "correct"
                 if not alone or grader.compare(gold, gold) != "same":
@@ -154,5 +142,3 @@ def _golds(items: dict[str, Any]) -> dict[str, Any]:
                         f"tasks: {name}: the gold answer of {item} does not verify against itself; "
                         f"leave the task out or correct its data"
                     )
-        found[name] = {"purpose": "gold self-check", **{split: len(ids) for split, ids in read.items()}}
-    return {"golds": found} if found else {}

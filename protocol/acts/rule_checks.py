@@ -12,6 +12,7 @@ from analysis.stats.methods import METHODS, draws
 from analysis.trial import error_rates, error_table, self_test, simulated_studies, type_one
 from analysis.trial.populations import SYMMETRIC, Setting
 from analysis.trial.type_one import LIMIT, TypeOne
+from protocol.evidence.bytes.shown import put
 from protocol.evidence.refusals import BadInput
 from protocol.plan import grid
 from protocol.plan.design import Design
@@ -124,11 +125,10 @@ def _type_one(
     if len(known) == len(found):
         return max(known, key=lambda one: one.ratio_low)
     if seeds > 1 and (margin or problems > SOON):
-        print(
+        put(
             f"{method} at {problems} problems and {seeds} seeds is not in the table of error rates (see "
             "analysis/trial/error_table.py); simulating it, which can take a minute",
-            file=sys.stderr,
-            flush=True,
+            sys.stderr,
         )
     if margin:
         return type_one.at_margin(method, problems, seeds, margin, (confirms, corrected), rng)

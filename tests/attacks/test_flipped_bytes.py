@@ -8,8 +8,8 @@ import shutil
 import pytest
 import studies
 
-from protocol.acts import audit, drawn_again
-from protocol.evidence.audit import inventory
+from protocol.acts import drawn_again
+from protocol.evidence.audit import auditing, inventory
 from protocol.evidence.findings import Finding
 from protocol.evidence.refusals import Tampered
 from protocol.evidence.run.registration import Registration
@@ -60,7 +60,7 @@ def named(folder, kind, path):
         with pytest.raises(Tampered, match=f"^{path}: not what is drawn here"):
             drawn_again.check(study)
         return True
-    return [one for one in audit.audit(study, [], None, None).findings if told(one)]
+    return [one for one in auditing.audit(study) if told(one)]
 
 
 def told(one: Finding) -> bool:
@@ -68,12 +68,12 @@ def told(one: Finding) -> bool:
     return one.status == "failed" or (one.status == "cannot tell" and inside)
 
 
-def test_nothing_is_said_of_the_honest_folder(folder, monkeypatch):
+def test_nothing_is_said_of_the_honest_folder(folder):
     kinds = inventory.accounted(Registration(folder))
     unknown = {path for path, kind in kinds.items() if kind == "unknown"}
     assert unknown == {"notes.txt", ".hidden", "figures/mine.svg", "older/"}
     assert "the same bytes" in drawn_again.check(Registration(folder))
-    assert not [one for one in audit.audit(Registration(folder), [], None, None).findings if told(one)]
+    assert not [one for one in auditing.audit(Registration(folder)) if told(one)]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
