@@ -6,7 +6,7 @@
 A report needs nothing but itself: no network, and no script but to sort its tables. It is drawn anew
 (`figures.study`) and holds every drawing. It repeats what the files say and verifies nothing, so its verdict
 line and drawings say UNANCHORED: python -m protocol.audit verifies. The same files give the same bytes with
-one version of matplotlib, in a folder of the same name.
+one version of matplotlib, in whatever folder, and the page names what made it.
 Exit status: 0 written; 2 there is no verdict to report, or the files cannot be read.
 """
 

@@ -23,7 +23,6 @@ class Again(NamedTuple):
 
 
 class Finished(NamedTuple):
-    folder: Path
     study: Study
     judged: dict[str, Any]
     digests: dict[str, str]  # of lock.json, claim.json and seal.json, and of the file verdict.json
@@ -55,7 +54,6 @@ def read(folder: Path, witness: str = numbers.WITNESS) -> Finished:
             f"run: python -m protocol.audit {folder}"
         )
     return Finished(
-        folder,
         study,
         judged,
         {

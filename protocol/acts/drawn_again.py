@@ -26,7 +26,7 @@ def check(study: Registration) -> str:
         own = _drawn(study.folder, Path(made))
         differ = [path for path in there if _other(study.folder / path, Path(made) / path)]
     if not differ:
-        return f"{len(there)} files, drawn again from the records, are the same"
+        return f"{inventory.counted(len(there))} drawn again from the records, the same bytes"
     said = f"{inventory.listed(differ)}: not what is drawn here from the records"
     anew = f"draw anew: python -m figures.report {study.folder}"
     if inventory.REPORT in there and own in files.read(study.folder / inventory.REPORT).decode(

@@ -20,7 +20,18 @@ from protocol.evidence.refusals import Refusal, Tampered
 from protocol.evidence.run import ledger, records
 from protocol.evidence.run.registration import CLAIM, PROTOCOL, SEAL, SELECTION, VERDICT, Registration
 
-__all__ = ["DRAWINGS", "FIGURES", "PROOFS", "REPORT", "Kind", "accounted", "check", "listed", "shown"]
+__all__ = [
+    "DRAWINGS",
+    "FIGURES",
+    "PROOFS",
+    "REPORT",
+    "Kind",
+    "accounted",
+    "check",
+    "counted",
+    "listed",
+    "shown",
+]
 
 Kind = Literal["evidence", "derived", "unknown"]
 
@@ -90,7 +101,7 @@ def check(study: Registration) -> str:
         if folder.startswith(_STRICT) and not _left_behind(folder, name):
             raise Tampered(f"{shown(path)}: is not evidence of ours; move it out of {folder}/")
     drawn = [path for path, kind in kinds.items() if kind == "derived"]
-    said = [f"evidence: {_counted(sum(kind == 'evidence' for kind in kinds.values()))}"]
+    said = [f"evidence: {counted(sum(kind == 'evidence' for kind in kinds.values()))}"]
     if drawn:
         share = sum(entries[path].size for path in drawn) / max(1, sum(one.size for one in entries.values()))
         said.append(f"{_drawings(drawn)} ({100 * share:.0f} % of the bytes), compared by --draw alone")
@@ -194,11 +205,11 @@ def _left_behind(folder: str, name: str) -> bool:
 
 def _drawings(paths: list[str]) -> str:
     within = sum(path != REPORT for path in paths)
-    folder = f"{_counted(within)} in {FIGURES}/"
+    folder = f"{counted(within)} in {FIGURES}/"
     return f"drawn from it: {' and '.join([REPORT] * (within < len(paths)) + [folder] * (within > 0))}"
 
 
-def _counted(number: int) -> str:
+def counted(number: int) -> str:
     return f"{number} file{'s' * (number != 1)}"
 
 
