@@ -179,7 +179,7 @@ OURS += ["anchors/headers", "anchors/lock.ots", "figures", "figures/forest.png",
 @pytest.mark.parametrize(
     ("replace", "kind"),
     [(linked, "a link"), (piped, "a pipe"), (served, "a socket")],
-    ids=lambda one: str(one),
+    ids=["link", "pipe", "socket"],
 )
 @pytest.mark.parametrize("name", OURS)
 def test_a_link_or_a_pipe_in_the_place_of_ours_is_named_and_nothing_is_opened(
@@ -209,7 +209,7 @@ def test_a_file_in_the_place_of_a_folder_is_named(folder, name):
         check(folder)
 
 
-@pytest.mark.parametrize(("replace", "kind"), [(linked, "a link"), (piped, "a pipe")])
+@pytest.mark.parametrize(("replace", "kind"), [(linked, "a link"), (piped, "a pipe")], ids=["link", "pipe"])
 def test_one_by_another_name_is_never_opened_and_fails_nothing(folder, replace, kind):
     put(folder / "latest")
     replace(folder / "latest")
