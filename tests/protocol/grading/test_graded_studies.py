@@ -6,7 +6,7 @@ import finished_study
 import pytest
 
 from protocol import grading, regrade, tasks
-from protocol.acts import register
+from protocol.acts.locking import frozen
 from protocol.acts.regrade import regrade as graded_again
 from protocol.evidence.lock import lock
 from protocol.evidence.refusals import BadInput
@@ -43,11 +43,12 @@ def items(dev, confirm):
 
 def test_golds_that_verify_are_counted_in_the_lock(tiny):
     golds = {"tiny": {"purpose": "gold self-check", "dev": 2, "confirm": 1}}
-    assert register._golds(items(["p/0", "p/1"], ["p/2"])) == {"golds": golds}
+    frozen.refuse_wrong_golds(items(["p/0", "p/1"], ["p/2"]))
+    assert frozen.golds(items(["p/0", "p/1"], ["p/2"])) == {"golds": golds}
 
 
 def test_a_study_without_mathematical_tasks_has_nothing_to_check():
-    assert register._golds({"needle-256": {"dev": ["n"], "confirm": ["n"]}}) == {}
+    assert frozen.golds({"needle-256": {"dev": ["n"], "confirm": ["n"]}}) == {}
 
 
 @pytest.mark.parametrize("bad", ["", "{1", "$", "1}{2"])
@@ -57,7 +58,7 @@ def test_a_gold_that_does_not_verify_is_refused_by_its_id_and_not_shown(tiny, mo
     with pytest.raises(
         BadInput, match=rf"tasks: tiny: the gold answer of {place} does not verify"
     ) as refusal:
-        register._golds(items(["p/0", "p/1"], ["p/2"]))
+        frozen.refuse_wrong_golds(items(["p/0", "p/1"], ["p/2"]))
     assert not bad or bad not in str(refusal.value)
 
 
