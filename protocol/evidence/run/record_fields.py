@@ -5,7 +5,6 @@ from typing import Any
 
 from protocol.evidence.bytes import fields
 from protocol.evidence.bytes.fields import DIGEST, Choice, Field, ListOf, OrNull, Table, Text, Whole
-from protocol.evidence.bytes.holding import test_of
 
 __all__ = ["BODY", "COSTS", "MEASURED", "STATES", "TRAJECTORY", "fault"]
 
@@ -99,15 +98,10 @@ TRAJECTORY = Table(
 )
 
 
-_BODY_HOLDS, _COSTS_HOLD = test_of(BODY), test_of(COSTS)
-
-
 def fault(body: Any, costs: Any) -> str | None:
     """What keeps `body` and `costs` from being those of a record, beginning with the field; else None."""
-    if not _BODY_HOLDS(body):
-        return fields.fault(BODY, body, "body")
-    wrong = next(_faults_of_state(body), None)
-    return wrong or (None if _COSTS_HOLD(costs) else fields.fault(COSTS, costs, "costs"))
+    wrong = fields.fault(BODY, body, "body") or next(_faults_of_state(body), None)
+    return wrong or fields.fault(COSTS, costs, "costs")
 
 
 def _faults_of_state(body: Mapping[str, Any]) -> Iterator[str]:

@@ -14,14 +14,13 @@ import gzip
 import hashlib
 import itertools
 import json
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self, TypedDict
 
-from protocol.evidence.bytes import canonical, files, journal
+from protocol.evidence.bytes import canonical, files, gzipped, journal
 from protocol.evidence.refusals import BadInput, Tampered
 from protocol.evidence.run.record_fields import STATES as STATES
 from protocol.evidence.run.record_fields import fault
@@ -260,7 +259,7 @@ def outcome_digest(records: Iterable[Record]) -> str:
     """
     outcome = hashlib.sha256()
     for record in sorted(records, key=lambda record: key(record["body"])):
-        outcome.update(canonical.encoded(record["body"]) + b"\n")
+        outcome.update(_WRITTEN(record["body"]).encode() + b"\n")
     return outcome.hexdigest()
 
 
@@ -268,11 +267,9 @@ def read_side_file(place: Path, name: str) -> Any:
     """Raises Tampered when the side file is missing, or its content has another digest than its name."""
     path = _side_file(place, name)
     try:
-        data = gzip.decompress(files.read(path))
+        data = gzipped.read(path)
     except FileNotFoundError:
         raise Tampered(f"{path.name}: missing, and a record cites it") from None
-    except (OSError, EOFError, zlib.error) as problem:
-        raise Tampered(f"{path.name}: not readable: {problem}") from None
     if hashlib.sha256(data).hexdigest() != name:
         raise Tampered(f"{path.name}: its content has another digest than its name")
     return canonical.loads(data, path.name)
