@@ -42,7 +42,7 @@ DECODING = (
     "splits/",
     *(f"protocol/{room}/" for room in ("engine", "grading", "models", "plan", "running", "tasks")),
 )
-LIBRARIES = ("torch", "transformers", "tokenizers", "numpy")
+LIBRARIES = ("torch", "transformers", "tokenizers", "numpy", "math-verify", "sympy")
 EDGES = 4  # of lanes one in so many may part from its record on an edge; of more nothing is told
 EVERY = 5.0  # seconds between lines of progress
 
@@ -119,7 +119,7 @@ def engine(study: Registration) -> Engine:
     for name in LIBRARIES:
         installed = content["environment"]["distributions"].get(name)
         before = installed.get("version") if isinstance(installed, dict) else None
-        if before != (now := _version(name)):
+        if before is not None and before != (now := _version(name)):
             libraries.append(f"{name} {now} for {before!a}")
     return Engine(differing, len(locked), tuple(libraries))
 
