@@ -11,6 +11,7 @@ from analysis.output import headline
 from protocol import witnesses
 from protocol.acts import confirm, judge, register
 from protocol.acts.judge import Judgement
+from protocol.evidence.bytes.shown import put
 from protocol.evidence.lock import lock
 from protocol.evidence.refusals import Drifted, Tampered
 from protocol.evidence.run import late_randomness, ledger, records, selection
@@ -90,7 +91,7 @@ def unfinished(parent: Study) -> Study | None:
         try:
             refuse_drift(child, with_weights=False)
         except Drifted as drift:
-            print(f"leaving {newest.folder}: {drift}", file=sys.stderr)
+            put(f"leaving {newest.folder}: {drift}", sys.stderr)
             return None
         return child if child.lock.content["parent"]["lock"] == parent.lock.digest else None
     return None

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from protocol import tasks
+from protocol.evidence.bytes import files
 from protocol.evidence.lock import closure, identities
 from protocol.evidence.lock.lock import Lock
 from protocol.evidence.refusals import BadInput, Drifted, Refusal
@@ -62,9 +63,9 @@ def refuse_edited(study: Registration) -> bytes:
 def written(folder: Path) -> bytes:
     """The bytes of protocol.toml. Raises BadInput without one."""
     path = folder / PROTOCOL
-    if not path.is_file():
+    if not files.there(path):
         raise BadInput(f"{folder}: no {PROTOCOL} here; name a folder such as registrations/quickstart")
-    return path.read_bytes()
+    return files.read(path, files.MOST_OF_A_DOCUMENT)
 
 
 def of_sources(content: Mapping[str, Any]) -> list[str]:

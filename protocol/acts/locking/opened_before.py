@@ -13,7 +13,8 @@ from typing import Any
 
 import splits
 from protocol import tasks
-from protocol.evidence.refusals import Refusal
+from protocol.evidence.bytes import files
+from protocol.evidence.refusals import Refusal, Tampered
 from protocol.evidence.run import late_randomness, ledger
 from protocol.evidence.run.registration import CLAIM, SEAL, SHELVES, VERDICT, Registration
 from protocol.locked import drift
@@ -68,13 +69,15 @@ def _is_claimed(study: Registration) -> bool:
             return True
         path = study.folder / ledger.NAME
         return path.exists() and any(f'"event":"{event}"' in _text(path) for event in _EVENTS)
+    except Tampered:  # what is there is no plain file; `opened_before` says that it cannot be read
+        return True
     except PermissionError:  # of a folder beside it that is somebody else's
         return False
 
 
 def _text(path: Path) -> str:
     """The lines as they stand, so that a damaged ledger is read too."""
-    return path.read_bytes().decode(errors="replace")
+    return files.read(path, files.MOST_OF_A_DOCUMENT).decode(errors="replace")
 
 
 def _shared(
