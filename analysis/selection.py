@@ -23,7 +23,7 @@ from analysis.stats import bootstrap
 from analysis.stats.methods import draws
 from analysis.studies.study_files import AGAIN, EXCLUDED, RecordError, Study, probe
 
-__all__ = ["Cell", "Choice", "choose", "select"]
+__all__ = ["Cell", "Choice", "choose", "select", "selected"]
 
 DRAWS = 10_000  # of the exploratory intervals
 
@@ -68,7 +68,11 @@ def select(folder: Path) -> dict[str, Any]:
     """The selection of FOLDER. Raises RecordError when any lane of the probe has no grade: a mean over what
     happened to finish is not what was registered, and records are not rewritten.
     """
-    study = probe(Path(folder))
+    return selected(Path(folder), probe(Path(folder)))
+
+
+def selected(folder: Path, study: Study) -> dict[str, Any]:
+    """The selection of probed lanes that were read; raises as `select` does. folder: for refusals."""
     if not study.missing.empty:
         first = study.missing.iloc[0]
         what = first["grade"] if first["state"] == "ok" else first["state"]

@@ -1,6 +1,7 @@
 """Studies for tests: a protocol small enough to register and confirm in seconds on the tiny model."""
 
 import contextlib
+import copy
 import functools
 import importlib
 import io
@@ -122,6 +123,7 @@ def here(name: str, *arguments: object, tree: Path | None = None) -> subprocess.
         held.enter_context(contextlib.redirect_stdout(out))
         held.enter_context(contextlib.redirect_stderr(err))
         held.enter_context(mock.patch.object(closure, "environment", surroundings))
+        held.enter_context(remembering(name))
         if tree is not None:
             held.enter_context(mock.patch.object(drift, "ROOT", tree))
             held.enter_context(mock.patch.object(locked_tree, "ROOT", tree))
@@ -133,6 +135,36 @@ def here(name: str, *arguments: object, tree: Path | None = None) -> subprocess.
 
 # This process stays in one environment, and hashing all of it takes seconds.
 surroundings = functools.cache(closure.environment)
+
+# What the rule can see of a protocol, and which of its arms are alike: seconds, and the same each time.
+SEEN: dict[str, Any] = {}
+
+
+@contextlib.contextmanager
+def remembering(name: str, seen: dict[str, Any] = SEEN) -> Iterator[None]:
+    """Within it a command simulates a protocol once, however often it locks and confirms it."""
+    if name not in ("register", "amend", "probe", "confirm", "replicate", "rehearse"):
+        yield
+        return
+    from protocol.acts.locking import rule_checks, same_kept
+
+    def remembered(function: Callable[..., Any], protocol: Callable[[Any], Any]) -> Callable[..., Any]:
+        def once(about: Any, items: Any, **how: Any) -> Any:
+            asked = (function.__name__, protocol(about).content(), items, how, same_kept.LIGHT)
+            key = json.dumps(asked, sort_keys=True)
+            if key not in seen:
+                seen[key] = function(about, items, **how)
+            return copy.deepcopy(seen[key])
+
+        return once
+
+    with (
+        mock.patch.object(rule_checks, "checks", remembered(rule_checks.checks, lambda own: own)),
+        mock.patch.object(
+            same_kept, "same_kept", remembered(same_kept.same_kept, lambda planned: planned.protocol)
+        ),
+    ):
+        yield
 
 
 def copy_tree(to: Path) -> Path:
@@ -164,12 +196,12 @@ def silently(function: Callable[..., object], *arguments: object) -> None:
 
 def start(name: str, *arguments: object) -> Process:
     """The command in such a process."""
-    return forked(within, surroundings(), name, *arguments)
+    return forked(within, surroundings(), SEEN, name, *arguments)
 
 
-def within(environment: dict[str, Any], name: str, *arguments: object) -> int:
-    """The command in this process; what is installed was read before."""
-    with mock.patch.object(closure, "environment", return_value=environment):
+def within(environment: dict[str, Any], seen: dict[str, Any], name: str, *arguments: object) -> int:
+    """The command in this process; what is installed was read before, and what was simulated is known."""
+    with mock.patch.object(closure, "environment", return_value=environment), remembering(name, seen):
         return importlib.import_module(f"protocol.{name}").main([*map(str, arguments)])
 
 

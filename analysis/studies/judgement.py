@@ -17,7 +17,7 @@ from analysis.studies import contrasts, gate, statements, unevenness
 from analysis.studies.family import compared
 from analysis.studies.study_files import EXCLUDED, LANE, TIMEOUT, Study, document, read, ungraded
 
-__all__ = ["CONFIRMATORY", "DEVIATED", "judge", "judged"]
+__all__ = ["CONFIRMATORY", "DEVIATED", "judge", "judged", "selected"]
 
 CONFIRMATORY = 200  # problems; fewer screen ("Minimal-Intervention KV Retention", section 6)
 DEVIATED = "DEVIATED"  # whatever the rule says of a study that was amended after its claim
@@ -26,11 +26,12 @@ DEVIATED = "DEVIATED"  # whatever the rule says of a study that was amended afte
 def judge(folder: Path) -> dict[str, Any]:
     """The judgement of FOLDER. Raises RecordError for records that cannot be judged at all."""
     study = read(Path(folder))
-    return judged(study, _selected(Path(folder)) if "sweep" in study.lock["protocol"]["content"] else None)
+    swept = "sweep" in study.lock["protocol"]["content"]
+    return judged(study, selected(*document(Path(folder) / "selection.json")) if swept else None)
 
 
-def judged(study: Study, selected: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The judgement of a study that was read. selected: what a sweep chose, with a sweep.
+def judged(study: Study, chosen: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The judgement of a study that was read. chosen: what `selected` gives, with a sweep.
 
     A registered lane that was never run makes the verdict INCONCLUSIVE wherever it lies. So does one that
     failed or was not graded where `decision.missing` is "inconclusive"; where it is "wrong", such a lane is
@@ -83,8 +84,8 @@ def judged(study: Study, selected: Mapping[str, Any] | None = None) -> dict[str,
         judgement["rule_says"] = says
     if "beside" in decision:
         judgement["beside"] = _beside(counted, len(rows), alpha)
-    if selected is not None:
-        judgement["selected"] = selected
+    if chosen is not None:
+        judgement["selected"] = chosen
     if "exclude" in content:
         judgement["excluded"] = _excluded(study)
     return judgement | {
@@ -131,14 +132,10 @@ def _excluded(study: Study) -> list[dict[str, Any]]:
     ]
 
 
-def _selected(folder: Path) -> dict[str, Any]:
+def selected(digest: str, selection: Mapping[str, Any]) -> dict[str, Any]:
     """Which candidate of the sweep was confirmed as the subject, and the digest of what chose it."""
-    digest, content = document(folder / "selection.json")
-    return {
-        "arm": content["selected"]["winner"],
-        "policy": content["selected"]["policy"],
-        "selection": digest,
-    }
+    chosen = selection["selected"]
+    return {"arm": chosen["winner"], "policy": chosen["policy"], "selection": digest}
 
 
 def _beside(study: Study, first: int, alpha: float) -> dict[str, Any]:

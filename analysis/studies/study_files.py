@@ -3,9 +3,9 @@
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 import pandas as pd
 from numpy.typing import NDArray
@@ -21,9 +21,12 @@ __all__ = [
     "NOTED",
     "NOT_RUN",
     "RecordError",
+    "Records",
     "Study",
+    "confirmed",
     "document",
     "probe",
+    "probed",
     "read",
     "ungraded",
 ]
@@ -36,6 +39,7 @@ MEASURED = ["tokens", "mean_slots", "peak_slots", "mean_bytes", "state_bytes"]
 NOTED = ["disagrees", "granted"]  # of some lanes; NaN of the others
 TIMEOUT = "timeout"  # an answer that nobody could verify in time: not correct, or one such would void a study
 UNGRADED = {"error"}
+Records: TypeAlias = Iterable[tuple[str, Mapping[str, Any]]]  # each with where it stands
 FOLDERS = {"confirm": "records", "probe": "probe"}  # of the records of a phase
 
 
@@ -87,8 +91,13 @@ def read(folder: Path) -> Study:
     """
     plain_files.refuse_other(Path(folder))
     registration, lock = document(Path(folder) / "lock.json")
+    return confirmed(folder, registration, lock, _lines(Path(folder) / FOLDERS["confirm"]))
+
+
+def confirmed(folder: Path, registration: str, lock: dict[str, Any], records: Records) -> Study:
+    """What `read` gives, of a lock and confirm records that were parsed before. folder: for refusals."""
     lanes = [(*cell, problem) for cell in lock["grid"] for problem in lock["items"][cell[1]]["confirm"]]
-    return Study(registration, lock, _table(Path(folder), "confirm", registration, lock, lanes))
+    return Study(registration, lock, _table(folder, "confirm", registration, lock, records, lanes))
 
 
 def probe(folder: Path) -> Study:
@@ -97,6 +106,11 @@ def probe(folder: Path) -> Study:
     """
     plain_files.refuse_other(Path(folder))
     registration, lock = document(Path(folder) / "lock.json")
+    return probed(folder, registration, lock, _lines(Path(folder) / FOLDERS["probe"]))
+
+
+def probed(folder: Path, registration: str, lock: dict[str, Any], records: Records) -> Study:
+    """What `probe` gives, of a lock and probe records that were parsed before. folder: for refusals."""
     content = lock["protocol"]["content"]
     if "sweep" not in content:
         raise RecordError(f"{folder}: protocol: has no sweep; there is nothing to select")
@@ -110,7 +124,7 @@ def probe(folder: Path) -> Study:
         for seed in sweep["seeds"]
         for problem in lock["items"][task["name"]]["dev"]
     ]
-    return Study(registration, lock, _table(Path(folder), "probe", registration, lock, lanes))
+    return Study(registration, lock, _table(folder, "probe", registration, lock, records, lanes))
 
 
 def _table(
@@ -118,11 +132,12 @@ def _table(
     phase: str,
     registration: str,
     lock: Mapping[str, Any],
+    records: Records,
     registered: list[tuple[Any, ...]],
 ) -> pd.DataFrame:
     longest = _longest(lock["protocol"]["content"])
     rows: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for where, record in _lines(folder / FOLDERS[phase]):
+    for where, record in records:
         try:
             body = record["body"]
             if body["phase"] != phase:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import matplotlib
+from matplotlib import style
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import text_to_path
@@ -88,7 +88,7 @@ def write(folder: Path, drawing: Callable[..., Figure], *data: Any) -> tuple[Pat
     """
     folder.mkdir(parents=True, exist_ok=True)
     files = folder / f"{drawing.__name__}.svg", folder / f"{drawing.__name__}.png"
-    with matplotlib.rc_context(STYLE):
+    with style.context(["default", STYLE]):  # and nothing of the user's own matplotlibrc
         figure = drawing(*data)
         figure.savefig(files[0], metadata={"Date": None, "Creator": None})
         figure.savefig(files[1], dpi=200, metadata={"Software": None})

@@ -23,7 +23,6 @@ class Again(NamedTuple):
 
 
 class Finished(NamedTuple):
-    folder: Path
     study: Study
     judged: dict[str, Any]
     digests: dict[str, str]  # of lock.json, claim.json and seal.json, and of the file verdict.json
@@ -32,7 +31,6 @@ class Finished(NamedTuple):
     acts: list[dict[str, Any]]  # the lines of the ledger
     again: Again | None
     protocol: str | None  # protocol.toml, if it is the file that was locked
-    proofs: list[str]
 
 
 def read(folder: Path, witness: str = numbers.WITNESS) -> Finished:
@@ -56,7 +54,6 @@ def read(folder: Path, witness: str = numbers.WITNESS) -> Finished:
             f"run: python -m protocol.audit {folder}"
         )
     return Finished(
-        folder,
         study,
         judged,
         {
@@ -70,7 +67,6 @@ def read(folder: Path, witness: str = numbers.WITNESS) -> Finished:
         acts(folder),
         _again(folder),
         _protocol(folder, study.lock),
-        proofs(folder),
     )
 
 

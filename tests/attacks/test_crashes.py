@@ -88,8 +88,8 @@ def test_a_confirmation_that_is_killed_in_its_locked_tree_seals_the_same_outcome
 def confirming(study: Path, place: Path) -> list[object]:
     """The words of a command that confirms, in a new process but not in the locked tree."""
     known = place / "surroundings.json"
-    known.write_text(json.dumps(studies.surroundings()))
-    code = "import json, sys, studies; sys.exit(studies.within(json.load(open(sys.argv[1])), *sys.argv[2:]))"
+    known.write_text(json.dumps([studies.surroundings(), studies.SEEN]))
+    code = "import json, sys, studies; sys.exit(studies.within(*json.load(open(sys.argv[1])), *sys.argv[2:]))"
     return [sys.executable, "-c", code, known, "confirm", study]
 
 

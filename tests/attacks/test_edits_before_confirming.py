@@ -24,9 +24,9 @@ def test_a_lock_that_was_edited_by_hand_is_not_read(unconfirmed):
     refused(3, "lock.json", "confirm", unconfirmed)
 
 
-def test_a_lock_of_another_grid_does_not_fit_its_ledger(unconfirmed):
+def test_a_lock_of_another_grid_is_not_what_its_protocol_gives(unconfirmed):
     rewrite(unconfirmed / "lock.json", lambda lock: lock["grid"].pop())
-    refused(3, "ledger.jsonl: does not begin with the registration of this lock", "confirm", unconfirmed)
+    refused(3, "lock.json: grid: 7 entries, there have to be 8", "confirm", unconfirmed)
 
 
 def test_the_decision_rule_is_softened(unconfirmed, sources, edited):

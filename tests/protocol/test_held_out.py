@@ -11,7 +11,8 @@ import studies
 
 import splits
 from protocol import calibrate, tasks
-from protocol.acts import confirm, fitting, probe, register, rehearse
+from protocol.acts import confirm, probe, rehearse
+from protocol.acts.locking import fitting, frozen
 from protocol.evidence.lock import lock
 from protocol.evidence.refusals import AlreadyClaimed, BadInput, Tampered
 from protocol.evidence.run import claim, ledger, records, seal
@@ -207,14 +208,14 @@ def planted(monkeypatch):
     """The manifest says that a held-out problem is for development."""
     manifest = splits.load(TASK)
     altered = manifest._replace(dev=(manifest.confirm[0], *manifest.dev))
-    for module in (register.splits, calibrate.splits):
+    for module in (frozen.splits, calibrate.splits):
         monkeypatch.setattr(module, "load", lambda name: altered)
 
 
 def test_registering_and_rehearsing_reach_no_planted_problem(written, tiny_model, tmp_path, monkeypatch):
     planted(monkeypatch)
     with pytest.raises(BadInput, match="is held out"):
-        fitting.checked(Planned(written, tmp_path), register.items(Planned(written, tmp_path)))
+        fitting.checked(Planned(written, tmp_path), frozen.items(written))
     with pytest.raises(BadInput, match="is held out"):
         rehearse.rehearse(
             Planned(written, tmp_path), {one: one for one in written.models}, 1, tmp_path / "kept"
@@ -284,8 +285,8 @@ def test_nothing_but_the_door_calls_a_raw_builder_and_nothing_but_confirm_opens_
         "puzzle": {"tasks/chain.py"},
         "HeldOut": {"acts/confirm.py"},
         "gold": {
-            "acts/register.py",
-            "regrade.py",
+            "acts/locking/frozen.py",
+            "acts/regrade.py",
             "tasks/door.py",
             *(f"tasks/{name}.py" for name in FAMILIES),
         },

@@ -222,9 +222,9 @@ def test_what_was_confirmed_is_the_winners_policy(confirmed, tiny_model, tmp_pat
 
 
 def test_the_audit_holds_and_selects_again(confirmed):
-    done = studies.here("audit", confirmed)
+    done = studies.here("audit", confirmed, "--details")
     assert done.returncode == 0, done.stdout
-    assert "held         selection: the locked code selects h2o" in done.stdout
+    assert "held         selection: h2o, before the claim, from the probe's records" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
-from protocol.evidence.audit import amendment, outcome
+from protocol.evidence.audit import amendment, inventory, outcome, sense
 from protocol.evidence.audit.checks import Checks
 from protocol.evidence.audit.items import FROM_OUTSIDE, ITEMS
 from protocol.evidence.findings import Finding
@@ -45,6 +45,7 @@ def audit(
     """
     checked = Checks(study)
     own: dict[str, Check] = {
+        "files": lambda: inventory.check(study),
         "lock": checked.check_lock,
         "protocol": checked.check_protocol,
         "sources": checked.check_sources,
@@ -60,6 +61,7 @@ def audit(
         "records": checked.check_records,
         "trajectories": checked.check_trajectories,
         "grid": checked.check_grid,
+        "sense": lambda: sense.check(study),
         "seal": checked.check_seal,
         "verdict": checked.check_verdict,
         **({"ending": lambda: amendment.ended(study)} if checked.ended else {}),

@@ -4,7 +4,7 @@ import hashlib
 import io
 import struct
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 
 from protocol.evidence.bytes import files
@@ -46,6 +46,12 @@ def verify(archive: Path, sources: Mapping[str, str]) -> list[str]:
     """What differs between the members of the bundle and the locked `sources`; nothing when it holds."""
     held = {name: hashlib.sha256(data).hexdigest() for name, data in _members(archive).items()}
     return closure.differences(sources, held)
+
+
+def read(archive: Path, names: Iterable[str]) -> dict[str, bytes]:
+    """What these members hold, as far as they are there. Raises Tampered for a bundle that cannot be read."""
+    members = _members(archive)
+    return {name: members[name] for name in names if name in members}
 
 
 def extract(archive: Path, sources: Mapping[str, str], to: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 from protocol.evidence.bytes import fields
 from protocol.evidence.bytes.fields import DIGEST, Choice, Field, ListOf, OrNull, Table, Text, Whole
 
-__all__ = ["BODY", "COSTS", "MEASURED", "STATES", "fault"]
+__all__ = ["BODY", "COSTS", "MEASURED", "STATES", "TRAJECTORY", "fault"]
 
 STATES = ("ok", "failed", "excluded")
 MEASURED = ("stop", "grade", "cache")  # there when a lane ended well, and only then
@@ -86,6 +86,14 @@ COSTS = Table(
         "prefill_seconds": Field(_DECIMAL, "Seconds of the problem's prefill.", without="not ok"),
         "decode_seconds": Field(_DECIMAL, "Seconds from joining the batch to leaving it.", without="not ok"),
         "lanes": Field(Whole(1), "Lanes at once.", without="a record of 2026-11-21 or later"),
+    }
+)
+_MOMENTS = ListOf(Whole(), 1, words="a list of whole numbers, one a moment")
+TRAJECTORY = Table(
+    {
+        "held": Field(_MOMENTS, "Slots, over layers and KV heads."),
+        "allocated": Field(_MOMENTS, "Bytes of keys and values."),
+        "heads": Field(Whole(1), "Layers times KV heads."),
     }
 )
 

@@ -171,7 +171,7 @@ def test_a_study_that_is_only_locked_says_what_was_not_run(tmp_path):
     finished_study.locked(tmp_path / "study")
     findings = auditing.audit(Registration(tmp_path / "study"))
     held = [finding.item for finding in findings if finding.status == "held"]
-    assert held == ["lock", "protocol", "sources", "ledger"]
+    assert held == ["files", "lock", "protocol", "sources", "ledger"]
     rest = [finding for finding in findings if finding.item not in {*held, *FROM_OUTSIDE}]
     assert {finding.status for finding in rest} == {"not run"}
 

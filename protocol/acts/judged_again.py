@@ -1,0 +1,196 @@
+"""Judge a study again: by the auditor's own analysis always, by the code that was locked on request.
+
+The locked code is its author's: that it judges as the verdict says shows nothing where it says so whatever
+the records are. That the auditor's own code does, shows that the verdict follows from the records.
+"""
+
+import json
+import platform
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, NoReturn
+
+from analysis import selection as rule
+from analysis.output import headline
+from analysis.output.printed import dumps
+from analysis.stats.methods import draws
+from analysis.studies import alike, judgement, study_files
+from analysis.studies.alike import Apart, Unlike
+from protocol.evidence.findings import CannotTell, NotRun
+from protocol.evidence.lock import closure, installed_files
+from protocol.evidence.refusals import Tampered
+from protocol.evidence.run import selection
+from protocol.evidence.run.records import Record
+from protocol.evidence.run.registration import SELECTION, VERDICT, Registration
+from protocol.locked.drift import ROOT
+
+__all__ = ["Own", "check", "check_selection", "own"]
+
+ALIKE = "judged alike by today's analysis"
+PACKAGE = "analysis"
+COMPUTING = ("numpy", "pandas", "scipy", "statsmodels")
+LARGEST = 20_000_000_000  # draws times records: minutes; the largest study that is shipped has a tenth of it
+SHOWN = 3  # differences that are named
+# What a lock or record of the wrong shape provokes in code that trusts its own records.
+WRONG_SHAPE = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
+
+
+class Own(NamedTuple):
+    """How the analysis installed here relates to the one that was locked."""
+
+    files: list[str]  # of either that the other does not have so, by path; those that both have come first
+    of: int  # of both together
+    others: list[str]  # what computes with it and is not here as it was locked
+
+    @property
+    def same(self) -> bool:
+        """Whether nothing here explains another judgement."""
+        return not self.files and not self.others
+
+    def __str__(self) -> str:
+        if self.same:
+            return f"its {self.of} files are those that were locked"
+        files = f"{len(self.files)} of {self.of} files of {PACKAGE} are not those that were locked"
+        named = [f"{files}, e.g. {alike.plain(self.files[0])}"] if self.files else []
+        named += [f"{', '.join(self.others)} not as locked"] if self.others else []
+        return "; ".join(named)
+
+
+def check(study: Registration) -> str:
+    """The judgement that verdict.json holds is the one that the analysis installed here gives.
+
+    Raises NotRun without a verdict; Tampered where another judgement has no other cause than an edit;
+    CannotTell where it may lie in another version of the analysis, with what differs and what tells.
+    """
+    if not study.has(VERDICT):
+        raise NotRun
+    written = study.verdict.content["judged"]
+
+    def judge() -> dict[str, Any]:
+        _refuse_long(study, _confirmed_lanes(study), study.confirmed)
+        lock = study.lock
+        read = study_files.confirmed(study.folder, lock.digest, lock.content, _named(study.confirmed))
+        chosen = judgement.selected(study.selection.digest, study.selection.content) if study.swept else None
+        return judgement.judged(read, chosen)
+
+    here, told = _again(study, VERDICT, written, judge)
+    given, word = written["verdict"], headline.word(here)
+    return f"{word if given == here['verdict'] else f'{given}, today {word}'}, {told}"
+
+
+def check_selection(study: Registration) -> str:
+    """The selection that a sweep's selection.json holds is the one that the analysis installed here gives.
+
+    Raises as `check` does; NotRun too for a selection that is a parent's, whose own audit it is for.
+    """
+    if not study.swept or not study.has(SELECTION):
+        raise NotRun
+    if selection.inherited(study):
+        raise NotRun("the selection is that of the study that this one replicates")
+    written = study.selection.content["selected"]
+
+    def select() -> dict[str, Any]:
+        _refuse_long(study, _probed_lanes(study), study.probed)
+        lock = study.lock
+        read = study_files.probed(study.folder, lock.digest, lock.content, _named(study.probed))
+        return rule.selected(study.folder, read)
+
+    here, told = _again(study, SELECTION, written, select)
+    return f"{here['winner']}, {told}"
+
+
+def own(study: Registration) -> Own:
+    """Reads the files of the analysis installed here."""
+    content = study.lock.content
+    locked, here = (
+        {name: digest for name, digest in sources.items() if name.startswith(f"{PACKAGE}/")}
+        for sources in (content["sources"], closure.sources(ROOT))
+    )
+    names = locked.keys() | here.keys()
+    differing = sorted(name for name in names if locked.get(name) != here.get(name))
+    both = [name for name in differing if name in locked and name in here]
+    return Own([*both, *(name for name in differing if name not in both)], len(names), others(content))
+
+
+def others(lock: Mapping[str, Any]) -> list[str]:
+    """What computes a judgement and is not here as it was locked."""
+    locked, here = lock["environment"], installed_files.versions()
+    machine = {"python": platform.python_version(), "machine": platform.machine()}
+    found = [name for name in COMPUTING if locked.get("distributions", {}).get(name) != here.get(name)]
+    return found + [name for name, value in machine.items() if locked.get(name) != value]
+
+
+def _again(
+    study: Registration, name: str, written: Any, judge: Callable[[], dict[str, Any]]
+) -> tuple[dict[str, Any], str]:
+    """What is judged here, and how what was written compares; raises as `check` does."""
+    try:
+        here = json.loads(dumps(judge()))
+    except WRONG_SHAPE as problem:
+        said = alike.plain(f"{type(problem).__name__}: {problem}", most=300)
+        _refuse(study, f"{name}: today's analysis cannot judge the records: {said}")
+    apart, mine = alike.unlike(written, here), own(study)
+    unexplained = mine.same or (not mine.files and (apart.sentences or apart.later))
+    if apart.decisive or (apart.all and unexplained):
+        said = _first(apart.decisive or apart.all, len(apart.all))
+        _refuse(study, f"{name}: is not what today's analysis says: {said}")
+    return here, f"{_told(apart)}; {mine}"
+
+
+def _refuse(study: Registration, said: str) -> NoReturn:
+    """Raises Tampered where nothing here explains another judgement, else CannotTell with the remedy."""
+    mine = own(study)
+    if mine.same:
+        raise Tampered(f"{said}; {mine}")
+    remedy = "--run-locked lets the locked code judge, contained" if mine.files else "install what was locked"
+    raise CannotTell(f"{said}; {mine}; {remedy}")
+
+
+def _told(apart: Apart) -> str:
+    """How a judgement compares that is alike in all that decides."""
+    if not apart.all:
+        return ALIKE
+    named = []
+    if apart.computed:
+        where = "none across zero or a level, none far"
+        named += [f"{len(apart.computed)} bounds and p differ, {where}: {_first(apart.computed[:1])}"]
+    if apart.sentences:
+        named += [f"other sentences in {', '.join(one.path for one in apart.sentences)}"]
+    if apart.later:
+        fields = sorted({one.path.rpartition(".")[2] for one in apart.later} - {"verdict"})
+        named += [f"today's alone has {', '.join(fields)}"]
+    return f"words, counts and estimates {ALIKE}; {'; '.join(named)}"
+
+
+def _first(found: Sequence[Unlike], of: int = 0) -> str:
+    shown = found[:SHOWN]
+    more = f" and {of - len(shown)} more" if of > len(shown) else ""
+    return f"{'; '.join(map(str, shown))}{more}"
+
+
+def _refuse_long(study: Registration, registered: int, records: Sequence[Record]) -> None:
+    """Raises Tampered for a lock that registers more lanes than were recorded, since it may register any
+    number, and CannotTell for what would take minutes.
+    """
+    if registered > len(records):
+        raise Tampered(f"{registered} lanes are registered and {len(records)} recorded")
+    times, _ = draws(study.registered["decision"])
+    if times * len(records) > LARGEST:
+        command = f"python -m analysis.judge {study.folder}"
+        raise CannotTell(f"{times} draws of {len(records)} records take minutes or more; run: {command}")
+
+
+def _confirmed_lanes(study: Registration) -> int:
+    items = study.lock.content["items"]
+    return sum(len(items[cell[1]]["confirm"]) for cell in study.lock.content["grid"])
+
+
+def _probed_lanes(study: Registration) -> int:
+    content, items = study.registered, study.lock.content["items"]
+    sweep, problems = content["sweep"], sum(len(items[task["name"]]["dev"]) for task in content["tasks"])
+    arms = len(sweep["candidates"]) + 2  # and the baseline, twice
+    return len(content["models"]) * len(content["budgets"]) * len(sweep["seeds"]) * arms * problems
+
+
+def _named(records: Sequence[Record]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for number, record in enumerate(records, 1):
+        yield f"record {number}", record

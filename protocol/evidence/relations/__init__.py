@@ -1,0 +1,4 @@
+"""What must hold between the fields of records in every honest study, written down once.
+
+May import: protocol.evidence.refusals, protocol.evidence.bytes, protocol.evidence.run.
+"""
