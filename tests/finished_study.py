@@ -28,14 +28,14 @@ sys.exit(10)
 JUDGED = {"correct": {"crystal": 2, "full": 3}, "verdict": "REFUTED"}  # p3 fails under crystal
 
 
-def tree(root: Path) -> Path:
-    """Source packages as the closure expects them; analysis can judge."""
+def tree(root: Path, judge: str = JUDGE) -> Path:
+    """Source packages as the closure expects them; analysis can judge. judge: the code that does."""
     for name, text in {
         "policies/keep.py": "SLOTS = 4\n",
         "protocol/__init__.py": "",
         "splits/toy.json": "{}\n",
         "analysis/__init__.py": "",
-        "analysis/judge.py": JUDGE,
+        "analysis/judge.py": judge,
     }.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -79,13 +79,13 @@ def lock_content(name: str = "study", written: dict | None = None, **own) -> dic
     }
 
 
-def locked(folder: Path) -> Lock:
-    """A registration that was locked and nothing more."""
-    root = tree(folder.parent / "tree")
+def locked(folder: Path, judge: str = JUDGE, **own) -> Lock:
+    """A registration that was locked and nothing more. own: fields of its lock."""
+    root = tree(folder.parent / "tree", judge)
     folder.mkdir()
     (folder / "protocol.toml").write_bytes(PROTOCOL)
     sources = closure.sources(root)
-    content = lock_content(folder.name, sources=sources, bundle=bundle.write(folder, root, sources))
+    content = lock_content(folder.name, sources=sources, bundle=bundle.write(folder, root, sources), **own)
     digest = lock.write(folder, content)
     ledger.append(folder, "register", {"lock": digest})
     return lock.read(folder)
@@ -166,9 +166,9 @@ def confirm(folder: Path, *, stop_after: int | None = None, backwards: bool = Fa
             seal.write(Registration.of(folder, held))
 
 
-def finished(folder: Path) -> Lock:
-    """A registration that was locked, confirmed in two attempts, and judged."""
-    held = locked(folder)
+def finished(folder: Path, judge: str = JUDGE, **own) -> Lock:
+    """A registration that was locked, confirmed in two attempts, and judged. own: fields of its lock."""
+    held = locked(folder, judge, **own)
     confirm(folder, stop_after=2)
     confirm(folder)
     verdict.write(Registration.of(folder, held), JUDGED)
