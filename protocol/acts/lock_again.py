@@ -60,6 +60,8 @@ def check(study: Registration) -> str:
     """
     locked = study.lock.content
     untold: list[str] = []
+    if unreadable := form.unreadable(locked):
+        raise Tampered(f"{lock.NAME}: {unreadable}")
     wrong = [*form.faults(locked), *_items(study, untold), *_weights(locked)]
     try:
         design = _design(study)
@@ -167,7 +169,7 @@ def _never_evicts(locked: Mapping[str, Any]) -> Callable[[Design, str], bool]:
 def _items(study: Registration, untold: list[str]) -> Iterator[str]:
     """From the manifest in the bundle, and from the auditor's own of that name, which is frozen."""
     locked = study.lock.content
-    asked = [task["name"] for task in locked["protocol"]["content"]["tasks"]]
+    asked = [str(task.get("name")) for task in locked["protocol"]["content"]["tasks"]]
     yield from differences.between(sorted(locked["items"]), sorted(asked), "items")
     held = bundle.read(study.bundle, [_manifest(name) for name in locked["items"]])
     for name, item in locked["items"].items():
