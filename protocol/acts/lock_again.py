@@ -22,7 +22,7 @@ from analysis.rules import RULES
 from protocol.acts.locking import form
 from protocol.evidence.bytes import canonical
 from protocol.evidence.findings import CannotTell, NotRun
-from protocol.evidence.lock import bundle, lock
+from protocol.evidence.lock import bundle, closure, lock
 from protocol.evidence.refusals import BadInput, Tampered
 from protocol.evidence.run.registration import PROTOCOL, Registration
 from protocol.locked import differences, drift
@@ -62,7 +62,7 @@ def check(study: Registration) -> str:
     untold: list[str] = []
     if unreadable := form.unreadable(locked):
         raise Tampered(f"{lock.NAME}: {unreadable}")
-    wrong = [*form.faults(locked), *_items(study, untold), *_weights(locked)]
+    wrong = [*_file(study), *form.faults(locked), *_items(study, untold), *_weights(locked)]
     try:
         design = _design(study)
     except CannotTell as gap:
@@ -107,6 +107,11 @@ def check_policies(study: Registration) -> str:
     if held is None:
         raise NotRun(f"{lock.NAME} is of before the settings of a policy were locked; it names them")
     return f"{sum(map(len, held.values()))} settings of {len(held)} arms are those of the installed policies"
+
+
+def _file(study: Registration) -> list[str]:
+    written = closure.digest_of(drift.written(study.folder))
+    return differences.between(study.lock.content["protocol"]["sha256"], written, "protocol.sha256")
 
 
 def _design(study: Registration) -> Design:

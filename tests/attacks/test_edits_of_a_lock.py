@@ -5,22 +5,19 @@ and an audit names it. The walk asks the functions that compare; for some of the
 """
 
 import copy
-import json
 import shutil
 from collections.abc import Iterator
 
 import pytest
 import studies
-from attacking import refused, rewrite, rewrite_ledger
 
 from protocol.acts import lock_again
-from protocol.acts.locking import unedited
+from protocol.acts.locking import frozen, opened_before, unedited
 from protocol.evidence.bytes import fields
-from protocol.evidence.findings import CannotTell, NotRun
-from protocol.evidence.lock import lock
-from protocol.evidence.refusals import Refusal, Tampered
+from protocol.evidence.findings import CannotTell
+from protocol.evidence.lock import bundle, lock
+from protocol.evidence.refusals import Refusal
 from protocol.evidence.run.registration import Registration
-from protocol.locked import differences
 from protocol.locked.study import Study, open_study, refuse_drift
 from protocol.models import sources
 
@@ -55,7 +52,13 @@ def study(registered, tmp_path_factory, same_environment) -> Iterator[Study]:
     with studies.remembering("confirm"):
         opened = open_study(Registration(folder), sources.home())
         unedited.refuse_edited(opened)
-        yield opened
+        members = bundle.read(opened.registration.bundle, opened.lock.content["sources"])
+        items = frozen.items(opened.protocol)
+        with pytest.MonkeyPatch.context() as patch:  # what no edit changes is read once
+            patch.setattr(bundle, "read", lambda archive, names: {name: members[name] for name in names})
+            patch.setattr(frozen, "items", lambda protocol: copy.deepcopy(items))
+            patch.setattr(opened_before, "claimed", lambda folder: [])
+            yield opened
 
 
 def edits(value, at=()) -> Iterator[tuple[tuple[object, ...], object]]:
@@ -74,13 +77,9 @@ def edits(value, at=()) -> Iterator[tuple[tuple[object, ...], object]]:
     elif isinstance(value, bool) or value is None:
         yield at, "other" if value is None else not value
     elif isinstance(value, int):
-        yield from ((at, value + 1), (at, value - 1), (at, bool(value)))
+        yield from ((at, value + 1), (at, bool(value)))
     else:
-        yield from (
-            (at, f"{value}0"),
-            (at, value[:-1]),
-            (at, value[:-1] + ("1" if value[-1:] == "0" else "0")),
-        )
+        yield at, value[:-1] + ("1" if value[-1:] == "0" else "0")
 
 
 def edited(content, path, put):
@@ -161,7 +160,7 @@ def test_what_drift_compares_is_told_by_drift(study, field, monkeypatch):
         changed = edited(content, path, put)
         wrong = fields.fault(lock.FIELDS, changed, "lock")
         if not wrong:
-            with pytest.raises(Refusal, match="since the lock|environment"):
+            with pytest.raises(Refusal, match="since the lock"):
                 drifting(changed)
         if field == "environment" and len(path) > 2:
             break
@@ -171,5 +170,7 @@ def test_an_audit_tells_every_edit_that_it_can(study):
     def auditing(changed):
         lock_again.check(Registration.of(study.folder, lock.Lock(changed, "0" * 64)))
 
-    untold, _ = walk(study.lock.content, auditing, AUDIT)
+    among = study.lock.content.keys() - {"sources", "environment", "policies"}
+    untold, used = walk(study.lock.content, auditing, AUDIT, among)
+    assert used <= AUDIT.keys()
     assert untold == []
