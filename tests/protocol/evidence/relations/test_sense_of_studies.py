@@ -87,7 +87,8 @@ def other(value):
         case str() if value.replace(".", "").isdecimal() and "." in value:
             return f"{float(value) + 1:.6f}"
         case str():
-            return value.translate(str.maketrans("0123456789", "1234567890")) if value else "8"
+            turned = value.translate(str.maketrans("0123456789", "1234567890"))
+            return turned if turned != value else f"{value}8"
         case int():
             return value + 1
         case list():
