@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from protocol import witnesses
+from protocol.acts import drawn_again, judged_again, lock_again, regrade, replay
 from protocol.evidence import findings
 from protocol.evidence.audit import auditing
 from protocol.evidence.audit.auditing import Check
+from protocol.evidence.bytes import files
 from protocol.evidence.findings import Finding
 from protocol.evidence.outside import anchors
 from protocol.evidence.outside.anchors import Anchor, Witness
@@ -57,6 +59,8 @@ def audit(study: Registration, believed: Sequence[Witness] = (), asked: Asked | 
         raise BadInput(f"{study.folder}: no registration is here; name the folder of one")
     if asked.signers and not asked.signers.is_file():
         raise BadInput(f"--signers {asked.signers}: no such file; see ALLOWED SIGNERS in man ssh-keygen")
+    if asked.replay:
+        replay.refuse(asked.replay, asked.nonce)
     anchored = anchors.verified(study, believed)
     made = auditing.audit(
         study,
@@ -71,12 +75,37 @@ def audit(study: Registration, believed: Sequence[Witness] = (), asked: Asked | 
 
 def _beside(study: Registration, asked: Asked) -> Mapping[str, Check]:
     """What needs this project's own code, and none of the author's."""
-    return {}
+    checks: dict[str, Check] = {
+        "registered": lambda: lock_again.check(study),
+        "policies": lambda: lock_again.check_policies(study),
+        "grades": lambda: regrade.check(study, asked.identity),
+        "judgement": lambda: judged_again.check(study),
+    }
+    if "sweep" in _registered(study):
+        checks["selection"] = lambda: judged_again.check_selection(study)
+    return checks
 
 
 def _last(study: Registration, asked: Asked) -> Mapping[str, Check]:
     """What takes longer, or runs what the author wrote: asked for by name, and after everything else held."""
-    return {}
+    checks: dict[str, Check] = {}
+    if asked.draw:
+        checks["drawings"] = lambda: drawn_again.check(study)
+    if asked.replay:
+        checks["replay"] = lambda: replay.check(
+            study, files.home(), asked.replay, asked.nonce, asked.identity
+        )
+    if asked.run_locked:
+        checks["locked code"] = lambda: judged_again.check_locked(study)
+    return checks
+
+
+def _registered(study: Registration) -> Mapping[str, Any]:
+    """The protocol of the lock; nothing of a lock that cannot be read."""
+    try:
+        return study.registered
+    except (Refusal, OSError, KeyError, TypeError):
+        return {}
 
 
 def _given(study: Registration) -> str | None:

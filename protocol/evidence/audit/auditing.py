@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
-from protocol.evidence.audit import amendment, inventory, outcome
+from protocol.evidence.audit import amendment, inventory, outcome, sense
 from protocol.evidence.audit.checks import Checks
 from protocol.evidence.audit.items import FROM_OUTSIDE, ITEMS
 from protocol.evidence.findings import Finding
@@ -61,6 +61,7 @@ def audit(
         "records": checked.check_records,
         "trajectories": checked.check_trajectories,
         "grid": checked.check_grid,
+        "sense": lambda: sense.check(study),
         "seal": checked.check_seal,
         "verdict": checked.check_verdict,
         **({"ending": lambda: amendment.ended(study)} if checked.ended else {}),
