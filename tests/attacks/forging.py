@@ -5,6 +5,7 @@ whatever they say.
 import hashlib
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,8 @@ def sha256(data: bytes) -> str:
 def forge(folder: Path, change: Change) -> None:
     """Let `change` have its way with everything that a finished study says, and mend what cites it.
 
-    change(name, content) returns the content; the name is that of the document, "ledger.jsonl" for the body of
-    a line, "records" or "probe" for the body of a record.
+    change(name, content) returns the content; the name is that of the document, "ledger.jsonl" for the body
+    of a line, "records" or "probe" for the body of a record.
     """
     path = {name: folder / f"{name}.json" for name in ("lock", "claim", "seal", "verdict")}
     was = {name: json.loads(each.read_bytes()) for name, each in path.items()}
@@ -90,10 +91,8 @@ def records(place: Path, lock: str, change: Change) -> str:
             written.append(canonical(own | {"sha256": digest, "chain": chain}) + b"\n")
             bodies.append(body)
         path.write_bytes(b"".join(written))
-    try:
+    with suppress(KeyError, TypeError):  # what is no record has no outcome
         bodies.sort(key=lambda body: (*(body["cell"][each] for each in CELL), body["problem"]))
-    except (KeyError, TypeError):
-        pass  # an outcome of what is no record is nobody's to mend
     return sha256(b"".join(canonical(body) + b"\n" for body in bodies))
 
 
