@@ -2,10 +2,10 @@
 whatever they say.
 """
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +91,7 @@ def records(place: Path, lock: str, change: Change) -> str:
             written.append(canonical(own | {"sha256": digest, "chain": chain}) + b"\n")
             bodies.append(body)
         path.write_bytes(b"".join(written))
-    with suppress(KeyError, TypeError):  # what is no record has no outcome
+    with contextlib.suppress(KeyError, TypeError):  # an outcome of what is no record is nobody's to mend
         bodies.sort(key=lambda body: (*(body["cell"][each] for each in CELL), body["problem"]))
     return sha256(b"".join(canonical(body) + b"\n" for body in bodies))
 

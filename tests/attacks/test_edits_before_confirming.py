@@ -15,7 +15,8 @@ def test_the_lock_gets_the_easier_rule_too(unconfirmed):
     rewrite(
         unconfirmed / "lock.json", lambda lock: lock["protocol"]["content"]["decision"].update(alpha="0.2")
     )
-    refused(3, "protocol.toml: reads otherwise than the lock says", "confirm", unconfirmed)
+    says = "lock.json: protocol.content.decision.alpha: '0.2', it has to be '0.05'"
+    refused(3, says, "confirm", unconfirmed)
 
 
 def test_a_lock_that_was_edited_by_hand_is_not_read(unconfirmed):
