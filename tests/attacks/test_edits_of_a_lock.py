@@ -56,13 +56,17 @@ def study(registered, tmp_path_factory, same_environment) -> Iterator[Study]:
     with studies.remembering("confirm"):
         opened = open_study(Registration(folder), sources.home())
         unedited.refuse_edited(opened)
-        members = bundle.read(opened.registration.bundle, opened.lock.content["sources"])
-        items = frozen.items(opened.protocol)
-        with pytest.MonkeyPatch.context() as patch:  # what no edit changes is read once
-            patch.setattr(bundle, "read", lambda archive, names: {name: members[name] for name in names})
-            patch.setattr(frozen, "items", lambda protocol: copy.deepcopy(items))
-            patch.setattr(opened_before, "claimed", lambda folder: [])
-            yield opened
+        yield opened
+
+
+@pytest.fixture
+def read_once(study, monkeypatch):
+    """What no edit changes is not read again for each of hundreds."""
+    members = bundle.read(study.registration.bundle, study.lock.content["sources"])
+    items = frozen.items(study.protocol)
+    monkeypatch.setattr(bundle, "read", lambda archive, names: {name: members[name] for name in names})
+    monkeypatch.setattr(frozen, "items", lambda protocol: copy.deepcopy(items))
+    monkeypatch.setattr(opened_before, "claimed", lambda folder: [])
 
 
 def edits(value, at=()) -> Iterator[tuple[tuple[object, ...], object]]:
@@ -137,7 +141,7 @@ def walk(content, check, known, among, one_of=()) -> tuple[list[str], set[str]]:
     return untold, used
 
 
-def test_confirm_tells_every_edit_that_anything_can_tell(study):
+def test_confirm_tells_every_edit_that_anything_can_tell(study, read_once):
     def confirming(changed):
         opened = Study(Registration.of(study.folder, lock.Lock(changed, "0" * 64)), study.planned)
         lock_again.check(opened.registration)
@@ -341,7 +345,7 @@ def test_what_drift_compares_is_told_by_drift(study, field, monkeypatch):
             break
 
 
-def test_an_audit_tells_every_edit_that_it_can(study):
+def test_an_audit_tells_every_edit_that_it_can(study, read_once):
     def auditing(changed):
         lock_again.check(Registration.of(study.folder, lock.Lock(changed, "0" * 64)))
 
