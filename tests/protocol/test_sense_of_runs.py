@@ -1,4 +1,4 @@
-"""Whatever the engine runs makes sense: every policy, with events while decoding and without, failures too."""
+"""What the engine runs makes sense: every policy, with events while decoding and without, and failures."""
 
 from functools import partial
 
@@ -113,4 +113,4 @@ def test_budgets_that_change_from_round_to_round_make_sense(tmp_path):
     assert broken == []
     for gate in gates:
         own = (record["body"]["cache"] for record in found if record["body"]["cell"]["arm"] == gate)
-        assert len({slots for cache in own for slots in cache["granted"]}) > 1, gate
+        assert {slots for cache in own for slots in cache["granted"]} != {24}, gate
