@@ -177,7 +177,7 @@ def _room(plan: Plan, lane: Lane, number: int) -> tuple[int, int]:
             held = lane.trajectory.held
             return max(held), 1 << 62
         wait = 0 if number else max(0, plan.first_event - 1)
-        below = max(0, lane.body["slots"] - after // heads)
+        below = max(0, (lane.body["slots"] or 0) - after // heads)
         most = min(most, below + query + wait + lane.arm.interval)
     least = after + heads * most
     return least, least + (QUANTUM - 1) * heads * plan.batched

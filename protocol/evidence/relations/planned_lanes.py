@@ -88,7 +88,7 @@ def plan_of(
     """
     try:
         return _plan(content, digest, phase, winner)._replace(words=words)
-    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as problem:
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as problem:
         raise Tampered(f"lock.json: does not say which lanes run ({type(problem).__name__})") from None
 
 
@@ -107,6 +107,10 @@ def _plan(content: Mapping[str, Any], digest: str, phase: str, winner: str | Non
     confirmed: dict[tuple[str, str], list[Cell]] = {}
     for model, task, *cell in content["grid"]:
         confirmed.setdefault((model, task), []).append(Cell(*cell))
+    if any(not isinstance(item, str) for own in ids.values() for item in own):
+        raise TypeError("an id that is no text")
+    if {task for _, task in confirmed} - {task["name"] for task in registered["tasks"]}:
+        raise ValueError("a grid of other tasks")
     if sum(len(ids[task]) for _, task in confirmed) > MOST:
         raise ValueError("more problems than a study has")
     units = []
@@ -122,13 +126,13 @@ def _plan(content: Mapping[str, Any], digest: str, phase: str, winner: str | Non
         phase=phase,
         units=tuple(units),
         tasks={
-            task["name"]: Task(task["query"] == "outside", task["max_new_tokens"])
+            task["name"]: Task(task["query"] == "outside", _whole(task["max_new_tokens"], 1))
             for task in registered["tasks"]
         },
         arms=_arms(content, {cell.arm for unit in units for cell in unit.cells}, winner),
-        lanes=dict(batch.get("lanes", {})),
-        longest=(registered.get("exclude") or {}).get("prompt_tokens_above"),
-        first_event=int(batch.get("first_event", 0)),
+        lanes={model: _whole(lanes, 1) for model, lanes in batch.get("lanes", {}).items()},
+        longest=_whole(registered["exclude"]["prompt_tokens_above"]) if "exclude" in registered else None,
+        first_event=_whole(batch.get("first_event", 0)),
         batched="batch" in content,
         granting="first_event" in batch,
         sampled=Decimal(generation["temperature"]) > 0,
@@ -171,7 +175,7 @@ def _arms(content: Mapping[str, Any], names: set[str], winner: str | None) -> di
 
 
 def _as_locked(settings: Mapping[str, str]) -> Arm:
-    interval = 0 if settings["cadence.interval"] == "None" else _steps(int(settings["cadence.interval"]))
+    interval = 0 if settings["cadence.interval"] == "None" else _whole(int(settings["cadence.interval"]))
     selection = settings["selection"]
     exact, most = selection in EXACT, selection in (*EXACT, *AT_MOST)
     return Arm(
@@ -189,10 +193,10 @@ def _as_registered(generation: Mapping[str, Any], policy: str) -> Arm:
     """
     plain = None if policy.startswith("schedule-") else True
     slack = generation.get("cadence", "slack") == "slack"
-    return Arm(plain, _steps(generation.get("interval", 0)), slack, True, None)
+    return Arm(plain, _whole(generation.get("interval", 0)), slack, True, None)
 
 
-def _steps(interval: int) -> int:
-    if interval < 0:
-        raise ValueError("an interval below 0")
-    return interval
+def _whole(value: Any, least: int = 0) -> int:
+    if type(value) is not int or value < least:
+        raise ValueError(f"{value!r} is no whole number from {least}")
+    return value

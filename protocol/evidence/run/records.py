@@ -20,7 +20,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self, TypedDict
 
-from protocol.evidence.bytes import canonical, files, gzipped, journal
+from protocol.evidence.bytes import canonical, files, gzipped, journal, line_endings
 from protocol.evidence.refusals import BadInput, Tampered
 from protocol.evidence.run.record_fields import STATES as STATES
 from protocol.evidence.run.record_fields import fault
@@ -166,8 +166,9 @@ def joined(reads: Mapping[str, Read]) -> list[Record]:
 
 
 def read_shard(path: Path) -> Read:
-    """Raises Tampered for a line that does not verify."""
+    """Raises Tampered for a line that does not verify, Rewritten for another system's line endings."""
     data = files.read(path)
+    line_endings.refuse_rewritten(path.name, data)
     lines = journal.split(data)
     records: list[Record] = []
     chain = journal.START
