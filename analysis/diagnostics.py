@@ -27,7 +27,7 @@ from analysis.output.told import points
 from analysis.rules import full_cache
 from analysis.rules.rule import sides
 from analysis.stats.methods import draws
-from analysis.studies import failure_modes
+from analysis.studies import failure_modes, plain_files
 from analysis.studies.contrasts import Pairing, counted, pairings, verdict
 from analysis.studies.failure_modes import Development
 from analysis.studies.study_files import LANE, RecordError, document, read
@@ -86,8 +86,8 @@ def measured(folder: Path) -> pd.DataFrame:
     `seconds` from joining its batch to leaving it. Raises RecordError.
     """
     rows = []
-    for path in sorted((folder / "records").glob("*.jsonl")):
-        for number, line in enumerate(path.read_bytes().splitlines(), 1):
+    for name, data in plain_files.shards(folder / "records"):
+        for number, line in enumerate(data.splitlines(), 1):
             record = json.loads(line)
             body = record["body"]
             if body["phase"] != "confirm" or body["state"] != "ok":
@@ -97,7 +97,7 @@ def measured(folder: Path) -> pd.DataFrame:
             except (KeyError, TypeError, ValueError):
                 seconds = math.nan
             if not math.isfinite(seconds):
-                raise RecordError(f"{path.name}:{number}: costs.decode_seconds: not a finite number")
+                raise RecordError(f"{name}:{number}: costs.decode_seconds: not a finite number")
             lane = [*(body["cell"][name] for name in LANE[:-1]), body["problem"]]
             cache = body["cache"]
             rows.append([*lane, float(cache["prefill_end"]), float(cache["peak_bytes"]), seconds])

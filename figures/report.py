@@ -6,7 +6,7 @@
 A report needs nothing but itself: no network, and no script but to sort its tables. It is drawn anew
 (`figures.study`) and holds every drawing. It repeats what the files say and verifies nothing, so its verdict
 line and drawings say UNANCHORED: python -m protocol.audit verifies. The same files give the same bytes with
-one version of matplotlib, in a folder of the same name.
+one version of matplotlib, in whatever folder, and the page names what made it.
 Exit status: 0 written; 2 there is no verdict to report, or the files cannot be read.
 """
 
@@ -36,19 +36,20 @@ SECTIONS = {
 }
 
 
-def report(folder: Path, *, witness: str = numbers.WITNESS) -> Path:
+def report(folder: Path, *, witness: str = numbers.WITNESS, to: Path | None = None) -> Path:
     """Write FOLDER/report.html, and the drawings in it to FOLDER/figures.
 
-    witness: who outside vouches for the study, as `page.judged` takes it.
+    to: a folder that takes both in place of FOLDER. witness: who outside vouches for the study, as
+    `page.judged` takes it.
     Raises NoVerdict and `analysis.studies.study_files.RecordError`; then there is no new report.
     """
     folder = Path(folder)
     parts = _read(folder, witness)
-    drawings = {path.stem: _drawn(path) for path in study.draw(folder, witness) if path.suffix == ".svg"}
+    drawings = {path.stem: _drawn(path) for path in study.draw(folder, witness, to) if path.suffix == ".svg"}
     of_contrasts = [drawings.pop(name) for name in ("forest", "ablation") if name in drawings]
     for name, drawn in (("contrasts", of_contrasts), ("cells", drawings.values())):
         parts[name] = Html("".join([sentences(glossary.ABOUT[name]), *drawn, parts[name]]))
-    return _write(folder / "report.html", _page(parts))
+    return _write((to or folder) / "report.html", _page(parts))
 
 
 def index(folder: Path) -> Path:

@@ -30,8 +30,10 @@ from figures.plots.trajectories import trajectories
 __all__ = ["draw"]
 
 
-def draw(folder: Path, witness: str = numbers.WITNESS) -> tuple[Path, ...]:
-    """Draw FOLDER/verdict.json and FOLDER/records into FOLDER/figures. witness: as `page.judged` takes it.
+def draw(folder: Path, witness: str = numbers.WITNESS, to: Path | None = None) -> tuple[Path, ...]:
+    """Draw FOLDER/verdict.json and FOLDER/records into FOLDER/figures, or into `to`/figures.
+
+    witness: as `page.judged` takes it.
 
     Raises NoVerdict and `analysis.studies.study_files.RecordError`, before anything is written.
     """
@@ -50,7 +52,7 @@ def draw(folder: Path, witness: str = numbers.WITNESS) -> tuple[Path, ...]:
     answers = endings(study.lanes) if any(arm.events for arm in arms) else []
     if answers:
         drawings += [(trajectories, arms), (collapse, answers)]
-    target = folder / "figures"
+    target = (to or folder) / "figures"
     drawn = [path for drawing, *data in drawings for path in page.write(target, drawing, judged, *data)]
     if answers:
         drawn.append(target / "collapse.md")

@@ -43,10 +43,7 @@ def act(old: Registration, new: Registration, reason: str, key: Path | None, as_
         command.say(as_json, line, {"copied": str(copied), "lock": None})
         return 0
     if amended.after_claim:
-        print(
-            f"after a claim: whatever the rule says, the verdict of {new.folder} will be DEVIATED",
-            file=sys.stderr,
-        )
+        command.tell(f"after a claim: whatever the rule says, the verdict of {new.folder} will be DEVIATED")
     about = amended.by.content["amends"]
     command.say(as_json, text(old, new, amended.by), {"lock": amended.by.digest, "amends": about})
     return 0

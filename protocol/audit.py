@@ -1,36 +1,63 @@
 """Check a registration from its files alone: offline, without torch, on any machine.
 
     python -m protocol.audit registrations/quickstart
+    python -m protocol.audit registrations/quickstart --replay 20     20 lanes are decoded again
+    python -m protocol.audit registrations/quickstart --run-locked    the author's judge too, contained
 
-Recomputes every digest, the ledger's chain, the seal and the accounting of cells, compares with git's history
-and with outside witnesses where there are any, unpacks the locked source tree and lets it derive the verdict
-again from the raw records. Each item is held, failed, cannot tell or not run. Deriving the verdict runs the
-locked `analysis` package in a subprocess: read sources.zip first if you do not trust its author.
+Asks three things. Does it follow from what was registered: the lock is derived again from protocol.toml and
+the frozen splits, and the judge that is installed here judges the records. Is it consistent with itself:
+digests, chains, cells, every relation between the fields of a record, every grade against its text. What do
+git and outside witnesses say. Nothing that the author wrote is run, unless --run-locked asks for it.
 
 Exit status: 0 all held (what lies outside the folder may be missing, and is named); 2 not a registration; 3
-something failed or could not be told; 5 with --require-anchor, a document of the study is not anchored.
+something failed; 5 with --require-anchor, a document of the study is not anchored; 6 the study is unfinished,
+and what is there holds; 7 something could not be told here.
 """
 
+import secrets
 import sys
 from pathlib import Path
 
 from protocol import command
 from protocol.acts import audit
-from protocol.acts.audit import Audited
+from protocol.acts.audit import Asked, Audited
 from protocol.evidence.outside import anchors
 from protocol.evidence.run.registration import Registration
+from protocol.texts import audited as texts
+
+FAILED, UNFINISHED, UNTOLD = 3, 6, 7
 
 
 class Options(command.Trust):
     signers: Path | None
+    identity: Path | None
+    run_locked: bool
+    replay: int
+    nonce: str
+    draw: bool
+    details: bool
 
 
 def main(argv: list[str] | None = None) -> int:
     parser = command.parser("protocol.audit", __doc__)
     command.folder(parser)
+    parser.add_argument("--details", action="store_true", help="one line for each item")
+    parser.add_argument(
+        "--replay", type=int, default=0, metavar="N", help="decode N lanes again, drawn by --nonce"
+    )
+    parser.add_argument(
+        "--nonce", default="", metavar="HEX", help="which lanes (default: drawn, and printed)"
+    )
+    parser.add_argument("--draw", action="store_true", help="make the drawings again, and compare them")
+    parser.add_argument(
+        "--run-locked",
+        action="store_true",
+        help="run the author's judge as well, contained, when all else held",
+    )
     parser.add_argument(
         "--signers", type=Path, metavar="FILE", help="who may sign: ssh's list of allowed signers"
     )
+    command.identity(parser)
     command.trust(parser)
     args = parser.parse_args(argv, namespace=Options())
     return command.answer(args.json, lambda: act(args))
@@ -38,22 +65,42 @@ def main(argv: list[str] | None = None) -> int:
 
 def act(args: Options) -> int:
     study = Registration(args.folder)
-    audited = audit.audit(study, command.trusted(args), args.signers, args.headers)
+    asked = Asked(
+        signers=args.signers,
+        headers=args.headers,
+        identity=args.identity,
+        run_locked=args.run_locked,
+        replay=args.replay,
+        nonce=args.nonce or secrets.token_hex(16),
+        draw=args.draw,
+    )
+    audited = audit.audit(study, command.trusted(args), asked)
     word = anchors.word(audited.anchored)
-    status = 3 if audited.broken or audited.gaps else 0
-    lines = [f"{each.status:<12} {each.item}: {each.detail}".rstrip(": ") for each in audited.findings]
+    if args.details:
+        lines = texts.details(audited.findings)
+    else:
+        lines = texts.page(study, audited.findings, anchored=word != "UNANCHORED")
     given = f"{audited.verdict}, " if audited.verdict else ""
     lines += ["", f"{study.folder}: {summary(audited)}; {given}{word}"]
     values = {
-        "held": not status,
+        "held": status(audited) == 0,
+        "status": status(audited),
         "findings": [each._asdict() for each in audited.findings],
         "verdict": audited.verdict,
         "anchors": word,
     }
     command.say(args.json, "\n".join(lines), values)
-    if args.require_anchor and not status:
+    if args.require_anchor and not status(audited):
         anchors.require(audited.anchored, anchors.existing(study))
-    return status
+    return status(audited)
+
+
+def status(audited: Audited) -> int:
+    if audited.broken:
+        return FAILED
+    if audited.gaps:
+        return UNTOLD
+    return UNFINISHED if audited.unfinished else 0
 
 
 def summary(audited: Audited) -> str:
@@ -61,6 +108,8 @@ def summary(audited: Audited) -> str:
         return f"AUDIT FAILED ({', '.join(audited.broken)})"
     if audited.gaps:
         return f"could not be told: {', '.join(audited.gaps)}"
+    if audited.unfinished:
+        return f"unfinished ({', '.join(audited.unfinished)}); what is there holds"
     outside = [each.item for each in audited.findings if each.status == "cannot tell"]
     return "everything held" + (f", but for what is not here: {', '.join(outside)}" if outside else "")
 

@@ -2,18 +2,33 @@
 
 import argparse
 import json
+import os
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from protocol import witnesses
+from protocol.evidence.bytes.shown import put
 from protocol.evidence.outside.anchors import Witness
 from protocol.evidence.refusals import Refusal
 from protocol.evidence.run.registration import Registration
 from protocol.witnesses.remote import BRANCH
 
-__all__ = ["STATUS", "Options", "Trust", "answer", "folder", "identity", "parser", "say", "trust", "trusted"]
+__all__ = [
+    "STATUS",
+    "Options",
+    "Trust",
+    "answer",
+    "folder",
+    "identity",
+    "parser",
+    "say",
+    "tell",
+    "trust",
+    "trusted",
+]
 
 # SCREENED decides as little as INCONCLUSIVE
 STATUS = {"CONFIRMED": 0, "REFUTED": 10, "INCONCLUSIVE": 11, "SCREENED": 11, "DEVIATED": 12}
@@ -36,9 +51,16 @@ class Trust(Options):
     require_anchor: bool
 
 
+class Parser(argparse.ArgumentParser):
+    """Its messages repeat what was typed, or what a pattern of the shell found, and are shown as all text."""
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        put(message, file or sys.stderr, end="")
+
+
 def parser(module: str, doc: str | None) -> argparse.ArgumentParser:
     """A parser whose help is the command's docstring, with --json."""
-    made = argparse.ArgumentParser(
+    made = Parser(
         prog=f"python -m {module}", description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     made.add_argument("--json", action="store_true", help="print one JSON object instead of text")
@@ -73,22 +95,50 @@ def trusted(args: Trust) -> list[Witness]:
 
 
 def say(as_json: bool, text: str, values: dict[str, Any]) -> None:
-    print(json.dumps(values, sort_keys=True) if as_json else text)
+    put(json.dumps(values, sort_keys=True) if as_json else text, sys.stdout)
+
+
+def tell(line: str) -> None:
+    """Say what is no result, on standard error."""
+    put(line, sys.stderr)
 
 
 def answer(as_json: bool, act: Callable[[], int]) -> int:
     """Run `act`; a refusal becomes one line on standard error and its own exit status, and so does what the
-    system refuses (a folder that cannot be written, a full disk), with status 2.
+    system refuses (a folder that cannot be written, a full disk), with status 2, and whatever else a file of
+    a stranger provokes. (`python -X dev` shows where that came from.)
     """
     try:
         return act()
     except (Refusal, OSError) as refused:
-        kind, line = type(refused).__name__, " ".join(str(refused).split())
         status = refused.exit_status if isinstance(refused, Refusal) else Refusal.exit_status
-        if as_json:
-            print(json.dumps({"refused": kind, "why": line, "exit_status": status}, sort_keys=True))
-        print(f"{kind}: {line}", file=sys.stderr)
-        return status
+        return _refuse(as_json, type(refused).__name__, str(refused), status)
     except KeyboardInterrupt:
-        print("interrupted; the same command continues where it stopped", file=sys.stderr)
+        tell("interrupted; the same command continues where it stopped")
         return 130
+    except Exception as fault:
+        if sys.flags.dev_mode:
+            raise
+        return _refuse(
+            as_json, type(fault).__name__, f"{fault} ({_place(fault)}); {_FAULT}", Refusal.exit_status
+        )
+
+
+_FAULT = (
+    "a file is not what this command takes, or the command has a fault: python -m protocol.audit says "
+    "whether the files hold; with python -X dev -m ... the same command says where the fault is"
+)
+
+
+def _refuse(as_json: bool, kind: str, why: str, status: int) -> int:
+    line = " ".join(why.split())
+    if as_json:
+        put(json.dumps({"refused": kind, "why": line, "exit_status": status}, sort_keys=True), sys.stdout)
+    tell(f"{kind}: {line}")
+    return status
+
+
+def _place(fault: Exception) -> str:
+    """File and line of the code that raised."""
+    last = traceback.extract_tb(fault.__traceback__)[-1]
+    return f"{os.path.basename(last.filename)}:{last.lineno}"

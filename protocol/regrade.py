@@ -13,67 +13,14 @@ lock.
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
 
-from protocol import command, grading, tasks
+from protocol import command
+from protocol.acts import regrade
+from protocol.acts.regrade import Regraded
 from protocol.evidence.refusals import BadInput
-from protocol.evidence.run import late_randomness, records
+from protocol.evidence.run import late_randomness
 from protocol.evidence.run.registration import SEAL, Registration
-
-__all__ = ["Difference", "Regraded", "regrade"]
-
-
-class Difference(NamedTuple):
-    """before: the recorded grade, or the first grader's. after: that of now, or the second grader's."""
-
-    lane: str
-    before: str
-    after: str
-
-
-class Regraded(NamedTuple):
-    """graded: lanes with a grade. changed: those that grade otherwise now. second: how many lanes two graders
-    graded, disagreed: those of them on which the two differ, by their grades now.
-    """
-
-    graded: int
-    changed: tuple[Difference, ...]
-    second: int
-    disagreed: tuple[Difference, ...]
-
-
-def regrade(
-    bodies: Iterable[Mapping[str, Any]], key: str | None = None, identity: Path | None = None
-) -> Regraded:
-    """Grade the texts of these record bodies again; lanes that did not end well are left out.
-
-    key: that of the claim, where held-out problems were drawn late. identity: a file with the private key of
-    those that are encrypted.
-    """
-    graded, second = 0, 0
-    changed, disagreed = [], []
-    graders: dict[str, grading.Grader] = {}
-    for body in bodies:
-        if body["state"] != "ok":
-            continue
-        task = body["cell"]["task"]
-        grader = tasks.get(task).grader
-        if grader not in graders:
-            graders[grader] = grading.GRADERS[grader]()
-        gold = tasks.gold(task, body["problem"], key, identity)
-        lane = str(records.key(body))
-        again = graders[grader].grade(gold, body["text"]).status
-        graded += 1
-        if again != body["grade"]:
-            changed.append(Difference(lane, body["grade"], again))
-        if grader in grading.SECOND and again not in ("timeout", "error"):
-            second += 1
-            other = grading.SECOND[grader].grade(gold, body["text"]).status
-            if other != again:
-                disagreed.append(Difference(lane, again, other))
-    return Regraded(graded, tuple(changed), second, tuple(disagreed))
 
 
 class Options(command.Options):
@@ -99,7 +46,7 @@ def act(args: Options) -> int:
     if not recorded:
         raise BadInput(f"{study.folder}: has no such records; run probe or confirm first")
     key = None if probe else late_randomness.key_of(locked, study.claim)
-    done = regrade((record["body"] for record in recorded), key, args.identity)
+    done = regrade.regrade((record["body"] for record in recorded), key, args.identity)
     values = done._asdict() | {name: [one._asdict() for one in getattr(done, name)] for name in LISTED}
     command.say(args.json, words(done), values)
     return 1 if done.changed else 0

@@ -2,7 +2,8 @@
 
     python -m protocol.replicate registrations/quickstart
 
-Registers a child in replications/ (parent's digest, your environment, your claim), confirms it on the same
+Audits the parent first: what fails there is not repeated, what cannot be told there is named. Then it
+registers a child in replications/ (parent's digest, your environment, your claim), confirms it on the same
 held-out problems (with [randomness]: drawn anew), from the sources that it locked, and says whether it
 agrees with its parent. The winner of a sweep is the parent's: a replication does not probe again. An
 interrupted replication is continued by the same command.
@@ -15,8 +16,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from protocol import command
-from protocol.acts import beforehand
+from protocol import command, witnesses
+from protocol.acts import audit, beforehand
+from protocol.evidence.refusals import Tampered
 from protocol.evidence.run.registration import Registration
 from protocol.locked import tree
 from protocol.models import sources
@@ -43,6 +45,9 @@ def main(argv: list[str] | None = None, *, enter: bool = False) -> int:
 def act(args: Options, enter: bool) -> int:
     parent = Registration(args.folder)
     beforehand.replicate(parent)
+    if tree.held() is None:  # in the locked tree it was audited already
+        for item in untold(parent, args.headers):
+            command.tell(f"{parent.folder}: {item} could not be told; going on")
     # With torch and numpy, which --help and every refusal above do without.
     from figures.table import verdict_table
     from protocol.acts import judge, replicate
@@ -61,6 +66,17 @@ def act(args: Options, enter: bool) -> int:
     values = {"verdict": judged["verdict"], "files": paths, "parent": parent.lock.digest, **compared}
     command.say(args.json, "\n".join(lines), values)
     return command.STATUS[judged["verdict"]]
+
+
+def untold(parent: Registration, headers: Path | None) -> list[str]:
+    """Items of the parent's audit that could not be told here. Raises Tampered where any fails."""
+    audited = audit.audit(parent, witnesses.trusted(parent, headers=headers), audit.Asked(headers=headers))
+    if audited.broken:
+        raise Tampered(
+            f"{parent.folder}: its audit fails ({', '.join(audited.broken)}), and nothing is built on it; "
+            f"see: python -m protocol.audit {parent.folder}"
+        )
+    return audited.gaps
 
 
 def words(parent: Registration, compared: dict[str, Any]) -> str:

@@ -7,7 +7,8 @@ Only a locked folder counts as registered. Reads files, no torch and no model; w
 is for python -m protocol.audit. Of a study that is still to run it says what has drifted since the lock;
 weights that were hashed before are not hashed again while the file is the same by size, times and inode.
 
-Exit status: 0; 2 not a registration; 3 a registration is INVALID: its files contradict each other.
+Exit status: 0; 2 not a registration; 3 a registration is INVALID: its files contradict each other; 7 one
+cannot be read here (rights, memory, line endings), and what to do about it is said.
 """
 
 import sys
@@ -40,7 +41,7 @@ def act(folder: Path, as_json: bool) -> int:
         "gone": gone and gone._asdict(),
     }
     command.say(as_json, text(registered, written, counts, gone), values)
-    return 3 if counts["INVALID"] else 0
+    return 3 if counts["INVALID"] else 7 if counts["cannot tell"] else 0
 
 
 def text(
@@ -94,8 +95,8 @@ def state(one: Line) -> str:
             return "sealed, not judged"
         case "withdrawn" | "amended":
             return f"{at.state} {'after' if at.after_claim else 'before'} its claim"
-        case "INVALID":
-            return f"INVALID: {at.why}"
+        case "INVALID" | "cannot tell":
+            return f"{at.state}: {at.why}"
     return "locking was cut off"
 
 
@@ -119,7 +120,7 @@ def remarks(one: Line) -> list[str]:
 def total(counts: dict[str, int]) -> str:
     single = counts["one_model"]
     of_one = f" ({single} for one model alone)" if single else ""
-    others = [f"{counts[word]} {word}" for word in (*OTHERS, "INVALID") if counts[word]]
+    others = [f"{counts[word]} {word}" for word in (*OTHERS, "INVALID", "cannot tell") if counts[word]]
     listed = f" ({', '.join(others)})" if others else ""
     left = f"{counts['amended']} amended, {counts['withdrawn']} withdrawn"
     return (

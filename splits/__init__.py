@@ -4,6 +4,6 @@ May import: nothing.
 """
 
 from splits.buckets import BUCKETS, CONFIRM, DEV, bucket
-from splits.manifest import Manifest, SplitError, load
+from splits.manifest import Manifest, SplitError, load, read
 
-__all__ = ["BUCKETS", "CONFIRM", "DEV", "Manifest", "SplitError", "bucket", "load"]
+__all__ = ["BUCKETS", "CONFIRM", "DEV", "Manifest", "SplitError", "bucket", "load", "read"]

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from splits.buckets import BUCKETS, CONFIRM, DEV, bucket
 
-__all__ = ["HERE", "Manifest", "SplitError", "canonical", "content", "load"]
+__all__ = ["HERE", "Manifest", "SplitError", "canonical", "content", "load", "read"]
 
 HERE = Path(__file__).resolve().parent
 
@@ -49,16 +49,24 @@ def load(name: str, folder: Path = HERE) -> Manifest:
         raise SplitError(f"{path}: no such split; {hint}")
     try:
         data = path.read_bytes()
-        read = json.loads(data)
-        ids = tuple(pair[0] for pair in read["ids"])
-        expected = content(name, ids, read["source"])
-    except (OSError, ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
+    except OSError as error:
+        raise SplitError(f"{path}: could not be read: {error.strerror}") from None
+    return read(name, data, path)
+
+
+def read(name: str, data: bytes, where: object) -> Manifest:
+    """The manifest of the task `name` in `data`. Raises SplitError as `load` does."""
+    try:
+        found = json.loads(data)
+        ids = tuple(pair[0] for pair in found["ids"])
+        expected = content(name, ids, found["source"])
+    except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
         why = " ".join(str(error).split())
-        raise SplitError(f"{path}: not a split manifest ({why}); restore it from version control") from None
+        raise SplitError(f"{where}: not a split manifest ({why}); restore it from version control") from None
     if data != canonical(expected) + b"\n":
-        wrong = [key for key in expected if not isinstance(read, dict) or read.get(key) != expected[key]]
+        wrong = [key for key in expected if not isinstance(found, dict) or found.get(key) != expected[key]]
         raise SplitError(
-            f"{path}: altered ({', '.join(wrong) or 'spelling'}); restore it from version control"
+            f"{where}: altered ({', '.join(wrong) or 'spelling'}); restore it from version control"
         )
     members: dict[bool, tuple[str, ...]] = {
         held: tuple(unique_id for unique_id in ids if (bucket(unique_id) in CONFIRM) == held)

@@ -1,6 +1,7 @@
 """Studies for tests: a protocol small enough to register and confirm in seconds on the tiny model."""
 
 import contextlib
+import copy
 import functools
 import importlib
 import io
@@ -18,9 +19,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from protocol.evidence.audit import auditing
 from protocol.evidence.lock import closure
-from protocol.locked import drift
+from protocol.locked import drift, imports
 from protocol.locked import tree as locked_tree
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -111,7 +111,12 @@ def write(folder: Path, model: Path, replace: dict[str, str] | None = None) -> P
 def command(name: str, *arguments: object, tree: Path = ROOT) -> subprocess.CompletedProcess:
     """`python -m protocol.<name>` as run from the source tree `tree`."""
     arguments = (sys.executable, "-m", f"protocol.{name}", *map(str, arguments))
-    return subprocess.run(arguments, cwd=tree, capture_output=True, text=True)
+    return subprocess.run(arguments, cwd=tree, env=plain(), capture_output=True, text=True)
+
+
+def plain() -> dict[str, str]:
+    """The environment without what has Python import from elsewhere."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
 
 def here(name: str, *arguments: object, tree: Path | None = None) -> subprocess.CompletedProcess:
@@ -123,10 +128,11 @@ def here(name: str, *arguments: object, tree: Path | None = None) -> subprocess.
         held.enter_context(contextlib.redirect_stdout(out))
         held.enter_context(contextlib.redirect_stderr(err))
         held.enter_context(mock.patch.object(closure, "environment", surroundings))
-        held.enter_context(mock.patch.object(auditing, "_printed", derived))
+        held.enter_context(remembering(name))
         if tree is not None:
             held.enter_context(mock.patch.object(drift, "ROOT", tree))
             held.enter_context(mock.patch.object(locked_tree, "ROOT", tree))
+            held.enter_context(mock.patch.object(imports, "refuse_uncovered"))  # tests lie elsewhere
             held.enter_context(mock.patch.object(os, "execve", side_effect=AssertionError("was not refused")))
         typed = {} if tree is None else {"enter": True}
         status = importlib.import_module(f"protocol.{name}").main([*map(str, arguments)], **typed)
@@ -136,22 +142,35 @@ def here(name: str, *arguments: object, tree: Path | None = None) -> subprocess.
 # This process stays in one environment, and hashing all of it takes seconds.
 surroundings = functools.cache(closure.environment)
 
-printed = auditing._printed
+# What the rule can see of a protocol, and which of its arms are alike: seconds, and the same each time.
+SEEN: dict[str, Any] = {}
 
 
-def derived(module: str, tree: Path, folder: Path) -> bytes:
-    """What a process prints that runs the locked analysis: derived in this one where that is today's."""
-    today = {path: path.read_bytes() for path in (ROOT / "analysis").rglob("*.py")}
-    if today != {ROOT / path.relative_to(tree): path.read_bytes() for path in tree.rglob("analysis/**/*.py")}:
-        return printed(module, tree, folder)
-    from analysis import judge, selection
-    from analysis.output.printed import dumps
+@contextlib.contextmanager
+def remembering(name: str, seen: dict[str, Any] = SEEN) -> Iterator[None]:
+    """Within it a command simulates a protocol once, however often it locks and confirms it."""
+    if name not in ("register", "amend", "probe", "confirm", "replicate", "rehearse"):
+        yield
+        return
+    from protocol.acts.locking import rule_checks, same_kept
 
-    derive = {"analysis.judge": judge.judge, "analysis.selection": selection.select}[module]
-    try:
-        return dumps(derive(folder)).encode()
-    except Exception:
-        return printed(module, tree, folder)
+    def remembered(function: Callable[..., Any], protocol: Callable[[Any], Any]) -> Callable[..., Any]:
+        def once(about: Any, items: Any, **how: Any) -> Any:
+            asked = (function.__name__, protocol(about).content(), items, how, same_kept.LIGHT)
+            key = json.dumps(asked, sort_keys=True)
+            if key not in seen:
+                seen[key] = function(about, items, **how)
+            return copy.deepcopy(seen[key])
+
+        return once
+
+    with (
+        mock.patch.object(rule_checks, "checks", remembered(rule_checks.checks, lambda own: own)),
+        mock.patch.object(
+            same_kept, "same_kept", remembered(same_kept.same_kept, lambda planned: planned.protocol)
+        ),
+    ):
+        yield
 
 
 def copy_tree(to: Path) -> Path:
@@ -183,12 +202,12 @@ def silently(function: Callable[..., object], *arguments: object) -> None:
 
 def start(name: str, *arguments: object) -> Process:
     """The command in such a process."""
-    return forked(within, surroundings(), name, *arguments)
+    return forked(within, surroundings(), SEEN, name, *arguments)
 
 
-def within(environment: dict[str, Any], name: str, *arguments: object) -> int:
-    """The command in this process; what is installed was read before."""
-    with mock.patch.object(closure, "environment", return_value=environment):
+def within(environment: dict[str, Any], seen: dict[str, Any], name: str, *arguments: object) -> int:
+    """The command in this process; what is installed was read before, and what was simulated is known."""
+    with mock.patch.object(closure, "environment", return_value=environment), remembering(name, seen):
         return importlib.import_module(f"protocol.{name}").main([*map(str, arguments)])
 
 
@@ -199,7 +218,7 @@ def typed(name: str, *arguments: object) -> Process:
 
 def instead(command: list[str]) -> None:
     os.chdir(ROOT)
-    os.execv(command[0], command)
+    os.execve(command[0], command, plain())
 
 
 def kill_when_it_grows(process: Process, path: Path, after: float = 0) -> None:

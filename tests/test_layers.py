@@ -32,6 +32,7 @@ WITHOUT_TORCH = [
     "protocol.acts.amend",
     "protocol.acts.beforehand",
     "protocol.acts.register",
+    "protocol.acts.replay",
     "protocol.amend",
     "protocol.calibrate",
     "protocol.locked.drift",

@@ -19,6 +19,7 @@ from analysis.claims.markdown import document
 from analysis.claims.reading import ClaimError, Paper, read
 from analysis.claims.verdicts import findings, table_findings
 from analysis.output.printed import dumps
+from analysis.output.shown import put, shown
 
 __all__ = ["main"]
 
@@ -43,9 +44,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             args.markdown.write_text(text, encoding="utf-8")
         else:
             text = dumps({"papers": [_data(paper) for paper in papers]}) if args.json else _text(papers)
-            print(text)
+            sys.stdout.buffer.write(shown(text).encode() + b"\n")
     except (ClaimError, OSError) as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        put(f"{type(error).__name__}: {error}\n", sys.stderr)
         return 2
     return 0
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 from analysis.output.printed import dumps
+from analysis.output.shown import put, shown
 from analysis.output.told import plain
 
 __all__ = ["UNREADABLE", "command"]
@@ -14,6 +15,13 @@ __all__ = ["UNREADABLE", "command"]
 Refusals: TypeAlias = type[Exception] | tuple[type[Exception], ...]
 Made = TypeVar("Made")
 UNREADABLE: Refusals = (ValueError, OSError)  # what a folder that is no study raises
+
+
+class Parser(argparse.ArgumentParser):
+    """Its messages repeat what was typed, or what a pattern of the shell found, and are shown as all text."""
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        put(message, file or sys.stderr)
 
 
 def _lines(made: Any) -> str:
@@ -35,9 +43,10 @@ def command(
 
     paths: what each is, by name. text: lines for people, of a finding as `plain` has it; with --json it is
     printed as canonical JSON.
-    Exit status: 0 printed; 2 for one of `refusals`, or for a document that is none of ours, in one line.
+    Exit status: 0 printed; 2 for one of `refusals`, for what the system refuses and for a document that is
+    none of ours, in one line. Control characters are shown, not sent.
     """
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog=f"python -m {name}", description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     for path, what in paths.items():
@@ -46,24 +55,30 @@ def command(
         parser.add_argument("--json", action="store_true", help="print canonical JSON")
     given = vars(parser.parse_args(argv))
     as_json = given.pop("json", False)
+    refused: Refusals = (*(refusals if isinstance(refusals, tuple) else (refusals,)), OSError)
     try:
         made = act(**given)
-    except refusals as refusal:
-        print(f"{type(refusal).__name__}: {refusal}", file=sys.stderr)
-        return 2
-    except (LookupError, TypeError, AttributeError) as fault:
+        if text is None:
+            printed = show(made)
+        else:
+            found = plain(made)
+            printed = dumps(found) if as_json else _lines(text(found))
+    except refused as refusal:
+        return _refuse(f"{type(refusal).__name__}: {refusal}")
+    except Exception as fault:
         # A document that parses and is none of ours, or a fault of this program: nothing here can tell which.
+        if sys.flags.dev_mode:
+            raise
         where = " ".join(map(str, given.values()))
-        print(
+        return _refuse(
             f"{where}: a file is not of the documented format, or this command has a fault "
-            f"({type(fault).__name__}: {fault}); python -m protocol.audit says whether the files hold",
-            file=sys.stderr,
+            f"({type(fault).__name__}: {fault}); python -m protocol.audit says whether the files hold, "
+            f"python -X dev -m {name} where the fault is"
         )
-        return 2
-    if text is None:
-        printed = show(made)
-    else:
-        found = plain(made)
-        printed = dumps(found) if as_json else _lines(text(found))
-    sys.stdout.buffer.write(printed.encode() + b"\n")
+    sys.stdout.buffer.write(shown(printed).encode() + b"\n")
     return 0
+
+
+def _refuse(why: str) -> int:
+    put(" ".join(why.split()) + "\n", sys.stderr)
+    return 2

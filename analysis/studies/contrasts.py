@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from analysis.rules.rule import FULL
 from analysis.stats.isocache import Reference
+from analysis.studies import plain_files
 from analysis.studies.study_files import NOT_RUN, RecordError, Study, document
 
 __all__ = [
@@ -149,6 +150,7 @@ def verdict(folder: Path) -> dict[str, Any]:
     """What was judged of FOLDER. Raises RecordError without a verdict: nothing is derived from held-out
     records while a study runs.
     """
+    plain_files.refuse_other(Path(folder))
     if not (Path(folder) / "verdict.json").exists():
         raise RecordError(f"{folder}: has no verdict; run: python -m protocol.confirm {folder}")
     judged: dict[str, Any] = document(Path(folder) / "verdict.json")[1]["judged"]

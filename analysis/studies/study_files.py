@@ -10,6 +10,9 @@ from typing import Any, NamedTuple, NoReturn, TypeAlias
 import pandas as pd
 from numpy.typing import NDArray
 
+from analysis.studies import plain_files
+from analysis.studies.plain_files import RecordError
+
 __all__ = [
     "AGAIN",
     "EXCLUDED",
@@ -38,10 +41,6 @@ TIMEOUT = "timeout"  # an answer that nobody could verify in time: not correct, 
 UNGRADED = {"error"}
 Records: TypeAlias = Iterable[tuple[str, Mapping[str, Any]]]  # each with where it stands
 FOLDERS = {"confirm": "records", "probe": "probe"}  # of the records of a phase
-
-
-class RecordError(ValueError):
-    """A lock or record that is not what it claims to be; one line names the file, line and field."""
 
 
 class Study(NamedTuple):
@@ -84,11 +83,13 @@ def ungraded(lanes: pd.DataFrame) -> "pd.Series[bool]":
 def read(folder: Path) -> Study:
     """Read FOLDER/lock.json and the confirm records in FOLDER/records/*.jsonl.
 
-    Raises RecordError for a folder without a lock or a single record, a line that is not JSON, NaN or
-    infinity, an unknown grade or state, a second record of a lane, a record of another registration or of no
-    registered lane, and one that the registered exclusion contradicts. A registered lane without a record is
-    a row with the state "not run": the registered rule decides what it does.
+    Raises RecordError for a folder with links or pipes in it, one without a lock or a single record, a line
+    that is not JSON, NaN or infinity, an unknown grade or state, a second record of a lane, a record of
+    another registration or of no registered lane, and one that the registered exclusion contradicts. A
+    registered lane without a record is a row with the state "not run": the registered rule decides what it
+    does.
     """
+    plain_files.refuse_other(Path(folder))
     registration, lock = document(Path(folder) / "lock.json")
     return confirmed(folder, registration, lock, _lines(Path(folder) / FOLDERS["confirm"]))
 
@@ -103,6 +104,7 @@ def probe(folder: Path) -> Study:
     """The lanes of a sweep: its candidates, its baseline and its baseline again, on the development problems,
     from FOLDER/probe/*.jsonl; read as strictly as `read` does.
     """
+    plain_files.refuse_other(Path(folder))
     registration, lock = document(Path(folder) / "lock.json")
     return probed(folder, registration, lock, _lines(Path(folder) / FOLDERS["probe"]))
 
@@ -238,16 +240,16 @@ def _finite(value: Any, name: str, where: str) -> float:
 def document(path: Path) -> tuple[str, dict[str, Any]]:
     """Digest and content of lock.json or selection.json."""
     try:
-        data = path.read_bytes().removesuffix(b"\n")
+        data = plain_files.read(path).removesuffix(b"\n")
     except FileNotFoundError:
         raise RecordError(f"{path}: missing; name a registered folder") from None
     return hashlib.sha256(data).hexdigest(), _json(data, str(path))
 
 
 def _lines(records: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    for path in sorted(records.glob("shard-*.jsonl")):
-        for number, line in enumerate(path.read_bytes().splitlines(), 1):
-            where = f"{path.name}:{number}"
+    for name, data in plain_files.shards(records, "shard-*.jsonl"):
+        for number, line in enumerate(data.splitlines(), 1):
+            where = f"{name}:{number}"
             yield where, _json(line, where)
 
 

@@ -8,11 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import matplotlib
+from matplotlib import style
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import text_to_path
 
+from analysis.studies import plain_files
+from analysis.studies.plain_files import RecordError
 from figures.canvas import numbers
 
 __all__ = [
@@ -69,11 +71,14 @@ def judged(folder: Path, witness: str = numbers.WITNESS) -> dict[str, Any]:
     """
     path = Path(folder) / "verdict.json"
     try:
-        content = json.loads(path.read_bytes())
+        plain_files.refuse_other(Path(folder))
+        content = json.loads(plain_files.read(path))
         return {**content["judged"], "witness": witness}
     except OSError as problem:
         raise NoVerdict(f"{path}: {problem.strerror}; run: python -m protocol.confirm {folder}") from None
-    except (ValueError, KeyError, TypeError):
+    except RecordError as other:
+        raise NoVerdict(str(other)) from None
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise NoVerdict(f"{path}: holds no judgement; run: python -m protocol.audit {folder}") from None
 
 
@@ -83,7 +88,7 @@ def write(folder: Path, drawing: Callable[..., Figure], *data: Any) -> tuple[Pat
     """
     folder.mkdir(parents=True, exist_ok=True)
     files = folder / f"{drawing.__name__}.svg", folder / f"{drawing.__name__}.png"
-    with matplotlib.rc_context(STYLE):
+    with style.context(["default", STYLE]):  # and nothing of the user's own matplotlibrc
         figure = drawing(*data)
         figure.savefig(files[0], metadata={"Date": None, "Creator": None})
         figure.savefig(files[1], dpi=200, metadata={"Software": None})

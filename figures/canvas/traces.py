@@ -1,8 +1,6 @@
 """What the lanes of a study held while they decoded, out of the side files of its records."""
 
-import gzip
 import json
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,7 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.studies.study_files import RecordError
+from analysis.studies import plain_files
+from analysis.studies.plain_files import RecordError
 
 __all__ = ["BAND", "Moments", "Trace", "summary", "traces"]
 
@@ -122,22 +121,24 @@ class _Sides:
         path = self.folder / f"{name}.json.gz"
         try:
             if name not in self.read:
-                self.read[name] = json.loads(gzip.decompress(path.read_bytes()))
+                self.read[name] = json.loads(plain_files.inflated(path))
             side = self.read[name][int(at)] if mark else self.read[name]
             held: NDArray[np.float64] = np.array(side["held"], dtype=np.float64) / side["heads"]
         except FileNotFoundError:
             raise RecordError(
                 f"{path.name}: missing among the trajectories; bring back the whole folder"
             ) from None
-        except (OSError, EOFError, zlib.error, ValueError, KeyError, IndexError, TypeError):
+        except RecordError:
+            raise
+        except (OSError, ValueError, KeyError, IndexError, TypeError, RecursionError):
             raise RecordError(f"{path.name}: damaged; bring back the whole folder of trajectories") from None
         return held
 
 
 def _bodies(records: Path) -> Iterator[Any]:
     """The confirm records that cite a side file."""
-    for path in sorted(records.glob("*.jsonl")):
-        for line in path.read_bytes().splitlines():
+    for _, data in plain_files.shards(records):
+        for line in data.splitlines():
             body = json.loads(line)["body"]
             if body["phase"] == "confirm" and body["trajectory"]:
                 yield body

@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from analysis.studies import plain_files
 from analysis.studies.study_files import AGAIN, RecordError, Study, document
 from analysis.studies.study_files import read as read_study
 from figures.canvas import numbers, page
@@ -22,7 +23,6 @@ class Again(NamedTuple):
 
 
 class Finished(NamedTuple):
-    folder: Path
     study: Study
     judged: dict[str, Any]
     digests: dict[str, str]  # of lock.json, claim.json and seal.json, and of the file verdict.json
@@ -31,7 +31,6 @@ class Finished(NamedTuple):
     acts: list[dict[str, Any]]  # the lines of the ledger
     again: Again | None
     protocol: str | None  # protocol.toml, if it is the file that was locked
-    proofs: list[str]
 
 
 def read(folder: Path, witness: str = numbers.WITNESS) -> Finished:
@@ -55,21 +54,19 @@ def read(folder: Path, witness: str = numbers.WITNESS) -> Finished:
             f"run: python -m protocol.audit {folder}"
         )
     return Finished(
-        folder,
         study,
         judged,
         {
             "lock.json": study.registration,
             "claim.json": claimed,
             "seal.json": sealed,
-            "verdict.json": hashlib.sha256((folder / "verdict.json").read_bytes()).hexdigest(),
+            "verdict.json": hashlib.sha256(plain_files.read(folder / "verdict.json")).hexdigest(),
         },
         claim,
         seal,
         acts(folder),
         _again(folder),
         _protocol(folder, study.lock),
-        proofs(folder),
     )
 
 
@@ -77,11 +74,13 @@ def acts(folder: Path) -> list[dict[str, Any]]:
     """The whole lines of FOLDER/ledger.jsonl. Raises RecordError."""
     path = folder / "ledger.jsonl"
     try:
-        lines = path.read_bytes().split(b"\n")[:-1]
+        lines = plain_files.read(path).split(b"\n")[:-1]
         return [dict(json.loads(line)) for line in lines]
     except FileNotFoundError:
         raise RecordError(f"{path}: missing; bring back the whole folder") from None
-    except (ValueError, TypeError):
+    except RecordError:
+        raise
+    except (ValueError, TypeError, RecursionError):
         raise RecordError(f"{path}: is no ledger; run: python -m protocol.audit {folder}") from None
 
 
@@ -92,7 +91,7 @@ def proofs(folder: Path) -> list[str]:
 
 def _protocol(folder: Path, lock: dict[str, Any]) -> str | None:
     try:
-        data = (folder / "protocol.toml").read_bytes()
+        data = plain_files.read(folder / "protocol.toml")
         return data.decode() if hashlib.sha256(data).hexdigest() == lock["protocol"]["sha256"] else None
     except (FileNotFoundError, UnicodeDecodeError):
         return None
@@ -104,8 +103,8 @@ def _again(folder: Path) -> Again | None:
         counted = document(folder / "selection.json")[1]["selected"]["again"]
         return Again(counted["differ"], counted["lanes"])
     grades: dict[tuple[str, ...], Any] = {}
-    for path in sorted((folder / "probe").glob("*.jsonl")):
-        for line in path.read_bytes().split(b"\n")[:-1]:
+    for _, data in plain_files.shards(folder / "probe"):
+        for line in data.split(b"\n")[:-1]:
             body = json.loads(line)["body"]
             cell = body["cell"]
             place = (cell["model"], cell["task"], cell["budget"], str(cell["seed"]), body["problem"])

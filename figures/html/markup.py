@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 from urllib.parse import quote
 
+from figures.canvas import producer
 from figures.html.report_style import SCRIPT, STYLE
 
 __all__ = ["Html", "Number", "drawing", "element", "facts", "items", "page", "sentences", "table"]
@@ -91,6 +92,7 @@ def page(title: Html, *body: str) -> str:
         Html('<meta charset="utf-8">'),
         Html(f'<meta http-equiv="Content-Security-Policy" content="{policy}">'),
         Html('<meta name="viewport" content="width=device-width, initial-scale=1">'),
+        Html(f'<meta name="generator" content="{html.escape(producer.name())}">'),
         title,
         Html(f"<style>{STYLE}</style>"),
     ]

@@ -1,5 +1,6 @@
 """The index page over all registrations: what became of each, and how many were confirmed."""
 
+import os
 import tomllib
 from collections import Counter
 from collections.abc import Sequence
@@ -8,7 +9,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from analysis.output import headline
-from analysis.studies import namesakes
+from analysis.studies import namesakes, plain_files
 from analysis.studies.opened import opened
 from analysis.studies.study_files import document
 from figures.canvas import numbers, page
@@ -48,7 +49,7 @@ def entries(folder: Path) -> list[Entry]:
     return [
         _entry(path)
         for path in sorted(folder.iterdir())
-        if (path / "protocol.toml").is_file() or (path / "lock.json").is_file()
+        if any(os.path.lexists(path / name) for name in ("protocol.toml", "lock.json"))
     ]
 
 
@@ -118,11 +119,12 @@ def _name(one: Entry) -> str:
 
 
 def _entry(folder: Path) -> Entry:
-    if not (folder / "lock.json").exists():
-        return Entry(folder.name, "written", _written(folder))
     try:
+        plain_files.refuse_other(folder)
+        if not (folder / "lock.json").exists():
+            return Entry(folder.name, "written", _written(folder))
         return _locked(folder)
-    except (ValueError, LookupError, TypeError) as problem:  # whatever a damaged file provokes is its state
+    except Exception as problem:  # whatever a damaged file provokes is its state
         return Entry(folder.name, "INVALID", "", why=" ".join(str(problem).split()))
 
 
@@ -159,6 +161,6 @@ def _opened(lock: dict[str, Any]) -> str:
 
 def _written(folder: Path) -> str:
     try:
-        return str(tomllib.loads((folder / "protocol.toml").read_text("utf-8")).get("title", ""))
-    except (OSError, ValueError):
+        return str(tomllib.loads(plain_files.read(folder / "protocol.toml").decode()).get("title", ""))
+    except (OSError, ValueError, RecursionError):
         return ""

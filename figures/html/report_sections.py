@@ -108,8 +108,8 @@ def deviations(files: Finished) -> Html:
 
 def provenance(files: Finished) -> Html:
     """By which digests and bytes the study can be told from any other."""
-    lock, folder = files.study.lock, files.folder.resolve()
-    place = f"{folder.parent.name}/{folder.name}"
+    lock = files.study.lock
+    place = f"{'replications' if lock.get('parent') else 'registrations'}/{lock['name']}"
     environment = lock["environment"]
     torch = environment.get("torch", {})
     seal, last = files.seal, files.acts[-1]
@@ -137,7 +137,7 @@ def provenance(files: Finished) -> Html:
             f"{environment['machine']}, torch {torch.get('version', 'none')} on {torch.get('device', '?')}; "
             f"{len(environment['distributions'])} distributions",
         ),
-        ("Proofs kept", _listed(files.proofs) or "none"),
+        ("Proofs", f"python -m protocol.anchor {place}"),
         ("Verify", f"python -m protocol.audit {place}"),
         ("Replicate", f"python -m protocol.replicate {place}"),
     ]

@@ -1,9 +1,8 @@
 """Register a changed protocol as an amendment of a locked one, and close the old ledger by it."""
 
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from protocol.evidence.audit import amendment, standing
 from protocol.evidence.bytes import files
@@ -12,22 +11,14 @@ from protocol.evidence.lock.lock import Lock
 from protocol.evidence.refusals import AlreadyClaimed, BadInput
 from protocol.evidence.run import claim, ledger
 from protocol.evidence.run.registration import PROTOCOL, Registration
+from protocol.plan import checks
 
-__all__ = ["Amended", "amend", "needs_no_gate"]
+__all__ = ["Amended", "amend"]
 
 
 class Amended(NamedTuple):
     by: Lock | None  # None: there was no protocol to lock, and the old one was copied
     after_claim: bool
-
-
-def needs_no_gate(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
-    """Whether a protocol amends one of before there were gates and asks for the same, on its models and
-    tasks, by its tolerance. With others it is a new study, which an old lock does not excuse from a gate.
-    """
-    same = all(old[name] == new[name] for name in ("models", "tasks"))
-    tolerances = [content["decision"]["cache_tolerance"] for content in (old, new)]
-    return "gate" not in old and same and tolerances[0] == tolerances[1]
 
 
 def amend(old: Registration, new: Registration, why: str, key: Path | None) -> Amended:
@@ -46,7 +37,7 @@ def amend(old: Registration, new: Registration, why: str, key: Path | None) -> A
         late = amendment.after_claim(old.lock, standing.seen(old))
         begun = amendment.begun(old, new.folder)
         if not begun and not new.has(PROTOCOL):
-            files.create(new.folder / PROTOCOL, (old.folder / PROTOCOL).read_bytes())
+            files.create(new.folder / PROTOCOL, files.read(old.folder / PROTOCOL))
             return Amended(None, late)
         if not begun and new.has(lock.NAME):
             raise AlreadyClaimed(f"{new.folder}: is locked already and amends nothing; name another folder")
@@ -63,7 +54,7 @@ def amend(old: Registration, new: Registration, why: str, key: Path | None) -> A
                 new.folder,
                 files.home(),
                 amends=partial(amendment.describe, old, why),
-                gateless=needs_no_gate(old.registered, protocol.content()),
+                gateless=checks.needs_no_gate(old.registered, protocol.content()),
                 key=key,
             )
         amendment.close(old, made)

@@ -1,12 +1,15 @@
 """Check a registration from its files alone, and say what is left of its verdict."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from protocol import witnesses
+from protocol.acts import drawn_again, judged_again, lock_again, regrade, replay
 from protocol.evidence import findings
 from protocol.evidence.audit import auditing
+from protocol.evidence.audit.auditing import Check
+from protocol.evidence.bytes import files
 from protocol.evidence.findings import Finding
 from protocol.evidence.outside import anchors
 from protocol.evidence.outside.anchors import Anchor, Witness
@@ -15,7 +18,19 @@ from protocol.evidence.run import verdict
 from protocol.evidence.run.registration import Registration
 from protocol.witnesses import Block
 
-__all__ = ["Audited", "audit"]
+__all__ = ["Asked", "Audited", "audit"]
+
+
+class Asked(NamedTuple):
+    """What an auditor asks for beside the files: see `python -m protocol.audit --help`."""
+
+    signers: Path | None = None
+    headers: Path | None = None
+    identity: Path | None = None
+    run_locked: bool = False
+    replay: int = 0
+    nonce: str = ""
+    draw: bool = False
 
 
 class Audited(NamedTuple):
@@ -28,22 +43,69 @@ class Audited(NamedTuple):
         return auditing.failed(self.findings)
 
     @property
+    def unfinished(self) -> list[str]:
+        return auditing.unfinished(self.findings)
+
+    @property
     def gaps(self) -> list[str]:
         """What of the evidence itself could not be told here."""
         return auditing.untold(self.findings)
 
 
-def audit(
-    study: Registration, believed: Sequence[Witness], signers: Path | None, headers: Path | None
-) -> Audited:
+def audit(study: Registration, believed: Sequence[Witness] = (), asked: Asked | None = None) -> Audited:
     """Raises BadInput where no registration is, and for a list of signers that is not there."""
+    asked = asked or Asked()
     if not study.traces():
         raise BadInput(f"{study.folder}: no registration is here; name the folder of one")
-    if signers and not signers.is_file():
-        raise BadInput(f"--signers {signers}: no such file; see ALLOWED SIGNERS in man ssh-keygen")
+    if asked.signers and not asked.signers.is_file():
+        raise BadInput(f"--signers {asked.signers}: no such file; see ALLOWED SIGNERS in man ssh-keygen")
+    if asked.replay:
+        replay.refuse(asked.replay, asked.nonce)
     anchored = anchors.verified(study, believed)
-    made = auditing.audit(study, signers=signers, anchored=anchored, block=lambda: _block(study, headers))
+    made = auditing.audit(
+        study,
+        _beside(study, asked),
+        _last(study, asked),
+        signers=asked.signers,
+        anchored=anchored,
+        block=lambda: _block(study, asked.headers),
+    )
     return Audited(made, anchored, verdict.INVALID if auditing.failed(made) else _given(study))
+
+
+def _beside(study: Registration, asked: Asked) -> Mapping[str, Check]:
+    """What needs this project's own code, and none of the author's."""
+    checks: dict[str, Check] = {
+        "registered": lambda: lock_again.check(study),
+        "policies": lambda: lock_again.check_policies(study),
+        "grades": lambda: regrade.check(study, asked.identity),
+        "judgement": lambda: judged_again.check(study),
+    }
+    if "sweep" in _registered(study):
+        checks["selection"] = lambda: judged_again.check_selection(study)
+    return checks
+
+
+def _last(study: Registration, asked: Asked) -> Mapping[str, Check]:
+    """What takes longer, or runs what the author wrote: asked for by name, and after everything else held."""
+    checks: dict[str, Check] = {}
+    if asked.draw:
+        checks["drawings"] = lambda: drawn_again.check(study)
+    if asked.replay:
+        checks["replay"] = lambda: replay.check(
+            study, files.home(), asked.replay, asked.nonce, asked.identity
+        )
+    if asked.run_locked:
+        checks["locked code"] = lambda: judged_again.check_locked(study)
+    return checks
+
+
+def _registered(study: Registration) -> Mapping[str, Any]:
+    """The protocol of the lock; nothing of a lock that cannot be read."""
+    try:
+        return study.registered
+    except (Refusal, OSError, KeyError, TypeError):
+        return {}
 
 
 def _given(study: Registration) -> str | None:

@@ -1,9 +1,12 @@
 """What a study's own files refuse, before torch is imported and anything large is hashed."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
+from protocol.acts import lock_again
 from protocol.evidence.audit import amendment
+from protocol.evidence.findings import CannotTell
 from protocol.evidence.refusals import BadInput
 from protocol.evidence.run import claim, late_randomness, ledger, selection, verdict
 from protocol.evidence.run.registration import CLAIM, SEAL, Registration
@@ -21,12 +24,14 @@ def confirm(
 ) -> None:
     """Raises AlreadyClaimed for a study that is closed, or that another process runs; BadInput without a
     lock, while an amendment is half done, for a sweep without a selection and for a late value or a key that
-    is missing or not asked for; Drifted when protocol.toml was edited; Tampered as `selection.read` does.
+    is missing or not asked for; Drifted when protocol.toml was edited; Tampered when the lock was, and as
+    `selection.read` does.
     """
     _ = study.lock  # BadInput without one
     ledger.refuse_closed(study.folder)
     amendment.refuse_open(study)
     drift.refuse_edited(study)
+    refuse_other_lock(study)
     if study.has(SEAL):
         return
     if study.swept:
@@ -41,9 +46,10 @@ def confirm(
 def probe(study: Registration) -> None:
     """Raises BadInput for a replication of a sweep, which has nothing to probe for; AlreadyClaimed for a
     study that is closed and has no selection to show, or that another process runs; Drifted when
-    protocol.toml was edited.
+    protocol.toml was edited, Tampered when the lock was.
     """
     drift.refuse_edited(study)
+    refuse_other_lock(study)
     if selection.inherited(study):
         raise BadInput(
             f"{study.folder}: a replication takes its parent's selection and does not probe; "
@@ -64,9 +70,10 @@ def selected(study: Registration) -> bool:
 
 def replicate(parent: Registration) -> None:
     """Raises BadInput without a verdict to agree with and for one that is DEVIATED, Drifted when
-    protocol.toml was edited.
+    protocol.toml was edited, Tampered when the lock was.
     """
     drift.refuse_edited(parent)
+    refuse_other_lock(parent)
     if not parent.has(verdict.NAME):
         raise BadInput(
             f"{parent.folder}: has no verdict to agree with; "
@@ -76,3 +83,11 @@ def replicate(parent: Registration) -> None:
         raise BadInput(
             f"{parent.folder}: DEVIATED from what was registered; register its question anew instead"
         )
+
+
+def refuse_other_lock(study: Registration) -> None:
+    """Raises Tampered for a lock that its protocol.toml and its manifests do not give, as far as that can be
+    told without torch; before a claim all of it is derived again.
+    """
+    with suppress(CannotTell):
+        lock_again.check(study)

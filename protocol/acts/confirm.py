@@ -10,6 +10,7 @@ from pathlib import Path
 
 from protocol import tasks
 from protocol.acts import beforehand, select
+from protocol.acts.locking import unedited
 from protocol.evidence.refusals import BadInput
 from protocol.evidence.run import claim, late_randomness, seal
 from protocol.evidence.run.held_out import HeldOut
@@ -37,12 +38,13 @@ def confirm(
     value, block: where the late value comes from, if one is registered; see `late_randomness.drawn`.
     identity: a file with the private key of held-out problems that are encrypted.
 
-    Raises as `beforehand.confirm`, Drifted when today's bytes differ from the lock (before, half-way or after
-    the run: then nothing is sealed), BadInput when a held-out prompt was seen before, AlreadyClaimed when it
-    is sealed.
+    Raises as `beforehand.confirm` and `unedited.refuse_edited`, Drifted when today's bytes differ from
+    the lock (before, half-way or after the run: then nothing is sealed), BadInput when a held-out prompt was
+    seen before, AlreadyClaimed when it is sealed.
     """
     beforehand.confirm(study.registration, value, block, identity)
     refuse_drift(study, with_weights=True)
+    unedited.refuse_edited(study)
     with claim.running(study.registration):
         # What was read before nobody else could run it may have changed meanwhile.
         study = replace(study, registration=study.registration.anew())

@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from protocol.acts import beforehand, development, select
-from protocol.acts.same_kept import Alike, alike
+from protocol.acts.locking import unedited
+from protocol.acts.locking.same_kept import Alike, alike
 from protocol.evidence.run import claim, probing
 from protocol.evidence.run.records import Record
 from protocol.locked.study import Study, refuse_drift
@@ -26,10 +27,11 @@ class Probed(NamedTuple):
 
 def probe(study: Study, report: Callable[[Progress], None]) -> Probed:
     """Run what has no record yet, unless a sweep has its selection; then select. Raises Drifted, and as
-    `beforehand.probe` and `select.select` do.
+    `beforehand.probe`, `unedited.refuse_edited` and `select.select` do.
     """
     beforehand.probe(study.registration)
     refuse_drift(study, with_weights=True)
+    unedited.refuse_edited(study, simulated=False)
     with claim.running(study.registration):
         if not beforehand.selected(study.registration):
             run(study, report)

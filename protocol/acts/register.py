@@ -9,22 +9,19 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import splits
-from analysis.rules import RULES
-from protocol import grading, tasks
-from protocol.acts.opened_before import opened_before
-from protocol.evidence.lock import bundle, closure, lock, signing
+from protocol.acts.locking import frozen
+from protocol.acts.locking.opened_before import opened_before
+from protocol.evidence.lock import attributes, bundle, closure, lock, signing
 from protocol.evidence.lock.lock import Lock
 from protocol.evidence.outside import history
-from protocol.evidence.refusals import BadInput, Drifted
+from protocol.evidence.refusals import BadInput
 from protocol.evidence.run import ledger
 from protocol.evidence.run.registration import PROTOCOL, Registration
 from protocol.locked.drift import ROOT
 from protocol.locked.planned import Planned, read_protocol
-from protocol.plan import checks, grid
-from protocol.tasks import door
+from protocol.plan import checks
 
-__all__ = ["items", "register"]
+__all__ = ["register"]
 
 
 def register(
@@ -55,21 +52,21 @@ def register(
         checks.require_gate(protocol, folder / PROTOCOL)
         checks.require_memory(protocol, folder / PROTOCOL)
     planned = Planned(protocol, home)
-    frozen_items = items(planned)
+    frozen_items = frozen.items(protocol)
     planned.files()  # refuses what is not there, before anything is hashed
     planned.refuse_device()
     signer = signing.public(key) if key else None
     # With transformers and analysis, which every refusal above does without.
-    from policies.structure import structure
-    from protocol.acts import fitting, same_kept
+    from protocol.acts.locking import derived, fitting
 
-    lengths, checked = fitting.checked(planned, frozen_items, again=parent is not None)
+    lengths, seen = fitting.checked(planned, frozen_items, again=parent is not None)
     frozen_weights = planned.weights()
     fitting.refuse_other_weights(planned, frozen_weights)
     fitting.refuse_one_model_twice(frozen_weights)
-    golds = _golds(frozen_items)
+    frozen.refuse_wrong_golds(frozen_items)
     surroundings = planned.environment()
-    sources, rule = closure.sources(ROOT), RULES[protocol.decision.rule].source
+    sources = closure.sources(ROOT)
+    follows = derived.follows(planned, data, frozen_items, sources, first_event)
     content = {
         "kind": "kv-prereg lock",
         "version": 1,
@@ -80,24 +77,18 @@ def register(
         "ledger": ledger.at([]),
         "git": history.committed(ROOT, sources),
         "signer": signer,
-        "protocol": {"sha256": closure.digest_of(data), "content": protocol.content()},
-        "grid": [list(cell) for cell in grid.cells(protocol)],
-        "policies": {arm.name: structure(protocol.policy(arm.name)) for arm in protocol.arms},
-        "items": frozen_items,
-        "batch": {
-            "lanes": {model: fitting.lanes(planned, model, lengths) for model in protocol.models},
-            "first_event": protocol.generation.waits if first_event is None else first_event,
-        },
         "sources": sources,
-        "data": tasks.data(frozen_items),
         "weights": frozen_weights,
         "environment": surroundings,
-        "rule": {"name": protocol.decision.rule, "source": rule, "sha256": sources[rule]},
-        "checks": checked | golds | {"same_kept": same_kept.same_kept(planned, frozen_items)},
+        **follows,
+        "checks": derived.checks(planned, frozen_items, seen),
     }
+    lanes = {model: fitting.lanes(planned, model, lengths) for model in protocol.models}
+    content["batch"] = follows["batch"] | {"lanes": lanes}
     if amends is not None:
         content["amends"] = amends(content)
     content["bundle"] = bundle.write(folder, ROOT, sources)
+    attributes.write(folder)
     lock.write(folder, content)
     return _completed(opened, key)
 
@@ -111,48 +102,3 @@ def _completed(study: Registration, key: Path | None) -> Lock:
         raise BadInput(f"{study.folder}: was locked to be signed and is not; register again with --sign KEY")
     ledger.append(study.folder, "register", {"lock": study.lock.digest})
     return study.lock
-
-
-def items(planned: Planned) -> dict[str, Any]:
-    """The frozen split of each task. Raises as `_items` does."""
-    return {task.name: _items(task.name) for task in planned.protocol.tasks}
-
-
-def _items(name: str) -> dict[str, Any]:
-    """The frozen split of a task, refused when the task no longer generates what the manifest lists."""
-    try:
-        manifest, task = splits.load(name), tasks.get(name)
-    except splits.SplitError as altered:
-        raise Drifted(f"tasks: {name}: {altered}") from altered
-    if tuple(manifest.ids) != tuple(task.ids()) or manifest.source != task.source():
-        raise Drifted(f"tasks: {name}: is not the task that splits/{name}.json was made from; restore both")
-    for split in ("dev", "confirm"):
-        if not getattr(manifest, split):
-            raise BadInput(f"tasks: {name}: its {split} split is empty; choose a larger task")
-    return {"manifest": manifest.digest, "dev": list(manifest.dev), "confirm": list(manifest.confirm)}
-
-
-def _golds(items: dict[str, Any]) -> dict[str, Any]:
-    """What the lock says of mathematical golds, nothing without any: every one verifies against itself.
-
-    A gold that its grader does not recognise would make every model wrong. Nothing else is done with those of
-    held-out problems: they are no model's output, and the message does not show them. Encrypted ones are not
-    read; the lock then counts none.
-    """
-    found = {}
-    for name in (name for name in items if tasks.get(name).grader == "math"):
-        read = {
-            "dev": items[name]["dev"],
-            "confirm": [] if door.is_encrypted(name) else items[name]["confirm"],
-        }
-        with grading.MathVerify() as grader:
-            for item in (*read["dev"], *read["confirm"]):
-                gold = tasks.gold(name, item)
-                alone = grader.grade(gold, rf"\boxed{{{gold}}}").status == "correct"
-                if not alone or grader.compare(gold, gold) != "same":
-                    raise BadInput(
-                        f"tasks: {name}: the gold answer of {item} does not verify against itself; "
-                        f"leave the task out or correct its data"
-                    )
-        found[name] = {"purpose": "gold self-check", **{split: len(ids) for split, ids in read.items()}}
-    return {"golds": found} if found else {}

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from protocol.acts import fitting, register, same_kept
+from protocol.acts.locking import fitting, frozen, same_kept
 from protocol.evidence.refusals import BadInput
 from protocol.evidence.run import records
 from protocol.locked.planned import Planned
@@ -73,7 +73,7 @@ def rehearse(planned: Planned, models: Mapping[str, str], problems: int, folder:
     """
     protocol = planned.protocol
     playing = planned._replace(protocol=played(protocol, models))
-    items = register.items(playing)
+    items = frozen.items(protocol)
     fitting.checked(playing, items)
     split = {name: item["dev"][:problems] for name, item in items.items()}
     started = time.monotonic()

@@ -11,6 +11,7 @@ from analysis.output import headline
 from protocol import witnesses
 from protocol.acts import confirm, judge, register
 from protocol.acts.judge import Judgement
+from protocol.evidence.bytes.shown import put
 from protocol.evidence.lock import lock
 from protocol.evidence.refusals import Drifted, Tampered
 from protocol.evidence.run import late_randomness, ledger, records, selection
@@ -88,9 +89,9 @@ def unfinished(parent: Study) -> Study | None:
             return None
         child = open_study(newest, parent.planned.home)
         try:
-            refuse_drift(child, with_weights=False)
+            refuse_drift(child, with_weights=False, runs_here=False)
         except Drifted as drift:
-            print(f"leaving {newest.folder}: {drift}", file=sys.stderr)
+            put(f"leaving {newest.folder}: {drift}", sys.stderr)
             return None
         return child if child.lock.content["parent"]["lock"] == parent.lock.digest else None
     return None

@@ -75,7 +75,16 @@ def registrations(folder: Path) -> list[Registration]:
 
 
 def line(study: Registration, surroundings: Callable[[], Mapping[str, Any]]) -> Line:
+    """Where one stands; whatever else its files provoke, beyond what they say of its state, is its state."""
     at = standing.standing(study)
+    try:
+        return _line(study, at, surroundings)
+    except Exception as problem:
+        at = standing.unreadable(study, problem)
+        return Line(at, [], [], step(at, []))
+
+
+def _line(study: Registration, at: Standing, surroundings: Callable[[], Mapping[str, Any]]) -> Line:
     differences: list[str] = []
     if at.state in TO_RUN:
         try:
@@ -100,7 +109,7 @@ def said(judged: Mapping[str, Any]) -> str:
 def drifted(study: Registration, environment: Mapping[str, Any]) -> list[str]:
     """One line for each change for which confirm refuses today, as far as it can be told without torch."""
     path = study.folder / PROTOCOL
-    now = {PROTOCOL: files.sha256(path)} if path.is_file() else {}
+    now = {PROTOCOL: files.plain_sha256(path)} if files.there(path) else {}
     edited = closure.differences({PROTOCOL: study.lock.content["protocol"]["sha256"]}, now)
     return edited + drift.drifted(study.lock, files.home(), environment)
 
@@ -124,7 +133,7 @@ def step(at: Standing, drifted: Sequence[str], anchored: bool = False) -> str:
             return f"python -m protocol.confirm {at.folder} --value FILE"
         case "locked" | "claimed" | "sealed":
             return f"python -m protocol.confirm {at.folder}"
-        case "judged" | "INVALID":
+        case "judged" | "INVALID" | "cannot tell":
             return f"python -m protocol.audit {at.folder}"
         case "withdrawn":
             return "nothing: it stays as it is"
@@ -144,6 +153,6 @@ def count(registered: Sequence[Line]) -> dict[str, int]:
         "registered": len(registered),
         **{word: words[word] for word in ("CONFIRMED", *OTHERS)},
         "one_model": sum(one.at.verdict == "CONFIRMED" and one.alone for one in judged),
-        **{state: states[state] for state in ("amended", "withdrawn", "INVALID")},
+        **{state: states[state] for state in ("amended", "withdrawn", "INVALID", "cannot tell")},
         "unfinished": states["claimed"] + states["sealed"],
     }

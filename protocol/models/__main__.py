@@ -11,6 +11,7 @@ Files are kept below $KV_PREREG_HOME, or ~/.cache/kv-prereg. Exit status: 0 done
 import argparse
 import sys
 
+from protocol.evidence.bytes.shown import put
 from protocol.evidence.refusals import Refusal
 from protocol.models import sources
 from protocol.models.fetch import fetch
@@ -30,12 +31,12 @@ def main(argv: list[str] | None = None) -> int:
     if args.act == "list":
         for name, model in sources.MODELS.items():
             here = "fetched" if sources.place(name, home).is_dir() else "not fetched"
-            print(f"{name}  [{here}]  {model.about}")
+            put(f"{name}  [{here}]  {model.about}", sys.stdout)
         return 0
     try:
-        print(f"{args.source}: {fetch(args.source, home)}")
+        put(f"{args.source}: {fetch(args.source, home)}", sys.stdout)
     except (Refusal, OSError) as refusal:
-        print(f"{type(refusal).__name__}: {' '.join(str(refusal).split())}", file=sys.stderr)
+        put(f"{type(refusal).__name__}: {' '.join(str(refusal).split())}", sys.stderr)
         return refusal.exit_status if isinstance(refusal, Refusal) else Refusal.exit_status
     return 0
 

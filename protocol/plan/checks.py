@@ -1,9 +1,10 @@
 """What only a whole design can show: repeated names, names that are not defined, an impossible rule."""
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 from analysis.rules import RULES
 from analysis.rules.rule import FULL
@@ -12,7 +13,7 @@ from protocol.evidence.refusals import BadInput, unknown
 from protocol.plan.design import POLICY, Decision, Design
 from protocol.plan.gate import Place
 
-__all__ = ["check", "require_gate", "require_memory"]
+__all__ = ["check", "needs_no_gate", "require_gate", "require_memory"]
 
 SAVED = Decimal("0.01")  # the least share of the full cache that a lossless subject saves
 TOLERANCE = Decimal("0.02")  # of new registrations; older ones may have up to 0.5
@@ -32,6 +33,15 @@ def require_gate(design: Design, where: Path) -> None:
             f"{where}: gate: missing; add the table [gate] with accuracy and truncated: what the full cache "
             "must reach before any rule may speak"
         )
+
+
+def needs_no_gate(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    """Whether a protocol amends one of before there were gates and asks for the same, on its models and
+    tasks, by its tolerance. With others it is a new study, which an old lock does not excuse from a gate.
+    """
+    same = all(old[name] == new[name] for name in ("models", "tasks"))
+    tolerances = [content["decision"]["cache_tolerance"] for content in (old, new)]
+    return "gate" not in old and same and tolerances[0] == tolerances[1]
 
 
 def require_memory(design: Design, where: Path) -> None:

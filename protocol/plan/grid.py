@@ -1,5 +1,6 @@
 """The registered grid: every cell that must end in one state, and the lanes that one problem needs."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from analysis.rules.rule import FULL
@@ -18,11 +19,13 @@ class Cell(NamedTuple):
     seed: int
 
 
-def cells(protocol: Design) -> list[Cell]:
+def cells(protocol: Design, whole: Callable[[Design, str], bool] | None = None) -> list[Cell]:
     """Every cell in running order. An arm that never evicts has one cell a seed, whatever the budgets.
 
-    Of a protocol with a sweep: the cells that confirm runs, which are the same whoever wins.
+    Of a protocol with a sweep: the cells that confirm runs, which are the same whoever wins. whole: whether
+    an arm of a protocol never evicts; by default its policy is asked, with torch.
     """
+    whole = never_evicts if whole is None else whole
     if protocol.sweep is not None:
         protocol = protocol.confirmed(protocol.sweep.candidates[0])
     return [
@@ -30,7 +33,7 @@ def cells(protocol: Design) -> list[Cell]:
         for model in protocol.models
         for task in protocol.tasks
         for arm in protocol.arms
-        for budget in _budgets(protocol, arm.name)
+        for budget in ([FULL] if whole(protocol, arm.name) else map(str, protocol.budgets))
         for seed in protocol.seeds
     ]
 
@@ -41,5 +44,5 @@ def budget_of(protocol: Design, cell: Cell, prompt_tokens: int) -> int | None:
     return None if cell.budget == FULL else named[cell.budget].of(prompt_tokens)
 
 
-def _budgets(protocol: Design, arm: str) -> list[str]:
-    return [str(budget) for budget in protocol.budgets] if protocol.policy(arm).evicts else [FULL]
+def never_evicts(protocol: Design, arm: str) -> bool:
+    return not protocol.policy(arm).evicts

@@ -13,11 +13,23 @@ from protocol.evidence.refusals import BadInput
 from protocol.plan import checks
 from protocol.plan.design import DESIGN, Design
 
-__all__ = ["parse"]
+__all__ = ["parse", "read"]
 
 
 def parse(data: bytes, where: str) -> Design:
     """The protocol in `data`. Raises BadInput, one line that names the field and the fix."""
+    design = read(data, where)
+    try:
+        checks.check(design)
+    except Fault as fault:
+        raise BadInput(f"{where}: {fault.written}") from None
+    return design
+
+
+def read(data: bytes, where: str) -> Design:
+    """The same without what only a whole design can show, for which policies and torch are loaded: what an
+    audit asks of a protocol that was registered.
+    """
     if data.startswith(codecs.BOM_UTF8):
         raise BadInput(f"{where}: begins with a byte order mark; save the file as UTF-8 without one")
     try:
@@ -32,7 +44,6 @@ def parse(data: bytes, where: str) -> Design:
         raise BadInput(f"{where}: has a number that nobody can mean; write one of a few digits") from None
     try:
         design: Design = DESIGN.read(document, "")
-        checks.check(design)
     except Fault as fault:
         raise BadInput(f"{where}: {fault.written}") from None
     return design

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from rich.progress import BarColumn, Progress, TextColumn
 
+from protocol.evidence.bytes.shown import put, shown
 from protocol.running import runner
 
 __all__ = ["display"]
@@ -28,12 +29,13 @@ def display(title: str) -> Iterator[Callable[[runner.Progress], None]]:
 def _bar(title: str) -> Iterator[Callable[[runner.Progress], None]]:
     from rich.console import Console
 
-    columns = [TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[words]}")]
+    plain = (TextColumn(text, markup=False) for text in ("{task.description}", "{task.fields[words]}"))
+    columns = [next(plain), BarColumn(), next(plain)]
     with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task(title, total=None, words="loading the model")
+        task = bar.add_task(shown(title), total=None, words="loading the model")
 
         def report(progress: runner.Progress) -> None:
-            bar.update(task, total=progress.total, completed=progress.done, words=words(progress))
+            bar.update(task, total=progress.total, completed=progress.done, words=shown(words(progress)))
 
         yield report
 
@@ -45,7 +47,7 @@ def _plain(title: str) -> Callable[[runner.Progress], None]:
         nonlocal said
         if time.monotonic() - said >= PLAIN_EVERY or progress.done == progress.total:
             said = time.monotonic()
-            print(f"{title}: {words(progress)}", file=sys.stderr, flush=True)
+            put(f"{title}: {words(progress)}", sys.stderr)
 
     return report
 

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import splits
 from protocol import tasks
+from protocol.evidence.bytes.shown import put
 from protocol.evidence.refusals import BadInput, Refusal
 from protocol.tasks.dataset import Dataset
 from splits import make
@@ -46,22 +47,22 @@ def main(argv: list[str] | None = None) -> int:
     try:
         if args.act == "freeze":
             task = tasks.get(args.name)
-            print(make.write(args.name, task.ids(), task.source()))
+            put(str(make.write(args.name, task.ids(), task.source())), sys.stdout)
             return 0
         if args.act in ("fetch", "seal"):
             task = tasks.get(args.name)
             if not isinstance(task, Dataset):
                 raise BadInput(f"task {args.name!r}: is generated; there is nothing to {args.act}")
             if args.act == "fetch":
-                print(f"{args.name}: {task.fetch(args.file)}")
+                put(f"{args.name}: {task.fetch(args.file)}", sys.stdout)
             else:
-                print(encrypted(task, args.to))
+                put(encrypted(task, args.to), sys.stdout)
             return 0
         for name in tasks.names():
             frozen = splits.load(name)
-            print(f"{name}  {len(frozen.dev)} dev, {len(frozen.confirm)} confirm")
+            put(f"{name}  {len(frozen.dev)} dev, {len(frozen.confirm)} confirm", sys.stdout)
     except (Refusal, splits.SplitError, OSError) as refusal:
-        print(f"{type(refusal).__name__}: {' '.join(str(refusal).split())}", file=sys.stderr)
+        put(f"{type(refusal).__name__}: {' '.join(str(refusal).split())}", sys.stderr)
         return refusal.exit_status if isinstance(refusal, Refusal) else Refusal.exit_status
     return 0
 

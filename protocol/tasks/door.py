@@ -1,4 +1,4 @@
-"""The one way to a problem: what is held out is built under an open claim and never without one."""
+"""The one way to a problem: what is held out is built under an open claim or, again, after the verdict."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from protocol.evidence.refusals import BadInput, Tampered
 from protocol.evidence.run import late_randomness
-from protocol.evidence.run.held_out import HeldOut
+from protocol.evidence.run.held_out import HeldOut, Judged
 from protocol.tasks.dataset import Dataset
 from protocol.tasks.problem import Problem
 from protocol.tasks.registry import Task, get
@@ -19,7 +19,7 @@ __all__ = ["Opened", "build", "gold", "is_encrypted", "refuse_unopenable"]
 class Opened:
     """Held-out problems that were built, once, and the door that they are asked for at each time again."""
 
-    held_out: HeldOut
+    held_out: HeldOut | Judged
     key: str | None  # of the claim under which they were built
     problems: Mapping[tuple[str, str, str], Problem]  # by model, whose tokenizer counted, task and id
 
@@ -31,12 +31,12 @@ class Opened:
 
 
 def build(
-    name: str, problem_id: str, count: Callable[[str], int], held_out: HeldOut | None = None
+    name: str, problem_id: str, count: Callable[[str], int], held_out: HeldOut | Judged | None = None
 ) -> Problem:
     """A problem of the task `name`; one that is held out comes of `held_out`, drawn with the key of its claim
     if there is one, decrypted with its identity if it is encrypted. count: tokens of a text.
 
-    Raises BadInput for a held-out problem without `held_out`, and as HeldOut.admit and Task.build do.
+    Raises BadInput for a held-out problem without `held_out`, and as its `admit` and Task.build do.
     """
     task = get(name)
     if _is_held_out(task, problem_id):

@@ -5,6 +5,8 @@ May import: protocol.evidence; bitcoin, opentimestamps.
 
 from pathlib import Path
 
+from protocol.evidence.bytes import files
+from protocol.evidence.outside import anchors
 from protocol.evidence.outside.anchors import FOLDER, HEADERS, Unproven, Witness
 from protocol.evidence.refusals import BadInput
 from protocol.evidence.run.registration import Registration
@@ -45,10 +47,10 @@ def block(study: Registration, headers: Path | None = None) -> Block:
     Tampered when it is not one.
     """
     proof = study.folder / FOLDER / f"lock.{OpenTimestamps.suffix}"
-    if not proof.is_file():
+    if not files.there(proof):
         raise BadInput(f"{proof}: missing; run: python -m protocol.anchor {study.folder} lock --witness ots")
     shelves = (study.folder / FOLDER / HEADERS, *([headers] if headers else []))
-    return OpenTimestamps(shelves).block(study.lock.digest, proof.read_bytes())
+    return OpenTimestamps(shelves).block(study.lock.digest, files.read(proof, anchors.MOST))
 
 
 def drawn_from(study: Registration, headers: Path | None = None) -> Block:

@@ -12,6 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
+from protocol.evidence.bytes import files
 from protocol.evidence.outside.anchors import FOLDER, HEADERS, Unproven, Vouched
 from protocol.evidence.refusals import Tampered
 
@@ -19,6 +20,7 @@ from . import bitcoin
 
 __all__ = ["CALENDARS", "FLOOR", "Block", "OpenTimestamps"]
 
+MOST_OF_A_HEADER = 1 << 10  # bytes; it has 80, in hex
 SECONDS = 30  # for one answer of a calendar
 
 CALENDARS = (
@@ -109,10 +111,10 @@ class OpenTimestamps:
             )
         height = min(blocks)
         name = f"{height}.hex"
-        path = next((folder / name for folder in self.headers if (folder / name).is_file()), None)
+        path = next((folder / name for folder in self.headers if files.there(folder / name)), None)
         if path is None:
             raise Unproven(f"names block {height}; put its header into {FOLDER}/{HEADERS}/{name}")
-        header = bitcoin.header(path.read_text(errors="replace"), name)
+        header = bitcoin.header(files.read(path, MOST_OF_A_HEADER).decode(errors="replace"), name)
         if blocks[height] != {header.merkle_root}:
             raise Tampered(f"block {height} has another merkle root than the proof leads to")
         if not header.as_hard_as(self.floor):

@@ -108,7 +108,7 @@ def _check_trust(token: Path, stamp: _Stamp, ca: Path) -> None:
 def _openssl(*arguments: str | Path) -> subprocess.CompletedProcess[bytes]:
     settings = {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"}
     try:
-        return subprocess.run(
+        done = subprocess.run(
             ["openssl", *map(str, arguments)],
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -119,3 +119,6 @@ def _openssl(*arguments: str | Path) -> subprocess.CompletedProcess[bytes]:
         raise Unproven("openssl is not installed here, and checks time stamps") from None
     except subprocess.TimeoutExpired:
         raise Unproven(f"openssl did not end within {SECONDS} s") from None
+    if done.returncode < 0:
+        raise Unproven(f"openssl was ended by the signal {-done.returncode}; run the same command again")
+    return done

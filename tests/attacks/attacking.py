@@ -43,7 +43,7 @@ def findings(study: Path, *options: object) -> dict[str, dict[str, str]]:
 
 def caught(study: Path, item: str, words: str) -> None:
     """Audit ends with status 3, calls the verdict INVALID, and its finding on `item` names what was done."""
-    done = studies.here("audit", study)
+    done = studies.here("audit", study, "--details")
     assert done.returncode == 3, done.stdout
     assert "INVALID" in done.stdout
     found = [line for line in done.stdout.splitlines() if line.startswith("failed")]

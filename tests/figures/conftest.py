@@ -18,4 +18,4 @@ def quickstart(tmp_path_factory) -> Path:
 @pytest.fixture
 def undrawn(monkeypatch):
     """Drawings take their time, and many tests are about words."""
-    monkeypatch.setattr(study, "draw", lambda folder, witness: ())
+    monkeypatch.setattr(study, "draw", lambda folder, witness, to: ())

@@ -5,7 +5,8 @@ from contextlib import contextmanager
 import pytest
 import studies
 
-from protocol.acts import fitting, register, replicate
+from protocol.acts import register, replicate
+from protocol.acts.locking import fitting
 from protocol.evidence.lock import lock
 from protocol.evidence.refusals import BadInput
 from protocol.evidence.run import records

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 import studies
 
-from protocol.acts import amend, development, fitting, register
+from protocol.acts import development, register
+from protocol.acts.locking import fitting, frozen
 from protocol.evidence.refusals import BadInput
 from protocol.locked.planned import read_protocol
-from protocol.plan import reading
+from protocol.plan import checks, reading
 
 GATE = "[gate]\naccuracy = 0.05\ntruncated = 0.5\n"
 
@@ -124,12 +125,12 @@ def test_an_older_lock_excuses_no_other_study_from_a_gate(folder):
     old = json.loads((folder / "lock.json").read_bytes())["protocol"]["content"]
     _, written = read_protocol(folder)
     now = written.content()
-    assert amend.needs_no_gate(old, now | {"seeds": [7]})
+    assert checks.needs_no_gate(old, now | {"seeds": [7]})
     longer = [task | {"max_new_tokens": 1 + task["max_new_tokens"]} for task in now["tasks"]]
     wider = now["decision"] | {"cache_tolerance": "0.5"}
     for other in ({"models": ["other"]}, {"tasks": longer}, {"decision": wider}):
-        assert not amend.needs_no_gate(old, now | other)
-    assert not amend.needs_no_gate(old | {"gate": {}}, now)
+        assert not checks.needs_no_gate(old, now | other)
+    assert not checks.needs_no_gate(old | {"gate": {}}, now)
 
 
 def test_a_protocol_of_before_there_were_gates_is_registered_as_a_replication_alone(
@@ -143,7 +144,7 @@ def test_a_protocol_of_before_there_were_gates_is_registered_as_a_replication_al
         reached.append(planned)
         raise BadInput("reached")
 
-    monkeypatch.setattr(register, "items", items)
+    monkeypatch.setattr(frozen, "items", items)
     with pytest.raises(BadInput, match="gate: missing"):
         register.register(folder, tmp_path)
     assert not reached

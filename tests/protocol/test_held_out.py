@@ -11,11 +11,12 @@ import studies
 
 import splits
 from protocol import calibrate, tasks
-from protocol.acts import confirm, fitting, probe, register, rehearse
+from protocol.acts import confirm, probe, rehearse
+from protocol.acts.locking import fitting, frozen
 from protocol.evidence.lock import lock
 from protocol.evidence.refusals import AlreadyClaimed, BadInput, Tampered
-from protocol.evidence.run import claim, ledger, records, seal
-from protocol.evidence.run.held_out import HeldOut
+from protocol.evidence.run import claim, ledger, records, seal, verdict
+from protocol.evidence.run.held_out import HeldOut, Judged
 from protocol.evidence.run.registration import Registration
 from protocol.locked import study
 from protocol.locked.planned import Planned
@@ -100,6 +101,47 @@ def test_the_door_is_shut_before_the_claim_under_another_lock_and_after_the_seal
     (folder / seal.NAME).write_text("{}\n")
     with pytest.raises(AlreadyClaimed, match="sealed"):
         tasks.build(TASK, CONFIRM[0], words, held_out)
+
+
+def judged(folder):
+    """A seal and a verdict as the ledger cites it; neither is read here."""
+    (folder / seal.NAME).write_text("{}\n")
+    (folder / verdict.NAME).write_text("{}\n")
+    ledger.append(folder, "verdict", {"sha256": hashlib.sha256(b"{}\n").hexdigest()})
+    return Judged(lock.read(folder), folder)
+
+
+def test_an_auditor_builds_what_was_held_out_once_the_verdict_is_there_and_enters_nothing(tmp_path):
+    held_out = door(locked(tmp_path / "study", LATE), block=Block)
+    held_out.ids(TASK, "a test")
+    late = tasks.build(TASK, CONFIRM[0], words, held_out)
+    auditor = judged(held_out.folder)
+    before = studies.snapshot(held_out.folder)
+    assert tasks.build(TASK, CONFIRM[0], words, auditor) == late
+    other = splits.load("association-256").confirm[0]
+    with pytest.raises(BadInput, match="held out, and not by the lock of"):
+        tasks.build("association-256", other, words, auditor)
+    assert studies.snapshot(held_out.folder) == before
+
+
+def test_the_auditors_door_is_shut_until_then(tmp_path):
+    folder = door(locked(tmp_path / "study")).folder
+    auditor = Judged(lock.read(folder), folder)
+    shut = pytest.raises(
+        BadInput, match="has no verdict yet; its held-out problems are read by confirm alone"
+    )
+    with shut:
+        tasks.build(TASK, CONFIRM[0], words, auditor)
+    (folder / seal.NAME).write_text("{}\n")
+    with shut:
+        tasks.build(TASK, CONFIRM[0], words, auditor)
+    (folder / verdict.NAME).write_text("{}\n")  # without its line, which closes the study
+    with shut:
+        tasks.build(TASK, CONFIRM[0], words, auditor)
+    auditor = judged(folder)
+    (folder / verdict.NAME).write_text('{"a":1}\n')
+    with pytest.raises(Tampered, match="its verdict line cites another"):
+        tasks.build(TASK, CONFIRM[0], words, auditor)
 
 
 def test_with_a_late_value_held_out_problems_are_others_and_development_problems_the_same(tmp_path):
@@ -207,14 +249,14 @@ def planted(monkeypatch):
     """The manifest says that a held-out problem is for development."""
     manifest = splits.load(TASK)
     altered = manifest._replace(dev=(manifest.confirm[0], *manifest.dev))
-    for module in (register.splits, calibrate.splits):
+    for module in (frozen.splits, calibrate.splits):
         monkeypatch.setattr(module, "load", lambda name: altered)
 
 
 def test_registering_and_rehearsing_reach_no_planted_problem(written, tiny_model, tmp_path, monkeypatch):
     planted(monkeypatch)
     with pytest.raises(BadInput, match="is held out"):
-        fitting.checked(Planned(written, tmp_path), register.items(Planned(written, tmp_path)))
+        fitting.checked(Planned(written, tmp_path), frozen.items(written))
     with pytest.raises(BadInput, match="is held out"):
         rehearse.rehearse(
             Planned(written, tmp_path), {one: one for one in written.models}, 1, tmp_path / "kept"
@@ -283,9 +325,10 @@ def test_nothing_but_the_door_calls_a_raw_builder_and_nothing_but_confirm_opens_
         "decrypt": {"tasks/dataset.py", "tasks/encrypted.py"},
         "puzzle": {"tasks/chain.py"},
         "HeldOut": {"acts/confirm.py"},
+        "Judged": {"acts/replay.py"},
         "gold": {
-            "acts/register.py",
-            "regrade.py",
+            "acts/locking/frozen.py",
+            "acts/regrade.py",
             "tasks/door.py",
             *(f"tasks/{name}.py" for name in FAMILIES),
         },
@@ -305,7 +348,7 @@ FAMILIES = ("needle", "association", "recital", "several")
 
 def called(function):
     if isinstance(function, ast.Name):
-        return {"HeldOut": "HeldOut"}.get(function.id)
+        return function.id if function.id in ("HeldOut", "Judged") else None
     if not isinstance(function, ast.Attribute):
         return None
     door_itself = isinstance(function.value, ast.Name) and function.value.id == "tasks"

@@ -10,7 +10,8 @@ import pytest
 import studies
 
 import splits
-from protocol import regrade, tasks
+from protocol import tasks
+from protocol.acts.regrade import regrade
 from protocol.evidence.lock import lock
 from protocol.evidence.run import claim, late_randomness, records
 from protocol.evidence.run.registration import Registration
@@ -118,6 +119,6 @@ def test_held_out_prompts_did_not_exist_before_the_nonce_and_follow_from_it(
     key = Registration.of(folder, held).claim.content["randomness"]["key"]
     body = next(body for body in bodies if body["problem"] == item and body["state"] == "ok")
     told = body | {"text": f" {drawn.gold(item)}.", "grade": "correct"}
-    assert regrade.regrade([told], key).changed == ()
-    assert len(regrade.regrade([told]).changed) == 1
+    assert regrade([told], key).changed == ()
+    assert len(regrade([told]).changed) == 1
     assert studies.here("regrade", folder).returncode == 0

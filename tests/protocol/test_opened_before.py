@@ -11,7 +11,7 @@ import studies
 import splits
 from analysis.studies import opened, statements
 from protocol import export, tasks
-from protocol.acts.opened_before import opened_before
+from protocol.acts.locking.opened_before import opened_before
 from protocol.evidence.audit import amendment
 from protocol.evidence.lock import lock
 from protocol.evidence.refusals import Refusal

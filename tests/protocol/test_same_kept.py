@@ -10,7 +10,7 @@ import torch
 import policies
 from analysis.studies import same_kept as told
 from analysis.studies import statements
-from protocol.acts import register, same_kept
+from protocol.acts.locking import frozen, same_kept
 from protocol.locked.planned import Planned, read_protocol
 from protocol.models import load
 from protocol.models.made_up import made_up
@@ -41,7 +41,7 @@ def planned(twins, tmp_path):
 
 
 def found(planned):
-    return same_kept.same_kept(planned, register.items(planned))
+    return same_kept.same_kept(planned, frozen.items(planned.protocol))
 
 
 def pairs(check):

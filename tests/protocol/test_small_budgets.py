@@ -6,7 +6,7 @@ import pytest
 import studies
 
 import policies
-from protocol.acts import fitting
+from protocol.acts.locking import fitting
 from protocol.evidence.refusals import BadInput
 from protocol.plan import reading
 

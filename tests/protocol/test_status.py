@@ -160,6 +160,7 @@ def test_the_index_counts_only_what_was_locked_and_only_what_was_confirmed(shelf
         "DEVIATED": 1,
         "one_model": 0,
         "INVALID": 0,
+        "cannot tell": 0,
         "amended": 0,
         "withdrawn": 0,
         "unfinished": 0,

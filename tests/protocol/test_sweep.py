@@ -8,7 +8,6 @@ import pytest
 import studies
 
 from protocol.evidence.audit import auditing
-from protocol.evidence.bytes import canonical
 from protocol.evidence.run import ledger, records, selection
 from protocol.evidence.run.registration import Registration
 
@@ -136,14 +135,8 @@ def rewrite(folder, change):
 
 
 def statuses(folder):
-    """The findings by item; the locked code is not run."""
-    return {
-        each.item: each for each in auditing.audit(Registration(folder), lambda *_: b"", selected_as_written)
-    }
-
-
-def selected_as_written(_, folder):
-    return canonical.dumps(studies.content(folder / "selection.json")["selected"])
+    """The findings of the evidence by itself, by item."""
+    return {each.item: each for each in auditing.audit(Registration(folder))}
 
 
 def test_records_of_a_probe_after_the_selection_are_found(probed, tmp_path):
@@ -229,9 +222,9 @@ def test_what_was_confirmed_is_the_winners_policy(confirmed, tiny_model, tmp_pat
 
 
 def test_the_audit_holds_and_selects_again(confirmed):
-    done = studies.here("audit", confirmed)
+    done = studies.here("audit", confirmed, "--details")
     assert done.returncode == 0, done.stdout
-    assert "held         selection: the locked code selects h2o" in done.stdout
+    assert "held         selection: h2o, before the claim, from the probe's records" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
 """What holds of a registration, where it stands, and how it ends without a verdict.
 
 May import: protocol.evidence.refusals, protocol.evidence.findings, protocol.evidence.bytes,
-protocol.evidence.lock, protocol.evidence.run, protocol.evidence.outside.
+protocol.evidence.lock, protocol.evidence.run, protocol.evidence.relations, protocol.evidence.outside.
 """

@@ -6,13 +6,15 @@ the evidence verifies is for the audit.
 
 from typing import Any, Literal, NamedTuple, TypedDict
 
+from protocol.evidence.bytes import files
+from protocol.evidence.findings import line, trouble
 from protocol.evidence.lock import lock
 from protocol.evidence.refusals import BadInput, Tampered
 from protocol.evidence.run import ledger, records, registration, verdict
 from protocol.evidence.run.ledger import Entry, Head
 from protocol.evidence.run.registration import Registration
 
-__all__ = ["Seen", "Standing", "seen", "standing"]
+__all__ = ["Seen", "Standing", "seen", "standing", "unreadable"]
 
 State = Literal[
     "written",  # protocol.toml and nothing else
@@ -24,6 +26,7 @@ State = Literal[
     "withdrawn",
     "amended",
     "INVALID",  # the files contradict each other, or one is damaged
+    "cannot tell",  # this machine, or this copy of the files, does not show it
 ]
 
 
@@ -66,13 +69,21 @@ class Standing(NamedTuple):
 
 
 def standing(study: Registration) -> Standing:
-    """The state that the files of a study show. A damaged registration is INVALID, and `why` is one line."""
+    """The state that the files of a study show. A damaged registration is INVALID, one that this machine
+    cannot read is "cannot tell", and `why` is one line.
+    """
     try:
         return _standing(study)
     except Exception as problem:  # whatever a damaged file provokes is its state
-        kind = "" if isinstance(problem, Tampered) else f"{type(problem).__name__}: "
-        why = kind + " ".join(str(problem).split())
-        return Standing(study.name, str(study.folder), "INVALID", why=why)
+        return unreadable(study, problem)
+
+
+def unreadable(study: Registration, problem: Exception) -> Standing:
+    """Where a registration stands of which reading provoked `problem`."""
+    if remedy := trouble(problem):
+        return Standing(study.name, str(study.folder), "cannot tell", why=remedy)
+    kind = "" if isinstance(problem, Tampered) else f"{type(problem).__name__}: "
+    return Standing(study.name, str(study.folder), "INVALID", why=kind + line(problem))
 
 
 def seen(study: Registration) -> Seen:
@@ -168,4 +179,4 @@ def _recorded(study: Registration) -> int:
 
 def _lines(study: Registration, phase: str) -> int:
     """Whole lines in the shards of a phase."""
-    return sum(path.read_bytes().count(b"\n") for path in records.shards(study.place(phase)))
+    return sum(files.read(path).count(b"\n") for path in records.shards(study.place(phase)))

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from protocol.evidence.bytes import canonical, fields, files
+from protocol.evidence.bytes import canonical, fields, files, line_endings
 from protocol.evidence.bytes.fields import Choice, Field, Table, Whole
 from protocol.evidence.refusals import BadInput, Tampered
 
@@ -40,12 +40,14 @@ def write(path: Path, content: Mapping[str, Any], declared: Table | None = None)
 
 def read(path: Path, declared: Table | None = None) -> Document:
     """Raises Tampered when the file is missing or is not what `write` leaves: naming the field, where it is
-    not what is declared. Without a declaration only its digest is asked for.
+    not what is declared. Without a declaration only its digest is asked for. Where only its line ending is
+    another, that is Rewritten, a Tampered too.
     """
     try:
-        data = files.read(path)
+        data = files.read(path, files.MOST_OF_A_DOCUMENT)
     except FileNotFoundError:
         raise Tampered(f"{path.name}: missing") from None
+    line_endings.refuse_rewritten(path.name, data)
     if not data.endswith(b"\n"):
         raise Tampered(f"{path.name}: does not end with a newline; it was cut or edited")
     content = canonical.loads(data[:-1], path.name)

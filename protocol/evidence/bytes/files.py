@@ -1,4 +1,6 @@
-"""Files that are written once, whole and for good; where those that were fetched are kept."""
+"""Files that are written once, whole and for good, and read as if a stranger had put them there; where those
+that were fetched are kept.
+"""
 
 import hashlib
 import os
@@ -6,9 +8,17 @@ import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
 
 from protocol.evidence.refusals import BadInput, Tampered
+
+# Bytes of the largest file that is taken: the shipped shards have up to 64 million, their documents 65 000.
+MOST = 1 << 29
+MOST_OF_A_DOCUMENT = 1 << 23
+_PLAINLY = (
+    os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+)
 
 
 def create(path: Path, data: bytes) -> None:
@@ -33,21 +43,59 @@ def replace(path: Path, data: bytes) -> None:
     sync(path.parent)
 
 
-def read(path: Path) -> bytes:
-    """The bytes of a plain file. Raises FileNotFoundError, and Tampered for anything else in its place: a
-    link shows other bytes on another machine, and a pipe waits for ever.
+def read(path: Path, most: int = MOST) -> bytes:
+    """The bytes of a plain file. Raises FileNotFoundError, and Tampered for anything else in its place and
+    for a file of more than `most` bytes: a link shows other bytes on another machine, a pipe waits for ever,
+    and a file without end fills the memory.
     """
+    with opened(path, most) as file:
+        return file.read()
+
+
+@contextmanager
+def opened(path: Path, most: int = MOST) -> Iterator[BufferedReader]:
+    """A plain file to read from. Raises as `read` does; what is no plain file is not opened at all."""
     refuse_other(path)
-    return path.read_bytes()
+    with open(os.open(path, _PLAINLY), "rb") as file:
+        _refuse_other(path, now := os.fstat(file.fileno()))
+        if now.st_size > most:
+            raise Tampered(f"{path.name}: has {now.st_size} bytes; no such file of ours has over {most}")
+        yield file
 
 
 def refuse_other(path: Path) -> None:
-    """Raises as `read` does, but reads nothing."""
-    if not stat.S_ISREG(path.lstat().st_mode):
-        raise Tampered(f"{path.name}: is not a plain file; put the file itself there")
+    """Raises as `read` does of what is no plain file, but opens nothing."""
+    _refuse_other(path, path.lstat())
+
+
+def there(path: Path) -> bool:
+    """Whether anything has this name, be it a link that leads nowhere: reading it says what is wrong."""
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
+def listed(folder: Path) -> list[Path]:
+    """What lies in a folder, by name; nothing where none is. Raises Tampered for a link or a file in its
+    place.
+    """
+    if not there(folder):
+        return []
+    if not stat.S_ISDIR(folder.lstat().st_mode):
+        raise Tampered(f"{folder.name}: is not a plain folder; put the folder itself there")
+    return sorted(folder.iterdir())
+
+
+def plain_sha256(path: Path, most: int = MOST) -> str:
+    """SHA-256 in hex of what `read` returns, and refused as there."""
+    with opened(path, most) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def sha256(path: Path) -> str:
+    """Of weights, data and sources of this machine, which may be links."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -83,6 +131,11 @@ def named(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise OSError(error.errno, error.strerror or str(error), str(path)) from error
+
+
+def _refuse_other(path: Path, found: os.stat_result) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise Tampered(f"{path.name}: is not a plain file; put the file itself there")
 
 
 def _written_beside(path: Path, data: bytes) -> Path:

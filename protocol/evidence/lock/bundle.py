@@ -2,8 +2,9 @@
 
 import hashlib
 import io
+import struct
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 
 from protocol.evidence.bytes import files
@@ -11,7 +12,12 @@ from protocol.evidence.lock import closure, lock
 from protocol.evidence.refusals import Drifted, Tampered
 
 NAME = "sources.zip"
+MOST = 1 << 25  # bytes, of the bundle and of its members together: the shipped ones have up to 1.5 million
+MOST_MEMBERS = 4096  # the shipped ones have up to 300
 
+_END = struct.Struct("<4s4H2LH")  # the end of a zip, without a comment
+_LONGEST_ENTRY = 256  # bytes, on average, of a member in the directory of the zip
+_ENCRYPTED = 1
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip can hold
 
 
@@ -42,6 +48,12 @@ def verify(archive: Path, sources: Mapping[str, str]) -> list[str]:
     return closure.differences(sources, held)
 
 
+def read(archive: Path, names: Iterable[str]) -> dict[str, bytes]:
+    """What these members hold, as far as they are there. Raises Tampered for a bundle that cannot be read."""
+    members = _members(archive)
+    return {name: members[name] for name in names if name in members}
+
+
 def extract(archive: Path, sources: Mapping[str, str], to: Path) -> None:
     """Write the locked tree below `to`. Raises Tampered unless every member is as locked."""
     if wrong := verify(archive, sources):
@@ -54,18 +66,36 @@ def extract(archive: Path, sources: Mapping[str, str], to: Path) -> None:
 
 def _members(archive: Path) -> dict[str, bytes]:
     members: dict[str, bytes] = {}
+    left = MOST
     try:
-        with zipfile.ZipFile(archive) as opened:
+        with zipfile.ZipFile(io.BytesIO(_packed(archive))) as opened:
             for member in opened.infolist():
                 name = member.filename
                 if name in members or not _stays_inside(name):
                     raise Tampered(f"{NAME}: the member {name!r} is there twice or leads outside")
+                if member.compress_type != zipfile.ZIP_STORED or member.flag_bits & _ENCRYPTED:
+                    raise Tampered(f"{NAME}: the member {name!r} is compressed or encrypted; none of ours is")
+                left -= member.file_size
+                if left < 0 or member.file_size != member.compress_size:
+                    raise Tampered(f"{NAME}: its members declare more bytes than it has")
                 members[name] = opened.read(member)
     except FileNotFoundError:
         raise Tampered(f"{NAME}: missing") from None
     except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, ValueError) as problem:
         raise Tampered(f"{NAME}: not readable: {problem}") from None
     return members
+
+
+def _packed(archive: Path) -> bytes:
+    """The bytes of the bundle, if they end as those of `write` do: a directory of few members, no more."""
+    data = files.read(archive, MOST)
+    end = data[-_END.size :]
+    if len(end) < _END.size or not end.startswith(b"PK\5\6") or data[-_END.size - 20 :].startswith(b"PK\6\7"):
+        raise Tampered(f"{NAME}: does not end as a bundle of ours; it was cut or edited")
+    _, _, _, _, members, directory, _, _ = _END.unpack(end)
+    if members > MOST_MEMBERS or directory > MOST_MEMBERS * _LONGEST_ENTRY:
+        raise Tampered(f"{NAME}: lists over {MOST_MEMBERS} members; no bundle of ours does")
+    return data
 
 
 def _stays_inside(name: str) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from protocol.evidence.bytes import documents
+from protocol.evidence.bytes import documents, files
 from protocol.evidence.bytes.documents import Document as Lock
 from protocol.evidence.bytes.fields import (
     ANYTHING,
@@ -168,12 +168,12 @@ def write(folder: Path, content: Mapping[str, Any]) -> str:
 
 def refuse_second(folder: Path) -> None:
     """Raises AlreadyClaimed when `folder` is locked."""
-    if (folder / NAME).exists():
+    if files.there(folder / NAME):
         raise AlreadyClaimed(f"{folder} is locked already; register another study in another folder")
 
 
 def read(folder: Path) -> Lock:
     """The lock of `folder`. Raises BadInput when there is none, Tampered when it is not what is declared."""
-    if not (folder / NAME).exists():
+    if not files.there(folder / NAME):
         raise BadInput(f"{folder} is not locked; run: python -m protocol.register {folder}")
     return documents.read(folder / NAME, FIELDS)

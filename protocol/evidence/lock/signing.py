@@ -23,6 +23,7 @@ __all__ = ["NAME", "NAMESPACE", "check", "public", "sign"]
 
 NAME = f"{lock.NAME}.sig"
 NAMESPACE = "kv-prereg"
+MOST = 1 << 16  # bytes of a signature, which has some hundred to a few thousand
 _PUBLIC = re.compile(r"((?:sk-)?(?:ssh|ecdsa)-[a-z0-9@.-]+) ([A-Za-z0-9+/]+={0,2})(?: .*)?")
 
 
@@ -45,12 +46,12 @@ def sign(folder: Path, key: Path) -> Path:
     """
     signer = lock.read(folder).content.get("signer")
     path = folder / NAME
-    if path.exists():
+    if files.there(path):
         raise AlreadyClaimed(f"{path} exists: the lock is signed already, which happens once")
     line = _public(key)
     if signer not in {None, line}:
         raise BadInput(f"{key}: is not the key that {lock.NAME} names, {_fingerprint(signer)}")
-    files.create(path, _signature(key, line, (folder / lock.NAME).read_bytes()))
+    files.create(path, _signature(key, line, files.read(folder / lock.NAME)))
     return path
 
 
@@ -59,17 +60,19 @@ def check(folder: Path, signers: Path | None = None) -> str:
 
     signers: a file of allowed signers; without one only the key is told. Raises Tampered for a signature that
     is not of this lock, not by the signer that the lock names or by nobody in the list, and for one that is
-    missing although the lock names a signer; NotRun for a lock that is not signed, CannotTell without
-    ssh-keygen, BadInput when `signers` is not a file.
+    missing although the lock names a signer or `signers` are asked for; NotRun for another lock that is not
+    signed, CannotTell without ssh-keygen, BadInput when `signers` is not a file.
     """
     if signers is not None and not signers.is_file():
         raise BadInput(f"{signers}: no such file; name a list of allowed signers (see man ssh-keygen)")
     signer = lock.read(folder).content.get("signer")
-    if not (folder / NAME).exists():
+    if not files.there(folder / NAME):
         if signer is not None:
             raise Tampered(f"{NAME}: missing, and the lock names who signs it, {_fingerprint(signer)}")
+        if signers is not None:
+            raise Tampered(f"{NAME}: missing, and a signature by one of {signers.name} is asked for")
         raise NotRun("the lock is not signed")
-    data, signature = (folder / lock.NAME).read_bytes(), (folder / NAME).read_bytes()
+    data, signature = files.read(folder / lock.NAME), files.read(folder / NAME, MOST)
     by = _signed(data, signature)
     if by is None:
         raise Tampered(f"{NAME}: is not a signature of this {lock.NAME}")

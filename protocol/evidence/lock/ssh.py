@@ -34,6 +34,8 @@ def asked(*arguments: str, data: bytes = b"") -> subprocess.CompletedProcess[byt
         raise Unable("ssh-keygen is not installed; install OpenSSH 8.2 or newer") from None
     except subprocess.TimeoutExpired:
         raise Unable(f"ssh-keygen took more than {_SECONDS} seconds; touch the key and try again") from None
+    if done.returncode < 0:
+        raise Unable(f"ssh-keygen was ended by the signal {-done.returncode}; run the same command again")
     if b"unknown option" in done.stderr or b"illegal option" in done.stderr:
         raise Unable("this ssh-keygen cannot sign; install OpenSSH 8.2 or newer")
     return done

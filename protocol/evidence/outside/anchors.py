@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
 
 from protocol.evidence.bytes import documents, files
+from protocol.evidence.findings import CannotTell, line, trouble
 from protocol.evidence.lock import lock
 from protocol.evidence.refusals import BadInput, Tampered, Unanchored
 from protocol.evidence.run import registration
 from protocol.evidence.run.registration import Registration
 
 FOLDER = "anchors"
+MOST = 1 << 20  # bytes of a proof; those of three witnesses have up to some thousands
 HEADERS = "headers"  # in it: headers of Bitcoin blocks, <height>.hex
 DOCUMENTS = {
     "lock": lock.NAME,
@@ -77,11 +79,11 @@ class Anchor(NamedTuple):
 
 def existing(study: Registration) -> list[str]:
     """The documents that the study has, by their names here."""
-    return [document for document, name in DOCUMENTS.items() if (study.folder / name).is_file()]
+    return [document for document, name in DOCUMENTS.items() if study.has(name)]
 
 
 def stamped(study: Registration, document: str, witness: Witness) -> bool:
-    return _path(study, document, witness).exists()
+    return files.there(_path(study, document, witness))
 
 
 def stamp(study: Registration, document: str, witness: Witness) -> None:
@@ -115,7 +117,7 @@ def upgrade(study: Registration, document: str, witness: Growing) -> bool:
     """
     path = _path(study, document, witness)
     try:
-        more = witness.upgrade(_digest(study, document), path.read_bytes())
+        more = witness.upgrade(_digest(study, document), files.read(path, MOST))
     except Unproven as gap:
         raise BadInput(f"{document} by {witness.name}: {gap}") from None
     if more is None:
@@ -134,12 +136,16 @@ def verified(study: Registration, witnesses: Iterable[Witness]) -> list[Anchor]:
     place = study.folder / FOLDER
     by_suffix = {witness.suffix: witness for witness in witnesses}
     found = []
-    for path in sorted(place.iterdir()) if place.is_dir() else []:
+    try:
+        kept = files.listed(place)
+    except Tampered as other:
+        return [Anchor(FOLDER, "", "failed", None, str(other))]
+    for path in kept:
         document, _, suffix = path.name.partition(".")
-        if document in DOCUMENTS and suffix in by_suffix and path.is_file():
+        if document in DOCUMENTS and suffix in by_suffix:
             found.append(_checked(study, document, by_suffix[suffix], path))
-        elif path.name == HEADERS and path.is_dir():
-            strange = [each for each in sorted(path.iterdir()) if not re.fullmatch(r"\d+\.hex", each.name)]
+        elif path.name == HEADERS and path.is_dir() and not path.is_symlink():
+            strange = [each for each in files.listed(path) if not re.fullmatch(r"\d+\.hex", each.name)]
             found += [_strange(each, "is not <height>.hex") for each in strange]
         else:
             found.append(_strange(path, "is no proof of a witness that is known here"))
@@ -180,11 +186,15 @@ def _digest(study: Registration, document: str) -> str:
 
 def _checked(study: Registration, document: str, witness: Witness, path: Path) -> Anchor:
     try:
-        vouched = witness.verify(_digest(study, document), path.read_bytes())
-    except Unproven as gap:
+        vouched = witness.verify(_digest(study, document), files.read(path, MOST))
+    except (Unproven, CannotTell) as gap:
         return Anchor(document, witness.name, "cannot tell", None, str(gap))
     except Tampered as problem:
         return Anchor(document, witness.name, "failed", None, str(problem))
+    except Exception as problem:  # whatever an absurd proof provokes, or this machine lacks
+        if remedy := trouble(problem):
+            return Anchor(document, witness.name, "cannot tell", None, remedy)
+        return Anchor(document, witness.name, "failed", None, f"{type(problem).__name__}: {line(problem)}")
     return Anchor(document, witness.name, "held", vouched.time, vouched.detail, vouched.order)
 
 

@@ -9,9 +9,11 @@ a copy elsewhere or an outside witness shows it. The folder is followed at its p
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict
 
+from protocol.evidence.bytes import files, line_endings
 from protocol.evidence.findings import CannotTell, NotRun
 from protocol.evidence.lock import bundle, lock
 from protocol.evidence.outside.repository import Repository
@@ -32,9 +34,10 @@ _DOCUMENTS = (
     VERDICT,
 )
 # Trajectories are left to the records that cite them by digest: sealing removes those that none cites.
-_FOLDERS = tuple(records.FOLDERS.values())
+_PHASES, _FOLDERS = tuple(records.FOLDERS), tuple(records.FOLDERS.values())
 _SHARD = re.compile(rf"({'|'.join(_FOLDERS)})/shard-[^/]*\.jsonl")
 _COMMIT = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
+_PARTIAL = "this partial clone; clone again without --filter"
 
 
 class Committed(TypedDict):
@@ -87,7 +90,10 @@ def check_commit(study: Registration) -> str:
     if found.kind != "commit":
         raise Tampered(f"{lock.NAME}: git.commit {_short(commit)} is a {found.kind}")
     differs = _differs(repository, commit, study.lock.content["sources"])
-    if wrong := sorted(set(differs) ^ set(listed)):
+    wrong = sorted(set(differs) ^ set(listed))
+    if wrong and repository.partial:
+        raise CannotTell(f"{wrong[0]} of commit {_short(commit)} may have been left out of {_PARTIAL}")
+    if wrong:
         how = "differs from" if wrong[0] in differs else "is the same in"
         raise Tampered(f"{wrong[0]}: {how} commit {_short(commit)}, and {lock.NAME} says otherwise")
     but = f", but for {len(listed)} that were not committed: {', '.join(listed[:3])}" if listed else ""
@@ -99,14 +105,16 @@ def check(study: Registration) -> str:
 
     A torn last line was never acknowledged and may have been cut since. Raises Tampered for a contradiction,
     also in the part of the history that a shallow clone has; CannotTell when there is none and the history is
-    not whole, not there, or goes further on a branch that is not checked out; NotRun without any evidence.
+    not whole, not there, or goes further on a branch that is not checked out, and where the copy here has
+    other line endings; NotRun without any evidence.
     """
     repository = Repository(study.folder)
     commits = repository.commits("--all")
     own = repository.commits("HEAD") if repository.head() else {}
     states = _states(repository, commits)
     versions = _versions(states)
-    now = {name: (study.folder / name).read_bytes() for name in _evidence(study)}
+    now = {name: files.read(study.folder / name) for name in _evidence(study)}
+    _refuse_rewritten(repository, versions, now)
     ids = {name: repository.blob(data) for name, data in now.items()}
     ahead = []
     for (name, version), holders in versions.items():
@@ -114,12 +122,16 @@ def check(study: Registration) -> str:
         if fault:
             here = [commit for commit in holders if commit in own]
             where = f"commit {_short((here or holders)[0])}"
+            if name not in now and repository.sparse:
+                raise CannotTell(f"{where} {fault.text}: run: git sparse-checkout disable")
             if here or not fault.later:
                 raise Tampered(f"{where} {fault.text}")
             ahead.append(where)
     _refuse_elsewhere(repository, commits, study)
     if repository.shallow:
         raise CannotTell("nothing contradicts, but the clone is shallow; run: git fetch --unshallow")
+    if repository.partial:
+        raise CannotTell(f"nothing contradicts, but objects may have been left out of {_PARTIAL}")
     known = _known(commits, states)
     _refuse_order(states, known)
     if ahead:
@@ -140,14 +152,15 @@ def gone(registrations: Path) -> Gone:
     """
     try:
         repository = Repository(registrations)
-        here = {repository.blob(path.read_bytes()) for path in registrations.glob(f"*/{lock.NAME}")}
+        here = {repository.blob(data) for data in _locks(registrations)}
         shelves = repository.trees(f"{each}:{repository.prefix}" for each in repository.commits("--all"))
         placed = sorted({study for shelf in shelves if shelf for study in shelf.items()})
         studies = repository.trees(identity for _, identity in placed)
     except CannotTell:
         return Gone([], False)
+    whole = not (repository.shallow or repository.partial)
     locks = {(name, (held or {}).get(lock.NAME)) for (name, _), held in zip(placed, studies, strict=True)}
-    return Gone(sorted({name for name, held in locks if held not in {None, *here}}), not repository.shallow)
+    return Gone(sorted({name for name, held in locks if held not in {None, *here}}), whole)
 
 
 def _refuse_elsewhere(repository: Repository, commits: Iterable[str], study: Registration) -> None:
@@ -155,9 +168,9 @@ def _refuse_elsewhere(repository: Repository, commits: Iterable[str], study: Reg
     there is no part of this one's history: it was run there too. A folder that was moved has the same ledger.
     """
     folder = study.folder
-    if not repository.prefix or not (folder / lock.NAME).is_file():
+    if not repository.prefix or not study.has(lock.NAME):
         return
-    mine = repository.blob((folder / lock.NAME).read_bytes())
+    mine = repository.blob(files.read(folder / lock.NAME))
     shelf, _, name = repository.prefix.rpartition("/")
     shelves = dict(zip(commits, repository.trees(f"{commit}:{shelf}" for commit in commits), strict=True))
     places = {
@@ -167,7 +180,7 @@ def _refuse_elsewhere(repository: Repository, commits: Iterable[str], study: Reg
         if other != name
     }
     held = repository.trees(tree for _, tree in places)
-    today = _whole((folder / ledger.NAME).read_bytes()) if (folder / ledger.NAME).is_file() else b""
+    today = _whole(files.read(folder / ledger.NAME)) if study.has(ledger.NAME) else b""
     for ((other, _), commit), tree in zip(places.items(), held, strict=True):
         names = tree or {}
         claimed = {CLAIM, records.FOLDERS["confirm"]} & names.keys()
@@ -281,9 +294,30 @@ def _differs(repository: Repository, commit: str, sources: Mapping[str, str]) ->
 
 def _evidence(study: Registration) -> list[str]:
     """The files of a study that are written once or only grow."""
-    below = [path for name in ("", *_FOLDERS) for path in (study.folder / name).glob("*") if path.is_file()]
+    below = [*study.folder.glob("*"), *(path for each in _PHASES for path in files.listed(study.place(each)))]
     names = [path.relative_to(study.folder).as_posix() for path in below]
     return sorted(name for name in names if _is_evidence(name, study.has(lock.NAME)))
+
+
+def _locks(registrations: Path) -> list[bytes]:
+    """Of every registration there; what is no plain file is for the audit of that one."""
+    found = []
+    for path in sorted(registrations.glob(f"*/{lock.NAME}")):
+        with suppress(Tampered):
+            found.append(files.read(path, files.MOST_OF_A_DOCUMENT))
+    return found
+
+
+def _refuse_rewritten(
+    repository: Repository, versions: Mapping[tuple[str, str], Any], now: Mapping[str, bytes]
+) -> None:
+    """Raises Rewritten for a file that git has as it is here but for its line endings."""
+    for name, data in now.items():
+        endings = [data, *line_endings.others(data)] if b"\n" in data else []
+        known = [(name, repository.blob(one)) in versions for one in endings]
+        grew = name.endswith(".jsonl") and line_endings.all_carry_returns(data)
+        if grew or (any(known) and not known[0]):
+            raise line_endings.rewritten(name)
 
 
 def _is_evidence(name: str, locked: bool) -> bool:

@@ -15,6 +15,12 @@ from typing import NamedTuple
 from protocol.evidence.findings import CannotTell
 
 _SECONDS = 60  # for one call of git
+_MOST = 1 << 29  # bytes of all objects that are asked for at once: more would fill the memory
+_SETTINGS = tuple(
+    word
+    for setting in ("core.commitGraph=false", "core.fsmonitor=false", f"core.hooksPath={os.devnull}")
+    for word in ("-c", setting)
+)
 _ENVIRONMENT = {
     "GIT_CONFIG_NOSYSTEM": "1",
     "GIT_CONFIG_GLOBAL": os.devnull,
@@ -35,8 +41,9 @@ class Object(NamedTuple):
 class Repository:
     """The nearest repository that holds `folder`; submodules and linked work trees are their own.
 
-    `prefix` is the path of the folder in it ("" for its top). Every method raises CannotTell when git is not
-    there or refuses.
+    `prefix` is the path of the folder in it ("" for its top). `shallow`: its history is cut off; `partial`:
+    objects were left out when it was cloned; `sparse`: files may be left out where it is checked out. Every
+    method raises CannotTell when git is not there or refuses.
     """
 
     def __init__(self, folder: Path):
@@ -47,6 +54,11 @@ class Repository:
         self.root = root
         self.prefix = folder.relative_to(root).as_posix().removeprefix(".")
         self.shallow = self._git("rev-parse", "--is-shallow-repository").strip() == b"true"
+        settings = self._git("config", "--local", "--includes", "--list", "--name-only").lower().split()
+        self.partial = any(
+            one == b"extensions.partialclone" or one.endswith(b".promisor") for one in settings
+        )
+        self.sparse = b"core.sparsecheckout" in settings
         self._hash = self._git("rev-parse", "--show-object-format").strip().decode()
 
     def head(self) -> str | None:
@@ -64,12 +76,16 @@ class Repository:
         names = list(names)
         if any("\n" in name for name in names):
             raise CannotTell("a path with a line break in it cannot be asked for")
-        answer = self._git("cat-file", "--batch", asked="".join(f"{name}\n" for name in names).encode())
+        asked = b"".join(os.fsencode(name) + b"\n" for name in names)
+        sizes = self._git("cat-file", "--batch-check=%(objectsize)", asked=asked).split(b"\n")
+        if (total := sum(int(each) for each in sizes if each.isdigit())) > _MOST:
+            raise CannotTell(f"git holds {total} bytes under these names, too many to look at")
+        answer = self._git("cat-file", "--batch", asked=asked)
         found: list[Object | None] = []
         at = 0
         for _ in names:
             end = answer.index(b"\n", at)
-            header = answer[at:end].decode()
+            header = answer[at:end].decode(errors="replace")
             at = end + 1
             if header.endswith((" missing", " ambiguous")):
                 found.append(None)
@@ -98,7 +114,7 @@ class Repository:
         return entries
 
     def _git(self, *arguments: str, asked: bytes = b"") -> bytes:
-        command = ["git", "--no-replace-objects", "-c", "core.commitGraph=false", *arguments]
+        command = ["git", "--no-replace-objects", *_SETTINGS, *arguments]
         settings = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
         settings |= _ENVIRONMENT | {"GIT_DIR": str(self.root / ".git")}
         try:

@@ -1,10 +1,10 @@
-"""The door to the held-out problems."""
+"""The door to the held-out problems: open under a claim, and again once the verdict is written."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
 from protocol.evidence.lock.lock import Lock
-from protocol.evidence.refusals import AlreadyClaimed, BadInput
+from protocol.evidence.refusals import AlreadyClaimed, BadInput, Tampered
 from protocol.evidence.run import late_randomness, ledger, registration
 from protocol.evidence.run.registration import Registration
 
@@ -50,13 +50,50 @@ class HeldOut:
         the lock does not hold out for `task` or whose ids were not opened first.
         """
         key = self.key()
-        if problem not in self.lock.content["items"].get(task, {}).get("confirm", ()):
-            raise BadInput(
-                f"problem {problem!r} of {task}: is held out, and not by the lock of {self.folder}"
-            )
+        _refuse_other(self.lock, self.folder, task, problem)
         opened = (entry.body["task"] for entry in ledger.read(self.folder) if entry.event == "held-out")
         if task not in opened:
             raise BadInput(
                 f"task {task!r}: its held-out ids were not opened; ask for them with a purpose first"
             )
         return key
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The held-out problems of a study that has its verdict: nothing is left to keep from anybody, and an
+    auditor may decode lanes again. Reads the folder each time, and enters nothing.
+
+    identity: as of HeldOut.
+    """
+
+    lock: Lock
+    folder: Path
+    identity: Path | None = None
+
+    def key(self) -> str | None:
+        """As HeldOut.key. Raises BadInput without a verdict as the last line of the ledger, and Tampered when
+        that line is of another one.
+        """
+        now = Registration.of(self.folder, self.lock)
+        written = now.has(registration.SEAL) and now.has(registration.VERDICT)
+        if not written or [entry.event for entry in now.entries[-1:]] != ["verdict"]:
+            raise BadInput(
+                f"{self.folder}: has no verdict yet; its held-out problems are read by confirm alone"
+            )
+        if now.cited(registration.VERDICT) != [now.digest(registration.VERDICT)]:
+            raise Tampered(f"{ledger.NAME}: its verdict line cites another {registration.VERDICT}")
+        return late_randomness.key_of(self.lock, now.claim)
+
+    def admit(self, task: str, problem: str) -> str | None:
+        """Let one problem be built, and return `key`. Raises as it does, and as HeldOut.admit for a problem
+        that the lock does not hold out for `task`.
+        """
+        key = self.key()
+        _refuse_other(self.lock, self.folder, task, problem)
+        return key
+
+
+def _refuse_other(lock: Lock, folder: Path, task: str, problem: str) -> None:
+    if problem not in lock.content["items"].get(task, {}).get("confirm", ()):
+        raise BadInput(f"problem {problem!r} of {task}: is held out, and not by the lock of {folder}")

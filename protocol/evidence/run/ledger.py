@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypedDict
 
-from protocol.evidence.bytes import canonical, fields, journal
+from protocol.evidence.bytes import canonical, fields, files, journal, line_endings
 from protocol.evidence.bytes.fields import ANYTHING, DIGEST, Choice, Field, MapOf, Table, Text, Whole
 from protocol.evidence.refusals import AlreadyClaimed, BadInput, Tampered
 
@@ -112,9 +112,10 @@ def ensure(folder: Path, event: str, body: Mapping[str, Any]) -> Entry:
 def read(folder: Path) -> list[Entry]:
     """Every whole line, the chain verified. A torn last line was never acknowledged and is left out."""
     try:
-        data = (folder / NAME).read_bytes()
+        data = files.read(folder / NAME, files.MOST_OF_A_DOCUMENT)
     except FileNotFoundError:
         raise Tampered(f"{NAME}: missing") from None
+    line_endings.refuse_rewritten(NAME, data)
     return _chain(journal.split(data).whole)
 
 
@@ -124,7 +125,7 @@ def head(folder: Path) -> Head:
 
 def count(folder: Path, event: str) -> int:
     """How many lines of `event` the ledger of `folder` has; 0 before there is a ledger."""
-    return sum(entry.event == event for entry in read(folder)) if (folder / NAME).exists() else 0
+    return sum(entry.event == event for entry in read(folder)) if files.there(folder / NAME) else 0
 
 
 def closing(entries: list[Entry]) -> Entry | None:

@@ -1,12 +1,12 @@
 """What the fields of a record must hold; `docs/record.schema.json` is written from this."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from protocol.evidence.bytes import fields
 from protocol.evidence.bytes.fields import DIGEST, Choice, Field, ListOf, OrNull, Table, Text, Whole
 
-__all__ = ["BODY", "COSTS", "MEASURED", "STATES", "fault"]
+__all__ = ["BODY", "COSTS", "MEASURED", "STATES", "TRAJECTORY", "fault"]
 
 STATES = ("ok", "failed", "excluded")
 MEASURED = ("stop", "grade", "cache")  # there when a lane ended well, and only then
@@ -88,29 +88,32 @@ COSTS = Table(
         "lanes": Field(Whole(1), "Lanes at once.", without="a record of 2026-11-21 or later"),
     }
 )
+_MOMENTS = ListOf(Whole(), 1, words="a list of whole numbers, one a moment")
+TRAJECTORY = Table(
+    {
+        "held": Field(_MOMENTS, "Slots, over layers and KV heads."),
+        "allocated": Field(_MOMENTS, "Bytes of keys and values."),
+        "heads": Field(Whole(1), "Layers times KV heads."),
+    }
+)
 
 
 def fault(body: Any, costs: Any) -> str | None:
     """What keeps `body` and `costs` from being those of a record, beginning with the field; else None."""
-    return next(_faults(body, costs), None)
+    wrong = fields.fault(BODY, body, "body") or next(_faults_of_state(body), None)
+    return wrong or fields.fault(COSTS, costs, "costs")
 
 
-def _faults(body: Any, costs: Any) -> Iterator[str]:
-    if wrong := fields.fault(BODY, body, "body"):
-        yield wrong
+def _faults_of_state(body: Mapping[str, Any]) -> Iterator[str]:
     if body["state"] == "ok":
-        yield from (
-            f"body.{name}: is missing; a lane that ended well has one"
-            for name in MEASURED
-            if body[name] is None
-        )
+        for name in MEASURED:
+            if body[name] is None:
+                yield f"body.{name}: is missing; a lane that ended well has one"
         if body["reason"]:
             yield "body.reason: must be empty; a lane that ended well needs none"
-    else:
-        if not body["reason"]:
-            yield f"body.reason: is empty; a record in the state {body['state']!r} says why"
-        for name in (*MEASURED, "trajectory", "grade_second"):
-            if body.get(name) is not None:
-                yield f"body.state: {body['state']!r} goes with no {name}"
-    if wrong := fields.fault(COSTS, costs, "costs"):
-        yield wrong
+        return
+    if not body["reason"]:
+        yield f"body.reason: is empty; a record in the state {body['state']!r} says why"
+    for name in (*MEASURED, "trajectory", "grade_second"):
+        if body.get(name) is not None:
+            yield f"body.state: {body['state']!r} goes with no {name}"

@@ -137,7 +137,7 @@ class Registration:
         return self.folder / records.FOLDERS[phase]
 
     def has(self, document: str) -> bool:
-        return (self.folder / document).exists()
+        return files.there(self.folder / document)
 
     def locked_as(self, digest: str) -> bool:
         """Whether it has the lock of this digest. A damaged one is another, for its own audit to name."""
@@ -148,7 +148,7 @@ class Registration:
 
     def known(self) -> bool:
         """Whether this is a registration, or what is left of one."""
-        return (self.folder / PROTOCOL).is_file() or bool(self.traces())
+        return self.has(PROTOCOL) or bool(self.traces())
 
     def traces(self) -> list[str]:
         """What is there of all that is written from the lock on."""
@@ -162,7 +162,7 @@ class Registration:
     def digest(self, document: str) -> str:
         """What the ledger cites of a document: its digest or, of the verdict, that of its file."""
         if document == VERDICT:
-            return files.sha256(self.folder / document)
+            return files.plain_sha256(self.folder / document, files.MOST_OF_A_DOCUMENT)
         read: Document = getattr(self, document.removesuffix(".json"))
         return read.digest
 

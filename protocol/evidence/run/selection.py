@@ -74,7 +74,7 @@ def adopt(study: Registration, parent: Registration) -> None:
     now = study.anew()
     if not now.has(NAME):
         ledger.refuse_closed(now.folder)
-        files.create(now.folder / NAME, (parent.folder / NAME).read_bytes())
+        files.create(now.folder / NAME, files.read(parent.folder / NAME))
     verify(now)
     _enter(now)
 

@@ -43,7 +43,7 @@ def write(study: Registration, judged: Mapping[str, Any]) -> None:
         head = ledger.head(folder)
         content = {"judged": judged, "lock": now.lock.digest, "seal": seal, "ledger": head}
         documents.write(folder / NAME, content, document_fields.VERDICT)
-    ledger.ensure(folder, "verdict", {"sha256": files.sha256(folder / NAME)})
+    ledger.ensure(folder, "verdict", {"sha256": files.plain_sha256(folder / NAME)})
 
 
 def word(verdict: Document) -> str:

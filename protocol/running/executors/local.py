@@ -1,6 +1,6 @@
 """Run jobs in this process: one model at a time is held, the lanes of a job decode in one batch."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -21,28 +21,30 @@ from protocol.tasks.problem import Problem
 __all__ = ["executor"]
 
 
-def executor(planned: Planned, lanes: Mapping[str, int], opened: Opened | None = None) -> Execute:
+def executor(
+    planned: Planned,
+    lanes: Mapping[str, int],
+    opened: Opened | None = None,
+    read: Callable[[str], LoadedModel] | None = None,
+) -> Execute:
     """What runs one job. Sets torch's thread count and deterministic mode for the process.
 
     lanes: how many decode at once, by model; without a number all lanes of a job do. opened: the held-out
-        problems, none of which is built here; seeds are drawn with their key, if they have one.
+        problems, none of which is built here; seeds are drawn with their key, if they have one. read: the
+        model of a job, asked for each time; by default the registered one, of which one at a time is held.
     """
     protocol = planned.protocol
     torch.set_num_threads(protocol.generation.threads)
     torch.use_deterministic_algorithms(True)
     transformers.utils.logging.disable_progress_bar()  # one display at a time: ours
-    loaded: dict[str, LoadedModel] = {}
+    model_of = read or _held(planned)
     graders: dict[str, grading.Grader] = {}
     registered = {task.name: task for task in protocol.tasks}
     policy_of = {arm.name: protocol.policy(arm.name) for arm in protocol.arms}
     key = opened.held_out.key() if opened else None
 
     def execute(job: Job) -> Produced:
-        if job.model not in loaded:
-            loaded.clear()
-            settings = protocol.generation
-            loaded[job.model] = load(job.model, planned.home, dtype=settings.dtype, device=settings.device)
-        model, task, grader = loaded[job.model], registered[job.task], tasks.get(job.task).grader
+        model, task, grader = model_of(job.model), registered[job.task], tasks.get(job.task).grader
         if grader not in graders:
             graders[grader] = grading.GRADERS[grader]()
         counter = prompting.counter(model.tokenizer)
@@ -106,6 +108,19 @@ def executor(planned: Planned, lanes: Mapping[str, int], opened: Opened | None =
         return Produced(produced, tuple(trajectories.values()))
 
     return execute
+
+
+def _held(planned: Planned) -> Callable[[str], LoadedModel]:
+    settings = planned.protocol.generation
+    held: dict[str, LoadedModel] = {}
+
+    def read(name: str) -> LoadedModel:
+        if name not in held:
+            held.clear()
+            held[name] = load(name, planned.home, dtype=settings.dtype, device=settings.device)
+        return held[name]
+
+    return read
 
 
 def _asked(problem: Problem, request: engine.Request, cell: Cell, lane: engine.Lane) -> dict[str, Any]:

@@ -67,7 +67,7 @@ def test_no_script_of_a_title_or_of_a_drawing_runs_in_a_browser(tmp_path, monkey
     drawing = tmp_path / "forest.svg"
     bad = '<script>parent.document.title = "owned"</script>'
     drawing.write_text(f'<svg xmlns="http://www.w3.org/2000/svg" width="9pt" height="9pt">{bad}</svg>')
-    monkeypatch.setattr(study, "draw", lambda folder, witness: (drawing,))
+    monkeypatch.setattr(study, "draw", lambda folder, witness, to: (drawing,))
     page = report.report(folder)
     with browser.opened(tmp_path / "profile") as opened:
         opened.open(page, 1280)

@@ -6,7 +6,8 @@ import finished_study
 import pytest
 
 from protocol import grading, regrade, tasks
-from protocol.acts import register
+from protocol.acts.locking import frozen
+from protocol.acts.regrade import regrade as graded_again
 from protocol.evidence.lock import lock
 from protocol.evidence.refusals import BadInput
 from protocol.running.executors import local
@@ -42,11 +43,12 @@ def items(dev, confirm):
 
 def test_golds_that_verify_are_counted_in_the_lock(tiny):
     golds = {"tiny": {"purpose": "gold self-check", "dev": 2, "confirm": 1}}
-    assert register._golds(items(["p/0", "p/1"], ["p/2"])) == {"golds": golds}
+    frozen.refuse_wrong_golds(items(["p/0", "p/1"], ["p/2"]))
+    assert frozen.golds(items(["p/0", "p/1"], ["p/2"])) == {"golds": golds}
 
 
 def test_a_study_without_mathematical_tasks_has_nothing_to_check():
-    assert register._golds({"needle-256": {"dev": ["n"], "confirm": ["n"]}}) == {}
+    assert frozen.golds({"needle-256": {"dev": ["n"], "confirm": ["n"]}}) == {}
 
 
 @pytest.mark.parametrize("bad", ["", "{1", "$", "1}{2"])
@@ -56,7 +58,7 @@ def test_a_gold_that_does_not_verify_is_refused_by_its_id_and_not_shown(tiny, mo
     with pytest.raises(
         BadInput, match=rf"tasks: tiny: the gold answer of {place} does not verify"
     ) as refusal:
-        register._golds(items(["p/0", "p/1"], ["p/2"]))
+        frozen.refuse_wrong_golds(items(["p/0", "p/1"], ["p/2"]))
     assert not bad or bad not in str(refusal.value)
 
 
@@ -78,7 +80,7 @@ def body(problem, text, grade, state="ok", task="tiny"):
 
 
 def test_recorded_texts_are_graded_again_and_both_kinds_of_difference_are_counted(tiny):
-    done = regrade.regrade(
+    done = graded_again(
         [
             body("p/0", r"\boxed{0.5}", "correct"),
             body("p/1", r"\boxed{12}", "wrong"),
@@ -96,7 +98,7 @@ def test_a_retrieval_text_is_graded_again_without_a_tokenizer():
     task = tasks.get("needle-256")
     item = task.ids()[0]
     gold = task.build(item, lambda text: 2 * len(text.split())).gold
-    done = regrade.regrade([body(item, f" {gold}.", "correct", task="needle-256")])
+    done = graded_again([body(item, f" {gold}.", "correct", task="needle-256")])
     assert (done.graded, done.changed, done.second, done.disagreed) == (1, (), 0, ())
 
 

@@ -6,7 +6,7 @@ import pytest
 import studies
 
 from analysis.stats.methods import METHODS
-from protocol.acts import rule_checks
+from protocol.acts.locking import rule_checks
 from protocol.evidence.refusals import BadInput
 from protocol.plan import reading
 

@@ -1,4 +1,3 @@
-import json
 import random
 import shutil
 import subprocess
@@ -9,7 +8,7 @@ import pytest
 from finished_study import JUDGED, snapshot
 
 from protocol.evidence.audit import auditing
-from protocol.evidence.bytes import canonical
+from protocol.evidence.audit.items import FROM_OUTSIDE
 from protocol.evidence.lock import lock
 from protocol.evidence.refusals import BadInput, Tampered
 from protocol.evidence.run import ledger, records, seal, verdict
@@ -31,13 +30,8 @@ def folder(original, tmp_path):
     return shutil.copytree(original, tmp_path / "study")
 
 
-def judged_as_before(tree, folder):
-    """Stands in for the locked code, so that each check has to find its damage without it."""
-    return canonical.dumps(JUDGED)
-
-
-def statuses(folder, rederive=judged_as_before):
-    return {finding.item: finding.status for finding in auditing.audit(Registration(folder), rederive)}
+def statuses(folder):
+    return {finding.item: finding.status for finding in auditing.audit(Registration(folder))}
 
 
 def evidence(folder, name):
@@ -48,7 +42,7 @@ def failures(folder):
     return [item for item, status in statuses(folder).items() if status == "failed"]
 
 
-def test_a_finished_study_holds_and_its_verdict_is_derived_by_the_locked_code(folder):
+def test_a_finished_study_holds(folder):
     """Outside a repository, unsigned, unprobed and without a witness: that is said, and is no fault."""
     findings = auditing.audit(Registration(folder))
     rest = {finding.item: finding.status for finding in findings if finding.status != "held"}
@@ -173,41 +167,12 @@ def test_a_file_too_many_among_the_records_fails(folder, name):
     assert failures(folder)
 
 
-def test_a_verdict_that_the_locked_code_does_not_give_fails(original, tmp_path):
-    folder = tmp_path / "study"
-    held = finished_study.locked(folder)
-    finished_study.confirm(folder)
-    verdict.write(Registration.of(folder, held), JUDGED | {"verdict": "CONFIRMED"})
-    assert statuses(folder, auditing.judge_again)["judgement"] == "failed"
-
-
-def test_locked_code_that_cannot_run_here_is_a_finding_of_its_own(folder, tmp_path):
-    def tree(name, text):
-        (tmp_path / name / "analysis").mkdir(parents=True)
-        (tmp_path / name / "analysis" / "judge.py").write_text(text)
-        return lambda _, study: auditing.judge_again(tmp_path / name, study)
-
-    assert statuses(folder, tree("needy", "import notinstalledhere"))["judgement"] == "cannot tell"
-    assert statuses(folder, tree("broken", "1/0"))["judgement"] == "failed"
-    assert statuses(folder, tree("mute", ""))["judgement"] == "failed"
-
-
-def test_the_locked_code_sees_a_clean_environment(folder, tmp_path, monkeypatch):
-    monkeypatch.setenv("KV_PREREG_VERDICT", "CONFIRMED")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "elsewhere"))
-    (tmp_path / "analysis").mkdir()
-    (tmp_path / "analysis" / "judge.py").write_text("import json, os; print(json.dumps(dict(os.environ)))")
-    seen = json.loads(auditing.judge_again(tmp_path, folder))
-    assert "KV_PREREG_VERDICT" not in seen
-    assert seen["PYTHONPATH"] == str(tmp_path)
-
-
 def test_a_study_that_is_only_locked_says_what_was_not_run(tmp_path):
     finished_study.locked(tmp_path / "study")
     findings = auditing.audit(Registration(tmp_path / "study"))
     held = [finding.item for finding in findings if finding.status == "held"]
-    assert held == ["lock", "protocol", "sources", "ledger"]
-    rest = [finding for finding in findings if finding.item not in {*held, *auditing.OUTSIDE}]
+    assert held == ["files", "lock", "protocol", "sources", "ledger"]
+    rest = [finding for finding in findings if finding.item not in {*held, *FROM_OUTSIDE}]
     assert {finding.status for finding in rest} == {"not run"}
 
 
@@ -218,8 +183,8 @@ def test_a_study_that_was_killed_says_what_is_left(tmp_path):
         shard.write(b'{"body"')
     found = {finding.item: finding for finding in auditing.audit(Registration(tmp_path / "study"))}
     assert found["claim"].status == "held"
-    assert found["records"].status == "cannot tell"
-    assert found["grid"] == ("grid", "cannot tell", "not finished: 4 records, 2 to go")
+    assert found["records"].status == "unfinished"
+    assert found["grid"] == ("grid", "unfinished", "4 records, 2 to go")
     assert found["seal"].status == "not run"
 
 
@@ -286,6 +251,7 @@ blocked = {"torch", "numpy"}
 sys.modules.update(dict.fromkeys(blocked))
 from pathlib import Path
 from protocol.evidence.audit import auditing
+from protocol.evidence.audit.items import FROM_OUTSIDE
 from protocol.evidence.run.registration import Registration
 assert all(finding.status != "failed" for finding in auditing.audit(Registration(Path(sys.argv[1]))))
 roots = {name.partition(".")[0] for name in sys.modules}

@@ -7,6 +7,7 @@ import finished_study
 import pytest
 
 from protocol.evidence.audit import auditing
+from protocol.evidence.audit.items import FROM_OUTSIDE
 from protocol.evidence.lock import bundle, closure, lock
 from protocol.evidence.refusals import AlreadyClaimed, BadInput, Drifted, Tampered
 from protocol.evidence.run.registration import Registration
@@ -157,5 +158,5 @@ def test_a_lock_from_before_the_drawings_were_sources_still_audits(tmp_path):
     (tmp_path / "tree" / "figures").mkdir()
     (tmp_path / "tree" / "figures" / "forest.py").write_text("1\n")
     assert not any(name.startswith("figures/") for name in lock.read(folder).content["sources"])
-    inside = [one.status for one in auditing.audit(Registration(folder)) if one.item not in auditing.OUTSIDE]
+    inside = [one.status for one in auditing.audit(Registration(folder)) if one.item not in FROM_OUTSIDE]
     assert set(inside) <= {"held", "not run"}

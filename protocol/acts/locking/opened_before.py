@@ -13,7 +13,8 @@ from typing import Any
 
 import splits
 from protocol import tasks
-from protocol.evidence.refusals import Refusal
+from protocol.evidence.bytes import files
+from protocol.evidence.refusals import Refusal, Tampered
 from protocol.evidence.run import late_randomness, ledger
 from protocol.evidence.run.registration import CLAIM, SEAL, SHELVES, VERDICT, Registration
 from protocol.locked import drift
@@ -33,6 +34,7 @@ def opened_before(
     out with its other replications, since a replication says that itself.
     """
     found: list[dict[str, Any]] = []
+    recipes = _recipes()
     for study in claimed(folder):
         try:
             locked = study.lock
@@ -42,7 +44,7 @@ def opened_before(
         repeated = {locked.digest, (study.parent or {}).get("lock")}
         if parent is not None and parent["lock"] in repeated:
             continue
-        if shared := _shared(items, content, locked.content):
+        if shared := _shared(items, content, locked.content, recipes):
             found.append({"name": study.name, "lock": locked.digest, "problems": shared})
     return found
 
@@ -68,20 +70,26 @@ def _is_claimed(study: Registration) -> bool:
             return True
         path = study.folder / ledger.NAME
         return path.exists() and any(f'"event":"{event}"' in _text(path) for event in _EVENTS)
+    except Tampered:  # what is there is no plain file; `opened_before` says that it cannot be read
+        return True
     except PermissionError:  # of a folder beside it that is somebody else's
         return False
 
 
 def _text(path: Path) -> str:
     """The lines as they stand, so that a damaged ledger is read too."""
-    return path.read_bytes().decode(errors="replace")
+    return files.read(path, files.MOST_OF_A_DOCUMENT).decode(errors="replace")
 
 
 def _shared(
-    items: Mapping[str, Any], content: Mapping[str, Any], earlier: Mapping[str, Any]
+    items: Mapping[str, Any],
+    content: Mapping[str, Any],
+    earlier: Mapping[str, Any],
+    recipes: Mapping[str, str],
 ) -> dict[str, list[str]]:
-    """By task of `items`, the held-out ids whose problem the lock `earlier` holds out too."""
-    recipes = _recipes()
+    """By task of `items`, the held-out ids whose problem the lock `earlier` holds out too. recipes: by digest
+    of a manifest.
+    """
     late = any(late_randomness.FIELD in one for one in (content, earlier["protocol"]["content"]))
     shared = {}
     for task, item in items.items():

@@ -12,11 +12,12 @@ from analysis.stats.methods import METHODS, draws
 from analysis.trial import error_rates, error_table, self_test, simulated_studies, type_one
 from analysis.trial.populations import SYMMETRIC, Setting
 from analysis.trial.type_one import LIMIT, TypeOne
+from protocol.evidence.bytes.shown import put
 from protocol.evidence.refusals import BadInput
 from protocol.plan import grid
 from protocol.plan.design import Design
 
-__all__ = ["checks"]
+__all__ = ["checks", "looked_up"]
 
 SOON = 300  # problems up to which a simulation takes a few seconds
 OWN_LEVELS = ("branch",)  # rules that take a contrast at another level than the corrected one
@@ -112,27 +113,37 @@ def _type_one(
     With a margin a rule confirms at alpha (over the arms that it looks at), in all contrasts, and refutes at
     the corrected level.
     """
-    seeds, decision = len(protocol.seeds), protocol.content()["decision"]
-    asked: list[tuple[str, float, float | None]]
-    if margin := float(decision.get("margin") or 0):
-        confirms = float(decision["alpha"]) / (1 + len(decision.get("others", ())))
-        asked = list(zip(error_table.ABOUT_MARGIN, (confirms, corrected), (margin, margin), strict=True))
-    else:
-        asked = [(error_table.TWO_SIDED, corrected, None)]
-    found = [error_table.looked_up(test, method, problems, seeds, level, at) for test, level, at in asked]
-    known = [one for one in found if one is not None]
-    if len(known) == len(found):
-        return max(known, key=lambda one: one.ratio_low)
+    if (known := looked_up(protocol, method, problems, corrected)) is not None:
+        return known
+    seeds, (margin, confirms) = len(protocol.seeds), _margin(protocol)
     if seeds > 1 and (margin or problems > SOON):
-        print(
+        put(
             f"{method} at {problems} problems and {seeds} seeds is not in the table of error rates (see "
             "analysis/trial/error_table.py); simulating it, which can take a minute",
-            file=sys.stderr,
-            flush=True,
+            sys.stderr,
         )
     if margin:
         return type_one.at_margin(method, problems, seeds, margin, (confirms, corrected), rng)
     return type_one.type_one(method, problems, seeds, corrected, rng)
+
+
+def looked_up(protocol: Design, method: str, problems: int, corrected: float) -> TypeOne | None:
+    """The same from the table alone; None where that does not have all of it."""
+    seeds, (margin, confirms) = len(protocol.seeds), _margin(protocol)
+    asked: list[tuple[str, float, float | None]] = [(error_table.TWO_SIDED, corrected, None)]
+    if margin:
+        asked = list(zip(error_table.ABOUT_MARGIN, (confirms, corrected), (margin, margin), strict=True))
+    found = [error_table.looked_up(test, method, problems, seeds, level, at) for test, level, at in asked]
+    known = [one for one in found if one is not None]
+    return max(known, key=lambda one: one.ratio_low) if len(known) == len(found) else None
+
+
+def _margin(protocol: Design) -> tuple[float, float]:
+    """The registered margin, 0 without one, and the level at which a rule confirms within it."""
+    decision = protocol.content()["decision"]
+    return float(decision.get("margin") or 0), float(decision["alpha"]) / (
+        1 + len(decision.get("others", ()))
+    )
 
 
 def _instead(protocol: Design, problems: int, corrected: float, rng: np.random.Generator) -> str:

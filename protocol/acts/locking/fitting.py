@@ -12,7 +12,7 @@ import transformers
 
 from policies import Policy
 from protocol import engine, tasks
-from protocol.acts import rule_checks
+from protocol.acts.locking import rule_checks
 from protocol.evidence.refusals import BadInput
 from protocol.locked.planned import Planned
 from protocol.models import calibration, load, sources
@@ -20,7 +20,7 @@ from protocol.plan import grid
 from protocol.plan.design import Design, Task
 from protocol.tasks import prompting
 
-__all__ = ["Checked", "checked", "lanes", "refuse_one_model_twice", "refuse_other_weights"]
+__all__ = ["Checked", "checked", "lanes", "most_lanes", "refuse_one_model_twice", "refuse_other_weights"]
 
 LONG = 1024  # tokens of an answer in which a unit of slots that begins in the prompt may end
 
@@ -169,6 +169,16 @@ def lanes(planned: Planned, model: str, lengths: Lengths) -> int:
     )
     config = transformers.AutoConfig.from_pretrained(sources.locate(model, planned.home))
     dtype = load.DTYPES[generation.dtype]
-    asked = len(grid.cells(protocol)) * (generation.problems_per_batch or 1)
+    asked = _asked(protocol)
     concurrent = engine.max_concurrent_lanes(config, dtype, torch.device(generation.device), slots, asked)
     return max(1, concurrent // (generation.workers or 1))
+
+
+def most_lanes(protocol: Design) -> int:
+    """More than `lanes` gives on no machine."""
+    return max(1, _asked(protocol) // (protocol.generation.workers or 1))
+
+
+def _asked(protocol: Design) -> int:
+    """Lanes of one batch, over all models."""
+    return len(grid.cells(protocol)) * (protocol.generation.problems_per_batch or 1)

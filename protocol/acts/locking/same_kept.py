@@ -76,7 +76,18 @@ def same_kept(planned: Planned, items: Mapping[str, Any]) -> dict[str, Any]:
     budget: `pairs` of arms that keep the same slots, with the share of what they drop that they drop both and
     the number of problems; `on`, what ran for each model; `left_out`, the arms that could not run, since they
     need statistics of a model that did not.
+
+    It runs on as many threads as are registered, so that it finds the same when it is asked again.
     """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(planned.protocol.generation.threads)
+    try:
+        return _found(planned, items)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _found(planned: Planned, items: Mapping[str, Any]) -> dict[str, Any]:
     protocol = planned.protocol
     by_arm: dict[str, dict[Place, Dropped]] = {
         arm.name: {} for arm in protocol.arms if protocol.policy(arm.name).evicts

@@ -1,0 +1,66 @@
+"""Files of a stranger's folder: no link, pipe or device is opened, and none is read beyond its bounds."""
+
+import os
+import zlib
+from pathlib import Path
+
+__all__ = ["MOST", "RecordError", "inflated", "read", "refuse_other", "shards"]
+
+# Bytes of the largest document, shard and inflated side file that are taken; the shipped ones have up to
+# 65 000, 64 million and some hundred thousand.
+MOST = 1 << 23
+MOST_OF_A_SHARD = 1 << 29
+MOST_INFLATED = 1 << 26
+_GZIP = 31  # of zlib: the window of 32 KiB, within the header and the checksum of gzip
+_PLAINLY = (
+    os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+)
+
+
+class RecordError(ValueError):
+    """A lock or record that is not what it claims to be; one line names the file, line and field."""
+
+
+def refuse_other(folder: Path) -> None:
+    """Raises RecordError where something below `folder` is neither a plain file nor a plain folder: a link
+    shows the bytes of another place, and lets what is drawn be written there; a pipe waits for ever. The
+    folder itself may be reached by a link.
+    """
+    waiting = [str(folder)] if folder.is_dir() else []
+    while waiting:
+        with os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(entry.path)
+                elif not entry.is_file(follow_symlinks=False):
+                    name = os.path.relpath(entry.path, folder)
+                    raise RecordError(f"{folder}: {name}: is not a plain file; put the file itself there")
+
+
+def read(path: Path, most: int = MOST) -> bytes:
+    """Raises FileNotFoundError, and RecordError for a file of more than `most` bytes. For what lies in a
+    folder that `refuse_other` let pass.
+    """
+    with open(os.open(path, _PLAINLY), "rb") as file:
+        if (size := os.fstat(file.fileno()).st_size) > most:
+            raise RecordError(f"{path}: has {size} bytes; no such file of ours has over {most}")
+        return file.read()
+
+
+def shards(folder: Path, pattern: str = "*.jsonl") -> list[tuple[str, bytes]]:
+    """Name and bytes of every shard in a folder, by name."""
+    return [(path.name, read(path, MOST_OF_A_SHARD)) for path in sorted(folder.glob(pattern))]
+
+
+def inflated(path: Path) -> bytes:
+    """What a gzip file holds. Raises FileNotFoundError; RecordError for what is none or holds too much."""
+    inflating = zlib.decompressobj(_GZIP)
+    try:
+        data = inflating.decompress(read(path, MOST_INFLATED), MOST_INFLATED + 1)
+    except zlib.error as problem:
+        raise RecordError(f"{path.name}: damaged ({problem}); bring back the whole folder") from None
+    if len(data) > MOST_INFLATED or not inflating.eof:
+        raise RecordError(
+            f"{path.name}: damaged (it holds too much, or was cut short); bring back the whole folder"
+        )
+    return data

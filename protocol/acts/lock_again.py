@@ -1,0 +1,300 @@
+"""For an audit: what a lock says follows from what it cites, by the auditor's own code and without torch.
+
+Derived again: `protocol.content`, `grid`, `items`, `rule`, `batch`, `data`, `checks.tests` and
+`checks.corrected_alpha`, the counts of golds, and error rates that the table holds; the weights of embedded
+models, and what `environment.torch` has of the protocol. `check_policies` derives `policies`, with torch.
+
+Not derived here, and why: the simulated numbers of `checks`, `checks.rule` and `checks.same_kept` take
+seconds and the libraries of then (confirm derives them before a claim); `batch.lanes` that nobody registered,
+`git`, `environment`, `opened` and `name` are about the machine, the repository and the folder when it was
+locked; `parent`, `amends`, `signer`, `sources`, `bundle` and `weights` of models that are not embedded are
+cited by items of their own, or by nothing that an auditor has. Of all of these the form is looked at.
+"""
+
+import hashlib
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+import splits
+from analysis.rules import RULES
+from protocol.acts.locking import form
+from protocol.evidence.bytes import canonical
+from protocol.evidence.findings import CannotTell, NotRun
+from protocol.evidence.lock import bundle, closure, lock
+from protocol.evidence.refusals import BadInput, Tampered
+from protocol.evidence.run.registration import PROTOCOL, Registration
+from protocol.locked import differences, drift
+from protocol.models import sources
+from protocol.plan import grid, reading
+from protocol.plan.design import Design
+from protocol.tasks import registry
+from protocol.tasks.dataset import Dataset
+
+__all__ = ["check", "check_policies"]
+
+TABLE = (
+    "analysis/trial/error_table.json",
+    "analysis/trial/error_table.py",
+    "analysis/trial/populations.py",
+    "analysis/trial/type_one.py",
+    "protocol/acts/locking/rule_checks.py",
+)
+EARLIER_SOURCES = ("analysis/decisions.py",)
+"""Where rules were before each had a file."""
+LOADED = (
+    "chat_template.jinja",
+    "config.json",
+    "generation_config.json",
+    "model.safetensors",
+    "tokenizer.json",
+    "tokenizer_config.json",
+)
+"""Files of an embedded model that change an output; their names keep their meaning for good."""
+
+
+def check(study: Registration) -> str:
+    """What an audit says. Raises Tampered with every value that does not follow, by its path; CannotTell
+    where today's code does not read this protocol, or this tree's manifests were altered.
+    """
+    locked = study.lock.content
+    untold: list[str] = []
+    if unreadable := form.unreadable(locked):
+        raise Tampered(f"{lock.NAME}: {unreadable}")
+    wrong = [*_file(study), *form.faults(locked), *_items(study, untold), *_weights(locked)]
+    try:
+        design = _design(study)
+    except CannotTell as gap:
+        untold.append(str(gap))
+    else:
+        for derive in (_content, _grid, _batch, _rule, _checks, _environment):
+            wrong += derive(design, locked)
+    wrong += _data(locked)
+    differences.refuse(wrong)
+    if untold:
+        raise CannotTell("; ".join(untold))
+    tasks = " and ".join(locked["items"])
+    return (
+        f"{len(locked['grid'])} cells, the split of {tasks}, the rule and {locked['checks']['tests']} tests "
+        "follow from protocol.toml and the manifests; simulated checks are derived by confirm alone"
+    )
+
+
+def check_policies(study: Registration) -> str:
+    """What an audit says of the settings of each arm's policy: they are those of the auditor's registry.
+
+    Raises Tampered with each that differs, CannotTell without torch and for a policy that is not installed
+    here, NotRun for a lock of before settings were locked.
+    """
+    try:
+        import policies
+        from policies.structure import structure
+    except ImportError as missing:
+        raise CannotTell(f"needs {missing.name}; run: pip install '.[run]'") from None
+    design, held = _design(study), study.lock.content.get("policies")
+    due = {}
+    for arm in design.arms:
+        try:
+            due[arm.name] = structure(design.policy(arm.name))
+        except policies.UnknownPolicy as unknown:
+            raise CannotTell(f"arm {arm.name}: {unknown}") from None
+    cells = [list(cell) for cell in grid.cells(design)]
+    wrong = differences.between(study.lock.content["grid"], cells, "grid")
+    if held is not None:
+        wrong += differences.between(held, due, "policies")
+    differences.refuse(wrong)
+    if held is None:
+        raise NotRun(f"{lock.NAME} is of before the settings of a policy were locked; it names them")
+    return f"{sum(map(len, held.values()))} settings of {len(held)} arms are those of the installed policies"
+
+
+def _file(study: Registration) -> list[str]:
+    written = closure.digest_of(drift.written(study.folder))
+    return differences.between(study.lock.content["protocol"]["sha256"], written, "protocol.sha256")
+
+
+def _design(study: Registration) -> Design:
+    """The protocol as today's declarations read it. Raises Tampered for a file that cannot be what the lock
+    says, CannotTell for one that today's reader refuses: it may have been written for another.
+    """
+    data = drift.written(study.folder)
+    try:
+        return reading.read(data, PROTOCOL)
+    except BadInput as refused:
+        differences.refuse(_as_written(data, study.registered))
+        raise CannotTell(f"today's reader refuses {refused}") from None
+
+
+def _as_written(data: bytes, content: Mapping[str, Any]) -> list[str]:
+    """Where the lock holds another value than the file, whatever the fields mean."""
+    try:
+        document = tomllib.loads(data.decode(), parse_float=Decimal)
+    except (ValueError, RecursionError):
+        raise Tampered(f"{PROTOCOL}: is no TOML, and {lock.NAME} says that a protocol was read") from None
+    return differences.between(_plain(content), _plain(document), "protocol.content")
+
+
+def _plain(value: Any) -> Any:
+    """Texts alone, numbers in one spelling: a lock holds decimals as text."""
+    if isinstance(value, Mapping):
+        return {name: _plain(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    try:
+        return f"{Decimal(str(value)).normalize():f}"
+    except (InvalidOperation, ValueError):
+        return str(value)
+
+
+def _content(design: Design, locked: Mapping[str, Any]) -> list[str]:
+    due = canonical.loads(canonical.dumps(design.content()), PROTOCOL)
+    return differences.between(locked["protocol"]["content"], due, "protocol.content")
+
+
+def _grid(design: Design, locked: Mapping[str, Any]) -> list[str]:
+    due = [list(cell) for cell in grid.cells(design, _never_evicts(locked))]
+    return differences.between(locked["grid"], due, "grid")
+
+
+def _never_evicts(locked: Mapping[str, Any]) -> Callable[[Design, str], bool]:
+    """By the name of its policy or, of another, by the settings that the lock has of it: without torch."""
+    arms = locked["protocol"]["content"]["arms"]
+    settings = {
+        arms[arm].get("policy"): own for arm, own in locked.get("policies", {}).items() if arm in arms
+    }
+
+    def whole(design: Design, arm: str) -> bool:
+        policy = design.arm(arm).policy
+        return policy == grid.FULL or settings.get(policy, {}).get("cadence.at_prefill") == "False"
+
+    return whole
+
+
+def _items(study: Registration, untold: list[str]) -> Iterator[str]:
+    """From the manifest in the bundle, and from the auditor's own of that name, which is frozen."""
+    locked = study.lock.content
+    asked = [str(task.get("name")) for task in locked["protocol"]["content"]["tasks"]]
+    yield from differences.between(sorted(locked["items"]), sorted(asked), "items")
+    held = bundle.read(study.bundle, [_manifest(name) for name in locked["items"]])
+    for name, item in locked["items"].items():
+        at = _manifest(name)
+        if hashlib.sha256(held.get(at, b"")).hexdigest() != locked["sources"].get(at):
+            yield f"items.{name}: {at} is not in the locked sources as it was locked"
+            continue
+        try:
+            bundled = splits.read(name, held[at], at)
+        except splits.SplitError as wrong:
+            yield f"items.{name}: {wrong}"
+            continue
+        due = {"manifest": bundled.digest, "dev": list(bundled.dev), "confirm": list(bundled.confirm)}
+        yield from differences.between(item, due, f"items.{name}")
+        if name not in registry.TASKS:
+            continue
+        try:
+            own = splits.load(name).digest
+        except splits.SplitError as altered:
+            untold.append(str(altered))
+        else:
+            yield from differences.between(bundled.digest, own, f"items.{name}.manifest")
+
+
+def _manifest(task: str) -> str:
+    return f"splits/{task}.json"
+
+
+def _batch(design: Design, locked: Mapping[str, Any]) -> Iterator[str]:
+    """A replication has the first event of its parent, whose lock may be older than the choice."""
+    batch = locked.get("batch")
+    if batch is None:
+        return
+    registered, models = design.generation.lanes_per_batch, list(design.models)
+    yield from differences.between(sorted(batch["lanes"]), sorted(models), "batch.lanes")
+    if registered is not None:
+        due = dict.fromkeys(batch["lanes"], registered)
+        yield from differences.between(batch["lanes"], due, "batch.lanes")
+    if "first_event" in batch and locked["parent"] is None:
+        yield from differences.between(batch["first_event"], design.generation.waits, "batch.first_event")
+
+
+def _rule(design: Design, locked: Mapping[str, Any]) -> Iterator[str]:
+    rule, name = locked["rule"], design.decision.rule
+    yield from differences.between(rule["name"], name, "rule.name")
+    yield from differences.between(rule["sha256"], locked["sources"].get(rule["source"]), "rule.sha256")
+    if rule["source"] not in EARLIER_SOURCES or RULES[name].source in locked["sources"]:
+        yield from differences.between(rule["source"], RULES[name].source, "rule.source")
+
+
+def _checks(design: Design, locked: Mapping[str, Any]) -> Iterator[str]:
+    checks, tests = locked["checks"], len(design.family())
+    corrected = float(design.decision.alpha) / tests
+    due = {"tests": tests, "corrected_alpha": f"{corrected:.6f}"}
+    yield from differences.between({name: checks.get(name) for name in due}, due, "checks")
+    sizes = sorted({str(len(item["confirm"])) for item in locked["items"].values()})
+    yield from differences.between(sorted(checks.get("problems", {})), sizes, "checks.problems")
+    yield from differences.between(checks.get("golds", {}), _golds(locked), "checks.golds")
+    for size, found in checks.get("problems", {}).items():
+        if (looked_up := _looked_up(design, locked, int(size), corrected)) is not None:
+            at = f"checks.problems.{size}.type_one_over_nominal"
+            yield from differences.between(found.get("type_one_over_nominal"), looked_up, at)
+
+
+def _looked_up(design: Design, locked: Mapping[str, Any], problems: int, corrected: float) -> str | None:
+    """From the table of error rates, where the lock was made with today's and it has this design."""
+    if not form.as_today(locked, TABLE):
+        return None
+    from protocol.acts.locking import rule_checks  # with scipy, for those whose tables are alike
+
+    found = rule_checks.looked_up(design, design.decision.method, problems, corrected)
+    return None if found is None else f"{found.ratio:.3f}"
+
+
+def _golds(locked: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of encrypted problems, whose data are in two files, are not read."""
+    if "golds" not in locked["checks"] and not form.as_today(locked):
+        return {}
+    return {
+        name: {
+            "purpose": "gold self-check",
+            "dev": len(item["dev"]),
+            "confirm": 0 if isinstance(locked["data"].get(name), Mapping) else len(item["confirm"]),
+        }
+        for name, item in locked["items"].items()
+        if name in registry.TASKS and registry.get(name).grader == "math"
+    }
+
+
+def _data(locked: Mapping[str, Any]) -> Iterator[str]:
+    """Tasks that read a data file pin it in the source, so that nobody can have registered another."""
+    known = {name: registry.get(name) for name in locked["items"] if name in registry.TASKS}
+    due: dict[str, Any] = {name: task.sha256 for name, task in known.items() if isinstance(task, Dataset)}
+    found = {
+        name: value for name, value in locked["data"].items() if name in known or name not in locked["items"]
+    }
+    for name, value in found.items():
+        if name in due and isinstance(value, Mapping) and value.keys() == {"dev", "confirm"}:
+            due[name] = value  # encrypted to somebody else: its digests are of this file alone
+    yield from differences.between(found, due, "data")
+
+
+def _weights(locked: Mapping[str, Any]) -> Iterator[str]:
+    models = locked["protocol"]["content"]["models"]
+    yield from differences.between(sorted(locked["weights"]), sorted(models), "weights")
+    for model, files in locked["weights"].items():
+        if model not in sources.MODELS or not sources.embedded(model):
+            continue
+        for name in LOADED:
+            data = (sources.EMBEDDED / model / name).read_bytes()
+            # A clone may have turned the line ends of texts.
+            own = {hashlib.sha256(each).hexdigest() for each in (data, data.replace(b"\r\n", b"\n"))}
+            if files.get(name) not in own:
+                yield f"weights.{model}.{name}: is not the file of the embedded model"
+
+
+def _environment(design: Design, locked: Mapping[str, Any]) -> Iterator[str]:
+    found = locked["environment"].get("torch")
+    if isinstance(found, Mapping):
+        threads = design.generation.threads
+        yield from differences.between(found.get("threads"), threads, "environment.torch.threads")
+        if design.generation.device == "cpu":
+            yield from differences.between(found.get("device"), "cpu", "environment.torch.device")

@@ -1,0 +1,48 @@
+"""What of a lock follows from its protocol, the frozen manifests and the code: made once to be locked, and
+again before a claim, so that nobody can edit between the two.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from analysis.rules import RULES
+from policies.structure import structure
+from protocol import tasks
+from protocol.acts.locking import frozen, same_kept
+from protocol.evidence.lock import closure
+from protocol.locked.planned import Planned
+from protocol.plan import grid
+
+__all__ = ["checks", "follows"]
+
+
+def follows(
+    planned: Planned,
+    data: bytes,
+    items: Mapping[str, Any],
+    sources: Mapping[str, str],
+    first_event: int | None = None,
+) -> dict[str, Any]:
+    """The fields of a lock that nobody chooses, but for `checks`; of `batch` the first event alone.
+
+    data: protocol.toml; items: of `frozen.items`; sources: SHA-256 by path; first_event: as registering has
+    it.
+    """
+    protocol = planned.protocol
+    rule = RULES[protocol.decision.rule].source
+    return {
+        "protocol": {"sha256": closure.digest_of(data), "content": protocol.content()},
+        "grid": [list(cell) for cell in grid.cells(protocol)],
+        "policies": {arm.name: structure(protocol.policy(arm.name)) for arm in protocol.arms},
+        "items": items,
+        "batch": {"first_event": protocol.generation.waits if first_event is None else first_event},
+        "data": tasks.data(items),
+        "rule": {"name": protocol.decision.rule, "source": rule, "sha256": sources[rule]},
+    }
+
+
+def checks(planned: Planned, items: Mapping[str, Any], seen: Mapping[str, Any]) -> dict[str, Any]:
+    """The field `checks` of a lock: what the rule can see (seen: of `rule_checks.checks`), what was read of
+    golds, and which arms are alike.
+    """
+    return {**seen, **frozen.golds(items), "same_kept": same_kept.same_kept(planned, items)}

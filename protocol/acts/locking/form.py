@@ -1,0 +1,153 @@
+"""What every lock says of itself, whatever its age: fields that stand together, names that are registered.
+
+Needs no torch.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
+from protocol.evidence.bytes import fields
+from protocol.evidence.bytes.fields import Choice, Field, ListOf, MapOf, Table, Text, Whole
+from protocol.evidence.run import ledger
+from protocol.locked import differences, drift
+
+__all__ = ["as_today", "faults", "unreadable"]
+
+AGES = (("batch",), ("policies", "amends", "git", "signer", "ledger"), ("opened",))
+"""Fields that locks have had since a day, in the order of these days: a lock with later ones has the earlier
+ones.
+"""
+CHECKED = {"corrected_alpha", "problems", "tests", "rule", "decision_errors", "same_kept"}
+COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+SIGNER = re.compile(r"(?:sk-)?(?:ssh|ecdsa)-[a-z0-9@.-]+ [A-Za-z0-9+/]+={0,2}")
+NAME = re.compile(r"[^/\\\0]+")
+EARLIER = "a lock of before it was found"
+SHARE = Text(r"[01]\.\d{6}", "a share with six digits")
+WORDS = MapOf(Choice(CONFIRMED, REFUTED, INCONCLUSIVE))
+SHARES = Table({name: Field(SHARE, name) for name in ("low", "share", "high")})
+SIZE = Table(
+    {
+        "type_one_over_nominal": Field(Text(r"\d+\.\d{3}"), "Of the method at this size."),
+        "minimal_detectable_effect": Field(MapOf(Text(r"none|0\.\d{3}|1\.000")), "By discordance."),
+    },
+    others=True,
+)
+CHECKS = Table(
+    {
+        "tests": Field(Whole(1), "Of the family."),
+        "corrected_alpha": Field(SHARE, "Of each."),
+        "problems": Field(MapOf(SIZE), "By number of problems."),
+        "rule": Field(
+            Table({name: Field(WORDS, name) for name in ("verdicts", "gates")}), "Tried.", without=EARLIER
+        ),
+        "decision_errors": Field(
+            Table({word: Field(SHARES, word) for word in ("confirmed", "refuted")}, others=True),
+            "Where nothing differs.",
+            without=EARLIER,
+        ),
+        "same_kept": Field(
+            Table(
+                {
+                    "pairs": Field(
+                        ListOf(Table({"arms": Field(ListOf(Text(), 2), "Two.")}, others=True)), ""
+                    ),
+                    "on": Field(MapOf(Text()), "What ran for each model."),
+                    "left_out": Field(ListOf(Text()), "Arms."),
+                }
+            ),
+            "Arms that are alike.",
+            without=EARLIER,
+        ),
+    },
+    others=True,
+)
+"""What is found beforehand, as far as locks of all ages have it alike."""
+MAKERS = ("protocol/acts/register.py", "protocol/acts/locking/derived.py")
+"""The files that say which fields a lock has."""
+
+
+def as_today(locked: Mapping[str, Any], names: tuple[str, ...] = MAKERS) -> bool:
+    """Whether these locked sources are today's, byte for byte."""
+    paths = {name: drift.ROOT / name for name in names}
+    return all(
+        path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() == locked["sources"].get(name)
+        for name, path in paths.items()
+    )
+
+
+def faults(locked: Mapping[str, Any]) -> Iterator[str]:
+    """One line for each field that is not as registering can have left it."""
+    yield from _ages(locked)
+    content, items = locked["protocol"]["content"], locked["items"]
+    if "ledger" in locked:
+        yield from differences.between(locked["ledger"], dict(ledger.at([])), "ledger")
+    if "policies" in locked:
+        yield from differences.between(sorted(locked["policies"]), sorted(content["arms"]), "policies")
+    if locked["parent"] is not None and locked.get("amends") is not None:
+        yield "amends: a replication amends nothing"
+    for field in ("parent", "amends"):
+        about = locked.get(field)
+        if about is not None and not (NAME.fullmatch(about["name"]) and about["name"] not in (".", "..")):
+            yield f"{field}.name: {differences.shown(about['name'])} is not the name of a folder"
+    yield from _git(locked)
+    if (signer := locked.get("signer")) is not None and not SIGNER.fullmatch(signer):
+        yield f"signer: {differences.shown(signer)} is not a public key"
+    yield from _opened(locked.get("opened", ()), items)
+    yield from _checks(locked["checks"], content)
+
+
+def unreadable(locked: Mapping[str, Any]) -> str | None:
+    """What keeps `checks` from being read at all."""
+    return fields.fault(CHECKS, locked["checks"], "checks")
+
+
+def _ages(locked: Mapping[str, Any]) -> Iterator[str]:
+    missing = [[name for name in age if name not in locked] for age in AGES]
+    for place, age in enumerate(AGES):
+        later = [name for names in AGES[place + 1 :] for name in names if name in locked]
+        beside = [name for name in age if name in locked]
+        if missing[place] and (later or beside or as_today(locked)):
+            yield f"{missing[place][0]}: missing, and a lock like this one has it"
+    if as_today(locked) and (gone := CHECKED - locked["checks"].keys()):
+        yield f"checks.{min(gone)}: missing, and a lock like this one has it"
+    if "opened" in locked and "first_event" not in locked.get("batch", {}):
+        yield "batch.first_event: missing, and a lock like this one has it"
+
+
+def _git(locked: Mapping[str, Any]) -> Iterator[str]:
+    if (git := locked.get("git")) is None:
+        return
+    if not COMMIT.fullmatch(git["commit"]):
+        yield f"git.commit: {differences.shown(git['commit'])} is not the full id of a commit"
+    for name in git["differs"]:
+        if name not in locked["sources"]:
+            yield f"git.differs: {differences.shown(name)} is no locked source"
+
+
+def _opened(opened: Any, items: Mapping[str, Any]) -> Iterator[str]:
+    for one in opened:
+        for task, problems in one["problems"].items():
+            held = set(items.get(task, {}).get("confirm", ()))
+            at = f"opened.{differences.shown(one['name'])}.{task}"
+            if strange := [problem for problem in problems if problem not in held]:
+                yield f"{at}: {differences.shown(strange[0])} is no held-out problem of this study"
+            if len(set(problems)) < len(problems):
+                yield f"{at}: has a problem twice"
+        if (one["lock"] is None) != (not one["problems"]):
+            yield f"opened.{differences.shown(one['name'])}: a lock and problems stand together"
+
+
+def _checks(checks: Mapping[str, Any], content: Mapping[str, Any]) -> Iterator[str]:
+    """Of what is simulated, what numbers and names show by themselves."""
+    for word, shares in checks.get("decision_errors", {}).items():
+        if word in ("confirmed", "refuted") and not shares["low"] <= shares["share"] <= shares["high"]:
+            yield f"checks.decision_errors.{word}: the share is not between its low and its high end"
+    if (alike := checks.get("same_kept")) is not None:
+        on = sorted(alike["on"])
+        yield from differences.between(on, sorted(content["models"]), "checks.same_kept.on")
+        named = {arm for pair in alike["pairs"] for arm in pair["arms"]} | set(alike["left_out"])
+        for arm in sorted(named - content["arms"].keys()):
+            yield f"checks.same_kept: {differences.shown(arm)} is no arm"

@@ -1,0 +1,179 @@
+"""Grade recorded texts again with the graders and golds of this installation, without a model."""
+
+import hashlib
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from protocol import grading, tasks
+from protocol.evidence.findings import CannotTell, NotRun
+from protocol.evidence.refusals import Refusal, Tampered
+from protocol.evidence.run import late_randomness, records
+from protocol.evidence.run.records import Record
+from protocol.evidence.run.registration import SEAL, Registration
+from protocol.grading import Grade
+
+__all__ = ["Difference", "Regraded", "check", "regrade"]
+
+UNGRADED = ("timeout", "error")  # of this machine and this moment
+SHOWN = 3  # of what cannot be told
+SECONDS = 60.0  # that an audit grades for; what is left then is for `python -m protocol.regrade`
+ROOT = Path(grading.__file__).resolve().parents[2]
+READING = ("protocol/grading/", "protocol/tasks/")  # what makes a grade of a text
+
+
+class Difference(NamedTuple):
+    """before: the recorded grade, or the first grader's. after: that of now, or the second grader's."""
+
+    lane: str
+    before: str
+    after: str
+
+
+class Regraded(NamedTuple):
+    """graded: lanes with a grade. changed: those that grade otherwise now. second: how many lanes two graders
+    graded, disagreed: those of them on which the two differ, by their grades now.
+    """
+
+    graded: int
+    changed: tuple[Difference, ...]
+    second: int
+    disagreed: tuple[Difference, ...]
+
+
+class Graders:
+    """The graders and golds of this installation; of the same gold and text each is asked once.
+
+    key: that of the claim, where held-out problems were drawn late. identity: a file with the private key of
+    those that are encrypted.
+    """
+
+    def __init__(self, key: str | None = None, identity: Path | None = None):
+        self.key, self.identity = key, identity
+        self.graders: dict[str, grading.Grader] = {}
+        self.golds: dict[tuple[str, str], str] = {}
+        self.grades: dict[tuple[str, str, str], tuple[Grade, str | None]] = {}
+
+    def grade(self, body: Mapping[str, Any]) -> tuple[Grade, str | None]:
+        """The grade of a lane that ended well, and what a second grader says where there is one.
+
+        Raises as tasks.get, tasks.gold and making a grader do.
+        """
+        task, problem, text = body["cell"]["task"], body["problem"], body["text"]
+        name = tasks.get(task).grader
+        if (task, problem) not in self.golds:
+            self.golds[task, problem] = tasks.gold(task, problem, self.key, self.identity)
+        gold = self.golds[task, problem]
+        if (name, gold, text) not in self.grades:
+            if name not in self.graders:
+                self.graders[name] = grading.GRADERS[name]()
+            second = grading.SECOND[name].grade(gold, text).status if name in grading.SECOND else None
+            self.grades[name, gold, text] = self.graders[name].grade(gold, text), second
+        return self.grades[name, gold, text]
+
+
+def regrade(
+    bodies: Iterable[Mapping[str, Any]], key: str | None = None, identity: Path | None = None
+) -> Regraded:
+    """Grade the texts of these record bodies again; lanes that did not end well are left out. key, identity:
+    as Graders has them.
+    """
+    graded, second = 0, 0
+    changed, disagreed = [], []
+    graders = Graders(key, identity)
+    for body in bodies:
+        if body["state"] != "ok":
+            continue
+        (again, _, _), other = graders.grade(body)
+        lane = str(records.key(body))
+        graded += 1
+        if again != body["grade"]:
+            changed.append(Difference(lane, body["grade"], again))
+        if other is not None and again not in UNGRADED:
+            second += 1
+            if other != again:
+                disagreed.append(Difference(lane, again, other))
+    return Regraded(graded, tuple(changed), second, tuple(disagreed))
+
+
+def check(study: Registration, identity: Path | None = None) -> str:
+    """Whether every recorded text, of development problems and, once they are sealed, of held-out ones, has
+    the answer, grade and reason that this installation gives it.
+
+    Raises Tampered where it has others, CannotTell with the remedy where that may lie in this machine, this
+    moment or another version of the graders, NotRun before anything can be graded.
+    """
+    graded, wrong, untold, skipped = 0, list[str](), list[str](), set[str]()
+    started = time.monotonic()
+    for found, key in _phases(study):
+        graders = Graders(key, identity)
+        for record in found:
+            body = record["body"]
+            task = body["cell"]["task"]
+            if body["state"] != "ok" or task in skipped:
+                continue
+            if time.monotonic() - started > SECONDS:
+                untold.append(f"not all was graded in {SECONDS:g} s; {_alone(study)}")
+                break
+            try:
+                again, second = graders.grade(body)
+            except Refusal as missing:  # no such task, no data, no key, no math-verify
+                untold.append(str(missing))
+                skipped.add(task)
+                continue
+            except (KeyError, ValueError, IndexError):
+                wrong.append(f"{records.key(body)}: is no problem of {task}")
+                continue
+            graded += 1
+            if difference := _difference(body, again, second):
+                said = f"{records.key(body)}: {difference}"
+                if {again.status, body["grade"]} & {*UNGRADED}:
+                    untold.append(f"{said}; on an idle machine {_alone(study)}")
+                else:
+                    wrong.append(said)
+    if wrong:
+        first = f"{wrong[0]}; {len(wrong)} of {graded} lanes differ"
+        if others := _others(study.lock.content["sources"]):
+            raise CannotTell(f"{first}, and so do the locked graders ({', '.join(others[:3])}); compare them")
+        raise Tampered(first)
+    if untold:
+        more = f"; {len(untold) - SHOWN} more" if len(untold) > SHOWN else ""
+        raise CannotTell("; ".join(untold[:SHOWN]) + more)
+    if not graded:
+        raise NotRun("no text is graded before the seal but those of a probe")
+    return f"{graded} texts grade as recorded"
+
+
+def _phases(study: Registration) -> Iterator[tuple[list[Record], str | None]]:
+    """The records that may be graded, with the key that their problems were drawn with."""
+    if study.place("probe").exists():
+        yield study.probed, None
+    if study.has(SEAL):
+        yield study.confirmed, late_randomness.key_of(study.lock, study.claim)
+
+
+def _difference(body: Mapping[str, Any], again: Grade, second: str | None) -> str:
+    now = {
+        "grade": again.status,
+        "answer": again.answer,
+        "grade_reason": again.reason,
+        "grade_second": second,
+    }
+    told = (f"{name} is {body.get(name)!r}, now {value!r}" for name, value in now.items())
+    return next((said for said, name in zip(told, now, strict=True) if body.get(name) != now[name]), "")[:200]
+
+
+def _alone(study: Registration) -> str:
+    return f"run: python -m protocol.regrade {study.folder}"
+
+
+def _others(sources: Mapping[str, str]) -> list[str]:
+    """The files of tasks and graders that are not those of the lock."""
+    here = {
+        path.relative_to(ROOT).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for folder in READING
+        for path in (ROOT / folder).glob("*.py")
+    }
+    locked = {name: digest for name, digest in sources.items() if name.startswith(READING)}
+    return sorted(name for name in here.keys() | locked.keys() if here.get(name) != locked.get(name))

@@ -1,0 +1,55 @@
+"""What an audit looks at: every item by name, in order, with the question of a reader that it belongs to."""
+
+from typing import Literal, NamedTuple
+
+__all__ = ["FROM_OUTSIDE", "ITEMS", "QUESTIONS", "Item"]
+
+Question = Literal["follows", "consistent", "outside", "again"]
+# In the words of a reviewer, each followed by the items that held.
+QUESTIONS: dict[Question, str] = {
+    "follows": "it follows from what was registered",
+    "consistent": "it is consistent with itself",
+    "outside": "what lies outside the folder agrees",
+    "again": "what was done again came out alike",
+}
+
+
+class Item(NamedTuple):
+    """missable: that it cannot be told here is no gap in the evidence."""
+
+    name: str
+    question: Question
+    missable: bool = False
+
+
+ITEMS = (
+    Item("files", "consistent"),
+    Item("lock", "follows"),
+    Item("protocol", "follows"),
+    Item("sources", "follows"),
+    Item("registered", "follows"),
+    Item("policies", "follows", missable=True),
+    Item("commit", "outside", missable=True),
+    Item("signature", "outside", missable=True),
+    Item("amendment", "outside", missable=True),
+    Item("ledger", "consistent"),
+    Item("history", "outside", missable=True),
+    Item("probe", "consistent"),
+    Item("selection", "follows"),
+    Item("claim", "consistent"),
+    Item("randomness", "outside", missable=True),
+    Item("records", "consistent"),
+    Item("trajectories", "consistent"),
+    Item("grid", "follows"),
+    Item("sense", "consistent"),
+    Item("grades", "consistent"),
+    Item("seal", "consistent"),
+    Item("verdict", "consistent"),
+    Item("judgement", "follows"),
+    Item("ending", "outside", missable=True),
+    Item("anchors", "outside", missable=True),
+    Item("drawings", "again"),
+    Item("replay", "again"),
+    Item("locked code", "again"),
+)
+FROM_OUTSIDE = tuple(item.name for item in ITEMS if item.missable)

@@ -1,0 +1,29 @@
+"""Compressed files, inflated up to a limit: a thousand bytes can hold a million."""
+
+import zlib
+from pathlib import Path
+
+from protocol.evidence.bytes import files
+from protocol.evidence.refusals import Tampered
+
+MOST = 1 << 26  # bytes, inflated: the trajectories of one batch have some hundred thousand
+_GZIP = 31  # of zlib: the window of 32 KiB, within the header and the checksum of gzip
+
+
+def read(path: Path, most: int = MOST) -> bytes:
+    """What a file of one gzip member holds. Raises FileNotFoundError, and Tampered for what is no such file,
+    and for one that holds more than `most` bytes.
+    """
+    packed = files.read(path, most)
+    inflating = zlib.decompressobj(_GZIP)
+    try:
+        data = inflating.decompress(packed, most + 1)
+    except zlib.error as problem:
+        raise Tampered(f"{path.name}: not readable: {problem}") from None
+    if len(data) > most:
+        raise Tampered(f"{path.name}: holds over {most} bytes, compressed; no such file of ours does")
+    if not inflating.eof:
+        raise Tampered(f"{path.name}: not readable: its compressed bytes were cut short")
+    if inflating.unused_data:
+        raise Tampered(f"{path.name}: goes on after its compressed bytes")
+    return data

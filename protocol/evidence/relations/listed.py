@@ -1,0 +1,36 @@
+"""Every relation between fields of records that must hold, once: the audit's check, the table in
+docs/records.md and the tests follow from this list.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from protocol.evidence.relations import (
+    of_company,
+    of_memory,
+    of_records,
+    of_studies,
+)
+from protocol.evidence.relations.relation import Relation
+
+__all__ = ["FREE", "RELATIONS"]
+
+RELATIONS: tuple[Relation, ...] = (
+    *of_records.RELATIONS,
+    *of_memory.RELATIONS,
+    *of_company.RELATIONS,
+    *of_studies.RELATIONS,
+)
+# Fields that a relation reaches in part or not at all, and what reaches the rest.
+FREE: Mapping[str, str] = MappingProxyType(
+    {
+        "text": "what a model said: graded again by the audit, decoded again by a replay",
+        "answer": "read out of the text: graded again by the audit",
+        "grade": "read out of the text: graded again by the audit",
+        "grade_reason": "said of the text: graded again by the audit",
+        "grade_second": "read out of the text: graded again by the audit",
+        "prompt": "the digest of tokens: a replay makes the prompt again",
+        "costs.prefill_seconds": "a clock's: one value a problem, any value",
+        "costs.decode_seconds": "a clock's: only their order follows",
+    }
+)

@@ -1,0 +1,225 @@
+"""Relations between the lanes of one problem, and between those that decoded together."""
+
+import heapq
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from typing import NamedTuple
+
+from protocol.evidence.relations.planned_lanes import Plan
+from protocol.evidence.relations.recorded_lanes import Lane, Unit, by_problem
+from protocol.evidence.relations.relation import Differences, Relation
+
+__all__ = ["RELATIONS"]
+
+
+class Stay(NamedTuple):
+    """joined: forwards of the batch before the lane's first. left: forwards of all lanes before it left."""
+
+    joined: int
+    left: int
+
+
+def one_prompt(plan: Plan, unit: Unit) -> Differences:
+    for lanes in by_problem(unit):
+        first = lanes[0].body
+        for lane in lanes[1:]:
+            for name in ("prompt", "prompt_tokens"):
+                if lane.body[name] != first[name]:
+                    yield lane, f"{name} is {lane.body[name]}, {first[name]} in another lane of the problem"
+
+
+def one_question(plan: Plan, unit: Unit) -> Differences:
+    if not plan.tasks[unit.plan.task].outside:
+        return
+    for lanes in by_problem(unit):
+        ran = [lane for lane in lanes if lane.ran]
+        usual = Counter(lane.query for lane in ran).most_common(1)
+        for lane in ran:
+            if lane.query < 1 or lane.query != usual[0][0]:
+                yield lane, f"trajectory.held adds {lane.query} tokens of a question, others {usual[0][0]}"
+
+
+def one_prefill(plan: Plan, unit: Unit) -> Differences:
+    for lanes in by_problem(unit):
+        seconds: dict[tuple[int, str], str] = {}
+        for lane in lanes:
+            if own := lane.costs.get("prefill_seconds"):
+                other = seconds.setdefault((lane.costs["attempt"], lane.body["prompt"]), own)
+                if own != other:
+                    yield lane, f"costs.prefill_seconds is {own}, {other} in another lane of the problem"
+
+
+def company(plan: Plan, unit: Unit) -> Differences:
+    if not plan.batched:
+        yield from (
+            (lane, "batch is there, and the lock is older") for lane in unit.lanes if "batch" in lane.body
+        )
+        return
+    if len({lane.place[1] for lane in unit.lanes}) < len(unit.plan.problems):
+        return  # cut short: which of the others are excluded is not recorded yet
+    out = {lane.place[1] for lane in unit.lanes if lane.body["state"] == "excluded"}
+    problems = [problem for at, problem in enumerate(unit.plan.problems) if at not in out]
+    every = len(problems) * len(unit.plan.cells)
+    at_once = min(every, plan.lanes.get(unit.plan.model, every))
+    for lane in unit.lanes:
+        batch, state = lane.body.get("batch"), lane.body["state"]
+        if (batch is None) != (state == "excluded") or (batch and ("joined" in batch) != (state == "ok")):
+            yield lane, f"batch is {'missing' if batch is None else sorted(batch)} in the state {state!r}"
+        elif batch and batch["problems"] != problems:
+            yield (
+                lane,
+                f"batch.problems has {len(batch['problems'])} others than the {len(problems)} of its unit",
+            )
+        elif batch and batch["lanes"] != at_once:
+            yield lane, f"batch.lanes is {batch['lanes']}, its unit and the lock give {at_once}"
+
+
+def joined(plan: Plan, unit: Unit) -> Differences:
+    for lane, stay in zip(unit.lanes, _stays(plan, unit), strict=False):
+        if (own := lane.body["batch"].get("joined")) != stay.joined:
+            yield lane, f"batch.joined is {own}; by how long the lanes before it stayed, {stay.joined}"
+
+
+def clocks(plan: Plan, unit: Unit) -> Differences:
+    """A lane that joined before another and left after it took as long or longer."""
+    stays = sorted(zip(_stays(plan, unit), unit.lanes, strict=False), key=lambda one: one[0])
+    left: list[int] = []  # of lanes that joined before, ascending, and their seconds, ascending too:
+    seconds: list[float] = []  # one that left earlier and took longer shows nothing that a later one does not
+    waiting: list[tuple[int, float]] = []
+    now = -1
+    for stay, lane in stays:
+        if stay.joined > now:
+            now = stay.joined
+            for end, own in waiting:
+                _enter(left, seconds, end, own)
+            waiting.clear()
+        if "decode_seconds" not in lane.costs:
+            continue
+        own = float(lane.costs["decode_seconds"])
+        place = bisect_right(left, stay.left)
+        if place < len(left) and own > seconds[place]:
+            yield lane, f"costs.decode_seconds is {own}, of a lane around it {seconds[place]}"
+        waiting.append((stay.left, own))
+
+
+def side_file(plan: Plan, unit: Unit) -> Differences:
+    if not unit.whole or unit.side is None:
+        return
+    places = dict.fromkeys(
+        int(lane.body["trajectory"].partition("#")[2]) for lane in unit.lanes if lane.body["trajectory"]
+    )
+    name = f"{unit.lanes[0].body['trajectory'] or ''}".partition("#")[0] or "the side file"
+    if list(places) != list(range(len(unit.side))):
+        cited = f"{len(places)} of {len(unit.side)} trajectories, first {list(places)[:3]}"
+        yield f"{name}.json.gz", f"its lanes cite {cited}; each is cited, in the order of the lines"
+    different = {(tuple(one.held), tuple(one.allocated)) for one in unit.side}
+    if len(different) != len(unit.side):
+        yield f"{name}.json.gz", f"has {len(unit.side)} trajectories, {len(different)} of them different"
+
+
+def _stays(plan: Plan, unit: Unit) -> list[Stay]:
+    """When each lane of a unit joined its batch and left it, in their order; nothing where a lane failed, of
+    which nobody knows when it left, or is missing.
+
+    Places are given in the order of the lanes; a lane that stops leaves its place to the next one. The lanes
+    of one problem that join together read the question in a forward of their own.
+    """
+    lanes = unit.lanes
+    if not (plan.batched and unit.whole) or any(not (lane.ran and lane.body.get("batch")) for lane in lanes):
+        return []
+    free = lanes[0].body["batch"]["lanes"]
+    forwards, clock, first = 0, 0, 0
+    leaving: list[int] = []
+    stays = []
+    while first < len(lanes):
+        if not free:
+            later = leaving[0]
+            forwards, clock = forwards + later - clock, later
+            while leaving and leaving[0] == later:
+                heapq.heappop(leaving)
+                free += 1
+        last = _end_of_problem(lanes, first, first + free)
+        for lane in lanes[first:last]:
+            stay = Stay(forwards, clock + max(0, len(lane.trajectory.held) - 1 - lane.outside))
+            stays.append(stay)
+            if stay.left > clock:
+                heapq.heappush(leaving, stay.left)
+                free -= 1
+        forwards += lanes[first].outside
+        first = last
+    return stays
+
+
+def _end_of_problem(lanes: list[Lane], first: int, most: int) -> int:
+    last = first
+    while last < min(most, len(lanes)) and lanes[last].place[1] == lanes[first].place[1]:
+        last += 1
+    return last
+
+
+def _enter(left: list[int], seconds: list[float], end: int, own: float) -> None:
+    """Keep, of lanes that left as late or later, the one that took shortest."""
+    place = bisect_left(left, end)
+    if place < len(left) and seconds[place] <= own:
+        return
+    stop = bisect_right(left, end)
+    while place and seconds[place - 1] >= own:
+        place -= 1
+    left[place:stop], seconds[place:stop] = [end], [own]
+
+
+RELATIONS = (
+    Relation(
+        "one prompt",
+        "All lanes of a problem, whatever their arm, budget and seed, have one prompt.",
+        ("prompt", "prompt_tokens", "problem"),
+        "problem",
+        of_unit=one_prompt,
+    ),
+    Relation(
+        "one question",
+        "A question outside adds the same tokens to every lane of its problem, at least one.",
+        ("trajectory.held",),
+        "problem",
+        of_unit=one_question,
+    ),
+    Relation(
+        "one prefill",
+        "All lanes of a problem that one attempt recorded have the seconds of one prefill.",
+        ("costs.prefill_seconds", "costs.attempt"),
+        "problem",
+        of_unit=one_prefill,
+    ),
+    Relation(
+        "company",
+        "Who decoded together follows from the lock: so many problems in their order, without the excluded "
+        "ones, and as many lanes at once as it allows. Records of before 2026-11-21 do not say it.",
+        ("batch.problems", "batch.lanes", "state"),
+        "batch",
+        of_unit=company,
+    ),
+    Relation(
+        "joined",
+        "When a lane joined follows from how long those before it stayed: places are given in the order of "
+        "the lanes, and one that stops leaves its place to the next. Not asked of a batch in which a lane "
+        "failed.",
+        ("batch.joined", "trajectory.held", "batch.lanes"),
+        "batch",
+        of_unit=joined,
+    ),
+    Relation(
+        "clocks",
+        "A lane that joined its batch before another and left it after that one decoded as long or longer.",
+        ("costs.decode_seconds", "batch.joined"),
+        "batch",
+        of_unit=clocks,
+    ),
+    Relation(
+        "side file",
+        "The side file of a batch holds the different trajectories of its lanes, once each and in the order "
+        "of the lines, and no other.",
+        ("trajectory", "trajectory.held", "trajectory.allocated"),
+        "batch",
+        of_unit=side_file,
+    ),
+)

@@ -1,0 +1,279 @@
+"""Relations between a record's account of its memory and the trajectory that it cites."""
+
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
+
+from protocol.evidence.relations.planned_lanes import Plan
+from protocol.evidence.relations.recorded_lanes import Lane, Unit
+from protocol.evidence.relations.relation import Measure, Relation
+
+__all__ = ["RELATIONS", "measure"]
+
+QUANTUM = 16  # slots that a head's room is rounded up to, since 2026-11-21
+POSITION = 8  # bytes of the position of a slot, which a lane with events while decoding carries
+
+
+def measure(plan: Plan, unit: Unit) -> Measure | None:
+    """What the first lanes of a model that ran show of it; None where none of this unit did."""
+    lanes = [lane for lane in unit.lanes if lane.ran]
+    if not lanes:
+        return None
+    heads = lanes[0].trajectory.heads
+    slot = next((lane.trajectory.allocated[0] // _whole(plan, lane) for lane in lanes if lane.full), None)
+    return Measure(heads, slot)
+
+
+def moments(plan: Plan, lane: Lane, measure: Measure) -> str:
+    count, planned = len(lane.trajectory.held), 1 + lane.outside + lane.fed
+    if count == planned:
+        return ""
+    told = f"{lane.body['tokens']} tokens that end by {lane.body['stop']}"
+    return f"trajectory.held has {count} moments, {told} have {planned}"
+
+
+def heads(plan: Plan, lane: Lane, measure: Measure) -> str:
+    own = lane.trajectory.heads
+    return "" if own == measure.heads else f"trajectory.heads is {own}, of other lanes {measure.heads}"
+
+
+def summary(plan: Plan, lane: Lane, measure: Measure) -> str:
+    held, allocated, heads = lane.trajectory
+    told = {
+        "mean": _six(sum(held), len(held) * heads),
+        "peak": _six(max(held), heads),
+        "prefill_end": _six(held[0], heads),
+        "mean_bytes": sum(allocated) // len(allocated),
+        "peak_bytes": max(allocated),
+    }
+    wrong = (name for name, value in told.items() if lane.cache[name] != value)
+    said = (f"cache.{name} is {lane.cache[name]}, its trajectory gives {told[name]}" for name in wrong)
+    return next(said, "")
+
+
+def growth(plan: Plan, lane: Lane, measure: Measure) -> str:
+    held, _, heads = lane.trajectory
+    prompt = heads * lane.body["prompt_tokens"]
+    if lane.full != (not lane.events):
+        return f"cache.events has {len(lane.events)}, and its budget is {lane.cell.budget}"
+    first = lane.events[0] if lane.events else [0, prompt, prompt]
+    if first[:2] != [0, prompt]:
+        return f"cache.events begins with {first}; the prompt fills {prompt} slots at step 0"
+    fed = len(held) - 1 - lane.outside
+    expected, level, at = [first[2]], first[2], 0
+    if lane.outside:
+        level += heads * lane.query
+        expected.append(level)
+    for step, before, after in lane.events[1:]:
+        again = step == at == 0 and lane.outside  # right after the question
+        if not (at < step <= fed or again):
+            return f"cache.events has one at step {step}, of {fed} steps, after that of step {at}"
+        expected += range(level + heads, level + heads * (step - at) + 1, heads)
+        if before != (level := expected[-1]):
+            return f"cache.events has {before} slots before step {step}, which finds {level}"
+        expected[-1], level, at = after, after, step
+    expected += range(level + heads, level + heads * (fed - at) + 1, heads)
+    if expected == held:
+        return ""
+    moment = next((i for i, (a, b) in enumerate(zip(expected, held, strict=False)) if a != b), len(held))
+    return f"trajectory.held is {_at(held, moment)} at moment {moment}, not {_at(expected, moment)}"
+
+
+def due(plan: Plan, lane: Lane, measure: Measure) -> str:
+    if lane.full or not lane.events or (not lane.arm.plain and lane.arm.interval != 0):
+        return ""
+    later = [event[0] for event in lane.events[1:]]
+    wanted = list(_due(plan, lane)) if lane.arm.interval else []
+    if later == wanted:
+        return ""
+    place = next((i for i, (a, b) in enumerate(zip(later, wanted, strict=False)) if a != b), None)
+    place = min(len(later), len(wanted)) if place is None else place
+    return f"cache.events[{place + 1}] is at step {_at(later, place)}, due at {_at(wanted, place)}"
+
+
+def granted(plan: Plan, lane: Lane, measure: Measure) -> str:
+    given = lane.cache.get("granted")
+    if given is None:
+        return "cache.granted is missing; the lock is of 2026-11-22 or later" if plan.granting else ""
+    if len(given) != len(lane.events):
+        return f"cache.granted has {len(given)} entries for {len(lane.events)} events"
+    if lane.arm.plain and set(given) - {lane.body["slots"]}:
+        return f"cache.granted is {given[:3]}, its budget {lane.body['slots']}"
+    return ""
+
+
+def left(plan: Plan, lane: Lane, measure: Measure) -> str:
+    heads, arm, slots = lane.trajectory.heads, lane.arm, lane.body["slots"] or 0
+    given = lane.cache.get("granted", [slots] * len(lane.events) if arm.plain else [])
+    for (step, before, after), grant in zip(lane.events, given, strict=False):
+        most = grant * heads
+        if before <= most:
+            right = after == before
+        else:
+            right = after < before and not (arm.most and after > most) and not (arm.exact and after != most)
+        if not right:
+            return f"cache.events leaves {after} of {before} slots at step {step}, granted {most}"
+    return ""
+
+
+def room(plan: Plan, lane: Lane, measure: Measure) -> str:
+    slot, allocated = measure.slot, lane.trajectory.allocated
+    if not slot or lane.full != (not lane.events):
+        return ""
+    events = [0, *(step + lane.outside for step, *_ in lane.events[1:])]  # moments with a room of their own
+    for number, start in enumerate(events):
+        own = set(allocated[start : events[number + 1] if number + 1 < len(events) else len(allocated)])
+        low, high = _room(plan, lane, number)
+        if own and (len(own) > 1 or max(own) % slot or not low * slot <= max(own) <= high * slot):
+            said = ", ".join(map(str, sorted(own)[:3]))
+            bounds = f"{low * slot} to {high * slot}"
+            return f"trajectory.allocated is {said} from moment {start}, not one of {bounds}"
+    return ""
+
+
+def carried(plan: Plan, lane: Lane, measure: Measure) -> str:
+    interval, size = 0 if lane.full else lane.arm.interval, lane.cache["state_bytes"]
+    least = POSITION * max((after for _, _, after in lane.events), default=0)
+    if interval == 0 and size:
+        return f"cache.state_bytes is {size}, and no event can fire while it decodes"
+    if interval and size < least:
+        return f"cache.state_bytes is {size}; the positions of its slots alone take {least}"
+    return ""
+
+
+def _due(plan: Plan, lane: Lane) -> Iterator[int]:
+    """Steps of the events after the first one."""
+    heads, interval, slots = lane.trajectory.heads, lane.arm.interval or 0, lane.body["slots"] or 0
+    bound = (slots + interval) * heads if lane.arm.slack else slots * heads + 1
+    events = {step: after for step, _, after in lane.events[1:]}
+    level, at = lane.events[0][2], 0
+    if lane.outside:
+        level += heads * lane.query
+        if plan.first_event == 0 and level >= bound:
+            yield 0
+            level = next((after for step, _, after in lane.events[1:2] if step == 0), level)
+            events.pop(0, None)
+    while True:
+        step = max(at + 1, plan.first_event, at - (level - bound) // heads)
+        if not lane.arm.slack:
+            step = -(-step // interval) * interval
+        if step > lane.fed:
+            return
+        yield step
+        if step not in events:
+            return
+        level, at = events[step], step
+
+
+def _room(plan: Plan, lane: Lane, number: int) -> tuple[int, int]:
+    """The least and the most slots, over all heads, of a lane's room after its event `number`."""
+    heads = lane.trajectory.heads
+    if lane.full:
+        return (_whole(plan, lane),) * 2
+    after = lane.events[number][2]
+    query = 0 if number else lane.query
+    most = query + plan.tasks[lane.body["cell"]["task"]].max_new_tokens
+    if lane.arm.interval != 0:
+        if not lane.arm.plain or lane.arm.interval is None:
+            held = lane.trajectory.held
+            return max(held), 1 << 62
+        wait = 0 if number else max(0, plan.first_event - 1)
+        below = max(0, lane.body["slots"] - after // heads)
+        most = min(most, below + query + wait + lane.arm.interval)
+    least = after + heads * most
+    return least, least + (QUANTUM - 1) * heads * plan.batched
+
+
+def _whole(plan: Plan, lane: Lane) -> int:
+    """The slots, over all heads, of the room of a lane that never evicts."""
+    most = plan.tasks[lane.body["cell"]["task"]].max_new_tokens
+    slots = int(lane.body["prompt_tokens"]) + lane.query + most
+    return lane.trajectory.heads * (-(-slots // QUANTUM) * QUANTUM if plan.batched else slots)
+
+
+def _six(total: int, parts: int) -> str:
+    return f"{Decimal(total) / Decimal(parts):.6f}"
+
+
+def _at(values: Sequence[int], place: int) -> int | str:
+    return values[place] if place < len(values) else "missing"
+
+
+RELATIONS = (
+    Relation(
+        "moments",
+        "A trajectory has one entry for the first event, one for a question outside and one for each new "
+        'token that was fed: all of `tokens`, but for the last one where `stop` is "length".',
+        ("trajectory.held", "trajectory.allocated", "tokens", "stop"),
+        "trajectory",
+        moments,
+    ),
+    Relation(
+        "heads",
+        "`heads` is the same in all trajectories of a model.",
+        ("trajectory.heads", "cell.model"),
+        "trajectory",
+        heads,
+    ),
+    Relation(
+        "summary",
+        "`cache` is what the trajectory gives: means, peaks and the first entry.",
+        (
+            *(f"cache.{name}" for name in ("mean", "peak", "prefill_end", "mean_bytes", "peak_bytes")),
+            "trajectory.held",
+            "trajectory.allocated",
+            "trajectory.heads",
+        ),
+        "trajectory",
+        summary,
+    ),
+    Relation(
+        "growth",
+        "Slots held follow from the events: the prompt fills its tokens in every head, the first event is "
+        "at step 0, each forward adds one slot a head and token, and an event finds what is held and leaves "
+        "what it says. A lane has no event if and only if its budget is full.",
+        ("cache.events", "trajectory.held", "prompt_tokens", "cell.budget"),
+        "trajectory",
+        growth,
+    ),
+    Relation(
+        "cadence",
+        "Events while decoding fire at the steps that the lock's interval gives for what is held, not "
+        "before its first_event, and at no other. Not asked where the arm's cadence is not a plain one.",
+        ("cache.events", "cell.arm"),
+        "trajectory",
+        due,
+    ),
+    Relation(
+        "granted",
+        "Each event has its grant, which is the budget in `slots` where the arm's cadence is a plain one. "
+        "Records of before 2026-11-22 have none.",
+        ("cache.granted", "cache.events", "slots"),
+        "trajectory",
+        granted,
+    ),
+    Relation(
+        "left",
+        "An event that finds no more than its grant in every head leaves all; else it leaves no more than "
+        "the grant, and all of that where the arm's selection uses all of it.",
+        ("cache.events", "cache.granted", "slots"),
+        "trajectory",
+        left,
+    ),
+    Relation(
+        "room",
+        "Bytes allocated change at events alone, are whole slots of one size a model, and are those of the "
+        "slots held, of the tokens to come before the next event, and of fewer than 16 slots of rounding a "
+        "head.",
+        ("trajectory.allocated", "cache.mean_bytes", "cache.peak_bytes"),
+        "trajectory",
+        room,
+    ),
+    Relation(
+        "carried",
+        "`state_bytes` is 0 where no event can fire while decoding; else it holds the positions of the "
+        "slots.",
+        ("cache.state_bytes", "cache.events"),
+        "trajectory",
+        carried,
+    ),
+)

@@ -1,0 +1,170 @@
+"""Relations over all records of a phase: the order of the lines, what is alike in all of them, copies."""
+
+import itertools
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+
+from protocol.evidence.relations.planned_lanes import Cell
+from protocol.evidence.relations.recorded_lanes import Lane, Phase
+from protocol.evidence.relations.relation import Differences, Relation
+
+__all__ = ["RELATIONS"]
+
+MANY = 30  # answers that are not correct, of which two seeds agree in all: more than chance and a sure model
+REPLAY = "python -m protocol.audit FOLDER --replay 20 decodes lanes again"
+
+
+def registered(phase: Phase) -> Differences:
+    yield from ((lane, "has a record and is not registered") for lane in phase.strange)
+
+
+def order(phase: Phase) -> Differences:
+    for number, shard in enumerate(phase.shards):
+        before = (-1, -1, -1)
+        for line, lane in enumerate(shard, start=1):
+            if lane.place <= before:
+                yield lane, f"stands in line {line} of shard {number}, after lanes that run later"
+                break
+            before = lane.place
+    if len(phase.shards) == 1:
+        for lane, place in zip(phase.shards[0], _planned(phase), strict=False):
+            if lane.place != place:
+                number, problem, at = place
+                unit = phase.plan.units[number]
+                cell = unit.cells[at]
+                missing = f"{unit.model}/{unit.task}/{'/'.join(map(str, cell))}/{unit.problems[problem]}"
+                yield lane, f"is recorded where {missing} runs first"
+                break
+
+
+def attempts(phase: Phase) -> Differences:
+    for shard in phase.shards:
+        before = 1
+        for lane in shard:
+            if (own := lane.costs["attempt"]) < before:
+                yield lane, f"costs.attempt is {own} after a line of attempt {before}"
+            before = max(before, own)
+
+
+def one_form(phase: Phase) -> Differences:
+    """What some records have and others lack: their form is that of one version of the protocol."""
+    tasks: dict[str, list[Lane]] = defaultdict(list)
+    for shard in phase.shards:
+        for lane in shard:
+            if lane.body["state"] == "ok":
+                tasks[lane.body["cell"]["task"]].append(lane)
+    for lanes in tasks.values():
+        for name, has in FORMS.items():
+            without = [lane for lane in lanes if not has(lane)]
+            if 0 < len(without) < len(lanes):
+                there = 2 * len(without) > len(lanes)
+                fewer = [one for one in lanes if has(one)] if there else without
+                says = f"{name} is {'there' if there else 'missing'}, unlike in most records of its task"
+                yield from ((lane, says) for lane in fewer)
+
+
+def _grants(lane: Lane) -> bool:
+    return "granted" in lane.cache
+
+
+def _places(lane: Lane) -> bool:
+    return "#" in (lane.body["trajectory"] or "#")
+
+
+def _second(lane: Lane) -> bool:
+    return "grade_second" in lane.body
+
+
+FORMS: Mapping[str, Callable[[Lane], bool]] = MappingProxyType(
+    {"cache.granted": _grants, "a place in a side file": _places, "grade_second": _second}
+)
+
+
+def own_prompts(phase: Phase) -> Differences:
+    seen: dict[tuple[str, str, str], str] = {}
+    for unit in phase.units:
+        for lane in unit.lanes:
+            problem = lane.body["problem"]
+            other = seen.setdefault((unit.plan.model, unit.plan.task, lane.body["prompt"]), problem)
+            if other != problem:
+                yield lane, f"prompt is that of {other}"
+                break
+
+
+def own_draws(phase: Phase) -> Differences:
+    """At a temperature above 0, lanes of two seeds that are not correct and agree in every problem."""
+    if not phase.plan.sampled:
+        return
+    texts: dict[tuple[str, str, Cell], dict[str, Lane]] = defaultdict(dict)
+    for unit in phase.units:
+        for lane in unit.lanes:
+            if lane.body["state"] == "ok":
+                texts[unit.plan.model, unit.plan.task, lane.cell][lane.body["problem"]] = lane
+    arms: dict[tuple[str, str, str, str], list[dict[str, Lane]]] = defaultdict(list)
+    for (model, task, cell), lanes in texts.items():
+        arms[model, task, cell.budget, cell.arm].append(lanes)
+    for seeds in arms.values():
+        for one, other in itertools.combinations(seeds, 2):
+            both = [(one[problem], other[problem]) for problem in one.keys() & other.keys()]
+            unsure = [pair for pair in both if pair[0].body["grade"] != "correct"]
+            if len(unsure) >= MANY and all(a.body["text"] == b.body["text"] for a, b in both):
+                first, copy = unsure[0]
+                yield copy, f"text is that of {first}, and so in all {len(both)} problems"
+
+
+def _planned(phase: Phase) -> Iterator[tuple[int, int, int]]:
+    """The places of all lanes, as they run."""
+    for number, unit in enumerate(phase.plan.units):
+        yield from itertools.product((number,), range(len(unit.problems)), range(len(unit.cells)))
+
+
+RELATIONS = (
+    Relation(
+        "lanes",
+        "Every record is of a registered lane: a cell of the grid, or of the probe, and a problem of its "
+        "split.",
+        ("cell.model", "cell.task", "cell.budget", "cell.arm", "cell.seed", "problem"),
+        "study",
+        of_phase=registered,
+    ),
+    Relation(
+        "order",
+        "The lines stand in the order in which lanes run: models and tasks as registered, problems sorted, "
+        "cells as in the grid; none is left out before a later one.",
+        ("cell.model", "cell.task", "cell.budget", "cell.arm", "cell.seed", "problem"),
+        "study",
+        of_phase=order,
+    ),
+    Relation(
+        "attempts",
+        "The attempt of a line is never before that of the line before.",
+        ("costs.attempt",),
+        "study",
+        of_phase=attempts,
+    ),
+    Relation(
+        "form",
+        "All records of a task have the fields of one version: grants, places in side files, second grades.",
+        ("cache.granted", "trajectory", "grade_second"),
+        "study",
+        of_phase=one_form,
+    ),
+    Relation(
+        "own prompts",
+        "Two problems of a task have different prompts.",
+        ("prompt", "problem"),
+        "study",
+        of_phase=own_prompts,
+        doubt="a task may ask the same twice: compare the two problems",
+    ),
+    Relation(
+        "own draws",
+        "At a temperature above 0, two seeds do not give the same text in every problem of an arm that "
+        "fails 30.",
+        ("text", "cell.seed"),
+        "study",
+        of_phase=own_draws,
+        doubt=f"a model may be that sure of itself: {REPLAY}",
+    ),
+)

@@ -1,0 +1,198 @@
+"""What a lock says of the lanes of one phase: which there are, in the order in which they run, and how."""
+
+import math
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from protocol.evidence.refusals import Tampered
+from protocol.evidence.relations.vocabulary import Words
+
+__all__ = ["AGAIN", "FULL", "Arm", "Cell", "Plan", "Task", "UnitPlan", "plan_of", "slots_of"]
+
+AGAIN = " (again)"  # ends the name of the arm that a probe runs a second time
+MOST = 1_000_000  # problems, over all models and tasks
+FULL = "full"  # the budget of an arm that never evicts
+PLAIN = "policies.cadence.Cadence()"
+# Selections that leave exactly what an event was granted, and those that leave at most that.
+EXACT = tuple(f"policies.selection.{name}()" for name in ("TopK", "Chunks", "Diverse"))
+AT_MOST = (
+    "policies.crystal.dissolution.BranchDissolution()",
+    "policies.crystal.tiers.TieredDissolution()",
+)
+
+
+class Cell(NamedTuple):
+    budget: str
+    arm: str
+    seed: int
+
+
+class Task(NamedTuple):
+    outside: bool  # the question is fed after the compression
+    max_new_tokens: int
+
+
+class Arm(NamedTuple):
+    """How an arm evicts, as far as its lock tells; None where it does not.
+
+    plain: an event fires by `interval` (0: none while decoding) and `slack` and is granted the registered
+    budget. most: whether it leaves at most what it is granted; exact: whether it leaves all of that.
+    """
+
+    plain: bool | None
+    interval: int | None
+    slack: bool
+    most: bool | None
+    exact: bool | None
+
+
+class UnitPlan(NamedTuple):
+    """Some problems with all their lanes, which run together and are recorded with one write."""
+
+    model: str
+    task: str
+    problems: tuple[str, ...]
+    cells: tuple[Cell, ...]
+
+
+class Plan(NamedTuple):
+    """One phase of a study. lanes: how many decode at once, by model. batched, granting: whether its records
+    are of 2026-11-21 or later, which say who decoded together, and of 2026-11-22 or later.
+    """
+
+    registration: str
+    phase: str
+    units: tuple[UnitPlan, ...]
+    tasks: Mapping[str, Task]
+    arms: Mapping[str, Arm]
+    lanes: Mapping[str, int]
+    longest: int | None  # prompt tokens, above which a problem is excluded
+    first_event: int
+    batched: bool
+    granting: bool
+    sampled: bool
+    words: Mapping[str, Words]
+
+
+def plan_of(
+    content: Mapping[str, Any],
+    digest: str,
+    phase: str,
+    winner: str | None = None,
+    words: Mapping[str, Words] = MappingProxyType({}),
+) -> Plan:
+    """What the lock of `digest` says of "probe" or "confirm". winner: the candidate that a sweep's selection
+    names. words: what is known of tokenizers, by model. Raises Tampered for a lock that says too little.
+    """
+    try:
+        return _plan(content, digest, phase, winner)._replace(words=words)
+    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as problem:
+        raise Tampered(f"lock.json: does not say which lanes run ({type(problem).__name__})") from None
+
+
+def slots_of(budget: str, prompt_tokens: int) -> int | None:
+    """Slots per KV head and layer: a share of the prompt is rounded up, and "full" has none."""
+    if budget == FULL:
+        return None
+    return math.ceil(Decimal(budget) * prompt_tokens) if "." in budget else int(budget)
+
+
+def _plan(content: Mapping[str, Any], digest: str, phase: str, winner: str | None) -> Plan:
+    registered, batch = content["protocol"]["content"], content.get("batch", {})
+    generation = registered["generation"]
+    together = generation.get("problems_per_batch", 1)
+    ids = {task: item["dev" if phase == "probe" else "confirm"] for task, item in content["items"].items()}
+    confirmed: dict[tuple[str, str], list[Cell]] = {}
+    for model, task, *cell in content["grid"]:
+        confirmed.setdefault((model, task), []).append(Cell(*cell))
+    if sum(len(ids[task]) for _, task in confirmed) > MOST:
+        raise ValueError("more problems than a study has")
+    units = []
+    for (model, task), cells in confirmed.items():
+        own = tuple(_probed(registered, cells)) if phase == "probe" else tuple(cells)
+        problems = sorted(ids[task])
+        units += [
+            UnitPlan(model, task, tuple(problems[at : at + together]), own)
+            for at in range(0, len(problems), together)
+        ]
+    return Plan(
+        registration=digest,
+        phase=phase,
+        units=tuple(units),
+        tasks={
+            task["name"]: Task(task["query"] == "outside", task["max_new_tokens"])
+            for task in registered["tasks"]
+        },
+        arms=_arms(content, {cell.arm for unit in units for cell in unit.cells}, winner),
+        lanes=dict(batch.get("lanes", {})),
+        longest=(registered.get("exclude") or {}).get("prompt_tokens_above"),
+        first_event=int(batch.get("first_event", 0)),
+        batched="batch" in content,
+        granting="first_event" in batch,
+        sampled=Decimal(generation["temperature"]) > 0,
+        words={},
+    )
+
+
+def _probed(registered: Mapping[str, Any], cells: list[Cell]) -> Iterator[Cell]:
+    """The cells of a probe where those of `cells` are confirmed: all of them and the first comparator again
+    or, with a sweep, its candidates and its baseline twice, with its seeds.
+    """
+    sweep = registered.get("sweep")
+    if sweep is None:
+        yield from cells
+        first = registered["decision"]["against"][0]
+        yield from (cell._replace(arm=first + AGAIN) for cell in cells if cell.arm == first)
+        return
+    budgets: dict[str, dict[str, None]] = {}
+    for cell in cells:
+        budgets.setdefault(cell.arm, {})[cell.budget] = None
+    chosen, base = budgets[sweep["name"]], sweep["baseline"]
+    for arm in (*sweep["candidates"], base, base + AGAIN):
+        own = budgets.get(base, chosen) if arm.removesuffix(AGAIN) == base else chosen
+        yield from (Cell(budget, arm, seed) for budget in own for seed in sweep["seeds"])
+
+
+def _arms(content: Mapping[str, Any], names: set[str], winner: str | None) -> dict[str, Arm]:
+    registered = content["protocol"]["content"]
+    sweep = registered.get("sweep") or {}
+    arms = {}
+    for name in names:
+        base = name.removesuffix(AGAIN) if name.endswith(AGAIN) else name
+        if base == sweep.get("name"):
+            base = winner or sweep["candidates"][0]
+        if "policies" in content:
+            arms[name] = _as_locked(content["policies"][base])
+        else:
+            arms[name] = _as_registered(registered["generation"], registered["arms"][base]["policy"])
+    return arms
+
+
+def _as_locked(settings: Mapping[str, str]) -> Arm:
+    interval = 0 if settings["cadence.interval"] == "None" else _steps(int(settings["cadence.interval"]))
+    selection = settings["selection"]
+    exact, most = selection in EXACT, selection in (*EXACT, *AT_MOST)
+    return Arm(
+        settings["cadence"] == PLAIN,
+        interval,
+        settings["cadence.slack"] == "True",
+        most or None,
+        exact or None,
+    )
+
+
+def _as_registered(generation: Mapping[str, Any], policy: str) -> Arm:
+    """Of a lock of before 2026-11-22, which does not hold the settings of policies. Those of then had one
+    interval, the registered one, and none left more than it was granted.
+    """
+    plain = None if policy.startswith("schedule-") else True
+    slack = generation.get("cadence", "slack") == "slack"
+    return Arm(plain, _steps(generation.get("interval", 0)), slack, True, None)
+
+
+def _steps(interval: int) -> int:
+    if interval < 0:
+        raise ValueError("an interval below 0")
+    return interval

@@ -1,0 +1,199 @@
+"""The records of one phase as relations look at them: lanes with their trajectories, unit by unit."""
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from protocol.evidence.bytes import fields
+from protocol.evidence.refusals import Tampered
+from protocol.evidence.relations.planned_lanes import FULL, Arm, Cell, Plan, UnitPlan
+from protocol.evidence.run import records
+from protocol.evidence.run.record_fields import TRAJECTORY
+from protocol.evidence.run.records import Record
+
+__all__ = ["Lane", "Phase", "Trajectory", "Unit", "by_problem", "units"]
+
+
+class Trajectory(NamedTuple):
+    """One entry a moment: slots over all layers and KV heads, and bytes; heads: layers times KV heads."""
+
+    held: Sequence[int]
+    allocated: Sequence[int]
+    heads: int
+
+
+NOTHING = Trajectory((), (), 1)
+SAID = ("trajectory", "prompt_tokens", "slots", "tokens", "stop")  # beside the cache, of a lane's memory
+
+
+class Lane:
+    """A record of a registered lane. ran: it ended well and has a trajectory. query: tokens that were fed
+    between the first event and the first new token, as the trajectory has them.
+    """
+
+    __slots__ = (
+        "arm",
+        "body",
+        "cache",
+        "cell",
+        "costs",
+        "outside",
+        "place",
+        "query",
+        "ran",
+        "trajectory",
+    )
+
+    def __init__(self, record: Record, cell: Cell, arm: Arm, place: tuple[int, int, int], outside: bool):
+        self.body, self.costs = record["body"], record["costs"]
+        self.cell, self.arm, self.outside = cell, arm, outside
+        self.place = place  # of its unit, and in it of its problem and its cell
+        self.cache: Mapping[str, Any] = self.body["cache"] or {}
+        self.trajectory = NOTHING
+        self.ran = False
+        self.query = 0
+
+    def __str__(self) -> str:
+        return str(records.key(self.body))
+
+    @property
+    def full(self) -> bool:
+        return self.cell.budget == FULL
+
+    @property
+    def events(self) -> list[list[int]]:
+        events: list[list[int]] = self.cache["events"]
+        return events
+
+    @property
+    def fed(self) -> int:
+        """New tokens that were fed: all but the last of a lane that stops by length."""
+        tokens: int = self.body["tokens"]
+        return tokens - int(self.body["stop"] == "length")
+
+    def show(self, trajectory: Trajectory) -> None:
+        self.trajectory, self.ran = trajectory, bool(self.cache)
+        if self.ran and self.outside and len(trajectory.held) > 1:
+            again = self.events[1:2]
+            grown = again[0][1] if again and again[0][0] == 0 else trajectory.held[1]
+            self.query = (grown - trajectory.held[0]) // trajectory.heads
+
+
+class Unit:
+    """What is recorded of a unit, in the order of the lines; trajectories are there while it is looked at."""
+
+    def __init__(self, plan: UnitPlan, lanes: list[Lane]):
+        self.plan, self.lanes = plan, lanes
+        self.side: list[Trajectory] | None = None  # of its one side file
+
+    @cached_property
+    def whole(self) -> bool:
+        """Whether each of its lanes is recorded, all by one attempt: what their batch did follows then."""
+        planned = len(self.plan.problems) * len(self.plan.cells)
+        return len(self.lanes) == planned and len({lane.costs["attempt"] for lane in self.lanes}) == 1
+
+    @property
+    def kinds(self) -> Iterable[list[Lane]]:
+        """Lanes that ran, those together that have one trajectory and say the same of it."""
+        kinds: dict[Any, list[list[Lane]]] = {}
+        for lane in self.lanes:
+            if not lane.ran:
+                continue
+            said = (*(lane.body[name] for name in SAID), lane.cell.budget, lane.arm)
+            for kind in kinds.setdefault(said, []):
+                if kind[0].cache == lane.cache:
+                    kind.append(lane)
+                    break
+            else:
+                kinds[said].append([lane])
+        return itertools.chain.from_iterable(kinds.values())
+
+
+class Phase(NamedTuple):
+    """All records of a phase: by shard in the order of the lines, and by unit. strange: the keys of records
+    whose lane is not registered.
+    """
+
+    plan: Plan
+    shards: list[list[Lane]]
+    units: list[Unit]
+    strange: list[str]
+
+    @classmethod
+    def of(cls, plan: Plan, shards: Iterable[Iterable[Record]]) -> "Phase":
+        places = {
+            (unit.model, unit.task, problem): (number, at)
+            for number, unit in enumerate(plan.units)
+            for at, problem in enumerate(unit.problems)
+        }
+        cells = {
+            (unit.model, unit.task): {cell: at for at, cell in enumerate(unit.cells)} for unit in plan.units
+        }
+        phase = cls(plan, [], [Unit(unit, []) for unit in plan.units], [])
+        for shard in shards:
+            phase.shards.append([])
+            for record in shard:
+                key = records.key(record["body"])
+                cell = Cell(key.budget, key.arm, key.seed)
+                number, at = places.get((key.model, key.task, key.problem), (-1, -1))
+                among = cells.get((key.model, key.task), {}).get(cell)
+                if number < 0 or among is None:
+                    phase.strange.append(str(key))
+                    continue
+                outside = plan.tasks[key.task].outside
+                lane = Lane(record, cell, plan.arms[cell.arm], (number, at, among), outside)
+                phase.shards[-1].append(lane)
+                phase.units[number].lanes.append(lane)
+        return phase
+
+
+def units(phase: Phase, place: Path) -> Iterator[Unit]:
+    """The units of which something is recorded, each with its trajectories for as long as it is looked at.
+
+    place: the folder of the phase. Raises Tampered for a trajectory that is missing, damaged or malformed.
+    """
+    alone: dict[str, Trajectory] = {}  # side files of before 2026-11-22: one trajectory, of many units
+    for unit in phase.units:
+        cited = {lane.body["trajectory"] for lane in unit.lanes} - {None}
+        names = {one.partition("#")[0] for one in cited}
+        held: dict[str, Trajectory] = {}
+        for name in sorted(names - alone.keys()):
+            content = records.read_side_file(place, name)
+            if isinstance(content, list):
+                side = [_trajectory(one, f"{name}.json.gz[{at}]") for at, one in enumerate(content)]
+                held |= {records.cite(name, at): one for at, one in enumerate(side)}
+                unit.side = side if len(names) == 1 else None
+            else:
+                alone[name] = _trajectory(content, f"{name}.json.gz")
+        for lane in unit.lanes:
+            if citation := lane.body["trajectory"]:
+                if (found := held.get(citation, alone.get(citation))) is None:
+                    raise Tampered(f"{lane}: cites {citation}, which is no trajectory")
+                lane.show(found)
+        if unit.lanes:
+            yield unit
+        for lane in unit.lanes:
+            lane.trajectory = NOTHING
+        unit.side = None
+
+
+def by_problem(unit: Unit) -> Iterable[Sequence[Lane]]:
+    """The lanes of each problem of a unit."""
+    groups: dict[int, list[Lane]] = {}
+    for lane in unit.lanes:
+        groups.setdefault(lane.place[1], []).append(lane)
+    return groups.values()
+
+
+def _trajectory(content: Any, where: str) -> Trajectory:
+    if isinstance(content, dict) and content.keys() == TRAJECTORY.fields.keys():
+        lists, heads = (content["held"], content["allocated"]), content["heads"]
+        whole = all(
+            isinstance(one, list) and one and set(map(type, one)) == {int} and min(one) >= 0 for one in lists
+        )
+        if whole and type(heads) is int and heads >= 1 and len(lists[0]) == len(lists[1]):
+            return Trajectory(*lists, heads)
+    wrong = fields.fault(TRAJECTORY, content, "trajectory") or "allocated: is not as long as held"
+    raise Tampered(f"{where}: {wrong}")

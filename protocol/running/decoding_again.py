@@ -1,0 +1,120 @@
+"""Recorded lanes, decoded again one at a time: with the weights as they are, or shaken by a few roundings."""
+
+import hashlib
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+
+from protocol import tasks
+from protocol.evidence.lock import closure
+from protocol.evidence.run.held_out import Judged
+from protocol.locked.planned import Planned
+from protocol.locked.study import Study
+from protocol.models import sources
+from protocol.models.load import LoadedModel, load
+from protocol.plan import grid
+from protocol.plan.design import Design
+from protocol.running.executors import Job
+from protocol.running.executors.local import executor
+from protocol.tasks import prompting
+from protocol.tasks.door import Opened
+from protocol.tasks.problem import Problem
+
+__all__ = ["Decoder", "Shake", "other_weights", "shakes"]
+
+PAIRS = 3
+SHARE = {torch.float32: 8}  # of the dtype's epsilon by which a weight is shaken; else 1, as weights round too
+
+
+class Shake(NamedTuple):
+    """Noise of a seed, added or taken away."""
+
+    seed: int
+    sign: int
+
+
+def shakes(nonce: str) -> Iterator[Shake]:
+    """Those to try, in order: each noise is followed by its opposite."""
+    for number in range(PAIRS):
+        seed = int.from_bytes(hashlib.sha256(f"shake {nonce} {number}".encode()).digest()[:7])
+        yield Shake(seed, 1)
+        yield Shake(seed, -1)
+
+
+def other_weights(study: Study, model: str) -> list[str]:
+    """One line for each file of the model that is not the locked one. Raises BadInput for a model that is not
+    here, or statistics of it.
+    """
+    planned = study.planned
+    files = sources.files(model, planned.home) | planned.measured(model)
+    return closure.differences(study.lock.content["weights"].get(model, {}), closure.weights(files))
+
+
+class Decoder:
+    """Decodes lanes of a judged study as it was locked, each alone: company changes no more than rounding.
+
+    One model is held at a time. The held-out problems are asked for at `door`, and kept.
+    """
+
+    def __init__(self, study: Study, confirmed: Design, door: Judged) -> None:
+        """confirmed: what confirm ran: of a sweep, with its winner."""
+        self.designs = {"probe": study.protocol.probed(), "confirm": confirmed}
+        self.cells = {phase: frozenset(grid.cells(design)) for phase, design in self.designs.items()}
+        self.items = study.lock.content["items"]
+        self.door = door
+        self.home = study.planned.home
+        self.generation = study.protocol.generation._replace(
+            first_event=study.first_event(),
+            # More threads than there are processors help nobody, and how many a study names is its own.
+            threads=min(study.protocol.generation.threads, os.cpu_count() or 1),
+        )
+        self._built: dict[tuple[str, str, str], Problem] = {}
+        self._held: dict[tuple[str, Shake | None], LoadedModel] = {}
+        self._shake: Shake | None = None
+        opened = {"probe": None, "confirm": Opened(door, door.key(), self._built)}
+        self._execute = {
+            phase: executor(self._planned(design), {}, opened[phase], self._model)
+            for phase, design in self.designs.items()
+        }
+
+    def registered(self, body: Mapping[str, Any]) -> bool:
+        """Whether the protocol has this lane in this phase."""
+        phase, cell = body["phase"], grid.Cell(**body["cell"])
+        split = {"probe": "dev", "confirm": "confirm"}[phase]
+        return cell in self.cells[phase] and body["problem"] in self.items[cell.task][split]
+
+    def decode(self, body: Mapping[str, Any], shake: Shake | None = None) -> dict[str, Any]:
+        """The body that the lane of this record gives. Raises as the executor does."""
+        phase, cell, problem = body["phase"], grid.Cell(**body["cell"]), body["problem"]
+        self._shake = shake
+        if phase == "confirm" and (cell.model, cell.task, problem) not in self._built:
+            count = prompting.counter(self._model(cell.model).tokenizer)
+            self._built[cell.model, cell.task, problem] = tasks.build(cell.task, problem, count, self.door)
+        produced = self._execute[phase](Job(cell.model, cell.task, (problem,), (cell,)))
+        again, _ = produced.records[cell, problem]
+        return again
+
+    def _planned(self, design: Design) -> Planned:
+        return Planned(replace(design, generation=self.generation), self.home)
+
+    def _model(self, name: str) -> LoadedModel:
+        wanted = (name, self._shake)
+        if wanted not in self._held:
+            self._held.clear()
+            model = load(name, self.home, dtype=self.generation.dtype, device=self.generation.device)
+            if self._shake is not None:
+                _shaken(model, self._shake)
+            self._held[wanted] = model
+        return self._held[wanted]
+
+
+def _shaken(model: LoadedModel, shake: Shake) -> None:
+    """Every weight by a share of itself, drawn from a normal distribution."""
+    generator = torch.Generator().manual_seed(shake.seed)
+    for weight in model.network.parameters():
+        share = SHARE.get(weight.dtype, 1) * torch.finfo(weight.dtype).eps * shake.sign
+        noise = torch.randn(weight.shape, generator=generator).to(weight.device)
+        weight.copy_(weight.float() * (1 + share * noise))

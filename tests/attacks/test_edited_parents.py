@@ -1,0 +1,60 @@
+"""A replication of what does not hold repeats nothing: the parent is audited before anything is written."""
+
+import pytest
+import studies
+from attacking import refused, rewrite, rewrite_records
+
+from protocol import replicate
+from protocol.acts import audit
+from protocol.evidence.findings import Finding
+from protocol.evidence.refusals import BadInput
+
+
+def improve(found):
+    for one in found:
+        one["body"]["grade"] = "correct"
+
+
+@pytest.mark.parametrize(
+    ("item", "edit"),
+    [
+        ("seal", lambda study: rewrite_records(study, improve)),
+        (
+            "verdict",
+            lambda study: rewrite(
+                study / "verdict.json", lambda one: one["judged"].update(verdict="CONFIRMED")
+            ),
+        ),
+        ("records", lambda study: (study / "records" / "better.jsonl").write_bytes(b"")),
+        ("grid", lambda study: (study / "records" / "shard-0.jsonl").write_bytes(b"")),
+    ],
+)
+def test_a_study_that_was_edited_is_not_replicated(study, item, edit):
+    edit(study)
+    refused(3, item, "replicate", study)
+    assert not (study.parent.parent / "replications").exists()
+
+
+@pytest.fixture
+def begun(monkeypatch):
+    """The replication is refused as soon as it begins, which is what these tests ask about."""
+    from protocol.acts import replicate as act
+
+    def begin(parent):
+        raise BadInput(f"{parent.folder.name} is begun")
+
+    monkeypatch.setattr(act, "begun", begin)
+
+
+def test_an_honest_study_is(study, begun):
+    done = studies.here("replicate", study)
+    assert done.stderr == "BadInput: study is begun\n"
+
+
+def test_what_cannot_be_told_of_the_parent_is_said_and_stops_nobody(study, begun, monkeypatch):
+    found = [Finding("judgement", "cannot tell", "another scipy"), Finding("anchors", "not run", "")]
+    monkeypatch.setattr(replicate.audit, "audit", lambda *_: audit.Audited(found, [], "REFUTED"))
+    done = studies.here("replicate", study)
+    told, refusal = done.stderr.splitlines()
+    assert told == f"{study}: judgement could not be told; going on"
+    assert refusal == "BadInput: study is begun"

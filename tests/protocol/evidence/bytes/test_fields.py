@@ -1,0 +1,95 @@
+"""A declaration has a quick answer and a slow one that names the path: they are the same."""
+
+import random
+from copy import deepcopy
+
+import pytest
+import studies
+
+from protocol.evidence.bytes import fields
+from protocol.evidence.bytes.fields import Choice, Field, ListOf, MapOf, OrNull, Table, Text, Whole, row
+from protocol.evidence.lock import lock
+from protocol.evidence.run import document_fields, ledger, record_fields, records
+
+STRANGE = (None, True, 0, -1, 2**60, "", "nan", "0" * 64, [], [None], [[1, 2, 3]], {}, {"more": 1}, 1.5)
+CONDITIONAL = Table(
+    {
+        "how": Field(Choice("a", "b"), "Which."),
+        "much": Field(Whole(1), "Of a alone.", when=("how", ("a",))),
+        "often": Field(ListOf(OrNull(Whole()), 1, 3), "Times.", without="never"),
+        "pair": Field(row(Text(), Whole(), words="a pair"), "Two.", without="none"),
+        "by": Field(MapOf(ListOf(Whole(), 2, 2, words="two numbers")), "By name.", without="none"),
+    }
+)
+HAND = {"how": "a", "much": 2, "often": [1, None], "pair": ["x", 1], "by": {"one": [1, 2]}}
+
+
+def read(kind: fields.Kind, value: object) -> bool:
+    try:
+        kind.read(value, "")
+    except fields.Fault:
+        return False
+    return True
+
+
+def places(value: object, path: tuple = ()) -> list[tuple]:
+    """Every place inside a value."""
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path] * bool(path) + [each for key, one in inside for each in places(one, (*path, key))]
+
+
+def mutated(value: object, draw: random.Random) -> object:
+    """One place of it is dropped, or holds something else."""
+    changed = deepcopy(value)
+    *above, last = draw.choice(places(changed))
+    holder = changed
+    for key in above:
+        holder = holder[key]
+    if draw.random() < 0.3:
+        del holder[last]
+    else:
+        holder[last] = draw.choice(STRANGE)
+    return changed
+
+
+def declared(folder) -> list[tuple[fields.Kind, object]]:
+    record = records.read(folder / "records")[0]
+    line = studies.content(folder / "lock.json")
+    own = {
+        "claim": document_fields.CLAIM,
+        "seal": document_fields.SEAL,
+        "verdict": document_fields.VERDICT,
+    }
+    lines = [vars_of(entry) for entry in ledger.read(folder)]
+    return [
+        (record_fields.BODY, record["body"]),
+        (record_fields.COSTS, record["costs"]),
+        (lock.FIELDS, line),
+        (ledger.FIELDS, lines[0]),
+        *((table, studies.content(folder / f"{name}.json")) for name, table in own.items()),
+        (CONDITIONAL, HAND),
+    ]
+
+
+def vars_of(entry: ledger.Entry) -> dict:
+    return {name: getattr(entry, name) for name in ledger.FIELDS.fields}
+
+
+@pytest.fixture(scope="module")
+def documents(confirmed):
+    return declared(confirmed)
+
+
+def test_what_was_written_fits(documents):
+    assert [table.fits(value) for table, value in documents] == [True] * len(documents)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_quick_answer_is_that_of_the_slow_one(documents, seed):
+    draw, refused = random.Random(seed), 0
+    for table, value in documents:
+        for _ in range(60):
+            changed = mutated(value, draw)
+            assert table.fits(changed) == read(table, changed), changed
+            refused += not table.fits(changed)
+    assert refused > 100
