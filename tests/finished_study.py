@@ -11,6 +11,7 @@ from protocol.evidence.run.registration import Registration
 ARMS = ("full", "crystal")
 CONFIRM = ("p2", "p3", "p4")
 PROTOCOL = b'title = "toy"\n'
+ROOM = 128  # bytes: 4 heads with room for 16 slots of 2 bytes
 
 # Counts correct answers by arm, reading the folder as anybody's script would.
 JUDGE = """
@@ -27,14 +28,14 @@ sys.exit(10)
 JUDGED = {"correct": {"crystal": 2, "full": 3}, "verdict": "REFUTED"}  # p3 fails under crystal
 
 
-def tree(root: Path) -> Path:
-    """Source packages as the closure expects them; analysis can judge."""
+def tree(root: Path, judge: str = JUDGE) -> Path:
+    """Source packages as the closure expects them; analysis can judge. judge: the code that does."""
     for name, text in {
         "policies/keep.py": "SLOTS = 4\n",
         "protocol/__init__.py": "",
         "splits/toy.json": "{}\n",
         "analysis/__init__.py": "",
-        "analysis/judge.py": JUDGE,
+        "analysis/judge.py": judge,
     }.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -52,9 +53,9 @@ def lock_content(name: str = "study", written: dict | None = None, **own) -> dic
         "models": ["tiny"],
         "seeds": [0],
         "budgets": ["0.5"],
-        "tasks": [{"name": "toy", "query": "inside", "max_new_tokens": 3}],
+        "tasks": [{"name": "toy", "query": "inside", "max_new_tokens": 5}],
         "arms": {arm: {"policy": arm} for arm in ARMS},
-        "generation": {},
+        "generation": {"temperature": "0"},
         "decision": {},
         **(written or {}),
     }
@@ -66,6 +67,7 @@ def lock_content(name: str = "study", written: dict | None = None, **own) -> dic
         "protocol": {"sha256": closure.digest_of(PROTOCOL), "content": content},
         "grid": [["tiny", "toy", "full" if arm == "full" else "0.5", arm, 0] for arm in ARMS],
         "items": {"toy": {"manifest": "0" * 64, "dev": ["p0", "p1"], "confirm": list(CONFIRM)}},
+        "batch": {"lanes": {"tiny": 2}, "first_event": 1},
         "sources": {},
         "bundle": "0" * 64,
         "data": {},
@@ -77,21 +79,27 @@ def lock_content(name: str = "study", written: dict | None = None, **own) -> dic
     }
 
 
-def locked(folder: Path) -> Lock:
-    """A registration that was locked and nothing more."""
-    root = tree(folder.parent / "tree")
+def locked(folder: Path, judge: str = JUDGE, **own) -> Lock:
+    """A registration that was locked and nothing more. own: fields of its lock."""
+    root = tree(folder.parent / "tree", judge)
     folder.mkdir()
     (folder / "protocol.toml").write_bytes(PROTOCOL)
     sources = closure.sources(root)
-    content = lock_content(folder.name, sources=sources, bundle=bundle.write(folder, root, sources))
+    content = lock_content(folder.name, sources=sources, bundle=bundle.write(folder, root, sources), **own)
     digest = lock.write(folder, content)
     ledger.append(folder, "register", {"lock": digest})
     return lock.read(folder)
 
 
+def held(arm: str) -> list[int]:
+    """Slots over 4 heads after the prefill of 8 tokens and after each of 3 fed: crystal keeps 4 of the 8."""
+    start = 32 if arm == "full" else 16
+    return [start, start + 4, start + 8, start + 12]
+
+
 def body(registration: str, arm: str, problem: str, *, phase: str = "confirm", trajectory: str | None = None):
     wrong = (arm, problem) == ("crystal", "p3")
-    slots = "8.000000" if arm == "full" else "4.000000"
+    slots = held(arm)
     return {
         "registration": registration,
         "phase": phase,
@@ -105,7 +113,7 @@ def body(registration: str, arm: str, problem: str, *, phase: str = "confirm", t
         "problem": problem,
         "state": "ok",
         "reason": "",
-        "prompt": "1" * 64,
+        "prompt": problem[1] * 64,
         "prompt_tokens": 8,
         "slots": None if arm == "full" else 4,
         "text": "né 7492\n",
@@ -115,11 +123,11 @@ def body(registration: str, arm: str, problem: str, *, phase: str = "confirm", t
         "grade": "wrong" if wrong else "correct",
         "grade_reason": "",
         "cache": {
-            "mean": slots,
-            "peak": slots,
-            "prefill_end": slots,
-            "mean_bytes": 64,
-            "peak_bytes": 64,
+            "mean": f"{sum(slots) / 16:.6f}",
+            "peak": f"{slots[-1] / 4:.6f}",
+            "prefill_end": f"{slots[0] / 4:.6f}",
+            "mean_bytes": ROOM,
+            "peak_bytes": ROOM,
             "state_bytes": 0,
             "events": [] if arm == "full" else [[0, 32, 16]],
             "granted": [] if arm == "full" else [4],
@@ -134,9 +142,12 @@ def lanes() -> list[tuple[str, str]]:
 
 
 def record(shard: records.Shard, registration: str, arm: str, problem: str, attempt: int = 1) -> None:
-    name = shard.keep_trajectories([{"held": [16, 17], "lane": f"{arm} {problem}"}])
+    """The lane alone; the side file has the trajectories of both lanes of its problem, as a batch's has."""
+    contents = [{"held": held(arm), "allocated": 4 * [ROOM], "heads": 4} for arm in ARMS]
+    name = shard.keep_trajectories(contents)
     costs = {"attempt": attempt, "prefill_seconds": "0.1", "decode_seconds": f"0.{attempt}"}
-    shard.append([(body(registration, arm, problem, trajectory=records.cite(name, 0)), costs)])
+    cited = records.cite(name, ARMS.index(arm))
+    shard.append([(body(registration, arm, problem, trajectory=cited), costs)])
 
 
 def confirm(folder: Path, *, stop_after: int | None = None, backwards: bool = False) -> None:
@@ -155,9 +166,9 @@ def confirm(folder: Path, *, stop_after: int | None = None, backwards: bool = Fa
             seal.write(Registration.of(folder, held))
 
 
-def finished(folder: Path) -> Lock:
-    """A registration that was locked, confirmed in two attempts, and judged."""
-    held = locked(folder)
+def finished(folder: Path, judge: str = JUDGE, **own) -> Lock:
+    """A registration that was locked, confirmed in two attempts, and judged. own: fields of its lock."""
+    held = locked(folder, judge, **own)
     confirm(folder, stop_after=2)
     confirm(folder)
     verdict.write(Registration.of(folder, held), JUDGED)

@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from protocol import witnesses
-from protocol.acts import drawn_again, judged_again, lock_again, regrade
+from protocol.acts import drawn_again, judged_again, lock_again, regrade, replay
 from protocol.evidence import findings
 from protocol.evidence.audit import auditing
 from protocol.evidence.audit.auditing import Check
+from protocol.evidence.bytes import files
 from protocol.evidence.findings import Finding
 from protocol.evidence.outside import anchors
 from protocol.evidence.outside.anchors import Anchor, Witness
@@ -58,6 +59,8 @@ def audit(study: Registration, believed: Sequence[Witness] = (), asked: Asked | 
         raise BadInput(f"{study.folder}: no registration is here; name the folder of one")
     if asked.signers and not asked.signers.is_file():
         raise BadInput(f"--signers {asked.signers}: no such file; see ALLOWED SIGNERS in man ssh-keygen")
+    if asked.replay:
+        replay.refuse(asked.replay, asked.nonce)
     anchored = anchors.verified(study, believed)
     made = auditing.audit(
         study,
@@ -88,6 +91,12 @@ def _last(study: Registration, asked: Asked) -> Mapping[str, Check]:
     checks: dict[str, Check] = {}
     if asked.draw:
         checks["drawings"] = lambda: drawn_again.check(study)
+    if asked.replay:
+        checks["replay"] = lambda: replay.check(
+            study, files.home(), asked.replay, asked.nonce, asked.identity
+        )
+    if asked.run_locked:
+        checks["locked code"] = lambda: judged_again.check_locked(study)
     return checks
 
 

@@ -6,7 +6,12 @@ the records are. That the auditor's own code does, shows that the verdict follow
 
 import json
 import platform
+import shutil
+import signal
+import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from analysis import selection as rule
@@ -15,15 +20,19 @@ from analysis.output.printed import dumps
 from analysis.stats.methods import draws
 from analysis.studies import alike, judgement, study_files
 from analysis.studies.alike import Apart, Unlike
+from protocol.evidence.bytes import canonical
 from protocol.evidence.findings import CannotTell, NotRun
-from protocol.evidence.lock import closure, installed_files
+from protocol.evidence.lock import bundle, closure, installed_files
+from protocol.evidence.lock.lock import NAME
 from protocol.evidence.refusals import Tampered
 from protocol.evidence.run import selection
 from protocol.evidence.run.records import Record
-from protocol.evidence.run.registration import SELECTION, VERDICT, Registration
+from protocol.evidence.run.registration import PROTOCOL, SELECTION, VERDICT, Registration
+from protocol.locked import contained
+from protocol.locked.contained import LIMITS, Limits, Ran, Way
 from protocol.locked.drift import ROOT
 
-__all__ = ["Own", "check", "check_selection", "own"]
+__all__ = ["Own", "check", "check_locked", "check_selection", "own"]
 
 ALIKE = "judged alike by today's analysis"
 PACKAGE = "analysis"
@@ -98,6 +107,31 @@ def check_selection(study: Registration) -> str:
     return f"{here['winner']}, {told}"
 
 
+def check_locked(study: Registration, limits: Limits = LIMITS, ways: Sequence[Way] = contained.WAYS) -> str:
+    """The code that was locked prints the judgement that verdict.json holds (and the selection), byte for
+    byte, from a copy of the records. It runs as its author wrote it, contained; what it prints is data.
+
+    Raises NotRun without a verdict; CannotTell where what it needs is not here, or it came to a limit;
+    Tampered where it says anything else.
+    """
+    if not study.has(VERDICT):
+        raise NotRun
+    asked = [("analysis.judge", VERDICT, study.verdict.content["judged"])]
+    if study.swept and not selection.inherited(study):
+        asked.insert(0, ("analysis.selection", SELECTION, study.selection.content["selected"]))
+    with tempfile.TemporaryDirectory(prefix="kv-prereg-judged-") as private:
+        tree, copy = Path(private).resolve() / "tree", Path(private).resolve() / "registration"
+        bundle.extract(study.bundle, study.lock.content["sources"], tree)
+        _copy(study, copy)
+        for module, name, written in asked:
+            # -s -E: nothing of this user's and of this environment; the tree comes first on the path.
+            command = [sys.executable, "-s", "-E", "-B", "-X", "utf8", "-m", module, str(copy)]
+            ran = contained.run(command, tree, given=[tree, copy], limits=limits, ways=ways)
+            if ran.stopped or ran.stdout.removesuffix(b"\n") != canonical.dumps(written):
+                _explain(study, f"the locked {module} ({ran.how})", name, ran, limits)
+    return f"the locked code says so too, byte for byte, {ran.how}"
+
+
 def own(study: Registration) -> Own:
     """Reads the files of the analysis installed here."""
     content = study.lock.content
@@ -165,6 +199,37 @@ def _first(found: Sequence[Unlike], of: int = 0) -> str:
     shown = found[:SHOWN]
     more = f" and {of - len(shown)} more" if of > len(shown) else ""
     return f"{'; '.join(map(str, shown))}{more}"
+
+
+def _explain(study: Registration, who: str, name: str, ran: Ran, limits: Limits) -> NoReturn:
+    """Raises what follows from a run that did not print what `name` holds."""
+    if ran.stopped == "time":
+        raise CannotTell(f"{who} was ended after {limits.seconds} s; a faster machine may tell")
+    if ran.stopped == "output":
+        raise Tampered(f"{who} prints more than {limits.output} bytes, which is no judgement")
+    errors = ran.stderr.decode(errors="replace").strip().splitlines() or [""]
+    last = alike.plain(errors[-1], most=200)
+    if last.startswith("ModuleNotFoundError"):
+        raise CannotTell(f"{who} needs what is not installed here: {last}")
+    if "MemoryError" in last or ran.status - 128 in (signal.SIGXCPU, signal.SIGKILL):
+        within = f"its limits are {limits.cpu} s of processor and {limits.memory} bytes"
+        raise CannotTell(f"{who} was ended ({last or f'status {ran.status}'}); {within}")
+    shown = alike.plain(ran.stdout.decode(errors="replace"), most=100)
+    said = f"{who} says otherwise than {name}: '{shown}'"
+    if found := others(study.lock.content):
+        raise CannotTell(f"{said} {last}; {', '.join(found)} not as locked; install what was locked")
+    raise Tampered(f"{said} {last}".rstrip())
+
+
+def _copy(study: Registration, to: Path) -> None:
+    """What a judgement depends on: no links, and nothing that is not a file."""
+    (to / "records").mkdir(parents=True)
+    (to / "probe").mkdir()
+    shards = [path for phase in ("confirm", "probe") for path in study.place(phase).glob("shard-*.jsonl")]
+    documents = [study.folder / name for name in (NAME, PROTOCOL, SELECTION)]
+    for path in (*documents, *shards):
+        if path.is_file() and not path.is_symlink():
+            shutil.copyfile(path, to / path.relative_to(study.folder))
 
 
 def _refuse_long(study: Registration, registered: int, records: Sequence[Record]) -> None:

@@ -33,7 +33,7 @@ from protocol.locked.study import Study, open_study
 from protocol.plan.design import Design
 from protocol.running import same_lane
 
-__all__ = ["NONCE", "Engine", "check", "confirmed", "draw", "engine"]
+__all__ = ["NONCE", "Engine", "check", "confirmed", "draw", "engine", "refuse"]
 
 NONCE = re.compile("(?:[0-9a-f]{2}){8,64}")
 # Where the code lies that makes an answer of a problem, and the libraries that it rests on.
@@ -83,10 +83,7 @@ def check(
     gives another record than rounding can explain; CannotTell where that may be the code's doing, where many
     lanes lie on an edge of rounding, and for what this machine lacks: torch, the locked weights, a device.
     """
-    if count < 1:
-        raise BadInput(f"--replay {count}: draw at least one lane")
-    if not NONCE.fullmatch(nonce):
-        raise BadInput("--nonce: write 16 to 128 lower-case hex digits, two a byte")
+    refuse(count, nonce)
     if not study.has(SEAL) or not study.has(VERDICT):
         raise NotRun("no verdict yet, and lanes of held-out problems are decoded again after it")
     drawn = draw([*study.confirmed, *study.probed], count, nonce)
@@ -100,6 +97,14 @@ def check(
         why = " ".join(str(problem).split())[:200] or type(problem).__name__
         raise CannotTell(f"decoding broke off on this machine: {why!a}; see that memory is free") from None
     return _told(settled, by, nonce, len(drawn))
+
+
+def refuse(count: int, nonce: str) -> None:
+    """Raises BadInput for a number of lanes, and for a nonce, that is none."""
+    if count < 1:
+        raise BadInput(f"--replay {count}: draw at least one lane")
+    if not NONCE.fullmatch(nonce):
+        raise BadInput("--nonce: write 16 to 128 lower-case hex digits, two a byte")
 
 
 def draw(recorded: Iterable[Record], count: int, nonce: str) -> list[Record]:

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 
 from protocol.evidence.bytes import files
 from protocol.evidence.findings import CannotTell
-from protocol.evidence.lock import bundle, lock, signing
+from protocol.evidence.lock import attributes, bundle, lock, signing
 from protocol.evidence.outside import anchors
 from protocol.evidence.refusals import Refusal, Tampered
 from protocol.evidence.run import ledger, records
@@ -35,7 +35,7 @@ __all__ = [
 
 Kind = Literal["evidence", "derived", "unknown"]
 
-FIGURES, REPORT, ATTRIBUTES = "figures", "report.html", ".gitattributes"
+FIGURES, REPORT = "figures", "report.html"
 # The files that `figures.report` writes beside report.html, for studies that have what they show.
 DRAWINGS = frozenset(
     {
@@ -184,9 +184,9 @@ def _conditional(study: Registration, name: str) -> bool:
             return study.swept
         except (Refusal, CannotTell):  # the item of the lock says so
             return True
-    if name == ATTRIBUTES:
-        text = files.read(study.folder / name).decode(errors="replace")
-        return [line for line in text.splitlines() if not line.startswith("#")] == ["* -text"]
+    if name == attributes.NAME:
+        path, own = study.folder / name, attributes.CONTENT
+        return path.lstat().st_size == len(own) and files.read(path) == own
     return False
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, NoReturn
 from protocol.evidence.refusals import BadInput, Tampered
 
 LARGEST = 2**53 - 1  # beyond it, readers that hold numbers as doubles see another integer
-_LONG = re.compile(rb"[:,\[]-?\d{16}")  # after a comma: an integer that could be beyond it
+LONG = re.compile(rb"[:,\[]-?\d{16}")  # after a comma: an integer that could be beyond it
 _HALF = re.compile("[\ud800-\udfff]")
 
 
@@ -45,7 +45,7 @@ def loads(data: bytes, where: str) -> Any:
     """
     try:
         value = json.loads(data.decode("ascii"), parse_float=_Float, parse_constant=_Float)
-        if encoded(value) == data and not _LONG.search(b"," + data):
+        if encoded(value) == data and not LONG.search(b"," + data):
             return value  # no key was there twice: one of the two would not have been written again
     except (ValueError, RecursionError):
         pass

@@ -1,6 +1,6 @@
 """What the fields of a record must hold; `docs/record.schema.json` is written from this."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from protocol.evidence.bytes import fields
@@ -100,25 +100,20 @@ TRAJECTORY = Table(
 
 def fault(body: Any, costs: Any) -> str | None:
     """What keeps `body` and `costs` from being those of a record, beginning with the field; else None."""
-    return next(_faults(body, costs), None)
+    wrong = fields.fault(BODY, body, "body") or next(_faults_of_state(body), None)
+    return wrong or fields.fault(COSTS, costs, "costs")
 
 
-def _faults(body: Any, costs: Any) -> Iterator[str]:
-    if wrong := fields.fault(BODY, body, "body"):
-        yield wrong
+def _faults_of_state(body: Mapping[str, Any]) -> Iterator[str]:
     if body["state"] == "ok":
-        yield from (
-            f"body.{name}: is missing; a lane that ended well has one"
-            for name in MEASURED
-            if body[name] is None
-        )
+        for name in MEASURED:
+            if body[name] is None:
+                yield f"body.{name}: is missing; a lane that ended well has one"
         if body["reason"]:
             yield "body.reason: must be empty; a lane that ended well needs none"
-    else:
-        if not body["reason"]:
-            yield f"body.reason: is empty; a record in the state {body['state']!r} says why"
-        for name in (*MEASURED, "trajectory", "grade_second"):
-            if body.get(name) is not None:
-                yield f"body.state: {body['state']!r} goes with no {name}"
-    if wrong := fields.fault(COSTS, costs, "costs"):
-        yield wrong
+        return
+    if not body["reason"]:
+        yield f"body.reason: is empty; a record in the state {body['state']!r} says why"
+    for name in (*MEASURED, "trajectory", "grade_second"):
+        if body.get(name) is not None:
+            yield f"body.state: {body['state']!r} goes with no {name}"

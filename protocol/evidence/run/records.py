@@ -9,17 +9,18 @@ Trajectories lie beside the shards, those of one batch in a file named by the di
 `place` is the folder of one phase of a registration: `records` when confirming, `probe` when probing.
 """
 
+import gc
 import gzip
 import hashlib
 import itertools
-import zlib
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self, TypedDict
 
-from protocol.evidence.bytes import canonical, files, journal
+from protocol.evidence.bytes import canonical, files, gzipped, journal
 from protocol.evidence.refusals import BadInput, Tampered
 from protocol.evidence.run.record_fields import STATES as STATES
 from protocol.evidence.run.record_fields import fault
@@ -165,26 +166,89 @@ def joined(reads: Mapping[str, Read]) -> list[Record]:
 
 
 def read_shard(path: Path) -> Read:
+    """Raises Tampered for a line that does not verify."""
     data = files.read(path)
     lines = journal.split(data)
     records: list[Record] = []
     chain = journal.START
-    for number, line in enumerate(lines.whole, start=1):
-        where = f"{path.name}:{number}"
-        parsed = canonical.loads(line, where)
-        if not isinstance(parsed, dict) or parsed.keys() != Record.__annotations__.keys():
-            raise Tampered(f"{where}: not a record")
-        record: Record = parsed  # type: ignore[assignment]  # its keys were just compared
-        content = canonical.encoded({"body": record["body"], "costs": record["costs"]})
-        if hashlib.sha256(content).hexdigest() != record["sha256"]:
-            raise Tampered(f"{where}: its digest is not that of body and costs; the line was edited")
-        chain = _next(chain, record["sha256"])
-        if chain != record["chain"]:
-            raise Tampered(f"{where}: does not follow the line before; lines were removed, added or swapped")
-        if wrong := fault(record["body"], record["costs"]):
-            raise Tampered(f"{where}: {wrong}")
-        records.append(record)
+    texts: dict[str, str] = {}
+    with _nothing_collected():
+        for number, line in enumerate(lines.whole, start=1):
+            where = f"{path.name}:{number}"
+            record = _as_written(line, chain) or _verified(line, chain, where)
+            if wrong := fault(record["body"], record["costs"]):
+                raise Tampered(f"{where}: {wrong}")
+            _share(record["body"], texts)
+            chain = record["chain"]
+            records.append(record)
     return Read(records, lines.torn, hashlib.sha256(data).hexdigest(), len(data))
+
+
+def _as_written(line: bytes, chain: str) -> Record | None:
+    """The record of a line that is to the byte what `Shard` appends after `chain`; None for any other line,
+    of which `_verified` knows what is wrong, and for what may be beyond the numbers of canonical JSON.
+    """
+    try:
+        record: Any = _PARSED(line.decode())
+        body, costs = _WRITTEN(record["body"]).encode(), _WRITTEN(record["costs"]).encode()
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+    sha256 = hashlib.sha256(b'{"body":%b,"costs":%b}' % (body, costs)).hexdigest()
+    chained, signed = _next(chain, sha256).encode(), sha256.encode()
+    written = b'{"body":%b,"chain":"%b","costs":%b,"sha256":"%b"}' % (body, chained, costs, signed)
+    if line != written or canonical.LONG.search(line):
+        return None
+    found: Record = record
+    return found
+
+
+def _verified(line: bytes, chain: str, where: str) -> Record:
+    """Raises Tampered for a line that is not what follows `chain`, and says why."""
+    parsed = canonical.loads(line, where)
+    if not isinstance(parsed, dict) or parsed.keys() != Record.__annotations__.keys():
+        raise Tampered(f"{where}: not a record")
+    record: Record = parsed  # type: ignore[assignment]  # its keys were just compared
+    content = canonical.encoded({"body": record["body"], "costs": record["costs"]})
+    if hashlib.sha256(content).hexdigest() != record["sha256"]:
+        raise Tampered(f"{where}: its digest is not that of body and costs; the line was edited")
+    if _next(chain, record["sha256"]) != record["chain"]:
+        raise Tampered(f"{where}: does not follow the line before; lines were removed, added or swapped")
+    return record
+
+
+def _share(body: dict[str, Any], texts: dict[str, str]) -> None:
+    """One text where many records say the same: of a study with batches that is half of the memory."""
+    for name in ("registration", "problem", "prompt", "trajectory"):
+        if (text := body[name]) is not None:
+            body[name] = texts.setdefault(text, text)
+    for of in (body, body["cell"]):
+        for name in ("phase", "state", "stop", "grade", "model", "task", "budget", "arm"):
+            if isinstance(text := of.get(name), str):
+                of[name] = texts.setdefault(text, text)
+    if batch := body.get("batch"):
+        batch["problems"] = [texts.setdefault(problem, problem) for problem in batch["problems"]]
+
+
+@contextmanager
+def _nothing_collected() -> Iterator[None]:
+    """What a parser makes has no circles: looking for them in all records so far takes longer than reading
+    does.
+    """
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _no_number(written: str) -> Any:
+    raise ValueError(f"{written} is no whole number")
+
+
+_PARSED = json.JSONDecoder(parse_float=_no_number, parse_constant=_no_number).decode
+_WRITTEN = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode
 
 
 def outcome_digest(records: Iterable[Record]) -> str:
@@ -195,7 +259,7 @@ def outcome_digest(records: Iterable[Record]) -> str:
     """
     outcome = hashlib.sha256()
     for record in sorted(records, key=lambda record: key(record["body"])):
-        outcome.update(canonical.encoded(record["body"]) + b"\n")
+        outcome.update(_WRITTEN(record["body"]).encode() + b"\n")
     return outcome.hexdigest()
 
 
@@ -203,11 +267,9 @@ def read_side_file(place: Path, name: str) -> Any:
     """Raises Tampered when the side file is missing, or its content has another digest than its name."""
     path = _side_file(place, name)
     try:
-        data = gzip.decompress(files.read(path))
+        data = gzipped.read(path)
     except FileNotFoundError:
         raise Tampered(f"{path.name}: missing, and a record cites it") from None
-    except (OSError, EOFError, zlib.error) as problem:
-        raise Tampered(f"{path.name}: not readable: {problem}") from None
     if hashlib.sha256(data).hexdigest() != name:
         raise Tampered(f"{path.name}: its content has another digest than its name")
     return canonical.loads(data, path.name)

@@ -1,0 +1,259 @@
+"""Run a command that nobody here trusts: apart from the network and the files, within limits, ended whole.
+
+Where bubblewrap works it makes the walls, else `unshare` of util-linux: the command sees the interpreter, its
+packages, the system's libraries and the folders it is given, all read-only, and no network, no process of
+others, no home. Where neither works it has a session of its own and limits, no more: `Ran.how` says which.
+"""
+
+import ctypes
+import json
+import os
+import selectors
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
+
+__all__ = ["LIMITS", "WAYS", "Limits", "Ran", "Way", "run", "works"]
+
+Way = Literal["bubblewrap", "unshare", "limits alone"]
+WAYS: tuple[Way, ...] = ("bubblewrap", "unshare", "limits alone")
+HOW: Mapping[Way, str] = MappingProxyType(
+    {
+        "bubblewrap": "contained by bubblewrap",
+        "unshare": "contained by unshare",
+        "limits alone": "within limits, but network and files were not shut off: "
+        "neither bubblewrap nor unshare works here",
+    }
+)
+FIRST = Path(__file__).resolve().parent / "first_process.py"
+# What programs need of a system, where it is there.
+SYSTEM = (
+    "/usr",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/libx32",
+    "/bin",
+    "/sbin",
+    "/nix/store",
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf",
+    "/etc/ld.so.conf.d",
+    "/etc/alternatives",
+)
+DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
+NAMESPACES = ("--user", "--map-root-user", "--mount", "--pid", "--net", "--ipc", "--uts")
+LATER = 5  # seconds after its time at which the first process ends by itself, should nobody have ended it
+GRACE = 0.5  # seconds in which what was written before the end is read
+PIECE = 1 << 16
+SUBREAPER = 36  # of prctl(2)
+
+
+class Limits(NamedTuple):
+    """memory, file and output in bytes; memory is of address space, and of one process."""
+
+    seconds: int = 900  # by the clock
+    cpu: int = 900  # seconds of one process
+    memory: int = 4 << 30  # a judgement takes 0.4
+    output: int = 16 << 20  # of stdout and of stderr
+    file: int = 64 << 20
+    files: int = 256
+    processes: int = 128  # of the user in these walls; of user 0 the system counts none
+
+
+LIMITS = Limits()
+
+
+class Ran(NamedTuple):
+    """stopped: the limit at which it was ended; None where it ended by itself.
+
+    status: of the command; 128 and the signal's number where one ended it.
+    """
+
+    status: int
+    stdout: bytes
+    stderr: bytes
+    stopped: Literal["time", "output"] | None
+    how: str
+
+
+def run(
+    command: Sequence[str],
+    folder: Path,
+    *,
+    given: Sequence[Path] = (),
+    limits: Limits = LIMITS,
+    ways: Sequence[Way] = WAYS,
+) -> Ran:
+    """Run `command` in `folder` and end whatever it started.
+
+    given: files and folders that it may read beside the interpreter, `folder` among them or not. ways: those
+    that may be taken; the first that works here is. Its environment is empty but for what a program of Python
+    needs; its home and its temporary folder are empty and vanish. Nothing is on its standard input.
+    """
+    way = next((each for each in ways if works(each)), ways[-1])
+    return _run(command, folder, given, limits, way)
+
+
+def works(way: Way) -> bool:
+    """Whether a command that does nothing runs this way here."""
+    if way == "limits alone":
+        return True
+    if shutil.which("bwrap" if way == "bubblewrap" else "unshare") is None or sys.platform != "linux":
+        return False
+    here = Path(sys.prefix)
+    return _run([sys.executable, "-I", "-S", "-c", ""], here, (), Limits(seconds=20), way).status == 0
+
+
+def _run(command: Sequence[str], folder: Path, given: Sequence[Path], limits: Limits, way: Way) -> Ran:
+    with tempfile.TemporaryDirectory(prefix="kv-prereg-contained-") as private:
+        root, scratch = Path(private, "root"), Path(private, "scratch")
+        for each in (root, scratch):
+            each.mkdir()
+        visible = _visible([*given, folder, FIRST])
+        asked = {
+            "command": list(command),
+            "folder": str(folder),
+            "environment": _environment(scratch),
+            "root": str(root) if way == "unshare" else None,
+            "visible": visible,
+            "scratch": str(scratch),
+            "seconds": limits.seconds + LATER,
+            "limits": _by_name(limits, way),
+        }
+        first = [sys.executable, "-I", "-S", "-B", str(FIRST), json.dumps(asked)]
+        with _survivors_ended():
+            return _read([*_walls(way, visible, scratch, folder), *first], limits, scratch, HOW[way])
+
+
+def _walls(way: Way, visible: Sequence[str], scratch: Path, folder: Path) -> list[str]:
+    """What goes before the command line of the first process."""
+    match way:
+        case "bubblewrap":
+            apart = ["bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
+            for path in visible:
+                if os.path.islink(path):
+                    apart += ["--symlink", os.readlink(path), path]
+                else:
+                    apart += ["--dev-bind" if path in DEVICES else "--ro-bind", path, path]
+            return [*apart, "--dir", str(scratch), "--chdir", str(folder), "--"]
+        case "unshare":
+            return ["unshare", *NAMESPACES, "--fork", "--kill-child", "--"]
+        case _:
+            return []
+
+
+def _visible(given: Sequence[Path]) -> list[str]:
+    """Every path that is to be seen, those above others first, none twice or below another; links of the
+    system's own root as links.
+    """
+    interpreter = [sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix]
+    asked = [*SYSTEM, *DEVICES, *interpreter, *map(os.path.realpath, interpreter), *map(str, given)]
+    found: list[str] = []
+    for path in sorted({os.path.abspath(each) for each in asked if os.path.lexists(each)}):
+        if not any(path.startswith(f"{above}/") for above in found):
+            found.append(path)
+    return found
+
+
+def _environment(scratch: Path) -> dict[str, str]:
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    text = {"PYTHONUTF8": "1", "PYTHONDONTWRITEBYTECODE": "1", "LANG": "C.UTF-8", "PATH": os.defpath}
+    return {"HOME": str(scratch), "TMPDIR": str(scratch), **text, **threads}
+
+
+def _by_name(limits: Limits, way: Way) -> dict[str, int]:
+    named = {name: getattr(limits, name) for name in ("cpu", "memory", "file", "files")} | {"core": 0}
+    # Without walls the processes of this user are counted, whatever they are.
+    return named if way == "limits alone" else named | {"processes": limits.processes}
+
+
+def _read(command: list[str], limits: Limits, scratch: Path, how: str) -> Ran:
+    """Start it in a session of its own, read what it writes until it ends or is ended."""
+    stopped: Literal["time", "output"] | None = None
+    process = subprocess.Popen(
+        [shutil.which(command[0]) or command[0], *command[1:]],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={"PATH": os.defpath},
+        cwd=scratch,
+        start_new_session=True,
+    )
+    assert process.stdout
+    assert process.stderr
+    written = {process.stdout: bytearray(), process.stderr: bytearray()}
+    until, ended = time.monotonic() + limits.seconds, None
+    try:
+        with selectors.DefaultSelector() as open_ones:
+            for pipe in written:
+                open_ones.register(pipe, selectors.EVENT_READ)
+            while ended is None or (open_ones.get_map() and time.monotonic() < ended + GRACE):
+                if ended is None and process.poll() is not None:
+                    ended = time.monotonic()
+                if time.monotonic() > until:
+                    stopped = "time"
+                    break
+                for key, _ in open_ones.select(0.05):
+                    piece = os.read(key.fd, PIECE)
+                    if not piece:
+                        open_ones.unregister(key.fileobj)
+                    written[key.fileobj] += piece  # type: ignore[index]
+                if any(len(each) > limits.output for each in written.values()):
+                    stopped = "output"
+                    break
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        for pipe in written:
+            pipe.close()
+    out, err = (bytes(each[: limits.output]) for each in written.values())
+    status = process.returncode if process.returncode >= 0 else 128 - process.returncode
+    return Ran(status, out, err, stopped, how)
+
+
+@contextmanager
+def _survivors_ended() -> Iterator[None]:
+    """Whatever outlives the command becomes a child of this process for as long, and is ended: what has no
+    walls around it, and what found a way to outlive those that end with their first process.
+    """
+    if sys.platform != "linux":
+        yield
+        return
+    control: Callable[..., Any] = ctypes.CDLL(None).prctl
+    before = _descendants()
+    control(SUBREAPER, 1, 0, 0, 0)
+    try:
+        yield
+    finally:
+        while left := _descendants() - before:
+            for process in left:
+                with suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGKILL)
+            for process in left:
+                with suppress(ChildProcessError):
+                    os.waitpid(process, 0)
+        control(SUBREAPER, 0, 0, 0, 0)
+
+
+def _descendants() -> set[int]:
+    """Of this process, by number."""
+    parents = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            parents[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
+    found: set[int] = set()
+    waiting = {os.getpid()}
+    while waiting:
+        waiting = {child for child, parent in parents.items() if parent in waiting} - found
+        found |= waiting
+    return found
