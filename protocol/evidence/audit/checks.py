@@ -55,8 +55,7 @@ class Checks:
         data = files.read(self.study.folder / PROTOCOL, files.MOST_OF_A_DOCUMENT)
         locked = self.study.lock.content["protocol"]["sha256"]
         if closure.digest_of(data) != locked:
-            if locked in map(closure.digest_of, line_endings.others(data)):
-                raise line_endings.rewritten(PROTOCOL)
+            line_endings.refuse_instead_of(PROTOCOL, data, locked)
             raise Tampered("protocol.toml: is not the file that was locked")
         return "protocol.toml is the file that was locked"
 
