@@ -47,7 +47,7 @@ def act(args: Options, enter: bool) -> int:
     beforehand.replicate(parent)
     if tree.held() is None:  # in the locked tree it was audited already
         for item in untold(parent, args.headers):
-            print(f"{parent.folder}: {item} could not be told; going on", file=sys.stderr)
+            command.tell(f"{parent.folder}: {item} could not be told; going on")
     # With torch and numpy, which --help and every refusal above do without.
     from figures.table import verdict_table
     from protocol.acts import judge, replicate

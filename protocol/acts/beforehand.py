@@ -46,7 +46,7 @@ def confirm(
 def probe(study: Registration) -> None:
     """Raises BadInput for a replication of a sweep, which has nothing to probe for; AlreadyClaimed for a
     study that is closed and has no selection to show, or that another process runs; Drifted when
-    protocol.toml was edited.
+    protocol.toml was edited, Tampered when the lock was.
     """
     drift.refuse_edited(study)
     refuse_other_lock(study)
@@ -70,7 +70,7 @@ def selected(study: Registration) -> bool:
 
 def replicate(parent: Registration) -> None:
     """Raises BadInput without a verdict to agree with and for one that is DEVIATED, Drifted when
-    protocol.toml was edited.
+    protocol.toml was edited, Tampered when the lock was.
     """
     drift.refuse_edited(parent)
     refuse_other_lock(parent)

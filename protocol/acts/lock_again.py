@@ -22,7 +22,7 @@ from analysis.rules import RULES
 from protocol.acts.locking import form
 from protocol.evidence.bytes import canonical
 from protocol.evidence.findings import CannotTell, NotRun
-from protocol.evidence.lock import bundle, lock
+from protocol.evidence.lock import bundle, closure, lock
 from protocol.evidence.refusals import BadInput, Tampered
 from protocol.evidence.run.registration import PROTOCOL, Registration
 from protocol.locked import differences, drift
@@ -60,7 +60,9 @@ def check(study: Registration) -> str:
     """
     locked = study.lock.content
     untold: list[str] = []
-    wrong = [*form.faults(locked), *_items(study, untold), *_weights(locked)]
+    if unreadable := form.unreadable(locked):
+        raise Tampered(f"{lock.NAME}: {unreadable}")
+    wrong = [*_file(study), *form.faults(locked), *_items(study, untold), *_weights(locked)]
     try:
         design = _design(study)
     except CannotTell as gap:
@@ -105,6 +107,11 @@ def check_policies(study: Registration) -> str:
     if held is None:
         raise NotRun(f"{lock.NAME} is of before the settings of a policy were locked; it names them")
     return f"{sum(map(len, held.values()))} settings of {len(held)} arms are those of the installed policies"
+
+
+def _file(study: Registration) -> list[str]:
+    written = closure.digest_of(drift.written(study.folder))
+    return differences.between(study.lock.content["protocol"]["sha256"], written, "protocol.sha256")
 
 
 def _design(study: Registration) -> Design:
@@ -167,7 +174,7 @@ def _never_evicts(locked: Mapping[str, Any]) -> Callable[[Design, str], bool]:
 def _items(study: Registration, untold: list[str]) -> Iterator[str]:
     """From the manifest in the bundle, and from the auditor's own of that name, which is frozen."""
     locked = study.lock.content
-    asked = [task["name"] for task in locked["protocol"]["content"]["tasks"]]
+    asked = [str(task.get("name")) for task in locked["protocol"]["content"]["tasks"]]
     yield from differences.between(sorted(locked["items"]), sorted(asked), "items")
     held = bundle.read(study.bundle, [_manifest(name) for name in locked["items"]])
     for name, item in locked["items"].items():

@@ -1,8 +1,11 @@
 """Between lock and confirmation somebody changes what would run. Confirm names it and runs nothing."""
 
 import os
+from unittest import mock
 
 from attacking import findings, refused, rewrite
+
+from protocol.locked import drift
 
 
 def test_the_protocol_gets_an_easier_rule(unconfirmed):
@@ -15,7 +18,8 @@ def test_the_lock_gets_the_easier_rule_too(unconfirmed):
     rewrite(
         unconfirmed / "lock.json", lambda lock: lock["protocol"]["content"]["decision"].update(alpha="0.2")
     )
-    refused(3, "protocol.toml: reads otherwise than the lock says", "confirm", unconfirmed)
+    says = "lock.json: protocol.content.decision.alpha: '0.2', it has to be '0.05'"
+    refused(3, says, "confirm", unconfirmed)
 
 
 def test_a_lock_that_was_edited_by_hand_is_not_read(unconfirmed):
@@ -45,10 +49,12 @@ def test_a_policy_is_tuned(unconfirmed, sources, edited):
 
 
 def test_an_untracked_module_is_put_beside_the_policies(unconfirmed, sources):
+    """As it is typed it would stop nobody: the locked tree does not have it. Here the working tree runs."""
     stray = sources / "policies" / "sitehelp.py"
     stray.write_text("BONUS = 1\n")
     try:
-        refused(3, "policies/sitehelp.py: new", "confirm", unconfirmed, tree=sources)
+        with mock.patch.object(drift, "ROOT", sources):
+            refused(3, "policies/sitehelp.py: new", "confirm", unconfirmed)
     finally:
         stray.unlink()
 

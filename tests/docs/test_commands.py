@@ -13,8 +13,8 @@ PAGE = (ROOT / "docs" / "commands.md").read_text()
 ROWS = [
     [cell.strip() for cell in line.strip("|").split("|")] for line in PAGE.splitlines() if line[:1] == "|"
 ]
-WORKER = "protocol.grading.worker"  # run by the grader, not by people
-OURS = sorted(name for name in commands() - {WORKER} if not name.startswith("benchmarks."))
+WORKERS = {"protocol.grading.worker", "protocol.locked.first_process"}  # run by commands, not by people
+OURS = sorted(name for name in commands() - WORKERS if not name.startswith("benchmarks."))
 
 
 def module(name: str):

@@ -9,7 +9,7 @@ import pytest
 import studies
 
 from protocol.acts import development, register
-from protocol.acts.locking import fitting
+from protocol.acts.locking import fitting, frozen
 from protocol.evidence.refusals import BadInput
 from protocol.locked.planned import read_protocol
 from protocol.plan import checks, reading
@@ -144,7 +144,7 @@ def test_a_protocol_of_before_there_were_gates_is_registered_as_a_replication_al
         reached.append(planned)
         raise BadInput("reached")
 
-    monkeypatch.setattr(register, "items", items)
+    monkeypatch.setattr(frozen, "items", items)
     with pytest.raises(BadInput, match="gate: missing"):
         register.register(folder, tmp_path)
     assert not reached

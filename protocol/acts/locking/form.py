@@ -9,10 +9,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
+from protocol.evidence.bytes import fields
+from protocol.evidence.bytes.fields import Choice, Field, ListOf, MapOf, Table, Text, Whole
 from protocol.evidence.run import ledger
 from protocol.locked import differences, drift
 
-__all__ = ["as_today", "faults"]
+__all__ = ["as_today", "faults", "unreadable"]
 
 AGES = (("batch",), ("policies", "amends", "git", "signer", "ledger"), ("opened",))
 """Fields that locks have had since a day, in the order of these days: a lock with later ones has the earlier
@@ -22,7 +24,47 @@ CHECKED = {"corrected_alpha", "problems", "tests", "rule", "decision_errors", "s
 COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 SIGNER = re.compile(r"(?:sk-)?(?:ssh|ecdsa)-[a-z0-9@.-]+ [A-Za-z0-9+/]+={0,2}")
 NAME = re.compile(r"[^/\\\0]+")
-EFFECT = re.compile(r"none|0\.\d{3}|1\.000")
+EARLIER = "a lock of before it was found"
+SHARE = Text(r"[01]\.\d{6}", "a share with six digits")
+WORDS = MapOf(Choice(CONFIRMED, REFUTED, INCONCLUSIVE))
+SHARES = Table({name: Field(SHARE, name) for name in ("low", "share", "high")})
+SIZE = Table(
+    {
+        "type_one_over_nominal": Field(Text(r"\d+\.\d{3}"), "Of the method at this size."),
+        "minimal_detectable_effect": Field(MapOf(Text(r"none|0\.\d{3}|1\.000")), "By discordance."),
+    },
+    others=True,
+)
+CHECKS = Table(
+    {
+        "tests": Field(Whole(1), "Of the family."),
+        "corrected_alpha": Field(SHARE, "Of each."),
+        "problems": Field(MapOf(SIZE), "By number of problems."),
+        "rule": Field(
+            Table({name: Field(WORDS, name) for name in ("verdicts", "gates")}), "Tried.", without=EARLIER
+        ),
+        "decision_errors": Field(
+            Table({word: Field(SHARES, word) for word in ("confirmed", "refuted")}, others=True),
+            "Where nothing differs.",
+            without=EARLIER,
+        ),
+        "same_kept": Field(
+            Table(
+                {
+                    "pairs": Field(
+                        ListOf(Table({"arms": Field(ListOf(Text(), 2), "Two.")}, others=True)), ""
+                    ),
+                    "on": Field(MapOf(Text()), "What ran for each model."),
+                    "left_out": Field(ListOf(Text()), "Arms."),
+                }
+            ),
+            "Arms that are alike.",
+            without=EARLIER,
+        ),
+    },
+    others=True,
+)
+"""What is found beforehand, as far as locks of all ages have it alike."""
 MAKERS = ("protocol/acts/register.py", "protocol/acts/locking/derived.py")
 """The files that say which fields a lock has."""
 
@@ -55,6 +97,11 @@ def faults(locked: Mapping[str, Any]) -> Iterator[str]:
         yield f"signer: {differences.shown(signer)} is not a public key"
     yield from _opened(locked.get("opened", ()), items)
     yield from _checks(locked["checks"], content)
+
+
+def unreadable(locked: Mapping[str, Any]) -> str | None:
+    """What keeps `checks` from being read at all."""
+    return fields.fault(CHECKS, locked["checks"], "checks")
 
 
 def _ages(locked: Mapping[str, Any]) -> Iterator[str]:
@@ -94,22 +141,13 @@ def _opened(opened: Any, items: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _checks(checks: Mapping[str, Any], content: Mapping[str, Any]) -> Iterator[str]:
-    """What is simulated, as far as numbers show by themselves that they cannot be."""
-    for size, found in checks.get("problems", {}).items():
-        for share, effect in found["minimal_detectable_effect"].items():
-            if not EFFECT.fullmatch(effect):
-                yield f"checks.problems.{size}.minimal_detectable_effect.{share}: {differences.shown(effect)}"
-    for kind, given in checks.get("rule", {}).items():
-        for name, word in given.items():
-            if word not in (CONFIRMED, REFUTED, INCONCLUSIVE):
-                yield f"checks.rule.{kind}.{name}: {differences.shown(word)} is no verdict"
-    errors = checks.get("decision_errors", {})
-    for word in ("confirmed", "refuted") if errors else ():
-        low, share, high = (float(errors[word][end]) for end in ("low", "share", "high"))
-        if not 0 <= low <= share <= high <= 1:
-            yield f"checks.decision_errors.{word}: {share} is not between {low} and {high}"
+    """Of what is simulated, what numbers and names show by themselves."""
+    for word, shares in checks.get("decision_errors", {}).items():
+        if word in ("confirmed", "refuted") and not shares["low"] <= shares["share"] <= shares["high"]:
+            yield f"checks.decision_errors.{word}: the share is not between its low and its high end"
     if (alike := checks.get("same_kept")) is not None:
-        yield from differences.between(sorted(alike["on"]), sorted(content["models"]), "checks.same_kept.on")
+        on = sorted(alike["on"])
+        yield from differences.between(on, sorted(content["models"]), "checks.same_kept.on")
         named = {arm for pair in alike["pairs"] for arm in pair["arms"]} | set(alike["left_out"])
         for arm in sorted(named - content["arms"].keys()):
             yield f"checks.same_kept: {differences.shown(arm)} is no arm"

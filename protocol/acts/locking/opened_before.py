@@ -34,6 +34,7 @@ def opened_before(
     out with its other replications, since a replication says that itself.
     """
     found: list[dict[str, Any]] = []
+    recipes = _recipes()
     for study in claimed(folder):
         try:
             locked = study.lock
@@ -43,7 +44,7 @@ def opened_before(
         repeated = {locked.digest, (study.parent or {}).get("lock")}
         if parent is not None and parent["lock"] in repeated:
             continue
-        if shared := _shared(items, content, locked.content):
+        if shared := _shared(items, content, locked.content, recipes):
             found.append({"name": study.name, "lock": locked.digest, "problems": shared})
     return found
 
@@ -81,10 +82,14 @@ def _text(path: Path) -> str:
 
 
 def _shared(
-    items: Mapping[str, Any], content: Mapping[str, Any], earlier: Mapping[str, Any]
+    items: Mapping[str, Any],
+    content: Mapping[str, Any],
+    earlier: Mapping[str, Any],
+    recipes: Mapping[str, str],
 ) -> dict[str, list[str]]:
-    """By task of `items`, the held-out ids whose problem the lock `earlier` holds out too."""
-    recipes = _recipes()
+    """By task of `items`, the held-out ids whose problem the lock `earlier` holds out too. recipes: by digest
+    of a manifest.
+    """
     late = any(late_randomness.FIELD in one for one in (content, earlier["protocol"]["content"]))
     shared = {}
     for task, item in items.items():

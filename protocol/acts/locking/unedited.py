@@ -54,7 +54,7 @@ def derived_again(study: Study, *, simulated: bool = True) -> dict[str, Any]:
         checks.require_memory(study.protocol, study.folder / PROTOCOL)
     items = frozen.items(study.protocol)
     first = None if parent is None else int(parent.lock.content.get("batch", {}).get("first_event", 0))
-    data = (study.folder / PROTOCOL).read_bytes()
+    data = files.read(study.folder / PROTOCOL)
     due = derived.follows(planned, data, items, locked["sources"], first)
     due["batch"]["lanes"] = study.lanes()
     if simulated:

@@ -1,4 +1,5 @@
 """What must hold between the fields of records in every honest study, written down once.
 
-May import: protocol.evidence.refusals, protocol.evidence.bytes, protocol.evidence.run.
+May import: protocol.evidence.refusals, protocol.evidence.bytes, protocol.evidence.lock,
+protocol.evidence.run.
 """

@@ -55,6 +55,8 @@ def company(plan: Plan, unit: Unit) -> Differences:
             (lane, "batch is there, and the lock is older") for lane in unit.lanes if "batch" in lane.body
         )
         return
+    if len({lane.place[1] for lane in unit.lanes}) < len(unit.plan.problems):
+        return  # cut short: which of the others are excluded is not recorded yet
     out = {lane.place[1] for lane in unit.lanes if lane.body["state"] == "excluded"}
     problems = [problem for at, problem in enumerate(unit.plan.problems) if at not in out]
     every = len(problems) * len(unit.plan.cells)
@@ -91,7 +93,9 @@ def clocks(plan: Plan, unit: Unit) -> Differences:
             for end, own in waiting:
                 _enter(left, seconds, end, own)
             waiting.clear()
-        own = float(lane.costs.get("decode_seconds", 0))
+        if "decode_seconds" not in lane.costs:
+            continue
+        own = float(lane.costs["decode_seconds"])
         place = bisect_right(left, stay.left)
         if place < len(left) and own > seconds[place]:
             yield lane, f"costs.decode_seconds is {own}, of a lane around it {seconds[place]}"

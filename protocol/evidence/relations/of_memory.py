@@ -117,7 +117,7 @@ def left(plan: Plan, lane: Lane, measure: Measure) -> str:
 
 def room(plan: Plan, lane: Lane, measure: Measure) -> str:
     slot, allocated = measure.slot, lane.trajectory.allocated
-    if not slot or not (lane.full or lane.events):  # which `growth` says
+    if not slot or lane.full != (not lane.events):
         return ""
     events = [0, *(step + lane.outside for step, *_ in lane.events[1:])]  # moments with a room of their own
     for number, start in enumerate(events):

@@ -12,6 +12,7 @@ from protocol.evidence.relations.vocabulary import Words
 __all__ = ["AGAIN", "FULL", "Arm", "Cell", "Plan", "Task", "UnitPlan", "plan_of", "slots_of"]
 
 AGAIN = " (again)"  # ends the name of the arm that a probe runs a second time
+MOST = 1_000_000  # problems, over all models and tasks
 FULL = "full"  # the budget of an arm that never evicts
 PLAIN = "policies.cadence.Cadence()"
 # Selections that leave exactly what an event was granted, and those that leave at most that.
@@ -106,6 +107,8 @@ def _plan(content: Mapping[str, Any], digest: str, phase: str, winner: str | Non
     confirmed: dict[tuple[str, str], list[Cell]] = {}
     for model, task, *cell in content["grid"]:
         confirmed.setdefault((model, task), []).append(Cell(*cell))
+    if sum(len(ids[task]) for _, task in confirmed) > MOST:
+        raise ValueError("more problems than a study has")
     units = []
     for (model, task), cells in confirmed.items():
         own = tuple(_probed(registered, cells)) if phase == "probe" else tuple(cells)
@@ -168,11 +171,12 @@ def _arms(content: Mapping[str, Any], names: set[str], winner: str | None) -> di
 
 
 def _as_locked(settings: Mapping[str, str]) -> Arm:
-    interval, selection = settings["cadence.interval"], settings["selection"]
+    interval = 0 if settings["cadence.interval"] == "None" else _steps(int(settings["cadence.interval"]))
+    selection = settings["selection"]
     exact, most = selection in EXACT, selection in (*EXACT, *AT_MOST)
     return Arm(
         settings["cadence"] == PLAIN,
-        0 if interval == "None" else int(interval),
+        interval,
         settings["cadence.slack"] == "True",
         most or None,
         exact or None,
@@ -184,6 +188,11 @@ def _as_registered(generation: Mapping[str, Any], policy: str) -> Arm:
     interval, the registered one, and none left more than it was granted.
     """
     plain = None if policy.startswith("schedule-") else True
-    return Arm(
-        plain, generation.get("interval", 0), generation.get("cadence", "slack") == "slack", True, None
-    )
+    slack = generation.get("cadence", "slack") == "slack"
+    return Arm(plain, _steps(generation.get("interval", 0)), slack, True, None)
+
+
+def _steps(interval: int) -> int:
+    if interval < 0:
+        raise ValueError("an interval below 0")
+    return interval

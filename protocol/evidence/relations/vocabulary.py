@@ -2,14 +2,15 @@
 
 import hashlib
 import json
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from protocol.evidence.lock import bundle
+from protocol.evidence.refusals import Tampered
+
 __all__ = ["Words", "of_bundle"]
 
-LARGEST = 2**25  # bytes of a tokenizer that is read
 FOLDER = "protocol/embedded"
 
 
@@ -20,21 +21,19 @@ class Words(NamedTuple):
     longest: int
 
 
-def of_bundle(bundle: Path, content: Mapping[str, Any]) -> dict[str, Words]:
+def of_bundle(archive: Path, content: Mapping[str, Any]) -> dict[str, Words]:
     """By model, of those whose locked tokenizer the bundle holds; a bundle that is damaged holds none, for
     its own check to say.
     """
     found = {}
     try:
-        with zipfile.ZipFile(bundle) as archive:
-            for model, weights in content["weights"].items():
-                name = f"{FOLDER}/{model}/tokenizer.json"
-                if name not in archive.namelist() or archive.getinfo(name).file_size > LARGEST:
-                    continue
-                data = archive.read(name)
-                if hashlib.sha256(data).hexdigest() == weights.get("tokenizer.json"):
-                    found[model] = words_of(json.loads(data))
-    except (OSError, KeyError, TypeError, ValueError, AttributeError, RuntimeError, zipfile.BadZipFile):
+        names = {model: f"{FOLDER}/{model}/tokenizer.json" for model in content["weights"]}
+        held = bundle.read(archive, names.values())
+        for model, name in names.items():
+            data, locked = held.get(name), content["weights"][model].get("tokenizer.json")
+            if data is not None and hashlib.sha256(data).hexdigest() == locked:
+                found[model] = words_of(json.loads(data))
+    except (Tampered, KeyError, TypeError, ValueError, AttributeError, RuntimeError):
         return found
     return found
 
