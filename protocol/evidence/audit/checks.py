@@ -152,7 +152,7 @@ class Checks:
 
     def check_trajectories(self) -> str:
         self._reached(self.claimed)
-        found = records.trajectories(self.place, self.study.confirmed)
+        found = self.study.sides
         if extra := records.side_files(self.place) - records.cited(self.place, self.study.confirmed):
             if self.sealed:
                 raise Tampered(f"{min(extra).name}: no record cites it")

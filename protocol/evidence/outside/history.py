@@ -113,16 +113,16 @@ def check(study: Registration) -> str:
     own = repository.commits("HEAD") if repository.head() else {}
     states = _states(repository, commits)
     versions = _versions(states)
-    now = {name: files.read(study.folder / name) for name in _evidence(study)}
-    _refuse_rewritten(repository, versions, now)
-    ids = {name: repository.blob(data) for name, data in now.items()}
+    ids = {name: _id(repository, versions, study, name) for name in _evidence(study)}
     ahead = []
     for (name, version), holders in versions.items():
-        fault = None if version == ids.get(name) else _fault(repository, name, version, now.get(name))
-        if fault:
+        if version == ids.get(name):
+            continue
+        now = files.read(study.folder / name) if name in ids else None
+        if fault := _fault(repository, name, version, now):
             here = [commit for commit in holders if commit in own]
             where = f"commit {_short((here or holders)[0])}"
-            if name not in now and repository.sparse:
+            if name not in ids and repository.sparse:
                 raise CannotTell(f"{where} {fault.text}: run: git sparse-checkout disable")
             if here or not fault.later:
                 raise Tampered(f"{where} {fault.text}")
@@ -308,16 +308,17 @@ def _locks(registrations: Path) -> list[bytes]:
     return found
 
 
-def _refuse_rewritten(
-    repository: Repository, versions: Mapping[tuple[str, str], Any], now: Mapping[str, bytes]
-) -> None:
-    """Raises Rewritten for a file that git has as it is here but for its line endings."""
-    for name, data in now.items():
-        endings = [data, *line_endings.others(data)] if b"\n" in data else []
-        known = [(name, repository.blob(one)) in versions for one in endings]
+def _id(
+    repository: Repository, versions: Mapping[tuple[str, str], Any], study: Registration, name: str
+) -> str:
+    """The id of a file as git has it. Raises Rewritten where git has it but for its line endings."""
+    data = files.read(study.folder / name)
+    own = repository.blob(data)
+    if (name, own) not in versions and b"\n" in data:
         grew = name.endswith(".jsonl") and line_endings.all_carry_returns(data)
-        if grew or (any(known) and not known[0]):
+        if grew or any((name, repository.blob(one)) in versions for one in line_endings.others(data)):
             raise line_endings.rewritten(name)
+    return own
 
 
 def _is_evidence(name: str, locked: bool) -> bool:

@@ -102,7 +102,9 @@ class Repository:
 
     def blob(self, data: bytes) -> str:
         """The id that these bytes have as a file."""
-        return hashlib.new(self._hash, b"blob %d\0" % len(data) + data).hexdigest()
+        digest = hashlib.new(self._hash, b"blob %d\0" % len(data))
+        digest.update(data)
+        return digest.hexdigest()
 
     def _entries(self, tree: bytes) -> dict[str, str]:
         size = hashlib.new(self._hash).digest_size

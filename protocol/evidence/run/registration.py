@@ -132,6 +132,11 @@ class Registration:
         """The records of held-out problems."""
         return records.joined(self.shards)
 
+    @cached_property
+    def sides(self) -> dict[str, str]:
+        """SHA-256 of the side files that records of held-out problems cite, by file name."""
+        return records.trajectories(self.place("confirm"), self.confirmed)
+
     def place(self, phase: str) -> Path:
         """Where the records of a phase lie."""
         return self.folder / records.FOLDERS[phase]

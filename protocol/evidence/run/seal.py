@@ -65,10 +65,8 @@ def contents(study: Registration, head: ledger.Head) -> dict[str, Any]:
 
     Raises Tampered for a torn shard and for a cited trajectory that is missing or damaged.
     """
-    place, confirmed = study.place("confirm"), study.confirmed
+    confirmed, sides, claim = study.confirmed, study.sides, study.claim
     states = Counter(record["body"]["state"] for record in confirmed)
-    sides = records.trajectories(place, confirmed)
-    claim = study.claim
     return {
         "kind": "kv-prereg seal",
         "version": 1,
