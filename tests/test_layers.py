@@ -31,6 +31,7 @@ WITHOUT_TORCH = [
     "protocol.confirm",
     "protocol.acts.amend",
     "protocol.acts.beforehand",
+    "protocol.acts.lock_again",
     "protocol.acts.register",
     "protocol.acts.replay",
     "protocol.amend",

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
+import transformers
 from torch import Tensor
 
 from policies import Policy, View
@@ -79,6 +80,7 @@ def same_kept(planned: Planned, items: Mapping[str, Any]) -> dict[str, Any]:
 
     It runs on as many threads as are registered, so that it finds the same when it is asked again.
     """
+    transformers.utils.logging.disable_progress_bar()  # one display at a time: ours
     threads = torch.get_num_threads()
     torch.set_num_threads(planned.protocol.generation.threads)
     try:
