@@ -20,7 +20,7 @@ from typing import Any
 import splits
 from analysis.rules import RULES
 from protocol.acts.locking import form
-from protocol.evidence.bytes import canonical
+from protocol.evidence.bytes import canonical, line_endings
 from protocol.evidence.findings import CannotTell, NotRun
 from protocol.evidence.lock import bundle, closure, lock
 from protocol.evidence.refusals import BadInput, Tampered
@@ -110,8 +110,9 @@ def check_policies(study: Registration) -> str:
 
 
 def _file(study: Registration) -> list[str]:
-    written = closure.digest_of(drift.written(study.folder))
-    return differences.between(study.lock.content["protocol"]["sha256"], written, "protocol.sha256")
+    data, locked = drift.written(study.folder), study.lock.content["protocol"]["sha256"]
+    line_endings.refuse_instead_of(PROTOCOL, data, locked)
+    return differences.between(locked, closure.digest_of(data), "protocol.sha256")
 
 
 def _design(study: Registration) -> Design:

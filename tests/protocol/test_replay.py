@@ -243,6 +243,15 @@ def test_without_torch_it_is_said_what_to_install(few, monkeypatch):
         check(few)
 
 
+def test_a_machine_that_lacks_memory_accuses_nobody(few, monkeypatch):
+    def broke(*_):
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory\n\x1b[2J")
+
+    monkeypatch.setattr(decoding_again.Decoder, "decode", broke)
+    with pytest.raises(CannotTell, match=r"decoding broke off on this machine: .*allocate memory \\x1b\[2J"):
+        check(few)
+
+
 # Rounding: weights that are shaken stand for another machine
 
 

@@ -1,5 +1,7 @@
 """Line endings that a copy has otherwise than they were written: what git's core.autocrlf does to a clone."""
 
+import hashlib
+
 from protocol.evidence.findings import Rewritten
 
 _LATER = "or set it in this one and check the files out again"
@@ -11,6 +13,12 @@ def refuse_rewritten(name: str, data: bytes) -> None:
     does: the bytes are not those that were hashed, and nobody need have edited them.
     """
     if all_carry_returns(data):
+        raise rewritten(name)
+
+
+def refuse_instead_of(name: str, data: bytes, digest: str) -> None:
+    """Raises Rewritten when the text would have this SHA-256 with the line endings of another system."""
+    if digest in (hashlib.sha256(one).hexdigest() for one in others(data)):
         raise rewritten(name)
 
 

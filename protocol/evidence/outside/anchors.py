@@ -90,8 +90,9 @@ def stamp(study: Registration, document: str, witness: Witness) -> None:
     """Have `witness` vouch for `document` and keep the proof, once.
 
     Raises BadInput when the document is missing, the proof is there, the witness cannot be had, or what it
-    answers does not verify.
+    answers does not verify; Tampered where anchors/ is no plain folder.
     """
+    files.listed(study.folder / FOLDER)
     if document not in existing(study):
         raise BadInput(f"{study.folder} has no {DOCUMENTS[document]} to stamp")
     if stamped(study, document, witness):

@@ -294,7 +294,7 @@ def _differs(repository: Repository, commit: str, sources: Mapping[str, str]) ->
 
 def _evidence(study: Registration) -> list[str]:
     """The files of a study that are written once or only grow."""
-    below = [*study.folder.glob("*"), *(path for each in _PHASES for path in files.listed(study.place(each)))]
+    below = [*study.folder.iterdir(), *(path for each in _PHASES for path in files.listed(study.place(each)))]
     names = [path.relative_to(study.folder).as_posix() for path in below]
     return sorted(name for name in names if _is_evidence(name, study.has(lock.NAME)))
 

@@ -54,7 +54,7 @@ class Repository:
         self.root = root
         self.prefix = folder.relative_to(root).as_posix().removeprefix(".")
         self.shallow = self._git("rev-parse", "--is-shallow-repository").strip() == b"true"
-        settings = self._git("config", "--local", "--includes", "--list", "--name-only").lower().split()
+        settings = self._git("config", "--list", "--name-only").lower().split()
         self.partial = any(
             one == b"extensions.partialclone" or one.endswith(b".promisor") for one in settings
         )

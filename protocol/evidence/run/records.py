@@ -132,7 +132,8 @@ def cite(name: str, place: int) -> str:
 
 
 def shards(place: Path) -> list[Path]:
-    return sorted(place.glob("shard-*.jsonl"))
+    """Raises Tampered where the folder is a link or a file."""
+    return [path for path in files.listed(place) if path.match("shard-*.jsonl")]
 
 
 def read(place: Path) -> list[Record]:
@@ -166,7 +167,7 @@ def joined(reads: Mapping[str, Read]) -> list[Record]:
 
 
 def read_shard(path: Path) -> Read:
-    """Raises Tampered for a line that does not verify, Rewritten for another system's line endings."""
+    """Raises Tampered for a line that does not verify, and Rewritten, a Tampered, for other line endings."""
     data = files.read(path)
     line_endings.refuse_rewritten(path.name, data)
     lines = journal.split(data)
@@ -278,8 +279,7 @@ def read_side_file(place: Path, name: str) -> Any:
 
 def side_files(place: Path) -> set[Path]:
     """Whatever lies among the trajectories of `place`, cited or not."""
-    folder = place / TRAJECTORIES
-    return set(folder.iterdir()) if folder.exists() else set()
+    return set(files.listed(place / TRAJECTORIES))
 
 
 def cited(place: Path, records: Iterable[Record]) -> set[Path]:
