@@ -284,7 +284,8 @@ def side_files(place: Path) -> set[Path]:
 
 def cited(place: Path, records: Iterable[Record]) -> set[Path]:
     """The side files that `records` cite."""
-    return {_side_file(place, _name(cited)) for record in records if (cited := record["body"]["trajectory"])}
+    names = {_name(cited) for record in records if (cited := record["body"]["trajectory"])}
+    return {_side_file(place, name) for name in names}
 
 
 def trajectories(place: Path, records: Iterable[Record]) -> dict[str, str]:

@@ -303,3 +303,39 @@ def test_the_outcome_changes_with_any_answer(place):
     before = records.outcome_digest(found)
     found[1]["body"]["text"] += " "
     assert records.outcome_digest(found) != before
+
+
+TEXTS = ["plain", "naïve ∑ ½", 'a "quoted" \\boxed{7}\n\ttab', "\x7f\u2028\U0001f600", "1234567890123456789"]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_a_line_as_it_was_written_is_read_alike_at_once_and_step_by_step(tmp_path, text):
+    with records.Shard(tmp_path) as shard:
+        shard.append([(body("0" * 64, "full", "p2") | {"text": text}, COSTS)])
+    (line,) = (tmp_path / "shard-0.jsonl").read_bytes().splitlines()
+    at_once = records._as_written(line, "0" * 64)
+    assert at_once == records._verified(line, "0" * 64, "shard-0.jsonl:1") == records.read(tmp_path)[0]
+    assert at_once["body"]["text"] == text
+
+
+@pytest.mark.parametrize(
+    ("was", "now"),
+    [
+        (b'"tokens":3', b'"tokens":3.0'),
+        (b'"tokens":3', b'"tokens":3,"tokens":3'),
+        (b'"tokens":3', b'"tokens":1000000000000000000000'),
+        (b'"attempt":1', b'"attempt":NaN'),
+        (b'"text":"', b'"text":"\\u0041'),
+        (b'"text":"', b'"text":"\\ud800'),
+        (b'{"body"', b'{ "body"'),
+        (b'"chain":"', b'"chain":"0'),
+    ],
+)
+def test_no_other_spelling_of_a_line_is_read_at_once(tmp_path, was, now):
+    with records.Shard(tmp_path) as shard:
+        shard.append([(body("0" * 64, "full", "p2") | {"tokens": 3}, COSTS)])
+    (line,) = (tmp_path / "shard-0.jsonl").read_bytes().splitlines()
+    assert was in line
+    assert records._as_written(line.replace(was, now, 1), "0" * 64) is None
+    with pytest.raises(Tampered):
+        records._verified(line.replace(was, now, 1), "0" * 64, "shard-0.jsonl:1")
