@@ -20,10 +20,13 @@ sys.path.insert(0, str(ROOT))  # the tree that these pages are of, whatever is i
 
 from protocol.evidence.bytes.fields import DIGEST, Field, Kind, ListOf, Schema, Table  # noqa: E402
 from protocol.evidence.lock import lock  # noqa: E402
+from protocol.evidence.relations.listed import FREE, RELATIONS  # noqa: E402
+from protocol.evidence.relations.relation import Relation  # noqa: E402
 from protocol.evidence.run import document_fields, ledger, record_fields  # noqa: E402
 from protocol.plan.design import DESIGN  # noqa: E402
 from protocol.plan.kinds import ByName  # noqa: E402
 
+BEGIN, END = "<!-- relations: written by docs/generate.py -->", "<!-- end of relations -->"
 DOCUMENTS = {
     "lock": lock.FIELDS,
     "selection": document_fields.SELECTION,
@@ -140,6 +143,33 @@ def _row(name: str, field: Field) -> str:
     return f"| `{name}` | {field.meaning} | {words} | {left_out} | {example} |"
 
 
+def records_page() -> str:
+    """docs/records.md, which a person writes, with the relations between fields in their place."""
+    before, begin, rest = (HERE / "records.md").read_text().partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end):
+        raise ValueError(f"docs/records.md: put the lines {BEGIN} and {END} where the relations belong")
+    rows = "\n".join(_relation(relation) for relation in RELATIONS)
+    free = "\n".join(f"| {_code(name)} | {why} |" for name, why in FREE.items())
+    parts = [
+        f"| relation | what holds | fields |\n|---|---|---|\n{rows}",
+        "What of these fields no relation reaches, and what does:",
+        f"| field | |\n|---|---|\n{free}",
+    ]
+    return before + begin + "\n\n" + "\n\n".join(parts) + "\n\n" + end + after
+
+
+def _relation(relation: Relation) -> str:
+    doubt = (
+        f" An honest study may break it, so it cannot be told: {relation.doubt}." if relation.doubt else ""
+    )
+    return f"| {relation.name} | {relation.says}{doubt} | {', '.join(map(_code, relation.binds))} |"
+
+
+def _code(name: str) -> str:
+    return f"`{name}`"
+
+
 def said(path: Path) -> list[str]:
     """The paragraphs of a module's docstring, each on one line. Raises ValueError where there is none."""
     doc = ast.get_docstring(ast.parse(path.read_text()))
@@ -170,6 +200,7 @@ FILES: Mapping[str, Callable[[], str]] = MappingProxyType(
         "protocol.md": protocol,
         "protocol.schema.json": partial(schema, "protocol.toml of a registration", DESIGN),
         "record.schema.json": record,
+        "records.md": records_page,
         "ledger.schema.json": ledger_line,
         **{
             f"{name}.schema.json": partial(schema, f"{name}.json of a registration", declared)

@@ -20,7 +20,7 @@ from typing import Any
 from unittest import mock
 
 from protocol.evidence.lock import closure
-from protocol.locked import drift
+from protocol.locked import drift, imports
 from protocol.locked import tree as locked_tree
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -111,7 +111,12 @@ def write(folder: Path, model: Path, replace: dict[str, str] | None = None) -> P
 def command(name: str, *arguments: object, tree: Path = ROOT) -> subprocess.CompletedProcess:
     """`python -m protocol.<name>` as run from the source tree `tree`."""
     arguments = (sys.executable, "-m", f"protocol.{name}", *map(str, arguments))
-    return subprocess.run(arguments, cwd=tree, capture_output=True, text=True)
+    return subprocess.run(arguments, cwd=tree, env=plain(), capture_output=True, text=True)
+
+
+def plain() -> dict[str, str]:
+    """The environment without what has Python import from elsewhere."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
 
 def here(name: str, *arguments: object, tree: Path | None = None) -> subprocess.CompletedProcess:
@@ -127,6 +132,7 @@ def here(name: str, *arguments: object, tree: Path | None = None) -> subprocess.
         if tree is not None:
             held.enter_context(mock.patch.object(drift, "ROOT", tree))
             held.enter_context(mock.patch.object(locked_tree, "ROOT", tree))
+            held.enter_context(mock.patch.object(imports, "refuse_uncovered"))  # tests lie elsewhere
             held.enter_context(mock.patch.object(os, "execve", side_effect=AssertionError("was not refused")))
         typed = {} if tree is None else {"enter": True}
         status = importlib.import_module(f"protocol.{name}").main([*map(str, arguments)], **typed)
@@ -212,7 +218,7 @@ def typed(name: str, *arguments: object) -> Process:
 
 def instead(command: list[str]) -> None:
     os.chdir(ROOT)
-    os.execv(command[0], command)
+    os.execve(command[0], command, plain())
 
 
 def kill_when_it_grows(process: Process, path: Path, after: float = 0) -> None:

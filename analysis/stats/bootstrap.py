@@ -4,6 +4,7 @@ Efron & Tibshirani 1993, chapter 13. The seeds of a problem are averaged first, 
 of them.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ from analysis.stats import exact_resampling
 from analysis.stats.comparison import Comparison
 from analysis.stats.interval import problem_means, without_spread
 
-__all__ = ["Limits", "exact", "exact_limits", "paired", "resampled_means"]
+__all__ = ["Limits", "exact", "exact_limits", "paired", "paired_at", "resampled_means"]
 
 BLOCK = 1 << 20  # indices held at a time
 
@@ -45,14 +46,23 @@ def paired(
     Sound from about 200 problems; below that `analysis.trial.type_one` tells how far off it is.
     Raises DegenerateDifference (a ValueError) for fewer than two problems or a difference that is not finite.
     """
+    return paired_at(difference, [level], reps=reps, null=null, rng=rng)[0]
+
+
+def paired_at(
+    difference: ArrayLike, levels: Sequence[float], *, reps: int, null: float = 0.0, rng: np.random.Generator
+) -> list[Comparison]:
+    """`paired` at several levels, of the same draws."""
     means = problem_means(difference)
-    if flat := without_spread(means, level, null):
-        return flat
+    flat = [without_spread(means, level, null) for level in levels]
+    if all(flat):
+        return [each for each in flat if each]
     resampled = resampled_means(means, reps, rng)
     away = np.round(resampled - null, 12)
     tail = 1 + min(int((away <= 0).sum()), int((away >= 0).sum()))
-    low, high = np.quantile(resampled, [(1 - level) / 2, (1 + level) / 2])
-    return Comparison(float(means.mean()), float(low), float(high), min(1.0, 2 * tail / (reps + 1)))
+    ends = np.quantile(resampled, [[(1 - level) / 2, (1 + level) / 2] for level in levels])
+    mean, p = float(means.mean()), min(1.0, 2 * tail / (reps + 1))
+    return [Comparison(mean, float(low), float(high), p) for low, high in ends]
 
 
 def exact(difference: ArrayLike, *, level: float = 0.95, null: float = 0.0) -> Comparison:
@@ -94,4 +104,5 @@ def resampled_means(means: NDArray[np.float64], reps: int, rng: np.random.Genera
     rows = max(1, BLOCK // problems)
     starts = range(0, reps, rows)
     blocks = (rng.integers(0, problems, (min(rows, reps - start), problems)) for start in starts)
-    return np.concatenate([means[block].mean(axis=1) for block in blocks])
+    # No index is outside, so that nothing is clipped: numpy is faster where it need not ask.
+    return np.concatenate([np.take(means, block, mode="clip").mean(axis=1) for block in blocks])

@@ -1,6 +1,6 @@
 """Tests of a paired difference that hold with few problems, and two arms compared by any method."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Protocol
 
@@ -14,7 +14,7 @@ from analysis.stats.interval import problem_means, without_spread
 from analysis.stats.methods import FEW
 from analysis.stats.outer_ends import moved_out
 
-__all__ = ["COMPARE", "Compare", "auto", "sign_flip", "student"]
+__all__ = ["COMPARE", "Compare", "auto", "compare_at", "sign_flip", "sign_flip_at", "student"]
 
 BLOCK = 1 << 20  # signs held at a time
 
@@ -86,10 +86,17 @@ def sign_flip(
     difference: [problem, seed]. Without any spread between problems `interval.without_spread` answers.
     Raises DegenerateDifference.
     """
+    return sign_flip_at(difference, [level], draws=draws, rng=rng, null=null)[0]
+
+
+def sign_flip_at(
+    difference: ArrayLike, levels: Sequence[float], *, draws: int, rng: np.random.Generator, null: float = 0.0
+) -> list[Comparison]:
+    """`sign_flip` at several levels, of the same draws."""
     means = problem_means(difference)
-    flat = without_spread(means, level, null)
-    if flat:
-        return flat
+    flat = [without_spread(means, level, null) for level in levels]
+    if all(flat):
+        return [each for each in flat if each]
     sums, sizes = _subsets(means - null, draws, rng)
     proper = sizes > 0
     centres = np.sort(sums[proper] / sizes[proper])  # less `null`
@@ -98,16 +105,19 @@ def sign_flip(
     extreme = len(sums) - len(centres) + (0 if exact else 1)
     total = len(centres) + extreme
     tail = extreme + min(int((centres <= 0).sum()), int((centres >= 0).sum()))
-    # An end is the first centre that the one-sided test at (1 - level) / 2 keeps.
-    skipped = int(np.floor(total * (1 - level) / 2 + 1e-9)) - extreme
-    bounded = skipped >= 0
-    low, high = (null + centres[skipped], null + centres[-1 - skipped]) if bounded else (-1.0, 1.0)
-    wider = student(difference, level=level)
-    if low <= null or wider.low > null:
-        low = min(low, wider.low)
-    if high >= null or wider.high < null:
-        high = max(high, wider.high)
-    return Comparison(float(means.mean()), float(low), float(high), min(1.0, 2 * tail / total))
+    found = []
+    for level in levels:
+        # An end is the first centre that the one-sided test at (1 - level) / 2 keeps.
+        skipped = int(np.floor(total * (1 - level) / 2 + 1e-9)) - extreme
+        bounded = skipped >= 0
+        low, high = (null + centres[skipped], null + centres[-1 - skipped]) if bounded else (-1.0, 1.0)
+        wider = student(difference, level=level)
+        if low <= null or wider.low > null:
+            low = min(low, wider.low)
+        if high >= null or wider.high < null:
+            high = max(high, wider.high)
+        found.append(Comparison(float(means.mean()), float(low), float(high), min(1.0, 2 * tail / total)))
+    return found
 
 
 def _subsets(
@@ -124,7 +134,7 @@ def _subsets(
             chosen = np.arange(block.start, block.stop)[:, None] >> np.arange(problems) & 1
         else:
             chosen = rng.integers(0, 2, (block.stop - block.start, problems), dtype=np.int8)
-        sums[block] = chosen @ means
+        sums[block] = chosen.astype(np.float64) @ means  # of two types numpy multiplies ten times as slowly
         sizes[block] = chosen.sum(axis=1)
     return sums.round(9), sizes  # sums of thirds that cancel give exactly zero
 
@@ -184,3 +194,28 @@ COMPARE: Mapping[str, Compare] = MappingProxyType(
         "max-t": _student,
     }
 )
+
+
+def compare_at(
+    method: str,
+    difference: ArrayLike,
+    levels: Sequence[float],
+    *,
+    draws: int,
+    rng: Callable[[], np.random.Generator],
+    null: float = 0.0,
+) -> list[Comparison]:
+    """`COMPARE` at several levels, each as with a generator of its own from `rng`; what is drawn is drawn
+    once.
+    """
+    match method:
+        case "bootstrap":
+            found = bootstrap.paired_at(difference, levels, reps=draws, null=null, rng=rng())
+        case "sign-flip":
+            found = sign_flip_at(difference, levels, draws=draws, rng=rng(), null=null)
+        case _:
+            compare = COMPARE[method]
+            return [compare(difference, level=level, draws=draws, rng=rng(), null=null) for level in levels]
+    return [
+        moved_out(each, difference, level=level, null=null) for each, level in zip(found, levels, strict=True)
+    ]

@@ -12,7 +12,7 @@ from analysis.rules.rule import Contrast, better, worse
 from analysis.stats import equal_memory, equivalence, isocache, max_t, multiplicity
 from analysis.stats.comparison import Comparison, Margins
 from analysis.stats.methods import METHODS, draws
-from analysis.stats.paired_tests import COMPARE
+from analysis.stats.paired_tests import compare_at
 from analysis.studies import contrasts, memory
 from analysis.studies.contrasts import Pairing
 from analysis.studies.memory import Arms, Held
@@ -201,7 +201,7 @@ def _isocache(study: Study, pairing: Pairing, estimate: Estimate | None, index: 
     if at is None:
         return row | {"why": "outside"}
     method = decision["method"] if METHODS[decision["method"]].draws else "t"
-    comparison = _compare(at.difference[:, None], index, decision, method, LEVEL)
+    (comparison,) = _compare(at.difference[:, None], index, decision, method, [LEVEL])
     values = dict(zip(("difference", "low", "high", "p"), map(decimal, comparison), strict=True))
     between = [budgets[at.below], budgets[at.above]]
     return row | {
@@ -221,8 +221,10 @@ def _estimate(
     difference, method, margins, moved = _difference(pairing), decision["method"], None, False
     beside = [name for name in BESIDE if METHODS[method].draws or name == "t"]
     null = equal_memory.null(float(difference.mean()), held.points)
+    both = [LEVEL, 1 - corrected]
+    own, measured = _compare(difference, index, decision, method, both, null)
     nominal = {
-        name: _compare(difference, index, decision, name, LEVEL, null)
+        name: own if name == method else _compare(difference, index, decision, name, [LEVEL], null)[0]
         for name in dict.fromkeys([*beside, method])
     }
     if "margin" in decision:
@@ -230,10 +232,10 @@ def _estimate(
         margins = equal_memory.margins(difference, margin, held.points, alpha=corrected, method=method)
         alone = equivalence.margins(difference, margin, alpha=corrected, method=method)
         moved = _sides(margins, margin) != _sides(alone, margin)
-    plain = nominal[method] if null == 0 else _compare(difference, index, decision, method, LEVEL)
+    plain = own if null == 0 else _compare(difference, index, decision, method, [LEVEL])[0]
     return Estimate(
-        nominal=nominal[method],
-        measured=_compare(difference, index, decision, method, 1 - corrected, null),
+        nominal=own,
+        measured=measured,
         beside={name: nominal[name].p for name in beside},
         memory=held,
         margins=margins,
@@ -256,14 +258,17 @@ def _compare(
     index: int,
     decision: Mapping[str, Any],
     method: str,
-    level: float,
+    levels: Sequence[float],
     null: float | None = 0.0,
-) -> Comparison:
-    """null: as `equal_memory.null` gives it."""
+) -> list[Comparison]:
+    """One for each level. null: as `equal_memory.null` gives it."""
     (times, seed), tested = draws(decision), null or 0.0
-    rng = np.random.default_rng([seed, index])
-    found = COMPARE[method](difference, level=level, draws=times, rng=rng, null=tested)
-    return found if null is not None else found._replace(p=1.0)
+
+    def rng() -> np.random.Generator:
+        return np.random.default_rng([seed, index])
+
+    found = compare_at(method, difference, levels, draws=times, rng=rng, null=tested)
+    return found if null is not None else [each._replace(p=1.0) for each in found]
 
 
 def _printed(one: Estimated, seen: Contrast | None, holm: float, alpha: float) -> dict[str, Any]:

@@ -37,7 +37,8 @@ __all__ = ["Own", "check", "check_locked", "check_selection", "own"]
 ALIKE = "judged alike by today's analysis"
 PACKAGE = "analysis"
 COMPUTING = ("numpy", "pandas", "scipy", "statsmodels")
-LARGEST = 20_000_000_000  # draws times records: minutes; the largest study that is shipped has a tenth of it
+LARGEST = 30_000_000_000  # problems drawn: minutes; the study of those shipped that takes longest has a tenth
+SPLITS = ("dev", "confirm")
 SHOWN = 3  # differences that are named
 # What a lock or record of the wrong shape provokes in code that trusts its own records.
 WRONG_SHAPE = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
@@ -56,12 +57,11 @@ class Own(NamedTuple):
         return not self.files and not self.others
 
     def __str__(self) -> str:
-        if self.same:
-            return f"its {self.of} files are those that were locked"
-        files = f"{len(self.files)} of {self.of} files of {PACKAGE} are not those that were locked"
-        named = [f"{files}, e.g. {alike.plain(self.files[0])}"] if self.files else []
-        named += [f"{', '.join(self.others)} not as locked"] if self.others else []
-        return "; ".join(named)
+        if self.files:
+            share = f"{len(self.files)} of {self.of} files of {PACKAGE}"
+            return f"{share} are not those that were locked, e.g. {alike.plain(self.files[0])}"
+        same = f"its {self.of} files are those that were locked"
+        return f"{same}, with another {', '.join(self.others)}" if self.others else same
 
 
 def check(study: Registration) -> str:
@@ -238,10 +238,16 @@ def _refuse_long(study: Registration, registered: int, records: Sequence[Record]
     """
     if registered > len(records):
         raise Tampered(f"{registered} lanes are registered and {len(records)} recorded")
-    times, _ = draws(study.registered["decision"])
-    if times * len(records) > LARGEST:
+    content = study.registered
+    decision = content["decision"]
+    against, others, beside = (len(decision.get(name) or ()) for name in ("against", "others", "beside"))
+    pairs = (1 + others) * against + beside * (1 + against)  # not those of `sides`, which may be any number
+    cells = len(content["models"]) * len(content["tasks"]) * len(content["budgets"])
+    most = max(len(item[split]) for item in study.lock.content["items"].values() for split in SPLITS)
+    times, _ = draws(decision)
+    if (drawn := times * pairs * cells * most) > LARGEST:
         command = f"python -m analysis.judge {study.folder}"
-        raise CannotTell(f"{times} draws of {len(records)} records take minutes or more; run: {command}")
+        raise CannotTell(f"{drawn:.0e} draws take many minutes; run: {command}")
 
 
 def _confirmed_lanes(study: Registration) -> int:

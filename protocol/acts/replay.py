@@ -34,7 +34,7 @@ from protocol.locked.study import Study, open_study
 from protocol.plan.design import Design
 from protocol.running import same_lane
 
-__all__ = ["NONCE", "Engine", "check", "draw", "engine", "refuse"]
+__all__ = ["NONCE", "Engine", "check", "confirmed", "draw", "engine", "refuse"]
 
 NONCE = re.compile("(?:[0-9a-f]{2}){8,64}")
 # Where the code lies that makes an answer of a problem, and the libraries that it rests on.
@@ -94,6 +94,9 @@ def check(
         settled, by = _decoded(study, home, drawn, nonce, identity, report), engine(study)
     except (BadInput, Drifted) as missing:
         raise CannotTell(str(missing)) from None
+    except (OSError, RuntimeError, MemoryError) as problem:  # of this machine: torch says no more than that
+        why = " ".join(str(problem).split())[:200] or type(problem).__name__
+        raise CannotTell(f"decoding broke off on this machine: {why!a}; see that memory is free") from None
     return _told(settled, by, nonce, len(drawn))
 
 
@@ -171,7 +174,7 @@ def _decoded(
                 "bring the weights that were locked"
             )
     door = Judged(study.lock, study.folder, identity)
-    decoder = decoding_again.Decoder(opened, _confirmed(opened), door)
+    decoder = decoding_again.Decoder(opened, confirmed(opened), door)
     if unknown := [record["body"] for record in drawn if not decoder.registered(record["body"])]:
         raise Tampered(f"{Lane(unknown[0], SAME)}: is not registered")
     bodies = sorted((record["body"] for record in drawn), key=lambda body: body["cell"]["model"])
@@ -192,7 +195,7 @@ def _decoded(
 SAME = same_lane.Settled("same")
 
 
-def _confirmed(opened: Study) -> Design:
+def confirmed(opened: Study) -> Design:
     """What confirm ran."""
     if opened.protocol.sweep is None:
         return opened.protocol

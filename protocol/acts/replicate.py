@@ -89,7 +89,7 @@ def unfinished(parent: Study) -> Study | None:
             return None
         child = open_study(newest, parent.planned.home)
         try:
-            refuse_drift(child, with_weights=False)
+            refuse_drift(child, with_weights=False, runs_here=False)
         except Drifted as drift:
             put(f"leaving {newest.folder}: {drift}", sys.stderr)
             return None

@@ -115,7 +115,7 @@ def works(way: Way) -> bool:
 
 def _run(command: Sequence[str], folder: Path, given: Sequence[Path], limits: Limits, way: Way) -> Ran:
     with tempfile.TemporaryDirectory(prefix="kv-prereg-contained-") as private:
-        root, scratch = Path(private, "root"), Path(private, "scratch")
+        root, scratch = (Path(private).resolve() / name for name in ("root", "scratch"))
         for each in (root, scratch):
             each.mkdir()
         visible = _visible([*given, folder, FIRST])

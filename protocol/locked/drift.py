@@ -12,7 +12,7 @@ from protocol.evidence.refusals import BadInput, Drifted, Refusal
 from protocol.evidence.run.registration import CLAIM, PROTOCOL, Registration
 from protocol.models import paths, sources
 
-__all__ = ["ROOT", "drifted", "of_files", "of_sources", "refuse", "refuse_edited"]
+__all__ = ["ROOT", "drifted", "of_data", "of_locked", "of_sources", "refuse", "refuse_edited"]
 
 ROOT = Path(__file__).resolve().parents[2]  # the tree whose sources are locked
 NEEDS_TORCH = "torch"  # how it was built and on what it runs: nothing to ask without importing it
@@ -27,7 +27,7 @@ def drifted(locked: Lock, home: Path, environment: Mapping[str, Any]) -> list[st
     """
     content = locked.content
     try:
-        found = of_files(content)
+        found = of_locked(content) + of_data(content)
         known = {name: value for name, value in content["environment"].items() if name != NEEDS_TORCH}
         found += closure.differences({"environment": known}, {"environment": environment})
         named = {source: _files(source, home, locked) for source, locked in content["weights"].items()}
@@ -72,9 +72,16 @@ def of_sources(content: Mapping[str, Any]) -> list[str]:
     return closure.differences(content["sources"], closure.sources(ROOT))
 
 
-def of_files(content: Mapping[str, Any]) -> list[str]:
-    """Of the sources and of the data that tasks read."""
-    return of_sources(content) + closure.differences(content["data"], tasks.data(content["data"]))
+def of_locked(content: Mapping[str, Any]) -> list[str]:
+    """As `of_sources`, but for sources that are new: a working tree is not run, the locked tree is."""
+    now = closure.sources(ROOT)
+    there = {name: now[name] for name in content["sources"] if name in now}
+    return closure.differences(content["sources"], there)
+
+
+def of_data(content: Mapping[str, Any]) -> list[str]:
+    """Of the data that tasks read."""
+    return closure.differences(content["data"], tasks.data(content["data"]))
 
 
 def _files(source: str, home: Path, locked: Mapping[str, str]) -> dict[str, Path]:

@@ -29,7 +29,7 @@ KEPT = {
     "nodiratime": 2048,
     "relatime": 1 << 21,
 }
-SET_DUMPABLE, DROP_FROM_BOUND, SET_SECUREBITS, NO_NEW_PRIVILEGES = 4, 24, 28, 38
+DROP_FROM_BOUND, SET_SECUREBITS, NO_NEW_PRIVILEGES = 24, 28, 38
 ROOT_IS_NOBODY = 0b11  # user 0 has no privilege, locked
 CAPABILITIES = 64
 LIMITS = {
@@ -58,7 +58,6 @@ def main(asked: dict[str, Any]) -> int:
             become(asked)
         finally:
             os._exit(UNREADY)
-    control(SET_DUMPABLE, 0)
     signal.signal(signal.SIGALRM, lambda *_: os._exit(UNREADY))
     signal.alarm(asked["seconds"])
     while True:

@@ -7,7 +7,7 @@ from protocol.evidence.lock import closure
 from protocol.evidence.lock.lock import Lock
 from protocol.evidence.refusals import Drifted
 from protocol.evidence.run.registration import PROTOCOL, Registration
-from protocol.locked import drift
+from protocol.locked import drift, imports, tree
 from protocol.locked.planned import Planned
 from protocol.plan import grid, reading
 from protocol.plan.design import Design
@@ -59,12 +59,17 @@ def open_study(registration: Registration, home: Path) -> Study:
     return Study(registration, Planned(protocol, home))
 
 
-def refuse_drift(study: Study, *, with_weights: bool) -> None:
+def refuse_drift(study: Study, *, with_weights: bool, runs_here: bool = True) -> None:
     """Compare today's bytes with the lock; raises Drifted that names the first differences and how
-    many there are.
+    many there are, and in the locked tree BadInput for a module that was imported from elsewhere.
+
+    runs_here: whether what is compared will be run; if not, since the locked tree will be, a file may be new.
     """
     content = study.lock.content
-    differences = drift.of_files(content)
+    if tree.unpacked():
+        imports.refuse_loaded()
+    sources = drift.of_sources if runs_here else drift.of_locked
+    differences = sources(content) + drift.of_data(content)
     locked, now = content["environment"], study.planned.environment()
     differences += closure.differences({"environment": locked}, {"environment": now})
     if with_weights:

@@ -1,8 +1,11 @@
 """Between lock and confirmation somebody changes what would run. Confirm names it and runs nothing."""
 
 import os
+from unittest import mock
 
 from attacking import findings, refused, rewrite
+
+from protocol.locked import drift
 
 
 def test_the_protocol_gets_an_easier_rule(unconfirmed):
@@ -46,10 +49,12 @@ def test_a_policy_is_tuned(unconfirmed, sources, edited):
 
 
 def test_an_untracked_module_is_put_beside_the_policies(unconfirmed, sources):
+    """As it is typed it would stop nobody: the locked tree does not have it. Here the working tree runs."""
     stray = sources / "policies" / "sitehelp.py"
     stray.write_text("BONUS = 1\n")
     try:
-        refused(3, "policies/sitehelp.py: new", "confirm", unconfirmed, tree=sources)
+        with mock.patch.object(drift, "ROOT", sources):
+            refused(3, "policies/sitehelp.py: new", "confirm", unconfirmed)
     finally:
         stray.unlink()
 

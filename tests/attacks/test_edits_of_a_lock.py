@@ -5,18 +5,22 @@ and an audit names it. The walk asks the functions that compare; for some of the
 """
 
 import copy
+import re
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import studies
+from attacking import Repository, refused, rewrite, rewrite_ledger
 
 from protocol.acts import lock_again
 from protocol.acts.locking import frozen, opened_before, unedited
-from protocol.evidence.bytes import fields
+from protocol.evidence.bytes import documents, fields
 from protocol.evidence.findings import CannotTell
-from protocol.evidence.lock import bundle, lock
-from protocol.evidence.refusals import Refusal
+from protocol.evidence.lock import bundle, closure, lock
+from protocol.evidence.refusals import Refusal, Tampered
+from protocol.evidence.run import ledger
 from protocol.evidence.run.registration import Registration
 from protocol.locked.study import Study, open_study, refuse_drift
 from protocol.models import sources
@@ -52,13 +56,17 @@ def study(registered, tmp_path_factory, same_environment) -> Iterator[Study]:
     with studies.remembering("confirm"):
         opened = open_study(Registration(folder), sources.home())
         unedited.refuse_edited(opened)
-        members = bundle.read(opened.registration.bundle, opened.lock.content["sources"])
-        items = frozen.items(opened.protocol)
-        with pytest.MonkeyPatch.context() as patch:  # what no edit changes is read once
-            patch.setattr(bundle, "read", lambda archive, names: {name: members[name] for name in names})
-            patch.setattr(frozen, "items", lambda protocol: copy.deepcopy(items))
-            patch.setattr(opened_before, "claimed", lambda folder: [])
-            yield opened
+        yield opened
+
+
+@pytest.fixture
+def read_once(study, monkeypatch):
+    """What no edit changes is not read again for each of hundreds."""
+    members = bundle.read(study.registration.bundle, study.lock.content["sources"])
+    items = frozen.items(study.protocol)
+    monkeypatch.setattr(bundle, "read", lambda archive, names: {name: members[name] for name in names})
+    monkeypatch.setattr(frozen, "items", lambda protocol: copy.deepcopy(items))
+    monkeypatch.setattr(opened_before, "claimed", lambda folder: [])
 
 
 def edits(value, at=()) -> Iterator[tuple[tuple[object, ...], object]]:
@@ -116,11 +124,14 @@ def listed(path, known) -> bool:
     return any(dotted(path) == name or dotted(path).startswith(f"{name}.") for name in known)
 
 
-def walk(content, check, known, among=None) -> tuple[list[str], set[str]]:
-    """The edits that `check` does not tell and that are not listed; the listed ones that it does not tell."""
+def walk(content, check, known, among, one_of=()) -> tuple[list[str], set[str]]:
+    """The edits that `check` does not tell and that are not listed; the listed ones that it does not tell.
+
+    one_of: arms whose policies are left out, since another's are like them.
+    """
     untold, used = [], set()
     for path, put in edits(content):
-        if among is not None and path[0] not in among:
+        if path[0] not in among or (path[0] == "policies" and len(path) > 2 and path[1] in one_of):
             continue
         if told(check, content, path, put) is None:
             if listed(path, known):
@@ -130,16 +141,184 @@ def walk(content, check, known, among=None) -> tuple[list[str], set[str]]:
     return untold, used
 
 
-def test_confirm_tells_every_edit_that_anything_can_tell(study):
+def test_confirm_tells_every_edit_that_anything_can_tell(study, read_once):
     def confirming(changed):
         opened = Study(Registration.of(study.folder, lock.Lock(changed, "0" * 64)), study.planned)
         lock_again.check(opened.registration)
         unedited.refuse_edited(opened)
 
     among = study.lock.content.keys() - {"sources", "weights", "environment"}
-    untold, used = walk(study.lock.content, confirming, MOMENT, among)
+    untold, used = walk(study.lock.content, confirming, MOMENT, among, {"full", "random", "streaming"})
     assert untold == []
     assert used <= MOMENT.keys()
+
+
+def relock(folder: Path, change) -> None:
+    """Edit the lock and make its line in the ledger anew, as somebody would who knows how."""
+    rewrite(folder / "lock.json", change)
+    digest = lock.read(folder).digest
+    rewrite_ledger(folder, lambda lines: lines.__setitem__(0, ("register", {"lock": digest})))
+
+
+def claim_by_hand(folder: Path) -> None:
+    """What only confirm may write: claim, line and attempt, of the edited lock."""
+    content = {
+        "kind": "kv-prereg claim",
+        "version": 1,
+        "lock": lock.read(folder).digest,
+        "ledger": ledger.head(folder),
+    }
+    digest = documents.write(folder / "claim.json", content)
+    ledger.append(folder, "claim", {"claim": digest})
+    ledger.append(folder, "attempt", {"number": 1, "records": 0})
+    ledger.append(folder, "held-out", {"task": "needle-256", "purpose": "confirm"})
+
+
+def dropped(lock) -> None:
+    lock["items"]["needle-256"]["confirm"].pop(0)
+
+
+def moved(lock) -> None:
+    item = lock["items"]["needle-256"]
+    item["dev"].append(item["confirm"].pop(0))
+
+
+def fewer_cells(lock) -> None:
+    lock["grid"] = [cell for cell in lock["grid"] if cell[3] != "streaming"]
+
+
+def softer(lock) -> None:
+    lock["protocol"]["content"]["decision"]["alpha"] = "0.2"
+
+
+def longer(lock) -> None:
+    lock["protocol"]["content"]["tasks"][0]["max_new_tokens"] = 48
+
+
+def larger(lock) -> None:
+    lock["policies"]["crystal"]["protect.sinks"] = "400"
+
+
+def no_rule(lock) -> None:
+    lock["checks"]["rule"]["gates"].popitem()
+
+
+def fewer_errors(lock) -> None:
+    lock["checks"]["decision_errors"]["confirmed"]["high"] = "0.000100"
+
+
+def another_rule(lock) -> None:
+    lock["rule"]["source"] = "analysis/rules/equivalent.py"
+    lock["rule"]["sha256"] = lock["sources"]["analysis/rules/equivalent.py"]
+
+
+def at_once(lock) -> None:
+    lock["batch"]["first_event"] = 0
+
+
+def never_asked(lock) -> None:
+    del lock["opened"]
+
+
+def of_before(lock) -> None:
+    for name in ("policies", "amends", "git", "signer", "ledger", "opened"):
+        del lock[name]
+
+
+def a_child(lock) -> None:
+    lock["parent"] = {"name": "nowhere", "lock": "0" * 64}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (dropped, "items.needle-256.confirm: 11 entries, there have to be 12"),
+        (moved, "items.needle-256.confirm"),
+        (fewer_cells, "lock.json: grid: 6 entries, there have to be 8"),
+        (softer, "protocol.content.decision.alpha: '0.2', it has to be '0.05'"),
+        (longer, "protocol.content.tasks[0].max_new_tokens: 48, it has to be 24"),
+        (larger, "policies.crystal.protect.sinks: '400', it has to be"),
+        (no_rule, "checks.rule.gates."),
+        (fewer_errors, "checks.decision_errors.confirmed"),
+        (another_rule, "rule.source: 'analysis/rules/equivalent.py', it has to be"),
+        (at_once, "batch.first_event: 0, it has to be 1"),
+        (never_asked, "opened: missing"),
+        (of_before, "policies: missing"),
+    ],
+)
+def test_an_edited_lock_is_not_confirmed_though_its_ledger_fits(registered, tmp_path, change, words):
+    folder = shutil.copytree(registered, tmp_path / "registrations" / "study")
+    relock(folder, change)
+    refused(3, words, "confirm", folder)
+
+
+@pytest.mark.parametrize("change", [dropped, larger])
+def test_a_claim_by_hand_of_an_edited_lock_is_not_resumed(registered, tmp_path, change):
+    folder = shutil.copytree(registered, tmp_path / "registrations" / "study")
+    relock(folder, change)
+    claim_by_hand(folder)
+    refused(3, "lock.json: ", "confirm", folder)
+
+
+def test_a_lock_that_calls_itself_a_replication_of_nothing_is_not_confirmed(registered, tmp_path):
+    folder = shutil.copytree(registered, tmp_path / "registrations" / "study")
+    relock(folder, a_child)
+    refused(2, "replicates nowhere, of which no folder beside has the lock", "confirm", folder)
+
+
+def test_an_edited_lock_is_not_probed_and_its_study_not_replicated(registered, confirmed, tmp_path):
+    folder = shutil.copytree(registered, tmp_path / "registrations" / "study")
+    relock(folder, larger)
+    refused(3, "policies.crystal.protect.sinks", "probe", folder)
+    done = shutil.copytree(confirmed, tmp_path / "registrations" / "done")
+    rewrite(done / "lock.json", fewer_cells)
+    refused(3, "lock.json: grid: 6 entries", "replicate", done)
+
+
+def test_a_protocol_that_is_something_else_is_named(registered, tmp_path):
+    """With its digest in the lock, which is all that was compared once."""
+    folder = shutil.copytree(registered, tmp_path / "registrations" / "study")
+    for text, words in {
+        "hello\n": "protocol.toml: is no TOML",
+        'title = "hello"\n': "protocol.content",
+        "[[": "protocol.toml: is no TOML",
+    }.items():
+        (folder / "protocol.toml").write_text(text)
+        digest = closure.digest_of(text.encode())
+        relock(folder, lambda lock, digest=digest: lock["protocol"].update(sha256=digest))
+        with pytest.raises(Tampered, match=re.escape(words)):
+            lock_again.check(Registration(folder))
+
+
+def test_an_earlier_claim_that_the_repository_shows_cannot_be_left_out(registered, confirmed, tmp_path):
+    """The study was registered on a commit that has another one's claim, of the same problems."""
+    shelf = tmp_path / "registrations"
+    earlier = shutil.copytree(confirmed, shelf / "earlier")
+    folder = shutil.copytree(registered, shelf / "study")
+    repository = Repository(tmp_path)
+    repository.git("init", "--quiet", "--initial-branch=main")
+    repository.commit("the earlier one")
+    commit = repository.git("rev-parse", "HEAD").strip()
+    sources = sorted(lock.read(folder).content["sources"])  # no source is committed here
+    relock(folder, lambda lock: lock.update(git={"commit": commit, "differs": sources}))
+    refused(3, "opened: does not list earlier, whose claim is in the commit", "confirm", folder)
+    shared = {task: item["confirm"] for task, item in lock.read(folder).content["items"].items()}
+    listed = [{"name": "earlier", "lock": lock.read(earlier).digest, "problems": shared}]
+    shared["needle-256"] = shared["needle-256"][1:]
+    relock(folder, lambda lock: lock.update(opened=listed))
+    refused(3, "opened.earlier.needle-256: 11 entries, there have to be 12", "confirm", folder)
+
+
+def test_a_policy_of_other_settings_is_named_by_the_audit(study):
+    assert "settings of 4 arms" in lock_again.check_policies(study.registration)
+    held = study.lock.content["policies"]
+    assert len(held) == 4
+    for path, put in edits({"policies": {"crystal": held["crystal"]}}):
+        if len(path) == 1:  # without any it is a lock of before, as its other fields have to be
+            continue
+        changed = edited(study.lock.content, path, put)
+        with pytest.raises(Tampered, match="policies"):
+            lock_again.check_policies(Registration.of(study.folder, lock.Lock(changed, "0" * 64)))
 
 
 @pytest.mark.parametrize("field", ["sources", "weights", "environment"])
@@ -166,7 +345,7 @@ def test_what_drift_compares_is_told_by_drift(study, field, monkeypatch):
             break
 
 
-def test_an_audit_tells_every_edit_that_it_can(study):
+def test_an_audit_tells_every_edit_that_it_can(study, read_once):
     def auditing(changed):
         lock_again.check(Registration.of(study.folder, lock.Lock(changed, "0" * 64)))
 

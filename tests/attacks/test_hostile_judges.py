@@ -242,7 +242,17 @@ with open(os.path.join(tempfile.gettempdir(), "big"), "wb") as file:
 
 
 def test_one_that_asks_gets_no_answer(tmp_path, way):
-    judged_by(f"import sys\nassert sys.stdin.read() == ''\n{AS_WRITTEN}", tmp_path, way)
+    answer, typed = os.pipe()
+    os.write(typed, b"yes\n")
+    os.close(typed)
+    before = os.dup(0)
+    os.dup2(answer, 0)
+    try:
+        judged_by(f"import sys\nassert sys.stdin.read() == ''\n{AS_WRITTEN}", tmp_path, way)
+    finally:
+        os.dup2(before, 0)
+        os.close(before)
+        os.close(answer)
 
 
 def test_one_that_needs_a_package_that_is_not_here_cannot_tell(tmp_path):

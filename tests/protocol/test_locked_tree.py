@@ -21,7 +21,7 @@ from protocol.evidence.run.registration import Registration
 from protocol.locked import drift
 from protocol.locked import tree as locked_tree
 from protocol.locked.planned import Planned
-from protocol.locked.study import open_study
+from protocol.locked.study import open_study, refuse_drift
 from protocol.models import sources
 
 TWO_WORKERS = {**studies.ONE_TASK, "threads = 1": "threads = 1\nworkers = 2"}
@@ -72,9 +72,17 @@ def entered(study, temporary, monkeypatch):
     monkeypatch.setattr(os, "execve", lambda *given: handed.append(given))
     monkeypatch.setattr(sys, "argv", ["confirm", "some/folder", "--json"])
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
-    monkeypatch.setenv("PYTHONPATH", "/elsewhere")
+    for name in ("PYTHONPATH", "PYTHONSTARTUP", "PYTHONHOME", "LD_PRELOAD", "MATPLOTLIBRC"):
+        monkeypatch.setenv(name, "/elsewhere")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setattr(locked_tree.imports, "refuse_uncovered", lambda: None)  # tests lie elsewhere
     locked_tree.enter(study.registration, "protocol.confirm")
     return handed[0]
+
+
+def left(place):
+    """The trees that are left. torch makes a folder for what it compiles, which is nothing."""
+    return list(place.glob("kv-prereg-*"))
 
 
 def break_sources(tree):
@@ -93,7 +101,12 @@ def test_edits_made_after_the_start_are_not_run(folder, tree, temporary):
         fcntl.flock(ledger, fcntl.LOCK_EX)
         command = [sys.executable, "-m", "protocol.confirm", str(folder)]
         process = subprocess.Popen(
-            command, cwd=tree, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            command,
+            cwd=tree,
+            env=studies.plain(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         while process.poll() is None and not (folder / "claim.json").exists():
             time.sleep(0.05)
@@ -107,7 +120,7 @@ def test_edits_made_after_the_start_are_not_run(folder, tree, temporary):
         mend()
     assert process.returncode in (10, 11), said
     assert (folder / "figures" / "forest.svg").exists()
-    assert list(temporary.iterdir()) == []
+    assert left(temporary) == []
     assert studies.command("audit", folder, tree=tree).returncode == 0
 
 
@@ -126,7 +139,10 @@ def test_the_same_command_goes_on_there_with_fresh_bytecode_alone(entered):
     assert arguments == [sys.executable, "-P", "-m", "protocol.confirm", "some/folder", "--json"]
     assert environment["PYTHONPYCACHEPREFIX"] == f"{environment['PYTHONPATH']}/bytecode"
     assert not Path(environment["PYTHONPYCACHEPREFIX"]).exists()
-    assert "PYTHONDONTWRITEBYTECODE" not in environment
+    python = {name for name in environment if name.startswith("PYTHON")}
+    assert python == {"PYTHONPATH", "PYTHONPYCACHEPREFIX"}
+    assert environment["OMP_NUM_THREADS"] == "1"
+    assert "/elsewhere" not in environment.values()
 
 
 def test_within_its_tree_a_command_goes_on_and_within_another_it_stops(entered, study, monkeypatch):
@@ -155,22 +171,46 @@ def test_a_lock_beside_the_sources_does_not_make_a_working_tree_the_locked_one(s
 
 def test_an_altered_bundle_is_refused_and_leaves_nothing(study, temporary, monkeypatch):
     monkeypatch.setattr(os, "execve", lambda *given: pytest.fail("was run"))
+    monkeypatch.setattr(locked_tree.imports, "refuse_uncovered", lambda: None)
     path = study.folder / "sources.zip"
     path.write_bytes(path.read_bytes().replace(b"def run(", b"def ran(", 1))
     with pytest.raises(Tampered, match=r"sources\.zip"):
         locked_tree.enter(study.registration, "protocol.confirm")
-    assert list(temporary.iterdir()) == []
+    assert left(temporary) == []
 
 
 def test_an_edited_working_tree_is_refused_before_anything_is_unpacked(study, tree, temporary, monkeypatch):
     monkeypatch.setattr(os, "execve", lambda *given: pytest.fail("was run"))
-    (tree / "figures" / "helper.py").write_text("1\n")
+    monkeypatch.setattr(locked_tree.imports, "refuse_uncovered", lambda: None)
+    path = tree / "figures" / "forest.py"
+    code = path.read_bytes()
     try:
-        with pytest.raises(Drifted, match=r"figures/helper\.py: new"):
-            locked_tree.enter(study.registration, "protocol.confirm")
+        for change in (lambda: path.write_bytes(code + b"1\n"), path.unlink):
+            change()
+            with pytest.raises(Drifted, match=r"figures/forest\.py: (changed|missing)"):
+                locked_tree.enter(study.registration, "protocol.confirm")
     finally:
-        (tree / "figures" / "helper.py").unlink()
-    assert list(temporary.iterdir()) == []
+        path.write_bytes(code)
+    assert left(temporary) == []
+
+
+def test_a_new_file_in_the_working_tree_stops_nobody_and_is_not_run(study, tree, temporary, monkeypatch):
+    """Nor is it in the tree that runs. What runs where it is, called from Python, is refused by it."""
+    handed = []
+    monkeypatch.setattr(os, "execve", lambda *given: handed.append(given))
+    monkeypatch.setattr(locked_tree.imports, "refuse_uncovered", lambda: None)
+    new = tree / "policies" / "mine.py"
+    new.write_text("raise SystemExit('was run')\n")
+    try:
+        locked_tree.enter(study.registration, "protocol.confirm")
+        place = Path(handed[0][2]["PYTHONPATH"])
+        assert not (place / "policies" / "mine.py").exists()
+        assert drift.drifted(study.lock, tree, closure.environment()) == []
+        with pytest.raises(Drifted, match=r"policies/mine\.py: new"):
+            refuse_drift(study, with_weights=False)
+        refuse_drift(study, with_weights=False, runs_here=False)
+    finally:
+        new.unlink()
 
 
 @pytest.fixture
@@ -194,7 +234,7 @@ def test_what_is_refused_within_its_tree_removes_the_tree(
     said = capsys.readouterr()
     assert "model.safetensors: changed" in said.err
     assert studies.json.loads(said.out)["refused"] == "Drifted"
-    assert list(temporary.iterdir()) == []
+    assert left(temporary) == []
     assert studies.snapshot(study.folder) == before
 
 
@@ -206,7 +246,7 @@ def test_what_is_refused_in_the_tree_leaves_no_tree(folder, tree, other_weights,
     assert done.returncode == 3, done.stderr
     assert "model.safetensors: changed" in done.stderr
     assert studies.json.loads(done.stdout)["refused"] == "Drifted"
-    assert list(temporary.iterdir()) == []
+    assert left(temporary) == []
     assert studies.snapshot(folder) == before
 
 
@@ -252,20 +292,21 @@ def test_drift_can_be_told_without_torch_and_names_what_changed(registered, tree
 
     def said():
         command = [sys.executable, "-c", code, str(registered), str(tmp_path)]
-        done = subprocess.run(command, cwd=tree, capture_output=True, text=True)
+        done = subprocess.run(command, cwd=tree, env=studies.plain(), capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         return done.stdout.splitlines()
 
     assert said() == []
-    weights, helper = tree / "model" / "model.safetensors", tree / "policies" / "helper.py"
+    weights, streaming = tree / "model" / "model.safetensors", tree / "policies" / "streaming.py"
+    source = streaming.read_bytes()
     data = weights.read_bytes()
     weights.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
-    helper.write_text("1\n")
+    streaming.write_bytes(source + b"1\n")
     try:
-        assert said() == ["policies/helper.py: new", f"path:{tree}/model/model.safetensors: changed"]
+        assert said() == ["policies/streaming.py: changed", f"path:{tree}/model/model.safetensors: changed"]
     finally:
         weights.write_bytes(data)
-        helper.unlink()
+        streaming.write_bytes(source)
 
 
 def test_the_half_way_check_comes_once():

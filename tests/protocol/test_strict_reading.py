@@ -119,7 +119,10 @@ def test_a_file_that_has_no_one_reading_is_refused_by_its_name(tmp_path, file, d
 @pytest.mark.parametrize("file", CANONICAL)
 def test_evidence_in_another_spelling_is_refused_with_its_place(tmp_path, file, defect):
     text = refused(CANONICAL[file], tmp_path, OTHER_SPELLINGS[defect])
-    assert text.startswith(f"{file}: not canonical JSON from byte ")
+    if defect == "carriage return":  # in every line of the file: what git does to a clone on Windows
+        assert text.startswith(f"{file.partition(':')[0]}: its line endings were rewritten in this copy")
+    else:
+        assert text.startswith(f"{file}: not canonical JSON from byte ")
 
 
 @pytest.mark.parametrize("kind", ["link", "folder", "pipe", "nothing"])

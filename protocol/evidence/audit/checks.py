@@ -18,6 +18,8 @@ from protocol.evidence.run import claim, late_randomness, ledger, probing, recor
 from protocol.evidence.run.records import Record
 from protocol.evidence.run.registration import PROTOCOL, Registration
 
+PURPOSES = frozenset({"confirm", "confirm, decrypted"})  # for which confirming reads held-out problems
+
 
 class Checks:
     """The steps that a registration has reached, by what is there of them, and the checks of its parts."""
@@ -166,9 +168,14 @@ class Checks:
             return f"{len(self.study.confirmed)} records; it ended before the other {len(missing)} ran"
         if missing:
             raise Unfinished(f"{len(self.study.confirmed)} records, {len(missing)} to go")
-        opened = {entry.body["task"] for entry in self.study.entries if entry.event == "held-out"}
-        if unopened := {cell[1] for cell in self.study.lock.content["grid"]} - opened:
+        read = [entry.body for entry in self.study.entries if entry.event == "held-out"]
+        opened, asked = {body["task"] for body in read}, {cell[1] for cell in self.study.lock.content["grid"]}
+        if unopened := asked - opened:
             raise Tampered(f"{ledger.NAME}: {min(unopened)} was confirmed and its held-out ids never opened")
+        if others := opened - asked:
+            raise Tampered(f"{ledger.NAME}: held-out ids of {min(others)} were read, which is not registered")
+        if others := {body["purpose"] for body in read} - PURPOSES:
+            raise Tampered(f"{ledger.NAME}: held-out ids were read for another purpose: {min(others)}")
         self._excluded()
         return f"{len(self.study.confirmed)} registered lanes, one record each"
 

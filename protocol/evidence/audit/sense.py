@@ -1,6 +1,7 @@
 """Whether the records of a study make sense: every relation between their fields, over both phases."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from protocol.evidence.findings import CannotTell, NotRun
@@ -8,9 +9,11 @@ from protocol.evidence.refusals import Refusal, Tampered
 from protocol.evidence.relations import planned_lanes, recorded_lanes, vocabulary
 from protocol.evidence.relations.listed import RELATIONS
 from protocol.evidence.relations.of_memory import measure
+from protocol.evidence.relations.planned_lanes import Plan
 from protocol.evidence.relations.recorded_lanes import Phase
 from protocol.evidence.relations.relation import Differences, Measure, Relation
-from protocol.evidence.run import records, registration
+from protocol.evidence.run import registration
+from protocol.evidence.run.records import Record
 from protocol.evidence.run.registration import Registration
 
 __all__ = ["Broken", "broken", "check"]
@@ -37,43 +40,55 @@ def check(study: Registration) -> str:
     """What holds. Raises Tampered with the first relations that do not, CannotTell where all that does not
     hold may be an honest study's, NotRun before anything is recorded.
     """
-    phases = [phase for phase in records.FOLDERS if study.place(phase).exists()]
-    if not phases:
-        raise NotRun
-    found = broken(study, phases)
-    if wrong := [one for one in found if not one.relation.doubt]:
-        also = f"; {len(wrong) - SHOWN} more relations" if len(wrong) > SHOWN else ""
-        raise Tampered("; ".join(map(str, wrong[:SHOWN])) + also)
-    if found:
-        raise CannotTell("; ".join(f"{one}; {one.relation.doubt}" for one in found))
-    count = sum(len(study.probed if phase == "probe" else study.confirmed) for phase in phases)
-    return f"{len(RELATIONS)} relations between fields hold in {count} records"
-
-
-def broken(study: Registration, phases: Iterable[str]) -> list[Broken]:
-    """The relations that do not hold, in order. Raises Tampered for a trajectory that cannot be read."""
     found: dict[str, Broken] = {}
     measures: dict[str, Measure] = {}
     words = vocabulary.of_bundle(study.bundle, study.lock.content)
-    for name in sorted(phases):  # confirm first: a sweep's probe has no full cache to measure with
-        shards = _shards(study, name)
-        plan = planned_lanes.plan_of(study.lock.content, study.lock.digest, name, _winner(study), words)
-        phase = Phase.of(plan, shards)
-        for unit in recorded_lanes.units(phase, study.place(name)):
-            if unit.plan.model not in measures and (own := measure(plan, unit)):
-                measures[unit.plan.model] = own
-            shared = measures.get(unit.plan.model, UNKNOWN)
-            kinds = list(unit.kinds)
-            for relation in RELATIONS:
-                if (of_lane := relation.of_lane) is not None:
-                    asked = kinds if relation.scope == "trajectory" else [[lane] for lane in unit.lanes]
-                    told = ((kind, of_lane(plan, kind[0], shared)) for kind in asked)
-                    _note(found, relation, ((lane, says) for kind, says in told if says for lane in kind))
-                if relation.of_unit is not None:
-                    _note(found, relation, relation.of_unit(plan, unit))
+    count = 0
+    for phase in (
+        "confirm",
+        "probe",
+    ):  # of a sweep the probe has no full cache, which tells what a slot takes
+        if shards := _shards(study, phase):
+            plan = planned_lanes.plan_of(study.lock.content, study.lock.digest, phase, _winner(study), words)
+            for one in broken(plan, shards, study.place(phase), measures):
+                found.setdefault(one.relation.name, one)
+            count += sum(map(len, shards))
+    if not count:
+        raise NotRun
+    ordered = [found[relation.name] for relation in RELATIONS if relation.name in found]
+    if wrong := [one for one in ordered if not one.relation.doubt]:
+        also = f"; {len(wrong) - SHOWN} more relations" if len(wrong) > SHOWN else ""
+        raise Tampered("; ".join(map(str, wrong[:SHOWN])) + also)
+    if ordered:
+        raise CannotTell("; ".join(f"{one}; {one.relation.doubt}" for one in ordered))
+    return f"{len(RELATIONS)} relations between fields hold in {count} records"
+
+
+def broken(
+    plan: Plan, shards: Sequence[Sequence[Record]], place: Path, measures: dict[str, Measure]
+) -> list[Broken]:
+    """The relations that do not hold in the records of a phase, in their order.
+
+    place: the folder of its side files. measures: what is known of models, to which is added what is found.
+    Raises Tampered for a trajectory that cannot be read.
+    """
+    found: dict[str, Broken] = {}
+    phase = Phase.of(plan, shards)
+    for unit in recorded_lanes.units(phase, place):
+        if unit.plan.model not in measures and (own := measure(plan, unit)):
+            measures[unit.plan.model] = own
+        shared = measures.get(unit.plan.model, UNKNOWN)
+        kinds, alone = list(unit.kinds), [[lane] for lane in unit.lanes]
         for relation in RELATIONS:
-            if relation.of_phase is not None:
-                _note(found, relation, relation.of_phase(phase))
+            if (of_lane := relation.of_lane) is not None:
+                asked = kinds if relation.scope == "trajectory" else alone
+                told = ((kind, of_lane(plan, kind[0], shared)) for kind in asked)
+                _note(found, relation, ((lane, says) for kind, says in told if says for lane in kind))
+            if relation.of_unit is not None:
+                _note(found, relation, relation.of_unit(plan, unit))
+    for relation in RELATIONS:
+        if relation.of_phase is not None:
+            _note(found, relation, relation.of_phase(phase))
     return [found[relation.name] for relation in RELATIONS if relation.name in found]
 
 
@@ -83,7 +98,7 @@ def _note(found: dict[str, Broken], relation: Relation, differences: Differences
         found[relation.name] = first._replace(lanes=first.lanes + 1)
 
 
-def _shards(study: Registration, phase: str) -> list[list[records.Record]]:
+def _shards(study: Registration, phase: str) -> list[list[Record]]:
     if phase == "confirm":
         return [read.records for read in study.shards.values()]
     return [study.probed] if study.probed else []

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from protocol.evidence.bytes import files
 
-__all__ = ["SELF", "Installed", "found", "standard_library", "versions", "words"]
+__all__ = ["SELF", "Installed", "folders", "found", "standard_library", "versions", "words"]
 
 SELF = "kv-prereg"  # its own modules are the sources, which the closure has
 MISSING = "missing"
@@ -85,6 +85,12 @@ def found(packages: Iterable[str]) -> Installed:
     for name, path in strays:
         altered[_key(name, path, altered)] = _sha256(path)
     return Installed(versions(), dict(sorted(altered.items())), dict(sorted(own.items())))
+
+
+@cache
+def folders() -> tuple[str, ...]:
+    """The folders on Python's path of which `found` reads every importable file."""
+    return tuple(_sites({line.site for each in _distributions() for line in _listed(each)}))
 
 
 def standard_library() -> str:

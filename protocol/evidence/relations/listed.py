@@ -29,6 +29,7 @@ FREE: Mapping[str, str] = MappingProxyType(
         "grade": "read out of the text: graded again by the audit",
         "grade_reason": "said of the text: graded again by the audit",
         "grade_second": "read out of the text: graded again by the audit",
+        "cache.state_bytes": "at least what positions take: a replay measures the rest",
         "prompt": "the digest of tokens: a replay makes the prompt again",
         "costs.prefill_seconds": "a clock's: one value a problem, any value",
         "costs.decode_seconds": "a clock's: only their order follows",

@@ -55,6 +55,8 @@ def company(plan: Plan, unit: Unit) -> Differences:
             (lane, "batch is there, and the lock is older") for lane in unit.lanes if "batch" in lane.body
         )
         return
+    if len({lane.place[1] for lane in unit.lanes}) < len(unit.plan.problems):
+        return  # cut short: which of the others are excluded is not recorded yet
     out = {lane.place[1] for lane in unit.lanes if lane.body["state"] == "excluded"}
     problems = [problem for at, problem in enumerate(unit.plan.problems) if at not in out]
     every = len(problems) * len(unit.plan.cells)
@@ -73,25 +75,27 @@ def company(plan: Plan, unit: Unit) -> Differences:
 
 
 def joined(plan: Plan, unit: Unit) -> Differences:
-    for lane, stay in zip(unit.lanes, _stays(plan, unit), strict=False):
+    for lane, stay in _stays(plan, unit):
         if (own := lane.body["batch"].get("joined")) != stay.joined:
             yield lane, f"batch.joined is {own}; by how long the lanes before it stayed, {stay.joined}"
 
 
 def clocks(plan: Plan, unit: Unit) -> Differences:
     """A lane that joined before another and left after it took as long or longer."""
-    stays = sorted(zip(_stays(plan, unit), unit.lanes, strict=False), key=lambda one: one[0])
+    stays = sorted(_stays(plan, unit), key=lambda one: one[1])
     left: list[int] = []  # of lanes that joined before, ascending, and their seconds, ascending too:
     seconds: list[float] = []  # one that left earlier and took longer shows nothing that a later one does not
     waiting: list[tuple[int, float]] = []
     now = -1
-    for stay, lane in stays:
+    for lane, stay in stays:
         if stay.joined > now:
             now = stay.joined
             for end, own in waiting:
                 _enter(left, seconds, end, own)
             waiting.clear()
-        own = float(lane.costs.get("decode_seconds", 0))
+        if "decode_seconds" not in lane.costs:
+            continue
+        own = float(lane.costs["decode_seconds"])
         place = bisect_right(left, stay.left)
         if place < len(left) and own > seconds[place]:
             yield lane, f"costs.decode_seconds is {own}, of a lane around it {seconds[place]}"
@@ -113,15 +117,16 @@ def side_file(plan: Plan, unit: Unit) -> Differences:
         yield f"{name}.json.gz", f"has {len(unit.side)} trajectories, {len(different)} of them different"
 
 
-def _stays(plan: Plan, unit: Unit) -> list[Stay]:
+def _stays(plan: Plan, unit: Unit) -> list[tuple[Lane, Stay]]:
     """When each lane of a unit joined its batch and left it, in their order; nothing where a lane failed, of
     which nobody knows when it left, or is missing.
 
     Places are given in the order of the lanes; a lane that stops leaves its place to the next one. The lanes
     of one problem that join together read the question in a forward of their own.
     """
-    lanes = unit.lanes
-    if not (plan.batched and unit.whole) or any(not (lane.ran and lane.body.get("batch")) for lane in lanes):
+    lanes = [lane for lane in unit.lanes if lane.body["state"] != "excluded"]
+    told = all(lane.ran and "batch" in lane.body for lane in lanes)
+    if not (lanes and told and plan.batched and unit.whole):
         return []
     free = lanes[0].body["batch"]["lanes"]
     forwards, clock, first = 0, 0, 0
@@ -137,7 +142,7 @@ def _stays(plan: Plan, unit: Unit) -> list[Stay]:
         last = _end_of_problem(lanes, first, first + free)
         for lane in lanes[first:last]:
             stay = Stay(forwards, clock + max(0, len(lane.trajectory.held) - 1 - lane.outside))
-            stays.append(stay)
+            stays.append((lane, stay))
             if stay.left > clock:
                 heapq.heappush(leaving, stay.left)
                 free -= 1

@@ -117,7 +117,7 @@ def left(plan: Plan, lane: Lane, measure: Measure) -> str:
 
 def room(plan: Plan, lane: Lane, measure: Measure) -> str:
     slot, allocated = measure.slot, lane.trajectory.allocated
-    if not slot:
+    if not slot or lane.full != (not lane.events):
         return ""
     events = [0, *(step + lane.outside for step, *_ in lane.events[1:])]  # moments with a room of their own
     for number, start in enumerate(events):
@@ -177,7 +177,7 @@ def _room(plan: Plan, lane: Lane, number: int) -> tuple[int, int]:
             held = lane.trajectory.held
             return max(held), 1 << 62
         wait = 0 if number else max(0, plan.first_event - 1)
-        below = max(0, lane.body["slots"] - after // heads)
+        below = max(0, (lane.body["slots"] or 0) - after // heads)
         most = min(most, below + query + wait + lane.arm.interval)
     least = after + heads * most
     return least, least + (QUANTUM - 1) * heads * plan.batched

@@ -12,6 +12,7 @@ from protocol.evidence.relations.vocabulary import Words
 __all__ = ["AGAIN", "FULL", "Arm", "Cell", "Plan", "Task", "UnitPlan", "plan_of", "slots_of"]
 
 AGAIN = " (again)"  # ends the name of the arm that a probe runs a second time
+MOST = 1_000_000  # problems, over all models and tasks
 FULL = "full"  # the budget of an arm that never evicts
 PLAIN = "policies.cadence.Cadence()"
 # Selections that leave exactly what an event was granted, and those that leave at most that.
@@ -87,7 +88,7 @@ def plan_of(
     """
     try:
         return _plan(content, digest, phase, winner)._replace(words=words)
-    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as problem:
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as problem:
         raise Tampered(f"lock.json: does not say which lanes run ({type(problem).__name__})") from None
 
 
@@ -106,6 +107,12 @@ def _plan(content: Mapping[str, Any], digest: str, phase: str, winner: str | Non
     confirmed: dict[tuple[str, str], list[Cell]] = {}
     for model, task, *cell in content["grid"]:
         confirmed.setdefault((model, task), []).append(Cell(*cell))
+    if any(not isinstance(item, str) for own in ids.values() for item in own):
+        raise TypeError("an id that is no text")
+    if {task for _, task in confirmed} - {task["name"] for task in registered["tasks"]}:
+        raise ValueError("a grid of other tasks")
+    if sum(len(ids[task]) for _, task in confirmed) > MOST:
+        raise ValueError("more problems than a study has")
     units = []
     for (model, task), cells in confirmed.items():
         own = tuple(_probed(registered, cells)) if phase == "probe" else tuple(cells)
@@ -119,13 +126,13 @@ def _plan(content: Mapping[str, Any], digest: str, phase: str, winner: str | Non
         phase=phase,
         units=tuple(units),
         tasks={
-            task["name"]: Task(task["query"] == "outside", task["max_new_tokens"])
+            task["name"]: Task(task["query"] == "outside", _whole(task["max_new_tokens"], 1))
             for task in registered["tasks"]
         },
         arms=_arms(content, {cell.arm for unit in units for cell in unit.cells}, winner),
-        lanes=dict(batch.get("lanes", {})),
-        longest=(registered.get("exclude") or {}).get("prompt_tokens_above"),
-        first_event=int(batch.get("first_event", 0)),
+        lanes={model: _whole(lanes, 1) for model, lanes in batch.get("lanes", {}).items()},
+        longest=_whole(registered["exclude"]["prompt_tokens_above"]) if "exclude" in registered else None,
+        first_event=_whole(batch.get("first_event", 0)),
         batched="batch" in content,
         granting="first_event" in batch,
         sampled=Decimal(generation["temperature"]) > 0,
@@ -168,11 +175,12 @@ def _arms(content: Mapping[str, Any], names: set[str], winner: str | None) -> di
 
 
 def _as_locked(settings: Mapping[str, str]) -> Arm:
-    interval, selection = settings["cadence.interval"], settings["selection"]
+    interval = 0 if settings["cadence.interval"] == "None" else _whole(int(settings["cadence.interval"]))
+    selection = settings["selection"]
     exact, most = selection in EXACT, selection in (*EXACT, *AT_MOST)
     return Arm(
         settings["cadence"] == PLAIN,
-        0 if interval == "None" else int(interval),
+        interval,
         settings["cadence.slack"] == "True",
         most or None,
         exact or None,
@@ -184,6 +192,11 @@ def _as_registered(generation: Mapping[str, Any], policy: str) -> Arm:
     interval, the registered one, and none left more than it was granted.
     """
     plain = None if policy.startswith("schedule-") else True
-    return Arm(
-        plain, generation.get("interval", 0), generation.get("cadence", "slack") == "slack", True, None
-    )
+    slack = generation.get("cadence", "slack") == "slack"
+    return Arm(plain, _whole(generation.get("interval", 0)), slack, True, None)
+
+
+def _whole(value: Any, least: int = 0) -> int:
+    if type(value) is not int or value < least:
+        raise ValueError(f"{value!r} is no whole number from {least}")
+    return value

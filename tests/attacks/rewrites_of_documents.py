@@ -1,0 +1,233 @@
+"""What happened, in which order, and what the rule said of it, is told otherwise."""
+
+from case import named
+from rewriting import Rewrite
+
+
+def moved(rewrite: Rewrite, event: str, to: int) -> None:
+    """The first line of an event stands elsewhere in the ledger."""
+    line = next(line for line in rewrite.lines if line["event"] == event)
+    rewrite.lines.remove(line)
+    rewrite.lines.insert(to, line)
+
+
+@named("A2", "ledger", "says|begins")
+def the_claim_was_taken_before_the_lock(rewrite):
+    """The claim was there first."""
+    moved(rewrite, "claim", 0)
+
+
+@named("A2", "ledger", "held-out problems were read before the claim")
+def held_out_problems_were_opened_before_the_claim(rewrite):
+    """They were opened as the protocol asks."""
+    moved(rewrite, "held-out", 1)
+
+
+@named("A2", "grid", "never opened")
+def held_out_problems_were_never_opened(rewrite):
+    """Nobody read them."""
+    rewrite.lines = [line for line in rewrite.lines if line["event"] != "held-out"]
+
+
+@named("A2", "grid", "for another purpose")
+def held_out_problems_were_opened_for_another_purpose(rewrite):
+    """They were looked at to learn from them."""
+    for body in rewrite.entries("held-out"):
+        body["purpose"] = "gold self-check"
+
+
+@named("A2", "grid", "never opened")
+def held_out_problems_of_a_task_that_never_ran_were_opened(rewrite):
+    """Another task was opened too."""
+    rewrite.entries("held-out")[0]["task"] = "needle-768"
+
+
+@named("A2", "grid", "needle-768 were read, which is not registered")
+def held_out_problems_of_another_task_were_opened_too(rewrite):
+    """Only what was registered was opened."""
+    at = next(at for at, line in enumerate(rewrite.lines) if line["event"] == "held-out")
+    again = {**rewrite.lines[at], "body": {"task": "needle-768", "purpose": "confirm"}}
+    rewrite.lines.insert(at, again)
+
+
+@named("A2", "claim", "attempt")
+def an_attempt_is_taken_out(rewrite):
+    """It ran in one go, without an attempt."""
+    rewrite.lines = [line for line in rewrite.lines if line["event"] != "attempt"]
+
+
+@named("A2", "claim", "attempt")
+def an_attempt_found_records_that_were_not_there(rewrite):
+    """An earlier attempt had recorded half of it."""
+    rewrite.entries("attempt")[0]["records"] = 52
+
+
+@named("A2", "probe", "attempt|ledger")
+def a_probe_is_forgotten(rewrite):
+    """Nothing was probed before the claim."""
+    rewrite.lines = [line for line in rewrite.lines if line["event"] not in ("probe", "probed")]
+
+
+@named("A2", "seal", "found")
+def the_seal_counts_no_failures(rewrite):
+    """All lanes ended well, and one more."""
+    rewrite.later["seal"] = lambda seal: seal["found"].update(ok=105)
+
+
+@named("A2", "seal", "expected")
+def the_seal_expects_less(rewrite):
+    """Less was registered."""
+    rewrite.later["seal"] = lambda seal: seal.update(expected=100)
+
+
+@named("A4", "judgement", "verdict")
+def the_verdict_has_another_word(rewrite):
+    """The claim is confirmed."""
+    rewrite.later["verdict"] = lambda verdict: verdict["judged"].update(verdict="CONFIRMED")
+
+
+@named("A4", "judgement", "rule_says")
+def the_rule_says_otherwise(rewrite):
+    """The study is too small, but its rule says CONFIRMED."""
+    rewrite.later["verdict"] = lambda verdict: verdict["judged"].update(rule_says="CONFIRMED")
+
+
+@named("A4", "judgement", "contrasts")
+def a_contrast_is_won(rewrite):
+    """crystal is 20 points better than random."""
+    row = {"difference": "0.200000", "low": "0.100000", "high": "0.300000", "better": True, "p": "0.000100"}
+    rewrite.later["verdict"] = lambda verdict: verdict["judged"]["contrasts"][0].update(row)
+
+
+@named("A4", "judgement", "accuracy")
+def an_arm_was_better(rewrite):
+    """The subject answers 9 in 10."""
+
+    def better(verdict):
+        next(one for one in verdict["judged"]["arms"] if one["arm"] == "crystal")["accuracy"] = "0.900000"
+
+    rewrite.later["verdict"] = better
+
+
+@named("A4", "judgement", "does_not_prove")
+def nothing_is_left_unproven(rewrite):
+    """There is nothing that the study does not prove."""
+    rewrite.later["verdict"] = lambda verdict: verdict["judged"].update(does_not_prove=[])
+
+
+@named("A4", "judgement", "label")
+def the_grade_of_the_study_is_higher(rewrite):
+    """It is confirmatory."""
+    rewrite.later["verdict"] = lambda verdict: verdict["judged"].update(label="confirmatory-grade")
+
+
+@named("A4", "judgement", "gate")
+def the_gate_is_passed(rewrite):
+    """The full cache can do the task."""
+    rewrite.later["verdict"] = lambda verdict: verdict["judged"]["gate"].update(passed=True)
+
+
+@named("A4", "judgement", "title")
+def the_judged_title_claims_more(rewrite):
+    """The study is about something grander."""
+    rewrite.later["verdict"] = lambda verdict: verdict["judged"].update(title="CrystalCache wins")
+
+
+@named("A4", "judgement", "reviewed")
+def the_judgement_says_one_thing_more(rewrite):
+    """It was reviewed."""
+    rewrite.later["verdict"] = lambda verdict: verdict["judged"].update(reviewed="by three experts")
+
+
+@named("A10", "judgement|verdict", "verdict")
+def the_judgement_has_no_word(rewrite):
+    """There is a judgement."""
+    rewrite.later["verdict"] = lambda verdict: verdict["judged"].pop("verdict")
+
+
+@named("A10", "verdict", "judged")
+def the_judgement_is_no_judgement(rewrite):
+    """There is a judgement."""
+    rewrite.later["verdict"] = lambda verdict: verdict.update(judged=["CONFIRMED"])
+
+
+@named("A10", "judgement|verdict", "verdict")
+def the_word_is_none_that_a_rule_gives(rewrite):
+    """The claim is proven."""
+    rewrite.later["verdict"] = lambda verdict: verdict["judged"].update(verdict="PROVEN")
+
+
+JUDGE = b"""
+import pathlib, sys
+pathlib.Path(sys.argv[1], "was-here").write_text("x")
+pathlib.Path(__file__).with_name("was-here").write_text("x")
+print("everything held; CONFIRMED, ANCHORED")
+"""
+
+
+@named("A3", "judgement", "analysis/judge.py", status="cannot tell")
+def the_locked_judge_writes_and_prints(rewrite):
+    """Nothing: the author's code has run on the reader's machine."""
+    rewrite.sources["analysis/judge.py"] = JUDGE
+    the_verdict_has_another_word.edit(rewrite)
+
+
+@named("A4", "judgement", "analysis/rules/superior.py", status="cannot tell")
+def the_locked_rule_always_confirms(rewrite):
+    """The locked code judges alike: the claim is confirmed."""
+    own = rewrite.member("analysis/rules/superior.py")
+    rewrite.sources["analysis/rules/superior.py"] = own + b"\nCONFIRM = True\n"
+    the_verdict_has_another_word.edit(rewrite)
+
+
+@named("A4", "selection", "winner", study="sweep")
+def another_candidate_was_selected(rewrite):
+    """random won on the development problems, and was confirmed."""
+
+    def choose(selection):
+        selection["selected"].update(winner="random")
+
+    rewrite.later["selection"] = choose
+
+
+@named("A4", "selection", "means", study="sweep")
+def the_winner_won_by_more(rewrite):
+    """It was half a point better than all others."""
+    rewrite.later["selection"] = lambda one: one["selected"]["means"].update(h2o="0.500000")
+
+
+@named("A2", "selection", "after the selection", study="sweep")
+def a_candidate_was_probed_after_it_was_chosen(rewrite):
+    """The selection rests on all that was probed."""
+    at = next(at for at, line in enumerate(rewrite.lines) if line["event"] == "selection")
+    rewrite.lines[at + 1 : at + 1] = [
+        {**rewrite.lines[1], "body": {"number": 2, "records": len(rewrite.probed) - 1}}
+    ]
+    rewrite.probed[-1].costs["attempt"] = 2
+
+
+@named("A2", "grades", "grade", study="sweep")
+def a_probed_candidate_answers_everything(rewrite):
+    """random is the best candidate by far."""
+    for lane in rewrite.of("random", "probe"):
+        lane.body |= {"grade": "correct", "answer": "1234", "grade_reason": ""}
+
+
+@named("A2", "sense|probe", "runs first", study="sweep")
+def a_candidate_was_probed_on_fewer_problems(rewrite):
+    """Only the problems that went well were probed."""
+    gone = rewrite.probed[0].problem
+    rewrite.lanes["probe"] = [lane for lane in rewrite.probed if lane.problem != gone]
+
+
+@named("A2", "sense", "slots|growth|summary", study="sweep")
+def a_probed_candidate_held_less(rewrite):
+    """random needs ten slots."""
+    for lane in rewrite.of("random", "probe"):
+        lane.body["cache"]["mean"] = "10.000000"
+
+
+@named("A2", "claim", "selection", study="sweep")
+def the_claim_names_another_selection(rewrite):
+    """The selection was made before the claim, and is another."""
+    rewrite.later["claim"] = lambda claim: claim.update(selection="0" * 64)

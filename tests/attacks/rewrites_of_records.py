@@ -1,0 +1,416 @@
+"""What lanes did is made to be something else, and counted and judged as if it had been so."""
+
+from case import named
+
+SAID = ("text", "answer", "grade", "grade_reason")
+
+
+@named("A2", "grades", "grade")
+def a_grade_is_flipped_and_its_text_kept(rewrite):
+    """crystal answered one more."""
+    rewrite.of("crystal")[0].body["grade"] = "correct"
+
+
+@named("A2", "grades", "grade")
+def every_grade_of_the_subject_is_flipped(rewrite):
+    """crystal answers everything."""
+    for lane in rewrite.of("crystal"):
+        lane.body |= {"grade": "correct", "answer": "1234", "grade_reason": ""}
+
+
+@named("A2", "grades", "timeout", status="cannot tell")
+def no_answer_is_made_a_timeout(rewrite):
+    """The comparator was never verified in time."""
+    for lane in rewrite.of("random"):
+        lane.body |= {"grade": "timeout", "answer": "1"}
+
+
+@named("A2", "grades", "error", status="cannot tell")
+def no_answer_is_made_an_error_of_the_grader(rewrite):
+    """The lanes of the comparator have no grade."""
+    for lane in rewrite.of("random"):
+        lane.body |= {"grade": "error", "grade_reason": "the grader crashed"}
+
+
+@named("A2", "grades", "answer")
+def another_answer_was_extracted(rewrite):
+    """The text had an answer, which was wrong."""
+    rewrite.of("full")[0].body |= {"answer": "7", "grade": "wrong", "grade_reason": ""}
+
+
+@named("A2", "grades", "grade_reason")
+def a_reason_is_made_up(rewrite):
+    """The grader said why."""
+    rewrite.of("random")[0].body["grade_reason"] = "not even close"
+
+
+@named("A2", "sense", "no answer")
+def an_answer_stands_beside_no_answer(rewrite):
+    """It had answered."""
+    rewrite.of("crystal")[0].body["answer"] = "1234"
+
+
+@named("A2", "sense", "form")
+def a_second_grader_agrees(rewrite):
+    """A second grader read one of the answers."""
+    rewrite.of("full")[0].body["grade_second"] = "no answer"
+
+
+@named("A2", "grades", "grade")
+def the_text_of_a_truncated_answer_is_completed(rewrite):
+    """The answer came within its 24 tokens."""
+    for lane in rewrite.of("crystal"):
+        lane.body["text"] += " and so on and so on, one word after the other, the answer is 1"
+
+
+@named("A2", "grades", "grade")
+def texts_are_exchanged_between_problems(rewrite):
+    """Each answer stands with the problem that it answers."""
+    lanes = rewrite.of("full")
+    told = next(lane for lane in lanes if lane.body["answer"] is not None)
+    other = next(lane for lane in lanes if lane.body["answer"] is None)
+    told.body["text"], other.body["text"] = other.body["text"], told.body["text"]
+
+
+@named("A2", "sense", "summary")
+def the_mean_of_the_cache_is_ten(rewrite):
+    """crystal held ten slots."""
+    for lane in rewrite.of("crystal"):
+        lane.body["cache"]["mean"] = "10.000000"
+
+
+@named("A2", "sense", "summary")
+def the_peak_is_lower(rewrite):
+    """It never held more than at the end of the prompt."""
+    for lane in rewrite.of("crystal"):
+        lane.body["cache"]["peak"] = lane.body["cache"]["prefill_end"]
+
+
+@named("A2", "sense", "summary")
+def bytes_are_halved(rewrite):
+    """It needed half the memory."""
+    for lane in rewrite.of("crystal"):
+        lane.body["cache"]["mean_bytes"] //= 2
+        lane.body["cache"]["peak_bytes"] //= 2
+
+
+@named("A2", "sense", "room")
+def bytes_are_halved_in_the_trajectory_too(rewrite):
+    """It needed half the memory at every step."""
+    for lane in rewrite.of("crystal"):
+        lane.trajectory["allocated"] = [each // 2 for each in lane.trajectory["allocated"]]
+        lane.body["cache"]["mean_bytes"] //= 2
+        lane.body["cache"]["peak_bytes"] //= 2
+
+
+@named("A2", "sense", "carried")
+def a_policy_carried_a_state(rewrite):
+    """The comparator needed more memory than its slots."""
+    for lane in rewrite.of("random"):
+        lane.body["cache"]["state_bytes"] = 4096
+
+
+@named("A2", "sense", "growth")
+def slots_held_are_halved_everywhere(rewrite):
+    """crystal held half of what the comparators held."""
+    for lane in rewrite.of("crystal"):
+        lane.trajectory["held"] = [each // 8 * 4 for each in lane.trajectory["held"]]
+        _summarised(lane)
+
+
+def _summarised(lane):
+    """`cache` as the trajectory gives it."""
+    held, heads = lane.trajectory["held"], lane.trajectory["heads"]
+
+    def slots(total, moments):
+        micro = (2 * total * 10**6 + heads * moments) // (2 * heads * moments)
+        return f"{micro // 10**6}.{micro % 10**6:06d}"
+
+    lane.body["cache"] |= {
+        "mean": slots(sum(held), len(held)),
+        "peak": slots(max(held), 1),
+        "prefill_end": slots(held[0], 1),
+    }
+
+
+@named("A2", "sense", "heads")
+def the_model_had_twice_the_heads(rewrite):
+    """Each head held half as much."""
+    for lane in rewrite.of("crystal"):
+        lane.trajectory["heads"] *= 2
+        _summarised(lane)
+
+
+@named("A2", "sense", "moments")
+def a_trajectory_is_shorter_than_its_text(rewrite):
+    """It had dropped what it held at the end."""
+    for lane in rewrite.of("crystal"):
+        lane.trajectory["held"], lane.trajectory["allocated"] = (
+            lane.trajectory[name][:5] for name in ("held", "allocated")
+        )
+        _summarised(lane)
+
+
+@named("A2", "sense", "budget")
+def the_slots_of_a_budget_are_fewer(rewrite):
+    """crystal was given 100 slots."""
+    for lane in rewrite.of("crystal"):
+        lane.body["slots"] = 100
+
+
+@named("A2", "sense", "growth")
+def the_full_cache_is_relabelled_as_the_subject(rewrite):
+    """crystal does whatever the full cache does, at 0.8 of its memory."""
+    for lane, full in rewrite.pairs("crystal", "full"):
+        lane.body |= {name: full.body[name] for name in (*SAID, "tokens", "stop", "cache")}
+        lane.trajectory = full.trajectory
+
+
+@named("A2", "sense", "growth")
+def an_event_is_dropped(rewrite):
+    """Nothing was evicted from crystal, and it held what the full cache held."""
+    for lane in rewrite.of("crystal"):
+        lane.body["cache"] |= {"events": [], "granted": []}
+
+
+@named("A2", "sense", "growth")
+def an_event_is_shifted(rewrite):
+    """It evicted at the tenth token."""
+    for lane in rewrite.of("crystal"):
+        lane.body["cache"]["events"][0][0] = 10
+
+
+@named("A2", "sense", "growth")
+def an_event_finds_fewer_slots(rewrite):
+    """It dropped little."""
+    for lane in rewrite.of("crystal"):
+        event = lane.body["cache"]["events"][0]
+        event[1] = event[2]
+
+
+@named("A2", "sense", "granted")
+def more_was_granted(rewrite):
+    """The comparator was allowed more."""
+    for lane in rewrite.of("random"):
+        lane.body["cache"]["granted"] = [200]
+
+
+@named("A2", "sense", "left")
+def an_event_leaves_more_than_its_grant(rewrite):
+    """crystal held what it was granted, which was more."""
+    for lane in rewrite.of("crystal"):
+        heads = lane.trajectory["heads"]
+        lane.trajectory["held"] = [each + 8 * heads for each in lane.trajectory["held"]]
+        lane.body["cache"]["events"][0][2] += 8 * heads
+        _summarised(lane)
+
+
+@named("A2", "sense", "stop")
+def an_answer_ended_by_itself(rewrite):
+    """No answer of crystal was cut."""
+    for lane in rewrite.of("crystal"):
+        lane.body["stop"] = "eos"
+
+
+@named("A2", "sense", "moments")
+def answers_are_shorter(rewrite):
+    """crystal answers in ten tokens."""
+    for lane in rewrite.of("crystal"):
+        lane.body |= {"stop": "eos", "tokens": 10}
+
+
+@named("A2", "sense", "stop")
+def more_tokens_than_allowed(rewrite):
+    """The comparator went on for ever."""
+    for lane in rewrite.of("random"):
+        lane.body["tokens"] = 4000
+
+
+@named("A2", "sense", "one prompt")
+def an_arm_read_another_prompt(rewrite):
+    """All arms were asked the same."""
+    for lane in rewrite.of("crystal"):
+        lane.body["prompt"] = "0123456789abcdef" * 4
+
+
+@named("A2", "sense", "one prompt")
+def one_lane_read_another_prompt(rewrite):
+    """All arms were asked the same."""
+    rewrite.of("random")[3].body["prompt"] = "0123456789abcdef" * 4
+
+
+@named("A2", "sense", "own prompts", status="cannot tell")
+def two_problems_had_one_prompt(rewrite):
+    """They were two problems."""
+    first, second = rewrite.of("full")[0].problem, rewrite.of("full")[1].problem
+    digest = next(lane.body["prompt"] for lane in rewrite.confirmed if lane.problem == first)
+    for lane in rewrite.confirmed:
+        if lane.problem == second:
+            lane.body["prompt"] = digest
+
+
+@named("A2", "probe", "a held-out prompt was probed")
+def a_held_out_prompt_had_been_probed(rewrite):
+    """What was probed had not been held out."""
+    rewrite.probed[0].body["prompt"] = rewrite.confirmed[0].body["prompt"]
+
+
+@named("A2", "sense", "budget")
+def prompts_are_longer(rewrite):
+    """The prompts had ten times as many tokens."""
+    for lane in rewrite.confirmed:
+        lane.body["prompt_tokens"] *= 10
+
+
+@named("A2", "sense", "growth")
+def prompts_are_longer_and_budgets_too(rewrite):
+    """The prompts had ten times as many tokens, and the budgets were 0.8 of them."""
+    for lane in rewrite.confirmed:
+        lane.body["prompt_tokens"] *= 10
+        if lane.body["slots"]:
+            lane.body["slots"] = -(-lane.body["prompt_tokens"] * 8 // 10)
+            lane.body["cache"]["granted"] = [lane.body["slots"]]
+
+
+@named("A2", "sense", "company")
+def a_lane_decoded_alone(rewrite):
+    """It had the machine for itself."""
+    for lane in rewrite.of("crystal"):
+        lane.body["batch"]["lanes"] = 1
+
+
+@named("A2", "sense", "company")
+def more_problems_decoded_together(rewrite):
+    """Two problems shared a batch."""
+    first, second = (rewrite.confirmed[at].body["problem"] for at in (0, 4))
+    for lane in rewrite.confirmed[:8]:
+        lane.body["batch"]["problems"] = [first, second]
+
+
+@named("A2", "sense", "joined")
+def a_lane_joined_later(rewrite):
+    """crystal waited for its place."""
+    for lane in rewrite.of("crystal"):
+        lane.body["batch"]["joined"] = 12
+
+
+@named("A2", "sense", "one prefill")
+def one_arm_was_prefilled_faster(rewrite):
+    """crystal needs no time."""
+    for lane in rewrite.of("crystal"):
+        lane.costs["prefill_seconds"] = "0.001"
+
+
+@named("A2", "sense", "costs")
+def the_seconds_of_an_arm_are_left_out(rewrite):
+    """Nobody measured how slow it was."""
+    for lane in rewrite.of("crystal"):
+        del lane.costs["decode_seconds"]
+
+
+@named("A2", "records", "decode_seconds")
+def a_lane_ended_before_it_began(rewrite):
+    """It took less than no time."""
+    rewrite.of("crystal")[0].costs["decode_seconds"] = "-1.0"
+
+
+@named("A2", "sense", "side file")
+def a_side_file_holds_what_no_lane_did(rewrite):
+    """There was another lane, that nobody recorded."""
+    lane = rewrite.of("crystal")[0]
+    rewrite.spare = {lane.side: {**lane.trajectory, "held": [4] * len(lane.trajectory["held"])}}
+
+
+@named("A2", "sense", "order")
+def lines_stand_in_another_order(rewrite):
+    """The lanes ran in this order."""
+    rewrite.confirmed.reverse()
+
+
+@named("A2", "sense", "order")
+def the_lanes_of_one_problem_change_places(rewrite):
+    """crystal ran before the full cache."""
+    lanes = rewrite.confirmed
+    lanes[0], lanes[1] = lanes[1], lanes[0]
+
+
+@named("A2", "sense", "exclusion")
+def a_lane_is_excluded(rewrite):
+    """The prompt was too long, as registered."""
+    _unmeasured(rewrite.of("crystal")[0], "excluded", "prompt_tokens 216 above 200")
+    del rewrite.of("crystal")[0].body["batch"]
+
+
+def _unmeasured(lane, state, reason):
+    """No number is left of a lane that did not end well."""
+    lane.body |= {"state": state, "reason": reason, "text": "", "tokens": 0, "stop": None, "answer": None}
+    lane.body |= {"grade": None, "grade_reason": "", "cache": None, "trajectory": None}
+    lane.body["batch"].pop("joined", None)
+    lane.costs.pop("decode_seconds", None)
+    lane.trajectory = None
+
+
+@named("A2", "sense", "exclusion")
+def a_problem_is_excluded(rewrite):
+    """The prompt was too long for all arms, as registered."""
+    first = rewrite.confirmed[0].problem
+    for lane in rewrite.confirmed:
+        if lane.problem == first:
+            _unmeasured(lane, "excluded", "prompt_tokens 216 above 200")
+            del lane.body["batch"]
+            lane.costs.pop("prefill_seconds", None)
+
+
+@named("A2", "sense", "state")
+def a_lane_that_failed_answered_all_the_same(rewrite):
+    """It failed, and its text shows that it was right."""
+    lane = rewrite.of("random")[0]
+    text = lane.body["text"]
+    _unmeasured(lane, "failed", "out of memory")
+    lane.body["text"] = text
+
+
+@named("A2", "sense", "summary")
+def two_arms_have_changed_places(rewrite):
+    """What the full cache did is what crystal did."""
+    for lane, other in rewrite.pairs("crystal", "full"):
+        lane.trajectory, other.trajectory = other.trajectory, lane.trajectory
+
+
+@named("A2", "grid", "is not registered")
+def a_lane_ran_with_another_seed(rewrite):
+    """It ran twice, and the better one counts."""
+    rewrite.of("crystal")[0].cell["seed"] = 5
+
+
+@named("A2", "grid", "registered records are missing")
+def a_bad_lane_is_left_out(rewrite):
+    """All that ran is there."""
+    del rewrite.lanes["confirm"][0]
+
+
+@named("A2", "claim", "attempt")
+def an_aborted_attempt_is_merged_into_the_next(rewrite):
+    """It ran in one go, and recorded its first lanes in a second attempt."""
+    for lane in rewrite.confirmed:
+        lane.costs["attempt"] = 2
+
+
+@named("A2", "sense", "attempts")
+def attempts_have_changed_places(rewrite):
+    """The second attempt ran first."""
+    for number, lane in enumerate(rewrite.confirmed):
+        lane.costs["attempt"] = 2 if number < 52 else 1
+    at = next(at for at, line in enumerate(rewrite.lines) if line["event"] == "attempt")
+    rewrite.lines.insert(at + 1, {**rewrite.lines[at], "body": {"number": 2, "records": 52}})
+
+
+@named("A2", "grid", "is not registered")
+def a_record_is_of_a_development_problem(rewrite):
+    """A problem that was probed was held out."""
+    dev = rewrite.lock["items"]["needle-256"]["dev"][0]
+    first = rewrite.confirmed[0].body["problem"]
+    for lane in rewrite.confirmed:
+        if lane.body["problem"] == first:
+            lane.body["problem"] = dev
+            lane.body["batch"]["problems"] = [dev]

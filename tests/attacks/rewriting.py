@@ -1,0 +1,290 @@
+"""A finished study written anew by its author: whatever is edited, everything that cites it is made again, so
+that no digest, chain or count is out of place and the judgement is that of the records.
+"""
+
+import gzip
+import hashlib
+import io
+import json
+import shutil
+import zipfile
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from analysis.judge import judge
+from analysis.output.printed import dumps
+from analysis.selection import select
+from analysis.studies.study_files import RecordError
+from protocol.evidence.bytes import canonical
+
+PLACES = {"probe": "probe", "confirm": "records"}
+
+
+@dataclass
+class Lane:
+    """A record and the trajectory that it cites, with the side file that both came from."""
+
+    body: dict[str, Any]
+    costs: dict[str, Any]
+    trajectory: dict[str, Any] | None
+    side: str
+
+    @property
+    def cell(self) -> dict[str, Any]:
+        return self.body["cell"]
+
+    @property
+    def arm(self) -> str:
+        return self.cell["arm"]
+
+    @property
+    def problem(self) -> tuple[str, str]:
+        return self.cell["task"], self.body["problem"]
+
+
+@dataclass
+class Rewrite:
+    """Everything that a folder says, to be edited and then written."""
+
+    source: Path
+    protocol: bytes
+    lock: dict[str, Any]
+    lines: list[dict[str, Any]]  # of the ledger: event, body, time
+    lanes: dict[str, list[Lane]]  # by phase, in the order of their lines
+    sources: dict[str, bytes] = field(default_factory=dict)  # members of the bundle that are other bytes
+    later: dict[str, Callable[[dict[str, Any]], None]] = field(default_factory=dict)  # edits of documents
+    spare: dict[str, Any] = field(default_factory=dict)  # a trajectory that no lane has, by its side file
+    last: list[Callable[[Path], None]] = field(default_factory=list)  # what is done to the finished folder
+
+    @property
+    def confirmed(self) -> list[Lane]:
+        return self.lanes["confirm"]
+
+    @property
+    def probed(self) -> list[Lane]:
+        return self.lanes["probe"]
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """The protocol, as the lock holds it."""
+        return self.lock["protocol"]["content"]
+
+    def of(self, arm: str, phase: str = "confirm") -> list[Lane]:
+        return [lane for lane in self.lanes[phase] if lane.arm == arm]
+
+    def pairs(self, one: str, other: str) -> list[tuple[Lane, Lane]]:
+        """Lanes of two arms on the same problem."""
+        by = {lane.problem: lane for lane in self.of(other)}
+        return [(lane, by[lane.problem]) for lane in self.of(one)]
+
+    def entries(self, event: str) -> list[dict[str, Any]]:
+        """Bodies of the ledger's lines of an event."""
+        return [line["body"] for line in self.lines if line["event"] == event]
+
+    def member(self, name: str) -> bytes:
+        """A file of the bundle."""
+        with zipfile.ZipFile(self.source / "sources.zip") as archive:
+            return self.sources.get(name) or archive.read(name)
+
+
+def opened(folder: Path) -> Rewrite:
+    lines = [json.loads(line) for line in (folder / "ledger.jsonl").read_bytes().splitlines()]
+    return Rewrite(
+        folder,
+        (folder / "protocol.toml").read_bytes(),
+        json.loads((folder / "lock.json").read_bytes()),
+        [{name: line[name] for name in ("event", "body", "time")} for line in lines],
+        {phase: list(_lanes(folder / place)) for phase, place in PLACES.items()},
+    )
+
+
+def written(rewrite: Rewrite, folder: Path) -> Path:
+    """The whole of it in a new folder, each document after those that it cites."""
+    folder.mkdir(parents=True)
+    (folder / "protocol.toml").write_bytes(rewrite.protocol)
+    lock = _document(folder / "lock.json", _locked(rewrite, folder), rewrite)
+    found = {
+        phase: _records(folder / PLACES[phase], rewrite.lanes[phase], lock, rewrite.spare)
+        for phase in PLACES
+        if rewrite.lanes[phase]
+    }
+    digests, entries = {"lock": lock}, list[dict[str, Any]]()
+    for line in rewrite.lines:
+        body = dict(line["body"])
+        match line["event"]:
+            case "register":
+                body |= {"lock": lock}
+            case "probed":
+                body |= {"records": len(rewrite.probed), **found["probe"]}
+            case "selection" | "claim" | "seal" | "verdict" as name:
+                made = _made(name, rewrite, folder, digests, _head(entries), found)
+                digests[name] = _document(folder / f"{name}.json", made, rewrite)
+                body |= (
+                    {name: digests[name]} if name != "verdict" else {"sha256": _file(folder / "verdict.json")}
+                )
+        entries.append(_entry(len(entries), line, body, _head(entries)["head"]))
+    (folder / "ledger.jsonl").write_bytes(b"".join(canonical.dumps(one) + b"\n" for one in entries))
+    for change in rewrite.last:
+        change(folder)
+    return folder
+
+
+def _lanes(place: Path) -> Iterable[Lane]:
+    sides: dict[str, list[Any]] = {}
+    for line in (place / "shard-0.jsonl").read_bytes().splitlines():
+        record = json.loads(line)
+        side, _, at = (record["body"]["trajectory"] or "").partition("#")
+        if side and side not in sides:
+            data = gzip.decompress((place / "trajectories" / f"{side}.json.gz").read_bytes())
+            sides[side] = json.loads(data)
+        held = json.loads(json.dumps(sides[side][int(at)])) if side else None
+        yield Lane(record["body"], record["costs"], held, side)
+
+
+def _locked(rewrite: Rewrite, folder: Path) -> dict[str, Any]:
+    """The lock with the digests of what lies beside it."""
+    lock, own = rewrite.lock, _bundled(rewrite, folder)
+    lock["protocol"]["sha256"] = hashlib.sha256(rewrite.protocol).hexdigest()
+    lock["sources"] |= {name: hashlib.sha256(data).hexdigest() for name, data in rewrite.sources.items()}
+    lock["bundle"] = hashlib.sha256(own).hexdigest()
+    lock["rule"]["sha256"] = lock["sources"][lock["rule"]["source"]]
+    return lock
+
+
+def _bundled(rewrite: Rewrite, folder: Path) -> bytes:
+    if rewrite.sources:
+        with zipfile.ZipFile(rewrite.source / "sources.zip") as archive:
+            members = {name: archive.read(name) for name in archive.namelist()} | rewrite.sources
+        buffer = io.BytesIO()
+        with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+            for name in sorted(members):
+                member = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
+                member.create_system, member.external_attr = 3, 0o644 << 16
+                archive.writestr(member, members[name])
+        (folder / "sources.zip").write_bytes(buffer.getvalue())
+    else:
+        shutil.copyfile(rewrite.source / "sources.zip", folder / "sources.zip")
+    return (folder / "sources.zip").read_bytes()
+
+
+def _records(place: Path, lanes: list[Lane], lock: str, spare: dict[str, Any]) -> dict[str, Any]:
+    """Writes a phase; outcome and trajectories, as a seal and the line of a probe have them."""
+    (place / "trajectories").mkdir(parents=True)
+    kept = _side_files(place, lanes, spare)
+    chain, written = "0" * 64, []
+    for lane in lanes:
+        lane.body["registration"] = lock
+        sha256 = canonical.digest({"body": lane.body, "costs": lane.costs})
+        chain = hashlib.sha256((chain + sha256).encode()).hexdigest()
+        record = {"body": lane.body, "costs": lane.costs, "sha256": sha256, "chain": chain}
+        written.append(canonical.dumps(record) + b"\n")
+    (place / "shard-0.jsonl").write_bytes(b"".join(written))
+    ordered = sorted((lane.body for lane in lanes), key=_key)
+    outcome = hashlib.sha256(b"".join(canonical.dumps(body) + b"\n" for body in ordered)).hexdigest()
+    return {"outcome": outcome, "trajectories": canonical.digest(kept)}
+
+
+def _key(body: dict[str, Any]) -> tuple[Any, ...]:
+    cell = body["cell"]
+    return cell["model"], cell["task"], cell["budget"], cell["arm"], cell["seed"], body["problem"]
+
+
+def _side_files(place: Path, lanes: list[Lane], spare: dict[str, Any]) -> dict[str, str]:
+    """Writes those of each batch, equal trajectories once, and cites them; digests by file name."""
+    of: dict[str, list[Any]] = {}
+    for lane in lanes:
+        if lane.trajectory is not None and lane.trajectory not in of.setdefault(lane.side, []):
+            of[lane.side].append(lane.trajectory)
+    names, kept = {}, {}
+    for side, contents in of.items():
+        data = canonical.dumps([*contents, *([spare[side]] if side in spare else [])])
+        names[side] = hashlib.sha256(data).hexdigest()
+        path = place / "trajectories" / f"{names[side]}.json.gz"
+        path.write_bytes(gzip.compress(data, mtime=0))
+        kept[path.name] = _file(path)
+    for lane in lanes:
+        if lane.trajectory is not None:
+            lane.body["trajectory"] = f"{names[lane.side]}#{of[lane.side].index(lane.trajectory)}"
+    return kept
+
+
+def _made(
+    name: str,
+    rewrite: Rewrite,
+    folder: Path,
+    digests: dict[str, str],
+    head: dict[str, Any],
+    found: dict[str, dict[str, Any]],
+) -> dict[str, Any]:
+    """A document as it follows from what is there."""
+    was = json.loads((rewrite.source / f"{name}.json").read_bytes())
+    match name:
+        case "selection":
+            try:
+                chosen = json.loads(dumps(select(folder)))
+            except RecordError:
+                chosen = was["selected"]
+            probe = found["probe"]["outcome"]
+            return was | {"lock": digests["lock"], "probe": probe, "selected": chosen, "ledger": head}
+        case "claim":
+            return was | digests | {"ledger": head}
+        case "seal":
+            return was | digests | {"ledger": head} | _sealed(rewrite, folder, found["confirm"])
+    return {
+        "judged": _judged(folder, was["judged"]),
+        "lock": digests["lock"],
+        "seal": digests["seal"],
+        "ledger": head,
+    }
+
+
+def _judged(folder: Path, before: dict[str, Any]) -> dict[str, Any]:
+    """What today's analysis says; where it refuses such records, what it had said."""
+    try:
+        judged: dict[str, Any] = json.loads(dumps(judge(folder)))
+    except RecordError:
+        return before
+    return judged
+
+
+def _sealed(rewrite: Rewrite, folder: Path, found: dict[str, Any]) -> dict[str, Any]:
+    states = Counter(lane.body["state"] for lane in rewrite.confirmed)
+    shard = folder / "records" / "shard-0.jsonl"
+    sides = len({lane.side for lane in rewrite.confirmed if lane.trajectory is not None})
+    registered = sum(len(rewrite.lock["items"][cell[1]]["confirm"]) for cell in rewrite.lock["grid"])
+    return {
+        "expected": registered,
+        "found": {state: states[state] for state in ("ok", "failed", "excluded")},
+        "shards": {
+            shard.name: {
+                "sha256": _file(shard),
+                "bytes": shard.stat().st_size,
+                "records": len(rewrite.confirmed),
+            }
+        },
+        "trajectories": {"count": sides, "digest": found["trajectories"]},
+        "outcome": found["outcome"],
+    }
+
+
+def _document(path: Path, content: dict[str, Any], rewrite: Rewrite) -> str:
+    rewrite.later.get(path.stem, lambda content: None)(content)
+    data = canonical.dumps(content)
+    path.write_bytes(data + b"\n")
+    return hashlib.sha256(data).hexdigest()
+
+
+def _entry(index: int, line: dict[str, Any], body: dict[str, Any], previous: str) -> dict[str, Any]:
+    own = {"index": index, "event": line["event"], "body": body, "time": line["time"], "previous": previous}
+    return own | {"sha256": canonical.digest(own)}
+
+
+def _head(entries: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"count": len(entries), "head": entries[-1]["sha256"] if entries else "0" * 64}
+
+
+def _file(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

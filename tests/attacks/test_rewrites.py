@@ -1,0 +1,127 @@
+"""An author writes a finished study anew: every digest, chain and count fits, and the meaning is another.
+
+Each such rewrite is named by an item of the audit. Those that nothing in a folder can tell are listed with
+what can.
+"""
+
+import re
+
+import pytest
+import rewrites_of_documents
+import rewrites_of_folders
+import rewrites_of_locks
+import rewrites_of_protocols
+import rewrites_of_records
+import rewrites_untold
+import rewriting
+import studies
+from case import Case, cases
+
+from protocol.acts import audit
+from protocol.acts.audit import Asked
+from protocol.evidence.run.registration import Registration
+
+TOLD = ("failed", "cannot tell", "unfinished")
+THREATS = studies.ROOT / "docs" / "threat-model.md"
+REWRITES = cases(
+    rewrites_of_locks,
+    rewrites_of_protocols,
+    rewrites_of_records,
+    rewrites_of_documents,
+    rewrites_of_folders,
+)
+
+
+@pytest.fixture(scope="session")
+def swept(made, tiny_model):
+    """A finished study with a sweep."""
+
+    def make(shelves):
+        folder = studies.write(shelves / "registrations" / "study", tiny_model, studies.SWEEP)
+        for act in ("register", "probe", "confirm"):
+            assert studies.here(act, folder).returncode in (0, 10, 11)
+
+    return made("swept", make) / "registrations" / "study"
+
+
+@pytest.fixture
+def opened(request, confirmed, swept):
+    def open_one(case: Case):
+        return rewriting.opened({"plain": confirmed, "sweep": swept}[case.study])
+
+    return open_one
+
+
+def audited(folder, asked=None):
+    """The findings by item, in a process that has read nothing of it before."""
+    return {one.item: one for one in audit.audit(Registration(folder), (), asked or Asked()).findings}
+
+
+@pytest.mark.parametrize("study", ["plain", "sweep"])
+def test_a_rewrite_that_edits_nothing_is_the_same_folder(study, confirmed, swept, tmp_path):
+    folder = {"plain": confirmed, "sweep": swept}[study]
+    before = studies.snapshot(folder)
+    after = studies.snapshot(rewriting.written(rewriting.opened(folder), tmp_path / "study"))
+    assert {name: before[name] for name in after} == after
+    beside = {name for name in before.keys() - after.keys() if not name.startswith("figures/")}
+    assert beside == {".gitattributes", "report.html"}
+    assert {one.status for one in audited(tmp_path / "study").values()} <= {"held", "not run", "cannot tell"}
+
+
+@pytest.mark.parametrize("case", REWRITES, ids=lambda case: f"{case.of}-{case.name}")
+def test_a_rewrite_is_named(case, opened, tmp_path):
+    rewrite = opened(case)
+    case.edit(rewrite)
+    folder = rewriting.written(rewrite, tmp_path / "study")
+    found = audited(folder)
+    told = {item: one for item, one in found.items() if one.status == case.status}
+    assert [
+        item
+        for item, one in told.items()
+        if re.fullmatch(case.item, item) and re.search(case.words, one.detail)
+    ], {item: one for item, one in found.items() if one.status in ("failed", "cannot tell")}
+
+
+def test_every_class_of_attack_on_a_folder_has_a_rewrite_and_there_are_many():
+    """A7 is no rewrite, A8 an option (below), A11 before the claim, A12 in test_edited_parents.py."""
+    assert {case.of for case in REWRITES} == {f"A{number}" for number in (1, 2, 3, 4, 5, 6, 9, 10, 13)}
+    assert len(REWRITES) == len({case.name for case in REWRITES}) >= 60
+
+
+def test_a_lock_that_nobody_signed_fails_where_a_signature_is_asked_for(opened, tmp_path):
+    """A8: the author took the signature out, and everything cites the unsigned lock."""
+    signers = tmp_path / "signers"
+    signers.write_text("somebody@example.org ssh-ed25519 AAAA\n")
+    folder = rewriting.written(opened(REWRITES[0]), tmp_path / "study")
+    assert audited(folder)["signature"].status == "not run"
+    assert audited(folder, Asked(signers=signers))["signature"].status == "failed"
+
+
+def test_what_a_hostile_judge_would_do_was_not_done_and_no_escape_is_sent(opened, tmp_path):
+    """A3, A5: the author's code is not run, and what he wrote is shown and not sent."""
+    judge, clears = (
+        next(case for case in REWRITES if case.name == name)
+        for name in ("the_locked_judge_writes_and_prints", "a_problem_clears_the_screen_of_whoever_reads_it")
+    )
+    for case in (judge, clears):
+        rewrite = opened(case)
+        case.edit(rewrite)
+        folder = rewriting.written(rewrite, tmp_path / case.of / "study")
+        before = studies.snapshot(tmp_path)
+        for options in ([], ["--details"], ["--json"]):
+            done = studies.here("audit", folder, *options)
+            assert "\x1b" not in done.stdout + done.stderr
+            assert "everything held; CONFIRMED, ANCHORED" not in done.stdout.splitlines()
+            assert done.returncode in (3, 7)
+        assert studies.snapshot(tmp_path) == before
+
+
+@pytest.mark.parametrize("case", cases(rewrites_untold), ids=lambda case: f"{case.of}-{case.name}")
+def test_what_no_folder_can_show_is_said_beforehand(case, opened, tmp_path):
+    """The audit holds, and the page on threats names it, and what would tell."""
+    rewrite = opened(case)
+    case.edit(rewrite)
+    found = audited(rewriting.written(rewrite, tmp_path / "study"))
+    outside = {"commit", "history"}  # which a folder outside a repository lacks
+    assert {item: one for item, one in found.items() if one.status in TOLD and item not in outside} == {}
+    assert case.words in THREATS.read_text()

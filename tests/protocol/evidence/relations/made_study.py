@@ -1,0 +1,243 @@
+"""An honest study without a model: lanes that stop when a draw says so, run by a plain loop, step by step.
+
+Nothing here is told by a formula of the code under test: every forward is walked, and what is held, allocated
+and joined is counted on the way.
+"""
+
+import random
+from collections import deque
+
+from protocol.evidence.bytes import canonical
+from protocol.evidence.run import records
+
+DIGEST = "7" * 64
+HEADS, SLOT = 4, 64
+MODEL = "m"
+PLAIN = {
+    "cadence": "policies.cadence.Cadence()",
+    "cadence.slack": "True",
+    "selection": "policies.selection.TopK()",
+}
+
+
+def lock(
+    *,
+    interval=4,
+    slack=True,
+    first_event=1,
+    together=2,
+    places=5,
+    outside=False,
+    budgets=("6", "0.5"),
+    seeds=(1, 2),
+    longest=None,
+    most=30,
+    problems=5,
+    temperature="0.6",
+):
+    """What a lock says of lanes. Two arms evict, `a` and `b`, the second of which a probe runs again."""
+    generation = {"temperature": temperature, "problems_per_batch": together}
+    settings = PLAIN | {"cadence.interval": str(interval), "cadence.slack": str(slack)}
+    task = {"name": "t", "query": "outside" if outside else "inside", "max_new_tokens": most}
+    content = {"generation": generation, "tasks": [task], "arms": {}, "decision": {"against": ["b"]}}
+    if longest:
+        content["exclude"] = {"prompt_tokens_above": longest}
+    cells = [("full", "full", seed) for seed in seeds]
+    cells += [(budget, arm, seed) for arm in ("a", "b") for budget in budgets for seed in seeds]
+    ids = [f"p{number}" for number in range(problems)]
+    return {
+        "protocol": {"content": content},
+        "grid": [[MODEL, "t", *cell] for cell in cells],
+        "items": {"t": {"confirm": ids, "dev": [f"d{item}" for item in ids]}},
+        "batch": {"lanes": {MODEL: places}, "first_event": first_event},
+        "policies": {
+            "full": settings | {"cadence.interval": "None"},
+            "a": settings,
+            "b": settings | {"selection": "policies.crystal.dissolution.BranchDissolution()"},
+        },
+        "weights": {},
+    }
+
+
+class Lane:
+    def __init__(self, content, problem, cell, tokens, fewest, draw):
+        self.content, self.problem, self.cell = content, problem, cell
+        budget, self.arm, self.seed = cell
+        task = content["protocol"]["content"]["tasks"][0]
+        self.most = task["max_new_tokens"]
+        self.outside = task["query"] == "outside"
+        self.prompt_tokens, self.query = tokens
+        half = self.prompt_tokens // 2 + self.prompt_tokens % 2
+        self.slots = {"full": None, "0.5": half}[budget] if budget in ("full", "0.5") else int(budget)
+        drawn = draw.choice([0, 1, 2, self.most - 1, self.most, *draw.sample(range(self.most), 3)])
+        self.tokens = max(drawn, fewest)
+        self.stop = "length" if self.tokens == self.most else "eos"
+        settings = content["policies"][self.arm.removesuffix(" (again)")]
+        self.interval = None if settings["cadence.interval"] == "None" else int(settings["cadence.interval"])
+        self.slack = settings["cadence.slack"] == "True"
+        self.wait = content["batch"]["first_event"]
+        self.step = 0
+        self.level = self.prompt_tokens  # of each head
+        self.events, self.held, self.allocated, self.state = [], [], [], 0
+
+    def evict(self, step):
+        before, self.level = self.level, min(self.level, self.slots)
+        self.events.append([step, HEADS * before, HEADS * self.level])
+        self.state = max(self.state, 8 * HEADS * self.level * (self.interval is not None))
+
+    def join(self, forwards):
+        self.joined = forwards
+        if self.slots:
+            self.evict(0)
+        self.room(self.query, max(0, self.wait - 1))
+        self.note()
+
+    def room(self, query, wait):
+        coming = query + self.most
+        if self.slots and self.interval:
+            coming = min(coming, max(0, self.slots - self.level) + query + wait + self.interval)
+        capacity = self.level + coming
+        while capacity % 16:
+            capacity += 1
+        self.size = HEADS * capacity * SLOT
+
+    def note(self):
+        self.held.append(HEADS * self.level)
+        self.allocated.append(self.size)
+
+    def feed(self, count, new):
+        self.level += count
+        self.step += new
+        if self.slots and self.interval and self.step >= self.wait and self.level > self.slots:
+            full = self.level >= self.slots + self.interval
+            if full if self.slack else self.step % self.interval == 0:
+                self.evict(self.step)
+                self.room(0, 0)
+        self.note()
+
+    @property
+    def ended(self):
+        return self.step == self.tokens - (self.stop == "length")
+
+
+def run(content, phase="confirm", seed=0, fails=0.0, fewest=0):
+    """The records of a phase in the order of their lines, and the trajectories of each unit."""
+    draw = random.Random(seed)
+    registered = content["protocol"]["content"]
+    cells = [tuple(cell[2:]) for cell in content["grid"]]
+    if phase == "probe":
+        cells += [(budget, "b (again)", at) for budget, arm, at in cells if arm == "b"]
+    ids = sorted(content["items"]["t"]["dev" if phase == "probe" else "confirm"])
+    together = registered["generation"]["problems_per_batch"]
+    outside = registered["tasks"][0]["query"] == "outside"
+    lines, sides = [], []
+    for at in range(0, len(ids), together):
+        unit = ids[at : at + together]
+        tokens = {problem: (draw.randrange(8, 20), draw.randrange(1, 4) * outside) for problem in unit}
+        made = [
+            Lane(content, problem, cell, tokens[problem], fewest, draw) for problem in unit for cell in cells
+        ]
+        limit = registered.get("exclude", {}).get("prompt_tokens_above", 1000)
+        excluded = {problem for problem in unit if tokens[problem][0] > limit}
+        asked = [lane for lane in made if lane.problem not in excluded]
+        failed = {id(lane) for lane in asked if draw.random() < fails}
+        places = min(content["batch"]["lanes"][MODEL], len(asked))
+        decode([lane for lane in asked if id(lane) not in failed], places)
+        batch = {"problems": [problem for problem in unit if problem not in excluded], "lanes": places}
+        side = []
+        for lane in asked:
+            own = {"held": lane.held, "allocated": lane.allocated, "heads": HEADS}
+            if lane.held and own not in side:
+                side.append(own)
+        name = canonical.digest(side)
+        sides += [side] * bool(side)
+        for lane in made:
+            body = asked_of(lane, phase)
+            costs = {"attempt": 1}
+            if lane.problem in excluded:
+                body |= nothing("excluded", f"prompt_tokens: {lane.prompt_tokens}, above {limit}")
+            else:
+                costs["prefill_seconds"] = f"0.{unit.index(lane.problem)}20"
+                body["batch"] = dict(batch)
+                if id(lane) in failed:
+                    body |= nothing("failed", "budget below the protected slots")
+                else:
+                    own = {"held": lane.held, "allocated": lane.allocated, "heads": HEADS}
+                    body |= answered(lane, records.cite(name, side.index(own)))
+                    body["batch"]["joined"] = lane.joined
+                    costs["decode_seconds"] = f"{(lane.left - lane.joined) / 100:.3f}"
+            lines.append({"body": body, "costs": costs, "sha256": "", "chain": ""})
+    return lines, sides
+
+
+def decode(lanes, places):
+    """Lanes join in their order as places are free; those of one problem that join together read the question
+    together.
+    """
+    waiting, running, forwards = deque(lanes), [], 0
+    while waiting or running:
+        while waiting and len(running) < places:
+            problem, arrived = waiting[0].problem, []
+            while waiting and waiting[0].problem == problem and len(running) + len(arrived) < places:
+                arrived.append(waiting.popleft())
+            for lane in arrived:
+                lane.join(forwards)
+            if arrived[0].outside:
+                forwards += 1
+                for lane in arrived:
+                    lane.feed(lane.query, 0)
+            running += leave(arrived, forwards)
+        if running:
+            forwards += 1
+            for lane in running:
+                lane.feed(1, 1)
+            running = leave(running, forwards)
+
+
+def leave(lanes, forwards):
+    for lane in lanes:
+        lane.left = forwards
+    return [lane for lane in lanes if not lane.ended]
+
+
+def asked_of(lane, phase):
+    budget, arm, seed = lane.cell
+    return {
+        "registration": DIGEST,
+        "phase": phase,
+        "cell": {"model": MODEL, "task": "t", "budget": budget, "arm": arm, "seed": seed},
+        "problem": lane.problem,
+        "prompt": canonical.digest(lane.problem),
+        "prompt_tokens": lane.prompt_tokens,
+        "slots": lane.slots,
+    }
+
+
+def nothing(state, reason):
+    none = dict.fromkeys(("stop", "answer", "grade", "cache", "trajectory"))
+    return {"state": state, "reason": reason, "text": "", "tokens": 0, "grade_reason": "", **none}
+
+
+def answered(lane, trajectory):
+    held, allocated = lane.held, lane.allocated
+    return {
+        "state": "ok",
+        "reason": "",
+        "text": " ".join(f"w{lane.seed}" for _ in range(lane.tokens)),
+        "tokens": lane.tokens,
+        "stop": lane.stop,
+        "answer": None,
+        "grade": "no answer",
+        "grade_reason": "the text has no number",
+        "trajectory": trajectory,
+        "cache": {
+            "mean": f"{round(sum(held) / len(held) / HEADS, 6):.6f}",
+            "peak": f"{max(held) / HEADS:.6f}",
+            "prefill_end": f"{held[0] / HEADS:.6f}",
+            "mean_bytes": sum(allocated) // len(allocated),
+            "peak_bytes": max(allocated),
+            "state_bytes": lane.state,
+            "events": lane.events,
+            "granted": [lane.slots] * len(lane.events),
+        },
+    }

@@ -1,0 +1,116 @@
+"""What the engine runs makes sense: every policy, with events while decoding and without, and failures."""
+
+from functools import partial
+
+import pytest
+import studies
+
+import policies
+from protocol.acts.locking.derived import structure
+from protocol.evidence.audit import sense
+from protocol.evidence.relations.planned_lanes import plan_of
+from protocol.evidence.run import records
+from protocol.locked.planned import Planned
+from protocol.plan import grid, reading
+from protocol.running import runner
+from protocol.running.executors import local
+from splits import load
+
+DIGEST = "7" * 64
+HERE = [name for name in policies.names() if not policies.get(name).calibrated and name != "full"]
+CARRIED = [name for name in HERE if not policies.get(name).uncarried]
+
+
+def ran(tmp_path, model, arms, replace, places, problems=3):
+    """What a run of some development problems leaves, and what its lock would say of it."""
+    listed = "".join(f'"{arm}" = {{ policy = "{arm}" }}\n' for arm in arms)
+    own = {
+        f"path:{model}": str(model) if model == "chain-llama" else f"path:{model}",
+        'crystal = { policy = "crystal-token-level" }\n': listed,
+        'random = { policy = "random" }\nstreaming = { policy = "streaming" }\n': "",
+        'subject = "crystal"': f'subject = "{arms[0]}"',
+        'against = ["random", "streaming"]': f'against = ["{arms[1]}"]',
+        "max_new_tokens = 24": "max_new_tokens = 12",
+        **replace,
+    }
+    folder = studies.write(tmp_path / "study", model, own)
+    protocol = reading.parse((folder / "protocol.toml").read_bytes(), "protocol.toml")
+    ids = {task.name: list(load(task.name).dev[:problems]) for task in protocol.tasks}
+    cells, lanes = grid.cells(protocol), dict.fromkeys(protocol.models, places)
+    work = runner.units(cells, ids, protocol.generation.problems_per_batch)
+    execute = partial(map, local.executor(Planned(protocol, tmp_path), lanes))
+    runner.record(
+        folder, work, execute, phase="confirm", registration=DIGEST, attempt=1, report=lambda progress: None
+    )
+    content = {
+        "protocol": {"content": protocol.content()},
+        "grid": [list(cell) for cell in cells],
+        "items": {task: {"confirm": items, "dev": []} for task, items in ids.items()},
+        "batch": {"lanes": lanes, "first_event": protocol.generation.waits},
+        "policies": {arm.name: structure(protocol.policy(arm.name)) for arm in protocol.arms},
+        "weights": {},
+    }
+    found = records.read(folder / "records")
+    return found, sense.broken(plan_of(content, DIGEST, "confirm"), [found], folder / "records", {})
+
+
+SETTINGS = {
+    "at the prefill alone": (HERE, {}),
+    "slack": (CARRIED, {"threads = 1": 'threads = 1\ninterval = 3\ncadence = "slack"'}),
+    "exact": (CARRIED, {"threads = 1": 'threads = 1\ninterval = 3\ncadence = "exact"\nfirst_event = 0'}),
+    "late": (CARRIED, {"threads = 1": "threads = 1\ninterval = 2\nfirst_event = 5"}),
+    "pinned": (
+        CARRIED,
+        {"threads = 1": 'threads = 1\ninterval = 2\nprompt = "pinned"\nproblems_per_batch = 2'},
+    ),
+}
+
+
+KINDS = [
+    "h2o",
+    "ada-snapkv",
+    "pyramidkv",
+    "chunkkv",
+    "crystal-over-budget",
+    "random",
+]  # of shapes and of counts
+
+
+def sensible(tmp_path, model, setting, budget, arms, problems):
+    sampled = {"temperature = 0\n": "temperature = 0.9\n", "seeds = [0]": "seeds = [0, 5]"}
+    more = SETTINGS[setting][1] | sampled | {"budgets = [0.8]": f"budgets = [{budget}]"}
+    found, broken = ran(tmp_path, model, arms, more, places=7, problems=problems)
+    assert broken == []
+    assert {record["body"]["cell"]["arm"] for record in found} == {"full", *arms}
+    return [record["body"] for record in found if record["body"]["state"] == "ok"]
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_lanes_of_every_shape_make_sense(tmp_path, tiny_model, setting):
+    arms = [name for name in KINDS if name in SETTINGS[setting][0]]
+    ended = sensible(tmp_path, tiny_model, setting, "40", arms, problems=2)
+    decoding = any(len(body["cache"]["events"]) > 1 for body in ended)
+    assert decoding == (setting not in ("at the prefill alone", "pinned"))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("budget", ["0.8", "40"])
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_every_policy_makes_sense(tmp_path, tiny_model, setting, budget):
+    sensible(tmp_path, tiny_model, setting, budget, SETTINGS[setting][0], problems=3)
+
+
+def test_budgets_that_change_from_round_to_round_make_sense(tmp_path):
+    gates = [name for name in policies.names() if name.startswith("schedule-")]
+    one_task = {
+        '[[tasks]]\nname = "association-256"\nquery = "outside"\nmax_new_tokens = 12\n': "",
+        'name = "needle-256"': 'name = "chain"',
+        "budgets = [0.8]": "budgets = [24]",
+        "threads = 1": "threads = 1\ninterval = 4\nproblems_per_batch = 2",
+        "max_new_tokens = 12": "max_new_tokens = 40",
+    }
+    found, broken = ran(tmp_path, "chain-llama", ["1d", *gates], one_task, places=4)
+    assert broken == []
+    for gate in gates:
+        own = (record["body"]["cache"] for record in found if record["body"]["cell"]["arm"] == gate)
+        assert {slots for cache in own for slots in cache["granted"]} != {24}, gate
