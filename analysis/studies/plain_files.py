@@ -8,7 +8,7 @@ __all__ = ["MOST", "RecordError", "inflated", "read", "refuse_other", "shards"]
 
 # Bytes of the largest document, shard and inflated side file that are taken; the shipped ones have up to
 # 65 000, 64 million and some hundred thousand.
-MOST = 1 << 23
+MOST = 1 << 22
 MOST_OF_A_SHARD = 1 << 29
 MOST_INFLATED = 1 << 26
 _GZIP = 31  # of zlib: the window of 32 KiB, within the header and the checksum of gzip

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from protocol.evidence.bytes import canonical
+from protocol.evidence.bytes.shown import put
 from protocol.evidence.findings import CannotTell, NotRun
 from protocol.evidence.lock import closure
 from protocol.evidence.refusals import BadInput, Drifted, Tampered
@@ -73,7 +74,7 @@ def check(
     count: int,
     nonce: str,
     identity: Path | None = None,
-    report: Callable[[str], None] = lambda line: print(line, file=sys.stderr, flush=True),
+    report: Callable[[str], None] = lambda line: put(line, sys.stderr),
 ) -> str:
     """How many of `count` lanes gave their records. home: where what was fetched is kept. nonce: see `NONCE`.
     identity: a file with the private key of encrypted problems. report: is told how far it is, now and then.

@@ -15,7 +15,7 @@ from protocol.evidence.refusals import BadInput, Tampered
 
 # Bytes of the largest file that is taken: the shipped shards have up to 64 million, their documents 65 000.
 MOST = 1 << 29
-MOST_OF_A_DOCUMENT = 1 << 23
+MOST_OF_A_DOCUMENT = 1 << 22
 _PLAINLY = (
     os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 )
