@@ -87,12 +87,14 @@ def check_policies(study: Registration) -> str:
     Raises Tampered with each that differs, CannotTell without torch and for a policy that is not installed
     here, NotRun for a lock of before settings were locked.
     """
+    if (held := study.lock.content.get("policies")) is None:
+        raise NotRun(f"{lock.NAME} is of before the settings of a policy were locked; it names them")
     try:
         import policies
         from policies.structure import structure
     except ImportError as missing:
         raise CannotTell(f"needs {missing.name}; run: pip install '.[run]'") from None
-    design, held = _design(study), study.lock.content.get("policies")
+    design = _design(study)
     due = {}
     for arm in design.arms:
         try:
@@ -101,11 +103,7 @@ def check_policies(study: Registration) -> str:
             raise CannotTell(f"arm {arm.name}: {unknown}") from None
     cells = [list(cell) for cell in grid.cells(design)]
     wrong = differences.between(study.lock.content["grid"], cells, "grid")
-    if held is not None:
-        wrong += differences.between(held, due, "policies")
-    differences.refuse(wrong)
-    if held is None:
-        raise NotRun(f"{lock.NAME} is of before the settings of a policy were locked; it names them")
+    differences.refuse([*wrong, *differences.between(held, due, "policies")])
     return f"{sum(map(len, held.values()))} settings of {len(held)} arms are those of the installed policies"
 
 
