@@ -6,7 +6,6 @@ from typing import Any
 
 from protocol import tasks
 from protocol.evidence.bytes import files
-from protocol.evidence.bytes import files
 from protocol.evidence.lock import closure, identities
 from protocol.evidence.lock.lock import Lock
 from protocol.evidence.refusals import BadInput, Drifted, Refusal
