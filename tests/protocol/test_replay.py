@@ -168,7 +168,7 @@ def test_two_evicting_arms_swapped_throughout_show(shipped):
     for body in (record["body"] for record in shipped.confirmed):
         body["cell"]["arm"] = other.get(body["cell"]["arm"], body["cell"]["arm"])
     content, today = shipped.lock.content, replay.closure.sources(replay.ROOT)
-    vars(shipped)["lock"] = shipped.lock._replace(content=content | {"sources": today})
+    vars(shipped)["_lock"] = shipped.lock._replace(content=content | {"sources": today})
     vars(shipped)["probed"] = []
     with pytest.raises(Tampered, match=r"no rounding explains it; 3 of 8 lanes"):
         check(shipped, 8)
@@ -197,7 +197,7 @@ def test_a_lane_that_no_protocol_has_is_named(few):
 def test_where_other_code_decodes_a_difference_is_no_forgery(few):
     content = few.lock.content
     name = "policies/knorm.py"
-    vars(few)["lock"] = few.lock._replace(
+    vars(few)["_lock"] = few.lock._replace(
         content=content | {"sources": content["sources"] | {name: "0" * 64}}
     )
     assert "decoded by today's engine (1 of " in check(few)
@@ -209,7 +209,7 @@ def test_where_other_code_decodes_a_difference_is_no_forgery(few):
 def test_another_version_of_a_library_is_said(few):
     content = json.loads(json.dumps(few.lock.content))
     content["environment"]["distributions"]["transformers"]["version"] = "4.0\x1b"
-    vars(few)["lock"] = few.lock._replace(content=content)
+    vars(few)["_lock"] = few.lock._replace(content=content)
     told = str(replay.engine(few))
     assert "decoded by today's engine (transformers " in told
     assert r" for '4.0\x1b')" in told
@@ -219,14 +219,14 @@ def test_other_weights_are_not_run(few):
     content = json.loads(json.dumps(few.lock.content))
     (model,) = content["weights"]
     content["weights"][model]["model.safetensors"] = "0" * 64
-    vars(few)["lock"] = few.lock._replace(content=content)
+    vars(few)["_lock"] = few.lock._replace(content=content)
     with pytest.raises(CannotTell, match=r"'model.safetensors: changed' since the lock \(1 files differ\)"):
         check(few)
 
 
 def test_a_model_that_is_not_here_cannot_be_run(few, tmp_path):
     study = Registration(shutil.copytree(few.folder, tmp_path / "study"))
-    vars(study)["lock"] = few.lock
+    vars(study)["_lock"] = few.lock
     body = lane_of(study)
     body["cell"]["model"] = "path:/nowhere"
     vars(study)["confirmed"], vars(study)["probed"] = [{"body": body}], []

@@ -52,7 +52,7 @@ class Registration:
     def of(cls, folder: Path, locked: Lock) -> Registration:
         """The folder as it is now, held against a lock that was read before."""
         opened = cls(folder)
-        vars(opened)["lock"] = locked
+        vars(opened)["_lock"] = locked
         return opened
 
     def anew(self) -> Registration:
@@ -67,10 +67,20 @@ class Registration:
     def bundle(self) -> Path:
         return self.folder / bundle.NAME
 
-    @cached_property
+    @property
     def lock(self) -> Lock:
         """Raises BadInput when there is none."""
-        return lock.read(self.folder)
+        if isinstance(self._lock, Refusal):
+            raise self._lock.with_traceback(None)
+        return self._lock
+
+    @cached_property
+    def _lock(self) -> Lock | Refusal:
+        """What is wrong with it is kept too: whoever asks many things of a folder reads it once."""
+        try:
+            return lock.read(self.folder)
+        except Refusal as refusal:
+            return refusal
 
     @property
     def registered(self) -> Mapping[str, Any]:
