@@ -22,9 +22,11 @@ from protocol.acts import amend
 from protocol.evidence.audit import amendment
 from protocol.evidence.lock.lock import Lock
 from protocol.evidence.run.registration import PROTOCOL, Registration
+from protocol.locked import imports
 
 
-def main(argv: list[str] | None = None) -> int:
+def main(argv: list[str] | None = None, *, typed: bool = False) -> int:
+    """typed: see `protocol.register`."""
     parser = command.parser("protocol.amend", __doc__)
     parser.add_argument("old", type=Path, help="the registration to amend, e.g. registrations/001-mine")
     parser.add_argument("new", type=Path, help="a folder beside it")
@@ -32,10 +34,14 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--sign", type=Path, metavar="KEY", help="private ssh key to sign the new lock with")
     args = parser.parse_args(argv)
     old, new = Registration(args.old), Registration(args.new)
-    return command.answer(args.json, lambda: act(old, new, args.reason, args.sign, args.json))
+    return command.answer(args.json, lambda: act(old, new, args.reason, args.sign, args.json, typed))
 
 
-def act(old: Registration, new: Registration, reason: str, key: Path | None, as_json: bool) -> int:
+def act(
+    old: Registration, new: Registration, reason: str, key: Path | None, as_json: bool, typed: bool
+) -> int:
+    if typed:
+        imports.refuse_uncovered()
     amended = amend.amend(old, new, amendment.reason(reason), key)
     if amended.by is None:
         copied = new.folder / PROTOCOL
@@ -71,4 +77,4 @@ def shown(one: dict[str, Any], side: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(typed=True))

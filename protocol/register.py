@@ -19,16 +19,20 @@ from protocol import command
 from protocol.acts.register import register
 from protocol.evidence.lock import installed_files
 from protocol.evidence.run.registration import Registration
+from protocol.locked import imports
 from protocol.models import sources
 
 
-def main(argv: list[str] | None = None) -> int:
+def main(argv: list[str] | None = None, *, typed: bool = False) -> int:
+    """typed: as a command of its own, so that what Python imports is what confirm will allow."""
     parser = command.parser("protocol.register", __doc__)
     command.folder(parser)
     parser.add_argument("--sign", type=Path, metavar="KEY", help="private ssh key to sign the lock with")
     args = parser.parse_args(argv)
 
     def act() -> int:
+        if typed:
+            imports.refuse_uncovered()
         locked = register(args.folder, sources.home(), key=args.sign)
         checks = locked.content["checks"]
         lines = [
@@ -72,4 +76,4 @@ def size(problems: str, check: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(typed=True))

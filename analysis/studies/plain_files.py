@@ -6,11 +6,10 @@ from pathlib import Path
 
 __all__ = ["MOST", "RecordError", "inflated", "read", "refuse_other", "shards"]
 
-# Bytes of the largest document, shard and inflated side file that are taken; the shipped ones have up to
-# 65 000, 64 million and some hundred thousand.
+# Bytes of the largest document and inflated side file that are taken; the shipped ones have up to 65 000 and
+# some hundred thousand.
 MOST = 1 << 22
-MOST_OF_A_SHARD = 1 << 29
-MOST_INFLATED = 1 << 26
+MOST_INFLATED = 1 << 28
 _GZIP = 31  # of zlib: the window of 32 KiB, within the header and the checksum of gzip
 _PLAINLY = (
     os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
@@ -48,8 +47,9 @@ def read(path: Path, most: int = MOST) -> bytes:
 
 
 def shards(folder: Path, pattern: str = "*.jsonl") -> list[tuple[str, bytes]]:
-    """Name and bytes of every shard in a folder, by name."""
-    return [(path.name, read(path, MOST_OF_A_SHARD)) for path in sorted(folder.glob(pattern))]
+    """Name and bytes of every shard in a folder, by name: each up to an eighth of this machine's memory."""
+    most = _memory() // 8
+    return [(path.name, read(path, most)) for path in sorted(folder.glob(pattern))]
 
 
 def inflated(path: Path) -> bytes:
@@ -64,3 +64,11 @@ def inflated(path: Path) -> bytes:
             f"{path.name}: damaged (it holds too much, or was cut short); bring back the whole folder"
         )
     return data
+
+
+def _memory() -> int:
+    """Bytes of this machine; 8 GiB where it does not say."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return 8 << 30

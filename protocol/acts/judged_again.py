@@ -24,7 +24,7 @@ from protocol.evidence.bytes import canonical
 from protocol.evidence.findings import CannotTell, NotRun
 from protocol.evidence.lock import bundle, closure, installed_files
 from protocol.evidence.lock.lock import NAME
-from protocol.evidence.refusals import Tampered
+from protocol.evidence.refusals import BadInput, Tampered
 from protocol.evidence.run import selection
 from protocol.evidence.run.records import Record
 from protocol.evidence.run.registration import PROTOCOL, SELECTION, VERDICT, Registration
@@ -108,8 +108,8 @@ def check_selection(study: Registration) -> str:
 
 
 def check_locked(study: Registration, limits: Limits = LIMITS, ways: Sequence[Way] = contained.WAYS) -> str:
-    """The code that was locked prints the judgement that verdict.json holds (and the selection), byte for
-    byte, from a copy of the records. It runs as its author wrote it, contained; what it prints is data.
+    """The code that was locked prints the judgement that verdict.json holds (and the selection), from a copy
+    of the records. It runs as its author wrote it, contained; what it prints is data.
 
     Raises NotRun without a verdict; CannotTell where what it needs is not here, or it came to a limit;
     Tampered where it says anything else.
@@ -127,9 +127,17 @@ def check_locked(study: Registration, limits: Limits = LIMITS, ways: Sequence[Wa
             # -s -E: nothing of this user's and of this environment; the tree comes first on the path.
             command = [sys.executable, "-s", "-E", "-B", "-X", "utf8", "-m", module, str(copy)]
             ran = contained.run(command, tree, given=[tree, copy], limits=limits, ways=ways)
-            if ran.stopped or ran.stdout.removesuffix(b"\n") != canonical.dumps(written):
+            if ran.stopped or _read(ran.stdout) != canonical.dumps(written):
                 _explain(study, f"the locked {module} ({ran.how})", name, ran, limits)
-    return f"the locked code says so too, byte for byte, {ran.how}"
+    return f"the locked code says so too, word for word, {ran.how}"
+
+
+def _read(printed: bytes) -> bytes:
+    """As canonical JSON: what a terminal hides is printed escaped. What is no JSON of ours stays as it is."""
+    try:
+        return canonical.dumps(json.loads(printed))
+    except (ValueError, RecursionError, BadInput):
+        return printed
 
 
 def own(study: Registration) -> Own:

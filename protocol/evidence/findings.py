@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
-from protocol.evidence.refusals import Tampered
+from protocol.evidence.refusals import BadInput, Tampered
 
 _AGAIN = "then run the same command again"
 # What the system refuses whatever the evidence is, and what to do about it.
@@ -47,6 +47,10 @@ class Unfinished(Exception):
 
 class Rewritten(Tampered, CannotTell):
     """Line endings of a file are not those that were written: reading it is refused, checking cannot tell."""
+
+
+class TooLarge(BadInput, CannotTell):
+    """A file that this machine has not the memory for: refused, and no fault of the evidence."""
 
 
 class NotRun(Exception):

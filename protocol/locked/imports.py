@@ -73,7 +73,13 @@ def _refuse(found: list[str], how: str) -> None:
 
 
 def _below(name: str) -> bool:
-    place = os.path.realpath(name)
+    """A link in a covered folder counts as there, since its bytes are read through it: Debian's own
+    sitecustomize leads to /etc.
+    """
+    return any(_covered(place) for place in (os.path.abspath(name), os.path.realpath(name)))
+
+
+def _covered(place: str) -> bool:
     if any(_within(place, folder) for folder in (*_sites(), str(ROOT))):
         return True
     outside = [

@@ -27,6 +27,7 @@ from commands import DRAWING, READING, REPLICATE
 
 from analysis.output import shown as shown_by_analysis
 from protocol.evidence.bytes import canonical, files, gzipped, shown
+from protocol.evidence.findings import TooLarge
 from protocol.evidence.lock import bundle
 from protocol.evidence.refusals import Tampered
 
@@ -247,8 +248,11 @@ def sparse(path: Path, size: int) -> None:
 
 
 def test_a_file_without_end_is_refused_by_its_size(tmp_path):
+    """One that may be as long as it likes, by what this machine can hold: a larger one can tell."""
     sparse(tmp_path / "huge", 1 << 40)
     with pytest.raises(Tampered, match="has 1099511627776 bytes"):
+        files.read(tmp_path / "huge", files.MOST_OF_A_DOCUMENT)
+    with pytest.raises(TooLarge, match="has 1099511627776 bytes, this machine reads"):
         files.read(tmp_path / "huge")
 
 

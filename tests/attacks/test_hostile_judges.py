@@ -105,7 +105,7 @@ def refused(code: str, kind: type[Exception], words: str, *place: object, limits
 
 def test_an_honest_judge_says_so_too(tmp_path, way):
     said = judged_by(finished_study.JUDGE, tmp_path, way)
-    assert said == f"the locked code says so too, byte for byte, {contained.HOW[way]}"
+    assert said == f"the locked code says so too, word for word, {contained.HOW[way]}"
 
 
 def test_one_that_writes_wherever_it_can_writes_nowhere(tmp_path, wall):

@@ -115,3 +115,32 @@ def test_a_sitecustomize_of_pythonpath_is_refused_and_does_not_run_in_the_locked
 )
 def test_what_a_run_needs_is_passed_on(name):
     assert locked_tree.passed({name: "x", "PYTHONHOME": os.devnull}) == {name: "x"}
+
+
+def test_a_link_in_a_covered_folder_is_covered_since_its_bytes_are_read_through_it(tmp_path, monkeypatch):
+    """As Debian has it: sitecustomize.py of the library is a link to /etc."""
+    library, elsewhere = tmp_path / "lib", tmp_path / "etc"
+    library.mkdir()
+    elsewhere.mkdir()
+    (elsewhere / "sitecustomize.py").touch()
+    (library / "sitecustomize.py").symlink_to(elsewhere / "sitecustomize.py")
+    monkeypatch.setattr(imports, "_library", lambda: {str(library)})
+    assert [*imports.loaded(named("sitecustomize", str(library / "sitecustomize.py")))] == []
+    assert [*imports.loaded(named("sitecustomize", str(elsewhere / "sitecustomize.py")))] != []
+
+
+def test_registering_refuses_what_confirming_would_refuse(tmp_path, tiny_model):
+    """Otherwise something could be locked that nobody can confirm."""
+    study = studies.write(tmp_path / "registrations" / "study", tiny_model)
+    (tmp_path / "elsewhere").mkdir()
+    paths = os.pathsep.join([str(studies.ROOT), str(tmp_path / "elsewhere")])
+    done = subprocess.run(
+        [sys.executable, "-m", "protocol.register", str(study)],
+        env={**os.environ, "PYTHONPATH": paths},
+        cwd=studies.ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2, done.stderr
+    assert f"Python imports from {tmp_path / 'elsewhere'}, which no lock covers" in done.stderr
+    assert studies.snapshot(study).keys() == {"protocol.toml"}

@@ -11,11 +11,10 @@ from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
 
+from protocol.evidence.findings import TooLarge
 from protocol.evidence.refusals import BadInput, Tampered
 
-# Bytes of the largest file that is taken: the shipped shards have up to 64 million, their documents 65 000.
-MOST = 1 << 29
-MOST_OF_A_DOCUMENT = 1 << 22
+MOST_OF_A_DOCUMENT = 1 << 22  # bytes; those of shipped studies have up to 65 000
 _PLAINLY = (
     os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 )
@@ -43,23 +42,28 @@ def replace(path: Path, data: bytes) -> None:
     sync(path.parent)
 
 
-def read(path: Path, most: int = MOST) -> bytes:
+def read(path: Path, most: int | None = None) -> bytes:
     """The bytes of a plain file. Raises FileNotFoundError, and Tampered for anything else in its place and
     for a file of more than `most` bytes: a link shows other bytes on another machine, a pipe waits for ever,
-    and a file without end fills the memory.
+    and a file without end fills the memory. Without `most` raises TooLarge above an eighth of this machine's
+    memory: what is parsed takes six times its bytes.
     """
     with opened(path, most) as file:
         return file.read()
 
 
 @contextmanager
-def opened(path: Path, most: int = MOST) -> Iterator[BufferedReader]:
+def opened(path: Path, most: int | None = None) -> Iterator[BufferedReader]:
     """A plain file to read from. Raises as `read` does; what is no plain file is not opened at all."""
     refuse_other(path)
     with open(os.open(path, _PLAINLY), "rb") as file:
         _refuse_other(path, now := os.fstat(file.fileno()))
-        if now.st_size > most:
+        if most is not None and now.st_size > most:
             raise Tampered(f"{path.name}: has {now.st_size} bytes; no such file of ours has over {most}")
+        if most is None and now.st_size > (here := _memory() // 8):
+            raise TooLarge(
+                f"{path.name}: has {now.st_size} bytes, this machine reads {here}; use a larger one"
+            )
         yield file
 
 
@@ -88,7 +92,7 @@ def listed(folder: Path) -> list[Path]:
     return sorted(folder.iterdir())
 
 
-def plain_sha256(path: Path, most: int = MOST) -> str:
+def plain_sha256(path: Path, most: int | None = None) -> str:
     """SHA-256 in hex of what `read` returns, and refused as there."""
     with opened(path, most) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
@@ -136,6 +140,14 @@ def named(path: Path) -> Iterator[None]:
 def _refuse_other(path: Path, found: os.stat_result) -> None:
     if not stat.S_ISREG(found.st_mode):
         raise Tampered(f"{path.name}: is not a plain file; put the file itself there")
+
+
+def _memory() -> int:
+    """Bytes of this machine; 8 GiB where it does not say."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return 8 << 30
 
 
 def _written_beside(path: Path, data: bytes) -> Path:
