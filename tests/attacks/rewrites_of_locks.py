@@ -206,6 +206,19 @@ def the_rule_lies_in_another_file(rewrite):
     rewrite.lock["rule"]["source"] = "analysis/rules/equivalent.py"
 
 
+@named("A11", "registered", "sitecustomize.py.?: lies below none of")
+def a_file_that_python_runs_by_itself_is_bundled(rewrite):
+    """What was locked are the packages."""
+    rewrite.sources["sitecustomize.py"] = b"print(1)\n"
+
+
+@named("A1", "registered", "sources: has no file of policies")
+def the_policies_are_not_in_the_bundle(rewrite):
+    """Whoever wants to know what ran can read it."""
+    gone = (name for name in rewrite.lock["sources"] if name.startswith("policies/"))
+    rewrite.sources |= dict.fromkeys(gone)
+
+
 @named("A1", "policies", "policies.crystal")
 def a_policy_had_other_settings(rewrite):
     """crystal protected the last 16 tokens and no more."""

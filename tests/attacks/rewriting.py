@@ -54,7 +54,7 @@ class Rewrite:
     lock: dict[str, Any]
     lines: list[dict[str, Any]]  # of the ledger: event, body, time
     lanes: dict[str, list[Lane]]  # by phase, in the order of their lines
-    sources: dict[str, bytes] = field(default_factory=dict)  # members of the bundle that are other bytes
+    sources: dict[str, bytes | None] = field(default_factory=dict)  # other members of the bundle; None: gone
     later: dict[str, Callable[[dict[str, Any]], None]] = field(default_factory=dict)  # edits of documents
     spare: dict[str, Any] = field(default_factory=dict)  # a trajectory that no lane has, by its side file
     last: list[Callable[[Path], None]] = field(default_factory=list)  # what is done to the finished folder
@@ -148,7 +148,10 @@ def _locked(rewrite: Rewrite, folder: Path) -> dict[str, Any]:
     """The lock with the digests of what lies beside it."""
     lock, own = rewrite.lock, _bundled(rewrite, folder)
     lock["protocol"]["sha256"] = hashlib.sha256(rewrite.protocol).hexdigest()
-    lock["sources"] |= {name: hashlib.sha256(data).hexdigest() for name, data in rewrite.sources.items()}
+    for name, data in rewrite.sources.items():
+        lock["sources"].pop(name, None)
+        if data is not None:
+            lock["sources"][name] = hashlib.sha256(data).hexdigest()
     lock["bundle"] = hashlib.sha256(own).hexdigest()
     lock["rule"]["sha256"] = lock["sources"][lock["rule"]["source"]]
     return lock
@@ -157,7 +160,8 @@ def _locked(rewrite: Rewrite, folder: Path) -> dict[str, Any]:
 def _bundled(rewrite: Rewrite, folder: Path) -> bytes:
     if rewrite.sources:
         with zipfile.ZipFile(rewrite.source / "sources.zip") as archive:
-            members = {name: archive.read(name) for name in archive.namelist()} | rewrite.sources
+            held = {name: archive.read(name) for name in archive.namelist()} | rewrite.sources
+        members = {name: data for name, data in held.items() if data is not None}
         buffer = io.BytesIO()
         with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
             for name in sorted(members):

@@ -11,6 +11,7 @@ from typing import Any
 from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
 from protocol.evidence.bytes import fields
 from protocol.evidence.bytes.fields import Choice, Field, ListOf, MapOf, Table, Text, Whole
+from protocol.evidence.lock import closure
 from protocol.evidence.run import ledger
 from protocol.locked import differences, drift
 
@@ -21,6 +22,7 @@ AGES = (("batch",), ("policies", "amends", "git", "signer", "ledger"), ("opened"
 ones.
 """
 CHECKED = {"corrected_alpha", "problems", "tests", "rule", "decision_errors", "same_kept"}
+NEEDED = ("policies", "protocol", "splits", "analysis")  # of older locks, figures was no part
 COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 SIGNER = re.compile(r"(?:sk-)?(?:ssh|ecdsa)-[a-z0-9@.-]+ [A-Za-z0-9+/]+={0,2}")
 NAME = re.compile(r"[^/\\\0]+")
@@ -92,11 +94,22 @@ def faults(locked: Mapping[str, Any]) -> Iterator[str]:
         about = locked.get(field)
         if about is not None and not (NAME.fullmatch(about["name"]) and about["name"] not in (".", "..")):
             yield f"{field}.name: {differences.shown(about['name'])} is not the name of a folder"
+    yield from _sources(locked["sources"])
     yield from _git(locked)
     if (signer := locked.get("signer")) is not None and not SIGNER.fullmatch(signer):
         yield f"signer: {differences.shown(signer)} is not a public key"
     yield from _opened(locked.get("opened", ()), items)
     yield from _checks(locked["checks"], content)
+
+
+def _sources(locked: Mapping[str, str]) -> Iterator[str]:
+    """The closure is what lies below the packages, and no study runs without those that it always had."""
+    packages = {name.partition("/")[0] for name in locked}
+    for outside in sorted(name for name in locked if name.partition("/")[0] not in closure.PACKAGES):
+        yield f"sources.{differences.shown(outside)}: lies below none of {', '.join(closure.PACKAGES)}"
+    for package in NEEDED:
+        if package not in packages:
+            yield f"sources: has no file of {package}, without which nothing runs"
 
 
 def unreadable(locked: Mapping[str, Any]) -> str | None:
