@@ -49,7 +49,7 @@ def test_the_verdict_is_turned_round_and_the_ledger_mended(study):
 
     digest = files.sha256(study / "verdict.json")
     rewrite_ledger(study, lambda lines: lines[-1][1].update(sha256=digest))
-    caught(study, "judgement", "the locked code judges otherwise")
+    caught(study, "judgement", "is not what today's analysis says")
 
 
 def test_another_outcome_is_made_the_primary_one(study):
@@ -57,7 +57,7 @@ def test_another_outcome_is_made_the_primary_one(study):
         verdict["judged"]["contrasts"].reverse()
 
     rewrite(study / "verdict.json", switch)
-    caught(study, "judgement", "the locked code judges otherwise")
+    caught(study, "judgement", "is not what today's analysis says")
 
 
 def test_the_last_lines_of_the_ledger_are_cut_off(study):
