@@ -36,18 +36,43 @@ def held_out_problems_were_opened_for_another_purpose(rewrite):
         body["purpose"] = "gold self-check"
 
 
-@named("A2", "grid", "never opened")
-def held_out_problems_of_a_task_that_never_ran_were_opened(rewrite):
-    """Another task was opened too."""
-    rewrite.entries("held-out")[0]["task"] = "needle-768"
-
-
 @named("A2", "grid", "needle-768 were read, which is not registered")
 def held_out_problems_of_another_task_were_opened_too(rewrite):
     """Only what was registered was opened."""
     at = next(at for at, line in enumerate(rewrite.lines) if line["event"] == "held-out")
     again = {**rewrite.lines[at], "body": {"task": "needle-768", "purpose": "confirm"}}
     rewrite.lines.insert(at, again)
+
+
+@named("A2", "grid", "were read twice, or by no attempt")
+def held_out_problems_were_opened_twice(rewrite):
+    """They were opened once, when they were run."""
+    at = next(at for at, line in enumerate(rewrite.lines) if line["event"] == "held-out")
+    rewrite.lines.insert(at, rewrite.lines[at])
+
+
+@named("A2", "grid", "were read twice, or by no attempt")
+def held_out_problems_were_opened_before_the_attempt(rewrite):
+    """They were opened when they were run."""
+    moved(rewrite, "attempt", 5)
+
+
+@named("A2", "probe", "does not end where it began")
+def a_probe_ended_after_the_claim(rewrite):
+    """All of the probe came before the claim."""
+    moved(rewrite, "probed", 5)
+
+
+@named("A2", "verdict", "protocol.confirm", status="unfinished")
+def a_verdict_is_taken_out(rewrite):
+    """It is sealed, and waits for its verdict."""
+    del rewrite.lines[-1]
+
+
+@named("A2", "seal", "protocol.confirm", status="unfinished")
+def a_seal_is_taken_out(rewrite):
+    """It was never finished."""
+    del rewrite.lines[-2:]
 
 
 @named("A2", "claim", "attempt")
@@ -178,6 +203,22 @@ def the_locked_rule_always_confirms(rewrite):
     own = rewrite.member("analysis/rules/superior.py")
     rewrite.sources["analysis/rules/superior.py"] = own + b"\nCONFIRM = True\n"
     the_verdict_has_another_word.edit(rewrite)
+
+
+@named("A4", "judgement", "other sentences in does_not_prove, label", status="held")
+def the_sentences_are_edited_behind_a_comment(rewrite):
+    """It is of confirmatory grade, and proves everything: another version of the analysis said so."""
+    rewrite.sources["analysis/judge.py"] = rewrite.member("analysis/judge.py") + b"\n# Another version.\n"
+    edit = {"label": "confirmatory-grade", "does_not_prove": []}
+    rewrite.later["verdict"] = lambda verdict: verdict["judged"].update(edit)
+
+
+@named("A4", "judgement", "proves", status="cannot tell")
+def a_proof_is_added_behind_a_comment(rewrite):
+    """It proves everything: another version of the analysis said so."""
+    rewrite.sources["analysis/judge.py"] = rewrite.member("analysis/judge.py") + b"\n# Another version.\n"
+    edit = {"proves": ["crystal is better than everything else"]}
+    rewrite.later["verdict"] = lambda verdict: verdict["judged"].update(edit)
 
 
 @named("A4", "selection", "winner", study="sweep")

@@ -202,7 +202,7 @@ def the_engine_in_the_bundle_is_another(rewrite):
     rewrite.sources[name] = rewrite.member(name) + b"\n# and something else\n"
 
 
-@named("A2", REPLAY, "Names of models and arms")
+@named("A2", REPLAY, "Names of studies, models and arms")
 def an_arm_has_another_name(rewrite):
     """The arm was called mine."""
     rewrite.protocol = rewrite.protocol.replace(b"streaming = {", b"mine = {").replace(
@@ -213,3 +213,9 @@ def an_arm_has_another_name(rewrite):
     content["decision"]["against"] = ["random", "mine"]
     rewrite.lock["policies"]["mine"] = rewrite.lock["policies"].pop("streaming")
     relabelled(rewrite, lambda cell: cell.update(arm={"streaming": "mine"}.get(cell["arm"], cell["arm"])))
+
+
+@named("A1", "the lock", "Names of studies, models and arms")
+def the_study_has_another_name(rewrite):
+    """This is the study that everybody cites."""
+    rewrite.lock["name"] = "the-study-that-everybody-cites"

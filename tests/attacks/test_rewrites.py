@@ -4,12 +4,14 @@ Each such rewrite is named by an item of the audit. Those that nothing in a fold
 what can.
 """
 
+import functools
 import re
 
 import pytest
 import rewrites_of_documents
 import rewrites_of_folders
 import rewrites_of_locks
+import rewrites_of_memory
 import rewrites_of_protocols
 import rewrites_of_records
 import rewrites_untold
@@ -19,14 +21,17 @@ from case import Case, cases
 
 from protocol.acts import audit
 from protocol.acts.audit import Asked
+from protocol.evidence.lock import installed_files
 from protocol.evidence.run.registration import Registration
 
+VERSIONS = functools.cache(installed_files.versions)
 TOLD = ("failed", "cannot tell", "unfinished")
 THREATS = studies.ROOT / "docs" / "threat-model.md"
 REWRITES = cases(
     rewrites_of_locks,
     rewrites_of_protocols,
     rewrites_of_records,
+    rewrites_of_memory,
     rewrites_of_documents,
     rewrites_of_folders,
 )
@@ -50,6 +55,12 @@ def opened(request, confirmed, swept):
         return rewriting.opened({"plain": confirmed, "sweep": swept}[case.study])
 
     return open_one
+
+
+@pytest.fixture(autouse=True)
+def installed_once(monkeypatch):
+    """What is installed stays as it is, and takes as long to read as all the rest of an audit."""
+    monkeypatch.setattr(installed_files, "versions", VERSIONS)
 
 
 def audited(folder, asked=None):

@@ -168,19 +168,12 @@ class Checks:
             return f"{len(self.study.confirmed)} records; it ended before the other {len(missing)} ran"
         if missing:
             raise Unfinished(f"{len(self.study.confirmed)} records, {len(missing)} to go")
-        read = [entry.body for entry in self.study.entries if entry.event == "held-out"]
-        opened, asked = {body["task"] for body in read}, {cell[1] for cell in self.study.lock.content["grid"]}
-        if unopened := asked - opened:
-            raise Tampered(f"{ledger.NAME}: {min(unopened)} was confirmed and its held-out ids never opened")
-        if others := opened - asked:
-            raise Tampered(f"{ledger.NAME}: held-out ids of {min(others)} were read, which is not registered")
-        if others := {body["purpose"] for body in read} - PURPOSES:
-            raise Tampered(f"{ledger.NAME}: held-out ids were read for another purpose: {min(others)}")
+        self._opened()
         self._excluded()
         return f"{len(self.study.confirmed)} registered lanes, one record each"
 
     def check_seal(self) -> str:
-        self._reached(self.sealed)
+        self._due(self.sealed, after=self.claimed)
         self._named("seal", self.study.seal.digest, "seal", "seal")
         self._stood_at(self.study.seal)
         again = seal.contents(self.study, self.study.seal.content["ledger"])
@@ -189,7 +182,7 @@ class Checks:
         return f"outcome {again['outcome']}"
 
     def check_verdict(self) -> str:
-        self._reached(self.judged)
+        self._due(self.judged, after=self.sealed)
         content = self.study.verdict.content
         if content.keys() != {"judged", "lock", "seal", "ledger"}:
             raise Tampered(f"{verdict.NAME}: needs judged, lock, seal and ledger, and nothing else")
@@ -208,6 +201,26 @@ class Checks:
         if not any(one.status == "held" for one in found):
             raise CannotTell(told)
         return told
+
+    def _opened(self) -> None:
+        """The held-out problems of every registered task were opened, once an attempt, and no others."""
+        asked = {cell[1] for cell in self.study.lock.content["grid"]}
+        opened, attempts = dict.fromkeys(asked, 0), 0
+        for entry in self.study.entries:
+            attempts += entry.event == "attempt"
+            if entry.event == "held-out":
+                task, purpose = entry.body["task"], entry.body["purpose"]
+                if task not in asked:
+                    raise Tampered(
+                        f"{ledger.NAME}: held-out ids of {task} were read, which is not registered"
+                    )
+                if purpose not in PURPOSES:
+                    raise Tampered(f"{ledger.NAME}: held-out ids were read for another purpose: {purpose}")
+                if opened[task] == attempts:
+                    raise Tampered(f"{ledger.NAME}: held-out ids of {task} were read twice, or by no attempt")
+                opened[task] = attempts
+        if unopened := [task for task in sorted(asked) if not opened[task]]:
+            raise Tampered(f"{ledger.NAME}: {unopened[0]} was confirmed and its held-out ids never opened")
 
     def _excluded(self) -> None:
         """Lanes are excluded where the registered predicate says so, and nowhere else."""
@@ -255,6 +268,14 @@ class Checks:
     def _reached(self, reached: bool) -> None:
         if not reached:
             raise NotRun
+
+    def _due(self, reached: bool, *, after: bool) -> None:
+        """A step that follows by itself from the one before it: without it a study is unfinished, or somebody
+        took it out.
+        """
+        if after and not reached and not self.ended:
+            raise Unfinished(f"run: python -m protocol.confirm {self.study.folder}")
+        self._reached(reached)
 
     def _named(self, what: str, digest: str, event: str, field: str) -> None:
         """The ledger's one line of `event` cites `digest`."""

@@ -31,11 +31,15 @@ def end(study: Registration) -> None:
 
 
 def verify(study: Registration) -> None:
-    """Raises Tampered unless each line `probed` says what the records of the attempts before it amount to."""
-    attempts = 0
+    """Raises Tampered unless each line `probed` follows that of its attempt, in which nothing else can be
+    done, and says what the records of the attempts up to it amount to.
+    """
+    attempts, last = 0, ""
     for entry in study.entries:
-        attempts += entry.event == "probe"
+        attempts, before_it, last = attempts + (entry.event == "probe"), last, entry.event
         if entry.event == "probed":
+            if before_it != "probe":
+                raise Tampered(f"{ledger.NAME}: probe attempt {attempts} does not end where it began")
             before = [record for record in study.probed if record["costs"]["attempt"] <= attempts]
             if entry.body != _amount(study, before):
                 raise Tampered(
