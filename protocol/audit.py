@@ -80,7 +80,7 @@ def act(args: Options) -> int:
         lines = texts.details(audited.findings)
     else:
         lines = texts.page(study, audited.findings, anchored=word != "UNANCHORED")
-    given = f"{audited.verdict}, " if audited.verdict else ""
+    given = f"{audited.said}, " if audited.said else ""
     lines += ["", f"{study.folder}: {summary(audited)}; {given}{word}"]
     values = {
         "held": status(audited) == 0,

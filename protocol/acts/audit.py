@@ -1,9 +1,11 @@
 """Check a registration from its files alone, and say what is left of its verdict."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from analysis.output import headline
 from protocol import witnesses
 from protocol.acts import drawn_again, judged_again, lock_again, regrade, replay
 from protocol.evidence import findings
@@ -36,7 +38,8 @@ class Asked(NamedTuple):
 class Audited(NamedTuple):
     findings: list[Finding]
     anchored: list[Anchor]
-    verdict: str | None  # INVALID where something failed; None without one that can be read
+    verdict: str | None  # the auditor's own word; INVALID where something failed, None where none was given
+    said: str  # the same as it is printed; empty without one
 
     @property
     def broken(self) -> list[str]:
@@ -62,24 +65,33 @@ def audit(study: Registration, believed: Sequence[Witness] = (), asked: Asked | 
     if asked.replay:
         replay.refuse(asked.replay, asked.nonce)
     anchored = anchors.verified(study, believed)
+    judge = cache(lambda: judged_again.judged(study))
     made = auditing.audit(
         study,
-        _beside(study, asked),
+        _beside(study, asked, judge),
         _last(study, asked),
         signers=asked.signers,
         anchored=anchored,
         block=lambda: _block(study, asked.headers),
     )
-    return Audited(made, anchored, verdict.INVALID if auditing.failed(made) else _given(study))
+    if auditing.failed(made):
+        return Audited(made, anchored, verdict.INVALID, verdict.INVALID)
+    if all(one.item != "judgement" or one.status == "not run" for one in made):
+        return Audited(made, anchored, None, "")
+    try:
+        own = judge()
+    except Exception:  # the finding on the judgement says what
+        return Audited(made, anchored, None, "")
+    return Audited(made, anchored, str(own["verdict"]), headline.word(own))
 
 
-def _beside(study: Registration, asked: Asked) -> Mapping[str, Check]:
+def _beside(study: Registration, asked: Asked, judge: Callable[[], dict[str, Any]]) -> Mapping[str, Check]:
     """What needs this project's own code, and none of the author's."""
     checks: dict[str, Check] = {
         "registered": lambda: lock_again.check(study),
         "policies": lambda: lock_again.check_policies(study),
         "grades": lambda: regrade.check(study, asked.identity),
-        "judgement": lambda: judged_again.check(study),
+        "judgement": lambda: judged_again.check(study, judge),
     }
     if "sweep" in _registered(study):
         checks["selection"] = lambda: judged_again.check_selection(study)
@@ -106,13 +118,6 @@ def _registered(study: Registration) -> Mapping[str, Any]:
         return study.registered
     except (Refusal, OSError, KeyError, TypeError):
         return {}
-
-
-def _given(study: Registration) -> str | None:
-    try:
-        return verdict.word(study.verdict)
-    except Refusal:
-        return None
 
 
 def _block(study: Registration, headers: Path | None) -> Block:

@@ -32,7 +32,7 @@ from protocol.locked import contained
 from protocol.locked.contained import LIMITS, Limits, Ran, Way
 from protocol.locked.drift import ROOT
 
-__all__ = ["Own", "check", "check_locked", "check_selection", "own"]
+__all__ = ["Own", "check", "check_locked", "check_selection", "judged", "own"]
 
 ALIKE = "judged alike by today's analysis"
 PACKAGE = "analysis"
@@ -64,24 +64,29 @@ class Own(NamedTuple):
         return f"{same}, with another {', '.join(self.others)}" if self.others else same
 
 
-def check(study: Registration) -> str:
+def judged(study: Registration) -> dict[str, Any]:
+    """What the analysis installed here says of the records. Raises what a lock or a record of the wrong shape
+    provokes, Tampered for a lock that would be judged for hours.
+    """
+    _refuse_long(study, _confirmed_lanes(study), study.confirmed)
+    lock = study.lock
+    read = study_files.confirmed(study.folder, lock.digest, lock.content, _named(study.confirmed))
+    chosen = judgement.selected(study.selection.digest, study.selection.content) if study.swept else None
+    found: dict[str, Any] = json.loads(dumps(judgement.judged(read, chosen)))
+    return found
+
+
+def check(study: Registration, judge: Callable[[], dict[str, Any]] | None = None) -> str:
     """The judgement that verdict.json holds is the one that the analysis installed here gives.
 
-    Raises NotRun without a verdict; Tampered where another judgement has no other cause than an edit;
-    CannotTell where it may lie in another version of the analysis, with what differs and what tells.
+    judge: `judged` of this study, for who needs that too. Raises NotRun without a verdict; Tampered where
+    another judgement has no other cause than an edit; CannotTell where it may lie in another version of the
+    analysis, with what differs and what tells.
     """
     if not study.has(VERDICT):
         raise NotRun
     written = study.verdict.content["judged"]
-
-    def judge() -> dict[str, Any]:
-        _refuse_long(study, _confirmed_lanes(study), study.confirmed)
-        lock = study.lock
-        read = study_files.confirmed(study.folder, lock.digest, lock.content, _named(study.confirmed))
-        chosen = judgement.selected(study.selection.digest, study.selection.content) if study.swept else None
-        return judgement.judged(read, chosen)
-
-    here, told = _again(study, VERDICT, written, judge)
+    here, told = _again(study, VERDICT, written, judge or (lambda: judged(study)))
     given, word = written["verdict"], headline.word(here)
     return f"{word if given == here['verdict'] else f'{given}, today {word}'}, {told}"
 
