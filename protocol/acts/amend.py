@@ -9,7 +9,7 @@ from protocol.evidence.bytes import files
 from protocol.evidence.lock import lock
 from protocol.evidence.lock.lock import Lock
 from protocol.evidence.refusals import AlreadyClaimed, BadInput
-from protocol.evidence.run import claim, ledger
+from protocol.evidence.run import claim
 from protocol.evidence.run.registration import PROTOCOL, Registration
 from protocol.plan import checks
 
@@ -41,7 +41,7 @@ def amend(old: Registration, new: Registration, why: str, key: Path | None) -> A
             return Amended(None, late)
         if not begun and new.has(lock.NAME):
             raise AlreadyClaimed(f"{new.folder}: is locked already and amends nothing; name another folder")
-        if begun and new.has(ledger.NAME):
+        if begun and new.entered:
             made = new.lock
         else:
             # With torch, which every refusal above does without.

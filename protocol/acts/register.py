@@ -44,7 +44,7 @@ def register(
     A locking that a crash cut off before its line in the ledger is completed.
     """
     opened = Registration(folder)
-    if opened.has(lock.NAME) and not opened.has(ledger.NAME):
+    if opened.has(lock.NAME) and not opened.entered:
         return _completed(opened, key)
     lock.refuse_second(folder)
     data, protocol = read_protocol(folder)

@@ -83,7 +83,7 @@ def unfinished(parent: Study) -> Study | None:
     for newest in children(parent)[-1:]:
         if not newest.has(lock.NAME):
             return None
-        if not newest.has(ledger.NAME):
+        if not newest.entered:
             register.register(newest.folder, parent.planned.home)  # completes what a crash cut off
         if ledger.closing(newest.entries):
             return None

@@ -34,9 +34,14 @@ def test_register_writes_a_lock_once(locked, tmp_path):
     assert studies.snapshot(folder) == before
 
 
-def test_a_locking_that_was_cut_off_is_completed(locked, tmp_path):
+@pytest.mark.parametrize("left", [None, b"", b'{"body":{'])
+def test_a_locking_that_was_cut_off_is_completed(locked, tmp_path, left):
+    """left: of a ledger whose first line a crash or a full disk kept from being written whole."""
     folder = copy(locked, tmp_path)
     (folder / "ledger.jsonl").unlink()
+    if left is not None:
+        (folder / "ledger.jsonl").write_bytes(left)
+    assert studies.here("audit", folder).returncode == 6
     before = (folder / "lock.json").read_bytes()
     assert studies.here("register", folder).returncode == 0
     assert (folder / "lock.json").read_bytes() == before

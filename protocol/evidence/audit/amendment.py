@@ -13,7 +13,7 @@ from typing import Any
 
 from protocol.evidence.audit import standing
 from protocol.evidence.audit.standing import Seen
-from protocol.evidence.bytes import canonical, files
+from protocol.evidence.bytes import canonical
 from protocol.evidence.findings import CannotTell, NotRun
 from protocol.evidence.lock import lock
 from protocol.evidence.lock.lock import Lock
@@ -131,7 +131,7 @@ def begun(study: Registration, new: Path) -> bool:
             )
         return False
     if after.folder == new.resolve():
-        if closed and files.there(new / ledger.NAME):
+        if closed and Registration(new).entered:
             raise AlreadyClaimed(f"{new}: amends {folder} already; to amend it in turn, name another folder")
         return True
     while further := successor(after):

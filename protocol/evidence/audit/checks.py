@@ -4,19 +4,19 @@ A check raises Tampered (or whatever a damaged file provokes) when its item fail
 no trace, CannotTell where the evidence is not whole yet or this machine cannot check it.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from protocol.evidence.bytes import files, journal, line_endings
 from protocol.evidence.bytes.documents import Document
 from protocol.evidence.findings import CannotTell, NotRun, Unfinished
-from protocol.evidence.lock import bundle, closure
+from protocol.evidence.lock import bundle, closure, lock
 from protocol.evidence.outside.anchors import Anchor
 from protocol.evidence.refusals import Tampered
 from protocol.evidence.run import claim, late_randomness, ledger, probing, records, seal, selection, verdict
 from protocol.evidence.run.records import Record
-from protocol.evidence.run.registration import PROTOCOL, Registration
+from protocol.evidence.run.registration import CITED, PROTOCOL, SELECTION, Registration
 
 PURPOSES = frozenset({"confirm", "confirm, decrypted"})  # for which confirming reads held-out problems
 
@@ -38,6 +38,7 @@ class Checks:
         self.swept = self.has("protocol", "content", "sweep")
         chosen = study.has(selection.NAME) or "selection" in events
         self.selected = self.swept and (self.claimed or chosen)
+        self.due = self._due(events)
 
     def has(self, *path: str) -> bool:
         """Whether the lock has a value at `path`: some items are those of some studies only."""
@@ -70,23 +71,27 @@ class Checks:
         return f"{len(sources)} files in {bundle.NAME} are those that were locked"
 
     def check_ledger(self) -> str:
+        to_come = Unfinished(f"{ledger.NAME}: its {self.due} line is to come; run again what was cut off")
+        if self.due == "register":
+            raise to_come
         events = [entry.event for entry in self.study.entries]
         once = ["register", "claim", "seal", "verdict"]
         steps = [event for event in events if event in once]
         reached = once[: 1 + self.claimed + self.sealed + self.judged]
-        if steps != reached:
+        if steps != [step for step in reached if step != self.due]:
             raise Tampered(f"{ledger.NAME}: says {', '.join(steps)} where the files say {', '.join(reached)}")
-        if events[0] != "register" or (self.judged and events[-1] != "verdict"):
+        if events[0] != "register" or ("verdict" in events and events[-1] != "verdict"):
             raise Tampered(f"{ledger.NAME}: begins with {events[0]} and ends with {events[-1]}")
         if closed := [event for event in events[:-1] if event in ledger.CLOSING]:
             raise Tampered(f"{ledger.NAME}: goes on after {closed[0]}, which closes it")
-        first = events.index("claim") if self.claimed else len(events)
-        last = events.index("seal") if self.sealed else len(events)
+        first, last = ([*events, step].index(step) for step in ("claim", "seal"))
         if {"attempt", "held-out"} & {*events[:first], *events[last:]}:
             raise Tampered(f"{ledger.NAME}: held-out problems were read before the claim or after the seal")
         if "selection" in events[first:] or ("selection" in events and not self.swept):
             raise Tampered(f"{ledger.NAME}: a selection after the claim, or without a sweep")
         self._whole(self.study.folder / ledger.NAME)
+        if self.due:
+            raise to_come
         return f"{len(events)} lines, chained, up to {events[-1]}, head {self.study.entries[-1].sha256[:12]}"
 
     def check_probe(self) -> str:
@@ -156,6 +161,8 @@ class Checks:
         if extra := records.side_files(self.place) - records.cited(self.place, self.study.confirmed):
             if self.sealed:
                 raise Tampered(f"{min(extra).name}: no record cites it")
+            if self.ended:
+                return f"{len(found)} cited, all there; of {len(extra)} it ended before a record cited them"
             raise Unfinished(f"{len(found)} hold; {len(extra)} are not cited yet")
         return f"{len(found)} cited, all there, none besides"
 
@@ -265,6 +272,17 @@ class Checks:
             raise Tampered("records are of an attempt that the ledger does not have")
         return len(lines)
 
+    def _due(self, events: Collection[str]) -> str | None:
+        """The event of the newest document, where its line would be the next one of the ledger: a crash may
+        have come between the two, and the command that was cut off adds it.
+        """
+        if self.study.traces() == [lock.NAME]:
+            return CITED[lock.NAME][0]
+        cited = (name for name in CITED if name != SELECTION or self.swept)
+        newest = [CITED[name][0] for name in cited if self.study.has(name)][-1:]
+        closed = not events or {*ledger.CLOSING} & {*events}
+        return None if closed or {*newest} <= {*events} else newest[0]
+
     def _reached(self, reached: bool) -> None:
         if not reached:
             raise NotRun
@@ -278,7 +296,9 @@ class Checks:
         self._reached(reached)
 
     def _named(self, what: str, digest: str, event: str, field: str) -> None:
-        """The ledger's one line of `event` cites `digest`."""
+        """The ledger's one line of `event` cites `digest`, or is to come."""
+        if event == self.due:
+            return
         if [entry.body.get(field) for entry in self.study.entries if entry.event == event] != [digest]:
             raise Tampered(f"the ledger's {event} line is missing or cites another {what}")
 
@@ -293,6 +313,8 @@ class Checks:
             text = f"{path.name}: ends in {torn} bytes of a torn line"
             if self.sealed:
                 raise Tampered(text)
+            if self.ended:  # nobody cuts it off any more
+                return
             raise Unfinished(f"{text}, which the next attempt truncates")
 
 

@@ -167,7 +167,20 @@ class Registration:
 
     def traces(self) -> list[str]:
         """What is there of all that is written from the lock on."""
-        return [name for name in (*CITED, ledger.NAME, *records.FOLDERS.values()) if self.has(name)]
+        found = [name for name in (*CITED, ledger.NAME, *records.FOLDERS.values()) if self.has(name)]
+        return [name for name in found if name != ledger.NAME or self.entered]
+
+    @property
+    def entered(self) -> bool:
+        """Whether the ledger has a whole line: a crash may leave it without its first one. One that cannot be
+        read counts as having it, for its reader to refuse.
+        """
+        try:
+            return b"\n" in files.read(self.folder / ledger.NAME, files.MOST_OF_A_DOCUMENT)
+        except FileNotFoundError:
+            return False
+        except (Tampered, OSError):
+            return True
 
     def cited(self, document: str) -> list[Any]:
         """What the lines of the ledger say of a document; each is cited once."""

@@ -92,7 +92,7 @@ def cut(folder, name, lines):
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-lines]))
 
 
-@pytest.mark.parametrize("lines", [1, 2, 3, 5])
+@pytest.mark.parametrize("lines", [2, 3, 5])
 def test_a_ledger_whose_tail_was_cut_off_fails(folder, lines):
     cut(folder, "ledger.jsonl", lines)
     assert "ledger" in failures(folder)
@@ -221,7 +221,7 @@ def test_a_crash_between_seal_and_ledger_is_completed_by_the_verdict(tmp_path):
     held = finished_study.locked(folder)
     finished_study.confirm(folder)
     cut(folder, "ledger.jsonl", 1)
-    assert "seal" in failures(folder)
+    assert (statuses(folder)["ledger"], failures(folder)) == ("unfinished", [])
     verdict.write(Registration.of(folder, held), JUDGED)
     assert not failures(folder)
 
@@ -239,6 +239,7 @@ def test_the_same_verdict_again_changes_nothing_and_another_is_refused(folder):
 def test_a_crash_between_verdict_and_ledger_is_completed_by_judging_again(folder):
     whole = snapshot(folder)
     cut(folder, "ledger.jsonl", 1)
+    assert (statuses(folder)["ledger"], failures(folder)) == ("unfinished", [])
     verdict.write(Registration(folder), JUDGED)
     assert not failures(folder)
     assert (folder / "verdict.json").read_bytes() == whole["verdict.json"]
