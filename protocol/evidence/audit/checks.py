@@ -180,7 +180,7 @@ class Checks:
         return f"{len(self.study.confirmed)} registered lanes, one record each"
 
     def check_seal(self) -> str:
-        self._due(self.sealed, after=self.claimed)
+        self._follows(self.sealed, after=self.claimed)
         self._named("seal", self.study.seal.digest, "seal", "seal")
         self._stood_at(self.study.seal)
         again = seal.contents(self.study, self.study.seal.content["ledger"])
@@ -189,7 +189,7 @@ class Checks:
         return f"outcome {again['outcome']}"
 
     def check_verdict(self) -> str:
-        self._due(self.judged, after=self.sealed)
+        self._follows(self.judged, after=self.sealed)
         content = self.study.verdict.content
         if content.keys() != {"judged", "lock", "seal", "ledger"}:
             raise Tampered(f"{verdict.NAME}: needs judged, lock, seal and ledger, and nothing else")
@@ -287,7 +287,7 @@ class Checks:
         if not reached:
             raise NotRun
 
-    def _due(self, reached: bool, *, after: bool) -> None:
+    def _follows(self, reached: bool, *, after: bool) -> None:
         """A step that follows by itself from the one before it: without it a study is unfinished, or somebody
         took it out.
         """

@@ -185,7 +185,7 @@ def test_a_study_that_was_killed_says_what_is_left(tmp_path):
     assert found["claim"].status == "held"
     assert found["records"].status == "unfinished"
     assert found["grid"] == ("grid", "unfinished", "4 records, 2 to go")
-    assert found["seal"].status == "not run"
+    assert found["seal"].status == "unfinished"
 
 
 def test_held_out_problems_in_the_probe_fail(tmp_path):
