@@ -12,7 +12,7 @@ from typing import Any
 from protocol import witnesses
 from protocol.evidence.bytes.shown import put
 from protocol.evidence.outside.anchors import Witness
-from protocol.evidence.refusals import Refusal
+from protocol.evidence.refusals import BadInput, Refusal
 from protocol.evidence.run.registration import Registration
 from protocol.witnesses.remote import BRANCH
 
@@ -116,6 +116,9 @@ def answer(as_json: bool, act: Callable[[], int]) -> int:
     except KeyboardInterrupt:
         tell("interrupted; the same command continues where it stopped")
         return 130
+    except ModuleNotFoundError as missing:
+        why = f"needs {missing.name}, which is not installed here; run: pip install 'kv-prereg[run]'"
+        return _refuse(as_json, BadInput.__name__, why, BadInput.exit_status)
     except Exception as fault:
         if sys.flags.dev_mode:
             raise

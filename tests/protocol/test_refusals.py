@@ -13,6 +13,7 @@ import splits
 from policies import Statistics
 from protocol import tasks
 from protocol.acts import register
+from protocol.acts.locking import frozen
 from protocol.evidence.bytes import canonical
 from protocol.evidence.refusals import BadInput, Drifted
 from protocol.evidence.run.registration import Registration
@@ -149,14 +150,14 @@ def test_a_held_out_prompt_that_was_calibrated_on_under_another_id_stops_confirm
 
 def test_an_empty_split_is_refused(monkeypatch):
     manifest = splits.load("needle-256")
-    monkeypatch.setattr(register.splits, "load", lambda name: manifest._replace(confirm=()))
+    monkeypatch.setattr(frozen.splits, "load", lambda name: manifest._replace(confirm=()))
     with pytest.raises(BadInput, match="needle-256: its confirm split is empty"):
         register._items("needle-256")
 
 
 def test_a_task_that_is_not_the_frozen_one_is_refused(monkeypatch):
     manifest = splits.load("needle-256")
-    monkeypatch.setattr(register.splits, "load", lambda name: manifest._replace(source="0" * 64))
+    monkeypatch.setattr(frozen.splits, "load", lambda name: manifest._replace(source="0" * 64))
     with pytest.raises(Drifted, match="needle-256: is not the task that"):
         register._items("needle-256")
 
@@ -164,7 +165,7 @@ def test_a_task_that_is_not_the_frozen_one_is_refused(monkeypatch):
 def test_register_refuses_an_altered_split(tree, tiny_model, edited, monkeypatch):
     folder = studies.write(tree / "registrations" / "altered", tiny_model)
     edited(tree / "splits" / "needle-256.json", lambda data: data.replace(b"0", b"1", 1))
-    monkeypatch.setattr(register.splits, "load", partial(splits.load, folder=tree / "splits"))
+    monkeypatch.setattr(frozen.splits, "load", partial(splits.load, folder=tree / "splits"))
     refused(3, "splits/needle-256.json: altered", "register", folder=folder)
 
 
@@ -203,13 +204,6 @@ def edited():
 def test_a_source_file_changed_after_the_lock_is_named(locked, tree, edited, command, file):
     edited(tree / file, lambda data: data + b"\n# a quiet edit\n")
     refused(3, file, command, tree=tree, folder=locked)
-
-
-def test_a_helper_added_after_the_lock_is_named(locked, tree):
-    helper = tree / "policies" / "helper.py"
-    helper.write_text("BONUS = 1\n")
-    refused(3, "policies/helper.py", "confirm", tree=tree, folder=locked)
-    helper.unlink()
 
 
 def test_a_changed_split_manifest_is_named(locked, tree, edited):

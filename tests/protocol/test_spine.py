@@ -28,7 +28,7 @@ def sealed(folder):
 def test_register_writes_a_lock_once(locked, tmp_path):
     folder = copy(locked, tmp_path)
     before = studies.snapshot(folder)
-    assert set(before) == {"protocol.toml", "lock.json", "sources.zip", "ledger.jsonl"}
+    assert set(before) == {".gitattributes", "protocol.toml", "lock.json", "sources.zip", "ledger.jsonl"}
     done = studies.here("register", folder)
     assert done.returncode == 4
     assert studies.snapshot(folder) == before

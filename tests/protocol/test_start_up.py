@@ -30,9 +30,9 @@ STATUS = {
     "register, locked already": 4,
     "register, unknown field": 2,
     "register, unknown task": 2,
-    # The registry of policies is asked, whose values need torch, and of the models after it.
-    "register, unknown policy": "torch is blocked",
-    "register, unknown model": "torch is blocked",
+    # The registry of policies is asked, whose values need torch: that it is not here is said in one line.
+    "register, unknown policy": 2,
+    "register, unknown model": 2,
     "probe, not locked": 2,
     "probe, judged": 4,
     "confirm, not locked": 2,

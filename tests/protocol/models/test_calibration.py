@@ -255,12 +255,17 @@ def test_a_folder_that_cannot_be_written_is_one_line_and_nothing_is_measured(emb
     assert capsys.readouterr().err == "PermissionError: [Errno 13] Permission denied: '/read/only'\n"
 
 
-def test_a_programming_error_is_not_taken_for_a_refusal():
+def test_a_programming_error_is_not_taken_for_a_refusal(capsys):
+    """It is one line too, which says that it may be the command's own fault, and where."""
+
     def act():
         raise ValueError("ours")
 
-    with pytest.raises(ValueError, match="ours"):
-        command.answer(False, act)
+    assert command.answer(False, act) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("ValueError: ours (test_calibration.py:")
+    assert "or the command has a fault" in said
+    assert said.count("\n") == 1
 
 
 def test_what_the_system_refuses_is_one_json_object_too(capsys):
