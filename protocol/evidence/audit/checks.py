@@ -96,6 +96,8 @@ class Checks:
 
     def check_probe(self) -> str:
         place, probed = self.study.place("probe"), self.study.probed
+        if self.due == "register":  # there is no ledger yet, and nothing was probed before it
+            raise NotRun
         attempts = self._attempts("probe", probed)
         if not files.there(place):
             raise NotRun
