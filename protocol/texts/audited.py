@@ -92,7 +92,7 @@ def _held(held: Sequence[Finding]) -> list[str]:
     return [*said, *(f"{one.item}: {one.detail}." for one in held if one.item in TOLD)]
 
 
-TOLD = ("files", "registered", "sense", "grades", "judgement", "replay", "locked code", "drawings")
+TOLD = ("files", "sources", "registered", "sense", "grades", "judgement", "replay", "locked code", "drawings")
 
 
 def _short(one: Finding) -> str:
