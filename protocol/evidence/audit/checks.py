@@ -95,6 +95,7 @@ class Checks:
         return f"{len(events)} lines, chained, up to {events[-1]}, head {self.study.entries[-1].sha256[:12]}"
 
     def check_probe(self) -> str:
+        self._reached(self.due != "register")
         place, probed = self.study.place("probe"), self.study.probed
         attempts = self._attempts("probe", probed)
         if not files.there(place):
