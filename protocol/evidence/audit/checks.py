@@ -122,7 +122,7 @@ class Checks:
             return self._inherited(chosen)
         self._stood_at(chosen)
         events = [entry.event for entry in self.study.entries]
-        attempts = events[: events.index("selection")].count("probe")
+        attempts = events[: [*events, "selection"].index("selection")].count("probe")
         for record in self.study.probed:
             if record["costs"]["attempt"] > attempts:
                 lane, number = records.key(record["body"]), record["costs"]["attempt"]
