@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from protocol.evidence.audit import inventory
 from protocol.evidence.bytes import files, journal, line_endings
 from protocol.evidence.bytes.documents import Document
 from protocol.evidence.findings import CannotTell, NotRun, Unfinished
@@ -148,8 +149,7 @@ class Checks:
         self._reached(self.claimed)
         shards = records.shards(self.place)
         kept = self.place / records.TRAJECTORIES
-        present = set(files.listed(self.place))
-        if extra := present - {kept, *shards}:
+        if extra := _ours(files.listed(self.place)) - {kept, *shards}:
             raise Tampered(f"{min(extra).name}: is not evidence of ours")
         count = len(self.study.confirmed)
         for path in shards:
@@ -159,7 +159,7 @@ class Checks:
     def check_trajectories(self) -> str:
         self._reached(self.claimed)
         found = self.study.sides
-        if extra := records.side_files(self.place) - records.cited(self.place, self.study.confirmed):
+        if extra := _ours(records.side_files(self.place)) - records.cited(self.place, self.study.confirmed):
             if self.sealed:
                 raise Tampered(f"{min(extra).name}: no record cites it")
             if self.ended:
@@ -296,6 +296,11 @@ class Checks:
             if self.ended:  # nobody cuts it off any more
                 return
             raise Unfinished(f"{text}, which the next attempt truncates")
+
+
+def _ours(found: Iterable[Path]) -> set[Path]:
+    """Without what a system leaves where somebody looked, which is named among what nobody vouches for."""
+    return {path for path in found if not inventory.of_a_system(path.name)}
 
 
 def _prompts(found: Iterable[Record]) -> set[tuple[str, str]]:
