@@ -180,7 +180,9 @@ class Checks:
             raise Unfinished(f"{len(self.study.confirmed)} records, {len(missing)} to go")
         self._opened()
         self._excluded()
-        return f"{len(self.study.confirmed)} registered lanes, one record each"
+        excluded, problems = records.excluded(self.study.confirmed)
+        said = f"{len(self.study.confirmed)} registered lanes, one record each"
+        return said + (f"; {excluded} of {problems} problems are excluded" if excluded else "")
 
     def check_seal(self) -> str:
         self._follows(self.sealed, after=self.claimed)
