@@ -1,6 +1,7 @@
 """What lanes held is made to be less or more, and counted and judged as if it had been so."""
 
 from case import named
+from rewrites_of_records import unmeasured
 
 SAID = ("text", "answer", "grade", "grade_reason")
 
@@ -34,6 +35,14 @@ def bytes_are_halved_in_the_trajectory_too(rewrite):
         lane.trajectory["allocated"] = [each // 2 for each in lane.trajectory["allocated"]]
         lane.body["cache"]["mean_bytes"] //= 2
         lane.body["cache"]["peak_bytes"] //= 2
+
+
+@named("A2", "sense", "room")
+def bytes_are_halved_where_no_full_cache_ran(rewrite):
+    """It needed half the memory, and nothing tells how much a slot takes."""
+    for lane in rewrite.of("full") + rewrite.of("full", "probe"):
+        unmeasured(lane, "failed", "out of memory")
+    bytes_are_halved_in_the_trajectory_too.edit(rewrite)
 
 
 @named("A2", "sense", "carried")

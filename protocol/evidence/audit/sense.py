@@ -20,7 +20,7 @@ __all__ = ["Broken", "broken", "check"]
 
 SHOWN = 3  # relations that a failure names
 MOST = 200  # characters that are said of a difference: what a record holds is of any length
-UNKNOWN = Measure(0, None)  # of a model of which no lane ran
+UNKNOWN = Measure(0, 1, 1)  # of a model of which no lane ran
 
 
 class Broken(NamedTuple):
@@ -75,10 +75,10 @@ def broken(
     found: dict[str, Broken] = {}
     phase = Phase.of(plan, shards)
     for unit in recorded_lanes.units(phase, place):
-        if unit.plan.model not in measures and (own := measure(plan, unit)):
-            measures[unit.plan.model] = own
-        shared = measures.get(unit.plan.model, UNKNOWN)
         kinds, alone = list(unit.kinds), [[lane] for lane in unit.lanes]
+        shared = measure(plan, [kind[0] for kind in kinds], measures.get(unit.plan.model)) or UNKNOWN
+        if kinds:
+            measures[unit.plan.model] = shared
         for relation in RELATIONS:
             if (of_lane := relation.of_lane) is not None:
                 asked = kinds if relation.scope == "trajectory" else alone

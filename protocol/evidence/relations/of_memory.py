@@ -4,23 +4,29 @@ from collections.abc import Iterator, Sequence
 from decimal import Decimal
 
 from protocol.evidence.relations.planned_lanes import Plan
-from protocol.evidence.relations.recorded_lanes import Lane, Unit
+from protocol.evidence.relations.recorded_lanes import Lane
 from protocol.evidence.relations.relation import Measure, Relation
 
 __all__ = ["RELATIONS", "measure"]
 
 QUANTUM = 16  # slots that a head's room is rounded up to, since 2026-11-21
+MOST = 1 << 62  # of what has no bound
 POSITION = 8  # bytes of the position of a slot, which a lane with events while decoding carries
 
 
-def measure(plan: Plan, unit: Unit) -> Measure | None:
-    """What the first lanes of a model that ran show of it; None where none of this unit did."""
-    lanes = [lane for lane in unit.lanes if lane.ran]
+def measure(plan: Plan, lanes: Sequence[Lane], before: Measure | None) -> Measure | None:
+    """What these lanes of a model, which all ran, show of it beside what others showed `before`; None where
+    nothing ran. A lane that no slot of one size fits, with those that came first, adds nothing.
+    """
     if not lanes:
-        return None
-    heads = lanes[0].trajectory.heads
-    slot = next((lane.trajectory.allocated[0] // _whole(plan, lane) for lane in lanes if lane.full), None)
-    return Measure(heads, slot)
+        return before
+    found = before or Measure(lanes[0].trajectory.heads, 1, MOST)
+    for lane in sorted(lanes, key=lambda lane: not lane.full):  # those that tell it exactly
+        for _, own, low, high in _rooms(plan, lane):
+            least, most = _sizes(found, own, low, high)
+            if least <= most:
+                found = found._replace(least=least, most=most)
+    return found
 
 
 def moments(plan: Plan, lane: Lane, measure: Measure) -> str:
@@ -116,17 +122,12 @@ def left(plan: Plan, lane: Lane, measure: Measure) -> str:
 
 
 def room(plan: Plan, lane: Lane, measure: Measure) -> str:
-    slot, allocated = measure.slot, lane.trajectory.allocated
-    if not slot or lane.full != (not lane.events):
-        return ""
-    events = [0, *(step + lane.outside for step, *_ in lane.events[1:])]  # moments with a room of their own
-    for number, start in enumerate(events):
-        end = events[number + 1] if number + 1 < len(events) else len(allocated)
-        own = set(allocated[start:end])
-        low, high = _room(plan, lane, number, max(lane.trajectory.held[start:end], default=0))
-        if own and (len(own) > 1 or max(own) % slot or not low * slot <= max(own) <= high * slot):
+    for start, own, low, high in _rooms(plan, lane):
+        least, most = _sizes(measure, own, low, high)
+        whole = measure.least != measure.most or not max(own) % measure.least
+        if len(own) > 1 or not whole or least > most:
             said = ", ".join(map(str, sorted(own)[:3]))
-            bounds = f"{low * slot} to {high * slot}"
+            bounds = f"{low * measure.least} to {high * measure.most}"
             return f"trajectory.allocated is {said} from moment {start}, not one of {bounds}"
     return ""
 
@@ -165,6 +166,25 @@ def _due(plan: Plan, lane: Lane) -> Iterator[int]:
         level, at = events[step], step
 
 
+def _sizes(measure: Measure, own: set[int], low: int, high: int) -> tuple[int, int]:
+    """The least and the most bytes of a slot where `low` to `high` of them take `own`."""
+    return max(measure.least, -(-max(own) // high)), min(measure.most, min(own) // low)
+
+
+def _rooms(plan: Plan, lane: Lane) -> Iterator[tuple[int, set[int], int, int]]:
+    """Each moment from which a lane has a room of its own, its bytes from there on, and its least and most
+    slots. Nothing of a lane whose events do not fit its budget.
+    """
+    if lane.full != (not lane.events):
+        return
+    starts = [0, *(step + lane.outside for step, *_ in lane.events[1:])]
+    for number, start in enumerate(starts):
+        end = starts[number + 1] if number + 1 < len(starts) else None
+        if own := set(lane.trajectory.allocated[start:end]):
+            held = max(lane.trajectory.held[start:end], default=0)
+            yield start, own, *_room(plan, lane, number, held)
+
+
 def _room(plan: Plan, lane: Lane, number: int, held: int) -> tuple[int, int]:
     """The least and the most slots, over all heads, of a lane's room after its event `number`, of which it
     held so many until the next one.
@@ -177,7 +197,7 @@ def _room(plan: Plan, lane: Lane, number: int, held: int) -> tuple[int, int]:
     most = query + plan.tasks[lane.body["cell"]["task"]].max_new_tokens
     if lane.arm.interval != 0:
         if not lane.arm.plain or lane.arm.interval is None:
-            return held, 1 << 62
+            return max(1, held), MOST
         wait = 0 if number else max(0, plan.first_event - 1)
         below = max(0, (lane.body["slots"] or 0) - after // heads)
         most = min(most, below + query + wait + lane.arm.interval)
@@ -265,7 +285,7 @@ RELATIONS = (
         "room",
         "Bytes allocated change at events alone, are whole slots of one size a model, and are those of the "
         "slots held, of the tokens to come before the next event, and of fewer than 16 slots of rounding a "
-        "head.",
+        "head. The full cache tells the size; where none ran, one size fits all lanes.",
         ("trajectory.allocated", "cache.mean_bytes", "cache.peak_bytes"),
         "trajectory",
         room,

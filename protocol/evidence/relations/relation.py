@@ -14,12 +14,13 @@ Differences = Iterator[tuple[object, str]]
 
 
 class Measure(NamedTuple):
-    """What all lanes of a model share. heads: layers times KV heads. slot: bytes of one slot of one of them;
-    None where no lane of the full cache tells it.
+    """What all lanes of a model share. heads: layers times KV heads. least, most: bytes of one slot of one of
+    them; both the same as soon as a lane of the full cache tells it.
     """
 
     heads: int
-    slot: int | None
+    least: int
+    most: int
 
 
 class Relation(NamedTuple):
