@@ -243,7 +243,7 @@ def _explain(study: Registration, who: str, name: str, ran: Ran, limits: Limits)
 
 
 def _here(module: str) -> bool:
-    """Whether such a module is one of the packages that are locked, or lies where the walls let it be seen."""
+    """Whether it is one of the packages that are locked, or lies where the walls let it be seen."""
     if module in closure.PACKAGES:
         return True
     try:
