@@ -4,8 +4,10 @@ The locked code is its author's: that it judges as the verdict says shows nothin
 the records are. That the auditor's own code does, shows that the verdict follows from the records.
 """
 
+import importlib.util
 import json
 import platform
+import re
 import shutil
 import signal
 import sys
@@ -39,6 +41,7 @@ ALIKE = "judged alike by today's analysis"
 PACKAGE = "analysis"
 COMPUTING = ("numpy", "pandas", "scipy", "statsmodels")
 LARGEST = 30_000_000_000  # problems drawn: minutes; the study of those shipped that takes longest has a tenth
+MISSING = re.compile(r"ModuleNotFoundError: No module named '(\w+)[.\w]*'$")
 SPLITS = ("dev", "confirm")
 SHOWN = 3  # differences that are named
 # What a lock or record of the wrong shape provokes in code that trusts its own records.
@@ -118,8 +121,8 @@ def check_locked(study: Registration, limits: Limits = LIMITS, ways: Sequence[Wa
     """The code that was locked prints the judgement that verdict.json holds (and the selection), from a copy
     of the records. It runs as its author wrote it, contained; what it prints is data.
 
-    Raises NotRun without a verdict; CannotTell where what it needs is not here, or it came to a limit;
-    Tampered where it says anything else.
+    Raises NotRun without a verdict; CannotTell where nothing here can contain it, what it needs is not here,
+    or it came to a limit; Tampered where it says anything else.
     """
     if not study.has(VERDICT):
         raise NotRun
@@ -227,7 +230,7 @@ def _explain(study: Registration, who: str, name: str, ran: Ran, limits: Limits)
         raise Tampered(f"{who} prints more than {limits.output} bytes, which is no judgement")
     errors = ran.stderr.decode(errors="replace").strip().splitlines() or [""]
     last = alike.plain(errors[-1], most=200)
-    if last.startswith("ModuleNotFoundError"):
+    if (missing := MISSING.match(last)) and not _here(missing[1]):
         raise CannotTell(f"{who} needs what is not installed here: {last}")
     if "MemoryError" in last or ran.status - 128 in (signal.SIGXCPU, signal.SIGKILL):
         within = f"its limits are {limits.cpu} s of processor and {limits.memory} bytes"
@@ -237,6 +240,22 @@ def _explain(study: Registration, who: str, name: str, ran: Ran, limits: Limits)
     if found := others(study.lock.content):
         raise CannotTell(f"{said} {last}; {', '.join(found)} not as locked; install what was locked")
     raise Tampered(f"{said} {last}".rstrip())
+
+
+def _here(module: str) -> bool:
+    """Whether it is one of the packages that are locked, or lies where the walls let it be seen."""
+    if module in closure.PACKAGES:
+        return True
+    try:
+        found = importlib.util.find_spec(module)
+    except ValueError:  # a module that runs without a specification, such as __main__
+        return True
+    if found is None:
+        return False
+    places = [found.origin or "", *(found.submodule_search_locations or ())]
+    seen = [Path(prefix).resolve() for prefix in (sys.prefix, sys.base_prefix)]
+    outside = [place for place in places if Path(place).is_absolute()]
+    return not outside or any(Path(place).resolve().is_relative_to(one) for place in outside for one in seen)
 
 
 def _copy(study: Registration, to: Path) -> None:

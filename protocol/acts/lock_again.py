@@ -59,9 +59,9 @@ def check(study: Registration) -> str:
     where today's code does not read this protocol, or this tree's manifests were altered.
     """
     locked = study.lock.content
-    untold: list[str] = []
     if unreadable := form.unreadable(locked):
         raise Tampered(f"{lock.NAME}: {unreadable}")
+    untold = [said] if (said := form.unknown_age(locked)) else []
     wrong = [*_file(study), *form.faults(locked), *_items(study, untold), *_weights(locked)]
     try:
         design = _design(study)

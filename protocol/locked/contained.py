@@ -2,7 +2,7 @@
 
 Where bubblewrap works it makes the walls, else `unshare` of util-linux: the command sees the interpreter, its
 packages, the system's libraries and the folders it is given, all read-only, and no network, no process of
-others, no home. Where neither works it has a session of its own and limits, no more: `Ran.how` says which.
+others, no home. Where neither works nothing is run.
 """
 
 import ctypes
@@ -15,24 +15,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
+
+from protocol.evidence.findings import CannotTell
 
 __all__ = ["LIMITS", "WAYS", "Limits", "Ran", "Way", "run", "works"]
 
-Way = Literal["bubblewrap", "unshare", "limits alone"]
-WAYS: tuple[Way, ...] = ("bubblewrap", "unshare", "limits alone")
-HOW: Mapping[Way, str] = MappingProxyType(
-    {
-        "bubblewrap": "contained by bubblewrap",
-        "unshare": "contained by unshare",
-        "limits alone": "within limits, but network and files were not shut off: "
-        "neither bubblewrap nor unshare works here",
-    }
-)
+Way = Literal["bubblewrap", "unshare"]
+WAYS: tuple[Way, ...] = ("bubblewrap", "unshare")
 FIRST = Path(__file__).resolve().parent / "first_process.py"
 # What programs need of a system, where it is there.
 SYSTEM = (
@@ -98,15 +91,19 @@ def run(
     given: files and folders that it may read beside the interpreter, `folder` among them or not. ways: those
     that may be taken; the first that works here is. Its environment is empty but for what a program of Python
     needs; its home and its temporary folder are empty and vanish. Nothing is on its standard input.
+    Raises CannotTell, and has run nothing, where none of the ways works here.
     """
-    way = next((each for each in ways if works(each)), ways[-1])
+    way = next((each for each in ways if works(each)), None)
+    if way is None:
+        raise CannotTell(
+            f"nothing here can contain it, and so it was not run: {' and '.join(ways)} do not work; "
+            "install bubblewrap (bwrap), where user namespaces are allowed"
+        )
     return _run(command, folder, given, limits, way)
 
 
 def works(way: Way) -> bool:
     """Whether a command that does nothing runs this way here."""
-    if way == "limits alone":
-        return True
     if shutil.which("bwrap" if way == "bubblewrap" else "unshare") is None or sys.platform != "linux":
         return False
     here = Path(sys.prefix)
@@ -127,11 +124,13 @@ def _run(command: Sequence[str], folder: Path, given: Sequence[Path], limits: Li
             "visible": visible,
             "scratch": str(scratch),
             "seconds": limits.seconds + LATER,
-            "limits": _by_name(limits, way),
+            "limits": _by_name(limits),
         }
         first = [sys.executable, "-I", "-S", "-B", str(FIRST), json.dumps(asked)]
         with _survivors_ended():
-            return _read([*_walls(way, visible, scratch, folder), *first], limits, scratch, HOW[way])
+            return _read(
+                [*_walls(way, visible, scratch, folder), *first], limits, scratch, f"contained by {way}"
+            )
 
 
 def _walls(way: Way, visible: Sequence[str], scratch: Path, folder: Path) -> list[str]:
@@ -147,8 +146,6 @@ def _walls(way: Way, visible: Sequence[str], scratch: Path, folder: Path) -> lis
             return [*apart, "--dir", str(scratch), "--chdir", str(folder), "--"]
         case "unshare":
             return ["unshare", *NAMESPACES, "--fork", "--kill-child", "--"]
-        case _:
-            return []
 
 
 def _visible(given: Sequence[Path]) -> list[str]:
@@ -170,10 +167,10 @@ def _environment(scratch: Path) -> dict[str, str]:
     return {"HOME": str(scratch), "TMPDIR": str(scratch), **text, **threads}
 
 
-def _by_name(limits: Limits, way: Way) -> dict[str, int]:
-    named = {name: getattr(limits, name) for name in ("cpu", "memory", "file", "files")} | {"core": 0}
-    # Without walls the processes of this user are counted, whatever they are.
-    return named if way == "limits alone" else named | {"processes": limits.processes}
+def _by_name(limits: Limits) -> dict[str, int]:
+    return {name: getattr(limits, name) for name in ("cpu", "memory", "file", "files", "processes")} | {
+        "core": 0
+    }
 
 
 def _read(command: list[str], limits: Limits, scratch: Path, how: str) -> Ran:
@@ -223,8 +220,8 @@ def _read(command: list[str], limits: Limits, scratch: Path, how: str) -> Ran:
 
 @contextmanager
 def _survivors_ended() -> Iterator[None]:
-    """Whatever outlives the command becomes a child of this process for as long, and is ended: what has no
-    walls around it, and what found a way to outlive those that end with their first process.
+    """Whatever outlives the command becomes a child of this process for as long, and is ended: what found a
+    way to outlive walls that end with their first process.
     """
     if sys.platform != "linux":
         yield

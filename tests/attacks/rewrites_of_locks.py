@@ -257,6 +257,39 @@ def other_threads_computed(rewrite):
     rewrite.lock["environment"]["torch"]["threads"] = 64
 
 
+def before_they_were_locked(*names: str, checks: tuple[str, ...] = ()):
+    """The lock lacks these, as code of another day that nobody knows would have left it."""
+
+    def edit(rewrite: Rewrite) -> None:
+        for maker in ("protocol/acts/register.py", "protocol/acts/locking/derived.py"):
+            rewrite.sources[maker] = rewrite.member(maker) + b"\n# Another version.\n"
+        for name in names:
+            del rewrite.lock[name]
+        for name in checks:
+            del rewrite.lock["checks"][name]
+
+    return edit
+
+
+@named("A1", "registered", "lacks policies, amends, git, .*opened, batch.first_event", status="cannot tell")
+def it_was_locked_before_policies_were(rewrite):
+    """Nobody listed what had been opened, nor what the settings were: locks had no such fields."""
+    before_they_were_locked("policies", "amends", "git", "signer", "ledger", "opened")(rewrite)
+    del rewrite.lock["batch"]["first_event"]
+
+
+@named("A1", "registered", "lacks opened, and its sources", status="cannot tell")
+def it_was_locked_before_what_was_opened_was(rewrite):
+    """Nobody listed what had been opened."""
+    before_they_were_locked("opened")(rewrite)
+
+
+@named("A1", "registered", "lacks checks.decision_errors", status="cannot tell")
+def it_was_locked_before_errors_of_the_rule_were_found(rewrite):
+    """Nobody simulated how often the rule errs."""
+    before_they_were_locked(checks=("decision_errors",))(rewrite)
+
+
 @named("A1", "registered", "weights")
 def the_weights_are_of_another_model(rewrite):
     """A model of 8B ran."""

@@ -9,13 +9,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
+from protocol.acts.locking import known_code
 from protocol.evidence.bytes import fields
 from protocol.evidence.bytes.fields import Choice, Field, ListOf, MapOf, Table, Text, Whole
 from protocol.evidence.lock import closure
 from protocol.evidence.run import ledger
 from protocol.locked import differences, drift
 
-__all__ = ["as_today", "faults", "unreadable"]
+__all__ = ["as_today", "faults", "unknown_age", "unreadable"]
 
 AGES = (("batch",), ("policies", "amends", "git", "signer", "ledger"), ("opened",))
 """Fields that locks have had since a day, in the order of these days: a lock with later ones has the earlier
@@ -128,6 +129,22 @@ def _ages(locked: Mapping[str, Any]) -> Iterator[str]:
         yield f"checks.{min(gone)}: missing, and a lock like this one has it"
     if "opened" in locked and "first_event" not in locked.get("batch", {}):
         yield "batch.first_event: missing, and a lock like this one has it"
+
+
+def unknown_age(locked: Mapping[str, Any]) -> str | None:
+    """What cannot be told of a lock without fields that locks of today have: whether the code that made it
+    wrote none, which is known of older versions alone. A fork may have been honest.
+    """
+    missing = [name for age in AGES for name in age if name not in locked]
+    missing += [f"checks.{name}" for name in sorted(CHECKED - locked["checks"].keys())]
+    if "first_event" not in locked.get("batch", {"first_event": None}):
+        missing.append("batch.first_event")
+    if not missing or known_code.known(locked["sources"]):
+        return None
+    return (
+        f"lock.json lacks {', '.join(missing)}, and its sources are no version that is known to have locked "
+        "none; ask its author for a study that is locked anew, by a release of this package"
+    )
 
 
 def _git(locked: Mapping[str, Any]) -> Iterator[str]:
