@@ -15,7 +15,7 @@ from protocol.evidence.lock import closure
 from protocol.evidence.run import ledger
 from protocol.locked import differences, drift
 
-__all__ = ["as_today", "faults", "unreadable"]
+__all__ = ["COMMIT", "as_today", "faults", "is_name", "unreadable"]
 
 AGES = (("batch",), ("policies", "amends", "git", "signer", "ledger"), ("opened",))
 """Fields that locks have had since a day, in the order of these days: a lock with later ones has the earlier
@@ -80,6 +80,11 @@ def as_today(locked: Mapping[str, Any], names: tuple[str, ...] = MAKERS) -> bool
     )
 
 
+def is_name(text: str) -> bool:
+    """Whether a folder can be called so."""
+    return NAME.fullmatch(text) is not None and text not in (".", "..")
+
+
 def faults(locked: Mapping[str, Any]) -> Iterator[str]:
     """One line for each field that is not as registering can have left it."""
     yield from _ages(locked)
@@ -92,7 +97,7 @@ def faults(locked: Mapping[str, Any]) -> Iterator[str]:
         yield "amends: a replication amends nothing"
     for field in ("parent", "amends"):
         about = locked.get(field)
-        if about is not None and not (NAME.fullmatch(about["name"]) and about["name"] not in (".", "..")):
+        if about is not None and not is_name(about["name"]):
             yield f"{field}.name: {differences.shown(about['name'])} is not the name of a folder"
     yield from _sources(locked["sources"])
     yield from _git(locked)
