@@ -2,8 +2,8 @@
 
 What records determine has one value, whatever code computes it: words, counts, accuracies, memory. The bounds
 of intervals and p depend on how they are computed, which better methods have changed; of another version of
-this package they are alike where they decide the same and lie near each other. What a judgement says in whole
-sentences, and what only later versions print, decides nothing.
+this package they are alike where they decide the same and lie near each other. How a judgement says its grade
+and its limits in whole sentences, and what only later versions print, decides nothing.
 """
 
 import re
@@ -17,8 +17,9 @@ __all__ = ["Apart", "Unlike", "plain", "unlike"]
 
 LOW, HIGH = ("low", "low_simultaneous"), ("high", "high_simultaneous")
 CHANCES = ("p", "p_bootstrap", "p_t", "p_sign_flip", "p_holm", "p_adjusted")
-SENTENCES = ("label", "does_not_prove")
+LABEL, LIMITS = "label", "does_not_prove"  # of the judgement itself, whose sentences may be others
 LATER = ("gate", "memory", "rule_says", "uneven")  # that judgements of before there were gates do not have
+LIMIT = re.compile(rf"\.{LIMITS}\[[0-9]+\]")
 DECIMAL = re.compile(r"-?[0-9]{1,9}\.[0-9]{6}")
 NEAR = 0.5  # of the interval's width; of the studies shipped with this package the farthest is 0.42 away
 RATIO = 2.0  # of two p; of those studies the largest is 1.2
@@ -74,7 +75,7 @@ def unlike(written: Any, here: Mapping[str, Any]) -> Apart:
         shown = Unlike(plain(pair.path.lstrip(".")) or "all of it", _shown(pair.written), _shown(pair.here))
         if pair.path == ".verdict" and "rule_says" in later:
             found.later.append(shown)
-        elif pair.name in SENTENCES:
+        elif _said(pair):
             found.sentences.append(shown)
         elif pair.written is _ABSENT and pair.name in later:
             found.later.append(shown)
@@ -83,6 +84,21 @@ def unlike(written: Any, here: Mapping[str, Any]) -> Apart:
         else:
             found.decisive.append(shown)
     return found
+
+
+def _said(pair: _Pair) -> bool:
+    """Whether it is the same grade in other words, or other limits of what is proven where both name some."""
+    if pair.path == f".{LABEL}":
+        both = isinstance(pair.written, str) and isinstance(pair.here, str)
+        return both and pair.written.split()[:1] == pair.here.split()[:1]
+    if pair.path == f".{LIMITS}":
+        listed = isinstance(pair.written, list) and isinstance(pair.here, list)
+        return listed and all(map(_sentence, pair.written)) and bool(pair.written or not pair.here)
+    return bool(LIMIT.fullmatch(pair.path)) and isinstance(pair.here, str) and _sentence(pair.written)
+
+
+def _sentence(value: Any) -> bool:
+    return isinstance(value, str) and bool(value.strip())
 
 
 class _Absent:

@@ -18,6 +18,7 @@ from protocol.evidence.outside.anchors import Anchor, Witness
 from protocol.evidence.refusals import BadInput, Refusal
 from protocol.evidence.run import verdict
 from protocol.evidence.run.registration import Registration
+from protocol.locked import drift
 from protocol.witnesses import Block
 
 __all__ = ["Asked", "Audited", "audit"]
@@ -88,6 +89,7 @@ def audit(study: Registration, believed: Sequence[Witness] = (), asked: Asked | 
 def _beside(study: Registration, asked: Asked, judge: Callable[[], dict[str, Any]]) -> Mapping[str, Check]:
     """What needs this project's own code, and none of the author's."""
     checks: dict[str, Check] = {
+        "sources": lambda: drift.packages(study.lock.content),
         "registered": lambda: lock_again.check(study),
         "policies": lambda: lock_again.check_policies(study),
         "grades": lambda: regrade.check(study, asked.identity),

@@ -20,6 +20,7 @@ from analysis.output.printed import dumps
 from analysis.stats.methods import draws
 from analysis.studies import alike, judgement, study_files
 from analysis.studies.alike import Apart, Unlike
+from protocol.acts.locking import known_code
 from protocol.evidence.bytes import canonical
 from protocol.evidence.findings import CannotTell, NotRun
 from protocol.evidence.lock import bundle, closure, installed_files
@@ -50,6 +51,7 @@ class Own(NamedTuple):
     files: list[str]  # of either that the other does not have so, by path; those that both have come first
     of: int  # of both together
     others: list[str]  # what computes with it and is not here as it was locked
+    known: bool  # whether what was locked is an older version that this project is known to have had
 
     @property
     def same(self) -> bool:
@@ -155,7 +157,9 @@ def own(study: Registration) -> Own:
     names = locked.keys() | here.keys()
     differing = sorted(name for name in names if locked.get(name) != here.get(name))
     both = [name for name in differing if name in locked and name in here]
-    return Own([*both, *(name for name in differing if name not in both)], len(names), others(content))
+    one_sided = (name for name in differing if name not in both)
+    known = known_code.known(content["sources"])
+    return Own([*both, *one_sided], len(names), others(content), known)
 
 
 def others(lock: Mapping[str, Any]) -> list[str]:
@@ -176,8 +180,9 @@ def _again(
         said = alike.plain(f"{type(problem).__name__}: {problem}", most=300)
         _refuse(study, f"{name}: today's analysis cannot judge the records: {said}")
     apart, mine = alike.unlike(written, here), own(study)
-    unexplained = mine.same or (not mine.files and (apart.sentences or apart.later))
-    if apart.decisive or (apart.all and unexplained):
+    packages = mine.others and not (apart.sentences or apart.later)  # change bounds and p alone
+    excused = mine.known if mine.files else packages
+    if apart.decisive or (apart.all and not excused):
         said = _first(apart.decisive or apart.all, len(apart.all))
         _refuse(study, f"{name}: is not what today's analysis says: {said}")
     return here, f"{_told(apart)}; {mine}"

@@ -18,7 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from protocol.evidence.bytes import canonical
 from protocol.evidence.bytes.shown import put
@@ -33,6 +33,9 @@ from protocol.locked.drift import ROOT
 from protocol.locked.study import Study, open_study
 from protocol.plan.design import Design
 from protocol.running import same_lane
+
+if TYPE_CHECKING:
+    from protocol.running import decoding_again
 
 __all__ = ["NONCE", "Engine", "check", "confirmed", "draw", "engine", "refuse"]
 
@@ -76,28 +79,35 @@ def check(
     identity: Path | None = None,
     report: Callable[[str], None] = lambda line: put(line, sys.stderr),
 ) -> str:
-    """How many of `count` lanes gave their records. home: where what was fetched is kept. nonce: see `NONCE`.
-    identity: a file with the private key of encrypted problems. report: is told how far it is, now and then.
+    """How many of `count` lanes gave their records, and that the excluded problems have their prompts.
+
+    home: where what was fetched is kept. nonce: see `NONCE`. identity: a file with the private key of
+    encrypted problems. report: is told how far it is, now and then.
 
     Raises BadInput for a nonce or a number that is none; NotRun without a verdict: held-out problems are not
-    opened for an audit of an unfinished study; Tampered for a lane that is not registered and for one that
-    gives another record than rounding can explain; CannotTell where that may be the code's doing, where many
-    lanes lie on an edge of rounding, and for what this machine lacks: torch, the locked weights, a device.
+    opened for an audit of an unfinished study; Tampered for a lane that is not registered, for one that gives
+    another record than rounding can explain, and for one excluded by a prompt that is not its own; CannotTell
+    where that may be the code's doing, where many lanes lie on an edge of rounding, and for what this machine
+    lacks: torch, the locked weights, a device.
     """
     refuse(count, nonce)
     if not study.has(SEAL) or not study.has(VERDICT):
         raise NotRun("no verdict yet, and lanes of held-out problems are decoded again after it")
-    drawn = draw([*study.confirmed, *study.probed], count, nonce)
+    recorded = [*study.confirmed, *study.probed]
+    drawn = [each["body"] for each in draw(recorded, count, nonce)]
     if not drawn:
         raise NotRun("no record is of a lane that ran")
+    excluded, by = _excluded(recorded), engine(study)
     try:
-        settled, by = _decoded(study, home, drawn, nonce, identity, report), engine(study)
+        decoder = _decoder(study, home, identity, [*drawn, *excluded])
+        asked = _asked(decoder, excluded, by)
+        settled = _decoded(decoder, drawn, nonce, by, report)
     except (BadInput, Drifted) as missing:
         raise CannotTell(str(missing)) from None
     except (OSError, RuntimeError, MemoryError) as problem:  # of this machine: torch says no more than that
         why = " ".join(str(problem).split())[:200] or type(problem).__name__
         raise CannotTell(f"decoding broke off on this machine: {why!a}; see that memory is free") from None
-    return _told(settled, by, nonce, len(drawn))
+    return _told(settled, by, nonce, len(drawn)) + asked
 
 
 def refuse(count: int, nonce: str) -> None:
@@ -150,36 +160,71 @@ class Lane(NamedTuple):
         return f"{name}: {self.settled.found}" if self.settled.found else name
 
 
-def _decoded(
-    study: Registration,
-    home: Path,
-    drawn: Sequence[Record],
-    nonce: str,
-    identity: Path | None,
-    report: Callable[[str], None],
-) -> list[Lane]:
-    """Each drawn lane, and what becomes of it; none after the first that rounding cannot explain. Raises as
-    `check` does, BadInput and Drifted for what is not here.
-    """
+def _decoder(
+    study: Registration, home: Path, identity: Path | None, bodies: Sequence[dict[str, Any]]
+) -> "decoding_again.Decoder":
+    """What decodes these lanes. Raises as `check` does, BadInput and Drifted for what is not here."""
     try:
         from protocol.running import decoding_again  # with torch, which an audit does without
     except ImportError as missing:
         raise CannotTell(f"{missing}; to decode lanes: pip install 'kv-prereg[run]'") from None
     opened = open_study(study, home)
     opened.planned.refuse_device()
-    for model in dict.fromkeys(record["body"]["cell"]["model"] for record in drawn):
+    for model in dict.fromkeys(body["cell"]["model"] for body in bodies):
         if others := decoding_again.other_weights(opened, model):
             raise CannotTell(
                 f"model {model!a}: {others[0]!a} since the lock ({len(others)} files differ); "
                 "bring the weights that were locked"
             )
-    door = Judged(study.lock, study.folder, identity)
-    decoder = decoding_again.Decoder(opened, confirmed(opened), door)
-    if unknown := [record["body"] for record in drawn if not decoder.registered(record["body"])]:
+    decoder = decoding_again.Decoder(opened, confirmed(opened), Judged(study.lock, study.folder, identity))
+    if unknown := [body for body in bodies if not decoder.registered(body)]:
         raise Tampered(f"{Lane(unknown[0], SAME)}: is not registered")
-    bodies = sorted((record["body"] for record in drawn), key=lambda body: body["cell"]["model"])
+    return decoder
+
+
+def _excluded(recorded: Iterable[Record]) -> list[dict[str, Any]]:
+    """One body of each problem that a model was not asked, and of each prompt that is recorded of it."""
+    found: dict[Any, dict[str, Any]] = {}
+    for body in (record["body"] for record in recorded if record["body"]["state"] == "excluded"):
+        cell = body["cell"]
+        asked = (body["phase"], cell["model"], cell["task"], body["problem"])
+        found.setdefault((*asked, body["prompt"], body["prompt_tokens"]), body)
+    return list(found.values())
+
+
+def _asked(decoder: "decoding_again.Decoder", excluded: Sequence[dict[str, Any]], by: Engine) -> str:
+    """What is said of excluded problems, whose prompts are all built again: a tokenizer is enough for that.
+    Nothing where there are none. Raises as `check` does.
+    """
+    for body in excluded:
+        for name, now in decoder.asked(body).items():
+            if body[name] == now:
+                continue
+            found = f"{Lane(body, SAME)}: {name}: recorded {body[name]!a}, built {now!a}; it was excluded"
+            if by.locked:
+                raise Tampered(f"{found} by a prompt that is not its own; {by}")
+            raise CannotTell(
+                f"{found}, and a change of the code may be why; {by}; "
+                "check out the sources that were locked and audit there"
+            )
+    return f"; all {len(excluded)} prompts that were excluded are as long as recorded" if excluded else ""
+
+
+def _decoded(
+    decoder: "decoding_again.Decoder",
+    drawn: Iterable[dict[str, Any]],
+    nonce: str,
+    by: Engine,
+    report: Callable[[str], None],
+) -> list[Lane]:
+    """Each drawn lane, and what becomes of it; none after the first that rounding cannot explain. Raises as
+    `check` does, BadInput and Drifted for what is not here.
+    """
+    from protocol.running import decoding_again
+
+    bodies = sorted(drawn, key=lambda body: body["cell"]["model"])
     told = _progress(report, len(bodies))
-    allocated = engine(study).locked
+    allocated = by.locked
     plain = [(body, told(decoder.decode(body))) for body in bodies]
     # Those that gave their records first, so that all of them are counted.
     plain.sort(key=lambda pair: same_lane.difference(*pair, allocated=allocated) is not None)
@@ -225,7 +270,8 @@ def _told(lanes: Sequence[Lane], by: Engine, nonce: str, count: int) -> str:
     """The sentence of lanes that held. Raises Tampered and CannotTell as `check` does."""
     words = [lane.settled.word for lane in lanes]
     same, shaken, edges = (words.count(word) for word in ("same", "shaken", "edge"))
-    gave = f"{same} of {count} lanes drawn by the nonce {nonce} gave the recorded text, memory and grade"
+    held = "memory" if by.locked else "slots, events"  # bytes are those of an engine
+    gave = f"{same} of {count} lanes drawn by the nonce {nonce} gave the recorded text, {held} and grade"
     if words[-1] == "beyond":
         if by.locked:
             raise Tampered(f"{lanes[-1]}; no rounding explains it; {gave}; {by}")

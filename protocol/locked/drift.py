@@ -1,5 +1,6 @@
 """What differs between today's bytes and those that a lock froze. Needs no torch."""
 
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from protocol.evidence.refusals import BadInput, Drifted, Refusal
 from protocol.evidence.run.registration import CLAIM, PROTOCOL, Registration
 from protocol.models import paths, sources
 
-__all__ = ["ROOT", "drifted", "of_data", "of_locked", "of_sources", "refuse", "refuse_edited"]
+__all__ = ["ROOT", "drifted", "of_data", "of_locked", "of_sources", "packages", "refuse", "refuse_edited"]
 
 ROOT = Path(__file__).resolve().parents[2]  # the tree whose sources are locked
 NEEDS_TORCH = "torch"  # how it was built and on what it runs: nothing to ask without importing it
@@ -77,6 +78,17 @@ def of_locked(content: Mapping[str, Any]) -> list[str]:
     now = closure.sources(ROOT)
     there = {name: now[name] for name in content["sources"] if name in now}
     return closure.differences(content["sources"], there)
+
+
+def packages(content: Mapping[str, Any]) -> str:
+    """How many locked sources are other bytes here, or not here at all, by package: for a reader who wonders
+    whether a study ran the code that is installed.
+    """
+    differing = Counter(line.partition("/")[0] for line in of_locked(content))
+    if not differing:
+        return "all are those installed here"
+    by_package = ", ".join(f"{number} of {name}" for name, number in sorted(differing.items()))
+    return f"{differing.total()} are not those installed here ({by_package})"
 
 
 def of_data(content: Mapping[str, Any]) -> list[str]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
+from transformers import PreTrainedTokenizerBase
 
 from protocol import tasks
 from protocol.evidence.lock import closure
@@ -14,7 +15,7 @@ from protocol.evidence.run.held_out import Judged
 from protocol.locked.planned import Planned
 from protocol.locked.study import Study
 from protocol.models import sources
-from protocol.models.load import LoadedModel, load
+from protocol.models.load import LoadedModel, load, tokenizer
 from protocol.plan import grid
 from protocol.plan.design import Design
 from protocol.running.executors import Job
@@ -72,6 +73,7 @@ class Decoder:
             threads=min(study.protocol.generation.threads, os.cpu_count() or 1),
         )
         self._built: dict[tuple[str, str, str], Problem] = {}
+        self._tokenizers: dict[str, PreTrainedTokenizerBase] = {}
         self._held: dict[tuple[str, Shake | None], LoadedModel] = {}
         self._shake: Shake | None = None
         opened = {"probe": None, "confirm": Opened(door, door.key(), self._built)}
@@ -91,11 +93,29 @@ class Decoder:
         phase, cell, problem = body["phase"], grid.Cell(**body["cell"]), body["problem"]
         self._shake = shake
         if phase == "confirm" and (cell.model, cell.task, problem) not in self._built:
-            count = prompting.counter(self._model(cell.model).tokenizer)
-            self._built[cell.model, cell.task, problem] = tasks.build(cell.task, problem, count, self.door)
+            self._built[cell.model, cell.task, problem] = self._problem(body)
         produced = self._execute[phase](Job(cell.model, cell.task, (problem,), (cell,)))
         again, _ = produced.records[cell, problem]
         return again
+
+    def asked(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """`prompt` and `prompt_tokens` of the problem of this record; its weights are not opened."""
+        query = next(
+            one.query for one in self.designs[body["phase"]].tasks if one.name == body["cell"]["task"]
+        )
+        words = self._tokenizer(body["cell"]["model"])
+        context, fed = prompting.render(self._problem(body), words, query)
+        return {"prompt": prompting.digest(context, fed), "prompt_tokens": len(context)}
+
+    def _problem(self, body: Mapping[str, Any]) -> Problem:
+        count = prompting.counter(self._tokenizer(body["cell"]["model"]))
+        door = self.door if body["phase"] == "confirm" else None
+        return tasks.build(body["cell"]["task"], body["problem"], count, door)
+
+    def _tokenizer(self, model: str) -> PreTrainedTokenizerBase:
+        if model not in self._tokenizers:
+            self._tokenizers[model] = tokenizer(model, self.home)
+        return self._tokenizers[model]
 
     def _planned(self, design: Design) -> Planned:
         return Planned(replace(design, generation=self.generation), self.home)

@@ -7,6 +7,7 @@ from typing import Any
 from protocol.evidence.audit.items import ITEMS, QUESTIONS
 from protocol.evidence.findings import Finding
 from protocol.evidence.refusals import Refusal
+from protocol.evidence.run import records
 from protocol.evidence.run.registration import Registration
 
 __all__ = ["details", "page", "unproven"]
@@ -74,6 +75,11 @@ def unproven(study: Registration, findings: Iterable[Finding], anchored: bool) -
         said.append(
             "That the records came out of the models: --replay 20 decodes 20 again, a replication all."
         )
+    if status.get("grid") == "held" and status.get("replay") != "held":
+        out, problems = records.excluded(study.confirmed)
+        if out:
+            told = f"That the {out} excluded problems (of {problems}) were too long"
+            said.append(f"{told}: --replay looks at each.")
     if not anchored:
         said.append("When anything was written: no outside witness has seen it (UNANCHORED).")
     if status.get("randomness") != "held":
@@ -92,7 +98,7 @@ def _held(held: Sequence[Finding]) -> list[str]:
     return [*said, *(f"{one.item}: {one.detail}." for one in held if one.item in TOLD)]
 
 
-TOLD = ("files", "registered", "sense", "grades", "judgement", "replay", "locked code", "drawings")
+TOLD = ("files", "sources", "registered", "sense", "grades", "judgement", "replay", "locked code", "drawings")
 
 
 def _short(one: Finding) -> str:

@@ -1,5 +1,8 @@
 """What happened, in which order, and what the rule said of it, is told otherwise."""
 
+from collections.abc import Callable
+from typing import Any
+
 from case import named
 from rewriting import Rewrite
 
@@ -205,20 +208,54 @@ def the_locked_rule_always_confirms(rewrite):
     the_verdict_has_another_word.edit(rewrite)
 
 
-@named("A4", "judgement", "other sentences in does_not_prove, label", status="held")
-def the_sentences_are_edited_behind_a_comment(rewrite):
-    """It is of confirmatory grade, and proves everything: another version of the analysis said so."""
+def behind_a_comment(rewrite: Rewrite, change: Callable[[dict[str, Any]], None]) -> None:
+    """The analysis is one that nobody knows, and the verdict is as it could have said."""
     rewrite.sources["analysis/judge.py"] = rewrite.member("analysis/judge.py") + b"\n# Another version.\n"
-    edit = {"label": "confirmatory-grade", "does_not_prove": []}
-    rewrite.later["verdict"] = lambda verdict: verdict["judged"].update(edit)
+    rewrite.later["verdict"] = lambda verdict: change(verdict["judged"])
+
+
+@named("A4", "judgement", "label confirmatory-grade, here screening-grade", status="cannot tell")
+def the_grade_is_edited_behind_a_comment(rewrite):
+    """It is of confirmatory grade: another version of the analysis said so."""
+    behind_a_comment(rewrite, lambda judged: judged.update(label="confirmatory-grade"))
+
+
+@named("A4", "judgement", "does_not_prove 0 entries", status="cannot tell")
+def the_limits_are_emptied_behind_a_comment(rewrite):
+    """It proves everything: another version of the analysis said so."""
+    behind_a_comment(rewrite, lambda judged: judged.update(does_not_prove=[]))
+
+
+@named("A4", "judgement", r"does_not_prove\[0\] Nothing", status="cannot tell")
+def a_limit_is_reworded_behind_a_comment(rewrite):
+    """It proves all but nothing: another version of the analysis worded it so."""
+    behind_a_comment(rewrite, lambda judged: judged["does_not_prove"].__setitem__(0, "Nothing."))
+
+
+@named("A4", "judgement", r"contrasts\[0\].label", status="cannot tell")
+def a_contrast_is_labelled_behind_a_comment(rewrite):
+    """One contrast was shown beyond doubt."""
+    behind_a_comment(rewrite, lambda judged: judged["contrasts"][0].update(label="shown beyond doubt"))
+
+
+@named("A4", "judgement", r"contrasts\[0\].low", status="cannot tell")
+def an_interval_is_narrowed_behind_a_comment(rewrite):
+    """The interval is narrower than the records bear, within what another method could have given."""
+
+    def narrow(judged: dict[str, Any]) -> None:
+        row = judged["contrasts"][0]
+        low, high = float(row["low"]), float(row["high"])
+        assert high > low
+        row["low"] = f"{low + 0.05 * (high - low):.6f}"
+
+    behind_a_comment(rewrite, narrow)
 
 
 @named("A4", "judgement", "proves", status="cannot tell")
 def a_proof_is_added_behind_a_comment(rewrite):
     """It proves everything: another version of the analysis said so."""
-    rewrite.sources["analysis/judge.py"] = rewrite.member("analysis/judge.py") + b"\n# Another version.\n"
     edit = {"proves": ["crystal is better than everything else"]}
-    rewrite.later["verdict"] = lambda verdict: verdict["judged"].update(edit)
+    behind_a_comment(rewrite, lambda judged: judged.update(edit))
 
 
 @named("A4", "selection", "winner", study="sweep")

@@ -202,11 +202,11 @@ def the_lanes_of_one_problem_change_places(rewrite):
 @named("A2", "sense", "exclusion")
 def a_lane_is_excluded(rewrite):
     """The prompt was too long, as registered."""
-    _unmeasured(rewrite.of("crystal")[0], "excluded", "prompt_tokens 216 above 200")
+    unmeasured(rewrite.of("crystal")[0], "excluded", "prompt_tokens 216 above 200")
     del rewrite.of("crystal")[0].body["batch"]
 
 
-def _unmeasured(lane, state, reason):
+def unmeasured(lane, state, reason):
     """No number is left of a lane that did not end well."""
     lane.body |= {"state": state, "reason": reason, "text": "", "tokens": 0, "stop": None, "answer": None}
     lane.body |= {"grade": None, "grade_reason": "", "cache": None, "trajectory": None}
@@ -221,7 +221,7 @@ def a_problem_is_excluded(rewrite):
     first = rewrite.confirmed[0].problem
     for lane in rewrite.confirmed:
         if lane.problem == first:
-            _unmeasured(lane, "excluded", "prompt_tokens 216 above 200")
+            unmeasured(lane, "excluded", "prompt_tokens 216 above 200")
             del lane.body["batch"]
             lane.costs.pop("prefill_seconds", None)
 
@@ -231,7 +231,7 @@ def a_lane_that_failed_answered_all_the_same(rewrite):
     """It failed, and its text shows that it was right."""
     lane = rewrite.of("random")[0]
     text = lane.body["text"]
-    _unmeasured(lane, "failed", "out of memory")
+    unmeasured(lane, "failed", "out of memory")
     lane.body["text"] = text
 
 

@@ -3,14 +3,18 @@
 `item` is what can tell, `words` how docs/threat-model.md calls it.
 """
 
+from decimal import Decimal
+
 from case import named
 from rewrites_of_protocols import registered, relabelled
+from rewrites_of_records import unmeasured
 
 REPLAY = "python -m protocol.audit --replay"
 REPLICATION = "python -m protocol.replicate"
 ANCHOR = "an anchor of the lock"
 LATER = "an anchor of the claim or the seal"
 NOTHING = "nothing"
+SLOT = 64  # bytes of a slot of one KV head of the tiny model: a key and a value of 8 numbers
 
 
 @named("A2", REPLAY, "Two evicting arms swapped throughout")
@@ -67,6 +71,41 @@ def other_prompts_were_read(rewrite):
     """Every problem was asked in the words of the task."""
     for lane in rewrite.confirmed:
         lane.body["prompt"] = lane.body["prompt"][::-1]
+
+
+@named("A2", REPLAY, "Digests of prompts")
+def the_prompts_were_longer(rewrite):
+    """Problems of needle-256 had 2,000 tokens more, and the caches room for their share of them."""
+    more = 2000  # times 0.8 and over 16 it is whole, so that nothing is rounded otherwise
+    for lane in rewrite.confirmed + rewrite.probed:
+        held, heads, cache = lane.trajectory["held"], lane.trajectory["heads"], lane.body["cache"]
+        grown = more if lane.cell["budget"] == "full" else more * 4 // 5
+        lane.body["prompt_tokens"] += more
+        lane.trajectory["held"] = [slots + grown * heads for slots in held]
+        lane.trajectory["allocated"] = [size + grown * heads * SLOT for size in lane.trajectory["allocated"]]
+        for name in ("mean", "peak", "prefill_end"):
+            cache[name] = str(Decimal(cache[name]) + grown)
+        cache["mean_bytes"] += grown * heads * SLOT
+        cache["peak_bytes"] += grown * heads * SLOT
+        if lane.cell["budget"] != "full":
+            lane.body["slots"] += grown
+            cache["granted"] = [slots + grown for slots in cache["granted"]]
+            cache["events"] = [
+                [at, before + more * heads, after + grown * heads] for at, before, after in cache["events"]
+            ]
+
+
+@named("A2", REPLAY, "Problems said to be too long")
+def bad_problems_were_too_long(rewrite):
+    """What crystal got wrong was excluded in all arms, as registered."""
+    content = registered(rewrite, "[gate]", "[exclude]\nprompt_tokens_above = 400\n[gate]")
+    content["exclude"] = {"prompt_tokens_above": 400}
+    bad = sorted({lane.problem for lane in rewrite.of("crystal") if lane.body["grade"] != "correct"})[:8]
+    for lane in rewrite.confirmed + rewrite.probed:
+        if lane.problem in bad:
+            lane.body |= {"prompt_tokens": 401, "slots": None if lane.arm == "full" else 321}
+            unmeasured(lane, "excluded", "prompt_tokens: 401, above 400")
+            del lane.body["batch"], lane.costs["prefill_seconds"]
 
 
 @named("A2", NOTHING, "Clocks")

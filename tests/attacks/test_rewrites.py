@@ -22,8 +22,10 @@ from case import Case, cases
 
 from protocol.acts import audit
 from protocol.acts.audit import Asked
+from protocol.evidence.findings import Finding
 from protocol.evidence.lock import installed_files
 from protocol.evidence.run.registration import Registration
+from protocol.texts import audited as texts
 
 VERSIONS = functools.cache(installed_files.versions)
 TOLD = ("failed", "cannot tell", "unfinished")
@@ -138,3 +140,29 @@ def test_what_no_folder_can_show_is_said_beforehand(case, opened, tmp_path):
     outside = {"commit", "history"}  # which a folder outside a repository lacks
     assert {item: one for item, one in found.items() if one.status in TOLD and item not in outside} == {}
     assert case.words in THREATS.read_text()
+
+
+@pytest.mark.parametrize("name", ["bad_problems_were_too_long", "the_prompts_were_longer"])
+def test_a_replay_of_one_lane_tells_prompts_that_are_not_those_of_the_problems(name, opened, tmp_path):
+    case = next(case for case in cases(rewrites_untold) if case.name == name)
+    rewrite = opened(case)
+    case.edit(rewrite)
+    folder = rewriting.written(rewrite, tmp_path / "study")
+    found = audited(folder, Asked(replay=1, nonce="cd" * 16))
+    assert found["replay"].status == "failed"
+    assert re.search("prompt_tokens: recorded", found["replay"].detail)
+
+
+def test_excluded_problems_are_counted_and_said_to_be_unproven(opened, tmp_path):
+    case = rewrites_untold.bad_problems_were_too_long
+    rewrite = opened(case)
+    case.edit(rewrite)
+    folder = rewriting.written(rewrite, tmp_path / "study")
+    problems = len({lane.problem for lane in rewrite.confirmed})
+    found = audited(folder)
+    assert found["grid"].detail.endswith(f"one record each; 8 of {problems} problems are excluded")
+    said = f"That the 8 excluded problems (of {problems}) were too long: --replay looks at each."
+    for replayed in (False, True):
+        found["replay"] = Finding("replay", "held" if replayed else "not run", "")
+        unproven = texts.unproven(Registration(folder), found.values(), anchored=True)
+        assert (said in unproven) is not replayed

@@ -10,6 +10,7 @@ import pytest
 import studies
 
 from protocol.acts import judged_again
+from protocol.acts.locking import known_code
 from protocol.evidence.bytes import canonical
 from protocol.evidence.findings import CannotTell, NotRun
 from protocol.evidence.refusals import Tampered
@@ -94,6 +95,38 @@ def test_an_accuracy_that_the_records_do_not_bear_is_never_held(old):
         judged["arms"][1]["accuracy"] = "1.000000"
 
     refused(judge_as(old, change), CannotTell, "arms[1].accuracy 1.000000, here 0.")
+
+
+def a_narrower_interval(judged: dict[str, Any]) -> None:
+    row = judged["contrasts"][0]
+    row["high"] = f"{0.9 * float(row['high']) + 0.1 * float(row['low']):.6f}"
+
+
+def test_an_older_version_that_is_known_may_have_computed_otherwise(old):
+    assert "bounds and p differ, none across zero" in said(judge_as(old, a_narrower_interval))
+
+
+def test_a_version_that_nobody_knows_excuses_no_difference(old, monkeypatch):
+    """It says today's alone in this way: whoever writes a comment into an old version makes one."""
+    monkeypatch.setattr(known_code, "KNOWN", frozenset())
+    refused(old, CannotTell, "is not what today's analysis says", "--run-locked")
+
+
+def test_every_shipped_study_was_judged_by_today_s_analysis_or_by_one_that_is_known():
+    found = [Registration(path.parent) for path in sorted(REGISTRATIONS.glob("*/lock.json"))]
+    others = [study for study in found if judged_again.own(study).files]
+    assert others
+    assert all(judged_again.own(study).known for study in others)
+
+
+def test_one_changed_file_makes_another_version():
+    sources = dict(Registration(REGISTRATIONS / "quickstart").lock.content["sources"])
+    assert known_code.known(sources)
+    assert known_code.known(sources | {"policies/more.py": "0" * 64})
+    for package in ("analysis", "protocol"):
+        assert not known_code.known(sources | {f"{package}/judge.py": "0" * 64})
+        assert not known_code.known(sources | {f"{package}/\u00e9.py": "0" * 64})
+    assert not known_code.known({})
 
 
 @pytest.mark.parametrize("judged", [{"verdict": "CONFIRMED"}, {"verdict": "\x1b[2J\x1b]0;x\x07"}])

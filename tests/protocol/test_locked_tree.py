@@ -322,3 +322,11 @@ def test_the_half_way_check_comes_once():
         for done in (1, 2, 3, 4, 5):
             report(Progress(done, 5))
     assert checks == [3]
+
+
+def test_a_reader_is_told_how_many_locked_sources_are_not_those_installed_here(registered):
+    content = studies.content(registered / "lock.json")
+    assert drift.packages(content) == "all are those installed here"
+    edited = {"policies/h2o.py": "0" * 64, "analysis/gone.py": "1" * 64, "policies/gone.py": "2" * 64}
+    said = drift.packages({**content, "sources": {**content["sources"], **edited}})
+    assert said == "3 are not those installed here (1 of analysis, 2 of policies)"

@@ -113,7 +113,8 @@ def shipped():
 
 def test_lanes_of_a_shipped_study_give_their_records_with_todays_engine(shipped):
     assert {body["phase"] for body in drawn(shipped)} == {"confirm", "probe"}
-    assert check(shipped).startswith(f"4 of 4 {GAVE}; decoded by today's engine (")
+    slots = GAVE.replace("memory", "slots, events")  # whose bytes may be others
+    assert check(shipped).startswith(f"4 of 4 {slots}; decoded by today's engine (")
 
 
 def test_a_study_without_a_verdict_is_not_decoded_and_nothing_of_it_is_opened(probed, monkeypatch):
@@ -189,6 +190,63 @@ def test_a_lane_that_no_protocol_has_is_named(few):
     vars(few)["confirmed"], vars(few)["probed"] = [{"body": body}], []
     with pytest.raises(Tampered, match="is not registered"):
         check(few)
+
+
+# Excluded problems
+
+
+def excluded(study):
+    """Makes lanes of both phases excluded ones; of how many problems they are."""
+    bodies = [record["body"] for record in (*study.confirmed[3:], *study.probed[1:])]
+    assert {body["phase"] for body in bodies} == {"confirm", "probe"}
+    for body in bodies:
+        body["state"] = "excluded"
+    return len({(body["cell"]["task"], body["problem"]) for body in bodies})
+
+
+@pytest.fixture
+def some(judged):
+    """A few lanes, of other problems than the first ones too."""
+    problems = {record["body"]["problem"] for record in judged.confirmed[:3]}
+    others = [record for record in judged.confirmed if record["body"]["problem"] not in problems]
+    vars(judged)["confirmed"] = [*judged.confirmed[:3], *others[:2], *others[-2:]]
+    vars(judged)["probed"] = [judged.probed[0], judged.probed[-1]]
+    return judged
+
+
+def test_every_excluded_prompt_is_built_again_and_none_is_decoded(some, monkeypatch):
+    count = excluded(some)
+    assert count > 2
+    decode, decoded = decoding_again.Decoder.decode, []
+    monkeypatch.setattr(
+        decoding_again.Decoder, "decode", lambda self, body: decoded.append(body) or decode(self, body)
+    )
+    said = f"4 of 4 {GAVE}; decoded with the locked sources; all {count} prompts that were excluded are as"
+    assert check(some).startswith(said)
+    assert {body["state"] for body in decoded} == {"ok"}
+
+
+@pytest.mark.parametrize("phase", ["confirmed", "probed"])
+@pytest.mark.parametrize("name", ["prompt_tokens", "prompt"])
+def test_a_problem_that_was_not_too_long_is_named(some, phase, name):
+    """Whatever the nonce draws: the one false lane is the last of its phase."""
+    excluded(some)
+    body = getattr(some, phase)[-1]["body"]
+    body[name] = {"prompt_tokens": 401, "prompt": "0" * 64}[name]
+    with pytest.raises(Tampered, match=rf"{body['problem']}.*: {name}: recorded .*built .*it was excluded"):
+        check(some, 1)
+    content = some.lock.content
+    sources = content["sources"] | {"policies/knorm.py": "0" * 64}
+    vars(some)["_lock"] = some.lock._replace(content=content | {"sources": sources})
+    with pytest.raises(CannotTell, match=f"{name}: recorded .*a change of the code may be why"):
+        check(some, 1)
+
+
+def test_a_problem_that_is_excluded_and_not_registered_is_named(some):
+    excluded(some)
+    some.confirmed[-1]["body"]["problem"] = "needle-256/nowhere"
+    with pytest.raises(Tampered, match=r"needle-256/nowhere.*is not registered"):
+        check(some)
 
 
 # What cannot be told

@@ -276,6 +276,7 @@ def test_a_selection_that_was_cut_off_is_completed_by_the_next_probe(probed, tmp
     ledger = (folder / "ledger.jsonl").read_text().splitlines(keepends=True)
     assert '"event":"selection"' in ledger[-1]
     (folder / "ledger.jsonl").write_text("".join(ledger[:-1]))
+    assert studies.here("audit", folder).returncode == 6
     done = studies.here("confirm", folder)
     assert done.returncode == 2
     assert "run again: python -m protocol.probe" in done.stderr

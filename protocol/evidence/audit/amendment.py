@@ -15,7 +15,7 @@ from protocol.evidence.audit import standing
 from protocol.evidence.audit.standing import Seen
 from protocol.evidence.bytes import canonical, fields
 from protocol.evidence.bytes.fields import FLAG, Field, OrNull, Table, Text, Whole
-from protocol.evidence.findings import CannotTell, NotRun
+from protocol.evidence.findings import CannotTell, NotRun, Unfinished
 from protocol.evidence.lock import lock
 from protocol.evidence.lock.lock import Lock
 from protocol.evidence.refusals import AlreadyClaimed, BadInput, Refusal, Tampered
@@ -187,7 +187,8 @@ def refuse_open(study: Registration) -> None:
 
 def verify(study: Registration) -> str:
     """What an audit says of the amendment that `study` is. Raises NotRun when it is none, CannotTell
-    without the folder of its parent beside, Tampered when the two do not fit.
+    without the folder of its parent beside, Unfinished while that is not closed yet, Tampered when the two
+    do not fit.
     """
     about = study.lock.content.get("amends")
     if not about:
@@ -203,6 +204,8 @@ def verify(study: Registration) -> str:
         raise Tampered(f"amends.after_claim: is not what {name} and the locks before it show")
     closed = ledger.closing(amended.entries)
     if closed is None:
+        if {*study.traces()} <= {lock.NAME, ledger.NAME}:  # nothing runs before: see `refuse_open`
+            raise Unfinished(f"{name}: its ledger is not closed by this lock yet; run the same amend again")
         raise Tampered(f"{name}: is amended by this lock, and its ledger was not closed by it")
     own = {"lock": study.lock.digest, "reason": about["reason"]}
     if closed.event == "amended" and closed.body != own:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from protocol.evidence.audit import inventory
 from protocol.evidence.bytes import files, journal, line_endings
 from protocol.evidence.bytes.documents import Document
 from protocol.evidence.findings import CannotTell, NotRun, Unfinished
@@ -95,7 +96,10 @@ class Checks:
         return f"{len(events)} lines, chained, up to {events[-1]}, head {self.study.entries[-1].sha256[:12]}"
 
     def check_probe(self) -> str:
+        self._reached(self.due != "register")
         place, probed = self.study.place("probe"), self.study.probed
+        if self.due == "register":  # there is no ledger yet, and nothing was probed before it
+            raise NotRun
         attempts = self._attempts("probe", probed)
         if not files.there(place):
             raise NotRun
@@ -121,7 +125,7 @@ class Checks:
             return self._inherited(chosen)
         self._stood_at(chosen)
         events = [entry.event for entry in self.study.entries]
-        attempts = events[: events.index("selection")].count("probe")
+        attempts = events[: [*events, "selection"].index("selection")].count("probe")
         for record in self.study.probed:
             if record["costs"]["attempt"] > attempts:
                 lane, number = records.key(record["body"]), record["costs"]["attempt"]
@@ -147,8 +151,7 @@ class Checks:
         self._reached(self.claimed)
         shards = records.shards(self.place)
         kept = self.place / records.TRAJECTORIES
-        present = set(files.listed(self.place))
-        if extra := present - {kept, *shards}:
+        if extra := _ours(files.listed(self.place)) - {kept, *shards}:
             raise Tampered(f"{min(extra).name}: is not evidence of ours")
         count = len(self.study.confirmed)
         for path in shards:
@@ -158,7 +161,7 @@ class Checks:
     def check_trajectories(self) -> str:
         self._reached(self.claimed)
         found = self.study.sides
-        if extra := records.side_files(self.place) - records.cited(self.place, self.study.confirmed):
+        if extra := _ours(records.side_files(self.place)) - records.cited(self.place, self.study.confirmed):
             if self.sealed:
                 raise Tampered(f"{min(extra).name}: no record cites it")
             if self.ended:
@@ -177,7 +180,9 @@ class Checks:
             raise Unfinished(f"{len(self.study.confirmed)} records, {len(missing)} to go")
         self._opened()
         self._excluded()
-        return f"{len(self.study.confirmed)} registered lanes, one record each"
+        excluded, problems = records.excluded(self.study.confirmed)
+        said = f"{len(self.study.confirmed)} registered lanes, one record each"
+        return said + (f"; {excluded} of {problems} problems are excluded" if excluded else "")
 
     def check_seal(self) -> str:
         self._follows(self.sealed, after=self.claimed)
@@ -316,6 +321,11 @@ class Checks:
             if self.ended:  # nobody cuts it off any more
                 return
             raise Unfinished(f"{text}, which the next attempt truncates")
+
+
+def _ours(found: Iterable[Path]) -> set[Path]:
+    """Without what a system leaves where somebody looked, which is named among what nobody vouches for."""
+    return {path for path in found if not inventory.of_a_system(path.name)}
 
 
 def _prompts(found: Iterable[Record]) -> set[tuple[str, str]]:

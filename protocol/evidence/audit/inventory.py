@@ -30,6 +30,7 @@ __all__ = [
     "check",
     "counted",
     "listed",
+    "of_a_system",
     "shown",
 ]
 
@@ -67,6 +68,7 @@ _SIDE_FILE = re.compile(r"[0-9a-f]{64}\.json\.gz")
 _PROOF = re.compile(rf"({'|'.join(anchors.DOCUMENTS)})\.({'|'.join(map(re.escape, PROOFS))})")
 _HEADER = re.compile(r"\d+\.hex")
 _UNFINISHED = re.compile(r"\..+\.[0-9a-f]{8}")  # what `files.create` was writing when it was killed
+_OF_SYSTEMS = re.compile(r"\.DS_Store|\._.+|Thumbs\.db|desktop\.ini|\.directory|\.nfs[0-9a-f]+")
 _OTHER = MappingProxyType(
     {
         stat.S_IFLNK: "a link",
@@ -91,7 +93,7 @@ def check(study: Registration) -> str:
     """How much is evidence, how much is drawn from it, and by name what is neither.
 
     Raises Tampered for a link or another special file in the place of ours, and for what lies among records,
-    probe or proofs and is none. What a write that was cut off leaves there fails nothing.
+    probe or proofs and is none. What a write that was cut off or a file manager leaves there fails nothing.
     """
     entries = {entry.path: entry for entry in _entries(study.folder)}
     kinds = accounted(study)
@@ -125,6 +127,11 @@ def accounted(study: Registration) -> dict[str, Kind]:
         for entry in entries
         if entry.path not in _FOLDERS
     }
+
+
+def of_a_system(name: str) -> bool:
+    """Whether file managers and network drives leave files of this name in any folder."""
+    return _OF_SYSTEMS.fullmatch(name) is not None
 
 
 def shown(path: str) -> str:
@@ -199,8 +206,11 @@ def _cited(study: Registration, phase: str) -> set[str] | None:
 
 
 def _left_behind(folder: str, name: str) -> bool:
-    """Whether a run that was killed leaves such a thing: whether it may is for the item of its records."""
-    return bool(_UNFINISHED.fullmatch(name) or (folder in _SIDES and _SIDE_FILE.fullmatch(name)))
+    """Whether a run that was killed leaves such a thing, or a system where somebody looked: whether a run may
+    is for the item of its records.
+    """
+    cut_off = _UNFINISHED.fullmatch(name) or (folder in _SIDES and _SIDE_FILE.fullmatch(name))
+    return bool(cut_off) or of_a_system(name)
 
 
 def _drawings(paths: list[str]) -> str:

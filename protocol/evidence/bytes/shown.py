@@ -23,8 +23,12 @@ def shown(text: str) -> str:
     return _HIDDEN.sub(_escaped, text)
 
 
-def put(text: str, stream: TextIO, end: str = "\n") -> None:
-    """Print `text`, shown; what the encoding of the stream lacks is escaped too."""
+def put(text: str, stream: TextIO | None, end: str = "\n") -> None:
+    """Print `text`, shown; what the encoding of the stream lacks is escaped too. None: one that was closed
+    before this process began, to which nothing is printed.
+    """
+    if stream is None:
+        return
     encoding = getattr(stream, "encoding", None) or "utf-8"
     stream.write(shown(text + end).encode(encoding, "backslashreplace").decode(encoding))
     stream.flush()

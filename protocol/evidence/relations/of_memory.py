@@ -121,8 +121,9 @@ def room(plan: Plan, lane: Lane, measure: Measure) -> str:
         return ""
     events = [0, *(step + lane.outside for step, *_ in lane.events[1:])]  # moments with a room of their own
     for number, start in enumerate(events):
-        own = set(allocated[start : events[number + 1] if number + 1 < len(events) else len(allocated)])
-        low, high = _room(plan, lane, number)
+        end = events[number + 1] if number + 1 < len(events) else len(allocated)
+        own = set(allocated[start:end])
+        low, high = _room(plan, lane, number, max(lane.trajectory.held[start:end], default=0))
         if own and (len(own) > 1 or max(own) % slot or not low * slot <= max(own) <= high * slot):
             said = ", ".join(map(str, sorted(own)[:3]))
             bounds = f"{low * slot} to {high * slot}"
@@ -164,8 +165,10 @@ def _due(plan: Plan, lane: Lane) -> Iterator[int]:
         level, at = events[step], step
 
 
-def _room(plan: Plan, lane: Lane, number: int) -> tuple[int, int]:
-    """The least and the most slots, over all heads, of a lane's room after its event `number`."""
+def _room(plan: Plan, lane: Lane, number: int, held: int) -> tuple[int, int]:
+    """The least and the most slots, over all heads, of a lane's room after its event `number`, of which it
+    held so many until the next one.
+    """
     heads = lane.trajectory.heads
     if lane.full:
         return (_whole(plan, lane),) * 2
@@ -174,8 +177,7 @@ def _room(plan: Plan, lane: Lane, number: int) -> tuple[int, int]:
     most = query + plan.tasks[lane.body["cell"]["task"]].max_new_tokens
     if lane.arm.interval != 0:
         if not lane.arm.plain or lane.arm.interval is None:
-            held = lane.trajectory.held
-            return max(held), 1 << 62
+            return held, 1 << 62
         wait = 0 if number else max(0, plan.first_event - 1)
         below = max(0, (lane.body["slots"] or 0) - after // heads)
         most = min(most, below + query + wait + lane.arm.interval)

@@ -58,6 +58,14 @@ def key(body: Mapping[str, Any]) -> Key:
     return key_of(body["cell"], body["problem"])
 
 
+def excluded(found: Iterable[Record]) -> tuple[int, int]:
+    """How many problems are excluded, and of how many: one that two models are asked counts twice."""
+    out: dict[tuple[str, str, str], bool] = {}
+    for body in (record["body"] for record in found):
+        out[body["cell"]["model"], body["cell"]["task"], body["problem"]] = body["state"] == "excluded"
+    return sum(out.values()), len(out)
+
+
 class Shard:
     """The shard of `place` that this process appends to, for the length of a `with` block.
 

@@ -149,9 +149,41 @@ def test_no_field_but_that_of_no_gate_may_be_left_out(field):
 
 
 def test_sentences_are_told_apart():
-    found = unlike(TODAY | {"label": "proven", "does_not_prove": ["Nothing.", "Other models."]}, TODAY)
+    said = {"label": "screening-grade for tiny alone", "does_not_prove": ["Nothing.", "Other models."]}
+    found = unlike(TODAY | said, TODAY)
     assert [one.path for one in found.sentences] == ["does_not_prove[0]", "label"]
     assert found.all == found.sentences
+    assert unlike(TODAY | {"does_not_prove": ["Equality."]}, TODAY).decisive == []
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("label", "confirmatory-grade"),  # another grade
+        ("label", "screening-grade-or-better"),
+        ("label", ""),
+        ("label", None),
+        ("does_not_prove", []),
+        ("does_not_prove", None),
+        ("does_not_prove", ["", "Other models."]),
+        ("does_not_prove", [" "]),
+        ("does_not_prove", [["Equality."]]),
+        ("does_not_prove[0]", "Nothing."),  # a field of this name
+        ("proves", ["Everything."]),
+    ],
+)
+def test_a_sentence_that_says_another_grade_or_no_limit_decides(field, value):
+    found = unlike(TODAY | {field: value}, TODAY)
+    assert found.decisive
+    assert found.all == found.decisive
+
+
+@pytest.mark.parametrize("field", ["label", "does_not_prove"])
+def test_only_the_judgement_itself_has_such_sentences(field):
+    written = copy.deepcopy(TODAY)
+    written["contrasts"][0][field] = ["Nothing."]
+    assert [one.path for one in unlike(written, TODAY).decisive] == [f"contrasts[0].{field}"]
+    assert unlike(TODAY | {"selected": {field: "x"}}, TODAY | {"selected": {field: "y"}}).decisive
 
 
 @pytest.mark.parametrize("written", [{}, [], None, "CONFIRMED", {"verdict": []}, {"contrasts": {"0": 1}}])

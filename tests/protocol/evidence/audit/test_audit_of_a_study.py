@@ -7,7 +7,7 @@ import finished_study
 import pytest
 from finished_study import JUDGED, snapshot
 
-from protocol.evidence.audit import auditing
+from protocol.evidence.audit import amendment, auditing
 from protocol.evidence.audit.items import FROM_OUTSIDE
 from protocol.evidence.lock import lock
 from protocol.evidence.refusals import BadInput, Tampered
@@ -226,6 +226,30 @@ def test_a_crash_between_seal_and_ledger_is_completed_by_the_verdict(tmp_path):
     assert not failures(folder)
 
 
+@pytest.mark.parametrize("name", [".DS_Store", "._shard-0.jsonl", "Thumbs.db", "desktop.ini"])
+@pytest.mark.parametrize("place", ["records", "records/trajectories", "probe", "anchors", "."])
+def test_what_a_file_manager_leaves_where_somebody_looked_fails_nothing(folder, place, name):
+    (folder / place).mkdir(exist_ok=True)
+    (folder / place / name).write_bytes(b"looked")
+    found = {finding.item: finding for finding in auditing.audit(Registration(folder))}
+    assert not failures(folder)
+    assert f"NOT VOUCHED FOR: {'' if place == '.' else f'{place}/'}{name}" in found["files"].detail
+
+
+def test_what_was_seen_of_a_study_that_was_withdrawn_in_the_middle_of_a_write_is_whole(tmp_path):
+    folder = tmp_path / "study"
+    finished_study.locked(folder)
+    finished_study.confirm(folder, stop_after=1)
+    with (folder / "records" / "shard-0.jsonl").open("ab") as shard:
+        shard.write(b"{")
+    (folder / "records" / "trajectories" / f"{'0' * 64}.json.gz").write_bytes(b"")
+    before = statuses(folder)
+    assert {before["records"], before["trajectories"]} == {"unfinished"}
+    amendment.withdraw(Registration(folder), "wrong golds")
+    after = statuses(folder)
+    assert {after["records"], after["trajectories"], after["grid"], after["ending"]} == {"held"}
+
+
 def test_the_same_verdict_again_changes_nothing_and_another_is_refused(folder):
     before = snapshot(folder)
     verdict.write(Registration(folder), JUDGED)
@@ -251,7 +275,7 @@ import sys
 blocked = {"torch", "numpy"}
 sys.modules.update(dict.fromkeys(blocked))
 from pathlib import Path
-from protocol.evidence.audit import auditing
+from protocol.evidence.audit import amendment, auditing
 from protocol.evidence.audit.items import FROM_OUTSIDE
 from protocol.evidence.run.registration import Registration
 assert all(finding.status != "failed" for finding in auditing.audit(Registration(Path(sys.argv[1]))))

@@ -1,0 +1,54 @@
+"""Older code that this project is known to have had, by the digests of what was locked of it.
+
+What an older version did otherwise excuses a lock or a verdict that is its own, and nothing that an author
+calls one. Known are the versions that the studies shipped under registrations/ were locked with; today's tree
+needs no entry. A registration that is shipped from now on brings its own line.
+"""
+
+from collections.abc import Mapping
+
+from protocol.evidence.bytes import canonical
+from protocol.evidence.lock import closure
+
+__all__ = ["digest", "known"]
+
+KNOWN = frozenset(
+    {
+        (  # quickstart, retrieval
+            "64e2fc6c4e907e96d9071dc9a8bdee8f9f0339aa57acc7099404db397272b437",
+            "a7fe6daae9629b9fd7ee68fecc46f82c93a154f8cbe81d7cf29c4243cd05561d",
+        ),
+        (  # crystal-ablations
+            "5c6847354957a3c9ac62f9738992cfc97f5dcc5eac0b290d1da63101f3132844",
+            "4a9df2f829de1fbccd3436a2d640610750f78803455252dbb36a701e74d680f6",
+        ),
+        (  # crystal-long, crystal-retrieval
+            "4f91199444a3fefc89bd2d1d020408ac5af8f0fffab28fbd1a24603431c042cc",
+            "4a9df2f829de1fbccd3436a2d640610750f78803455252dbb36a701e74d680f6",
+        ),
+        (  # alpha-chain
+            "8fc4b395dd0c0cfa0ca0e58c82ee65a635b27292b7ce07c2a91695497e8b9799",
+            "ef3a03a79b6d615c165bc39459f1e7a7d5c3be297d417cb3e6617e66268496fa",
+        ),
+        (  # lossless-chain
+            "88c1d682799e1e113c988c765b3a55bb4ca0f93dab3c08eb3d1d1424a5784bce",
+            "254de2deae8a0d274686e3432b5c687c7652f94a6044283b8acda8a0c93d02ef",
+        ),
+    }
+)
+"""Digests of the files of `protocol` and of those of `analysis`, which are of one version."""
+
+
+def known(sources: Mapping[str, str]) -> bool:
+    """Whether these locked sources are of an older version that is known.
+
+    sources: SHA-256 by path, as a lock has them; the bundle is what holds them to the files.
+    """
+    return (digest(sources, "protocol"), digest(sources, "analysis")) in KNOWN
+
+
+def digest(sources: Mapping[str, str], package: str) -> str:
+    """Of one of the packages, e.g. "analysis"; a path that is no ASCII is of none."""
+    assert package in closure.PACKAGES
+    own = {path: sha256 for path, sha256 in sources.items() if path.startswith(f"{package}/")}
+    return canonical.digest(own) if all(map(str.isascii, own)) else ""
