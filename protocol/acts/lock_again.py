@@ -68,6 +68,7 @@ def check(study: Registration) -> str:
         raise Tampered(f"{lock.NAME}: {unreadable}")
     wrong = [*_file(study), *form.faults(locked), *_items(study, untold), *_weights(locked)]
     wrong += _of_others(study, untold)
+    (wrong if form.as_today(locked) else untold).extend(form.unheard_of(locked))
     try:
         design = _design(study)
     except CannotTell as gap:

@@ -151,3 +151,62 @@ def it_amends_to_what_it_does_not_say(rewrite):
 def it_amends_nothing(rewrite):
     """The amendment changed no number."""
     amending(rewrite, diff=[])
+
+
+@named("A1", "registered", "checks.'approved_by'")
+def an_authority_approved_it(rewrite):
+    """A committee looked at it."""
+    rewrite.lock["checks"]["approved_by"] = "a committee"
+
+
+@named("A1", "registered", "checks.problems.'12'.'power'")
+def its_power_was_found_to_be_high(rewrite):
+    """The study finds what is there."""
+    rewrite.lock["checks"]["problems"]["12"]["power"] = "0.99"
+
+
+@named("A1", "registered", "weights.*: has no .*safetensors")
+def no_weights_were_locked(rewrite):
+    """The model is what was locked."""
+    model = next(iter(rewrite.lock["weights"]))
+    rewrite.lock["weights"][model] = {}
+
+
+@named("A1", "registered", "weights.*: 'x' is no file that a model is read from")
+def the_weights_are_of_a_file_that_no_model_has(rewrite):
+    """The model is what was locked."""
+    next(iter(rewrite.lock["weights"].values()))["x"] = "0" * 64
+
+
+@named("A1", "registered", "weights.*: has no file of a tokenizer")
+def no_tokenizer_was_locked(rewrite):
+    """The model is what was locked."""
+    model, names = next(iter(rewrite.lock["weights"].items()))
+    rewrite.lock["weights"][model] = {
+        name: digest for name, digest in names.items() if "tokenizer" not in name
+    }
+
+
+@named("A1", "registered", "environment: the fields")
+def nothing_is_said_of_the_machine(rewrite):
+    """It ran where it says."""
+    rewrite.lock["environment"] = {"distributions": rewrite.lock["environment"]["distributions"]}
+
+
+@named("A1", "registered", "environment.distributions: is empty")
+def nothing_was_installed(rewrite):
+    """It ran on what it says."""
+    rewrite.lock["environment"]["distributions"] = {}
+
+
+@named("A1", "registered", "environment.torch: the fields")
+def nothing_is_said_of_how_torch_was_built(rewrite):
+    """It ran on what it says."""
+    del rewrite.lock["environment"]["torch"]["build"]
+
+
+@named("A5", "registered", "U.2800, which cannot be seen", status="cannot tell")
+def the_question_cannot_be_seen(rewrite):
+    """The study asks something."""
+    was = rewrite.content["question"]
+    registered(rewrite, was, "\u2800")["question"] = "\u2800"
