@@ -15,11 +15,12 @@ import hashlib
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal, InvalidOperation
+from pathlib import Path
 from typing import Any
 
 import splits
 from analysis.rules import RULES
-from protocol.acts.locking import form
+from protocol.acts.locking import beside, form
 from protocol.evidence.bytes import canonical, line_endings
 from protocol.evidence.findings import CannotTell, NotRun
 from protocol.evidence.lock import bundle, closure, lock
@@ -27,7 +28,7 @@ from protocol.evidence.refusals import BadInput, Tampered
 from protocol.evidence.run.registration import PROTOCOL, Registration
 from protocol.locked import differences, drift
 from protocol.models import sources
-from protocol.plan import grid, reading
+from protocol.plan import checks, grid, reading
 from protocol.plan.design import Design
 from protocol.tasks import registry
 from protocol.tasks.dataset import Dataset
@@ -43,6 +44,9 @@ TABLE = (
 )
 EARLIER_SOURCES = ("analysis/decisions.py",)
 """Where rules were before each had a file."""
+REFUSALS = ("protocol/plan/checks.py",)
+"""What refuses a protocol; and what finds the registrations that opened its problems:"""
+OPENED = ("protocol/acts/locking/opened_before.py",)
 LOADED = (
     "chat_template.jinja",
     "config.json",
@@ -63,6 +67,8 @@ def check(study: Registration) -> str:
         raise Tampered(f"{lock.NAME}: {unreadable}")
     untold = [said] if (said := form.unknown_age(locked)) else []
     wrong = [*_file(study), *form.faults(locked), *_items(study, untold), *_weights(locked)]
+    wrong += _of_others(study, untold)
+    (wrong if form.as_today(locked) else untold).extend(form.unheard_of(locked))
     try:
         design = _design(study)
     except CannotTell as gap:
@@ -70,6 +76,7 @@ def check(study: Registration) -> str:
     else:
         for derive in (_content, _grid, _batch, _rule, _checks, _environment):
             wrong += derive(design, locked)
+        wrong += _refused(study, design, untold)
     wrong += _data(locked)
     differences.refuse(wrong)
     if untold:
@@ -95,12 +102,16 @@ def check_policies(study: Registration) -> str:
     except ImportError as missing:
         raise CannotTell(f"needs {missing.name}; run: pip install '.[run]'") from None
     design = _design(study)
-    due = {}
+    due, untold = {}, []
     for arm in design.arms:
         try:
             due[arm.name] = structure(design.policy(arm.name))
         except policies.UnknownPolicy as unknown:
-            raise CannotTell(f"arm {arm.name}: {unknown}") from None
+            untold.append(f"arm {arm.name}: {unknown}")
+    if untold:  # first what is known here: no arm hides behind another
+        known = {arm: settings for arm, settings in held.items() if arm in due}
+        differences.refuse(differences.between(known, due, "policies"))
+        raise CannotTell("; ".join(untold))
     cells = [list(cell) for cell in grid.cells(design)]
     wrong = differences.between(study.lock.content["grid"], cells, "grid")
     differences.refuse([*wrong, *differences.between(held, due, "policies")])
@@ -168,6 +179,45 @@ def _never_evicts(locked: Mapping[str, Any]) -> Callable[[Design, str], bool]:
         return policy == grid.FULL or settings.get(policy, {}).get("cadence.at_prefill") == "False"
 
     return whole
+
+
+def _of_others(study: Registration, untold: list[str]) -> Iterator[str]:
+    """What is said of other registrations, as far as they are here."""
+    yield from beside.contradictions(study)
+    opened = list(beside.opened(study))
+    if form.as_today(study.lock.content, OPENED):
+        yield from opened
+    else:
+        untold += opened
+
+
+def _refused(study: Registration, design: Design, untold: list[str]) -> Iterator[str]:
+    """What registering refuses and needs neither torch nor a simulation to refuse. Other code than today's
+    may have let it in.
+    """
+    locked = study.lock.content
+    whole = _never_evicts(locked)
+    faults = list(checks.faults(design, lambda arm: not whole(design, arm)))
+    if "opened" in locked and (lacks := list(_required(design))):
+        match beside.gateless(study):
+            case None:
+                untold += (
+                    f"{PROTOCOL}: {fault}, unless what it repeats or amends is older" for fault in lacks
+                )
+            case False:
+                faults += lacks
+    if form.as_today(locked, REFUSALS):
+        yield from (f"{PROTOCOL}: {fault}" for fault in faults)
+    else:
+        untold += (f"{PROTOCOL}: today's code refuses {fault}" for fault in faults)
+
+
+def _required(design: Design) -> Iterator[str]:
+    for require in (checks.require_gate, checks.require_memory):
+        try:
+            require(design, Path(PROTOCOL))
+        except BadInput as refused:
+            yield str(refused).removeprefix(f"{PROTOCOL}: ")
 
 
 def _items(study: Registration, untold: list[str]) -> Iterator[str]:

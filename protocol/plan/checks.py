@@ -1,10 +1,10 @@
 """What only a whole design can show: repeated names, names that are not defined, an impossible rule."""
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from analysis.rules import RULES
 from analysis.rules.rule import FULL
@@ -13,17 +13,30 @@ from protocol.evidence.refusals import BadInput, unknown
 from protocol.plan.design import POLICY, Decision, Design
 from protocol.plan.gate import Place
 
-__all__ = ["check", "needs_no_gate", "require_gate", "require_memory"]
+__all__ = ["check", "faults", "needs_no_gate", "require_gate", "require_memory"]
 
 SAVED = Decimal("0.01")  # the least share of the full cache that a lossless subject saves
 TOLERANCE = Decimal("0.02")  # of new registrations; older ones may have up to 0.5
 
 
+Evicts: TypeAlias = Callable[[str], bool]  # whether the policy of an arm, by its name, ever evicts
+
+
 def check(design: Design) -> None:
-    """Raises Fault for the first thing that is wrong."""
-    for wrong in (_fields, _repeated, _policies, _intervals, _sweep, _arms, _claims, _gate, _rule):
-        if fault := next(wrong(design), None):
-            raise Fault.of(fault)
+    """Raises Fault for the first thing that is wrong. Asks the policies, with torch."""
+    alone = (_fields, _repeated, _policies, _intervals)
+    named = itertools.chain.from_iterable(wrong(design) for wrong in alone)
+    for fault in itertools.chain(named, faults(design, lambda arm: design.policy(arm).evicts)):
+        raise Fault.of(fault)
+
+
+def faults(design: Design, evicts: Evicts) -> Iterator[str]:
+    """Everything that is wrong and that no settings of a policy show; without torch."""
+    yield from _fields(design)
+    yield from _repeated(design)
+    for wrong in (_sweep, _arms, _claims, _gate):
+        yield from wrong(design, evicts)
+    yield from _rule(design)
 
 
 def require_gate(design: Design, where: Path) -> None:
@@ -98,7 +111,8 @@ def _policies(design: Design) -> Iterator[str]:
 
 
 def _intervals(design: Design) -> Iterator[str]:
-    policies = {name: design.policy(name) for name in _evicting(design)}
+    each = {arm.name: design.policy(arm.name) for arm in design.arms}
+    policies = {name: policy for name, policy in each.items() if policy.evicts}
     decoding = [name for name, policy in policies.items() if policy.cadence.interval is not None]
     if design.generation.first_event is not None and not decoding:
         yield "generation.first_event: no arm has events while decoding; give an interval or leave it out"
@@ -110,7 +124,7 @@ def _intervals(design: Design) -> Iterator[str]:
             )
 
 
-def _sweep(design: Design) -> Iterator[str]:
+def _sweep(design: Design, evicts: Evicts) -> Iterator[str]:
     sweep, subject = design.sweep, design.decision.subject
     if sweep is None:
         return
@@ -118,20 +132,20 @@ def _sweep(design: Design) -> Iterator[str]:
         yield f"sweep.name: {sweep.name!r} is an arm; give the winner a name of its own"
     if subject != sweep.name:
         yield f"decision.subject: is {subject!r}; a sweep confirms its winner, {sweep.name!r}"
-    yield from _undefined("sweep.candidates", sweep.candidates, _evicting(design))
-    yield from _undefined("sweep.baseline", [sweep.baseline], _evicting(design))
+    yield from _undefined("sweep.candidates", sweep.candidates, _evicting(design, evicts))
+    yield from _undefined("sweep.baseline", [sweep.baseline], _evicting(design, evicts))
     if sweep.baseline in sweep.candidates:
         yield f"sweep.baseline: {sweep.baseline} is a candidate; name another arm"
 
 
-def _arms(design: Design) -> Iterator[str]:
+def _arms(design: Design, evicts: Evicts) -> Iterator[str]:
     decision, beside = design.decision, design.decision.beside or ()
     own, others = RULES[decision.rule], _own(decision, "arms")
     for field, names in {"subject": [decision.subject], "beside": beside, **others}.items():
-        yield from _undefined(f"decision.{field}", names, _confirmed(design))
+        yield from _undefined(f"decision.{field}", names, _confirmed(design, evicts))
     if own.full == "refused" or FULL not in decision.against:
-        yield from _undefined("decision.against", decision.against, _confirmed(design))
-    yield from _full(design)
+        yield from _undefined("decision.against", decision.against, _confirmed(design, evicts))
+    yield from _full(design, evicts)
     for field, names in others.items():
         for twice in sorted({decision.subject, *decision.against} & set(names)):
             yield f"decision.{field}: {twice} is compared already; name further arms"
@@ -141,19 +155,19 @@ def _arms(design: Design) -> Iterator[str]:
         yield f"decision.beside: {min(compared)} is in the family already; name arms that are not"
 
 
-def _claims(design: Design) -> Iterator[str]:
+def _claims(design: Design, evicts: Evicts) -> Iterator[str]:
     for claim in design.claims:
         parent = claim.parent or design.decision.subject
         for field, name in {"arm": claim.arm, "parent": parent}.items():
-            yield from _undefined(f"claims.{claim.name}.{field}", [name], _confirmed(design))
+            yield from _undefined(f"claims.{claim.name}.{field}", [name], _confirmed(design, evicts))
         if claim.arm == parent:
             yield f"claims.{claim.name}.arm: {parent} is its own parent; name another arm"
 
 
-def _gate(design: Design) -> Iterator[str]:
+def _gate(design: Design, evicts: Evicts) -> Iterator[str]:
     if (gate := design.gate) is None:
         return
-    whole = [arm.name for arm in design.arms if not design.policy(arm.name).evicts]
+    whole = [arm.name for arm in design.arms if not evicts(arm.name)]
     if not whole:
         yield 'arms: has no full cache, which the gate is about; add full = { policy = "full" }'
     if len(whole) > 1:
@@ -195,7 +209,7 @@ def _rule(design: Design) -> Iterator[str]:
         yield f"budgets: {decision.rule} puts them in order; give shares alone or whole slots alone"
 
 
-def _full(design: Design) -> Iterator[str]:
+def _full(design: Design, evicts: Evicts) -> Iterator[str]:
     """Of a rule that may be about the full cache, which is then the one comparator."""
     decision, rule = design.decision, RULES[design.decision.rule]
     if rule.full == "asked" and list(decision.against) != [FULL]:
@@ -207,7 +221,7 @@ def _full(design: Design) -> Iterator[str]:
             f"decision.cache_tolerance: a subject that holds {100 * (1 - decision.cache_tolerance):.2f} % of "
             f"the full cache would be called lossless; write {SAVED} or more"
         )
-    whole = [arm.name for arm in design.arms if not design.policy(arm.name).evicts]
+    whole = [arm.name for arm in design.arms if not evicts(arm.name)]
     if FULL not in whole:
         yield f'decision.against: {FULL} is no arm that never evicts; add {FULL} = {{ policy = "full" }}'
 
@@ -226,13 +240,13 @@ def _own(decision: Decision, kind: str) -> dict[str, list[str]]:
     }
 
 
-def _evicting(design: Design) -> list[str]:
-    return [arm.name for arm in design.arms if design.policy(arm.name).evicts]
+def _evicting(design: Design, evicts: Evicts) -> list[str]:
+    return [arm.name for arm in design.arms if evicts(arm.name)]
 
 
-def _confirmed(design: Design) -> list[str]:
+def _confirmed(design: Design, evicts: Evicts) -> list[str]:
     """The evicting arms that confirm runs: with a sweep its winner, and no candidate."""
-    sweep, evicting = design.sweep, _evicting(design)
+    sweep, evicting = design.sweep, _evicting(design, evicts)
     if sweep is None:
         return evicting
     return [*(name for name in evicting if name not in sweep.candidates), sweep.name]

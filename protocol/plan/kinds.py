@@ -11,6 +11,8 @@ from protocol.evidence.bytes.fields import Choice, Fault, Kind, ListOf, Schema, 
 
 AGAIN = " (again)"  # ends the name of an arm that a probe runs a second time
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")  # of an arm
+# Letters and signs that print nothing: fillers of Hangul, vowels of Khmer, a joiner, Braille without a dot.
+BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 PLACEHOLDER = re.compile(r"\b(TODO|FIXME|TBD|XXX+)\b|\?{3}|\.{3}|…|_{3}|<.*>", re.IGNORECASE | re.DOTALL)
 
 
@@ -26,7 +28,8 @@ class Written(Text):
                 f"{at}: text is not NFC; normalise it (two spellings of one text hash differently)"
             )
         for character in value:
-            if unicodedata.category(character)[0] == "C" and character != "\n":
+            unseen = unicodedata.category(character)[0] == "C" or character in BLANK
+            if unseen and character != "\n":
                 raise Fault.of(f"{at}: has U+{ord(character):04X}, which cannot be seen; delete it")
         if PLACEHOLDER.search(value):
             raise Fault.of(f"{at}: placeholder left unfilled: {value!r}")

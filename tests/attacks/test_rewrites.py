@@ -14,6 +14,7 @@ import rewrites_of_locks
 import rewrites_of_memory
 import rewrites_of_protocols
 import rewrites_of_records
+import rewrites_refused
 import rewrites_untold
 import rewriting
 import studies
@@ -36,6 +37,7 @@ REWRITES = cases(
     rewrites_of_memory,
     rewrites_of_documents,
     rewrites_of_folders,
+    rewrites_refused,
 )
 
 

@@ -6,6 +6,7 @@ Needs no torch.
 import hashlib
 import re
 from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
 from typing import Any
 
 from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
@@ -15,18 +16,35 @@ from protocol.evidence.bytes.fields import Choice, Field, ListOf, MapOf, Table, 
 from protocol.evidence.lock import closure
 from protocol.evidence.run import ledger
 from protocol.locked import differences, drift
+from protocol.models import sources
 
-__all__ = ["as_today", "faults", "unknown_age", "unreadable"]
+__all__ = ["COMMIT", "MAKERS", "as_today", "faults", "is_name", "unheard_of", "unknown_age", "unreadable"]
 
 AGES = (("batch",), ("policies", "amends", "git", "signer", "ledger"), ("opened",))
 """Fields that locks have had since a day, in the order of these days: a lock with later ones has the earlier
 ones.
 """
 CHECKED = {"corrected_alpha", "problems", "tests", "rule", "decision_errors", "same_kept"}
+OF_A_SIZE = {"type_one_over_nominal", "type_one_setting", "minimal_detectable_effect"}
+SURROUNDINGS = Table(
+    {
+        **{name: Field(Text(), name) for name in ("python", "implementation", "system", "machine")},
+        "torch": Field(
+            Table(
+                {name: Field(Text(), name) for name in ("build", "cpu", "device", "version")}
+                | {"threads": Field(Whole(1), "threads")}
+            ),
+            "How it was built and run.",
+        ),
+    },
+    others=True,
+)
+"""What locks of all ages have of the environment."""
 NEEDED = ("policies", "protocol", "splits", "analysis")  # of older locks, figures was no part
 COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 SIGNER = re.compile(r"(?:sk-)?(?:ssh|ecdsa)-[a-z0-9@.-]+ [A-Za-z0-9+/]+={0,2}")
 NAME = re.compile(r"[^/\\\0]+")
+TOKENIZER = ("tokenizer", "vocab")
 EARLIER = "a lock of before it was found"
 SHARE = Text(r"[01]\.\d{6}", "a share with six digits")
 WORDS = MapOf(Choice(CONFIRMED, REFUTED, INCONCLUSIVE))
@@ -68,7 +86,11 @@ CHECKS = Table(
     others=True,
 )
 """What is found beforehand, as far as locks of all ages have it alike."""
-MAKERS = ("protocol/acts/register.py", "protocol/acts/locking/derived.py")
+MAKERS = (
+    "protocol/acts/register.py",
+    "protocol/acts/locking/derived.py",
+    "protocol/acts/locking/rule_checks.py",
+)
 """The files that say which fields a lock has."""
 
 
@@ -79,6 +101,22 @@ def as_today(locked: Mapping[str, Any], names: tuple[str, ...] = MAKERS) -> bool
         path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() == locked["sources"].get(name)
         for name, path in paths.items()
     )
+
+
+def unheard_of(locked: Mapping[str, Any]) -> Iterator[str]:
+    """One line for each field of `checks` that today's code does not write."""
+    found = locked["checks"]
+    for name in sorted(found.keys() - CHECKED - {"golds"}):
+        yield f"checks.{differences.shown(name)}: is no field of a lock"
+    for size, one in found["problems"].items():
+        at = f"checks.problems.{differences.shown(size)}"
+        for name in sorted(one.keys() - OF_A_SIZE):
+            yield f"{at}.{differences.shown(name)}: is no field of a lock"
+
+
+def is_name(text: str) -> bool:
+    """Whether a folder can be called so."""
+    return NAME.fullmatch(text) is not None and text not in (".", "..")
 
 
 def faults(locked: Mapping[str, Any]) -> Iterator[str]:
@@ -93,7 +131,7 @@ def faults(locked: Mapping[str, Any]) -> Iterator[str]:
         yield "amends: a replication amends nothing"
     for field in ("parent", "amends"):
         about = locked.get(field)
-        if about is not None and not (NAME.fullmatch(about["name"]) and about["name"] not in (".", "..")):
+        if about is not None and not is_name(about["name"]):
             yield f"{field}.name: {differences.shown(about['name'])} is not the name of a folder"
     yield from _sources(locked["sources"])
     yield from _git(locked)
@@ -101,6 +139,8 @@ def faults(locked: Mapping[str, Any]) -> Iterator[str]:
         yield f"signer: {differences.shown(signer)} is not a public key"
     yield from _opened(locked.get("opened", ()), items)
     yield from _checks(locked["checks"], content)
+    yield from _weights(locked["weights"])
+    yield from _environment(locked)
 
 
 def _sources(locked: Mapping[str, str]) -> Iterator[str]:
@@ -181,3 +221,29 @@ def _checks(checks: Mapping[str, Any], content: Mapping[str, Any]) -> Iterator[s
         named = {arm for pair in alike["pairs"] for arm in pair["arms"]} | set(alike["left_out"])
         for arm in sorted(named - content["arms"].keys()):
             yield f"checks.same_kept: {differences.shown(arm)} is no arm"
+
+
+def _weights(weights: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
+    """No model is read without weights, a configuration and a tokenizer."""
+    for model, names in weights.items():
+        at = f"weights.{differences.shown(model)}"
+        for name in names:
+            if not any(fnmatchcase(name, pattern) for pattern in sources.PATTERNS):
+                yield f"{at}: {differences.shown(name)} is no file that a model is read from"
+        if not any(name.endswith(".safetensors") and not name.startswith("statistics-") for name in names):
+            yield f"{at}: has no *.safetensors"
+        if "config.json" not in names:
+            yield f"{at}: has no config.json"
+        if not any(name.startswith(TOKENIZER) or name.endswith((".model", ".txt")) for name in names):
+            yield f"{at}: has no file of a tokenizer"
+
+
+def _environment(locked: Mapping[str, Any]) -> Iterator[str]:
+    found = locked["environment"]
+    if unlike := fields.fault(SURROUNDINGS, found, "environment"):
+        yield unlike
+    if not found["distributions"]:
+        yield "environment.distributions: is empty, and nothing runs without torch"
+    for name in ("library", "altered", "own"):
+        if name not in found and as_today(locked):
+            yield f"environment.{name}: missing, and a lock like this one has it"

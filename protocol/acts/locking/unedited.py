@@ -5,20 +5,19 @@ whoever remade its ledger. What the lock says of the moment of locking follows f
 later; it is held to what can be seen of it now.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-from protocol.acts.locking import derived, fitting, frozen, opened_before, rule_checks
+from protocol.acts.locking import beside, derived, fitting, frozen, rule_checks
 from protocol.evidence.audit import amendment
 from protocol.evidence.bytes import canonical, files
 from protocol.evidence.findings import CannotTell, NotRun
 from protocol.evidence.lock import lock, signing
 from protocol.evidence.outside import history
-from protocol.evidence.outside.repository import Repository
-from protocol.evidence.refusals import BadInput, Refusal
+from protocol.evidence.refusals import BadInput
 from protocol.evidence.run import ledger, selection
-from protocol.evidence.run.registration import CLAIM, PROTOCOL, Registration
+from protocol.evidence.run.registration import PROTOCOL, Registration
 from protocol.locked import differences
 from protocol.locked.study import Study
 from protocol.plan import checks
@@ -49,7 +48,7 @@ def derived_again(study: Study, *, simulated: bool = True) -> dict[str, Any]:
     """What the lock has to say, but for `ELSEWHERE` and for `moment`. Raises as `refuse_edited` does."""
     planned, registration, locked = study.planned, study.registration, study.lock.content
     parent = _parent(registration)
-    if not _gateless(registration, parent):
+    if not beside.gateless(registration):
         checks.require_gate(study.protocol, study.folder / PROTOCOL)
         checks.require_memory(study.protocol, study.folder / PROTOCOL)
     items = frozen.items(study.protocol)
@@ -78,16 +77,9 @@ def moment(study: Study) -> Iterator[str]:
         history.check_commit(study.registration)
     with suppress(CannotTell, NotRun):
         signing.check(study.folder)
-    yield from _repeats(study.registration)
+    yield from beside.contradictions(study.registration)
     yield from _lanes(study)
-    yield from _opened(study)
-
-
-def _repeats(study: Registration) -> Iterator[str]:
-    """A replication has its parent's protocol, byte for byte."""
-    if (parent := _parent(study)) is not None:
-        own, of_parent = (one.lock.content["protocol"]["sha256"] for one in (study, parent))
-        yield from differences.between(own, of_parent, "protocol.sha256")
+    yield from beside.opened(study.registration)
 
 
 def _lanes(study: Study) -> Iterator[str]:
@@ -103,62 +95,14 @@ def _lanes(study: Study) -> Iterator[str]:
             yield f"batch.lanes.{model}: {count}, it has to be from 1 to the {most} that there are"
 
 
-def _opened(study: Study) -> Iterator[str]:
-    """An earlier registration that is here shares the problems that the lock says. One whose claim is in the
-    commit that the lock names was here then, and is listed; others may have come since.
-    """
-    locked, folder = study.lock.content, study.folder
-    claimed = [other for other in opened_before.claimed(folder) if _locked(other)]
-    content, parent = study.registration.registered, locked.get("parent")
-    now = {one["lock"]: one for one in opened_before.opened_before(folder, locked["items"], content, parent)}
-    listed = {one["lock"]: one["problems"] for one in locked.get("opened", ()) if one["lock"]}
-    for other in claimed:
-        digest = other.lock.digest
-        due = now[digest]["problems"] if digest in now else {}
-        if digest in listed:
-            yield from differences.between(listed[digest], due, f"opened.{other.name}")
-        elif due and _committed(other, locked.get("git")):
-            yield f"opened: does not list {other.name}, whose claim is in the commit that it was locked on"
-
-
-def _locked(study: Registration) -> bool:
-    try:
-        return bool(study.lock.digest)
-    except Refusal:
-        return False
-
-
-def _committed(study: Registration, git: Mapping[str, Any] | None) -> bool:
-    """Whether the commit that a lock names has the claim of `study`; False where git cannot tell."""
-    try:
-        repository = Repository(study.folder)
-        found = repository.objects([f"{git['commit']}:{repository.prefix}/{CLAIM}"]) if git else [None]
-    except CannotTell:
-        return False
-    return found[0] is not None
-
-
 def _parent(study: Registration) -> Registration | None:
-    """What a replication repeats: a folder of this name beside the folders of registrations. Raises BadInput
-    where none has the lock that it names, since what was relaxed for it could be anything.
+    """As `beside.parent`. Raises BadInput where a replication has none, since what was relaxed for it could
+    be anything.
     """
-    named = study.lock.content.get("parent")
-    if named is None:
-        return None
-    for shelf in sorted(study.folder.resolve().parent.parent.glob("*/")):
-        if (beside := Registration(shelf / named["name"])).locked_as(named["lock"]):
-            return beside
-    raise BadInput(
-        f"{study.folder}: replicates {named['name']}, of which no folder beside has the lock "
-        f"{named['lock'][:12]}; bring it back"
-    )
-
-
-def _gateless(study: Registration, parent: Registration | None) -> bool:
-    """As registering had it: whether what a study replicates or amends is of before there were gates."""
-    if parent is not None:
-        return "gate" not in parent.registered
-    if not (about := study.lock.content.get("amends")):
-        return False
-    beside = Registration(study.folder.resolve().parent / about["name"])
-    return beside.locked_as(about["lock"]) and checks.needs_no_gate(beside.registered, study.registered)
+    found = beside.parent(study)
+    if found is None and (named := study.parent) is not None:
+        raise BadInput(
+            f"{study.folder}: replicates {named['name']}, of which no folder beside has the lock "
+            f"{named['lock'][:12]}; bring it back"
+        )
+    return found

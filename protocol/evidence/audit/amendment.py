@@ -13,7 +13,8 @@ from typing import Any
 
 from protocol.evidence.audit import standing
 from protocol.evidence.audit.standing import Seen
-from protocol.evidence.bytes import canonical
+from protocol.evidence.bytes import canonical, fields
+from protocol.evidence.bytes.fields import FLAG, Field, OrNull, Table, Text, Whole
 from protocol.evidence.findings import CannotTell, NotRun, Unfinished
 from protocol.evidence.lock import lock
 from protocol.evidence.lock.lock import Lock
@@ -23,6 +24,17 @@ from protocol.evidence.run.registration import Registration
 
 # What of a lock can change a number. All else follows from it or is about the folder.
 _PARTS = ("batch", "sources", "data", "weights", "environment")
+_PROBED = Table({name: Field(Whole(), name) for name in ("attempts", "records")})
+_SEEN = Table(
+    {
+        "probe": Field(_PROBED, "Of development problems."),
+        "selection": Field(FLAG, "Of a sweep."),
+        "claim": Field(FLAG, "Of held-out problems."),
+        "records": Field(Whole(), "Of held-out problems."),
+        "verdict": Field(OrNull(Text()), "The word."),
+    }
+)
+"""`standing.Seen`, as a lock has it."""
 
 
 def reason(text: str) -> str:
@@ -83,6 +95,27 @@ def diff(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[dict[str, Any]]
     `was` or `is`.
     """
     return list(_walk(_compared(was), _compared(now)))
+
+
+def faults(content: Mapping[str, Any]) -> Iterator[str]:
+    """What a lock's field `amends` shows by itself not to be as `describe` makes it."""
+    if not (about := content.get("amends")):
+        return
+    if unlike := fields.fault(_SEEN, about["seen"], "amends.seen"):
+        yield unlike
+        return
+    seen = about["seen"]
+    if (seen["records"] or seen["verdict"]) and not seen["claim"]:
+        yield "amends.seen: has records or a verdict of held-out problems, and no claim"
+    if seen["claim"] and not about["after_claim"]:
+        yield "amends.after_claim: false, and amends.seen has a claim"
+    if not about["diff"]:
+        yield "amends.diff: is empty, and an amendment changes something"
+    values = dict(_values(_compared(content)))
+    for one in about["diff"]:
+        held = values.get(one["path"])
+        if held != (canonical.dumps(one["is"]) if "is" in one else None):
+            yield f"amends.diff: {one['path']!a} is not what this lock has there"
 
 
 def close(study: Registration, by: Lock) -> None:
@@ -226,6 +259,15 @@ def _compared(content: Mapping[str, Any]) -> Any:
     """What of a lock's content is compared, as it reads back from the lock."""
     parts = {part: content[part] for part in _PARTS if part in content}
     return canonical.loads(canonical.dumps({"protocol": content["protocol"]["content"], **parts}), lock.NAME)
+
+
+def _values(value: Any, *path: str) -> Iterator[tuple[str, bytes]]:
+    """Every value at and below `value`, by its path as `diff` writes it."""
+    yield "/".join(path), canonical.dumps(value)
+    if isinstance(value, dict | list):
+        named = value.items() if isinstance(value, dict) else ((str(n), one) for n, one in enumerate(value))
+        for name, one in named:
+            yield from _values(one, *path, name)
 
 
 def _walk(was: Any, now: Any, *path: str) -> Iterator[dict[str, Any]]:

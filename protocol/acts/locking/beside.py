@@ -1,0 +1,116 @@
+"""What a lock says of other registrations, held to those that are in the folders beside. Needs no torch.
+
+What is not here contradicts nothing: a folder may have been sent alone.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from protocol.acts.locking import form, opened_before
+from protocol.evidence.audit import amendment
+from protocol.evidence.findings import CannotTell
+from protocol.evidence.outside.repository import Repository
+from protocol.evidence.refusals import Refusal
+from protocol.evidence.run.registration import CLAIM, Registration
+from protocol.locked import differences
+from protocol.plan import checks
+from protocol.tasks import registry
+
+__all__ = ["contradictions", "gateless", "opened", "parent"]
+
+
+def contradictions(study: Registration) -> Iterator[str]:
+    """One line for each thing that a lock says of what it replicates or amends and that this, or its own
+    fields, contradict.
+    """
+    yield from amendment.faults(study.lock.content)
+    yield from _repeats(study)
+
+
+def opened(study: Registration) -> Iterator[str]:
+    """The same of earlier registrations, by the recipes of today's tasks. One that is here shares the
+    problems that the lock says. One whose claim is in the commit that the lock names was here then, and is
+    listed; others may have come since.
+    """
+    locked, folder = study.lock.content, study.folder
+    if "opened" not in locked or locked["items"].keys() - registry.TASKS.keys():
+        return
+    listed = {one["lock"]: one["problems"] for one in locked["opened"] if one["lock"]}
+    others = (other for other in opened_before.claimed(folder) if _locked(other, study.lock.digest))
+    asked = [other for other in others if other.lock.digest in listed or _committed(other, locked.get("git"))]
+    if not asked:
+        return
+    found = opened_before.opened_before(folder, locked["items"], study.registered, locked["parent"])
+    now = {one["lock"]: one["problems"] for one in found}
+    for other in asked:
+        digest = other.lock.digest
+        due = now.get(digest, {})
+        if digest in listed:
+            yield from differences.between(listed[digest], due, f"opened.{other.name}")
+        elif due:
+            yield f"opened: does not list {other.name}, whose claim is in the commit that it was locked on"
+
+
+def parent(study: Registration) -> Registration | None:
+    """What a replication repeats: a folder of this name, with this lock, beside the folders of registrations.
+    None where there is none, and for a study that is no replication.
+    """
+    if (named := study.parent) is None or not form.is_name(named["name"]):
+        return None
+    for shelf in sorted(study.folder.resolve().parent.parent.glob("*/")):
+        if _is(beside := Registration(shelf / named["name"]), named["lock"]):
+            return beside
+    return None
+
+
+def gateless(study: Registration) -> bool | None:
+    """As registering had it: whether what a study replicates or amends is of before there were gates. None
+    where that is not here.
+    """
+    if study.parent is not None:
+        repeated = parent(study)
+        return None if repeated is None else "gate" not in repeated.registered
+    if not (about := study.lock.content.get("amends")):
+        return False
+    beside = Registration(study.folder.resolve().parent / about["name"])
+    if not form.is_name(about["name"]) or not _is(beside, about["lock"]):
+        return None
+    return checks.needs_no_gate(beside.registered, study.registered)
+
+
+def _repeats(study: Registration) -> Iterator[str]:
+    """A replication has its parent's protocol, byte for byte, and its first event, if its lock has one."""
+    if (repeated := parent(study)) is None:
+        return
+    own, other = study.lock.content, repeated.lock.content
+    yield from differences.between(own["protocol"]["sha256"], other["protocol"]["sha256"], "protocol.sha256")
+    if "opened" in own:
+        due = other.get("batch", {}).get("first_event", 0)
+        yield from differences.between(own.get("batch", {}).get("first_event"), due, "batch.first_event")
+
+
+def _is(study: Registration, digest: str) -> bool:
+    try:
+        return study.locked_as(digest)
+    except OSError:  # somebody else's folder, or a name that no folder can have
+        return False
+
+
+def _locked(study: Registration, own: str) -> bool:
+    """Whether it has a lock that can be read, and another than `own`: a copy is no earlier study."""
+    try:
+        return study.lock.digest != own
+    except (Refusal, OSError):
+        return False
+
+
+def _committed(study: Registration, git: Mapping[str, Any] | None) -> bool:
+    """Whether the commit that a lock names has the claim of `study`; False where git cannot tell."""
+    if git is None or not form.COMMIT.fullmatch(git["commit"]):
+        return False
+    try:
+        repository = Repository(study.folder)
+        found = repository.objects([f"{git['commit']}:{repository.prefix}/{CLAIM}"])
+    except CannotTell:
+        return False
+    return found[0] is not None

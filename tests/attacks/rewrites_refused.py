@@ -1,0 +1,212 @@
+"""What registering refuses stands in a lock all the same, and what a lock says of others is made up."""
+
+from case import named
+from rewrites_of_protocols import registered
+from rewriting import Rewrite
+
+NOTE = '[generation]\ntemperature = 0\ndtype = "float32"'
+
+
+def claimed(rewrite: Rewrite, **claim: str) -> None:
+    """A claim beside the rule, in the protocol and in the lock."""
+    written = ", ".join(f'{name} = "{value}"' for name, value in claim.items())
+    content = registered(rewrite, NOTE, f"[claims]\nbest = {{ {written} }}\n{NOTE}")
+    content["claims"] = {"best": claim}
+
+
+@named("A1", "registered", "protocol.toml: claims.best.parent: unknown evicting arm 'full'")
+def a_claim_compares_with_the_full_cache(rewrite):
+    """An arm was claimed to be better than the full cache."""
+    claimed(rewrite, arm="crystal", says="better", parent="full")
+
+
+@named("A1", "registered", "protocol.toml: claims.best.arm: unknown evicting arm 'nobody'")
+def a_claim_is_about_no_arm(rewrite):
+    """Something is claimed of an arm."""
+    claimed(rewrite, arm="nobody", says="better", parent="crystal")
+
+
+@named("A1", "registered", "protocol.toml: gate: missing")
+def no_gate_was_registered(rewrite):
+    """The full cache may do whatever it does."""
+    registered(rewrite, "[gate]\naccuracy = 0.05\ntruncated = 0.5\n", "")
+    del rewrite.content["gate"]
+
+
+@named("A1", "registered", "protocol.toml: gate.places.0..model: unknown model 'nothing'")
+def a_gate_is_about_a_model_that_is_not_there(rewrite):
+    """A place of the gate was relaxed for one model."""
+    place = 'places = [{ model = "nothing", task = "needle-256", accuracy = 0.1 }]'
+    content = registered(rewrite, "truncated = 0.5", f"truncated = 0.5\n{place}")
+    content["gate"]["places"] = [{"model": "nothing", "task": "needle-256", "accuracy": "0.1"}]
+
+
+@named("A1", "registered", "protocol.toml: decision.memory: missing")
+def nothing_says_what_memory_is(rewrite):
+    """Memory was matched."""
+    registered(rewrite, 'memory = "slots"\n', "")
+    del rewrite.content["decision"]["memory"]
+
+
+@named("A1", "registered", "protocol.toml: decision.cache_tolerance: 0.3 is above 0.02")
+def a_tolerance_of_a_third(rewrite):
+    """Memory was equal, as registered."""
+    content = registered(rewrite, "cache_tolerance = 0.02", "cache_tolerance = 0.3")
+    content["decision"]["cache_tolerance"] = "0.3"
+
+
+@named("A1", "registered", "protocol.toml: decision.against: streaming stands twice")
+def a_comparator_stands_twice(rewrite):
+    """There were two comparators."""
+    content = registered(rewrite, '["random", "streaming"]', '["streaming", "streaming"]')
+    content["decision"]["against"] = ["streaming", "streaming"]
+
+
+@named("A1", "registered", "protocol.toml: decision.at_least")
+def more_cells_are_needed_than_there_are(rewrite):
+    """The rule was strict."""
+    registered(rewrite, "at_least = 1", "at_least = 9")["decision"]["at_least"] = 9
+
+
+@named("A1", "registered", "protocol.toml: sweep.candidates: name at least two", study="sweep")
+def a_sweep_has_one_candidate(rewrite):
+    """The winner was chosen from several."""
+    written = registered(rewrite, 'candidates = ["h2o", "random"]', 'candidates = ["h2o"]')
+    registered(rewrite, 'random = { policy = "random" }\n', "")
+    written["sweep"]["candidates"] = ["h2o"]
+    rewrite.lanes["probe"] = [lane for lane in rewrite.probed if lane.arm != "random"]
+    del written["arms"]["random"], rewrite.lock["policies"]["random"]
+
+
+@named("A1", "registered", "protocol.toml: sweep.candidates: h2o stands twice", study="sweep")
+def a_candidate_stands_twice(rewrite):
+    """The winner was chosen from two."""
+    written = registered(rewrite, 'candidates = ["h2o", "random"]', 'candidates = ["h2o", "h2o"]')
+    written["sweep"]["candidates"] = ["h2o", "h2o"]
+
+
+@named("A1", "registered", "today's code refuses claims.best.arm", status="cannot tell")
+def the_locked_code_refuses_less(rewrite):
+    """The code that was locked let the claim in."""
+    name = "protocol/plan/checks.py"
+    rewrite.sources[name] = rewrite.member(name) + b"\n# More is let in.\n"
+    claimed(rewrite, arm="nobody", says="better", parent="crystal")
+
+
+@named("A1", "policies", "policies.crystal.protect.recent")
+def an_arm_hides_behind_one_that_nobody_has(rewrite):
+    """Nothing can be told of the policies, since one of them is not installed here."""
+    registered(rewrite, 'policy = "streaming"', 'policy = "unheard-of"')
+    rewrite.content["arms"]["streaming"]["policy"] = "unheard-of"
+    rewrite.lock["policies"]["crystal"]["protect.recent"] = "16"
+
+
+def amending(rewrite: Rewrite, **other: object) -> None:
+    """The lock amends one that is not here, of which nothing had been seen, in the way that `other` says."""
+    seen = {
+        "probe": {"attempts": 0, "records": 0},
+        "selection": False,
+        "claim": False,
+        "records": 0,
+        "verdict": None,
+    }
+    changed = [{"path": "protocol/decision/alpha", "was": "0.01", "is": "0.05"}]
+    about = {"name": "gone", "lock": "0" * 64, "reason": "why", "diff": changed, "after_claim": False}
+    rewrite.lock["amends"] = about | {"seen": seen} | other
+
+
+@named("A1", "amendment", "no folder is beside it", status="cannot tell")
+def what_it_amends_is_not_here(rewrite):
+    """It amends a study of which nothing had been seen, and the audit holds."""
+    amending(rewrite)
+
+
+@named("A1", "registered", "amends.after_claim: false, and amends.seen has a claim")
+def it_amends_before_a_claim_what_was_claimed(rewrite):
+    """The amendment came before any claim."""
+    amending(rewrite)
+    rewrite.lock["amends"]["seen"]["claim"] = True
+
+
+@named("A1", "registered", "amends.seen: has records or a verdict")
+def it_had_seen_records_without_a_claim(rewrite):
+    """Nobody had claimed the problems whose records were seen."""
+    amending(rewrite)
+    rewrite.lock["amends"]["seen"]["records"] = 96
+
+
+@named("A1", "registered", "amends.seen: the fields")
+def what_was_seen_is_told_in_other_words(rewrite):
+    """Nothing had been seen."""
+    amending(rewrite, seen={"nothing": True})
+
+
+@named("A1", "registered", "amends.diff: 'protocol/decision/alpha' is not what this lock has there")
+def it_amends_to_what_it_does_not_say(rewrite):
+    """The amendment made the rule stricter."""
+    amending(rewrite, diff=[{"path": "protocol/decision/alpha", "was": "0.05", "is": "0.01"}])
+
+
+@named("A1", "registered", "amends.diff: is empty")
+def it_amends_nothing(rewrite):
+    """The amendment changed no number."""
+    amending(rewrite, diff=[])
+
+
+@named("A1", "registered", "checks.'approved_by'")
+def an_authority_approved_it(rewrite):
+    """A committee looked at it."""
+    rewrite.lock["checks"]["approved_by"] = "a committee"
+
+
+@named("A1", "registered", "checks.problems.'12'.'power'")
+def its_power_was_found_to_be_high(rewrite):
+    """The study finds what is there."""
+    rewrite.lock["checks"]["problems"]["12"]["power"] = "0.99"
+
+
+@named("A1", "registered", "weights.*: has no .*safetensors")
+def no_weights_were_locked(rewrite):
+    """The model is what was locked."""
+    model = next(iter(rewrite.lock["weights"]))
+    rewrite.lock["weights"][model] = {}
+
+
+@named("A1", "registered", "weights.*: 'x' is no file that a model is read from")
+def the_weights_are_of_a_file_that_no_model_has(rewrite):
+    """The model is what was locked."""
+    next(iter(rewrite.lock["weights"].values()))["x"] = "0" * 64
+
+
+@named("A1", "registered", "weights.*: has no file of a tokenizer")
+def no_tokenizer_was_locked(rewrite):
+    """The model is what was locked."""
+    model, names = next(iter(rewrite.lock["weights"].items()))
+    rewrite.lock["weights"][model] = {
+        name: digest for name, digest in names.items() if "tokenizer" not in name
+    }
+
+
+@named("A1", "registered", "environment: the fields")
+def nothing_is_said_of_the_machine(rewrite):
+    """It ran where it says."""
+    rewrite.lock["environment"] = {"distributions": rewrite.lock["environment"]["distributions"]}
+
+
+@named("A1", "registered", "environment.distributions: is empty")
+def nothing_was_installed(rewrite):
+    """It ran on what it says."""
+    rewrite.lock["environment"]["distributions"] = {}
+
+
+@named("A1", "registered", "environment.torch: the fields")
+def nothing_is_said_of_how_torch_was_built(rewrite):
+    """It ran on what it says."""
+    del rewrite.lock["environment"]["torch"]["build"]
+
+
+@named("A5", "registered", "U.2800, which cannot be seen", status="cannot tell")
+def the_question_cannot_be_seen(rewrite):
+    """The study asks something."""
+    was = rewrite.content["question"]
+    registered(rewrite, was, "\u2800")["question"] = "\u2800"
