@@ -309,3 +309,10 @@ def a_probed_candidate_held_less(rewrite):
 def the_claim_names_another_selection(rewrite):
     """The selection was made before the claim, and is another."""
     rewrite.later["claim"] = lambda claim: claim.update(selection="0" * 64)
+
+
+@named("A6", "ledger", "line.time: is")
+def a_time_of_the_ledger_is_prose(rewrite):
+    """Somebody approved of it."""
+    for line in rewrite.lines:
+        line["time"] += ", approved"

@@ -79,6 +79,18 @@ def a_side_file_is_a_bomb(rewrite):
     rewrite.last.append(change)
 
 
+@named("A6", "trajectories", "header holds more")
+def a_side_file_has_a_comment(rewrite):
+    """Somebody approved of it, before it was sealed."""
+
+    def change(folder):
+        for path in (folder / "records" / "trajectories").iterdir():
+            packed = path.read_bytes()
+            path.write_bytes(packed[:3] + b"\x10" + packed[4:10] + b"approved\0" + packed[10:])
+
+    rewrite.last.append(change)
+
+
 @named("A9", "sources", "member|bytes|inflate")
 def the_bundle_is_a_bomb(rewrite):
     """Nothing: whoever unpacks it has no disk left."""

@@ -72,7 +72,7 @@ def record_line(folder, data):
 def side_file(folder, data):
     (folder / "trajectories").mkdir()
     name = hashlib.sha256(data).hexdigest()
-    (folder / "trajectories" / f"{name}.json.gz").write_bytes(gzip.compress(data))
+    (folder / "trajectories" / f"{name}.json.gz").write_bytes(gzip.compress(data, mtime=0))
     records.trajectories(folder, [{"body": {"trajectory": f"{name}#0"}}])
 
 

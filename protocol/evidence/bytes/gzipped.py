@@ -24,6 +24,8 @@ def read(path: Path, most: int = MOST) -> bytes:
         raise Tampered(f"{path.name}: holds over {most} bytes, compressed; no such file of ours does")
     if not inflating.eof:
         raise Tampered(f"{path.name}: not readable: its compressed bytes were cut short")
+    if any(packed[3:8]):  # flags, and a time: with a flag, a name or a comment follows
+        raise Tampered(f"{path.name}: its header holds more than that it is compressed")
     if inflating.unused_data:
         raise Tampered(f"{path.name}: goes on after its compressed bytes")
     return data

@@ -20,6 +20,7 @@ from protocol.evidence.refusals import AlreadyClaimed, BadInput, Tampered
 NAME = "ledger.jsonl"
 CLOSING = ("verdict", "withdraw", "amended")
 
+TIME = Text(r"[0-9]{4}(-[0-9]{2}){2}T[0-9]{2}(:[0-9]{2}){2}\+00:00", "a time like 2026-11-22T09:30:00+00:00")
 _NUMBER = Field(Whole(1), "The attempt, from 1.")
 _RECORDS = Field(Whole(), "Records that it found.")
 _REASON = Field(Text(), "Why.")
@@ -65,7 +66,7 @@ FIELDS = Table(
         "index": Field(Whole(), "Its place, from 0."),
         "event": Field(Choice(*EVENTS), "What was done."),
         "body": Field(MapOf(ANYTHING), "What the event says."),
-        "time": Field(Text(), "UTC by the clock of the machine; it proves nothing."),
+        "time": Field(TIME, "UTC by the clock of the machine; it proves nothing."),
         "previous": Field(DIGEST, "The sha256 of the line before; 64 zeros for the first."),
         "sha256": Field(DIGEST, "Of the canonical other five."),
     }

@@ -9,6 +9,7 @@ from protocol.evidence.run import ledger
 DIGEST = "1" * 64
 BODIES = {"register": {"lock": DIGEST}, "probe": {"number": 1}, "claim": {"claim": DIGEST}}
 ATTEMPT = {"number": 1, "records": 0}
+TIME = "2026-11-22T09:30:00+00:00"
 
 
 @pytest.fixture
@@ -118,9 +119,12 @@ def test_a_line_that_was_forged_onto_a_closed_ledger_is_found(folder, event):
         ledger.read(folder)
 
 
-@pytest.mark.parametrize("wrong", [{"event": ["verdict"]}, {"event": None}, {"body": []}, {"body": "n"}])
+@pytest.mark.parametrize(
+    "wrong",
+    [{"event": ["verdict"]}, {"event": None}, {"body": []}, {"body": "n"}, {"time": ""}, {"time": "today"}],
+)
 def test_a_line_of_other_types_is_found(tmp_path, wrong):
-    signed = {"index": 0, "event": "register", "body": {}, "time": "", "previous": journal.START} | wrong
+    signed = {"index": 0, "event": "register", "body": {}, "time": TIME, "previous": journal.START} | wrong
     line = canonical.dumps({**signed, "sha256": canonical.digest(signed)})
     (tmp_path / ledger.NAME).write_bytes(line + b"\n")
     with pytest.raises(Tampered, match=r"ledger\.jsonl:1"):
@@ -150,7 +154,7 @@ def test_a_line_whose_event_has_another_body_is_neither_written_nor_read(tmp_pat
     with pytest.raises(BadInput) as refused:
         ledger.append(tmp_path, event, body)
     assert named in str(refused.value)
-    signed = {"index": 0, "event": event, "body": body, "time": "", "previous": journal.START}
+    signed = {"index": 0, "event": event, "body": body, "time": TIME, "previous": journal.START}
     line = canonical.dumps({**signed, "sha256": canonical.digest(signed)})
     (tmp_path / ledger.NAME).write_bytes(line + b"\n")
     with pytest.raises(Tampered) as tampered:

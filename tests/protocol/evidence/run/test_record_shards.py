@@ -248,7 +248,7 @@ def test_a_side_file_of_one_trajectory_is_read_as_before(place):
     (place / "trajectories").mkdir(parents=True)
     data = b'{"held":[16]}'
     name = hashlib.sha256(data).hexdigest()
-    (place / "trajectories" / f"{name}.json.gz").write_bytes(gzip.compress(data))
+    (place / "trajectories" / f"{name}.json.gz").write_bytes(gzip.compress(data, mtime=0))
     assert records.read_side_file(place, name) == {"held": [16]}
 
 
