@@ -302,11 +302,15 @@ def test_an_earlier_claim_that_the_repository_shows_cannot_be_left_out(registere
     sources = sorted(lock.read(folder).content["sources"])  # no source is committed here
     relock(folder, lambda lock: lock.update(git={"commit": commit, "differs": sources}))
     refused(3, "opened: does not list earlier, whose claim is in the commit", "confirm", folder)
+    with pytest.raises(Tampered, match="opened: does not list earlier"):
+        lock_again.check(Registration(folder))
     shared = {task: item["confirm"] for task, item in lock.read(folder).content["items"].items()}
     listed = [{"name": "earlier", "lock": lock.read(earlier).digest, "problems": shared}]
     shared["needle-256"] = shared["needle-256"][1:]
     relock(folder, lambda lock: lock.update(opened=listed))
     refused(3, "opened.earlier.needle-256: 11 entries, there have to be 12", "confirm", folder)
+    with pytest.raises(Tampered, match="needle-256: 11 entries"):
+        lock_again.check(Registration(folder))
 
 
 def test_a_policy_of_other_settings_is_named_by_the_audit(study):
