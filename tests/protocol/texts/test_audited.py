@@ -1,0 +1,37 @@
+"""What an audit says fits on a screen, and its last word is the auditor's."""
+
+import json
+
+import studies
+
+from protocol.acts import judged_again
+from protocol.evidence.run.registration import Registration
+
+HEADS = ("Registered", "Held", "Not run", "Not proven")
+
+
+def test_it_says_what_was_registered_held_and_is_not_proven_on_one_screen(confirmed):
+    said = studies.here("audit", confirmed).stdout.splitlines()
+    assert len(said) <= 36
+    assert max(map(len, said[:-1])) <= 110  # the last line has the folder as it was typed
+    assert [line.split("  ")[0] for line in said if line.startswith(HEADS)] == list(HEADS)
+    assert "8 cells (1 model, 2 tasks, 1 budget, 4 arms, 1 seed) on 26 held-out problems" in " ".join(
+        " ".join(said).split()
+    )
+
+
+def test_the_word_printed_last_is_that_of_the_judge_that_is_installed(confirmed):
+    own = judged_again.judged(Registration(confirmed))["verdict"]
+    last = studies.here("audit", confirmed).stdout.splitlines()[-1]
+    assert last.startswith(f"{confirmed}: everything held")
+    assert f"; {own} (" in last
+    assert last.endswith(", UNANCHORED")
+
+
+def test_for_tools_it_is_one_object_with_every_item(confirmed):
+    done = studies.here("audit", confirmed, "--json")
+    said = json.loads(done.stdout)
+    assert (said["status"], said["held"], done.returncode) == (0, True, 0)
+    assert {"files", "registered", "sense", "grades", "judgement"} <= {
+        one["item"] for one in said["findings"] if one["status"] == "held"
+    }
