@@ -72,9 +72,10 @@ def untold(parent: Registration, headers: Path | None) -> list[str]:
     """Items of the parent's audit that could not be told here. Raises Tampered where any fails."""
     audited = audit.audit(parent, witnesses.trusted(parent, headers=headers), audit.Asked(headers=headers))
     if audited.broken:
+        first = next(one for one in audited.findings if one.status == "failed")
         raise Tampered(
-            f"{parent.folder}: its audit fails ({', '.join(audited.broken)}), and nothing is built on it; "
-            f"see: python -m protocol.audit {parent.folder}"
+            f"{parent.folder}: its audit fails ({', '.join(audited.broken)}), and nothing is built on it: "
+            f"{first.item}: {first.detail[:200]}; see: python -m protocol.audit {parent.folder}"
         )
     return audited.gaps
 
