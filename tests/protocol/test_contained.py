@@ -182,16 +182,16 @@ def test_walls_that_are_installed_and_not_allowed_do_not_work(monkeypatch, tmp_p
 
 def test_bubblewrap_is_asked_for_every_wall():
     """Held by the list where bubblewrap is not installed, by the other tests where it is."""
-    given = ["/bin", "/dev/null", "/usr", "/work/tree"]
-    walls = contained._walls("bubblewrap", given, Path("/scratch"), Path("/work/tree"))
+    given = ["/bin", "/dev/null", "/usr", "/private/tree"]
+    walls = contained._walls("bubblewrap", given, Path("/scratch"), Path("/private/tree"))
     assert walls[:2] == ["bwrap", "--unshare-all"]
     assert {"--die-with-parent", "--new-session"} <= set(walls)
     pairs = list(itertools.pairwise(walls))
     assert ("--cap-drop", "ALL") in pairs
-    assert ("--chdir", "/work/tree") in pairs
+    assert ("--chdir", "/private/tree") in pairs
     assert ("--dir", "/scratch") in pairs
     triples = list(zip(walls, walls[1:], walls[2:], strict=False))
-    assert ("--ro-bind", "/work/tree", "/work/tree") in triples
+    assert ("--ro-bind", "/private/tree", "/private/tree") in triples
     assert ("--dev-bind", "/dev/null", "/dev/null") in triples
     assert not {"--bind", "--share-net", "--proc", "--dev"} & set(walls)
     assert walls[-1] == "--"
