@@ -1,11 +1,14 @@
 """Between lock and confirmation somebody changes what would run. Confirm names it and runs nothing."""
 
 import os
+from pathlib import Path
 from unittest import mock
 
+import pytest
 from attacking import findings, refused, rewrite
 
 from protocol.locked import drift
+from protocol.models import sources as models
 
 
 def test_the_protocol_gets_an_easier_rule(unconfirmed):
@@ -70,28 +73,36 @@ def test_the_locked_sources_are_replaced(unconfirmed):
     assert findings(unconfirmed)["sources"]["status"] == "failed"
 
 
-def test_the_weights_are_swapped(unconfirmed, tiny_model):
+@pytest.fixture
+def swapped(monkeypatch, tmp_path):
+    """swapped(path, data): the model has another file in the place of `path`, for this test alone: the model
+    itself is that of all tests, which run beside this one.
+    """
+    files = models.files
+
+    def swap(path: Path, data: bytes) -> None:
+        other = tmp_path / path.name
+        other.write_bytes(data)
+        monkeypatch.setattr(models, "files", lambda *of: files(*of) | {path.name: other})
+
+    return swap
+
+
+def test_the_weights_are_swapped(unconfirmed, tiny_model, swapped):
     weights = tiny_model / "model.safetensors"
     kept = weights.read_bytes()
-    try:
-        weights.write_bytes(kept[:-1] + bytes([kept[-1] ^ 1]))
-        refused(3, "model.safetensors: changed", "confirm", unconfirmed)
-    finally:
-        weights.write_bytes(kept)
+    swapped(weights, kept[:-1] + bytes([kept[-1] ^ 1]))
+    refused(3, "model.safetensors: changed", "confirm", unconfirmed)
 
 
-def test_the_chat_template_is_swapped(unconfirmed, tiny_model):
+def test_the_chat_template_is_swapped(unconfirmed, tiny_model, swapped):
     path = next(
         path
         for path in tiny_model.iterdir()
         if b"im_start" in path.read_bytes() and path.suffix != ".safetensors"
     )
-    kept = path.read_bytes()
-    try:
-        path.write_bytes(kept + b" ")
-        refused(3, f"{path.name}: changed", "confirm", unconfirmed)
-    finally:
-        path.write_bytes(kept)
+    swapped(path, path.read_bytes() + b" ")
+    refused(3, f"{path.name}: changed", "confirm", unconfirmed)
 
 
 def test_no_environment_variable_lets_an_edit_pass(unconfirmed, sources, edited, monkeypatch):
