@@ -31,9 +31,8 @@ from protocol.evidence.refusals import BadInput, Tampered
 from protocol.evidence.run import selection
 from protocol.evidence.run.records import Record
 from protocol.evidence.run.registration import PROTOCOL, SELECTION, VERDICT, Registration
-from protocol.locked import contained
+from protocol.locked import contained, drift
 from protocol.locked.contained import LIMITS, Limits, Ran, Way
-from protocol.locked.drift import ROOT
 
 __all__ = ["Own", "check", "check_locked", "check_selection", "judged", "own"]
 
@@ -77,8 +76,7 @@ def judged(study: Registration) -> dict[str, Any]:
     lock = study.lock
     read = study_files.confirmed(study.folder, lock.digest, lock.content, _named(study.confirmed))
     chosen = judgement.selected(study.selection.digest, study.selection.content) if study.swept else None
-    found: dict[str, Any] = json.loads(dumps(judgement.judged(read, chosen)))
-    return found
+    return _as_written(judgement.judged(read, chosen))
 
 
 def check(study: Registration, judge: Callable[[], dict[str, Any]] | None = None) -> str:
@@ -111,7 +109,7 @@ def check_selection(study: Registration) -> str:
         _refuse_long(study, _probed_lanes(study), study.probed)
         lock = study.lock
         read = study_files.probed(study.folder, lock.digest, lock.content, _named(study.probed))
-        return rule.selected(study.folder, read)
+        return _as_written(rule.selected(study.folder, read))
 
     here, told = _again(study, SELECTION, written, select)
     return f"{here['winner']}, {told}"
@@ -153,16 +151,10 @@ def _read(printed: bytes) -> bytes:
 def own(study: Registration) -> Own:
     """Reads the files of the analysis installed here."""
     content = study.lock.content
-    locked, here = (
-        {name: digest for name, digest in sources.items() if name.startswith(f"{PACKAGE}/")}
-        for sources in (content["sources"], closure.sources(ROOT))
-    )
-    names = locked.keys() | here.keys()
-    differing = sorted(name for name in names if locked.get(name) != here.get(name))
-    both = [name for name in differing if name in locked and name in here]
-    one_sided = (name for name in differing if name not in both)
-    known = known_code.known(content["sources"])
-    return Own([*both, *one_sided], len(names), others(content), known)
+    inside = f"{PACKAGE}/"
+    differing = drift.apart(content["sources"], inside)
+    of = sum(name.startswith(inside) for name in content["sources"].keys() | differing)
+    return Own(differing, of, others(content), known_code.known(content["sources"]))
 
 
 def others(lock: Mapping[str, Any]) -> list[str]:
@@ -173,12 +165,20 @@ def others(lock: Mapping[str, Any]) -> list[str]:
     return found + [name for name, value in machine.items() if locked.get(name) != value]
 
 
+def _as_written(made: Mapping[str, Any]) -> dict[str, Any]:
+    """As JSON gives it back."""
+    read: dict[str, Any] = json.loads(dumps(made))
+    return read
+
+
 def _again(
     study: Registration, name: str, written: Any, judge: Callable[[], dict[str, Any]]
 ) -> tuple[dict[str, Any], str]:
-    """What is judged here, and how what was written compares; raises as `check` does."""
+    """What is judged here, and how what was written compares; raises as `check` does. judge: gives what JSON
+    gives back.
+    """
     try:
-        here = json.loads(dumps(judge()))
+        here = judge()
     except WRONG_SHAPE as problem:
         said = alike.plain(f"{type(problem).__name__}: {problem}", most=300)
         _refuse(study, f"{name}: today's analysis cannot judge the records: {said}")

@@ -1,6 +1,5 @@
 """Grade recorded texts again with the graders and golds of this installation, without a model."""
 
-import hashlib
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -13,13 +12,13 @@ from protocol.evidence.run import late_randomness, records
 from protocol.evidence.run.records import Record
 from protocol.evidence.run.registration import SEAL, Registration
 from protocol.grading import Grade
+from protocol.locked import drift
 
 __all__ = ["Difference", "Regraded", "check", "regrade"]
 
 UNGRADED = ("timeout", "error")  # of this machine and this moment
 SHOWN = 3  # of what cannot be told
 SECONDS = 60.0  # that an audit grades for; what is left then is for `python -m protocol.regrade`
-ROOT = Path(grading.__file__).resolve().parents[2]
 READING = ("protocol/grading/", "protocol/tasks/")  # what makes a grade of a text
 
 
@@ -134,7 +133,7 @@ def check(study: Registration, identity: Path | None = None) -> str:
                     wrong.append(said)
     if wrong:
         first = f"{wrong[0]}; {len(wrong)} of {graded} lanes differ"
-        if others := _others(study.lock.content["sources"]):
+        if others := drift.apart(study.lock.content["sources"], *READING):
             raise CannotTell(f"{first}, and so do the locked graders ({', '.join(others[:3])}); compare them")
         raise Tampered(first)
     if untold:
@@ -166,14 +165,3 @@ def _difference(body: Mapping[str, Any], again: Grade, second: str | None) -> st
 
 def _alone(study: Registration) -> str:
     return f"run: python -m protocol.regrade {study.folder}"
-
-
-def _others(sources: Mapping[str, str]) -> list[str]:
-    """The files of tasks and graders that are not those of the lock."""
-    here = {
-        path.relative_to(ROOT).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
-        for folder in READING
-        for path in (ROOT / folder).glob("*.py")
-    }
-    locked = {name: digest for name, digest in sources.items() if name.startswith(READING)}
-    return sorted(name for name in here.keys() | locked.keys() if here.get(name) != locked.get(name))

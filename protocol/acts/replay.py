@@ -23,13 +23,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from protocol.evidence.bytes import canonical
 from protocol.evidence.bytes.shown import put
 from protocol.evidence.findings import CannotTell, NotRun
-from protocol.evidence.lock import closure
 from protocol.evidence.refusals import BadInput, Drifted, Tampered
 from protocol.evidence.run import records
 from protocol.evidence.run.held_out import Judged
 from protocol.evidence.run.records import Record
 from protocol.evidence.run.registration import SEAL, SELECTION, VERDICT, Registration
-from protocol.locked.drift import ROOT
+from protocol.locked import drift
 from protocol.locked.study import Study, open_study
 from protocol.plan.design import Design
 from protocol.running import same_lane
@@ -131,9 +130,8 @@ def draw(recorded: Iterable[Record], count: int, nonce: str) -> list[Record]:
 def engine(study: Registration) -> Engine:
     """What decodes here, compared with what was locked: files by their bytes, libraries by their version."""
     content = study.lock.content
-    locked = {name: digest for name, digest in content["sources"].items() if name.startswith(DECODING)}
-    here = closure.sources(ROOT)
-    differing = sum(here.get(name) != digest for name, digest in locked.items())
+    locked = [name for name in content["sources"] if name.startswith(DECODING)]
+    differing = len({*drift.apart(content["sources"], *DECODING)} & {*locked})
     libraries = []
     for name in LIBRARIES:
         installed = content["environment"]["distributions"].get(name)

@@ -13,7 +13,17 @@ from protocol.evidence.refusals import BadInput, Drifted, Refusal
 from protocol.evidence.run.registration import CLAIM, PROTOCOL, Registration
 from protocol.models import paths, sources
 
-__all__ = ["ROOT", "drifted", "of_data", "of_locked", "of_sources", "packages", "refuse", "refuse_edited"]
+__all__ = [
+    "ROOT",
+    "apart",
+    "drifted",
+    "of_data",
+    "of_locked",
+    "of_sources",
+    "packages",
+    "refuse",
+    "refuse_edited",
+]
 
 ROOT = Path(__file__).resolve().parents[2]  # the tree whose sources are locked
 NEEDS_TORCH = "torch"  # how it was built and on what it runs: nothing to ask without importing it
@@ -78,6 +88,16 @@ def of_locked(content: Mapping[str, Any]) -> list[str]:
     now = closure.sources(ROOT)
     there = {name: now[name] for name in content["sources"] if name in now}
     return closure.differences(content["sources"], there)
+
+
+def apart(locked: Mapping[str, str], *below: str) -> list[str]:
+    """The sources below these folders that are other bytes here than were locked, or that one of the two
+    alone has, by path; those that both have come first. locked: SHA-256 by path.
+    """
+    here = closure.sources(ROOT)
+    names = (name for name in locked.keys() | here.keys() if name.startswith(below))
+    differing = (name for name in names if locked.get(name) != here.get(name))
+    return sorted(differing, key=lambda name: (name not in locked or name not in here, name))
 
 
 def packages(content: Mapping[str, Any]) -> str:

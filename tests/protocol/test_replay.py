@@ -29,8 +29,8 @@ def check(study, count=4, nonce=NONCE):
 @pytest.fixture
 def judged(confirmed, monkeypatch):
     """The study of the tiny model, opened; what a test writes into it stays in memory."""
-    here = replay.closure.sources(replay.ROOT)
-    monkeypatch.setattr(replay.closure, "sources", lambda root: here)  # hashed once, not for each study
+    here = replay.drift.closure.sources(replay.drift.ROOT)
+    monkeypatch.setattr(replay.drift.closure, "sources", lambda root: here)  # hashed once, not for each study
     return Registration(confirmed)
 
 
@@ -168,7 +168,7 @@ def test_two_evicting_arms_swapped_throughout_show(shipped):
     other = {"1d": "1d_div", "1d_div": "1d"}
     for body in (record["body"] for record in shipped.confirmed):
         body["cell"]["arm"] = other.get(body["cell"]["arm"], body["cell"]["arm"])
-    content, today = shipped.lock.content, replay.closure.sources(replay.ROOT)
+    content, today = shipped.lock.content, replay.drift.closure.sources(replay.drift.ROOT)
     vars(shipped)["_lock"] = shipped.lock._replace(content=content | {"sources": today})
     vars(shipped)["probed"] = []
     with pytest.raises(Tampered, match=r"no rounding explains it; 3 of 8 lanes"):

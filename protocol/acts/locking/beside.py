@@ -9,6 +9,7 @@ from typing import Any
 from protocol.acts.locking import form, opened_before
 from protocol.evidence.audit import amendment
 from protocol.evidence.findings import CannotTell
+from protocol.evidence.outside import history
 from protocol.evidence.outside.repository import Repository
 from protocol.evidence.refusals import Refusal
 from protocol.evidence.run.registration import CLAIM, Registration
@@ -106,7 +107,7 @@ def _locked(study: Registration, own: str) -> bool:
 
 def _committed(study: Registration, git: Mapping[str, Any] | None) -> bool:
     """Whether the commit that a lock names has the claim of `study`; False where git cannot tell."""
-    if git is None or not form.COMMIT.fullmatch(git["commit"]):
+    if git is None or not history.COMMIT.fullmatch(git["commit"]):
         return False
     try:
         repository = Repository(study.folder)

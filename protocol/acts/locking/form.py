@@ -14,11 +14,12 @@ from protocol.acts.locking import known_code
 from protocol.evidence.bytes import fields
 from protocol.evidence.bytes.fields import Choice, Field, ListOf, MapOf, Table, Text, Whole
 from protocol.evidence.lock import closure
+from protocol.evidence.outside import history
 from protocol.evidence.run import ledger
 from protocol.locked import differences, drift
 from protocol.models import sources
 
-__all__ = ["COMMIT", "MAKERS", "as_today", "faults", "is_name", "unheard_of", "unknown_age", "unreadable"]
+__all__ = ["MAKERS", "as_today", "faults", "is_name", "unheard_of", "unknown_age", "unreadable"]
 
 AGES = (("batch",), ("policies", "amends", "git", "signer", "ledger"), ("opened",))
 """Fields that locks have had since a day, in the order of these days: a lock with later ones has the earlier
@@ -41,7 +42,6 @@ SURROUNDINGS = Table(
 )
 """What locks of all ages have of the environment."""
 NEEDED = ("policies", "protocol", "splits", "analysis")  # of older locks, figures was no part
-COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 SIGNER = re.compile(r"(?:sk-)?(?:ssh|ecdsa)-[a-z0-9@.-]+ [A-Za-z0-9+/]+={0,2}")
 NAME = re.compile(r"[^/\\\0]+")
 TOKENIZER = ("tokenizer", "vocab")
@@ -190,7 +190,7 @@ def unknown_age(locked: Mapping[str, Any]) -> str | None:
 def _git(locked: Mapping[str, Any]) -> Iterator[str]:
     if (git := locked.get("git")) is None:
         return
-    if not COMMIT.fullmatch(git["commit"]):
+    if not history.COMMIT.fullmatch(git["commit"]):
         yield f"git.commit: {differences.shown(git['commit'])} is not the full id of a commit"
     for name in git["differs"]:
         if name not in locked["sources"]:

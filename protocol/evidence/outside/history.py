@@ -21,7 +21,7 @@ from protocol.evidence.refusals import Tampered
 from protocol.evidence.run import ledger, records
 from protocol.evidence.run.registration import CLAIM, PROTOCOL, SEAL, SELECTION, VERDICT, Registration
 
-__all__ = ["Committed", "Gone", "check", "check_commit", "committed", "gone"]
+__all__ = ["COMMIT", "Committed", "Gone", "check", "check_commit", "committed", "gone"]
 
 _UNTIL_LOCKED = (PROTOCOL, bundle.NAME)  # change freely until there is a lock
 _DOCUMENTS = (
@@ -36,7 +36,7 @@ _DOCUMENTS = (
 # Trajectories are left to the records that cite them by digest: sealing removes those that none cites.
 _PHASES, _FOLDERS = tuple(records.FOLDERS), tuple(records.FOLDERS.values())
 _SHARD = re.compile(rf"({'|'.join(_FOLDERS)})/shard-[^/]*\.jsonl")
-_COMMIT = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
+COMMIT = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")  # the full id
 _PARTIAL = "this partial clone; clone again without --filter"
 
 
@@ -80,7 +80,7 @@ def check_commit(study: Registration) -> str:
     if named is None:
         raise NotRun("the lock names no commit")
     commit, listed = named["commit"], named["differs"]
-    if not _COMMIT.fullmatch(commit):
+    if not COMMIT.fullmatch(commit):
         raise Tampered(f"{lock.NAME}: git.commit {commit!r} is not the full id of a commit")
     repository = Repository(study.folder)
     found = repository.objects([commit])[0]
