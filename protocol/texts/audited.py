@@ -61,7 +61,7 @@ def _registered(lock: Mapping[str, Any]) -> str:
     return (
         f"{content['title']}: {len(lock['grid'])} cells ({design}) on {held_out} held-out problems; rule "
         f"{decision['rule']} at alpha {decision['alpha']} over {lock['checks']['tests']} contrasts"
-        + (f"; replicates {parent}" if parent else "")
+        + (f"; says that it replicates {parent}" if parent else "")
     )
 
 

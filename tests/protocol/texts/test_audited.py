@@ -1,11 +1,13 @@
 """What an audit says fits on a screen, and its last word is the auditor's."""
 
 import json
+from types import SimpleNamespace
 
 import studies
 
 from protocol.acts import judged_again
 from protocol.evidence.run.registration import Registration
+from protocol.texts import audited
 
 HEADS = ("Registered", "Held", "Not run", "Not proven")
 
@@ -26,6 +28,14 @@ def test_the_word_printed_last_is_that_of_the_judge_that_is_installed(confirmed)
     assert last.startswith(f"{confirmed}: everything held")
     assert f"; {own} (" in last
     assert last.endswith(", UNANCHORED")
+
+
+def test_what_a_lock_says_of_a_parent_is_told_as_its_word(registered):
+    """No item shows it where the parent is not at hand."""
+    content = studies.content(registered / "lock.json")
+    named = SimpleNamespace(lock=SimpleNamespace(content={**content, "parent": {"name": "alpha-chain"}}))
+    assert audited.registered(named).endswith("; says that it replicates alpha-chain")
+    assert "replicates" not in audited.registered(Registration(registered))
 
 
 def test_for_tools_it_is_one_object_with_every_item(confirmed):
