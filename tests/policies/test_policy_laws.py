@@ -13,14 +13,16 @@ from torch.nn.functional import pad
 import policies
 from policies import BudgetError, Cadence, Policy, Protect, Scores, Shared, View
 from policies.crystal import CrystalConfig, crystal
+from policies.crystal.policy import variants
+from policies.triattention import gates
 from policies.uniform import stream
 
 N = 300
 PROMPT = a_prompt(N)
 EVICTING = tuple(name for name in policies.names() if policies.get(name).evicts)
 MEASURING = tuple(name for name in EVICTING if policies.get(name).needs)
-CRYSTALS = tuple(name for name in EVICTING if name.startswith("crystal"))
-TRIATTENTIONS = policies.names()[policies.names().index("1d") : -1]
+CRYSTALS = ("crystal", *variants())
+TRIATTENTIONS = tuple(gates())
 # One score for a token, whatever the head.
 SHARED = (*TRIATTENTIONS, "snapkv_with_window")
 SNAPKV_WINDOWS = ("snapkv", "pyramidkv", "chunkkv", "chunkkv-20", "ada-snapkv")
