@@ -103,6 +103,4 @@ def lagkv(sinks: int = 4, lag: int = 128) -> Policy:
     what is left; two events of 64 tokens each are therefore not one of 128. No attention is read and nothing
     is carried. For the form that compares with the chunk before, see `lagkv-causal`.
     """
-    return Policy(
-        scoring=LagRelative(sinks, lag), routing=PerHead(), protect=Protect(sinks=sinks, recent=0)
-    )
+    return Policy(scoring=LagRelative(sinks, lag), routing=PerHead(), protect=Protect(sinks=sinks, recent=0))

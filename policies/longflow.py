@@ -44,7 +44,9 @@ class Contribution:
     def score(self, view: View) -> Scores:
         rows = of_all_layers(view, AttentionSums(window=1))
         magnitudes = of_all_layers(view, MeanMagnitude())
-        return Scores(torch.stack([importance(*pair) for pair in zip(rows, magnitudes, strict=True)])[:, None])
+        return Scores(
+            torch.stack([importance(*pair) for pair in zip(rows, magnitudes, strict=True)])[:, None]
+        )
 
 
 def longflow() -> Policy:
