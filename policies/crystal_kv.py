@@ -69,7 +69,7 @@ def lrfu(scores: Tensor, crf: Tensor, last: Tensor, t: int, p: float, decay: flo
     """
     hit = hits(scores, p)
     faded = crf * decay ** (t - last).to(crf.dtype)
-    crf = torch.where(hit, faded + (1 + 0 * scores), crf)
+    crf = torch.where(hit, faded + (1 + 0 * scores).to(crf.dtype), crf)
     return Recalled(crf, torch.where(hit, t, last), torch.where(hit, crf, faded))
 
 
@@ -147,6 +147,7 @@ class References(EveryLayer):
 
     p: float
     decay: float
+    window: ClassVar[None] = None
 
     def attend(self, rows: Rows, before: Reference | None) -> Reference | None:
         count, n = rows.attention.shape[-2:]

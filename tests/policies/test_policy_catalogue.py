@@ -53,6 +53,8 @@ NAMES = (
     "schedule-back",
     "schedule-inverted",
     "snapkv_with_window",
+    "crystal-kv-lite",
+    "crystal-kv",
 )
 
 
