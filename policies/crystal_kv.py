@@ -165,12 +165,14 @@ class References(EveryLayer):
 
         The others of them began just before; a row's reference to its own slot is not counted beside that.
         """
-        scores = rows.attention[..., row, :].unflatten(-2, (rows.kv_heads, -1)).mean(-2)
+        of_queries = rows.attention[..., row, :]
+        *leading, _, n = of_queries.shape
+        scores = of_queries.reshape(*leading, rows.kv_heads, -1, n).mean(-2)
         if before is None:
             crf = torch.zeros_like(scores, dtype=torch.float32)
             state = Reference(crf, crf.int())
         else:
-            state = Reference(*(pad(part, (0, scores.shape[-1] - part.shape[-1])) for part in before))
+            state = Reference(*(pad(part, (0, n - part.shape[-1])) for part in before))
         slots = (state.crf > 0).sum(-1, keepdim=True)
         if new > 1:
             state = state.begin(slots, new - 1, t - 1)
