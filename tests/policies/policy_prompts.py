@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from policies import AttentionSignal, CacheSignal, Calibrated, Event, Policy, Rows, Signal, Statistics, View
-from policies.signals import BLOCK, attention_rows
+from policies.signals import BLOCK, attention_logits, attention_rows
 
 
 class Prompt(NamedTuple):
@@ -42,8 +42,14 @@ def a_prompt(
 
 
 def a_view(
-    prompt: Prompt, policies: Iterable[Policy], *, sentence_ends: Iterable[int] = (0, 1, 2), seed: int = 5
+    prompt: Prompt,
+    policies: Iterable[Policy],
+    *,
+    sentence_ends: Iterable[int] = (0, 1, 2),
+    seed: int = 5,
+    budget: int | None = 200,
 ) -> View:
+    """budget: for a scoring that is asked by itself; a policy says its own."""
     signals = {signal: of_model(signal, prompt) for policy in policies for signal in policy.needs}
     return View(
         token_ids=prompt.token_ids,
@@ -53,6 +59,7 @@ def a_view(
         seed=seed,
         signals=signals,
         prompt=len(prompt.token_ids),
+        budget=budget,
     )
 
 
@@ -84,9 +91,10 @@ def measured(signal: Signal, prompt: Prompt, layer: int = 0, block: int = BLOCK)
     state = None
     for first in range(0, n if signal.reads(layer) else 0, block):
         stop = min(first + block, n)
-        attention = attention_rows(queries[:, first:stop], keys[:, :stop], prompt.scale, first)
+        logits = attention_logits(queries[:, first:stop], keys[:, :stop], prompt.scale, first)
         if signal.window is None or stop > n - signal.window:
-            state = signal.attend(Rows(attention, layer, first, n, len(keys)), state)
+            raw = logits if signal.raw else None
+            state = signal.attend(Rows(logits.softmax(-1), layer, first, n, len(keys), logits=raw), state)
     return None if state is None else signal.result(state)
 
 
