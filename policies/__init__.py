@@ -34,7 +34,7 @@ from policies.contract import (
 from policies.crystal import BranchDissolution
 from policies.decoding import Plain
 from policies.policy import Event, Policy, pinned
-from policies.protect import Pinned, Protect, RecentHalf
+from policies.protect import Pinned, Preserve, Protect, RecentHalf
 from policies.routing import Adaptive, PerHead, PerLayer, Pyramid, Shared
 from policies.selection import Chunks, Diverse, TopK
 from policies.state import Verbatim
@@ -60,6 +60,7 @@ __all__ = [
     "Pinned",
     "Plain",
     "Policy",
+    "Preserve",
     "Protect",
     "Protection",
     "Pyramid",
