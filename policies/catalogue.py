@@ -15,6 +15,8 @@ from policies.adakv import ada_snapkv
 from policies.chunkkv import chunkkv
 from policies.contract import UnknownPolicy
 from policies.crystal.policy import crystal, variants
+from policies.epikv import hidden_states
+from policies.epikv_vectors import vectors
 from policies.full import full
 from policies.h2o import h2o
 from policies.keydiff import keydiff
@@ -50,6 +52,8 @@ CATALOGUE: Mapping[str, Policy] = MappingProxyType(
         **variants(),
         **gates(),
         "snapkv_with_window": snapkv_with_window(),
+        **hidden_states(),
+        **vectors(),
     }
 )
 

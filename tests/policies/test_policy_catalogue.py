@@ -53,6 +53,13 @@ NAMES = (
     "schedule-back",
     "schedule-inverted",
     "snapkv_with_window",
+    "epikv",
+    "hs-variance",
+    "band-adaptive",
+    "attn-x-hs",
+    "kv-key",
+    "kv-val",
+    "lagkv-causal",
 )
 
 
