@@ -205,7 +205,7 @@ def a_later_view(prompt: Prompt, policy: Policy, before: View, event: Event, sto
             signal: of_model(signal, up_to(prompt, stop), before.prompt)
             if isinstance(signal, FedSignal | HiddenSignal)
             else tuple(
-                decoded(signal, prompt, positions, len(kept), layer, before.prompt) for layer in layers
+                decoded(signal, prompt, positions, len(kept), layer) for layer in layers
             )
             for signal in policy.needs
         },
@@ -214,11 +214,8 @@ def a_later_view(prompt: Prompt, policy: Policy, before: View, event: Event, sto
     )
 
 
-def decoded(signal: Signal, prompt: Prompt, positions: Tensor, origin: int, layer: int, before: int) -> Any:
-    """A signal of the slots at these positions, of which those from `origin` on were fed one by one.
-
-    before: tokens of the prompt.
-    """
+def decoded(signal: Signal, prompt: Prompt, positions: Tensor, origin: int, layer: int) -> Any:
+    """A signal of the slots at these positions, of which those from `origin` on were fed one by one."""
     keys, values = (part[layer][:, positions] for part in (prompt.keys, prompt.values))
     if isinstance(signal, CacheSignal):
         return signal.summarise(layer, keys, values, torch.ones(keys.shape[:2], dtype=torch.bool))
@@ -230,8 +227,7 @@ def decoded(signal: Signal, prompt: Prompt, positions: Tensor, origin: int, laye
         query = prompt.queries[layer][:, position : position + 1]
         row = attention_rows(query, keys[:, : slot + 1], prompt.scale, slot)
         # While decoding the engine stacks the layers that a signal reads.
-        rows = Rows(row[None], layer, position, position + 1, len(keys), decoded=position >= before)
-        state = signal.attend(rows, state)
+        state = signal.attend(Rows(row[None], layer, position, position + 1, len(keys), decoded=True), state)
     return None if state is None else signal.result(state)
 
 
