@@ -75,7 +75,8 @@ def lrfu(scores: Tensor, crf: Tensor, last: Tensor, t: int, p: float, decay: flo
     """
     missed = misses(scores, p)
     faded = crf * decay ** (t - last).to(crf.dtype)
-    crf = torch.where(missed, crf, faded + scores.sign().to(crf.dtype))  # 1, as what is hit has a score
+    reward = scores / scores  # 1, as what is hit has a score; nan where that is not finite
+    crf = torch.where(missed, crf, faded + reward.to(crf.dtype))
     return Recalled(crf, torch.where(missed, last, t), torch.where(missed, faded, crf))
 
 
