@@ -239,6 +239,8 @@ class View(NamedTuple):
     """How many of the tokens seen are the prompt's; the others are the answer's."""
     routed: Any = None
     """What the routing carried from the last event; None at the first."""
+    budget: int | None = None
+    """Slots per KV head and layer that the event may leave, of which a `Policy` tells its scoring."""
 
     @property
     def positions(self) -> Tensor:

@@ -137,7 +137,7 @@ class Policy:
         protected = self.protect.slots(filled, budget, decoding=decoding, prompt=prompt)
         if not fits:
             refuse_below(budget, int(protected.sum(-1).max()), self.protect)
-        scores = self.scoring.score(view)
+        scores = self.scoring.score(view._replace(budget=budget))
         refuse_non_finite(scores.slots, filled)
         kept, carried = (whole(view), view.routed) if fits else self.choose(view, scores, protected, budget)
         if not carries:

@@ -55,7 +55,7 @@ class Numbers:
 
 
 def tensors(case: Case) -> Tensors:
-    """Keys lie around a few centres, so that some resemble each other; heads differ in how sharply they look."""
+    """Keys lie around a few centres, so that some resemble each other; heads differ in sharpness."""
     numbers = Numbers(case.seed)
     centres = 2 * numbers.uniform(case.kv_heads, 6, case.dim)
     chosen = numbers.below(6, case.kv_heads, case.n)
