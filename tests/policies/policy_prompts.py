@@ -206,9 +206,7 @@ def a_later_view(prompt: Prompt, policy: Policy, before: View, event: Event, sto
         signals={
             signal: of_model(signal, up_to(prompt, stop), before.prompt)
             if isinstance(signal, FedSignal | HiddenSignal)
-            else tuple(
-                decoded(signal, prompt, positions, len(kept), layer) for layer in layers
-            )
+            else tuple(decoded(signal, prompt, positions, len(kept), layer) for layer in layers)
             for signal in policy.needs
         },
         stored=positions.expand(before.layers, before.kv_heads, -1),
