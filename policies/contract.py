@@ -23,6 +23,7 @@ __all__ = [
     "Fed",
     "FedSignal",
     "HiddenSignal",
+    "InBands",
     "InUnits",
     "Measured",
     "Protection",
@@ -301,6 +302,15 @@ class Scoring(Protocol):
     def needs(self) -> frozenset[Signal]: ...
 
     def score(self, view: View) -> Scores: ...
+
+
+@runtime_checkable
+class InBands(Protocol):
+    """A scoring that sets layers of a model against others."""
+
+    def refuse_depth(self, layers: int) -> None:
+        """ValueError where a model of so many layers has no such layers, or the same ones twice."""
+        ...
 
 
 @runtime_checkable

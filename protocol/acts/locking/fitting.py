@@ -40,6 +40,7 @@ def checked(planned: Planned, items: Mapping[str, Any], *, again: bool = False) 
     again: the lock replicates another one, whose method and budgets were found to do by the rules of then.
     """
     _refuse_calibrated(planned, items)
+    _refuse_depths(planned)
     checks = rule_checks.checks(planned.protocol, items, again=again)
     lengths = _lengths(planned, items)
     _refuse_long_prompts(planned, lengths)
@@ -74,6 +75,18 @@ def refuse_one_model_twice(frozen: Mapping[str, Mapping[str, str]]) -> None:
         )
         if weights and (other := seen.setdefault(weights, model)) != model:
             raise BadInput(f"models: {other} and {model} are the same weights; name one of them")
+
+
+def _refuse_depths(planned: Planned) -> None:
+    """Layers that a policy reads by their number, in a model that has others."""
+    protocol = planned.protocol
+    for model in protocol.models:
+        config = transformers.AutoConfig.from_pretrained(sources.locate(model, planned.home))
+        for arm in protocol.arms:
+            try:
+                protocol.policy(arm.name).refuse_depth(config.num_hidden_layers)
+            except ValueError as refusal:
+                raise BadInput(f"arms: {arm.name!r} does not fit {model}: {refusal}") from None
 
 
 def _refuse_calibrated(planned: Planned, items: Mapping[str, Any]) -> None:
