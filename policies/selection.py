@@ -16,6 +16,8 @@ __all__ = ["Chunks", "Diverse", "TopK", "diverse", "highest", "signature"]
 
 WINDOW = 512
 """Candidates among which `diverse` picks before it looks at the others again."""
+HEAVIEST = 1e6
+"""Above it float32 has little left of a score beside its penalty, and in the end no number at all."""
 
 
 @dataclass(frozen=True)
@@ -84,8 +86,10 @@ class Diverse:
     unused: ClassVar[int] = 0
 
     def __post_init__(self) -> None:
-        if not self.weight >= 0:
-            raise ValueError(f"weight must be 0 (no penalty) or more, not {self.weight}")
+        if not 0 <= self.weight <= HEAVIEST:
+            raise ValueError(
+                f"weight must be 0 (no penalty) or more, at most {HEAVIEST:.0f}, not {self.weight}"
+            )
 
     def select(self, view: View, scores: Scores, protected: Tensor, allocation: Tensor) -> Tensor:
         if self.weight == 0:
