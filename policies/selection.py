@@ -53,18 +53,23 @@ class Chunks:
         filled = slots > -torch.inf
         worth = self.means(slots, filled & ~protected)
         rank = worth.argsort(stable=True, descending=True).argsort()
-        chunk = torch.arange(slots.shape[-1], device=slots.device) // self.size
+        chunk = torch.arange(slots.shape[-1], device=slots.device) // self.within(slots)
         order = rank[..., chunk].masked_fill(~filled, len(chunk)).masked_fill(protected, -1)
         by_score = slots.argsort(stable=True, descending=True)
         by_order = order.gather(-1, by_score).argsort(stable=True)
         return first(by_score.gather(-1, by_order), allocation)
 
+    def within(self, slots: Tensor) -> int:
+        """Slots of a chunk, of which a longer one than the cache has no more."""
+        return min(self.size, slots.shape[-1])
+
     def means(self, slots: Tensor, compete: Tensor) -> Tensor:
         """[layer, kv_head, chunk]; 0 of a chunk in which no slot competes."""
-        short = -slots.shape[-1] % self.size
+        size = self.within(slots)
+        short = -slots.shape[-1] % size
 
         def summed(values: Tensor) -> Tensor:
-            return functional.pad(values, (0, short)).reshape(*values.shape[:2], -1, self.size).sum(-1)
+            return functional.pad(values, (0, short)).reshape(*values.shape[:2], -1, size).sum(-1)
 
         counts = summed(compete.to(slots.dtype))
         return summed(slots.masked_fill(~compete, 0)) / counts.clamp(min=1)
