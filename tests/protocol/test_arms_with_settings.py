@@ -18,7 +18,7 @@ from protocol.evidence.run.registration import Registration
 
 SHORT = 'short = { policy = "snapkv", set = { "scoring.window" = 8, "protect.recent" = 8 } }'
 LONG = 'long = { policy = "snapkv", set = { "scoring.window" = 64, "protect.recent" = 64 } }'
-NEVER = 'whole = { policy = "random", set = { "cadence.at_prefill" = false } }'
+NEVER = 'whole = { policy = "snapkv", set = { "cadence.at_prefill" = false } }'
 # Two settings of one policy are the candidates; what is never evicted from is so by a setting.
 STUDY = studies.SWEEP | {
     'full = { policy = "full" }': NEVER,
