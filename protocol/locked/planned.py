@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from protocol.evidence.lock import closure
-from protocol.evidence.refusals import BadInput
+from protocol.evidence.refusals import BadInput, unknown
 from protocol.evidence.run.registration import PROTOCOL
 from protocol.locked import drift
 from protocol.models import paths, sources
@@ -31,11 +31,12 @@ class Planned(NamedTuple):
 
     def measured(self, model: str) -> dict[str, Path]:
         """The files of these statistics, by the name that the lock uses. Raises BadInput for one that is not
-        there.
+        there or that nobody can measure.
         """
-        there = {}
+        there, places = {}, paths.statistics_paths(model, self.home)
         for name in self.calibrated():
-            path = paths.statistics_paths(model, self.home)[name]
+            if (path := places.get(name)) is None:
+                raise BadInput(f"statistics, which an arm needs: {unknown('name', name, places)}")
             if not path.is_file():
                 raise BadInput(
                     f"model {model!r}: no statistics {name!r}, which an arm needs; "

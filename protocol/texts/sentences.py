@@ -6,7 +6,7 @@ from typing import Any
 from analysis.rules import RULES
 from analysis.rules.rule import against_full
 from analysis.stats.methods import METHODS
-from analysis.studies import opened, same_kept
+from analysis.studies import arms, opened, same_kept
 from protocol.evidence.run.ledger import Entry
 from protocol.texts import gate
 
@@ -93,10 +93,10 @@ def _value(value: Any) -> str:
 
 def conditions(lock: Mapping[str, Any]) -> list[str]:
     content, decision = _content(lock), _decision(lock)
-    arms = [f"{name} (policy {arm['policy']})" for name, arm in content["arms"].items()]
+    named = [f"{name} ({arms.words(arm)})" for name, arm in content["arms"].items()]
     cells = len(lock["grid"])
     said = [
-        f"{len(arms)} arms: {_list(arms)}. Models: {_list(content['models'])}. Budgets: "
+        f"{len(named)} arms: {_list(named)}. Models: {_list(content['models'])}. Budgets: "
         f"{_list(content['budgets'])} (with a point: share of the prompt's tokens; whole: slots per KV head "
         f"and layer). Seeds: {_list(content['seeds'])}. That makes {cells} cells.",
         *(
