@@ -10,6 +10,7 @@ from protocol.locked import drift
 from protocol.models import paths, sources
 from protocol.plan import reading
 from protocol.plan.design import Design
+from protocol.plan.full_use import FullUse
 
 __all__ = ["Planned", "read_protocol"]
 
@@ -23,6 +24,7 @@ def read_protocol(folder: Path) -> tuple[bytes, Design]:
 class Planned(NamedTuple):
     protocol: Design
     home: Path  # where what was fetched is kept
+    full_use: FullUse = {}  # as it was measured, where a budget is a share of it
 
     def calibrated(self) -> list[str]:
         """The names of the statistics that some arm needs."""

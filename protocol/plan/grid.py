@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from analysis.rules.rule import FULL
 from protocol.plan.design import Budget, Design
+from protocol.plan.full_use import FullUse
 
 __all__ = ["FULL", "Cell", "budget_of", "cells"]
 
@@ -38,10 +39,12 @@ def cells(protocol: Design, whole: Callable[[Design, str], bool] | None = None) 
     ]
 
 
-def budget_of(protocol: Design, cell: Cell, prompt_tokens: int) -> int | None:
+def budget_of(protocol: Design, cell: Cell, prompt_tokens: int, full_use: FullUse) -> int | None:
     """Slots per KV head and layer for one prompt; None for an arm that never evicts."""
     named: dict[str, Budget] = {str(budget): budget for budget in protocol.budgets}
-    return None if cell.budget == FULL else named[cell.budget].of(prompt_tokens)
+    if cell.budget == FULL:
+        return None
+    return named[cell.budget].of(prompt_tokens, full_use.get((cell.model, cell.task)))
 
 
 def never_evicts(protocol: Design, arm: str) -> bool:
