@@ -56,8 +56,8 @@ def open_study(registration: Registration, home: Path) -> Study:
     protocol = reading.parse(drift.refuse_edited(registration), str(path))
     if protocol.content() != registration.registered:
         raise Drifted(f"{path}: reads otherwise than the lock says; restore it or register another folder")
-    held = full_use.means(registration.lock.content.get(full_use.FIELD, {}))
-    return Study(registration, Planned(protocol, home, held))
+    held = registration.lock.content.get(full_use.FIELD)
+    return Study(registration, Planned(protocol, home, None if held is None else full_use.means(held)))
 
 
 def refuse_drift(study: Study, *, with_weights: bool, runs_here: bool = True) -> None:

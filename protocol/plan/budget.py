@@ -15,7 +15,7 @@ __all__ = ["DECIMALS", "MOST", "ABudget", "Budget", "of_full"]
 
 DECIMALS = 6  # of a share
 MOST = 2**24  # slots
-TEXT = re.compile(r"0\.(?=[0-9]*[1-9])[0-9]{1,%d}%s" % (DECIMALS, OF_FULL))
+TEXT = re.compile(rf"0\.(?=[0-9]*[1-9])[0-9]{{1,{DECIMALS}}}{OF_FULL}")
 NUMBER = re.compile(r"([0-9]*\.?[0-9]+)\s*(%?)")
 
 

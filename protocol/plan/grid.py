@@ -1,11 +1,11 @@
 """The registered grid: every cell that must end in one state, and the lanes that one problem needs."""
 
 from collections.abc import Callable
+from fractions import Fraction
 from typing import NamedTuple
 
 from analysis.rules.rule import FULL
 from protocol.plan.design import Budget, Design
-from protocol.plan.full_use import FullUse
 
 __all__ = ["FULL", "Cell", "budget_of", "cells"]
 
@@ -39,12 +39,14 @@ def cells(protocol: Design, whole: Callable[[Design, str], bool] | None = None) 
     ]
 
 
-def budget_of(protocol: Design, cell: Cell, prompt_tokens: int, full_use: FullUse) -> int | None:
-    """Slots per KV head and layer for one prompt; None for an arm that never evicts."""
+def budget_of(protocol: Design, cell: Cell, prompt_tokens: int, use: Fraction | None = None) -> int | None:
+    """Slots per KV head and layer for one prompt; None for an arm that never evicts. use: mean slots of the
+    full cache, of this model and task.
+    """
     named: dict[str, Budget] = {str(budget): budget for budget in protocol.budgets}
     if cell.budget == FULL:
         return None
-    return named[cell.budget].of(prompt_tokens, full_use.get((cell.model, cell.task)))
+    return named[cell.budget].of(prompt_tokens, use)
 
 
 def never_evicts(protocol: Design, arm: str) -> bool:

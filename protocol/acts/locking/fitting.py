@@ -140,7 +140,7 @@ def refuse_small_budgets(planned: Planned, lengths: Lengths, budgets: Iterable[B
     policy_of = {arm.name: protocol.policy(arm.name) for arm in protocol.arms}
     evicting = {arm: policy for arm, policy in policy_of.items() if policy.evicts}
     for (model, task), each in lengths.items():
-        use = planned.full_use.get((model, task.name))
+        use = planned.use(model, task.name)
         ends = sorted({min(each), max(each), max(each, key=sum)})
         for prompt, (arm, policy), budget in itertools.product(ends, evicting.items(), budgets):
             slots = policy.cadence.least(budget.of(prompt[0], use))

@@ -108,7 +108,7 @@ def _found(planned: Planned, items: Mapping[str, Any]) -> dict[str, Any]:
         count = max(1, PROBLEMS[on[source]] // len(protocol.tasks))
         for task in protocol.tasks:
             for problem in items[task.name]["dev"][:count]:
-                use = planned.full_use.get((source, task.name))
+                use = planned.use(source, task.name)
                 dropped = _watched(protocol, model, task, problem, use, short=on[source] == MADE_UP)
                 for (arm, budget), lost in dropped.items():
                     by_arm[arm][source, task.name, problem, budget] = lost

@@ -93,8 +93,8 @@ RELATIONS = (
     Relation(
         "budget",
         '`slots` is what the budget gives: null for "full", a whole number as it is, of a share of '
-        "`prompt_tokens` the least whole number that is not below it, of a share of the full cache's use what "
-        "the lock says for the model and task.",
+        "`prompt_tokens` the least whole number that is not below it, of a share of the full cache's use "
+        "what the lock says for the model and task.",
         ("cell.budget", "slots", "prompt_tokens"),
         "record",
         budget_in_slots,

@@ -76,6 +76,9 @@ class Plan(NamedTuple):
     sampled: bool
     words: Mapping[str, Words]
     of_full: Mapping[tuple[str, str, str], int]  # slots, by model, task and share of the full cache's use
+    used: Mapping[
+        tuple[str, str, str], int
+    ]  # slots that locking found it to hold, by model, task and problem
 
 
 def plan_of(
@@ -145,6 +148,7 @@ def _plan(content: Mapping[str, Any], digest: str, phase: str, winner: str | Non
         sampled=Decimal(generation["temperature"]) > 0,
         words={},
         of_full=dict(_of_full(content)),
+        used=dict(_used(content)),
     )
 
 
@@ -154,6 +158,12 @@ def _of_full(content: Mapping[str, Any]) -> Iterator[tuple[tuple[str, str, str],
         if budget.endswith(OF_FULL):
             slots = content["full_use"][model][task]["slots"][budget]
             yield (model, task, budget), _whole(slots, 1)
+
+
+def _used(content: Mapping[str, Any]) -> Iterator[tuple[tuple[str, str, str], int]]:
+    for model, tasks in content.get("full_use", {}).items():
+        for task, one in tasks.items():
+            yield from (((model, task, problem), _whole(held, 1)) for problem, held in one["held"].items())
 
 
 def _probed(registered: Mapping[str, Any], cells: list[Cell]) -> Iterator[Cell]:
