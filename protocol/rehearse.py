@@ -122,7 +122,7 @@ def text(
 ) -> str:
     lines = ["rehearsed on development problems, nothing locked", ""]
     lines += [f"{own} played by {other}" for own, other in models.items() if own != other]
-    wide = max(5, *(len(row["budget"]) for row in values["arms"]))
+    wide = max([5, *(len(row["budget"]) for row in values["arms"])])
     for row in values["arms"]:
         words = f"{row['phase']:<8} {row['model']}  {row['task']}  {row['budget']:>{wide}}  {row['arm']:<24}"
         lines.append(f"{words} {shares(row)}")

@@ -53,7 +53,7 @@ def table(selected: dict[str, Any]) -> str:
     """Every candidate in every cell, its mean, the winner and which rule found it."""
     head = f"candidate - {selected['baseline']} in points of 100, exploratory 95 % bootstrap interval"
     lines = [head, ""]
-    wide = max(6, *(len(cell["budget"]) for cell in selected["cells"]))
+    wide = max([6, *(len(cell["budget"]) for cell in selected["cells"])])
     for name, mean in selected["means"].items():
         for cell in selected["cells"]:
             if cell["candidate"] == name:
