@@ -1,5 +1,6 @@
 """A protocol on this machine: its models' files, the statistics that its arms need, what would run it."""
 
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,6 +11,7 @@ from protocol.locked import drift
 from protocol.models import paths, sources
 from protocol.plan import reading
 from protocol.plan.design import Design
+from protocol.plan.full_use import FullUse
 
 __all__ = ["Planned", "read_protocol"]
 
@@ -23,6 +25,11 @@ def read_protocol(folder: Path) -> tuple[bytes, Design]:
 class Planned(NamedTuple):
     protocol: Design
     home: Path  # where what was fetched is kept
+    full_use: FullUse | None = None  # as it was measured, where a budget is a share of it
+
+    def use(self, model: str, task: str) -> Fraction | None:
+        """Mean slots of the full cache at the end of an answer; None where that was not measured."""
+        return None if self.full_use is None else self.full_use[model, task]
 
     def calibrated(self) -> list[str]:
         """The names of the statistics that some arm needs."""

@@ -227,8 +227,11 @@ def _rule(design: Design) -> Iterator[str]:
         )
     if rule.ordered and len(design.budgets) < 2:
         yield f"budgets: {decision.rule} goes from the largest down; give two or more"
-    if rule.ordered and len({budget.share is None for budget in design.budgets}) > 1:
-        yield f"budgets: {decision.rule} puts them in order; give shares alone or whole slots alone"
+    if rule.ordered and len({budget.kind for budget in design.budgets}) > 1:
+        yield (
+            f"budgets: {decision.rule} puts them in order; give shares alone, whole slots alone or shares of "
+            "the full cache alone"
+        )
 
 
 def _full(design: Design, evicts: Evicts) -> Iterator[str]:

@@ -216,6 +216,21 @@ def copied_seeds(made):
             body["text"] = texts.setdefault(body["problem"], body["text"])
 
 
+def measured_less_than_the_prompt(made):
+    made.__dict__.update(copy.deepcopy(vars(made.others["measured"])))
+    made.content["full_use"][made_study.MODEL]["t"]["held"]["dp1"] = 7
+
+
+def measured_more_than_fits(made):
+    made.__dict__.update(copy.deepcopy(vars(made.others["measured"])))
+    made.content["full_use"][made_study.MODEL]["t"]["held"]["dp1"] = 19 + 30
+
+
+def slots_of_another_share(made):
+    made.__dict__.update(copy.deepcopy(vars(made.others["measured"])))
+    made.content["full_use"][made_study.MODEL]["t"]["slots"]["0.4 of full"] = 10
+
+
 def words_are_tokens(made):
     made.words = {made_study.MODEL: Words(True, 2)}
     body = made.lane(test=lambda body: body["tokens"] > 2)
@@ -293,4 +308,7 @@ BREAKS = [
     (in_body("grade_second", "wrong"), ["form"]),
     (prompt_of_another, ["own prompts"]),
     (copied_seeds, ["own draws"]),
+    (measured_less_than_the_prompt, ["full use"]),
+    (measured_more_than_fits, ["full use"]),
+    (slots_of_another_share, ["budget"]),
 ]

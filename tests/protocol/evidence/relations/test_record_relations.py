@@ -72,6 +72,7 @@ def studies_made():
         "inside": Made(made_study.lock(longest=17), seed=2),
         "outside": Made(made_study.lock(outside=True), seed=2),
         "failing": Made(made_study.lock(), seed=2, fails=0.2),
+        "measured": Made(made_study.lock(budgets=("6", "0.4 of full")), "probe", seed=2),
         "many": Made(made_study.lock(problems=40, together=10, budgets=("6",)), seed=1, fewest=1),
     }
 
