@@ -9,12 +9,13 @@ from time import perf_counter
 import torch
 from torch import Tensor
 
+from policies import Rows
 from protocol.engine import forking, grants, sampling
 from protocol.engine.forking import Fork, Forked
 from protocol.engine.lane_memory import Memory, measured
 from protocol.engine.lanes import Lane, LaneFailure, Model, Outcome, Request
 from protocol.engine.sampling import Draw
-from protocol.engine.slots import Pool, Slots, Step, padded, shapes
+from protocol.engine.slots import Pool, Slots, Step, Watched, padded, shapes
 
 
 @dataclass(eq=False)
@@ -162,12 +163,28 @@ class Batch:
         for step in observer.steps:
             members = step.pool.members[step.own]
             for watch in step.watches:
-                weights = watch.all_weights()
+                weights, logits = watch.all_weights(), watch.all_logits()
                 for index, lane in enumerate(watch.lanes):
                     memory = members[lane].memory
                     assert memory is not None
                     slots = int(step.pool.lengths[:, step.places[lane]].max())
-                    memory.add(weights[:, index], watch.layers, members[lane].seen, slots)
+                    seen = members[lane].seen
+                    read = Rows(
+                        weights[:, index, ..., :slots],
+                        watch.layers[0],
+                        seen,
+                        seen + step.new,
+                        step.pool.heads,
+                        seen >= memory.prompt,
+                        None if logits is None else logits[:, index, ..., :slots],
+                    )
+                    memory.add(read, watch.layers)
+            if step.shown:
+                keys, values = step.all_fed()
+                for index, lane in enumerate(step.shown):
+                    memory = members[lane].memory
+                    assert memory is not None
+                    memory.take(keys[:, index], values[:, index], members[lane].seen)
             if step.noted:
                 queries = step.all_queries()
                 for index, lane in enumerate(step.noted):
@@ -176,7 +193,7 @@ class Batch:
                     memory.note(queries[:, index], members[lane].seen + step.new)
         for layer, hidden in observer.hidden.items():
             for row, own in zip(rows, hidden, strict=True):
-                if row.memory is not None:
+                if row.memory is not None and row.memory.traces:
                     row.memory.see(layer, own)
 
     def fire(self, rows: Sequence[Row]) -> None:
@@ -231,10 +248,11 @@ class Batch:
             step=row.seen,
             stored=stored,
             remembered=memory.remembered,
+            routed=memory.routed,
         )
-        kept, remembered = row.lane.policy.event(view, budget)
-        counts = self.move(row, cached, kept, self.room(row.lane, kept.sum(-1).cpu()))
-        memory.compact(kept, stored, row.seen, remembered)
+        event = row.lane.policy.event(view, budget)
+        counts = self.move(row, cached, event.kept, self.room(row.lane, event.kept.sum(-1).cpu()))
+        memory.compact(event, stored, row.seen)
         row.events.append((row.step, int(lengths.sum()), int(counts.sum())))
         row.granted.append(budget)
 
@@ -334,12 +352,13 @@ def cached_of(row: Row) -> list[tuple[Tensor, Tensor]]:
 def step_of(pool: Pool[Row], first: int, last: int, new: int, queries: int) -> Step[Row]:
     """The forward of the rows at places first..last-1, which shows their memories what they carry."""
     carried = [(lane, row.memory) for lane, row in enumerate(pool.members[first:last]) if row.memory]
-    watched: dict[tuple[int, ...], list[int]] = {}
+    watched: dict[Watched, list[int]] = {}
     for lane, memory in carried:
         if memory.layers:
-            watched.setdefault(memory.layers, []).append(lane)
+            watched.setdefault(Watched(memory.layers, memory.raw), []).append(lane)
     noted = [lane for lane, memory in carried if memory.recent is not None]
-    return Step(pool, range(first, last), new, queries, watched, noted)
+    shown = [lane for lane, memory in carried if memory.fed_states]
+    return Step(pool, range(first, last), new, queries, watched, noted, shown)
 
 
 class BatchObserver:
