@@ -284,7 +284,7 @@ class Design:
 
     def policy(self, name: str) -> Policy:
         """The policy of an arm, with the registered interval where it evicts and has none of its own, and
-        the prompt pinned where that is registered.
+        what is registered for all arms in the place of what it protects.
         """
         import policies  # with torch, which reading and refusing the rest of a protocol does without
 
@@ -293,6 +293,8 @@ class Design:
             return policy
         if self.generation.prompt == "pinned":
             policy = policies.pinned(policy)
+        if self.generation.preserve is not None:
+            policy = replace(policy, protect=policies.Preserve(*self.generation.preserve))
         interval = self.generation.interval
         if interval is None or policy.cadence.interval is not None:
             return policy
