@@ -14,6 +14,7 @@ from policies import Policy
 from protocol import engine, tasks
 from protocol.acts.locking import rule_checks
 from protocol.evidence.refusals import BadInput
+from protocol.evidence.relations import vocabulary
 from protocol.locked.planned import Planned
 from protocol.models import calibration, load, sources
 from protocol.plan import grid
@@ -49,6 +50,7 @@ def checked(planned: Planned, items: Mapping[str, Any], *, again: bool = False) 
     """
     _refuse_calibrated(planned, items)
     _refuse_depths(planned)
+    _refuse_unmarked(planned)
     checks = rule_checks.checks(planned.protocol, items, again=again)
     lengths = _lengths(planned, items)
     _refuse_long_prompts(planned, lengths)
@@ -111,6 +113,18 @@ def _refuse_calibrated(planned: Planned, items: Mapping[str, Any]) -> None:
                     )
 
 
+def _refuse_unmarked(planned: Planned) -> None:
+    """A model of which nothing tells where its thinking ends, in a study whose events end there."""
+    if not planned.protocol.generation.think_only:
+        return
+    for model in planned.protocol.models:
+        if not load.answer_marks(load.tokenizer(model, planned.home)):
+            raise BadInput(
+                f"generation.think_only: {model} has no token {vocabulary.THINK} and none that begins with "
+                f"{vocabulary.BOXED}, so that nothing ends its thinking; leave think_only or this model out"
+            )
+
+
 def _lengths(planned: Planned, items: Mapping[str, Any]) -> Lengths:
     lengths: Lengths = {}
     protocol = planned.protocol
@@ -150,6 +164,8 @@ def refuse_small_budgets(planned: Planned, lengths: Lengths, budgets: Iterable[B
     text asks for more would fail, in this arm alone, and what is missing would not be missing at random.
     """
     protocol, budgets = planned.protocol, tuple(budgets)
+    preserve = protocol.generation.preserve is not None
+    fix = ", or let generation.preserve protect less" if preserve else ""
     policy_of = {arm.name: protocol.policy(arm.name) for arm in protocol.arms}
     evicting = {arm: policy for arm, policy in policy_of.items() if policy.evicts}
     for (model, task), each in lengths.items():
@@ -160,7 +176,7 @@ def refuse_small_budgets(planned: Planned, lengths: Lengths, budgets: Iterable[B
             if slots < (protected := _protected(policy, *prompt, slots)):
                 raise BadInput(
                     f"budgets: {budget} gives {slots} slots for {task.name} ({prompt[0]} tokens), "
-                    f"fewer than the {protected} that arm {arm!r} protects at most; raise the budget"
+                    f"fewer than the {protected} that arm {arm!r} protects at most; raise the budget{fix}"
                 )
 
 

@@ -3,6 +3,7 @@
 from protocol.evidence.relations.planned_lanes import Plan, slots_of
 from protocol.evidence.relations.recorded_lanes import Lane
 from protocol.evidence.relations.relation import Measure, Relation
+from protocol.evidence.relations.vocabulary import BOXED, THINK
 
 __all__ = ["RELATIONS"]
 
@@ -60,6 +61,23 @@ def told_by_text(plan: Plan, lane: Lane, measure: Measure) -> str:
         return "" if tokens == count else f"tokens is {tokens}, text has {count} words"
     if len(text) > tokens * (words.longest + 1):
         return f"tokens is {tokens}, text has {len(text)} characters"
+    return ""
+
+
+def thought(plan: Plan, lane: Lane, measure: Measure) -> str:
+    body = lane.body
+    if ("thought" in body) != (plan.thinking and body["state"] == "ok"):
+        there = "is there" if "thought" in body else "is missing"
+        asked = "asks" if plan.thinking else "does not ask"
+        return f"thought {there} in the state {body['state']!r}; the lock {asked} for it"
+    said, text, tokens = body.get("thought"), body["text"], body["tokens"]
+    words = plan.words.get(body["cell"]["model"])
+    if said is not None and said > tokens:
+        return f"thought is {said} of {tokens} tokens"
+    if said is not None and not (THINK in text or BOXED in text):
+        return f"thought is {said}, text has no {THINK} and no {BOXED}"
+    if "thought" in body and words is not None and words.apart and said != words.thought(text):
+        return f"thought is {said}, text gives {words.thought(text)}"
     return ""
 
 
@@ -130,6 +148,15 @@ RELATIONS = (
         ("text", "tokens"),
         "record",
         told_by_text,
+    ),
+    Relation(
+        "thought",
+        "Where `generation.think_only` is locked, and nowhere else, a lane that ended well says how much of "
+        "it was thinking: no more than `tokens`, and nothing without a mark in `text`. Of a model whose "
+        "locked tokens are words, it is the place of the first mark.",
+        ("thought", "tokens", "text"),
+        "record",
+        thought,
     ),
     Relation(
         "no answer",

@@ -64,7 +64,8 @@ class UnitPlan(NamedTuple):
 
 class Plan(NamedTuple):
     """One phase of a study. lanes: how many decode at once, by model. batched, granting: whether its records
-    are of 2026-11-21 or later, which say who decoded together, and of 2026-11-22 or later.
+    are of 2026-11-21 or later, which say who decoded together, and of 2026-11-22 or later. thinking: whether
+    events fire only while a lane thinks.
     """
 
     registration: str
@@ -78,6 +79,7 @@ class Plan(NamedTuple):
     batched: bool
     granting: bool
     sampled: bool
+    thinking: bool
     words: Mapping[str, Words]
     of_full: Mapping[tuple[str, str, str], int]  # slots, by model, task and share of the full cache's use
     used: Mapping[
@@ -150,6 +152,7 @@ def _plan(content: Mapping[str, Any], digest: str, phase: str, winner: str | Non
         batched="batch" in content,
         granting="first_event" in batch,
         sampled=Decimal(generation["temperature"]) > 0,
+        thinking=generation.get("think_only") is True,
         words={},
         of_full=dict(_of_full(content)),
         used=dict(_used(content)),

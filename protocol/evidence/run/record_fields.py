@@ -69,6 +69,11 @@ BODY = Table(
         "slots": Field(OrNull(Whole(1)), "The budget per KV head and layer; null without one."),
         "text": Field(Text(), "What was generated."),
         "tokens": Field(Whole(), "Its tokens without the stop token."),
+        "thought": Field(
+            OrNull(Whole(1)),
+            "Those up to the mark that ended the thinking, with it; null where none was said.",
+            without="not ok, or generation.think_only is not registered",
+        ),
         "stop": Field(OrNull(Choice("eos", "length")), "What ended it; null unless ok."),
         "answer": Field(OrNull(Text()), "What the grader extracted, or null."),
         "grade": Field(OrNull(_GRADE), "What the grader says; null unless ok."),
@@ -118,6 +123,6 @@ def _faults_of_state(body: Mapping[str, Any]) -> Iterator[str]:
         return
     if not body["reason"]:
         yield f"body.reason: is empty; a record in the state {body['state']!r} says why"
-    for name in (*MEASURED, "trajectory", "grade_second"):
+    for name in (*MEASURED, "trajectory", "grade_second", "thought"):
         if body.get(name) is not None:
             yield f"body.state: {body['state']!r} goes with no {name}"

@@ -34,9 +34,12 @@ def lock(
     most=30,
     problems=5,
     temperature="0.6",
+    thinking=False,
 ):
     """What a lock says of lanes. Two arms evict, `a` and `b`, the second of which a probe runs again."""
     generation = {"temperature": temperature, "problems_per_batch": together}
+    if thinking:
+        generation["think_only"] = True
     settings = PLAIN | {"cadence.interval": str(interval), "cadence.slack": str(slack)}
     task = {"name": "t", "query": "outside" if outside else "inside", "max_new_tokens": most}
     content = {"generation": generation, "tasks": [task], "arms": {}, "decision": {"against": ["b"]}}
@@ -84,6 +87,10 @@ class Lane:
         self.interval = None if settings["cadence.interval"] == "None" else int(settings["cadence.interval"])
         self.slack = settings["cadence.slack"] == "True"
         self.wait = content["batch"]["first_event"]
+        self.thinking = content["protocol"]["content"]["generation"].get("think_only", False)
+        # The place of the mark among its words, if it says one.
+        places = [None, *range(1, self.tokens + 1)]
+        self.thought = draw.choice([*places, *places[1:3], *places[-1:]]) if self.thinking else None
         self.step = 0
         self.level = self.prompt_tokens  # of each head
         self.events, self.held, self.allocated, self.state = [], [], [], 0
@@ -100,9 +107,11 @@ class Lane:
         self.room(self.query, max(0, self.wait - 1))
         self.note()
 
-    def room(self, query, wait):
+    def room(self, query, wait, answering=False):
         coming = query + self.most
-        if self.slots and self.interval:
+        if answering:
+            coming = self.most - self.step
+        elif self.slots and self.interval:
             coming = min(coming, max(0, self.slots - self.level) + query + wait + self.interval)
         capacity = self.level + coming
         while capacity % 16:
@@ -116,7 +125,10 @@ class Lane:
     def feed(self, count, new):
         self.level += count
         self.step += new
-        if self.slots and self.interval and self.step >= self.wait and self.level > self.slots:
+        if self.thought and self.step >= self.thought:
+            if self.step == self.thought and self.slots and self.interval:
+                self.room(0, 0, answering=True)
+        elif self.slots and self.interval and self.step >= self.wait and self.level > self.slots:
             full = self.level >= self.slots + self.interval
             if full if self.slack else self.step % self.interval == 0:
                 self.evict(self.step)
@@ -227,12 +239,13 @@ def nothing(state, reason):
 
 
 def answered(lane, trajectory):
-    held, allocated = lane.held, lane.allocated
+    held, allocated, said = lane.held, lane.allocated, range(1, lane.tokens + 1)
     return {
         "state": "ok",
         "reason": "",
-        "text": " ".join(f"w{lane.seed}" for _ in range(lane.tokens)),
+        "text": " ".join("</think>" if at == lane.thought else f"w{lane.seed}" for at in said),
         "tokens": lane.tokens,
+        **({"thought": lane.thought} if lane.thinking else {}),
         "stop": lane.stop,
         "answer": None,
         "grade": "no answer",
