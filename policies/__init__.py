@@ -9,10 +9,13 @@ May import: torch.
 from policies.cadence import Cadence, Schedule
 from policies.catalogue import diff, get, names
 from policies.contract import (
+    Allocation,
     AttentionSignal,
     BudgetError,
     CacheSignal,
     Calibrated,
+    Fed,
+    FedSignal,
     HiddenSignal,
     Measured,
     Protection,
@@ -39,6 +42,7 @@ from policies.state import Verbatim
 
 __all__ = [
     "Adaptive",
+    "Allocation",
     "AttentionSignal",
     "BranchDissolution",
     "BudgetError",
@@ -48,6 +52,8 @@ __all__ = [
     "Chunks",
     "Diverse",
     "Event",
+    "Fed",
+    "FedSignal",
     "HiddenSignal",
     "Measured",
     "PerHead",
