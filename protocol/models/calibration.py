@@ -71,7 +71,8 @@ def weights_digest(source: str, home: Path) -> str:
 
 def digest(files: Mapping[str, str]) -> str:
     """One digest of the files of a model, given as SHA-256 by name; calibrated ones do not count."""
-    return canonical.digest({name: of for name, of in files.items() if not name.startswith("statistics-")})
+    own = {name: of for name, of in files.items() if not name.startswith(sources.CALIBRATED)}
+    return canonical.digest(own)
 
 
 def of(source: str, home: Path, network: PreTrainedModel) -> Mapping[str, Any]:

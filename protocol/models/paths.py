@@ -34,4 +34,4 @@ def statistics_paths(source: str, home: Path) -> dict[str, Path]:
 
 def locked_name(name: str) -> str:
     """What a lock calls their file, among the files of the model."""
-    return f"statistics-{name}.safetensors"
+    return f"{sources.CALIBRATED}{name}.safetensors"
