@@ -218,17 +218,17 @@ def test_the_memory_of_a_policy_is_counted_at_its_largest():
         lane(all_kept()),
     ]
     outcomes = answer(tiny(), outside(30), lanes, max_new_tokens=10)
-    # The most is there right before the event of step 8: 4 slots beyond the event before, and 38 tokens, four
-    # of which were folded together as the last came.
-    queries, trace = LAYERS * Q_HEADS * 5 * DIM * 8, (38 + 64) * 8
+    # The most is there at the end: one slot beyond the event of step 8, and 38 tokens; the hidden state of the
+    # last one, as wide as that of the one before, is not folded yet.
+    queries, trace = LAYERS * Q_HEADS * 5 * DIM * 8, (38 + 2 * 64) * 8
 
-    def slots(fullest):
-        positions, sums = HEADS * fullest * 8, LAYERS * Q_HEADS * (fullest + 4) * 8
+    def slots(fullest, since):
+        positions, sums = HEADS * fullest * 8, LAYERS * Q_HEADS * (fullest + since) * 8
         return positions, sums
 
-    uniform = sum(slots(10)) + queries + trace
-    ragged = sum(slots(20)) + queries + trace
-    assert [o.state_bytes for o in outcomes] == [uniform, ragged, slots(10)[0], 0, 0]
+    uniform = sum(slots(10, 1)) + queries + trace
+    ragged = sum(slots(20, 1)) + queries + trace
+    assert [o.state_bytes for o in outcomes] == [uniform, ragged, slots(10, 1)[0], 0, 0]
 
 
 @dataclass(frozen=True)
