@@ -30,6 +30,7 @@ from policies.scissorhands import scissorhands
 from policies.snapkv import snapkv
 from policies.snapkv_with_window import snapkv_with_window
 from policies.streaming import streaming
+from policies.thinkv import thought_variants
 from policies.tova import tova
 from policies.triattention import gates
 from policies.uniform import random
@@ -60,6 +61,7 @@ CATALOGUE: Mapping[str, Policy] = MappingProxyType(
         "longflow": longflow(),
         "lagkv": lagkv(),
         "ahakv": ahakv(),
+        **thought_variants(),
     }
 )
 

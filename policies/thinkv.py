@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import ClassVar
 
 import torch
@@ -26,6 +27,7 @@ from policies.contract import (
     Thresholds,
     View,
 )
+from policies.epikv import Epiphany
 from policies.h2o import AccumulatedAttention
 from policies.policy import Policy
 from policies.protect import Preserve
@@ -39,12 +41,13 @@ __all__ = [
     "Thoughts",
     "Whenever",
     "WithinSegments",
+    "segment_hs",
     "segment_means",
     "shares",
     "sparsity",
     "thinkv",
+    "thought_variants",
     "thoughts",
-    "variants",
 ]
 
 SEGMENT = 128
@@ -248,5 +251,16 @@ def thinkv() -> Policy:
     return by_thoughts(AccumulatedAttention(), prompt=False)
 
 
-def variants() -> Mapping[str, Policy]:
-    return {"thinkv": thinkv()}
+def segment_hs() -> Policy:
+    """Segment-HS (EpiKV, Table 1: "ThinKV seg. + HS rank"): the segments and budgets of `thinkv`; within them
+    the tokens stay that turned the residual stream most, by the score of `epikv`.
+
+    Which score "HS rank" is, and what is protected, is not said. Ours: z_10 - z_21, and the prompt as in the
+    methods of that paper.
+    """
+    return by_thoughts(Epiphany(), prompt=True)
+
+
+def thought_variants() -> Mapping[str, Policy]:
+    """By name."""
+    return MappingProxyType({"thinkv": thinkv(), "segment-hs": segment_hs()})

@@ -118,8 +118,8 @@ def of_data(content: Mapping[str, Any]) -> list[str]:
 
 
 def files_of(source: str, home: Path, locked: Mapping[str, str]) -> dict[str, Path]:
-    """The files of a model by the name that the lock uses, and of what was calibrated those that it has. Locks
-    of up to 2026-11-22 have all that then lay beside the weights, whether or not an arm asked for it.
+    """The files of a model by the name that the lock uses, and of what was calibrated those that it has.
+    Locks of up to 2026-11-22 have all that then lay beside the weights, whether or not an arm asked for it.
     """
     measured = {paths.locked_name(name): path for name, path in paths.statistics_paths(source, home).items()}
     there = {name: path for name, path in measured.items() if name in locked and path.is_file()}

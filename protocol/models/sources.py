@@ -16,8 +16,8 @@ from protocol.evidence.bytes.files import home
 from protocol.evidence.refusals import BadInput, hint
 
 __all__ = [
-    "MODELS",
     "CALIBRATED",
+    "MODELS",
     "PATTERNS",
     "Embedded",
     "Folder",
