@@ -16,6 +16,8 @@ from policies.ahakv import ahakv
 from policies.chunkkv import chunkkv
 from policies.contract import UnknownPolicy
 from policies.crystal.policy import crystal, variants
+from policies.epikv import hidden_states
+from policies.epikv_vectors import vectors
 from policies.full import full
 from policies.h2o import h2o
 from policies.keydiff import keydiff
@@ -61,6 +63,8 @@ CATALOGUE: Mapping[str, Policy] = MappingProxyType(
         "longflow": longflow(),
         "lagkv": lagkv(),
         "ahakv": ahakv(),
+        **hidden_states(),
+        **vectors(),
         **thought_variants(),
     }
 )

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from policy_prompts import Prompt, a_later_view, a_prompt, a_view, measured, up_to
+from policy_prompts import Prompt, a_later_view, a_prompt, a_view, measured, of_model, preserves, up_to
 from torch.nn.functional import pad
 
 import policies
-from policies import BudgetError, Cadence, Policy, Protect, Scores, Shared, View
+from policies import BudgetError, Cadence, FedSignal, HiddenSignal, Policy, Protect, Scores, Shared, View
 from policies.crystal import CrystalConfig, crystal
 from policies.uniform import stream
 
@@ -19,18 +19,27 @@ N = 300
 PROMPT = a_prompt(N)
 EVICTING = tuple(name for name in policies.names() if policies.get(name).evicts)
 MEASURING = tuple(name for name in EVICTING if policies.get(name).needs)
+PRESERVING = tuple(name for name in EVICTING if preserves(policies.get(name)))
+ASKED = 40  # tokens of the prompt, for a policy that evicts from the answer alone
 CRYSTALS = tuple(name for name in EVICTING if name.startswith("crystal"))
-TRIATTENTIONS = policies.names()[policies.names().index("1d") : -1]
+TRIATTENTIONS = policies.names()[policies.names().index("1d") : policies.names().index("snapkv_with_window")]
+EPIKVS = ("epikv", "hs-variance", "band-adaptive", "attn-x-hs", "kv-key", "kv-val", "lagkv-causal")
 # One score for a token, whatever the head.
-SHARED = (*TRIATTENTIONS, "snapkv_with_window")
+SHARED = (*TRIATTENTIONS, "snapkv_with_window", *EPIKVS)
 SNAPKV_WINDOWS = ("snapkv", "pyramidkv", "chunkkv", "chunkkv-20", "ada-snapkv")
 every_policy = pytest.mark.parametrize("name", policies.names())
 every_evicting_policy = pytest.mark.parametrize("name", EVICTING)
 every_crystal = pytest.mark.parametrize("name", CRYSTALS)
 
 
+def view_for(policy: Policy, prompt: Prompt = PROMPT, *, seed: int = 5) -> View:
+    """The first event at which a policy can evict."""
+    asked = min(ASKED, len(prompt.token_ids)) if preserves(policy) else None
+    return a_view(prompt, [policy], seed=seed, asked=asked)
+
+
 def keep(policy: Policy, budget: int, prompt: Prompt = PROMPT, *, seed: int = 5) -> torch.Tensor:
-    return policy.keep(a_view(prompt, [policy], seed=seed), budget)
+    return policy.keep(view_for(policy, prompt, seed=seed), budget)
 
 
 @every_evicting_policy
@@ -65,7 +74,9 @@ def test_the_full_cache_is_kept_whatever_the_budget():
 @every_evicting_policy
 def test_protected_slots_are_kept(name):
     policy = policies.get(name)
-    protected = policy.protect.slots(torch.ones(N, dtype=torch.bool), 200, decoding=False)
+    whole, prompt = torch.ones(N, dtype=torch.bool), torch.arange(N) < ASKED
+    later = name in PRESERVING
+    protected = policy.protect.slots(whole, 200, decoding=later, prompt=prompt if later else None)
     assert keep(policy, 200)[..., protected].all()
 
 
@@ -111,7 +122,7 @@ def test_policies_are_hashable_values(name):
 def test_every_precision_works_and_scores_are_float32_or_better(name, dtype):
     policy = policies.get(name)
     prompt = a_prompt(N, dtype=dtype)
-    scores = policy.scoring.score(a_view(prompt, [policy]))
+    scores = policy.scoring.score(view_for(policy, prompt))
     assert scores.slots.dtype in (torch.float32, torch.float64)
     assert keep(policy, 210, prompt).any()
 
@@ -119,19 +130,19 @@ def test_every_precision_works_and_scores_are_float32_or_better(name, dtype):
 @every_policy
 @pytest.mark.parametrize(("q_heads", "kv_heads"), [(9, 3), (4, 4), (2, 1)])
 def test_query_heads_may_share_kv_heads(name, q_heads, kv_heads):
-    prompt = a_prompt(N, q_heads=q_heads, kv_heads=kv_heads, layers=3)
-    assert keep(policies.get(name), 210, prompt).shape == (3, kv_heads, N)
+    prompt = a_prompt(N, q_heads=q_heads, kv_heads=kv_heads, layers=4)
+    assert keep(policies.get(name), 210, prompt).shape == (4, kv_heads, N)
 
 
 @every_evicting_policy
 def test_a_default_device_elsewhere_changes_nothing(name):
     """With `meta` as default, a tensor made without `device=` cannot be mixed with the inputs."""
     policy = policies.get(name)
-    view = a_view(PROMPT, [policy])
+    view = view_for(policy)
     expected = policy.keep(view, 210)
     with torch.device("meta"):
         assert torch.equal(policy.keep(view, 210), expected)
-        again = view._replace(signals=a_view(PROMPT, [policy]).signals)
+        again = view._replace(signals=view_for(policy).signals)
         assert torch.equal(policy.keep(again, 210), expected)
 
 
@@ -169,7 +180,7 @@ def test_a_prompt_of_protected_slots_only_is_kept_or_refused(name):
     policy = policies.get(name)
     prompt = a_prompt(20)
     assert keep(policy, 20, prompt).all()
-    if name in ("random", *CRYSTALS, *SNAPKV_WINDOWS):
+    if name in ("random", *CRYSTALS, *SNAPKV_WINDOWS, *PRESERVING):
         with pytest.raises(BudgetError):
             keep(policy, 19, prompt)
     else:
@@ -234,26 +245,26 @@ def test_a_score_that_is_not_finite_is_refused(bad):
 
 
 @pytest.mark.parametrize("name", MEASURING)
-def test_keys_that_are_not_finite_are_refused(name):
+def test_what_is_not_finite_is_refused(name):
     prompt = a_prompt(N)
-    prompt.keys[0, 0, 170] = torch.nan
+    for part in (prompt.keys[0, 0], prompt.values[0, 0], *prompt.hidden):
+        part[170] = torch.nan
     with pytest.raises(ValueError, match="scores must be finite: layer 0"):
         keep(policies.get(name), 210, prompt)
 
 
-@pytest.mark.parametrize("name", [name for name in MEASURING if name not in TRIATTENTIONS])
-def test_a_signal_that_was_not_measured_is_refused_by_name(name):
+@pytest.mark.parametrize("name", CRYSTALS)
+def test_co_attention_that_was_not_measured_is_refused_by_name(name):
     policy = policies.get(name)
-    view = a_view(PROMPT, [])
-    first = policy.scoring.coattention if name in CRYSTALS else next(iter(policy.needs))
-    assert len(policy.needs) == (2 if name in CRYSTALS and policy.scoring.breath else 1)
-    with pytest.raises(ValueError, match=type(first).__name__):
-        policy.keep(view, 210)
+    assert len(policy.needs) == (2 if policy.scoring.breath else 1)
+    with pytest.raises(ValueError, match=type(policy.scoring.coattention).__name__):
+        policy.keep(a_view(PROMPT, []), 210)
 
 
-@pytest.mark.parametrize("name", TRIATTENTIONS)
-def test_each_of_several_signals_is_refused_by_name_where_it_was_not_measured(name):
-    policy, view = policies.get(name), a_view(PROMPT, [policies.get(name)])
+@pytest.mark.parametrize("name", [name for name in MEASURING if name not in CRYSTALS])
+def test_each_signal_is_refused_by_name_where_it_was_not_measured(name):
+    policy, view = policies.get(name), view_for(policies.get(name))
+    assert set(view.signals) == policy.needs
     for signal in policy.needs:
         signals = {other: state for other, state in view.signals.items() if other != signal}
         with pytest.raises(ValueError, match=type(signal).__name__):
@@ -329,14 +340,58 @@ def test_every_layer_and_head_is_scored_by_itself(name):
     assert torch.equal(keep(policy, 210, flipped), kept.flip(0, 1))
 
 
-def test_one_view_serves_every_policy():
-    everyone = [policies.get(name) for name in policies.names()]
-    view = a_view(PROMPT, everyone)
-    # Column sums, those of the last 32 rows and of the last one, co-attention in chunks of two sizes, norms,
-    # inverse norms, cosines and neglect; keys, mean values, two statistics, attention before the window.
-    assert len(view.signals) == 14
+@pytest.mark.parametrize("asked", [None, ASKED])
+def test_one_view_serves_every_policy(asked):
+    """At the end of the prompt, and for those that keep all of it later on."""
+    everyone = [
+        policies.get(name) for name in policies.names() if (name in PRESERVING) == (asked is not None)
+    ]
+    view = a_view(PROMPT, everyone, asked=asked)
+    assert len(view.signals) < sum(len(policy.needs) for policy in everyone)  # equal ones are measured once
     for policy in everyone:
         assert torch.equal(policy.keep(view, 210), keep(policy, 210))
+
+
+OF_TOKENS = sorted(
+    {
+        signal
+        for name in MEASURING
+        for signal in policies.get(name).needs
+        if isinstance(signal, FedSignal | HiddenSignal)
+    },
+    key=repr,
+)
+
+
+@pytest.mark.parametrize("signal", OF_TOKENS, ids=repr)
+def test_a_signal_of_tokens_is_the_same_however_many_are_fed_at_once(signal):
+    """In the prompt, where layers come one by one, and in the answer, where they come together."""
+    prompt = a_prompt(N, layers=4)
+    found = [
+        [flat(measured(signal, prompt, layer, block, asked=150)) for layer in range(4)]
+        for block in (N, 128, 64, 7, 1)
+    ]
+    assert any(layer for layer in found[0])
+    assert all(tensor.isfinite().all() for layer in found[0] for tensor in layer)
+    for other in found[1:]:
+        torch.testing.assert_close(other, found[0], rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("signal", OF_TOKENS, ids=repr)
+def test_a_signal_of_tokens_knows_nothing_of_later_ones(signal):
+    """Whoever measures half of it measures the first half of it: scores can be frozen."""
+    whole, half = (of_model(signal, up_to(a_prompt(N, layers=4), n), 100) for n in (N, 170))
+    for later, sooner in zip(map(flat, whole), map(flat, half), strict=True):
+        assert len(later) == len(sooner)
+        for one, other in zip(later[:1], sooner[:1], strict=True):
+            torch.testing.assert_close(one[..., :170], other, rtol=1e-6, atol=1e-6)
+
+
+def flat(state: Any) -> list[torch.Tensor]:
+    """Every tensor of it."""
+    if isinstance(state, tuple):
+        return [tensor for part in state for tensor in flat(part)]
+    return [] if state is None else [state]
 
 
 def an_event(policy: Policy, held: list[list[int]], *, seed: int = 0) -> View:
@@ -358,21 +413,30 @@ def an_event(policy: Policy, held: list[list[int]], *, seed: int = 0) -> View:
         )
         for signal in policy.needs
     }
-    return a_view(PROMPT, [])._replace(signals=signals, stored=stored)
+    return a_view(PROMPT, [], asked=asked_of(policy))._replace(signals=signals, stored=stored)
+
+
+def asked_of(policy: Policy) -> int:
+    return ASKED if preserves(policy) else N
 
 
 def a_shared_event(policy: Policy, count: int, random: torch.Generator) -> View:
     """A view of a later event: every head holds the same `count` of the N slots."""
     left = torch.randperm(N, generator=random)[:count].sort().values
-    shorter = at(PROMPT, left)
-    signals = a_view(shorter, [policy]).signals
-    return a_view(PROMPT, [])._replace(signals=signals, stored=left.expand(2, 2, -1))
+    asked, shorter = asked_of(policy), at(PROMPT, left)
+    signals = {
+        signal: of_model(signal, PROMPT, asked)
+        if isinstance(signal, FedSignal | HiddenSignal)
+        else of_model(signal, shorter)
+        for signal in policy.needs
+    }
+    return a_view(PROMPT, [], asked=asked)._replace(signals=signals, stored=left.expand(2, 2, -1))
 
 
 def at(prompt: Prompt, positions: torch.Tensor) -> Prompt:
     """The prompt of the tokens at these positions; a key keeps its rotation."""
     parts = (part[:, :, positions] for part in prompt[1:4])
-    return Prompt(prompt.token_ids[positions], *parts, prompt.scale)
+    return Prompt(prompt.token_ids[positions], *parts, prompt.scale, prompt.hidden[:, positions])
 
 
 def of_head(layer: int, head: int, positions: torch.Tensor) -> Prompt:
@@ -397,7 +461,8 @@ def kept_at(view: View, policy: Policy, budget: int) -> torch.Tensor:
     kept = policy.keep(view, budget)
     for row, positions in zip(kept.flatten(0, 1), view.stored.flatten(0, 1), strict=True):
         count = int((positions >= 0).sum())
-        protected = policy.protect.slots(torch.ones(count, dtype=torch.bool), budget, decoding=True)
+        whole, prompt = torch.ones(count, dtype=torch.bool), positions[:count] < view.prompt
+        protected = policy.protect.slots(whole, budget, decoding=True, prompt=prompt)
         assert row[:count][protected].all()
         assert not row[count:].any()
     return kept
@@ -420,7 +485,7 @@ def test_a_later_event_with_room_for_all_keeps_what_is_there(name):
     assert torch.equal(policies.get(name).keep(view, 150), view.filled)
 
 
-@every_later_policy
+@pytest.mark.parametrize("name", [name for name in EVICTING if name not in (*CRYSTALS, *PRESERVING)])
 def test_slots_count_by_their_place_and_not_by_their_position(name):
     """Of a cache that holds every slot but one, what is kept is what a shorter prompt would keep.
 
@@ -437,7 +502,7 @@ def test_slots_count_by_their_place_and_not_by_their_position(name):
 @pytest.mark.parametrize("name", SHARED)
 def test_heads_that_hold_different_slots_have_no_score_for_a_token(name):
     policy = policies.get(name)
-    view = a_view(PROMPT, [policy])
+    view = view_for(policy)
     stored = torch.arange(N).expand(2, 2, -1).clone()
     assert torch.equal(policy.keep(view._replace(stored=stored), 200), policy.keep(view, 200))
     stored[1, 0, -1] = N
@@ -558,7 +623,7 @@ def test_trunks_are_not_remembered_where_heads_keep_different_slots():
 @every_evicting_policy
 def test_memory_is_for_later_events(name):
     """With room for all and no later event nothing is even scored; crystals begin theirs at the first."""
-    policy, view = policies.get(name), a_view(PROMPT, [policies.get(name)])
+    policy, view = policies.get(name), view_for(policies.get(name))
     assert policy.event(view, N).memory is None
     breathing = replace(policy, cadence=Cadence(interval=60))
     assert (breathing.event(view, N).memory is not None) == (name in CRYSTALS)
