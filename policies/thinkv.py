@@ -19,6 +19,7 @@ from policies.cadence import Cadence
 from policies.contract import (
     Allocation,
     Calibrated,
+    Routing,
     Rows,
     Scores,
     Scoring,
@@ -31,12 +32,13 @@ from policies.epikv import Epiphany
 from policies.h2o import AccumulatedAttention
 from policies.policy import Policy
 from policies.protect import Preserve
-from policies.routing import PerHead
+from policies.routing import PerHead, Shared
 from policies.signals import EveryLayer, calibrated, of_all_layers
 
 __all__ = [
     "SEGMENT",
-    "BySegments",
+    "SegmentsPerHead",
+    "SegmentsShared",
     "Sparsity",
     "Thoughts",
     "Whenever",
@@ -168,8 +170,14 @@ def taken(most: Tensor, over: Tensor) -> Tensor:
 def counted(slots: Tensor, segments: Segments) -> Tensor:
     """slots, bool [layer, kv_head, n] -> int64 [layer, kv_head, segment], how many of them each has."""
     counts = torch.zeros(*slots.shape[:2], len(segments.budgets) + 2, dtype=torch.int64, device=slots.device)
-    place = segments.of.expand(slots.shape).clamp(0, counts.shape[-1] - 1)
+    place = of_sets(slots, segments).clamp(0, counts.shape[-1] - 1)
     return counts.scatter_add(-1, place, slots.long())
+
+
+def of_sets(slots: Tensor, segments: Segments) -> Tensor:
+    """The segment of each of the slots [layer, kv_head, n]. Heads that share a set hold the same ones."""
+    layers, kv_heads, _ = slots.shape
+    return segments.of[:layers, :kv_heads].expand(slots.shape)
 
 
 def shares_of(scores: Scores, protected: Tensor, total: Tensor | int) -> tuple[Tensor, Tensor]:
@@ -181,14 +189,23 @@ def shares_of(scores: Scores, protected: Tensor, total: Tensor | int) -> tuple[T
     return held, shares(held, counted(there & protected, scores.segments), scores.segments, total)
 
 
-@dataclass(frozen=True)
-class BySegments(PerHead):
-    """A set for each layer and KV head, of as many slots as the shares of its segments come to."""
+class Segmented:
+    """A keep set gets as many slots as the shares of its segments come to."""
 
     bounds: ClassVar[bool] = True
 
     def allocate(self, view: View, scores: Scores, protected: Tensor, budget: int) -> Allocation:
         return Allocation(shares_of(scores, protected, budget)[1].sum(-1))
+
+
+@dataclass(frozen=True)
+class SegmentsPerHead(Segmented, PerHead):
+    """Each layer and KV head keeps a set of its own."""
+
+
+@dataclass(frozen=True)
+class SegmentsShared(Segmented, Shared):
+    """One keep set, chosen by the mean score, for all layers and heads."""
 
 
 @dataclass(frozen=True)
@@ -203,7 +220,7 @@ class WithinSegments:
         slots, there = scores.slots, scores.slots > -torch.inf
         assert scores.segments is not None
         last = held.shape[-1]
-        of = scores.segments.of.expand(slots.shape).masked_fill(~there, last)
+        of = of_sets(slots, scores.segments).masked_fill(~there, last)
         ranked = slots.masked_fill(protected, torch.inf).argsort(stable=True, descending=True)
         ranked = ranked.gather(-1, of.gather(-1, ranked).argsort(stable=True))
         segment = of.gather(-1, ranked)
@@ -224,12 +241,12 @@ class Whenever(Cadence):
         return self.interval is not None and step > 0 and step % self.interval == 0
 
 
-def by_thoughts(base: Scoring, *, prompt: bool) -> Policy:
+def by_thoughts(base: Scoring, routing: Routing, *, prompt: bool) -> Policy:
     """prompt: whether it is preserved."""
     return Policy(
         scoring=Thoughts(base),
         selection=WithinSegments(),
-        routing=BySegments(),
+        routing=routing,
         cadence=Whenever(),
         protect=Preserve(prompt=prompt),
     )
@@ -248,7 +265,7 @@ def thinkv() -> Policy:
     nothing is quantised. Events come every 128 steps, whatever the registered interval; between two of them a
     lane grows by as many slots.
     """
-    return by_thoughts(AccumulatedAttention(), prompt=False)
+    return by_thoughts(AccumulatedAttention(), SegmentsPerHead(), prompt=False)
 
 
 def segment_hs() -> Policy:
@@ -258,7 +275,7 @@ def segment_hs() -> Policy:
     Which score "HS rank" is, and what is protected, is not said. Ours: z_10 - z_21, and the prompt as in the
     methods of that paper.
     """
-    return by_thoughts(Epiphany(), prompt=True)
+    return by_thoughts(Epiphany(), SegmentsShared(), prompt=True)
 
 
 def thought_variants() -> Mapping[str, Policy]:

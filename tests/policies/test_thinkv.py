@@ -11,7 +11,7 @@ from policies import Calibrated, Policy, Preserve, Protect, Rows, Scores, Thresh
 from policies.contract import Segments
 from policies.signals import AttentionSums
 from policies.thinkv import (
-    BySegments,
+    SegmentsPerHead,
     Sparsity,
     Thoughts,
     Whenever,
@@ -191,7 +191,7 @@ def segmented(values, *, protect=None, **settings) -> Policy:
     return Policy(
         scoring=Thoughts(Given(tuple(values)), **settings),
         selection=WithinSegments(),
-        routing=BySegments(),
+        routing=SegmentsPerHead(),
         cadence=Whenever(),
         protect=protect or Protect(0, 0),
     )
