@@ -15,12 +15,16 @@ AGAIN = " (again)"  # ends the name of the arm that a probe runs a second time
 MOST = 1_000_000  # problems, over all models and tasks
 FULL = "full"  # the budget of an arm that never evicts
 PLAIN = "policies.cadence.Cadence()"
+EVERY = "policies.thinkv.Whenever()"  # a cadence that looks at no budget
 # Selections that leave exactly what an event was granted, and those that leave at most that.
 EXACT = tuple(f"policies.selection.{name}()" for name in ("TopK", "Chunks", "Diverse"))
 AT_MOST = (
     "policies.crystal.dissolution.BranchDissolution()",
     "policies.crystal.tiers.TieredDissolution()",
+    "policies.thinkv.WithinSegments()",
 )
+# Routings that allocate at most what an event was granted, also of slots that all fit.
+BOUNDING = ("policies.thinkv.SegmentsPerHead()", "policies.thinkv.SegmentsShared()")
 
 
 class Cell(NamedTuple):
@@ -38,7 +42,9 @@ class Arm(NamedTuple):
     """How an arm evicts, as far as its lock tells; None where it does not.
 
     plain: an event fires by `interval` (0: none while decoding) and `slack` and is granted the registered
-    budget. most: whether it leaves at most what it is granted; exact: whether it leaves all of that.
+    budget. most: whether it leaves at most what it is granted; exact: whether it leaves all of that. every:
+    whether it fires every `interval` steps, whatever is held. bounds: whether it may leave less than it finds
+    where that is no more than it is granted.
     """
 
     plain: bool | None
@@ -46,6 +52,8 @@ class Arm(NamedTuple):
     slack: bool
     most: bool | None
     exact: bool | None
+    every: bool = False
+    bounds: bool = False
 
 
 class UnitPlan(NamedTuple):
@@ -179,11 +187,13 @@ def _as_locked(settings: Mapping[str, str]) -> Arm:
     selection = settings["selection"]
     exact, most = selection in EXACT, selection in (*EXACT, *AT_MOST)
     return Arm(
-        settings["cadence"] == PLAIN,
+        settings["cadence"] in (PLAIN, EVERY),
         interval,
         settings["cadence.slack"] == "True",
         most or None,
         exact or None,
+        settings["cadence"] == EVERY,
+        settings["routing"] in BOUNDING,
     )
 
 
