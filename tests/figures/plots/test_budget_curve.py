@@ -85,8 +85,8 @@ def test_a_full_cache_that_answers_everything_still_has_a_band():
     judged, rows = study()
     rows.loc[rows["arm"] == "full", "correct"] = 1.0
     (place,) = curves(judged, lock(), rows)
-    assert place.full.share == place.full.high == 1
-    assert place.full.low < 0.9
+    assert place.full.accuracy.share == place.full.accuracy.high == 1
+    assert place.full.accuracy.low < 0.9
 
 
 def test_the_smallest_lossless_budget_is_ringed_where_there_is_one_and_the_margin_drawn(figure):
