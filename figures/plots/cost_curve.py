@@ -1,8 +1,8 @@
 """Accuracy against what decoding read: a line an arm over its budgets, in place of accuracy against seconds.
 
 EpiKV draws accuracy against seconds a problem (arXiv:2606.26472, figure 4). Our seconds are those of a lane
-in its batch, where the lanes of all arms take the same steps: they tell no arm from another. Counted instead are
-the slots that an answer read, which both its length and its cache make. Why:
+in its batch, where the lanes of all arms take the same steps: they tell no arm from another. Counted instead
+are the slots that an answer read, which both its length and its cache make. Why:
 docs/decisions/cost-is-counted-not-timed.md.
 """
 
