@@ -27,13 +27,10 @@ def draw(folder: Path, rows: str | None = None, columns: str | None = None) -> t
     Raises NoGrid, NoVerdict for a verdict that cannot be read, and RecordError.
     """
     folder = Path(folder)
-    if (folder / "verdict.json").exists():
-        said, study = page.standing(page.judged(folder)), read(folder)
-    else:
-        study = development(folder)
-        title = study.lock["protocol"]["content"]["title"]
-        said = f"{title}: development problems, no verdict"
-    return page.write(folder / "figures", settings_map, said, *mapped(study.lock, study.lanes, rows, columns))
+    judged = page.judged(folder) if (folder / "verdict.json").exists() else None
+    study = development(folder) if judged is None else read(folder)
+    data = study.lock, *mapped(study.lock, study.lanes, rows, columns)
+    return page.write(folder / "figures", settings_map, judged, *data)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -22,8 +22,8 @@ from figures.canvas.shares import Share, share
 __all__ = ["Map", "mapped", "settings_map"]
 
 WIDE, HIGH = 0.5, 0.34  # inches, of a cell
-TITLE, UNDER, APART = 0.42, 0.5, 0.35  # inches: over a panel, for the values under it, between two
-MOST = 11.0  # inches across, before panels go on in the next row
+TITLE, UNDER, APART = 0.42, 0.42, 0.3  # inches: over a panel, for the values under it, between two
+MOST = 13.0  # inches across, before panels go on in the next row
 STEP = 5  # pp: the colours go from a multiple of it to another, at least two of it apart
 BAR = 1.8  # inches, of the scale of colours
 FACTS = ["grade", "stop", "tokens", "mean_slots", "peak_slots"]  # of a lane, by which two are alike
@@ -70,54 +70,75 @@ def mapped(
             panel.problems[place] = own.loc[own["correct"].notna(), "problem"].nunique()
             facts = own.sort_values(["problem", "seed"])[FACTS]
             panel.alike[place] = facts.to_csv(index=False)
+    if not found:
+        raise NoGrid("records: no arm of the grid has a graded answer; run: python -m protocol.probe")
     return of, [one._replace(full=full.get((one.model, one.task))) for one in found.values()]
 
 
-def settings_map(said: str, of: Grid, panels: Sequence[Map]) -> Figure:
-    """Panels in reading order. said: the study, and what became of it or that these are development problems.
+def settings_map(
+    judged: Mapping[str, Any] | None, lock: Mapping[str, Any], of: Grid, panels: Sequence[Map]
+) -> Figure:
+    """Panels in reading order. judged: None where these are the development problems of a probe.
 
     The rectangle of a cell has "<model>/<task>/<budget>/<row>/<column>" as gid; the frame around cells that
     nothing tells apart "alike-<model>/<task>/<budget>".
     """
     scale = _scale([cell.share for panel in panels for cell in panel.cells.values()])
-    counts = sorted({count for panel in panels for count in panel.problems.values()})
     label = max(map(inches, [*of.down, of.rows])) + 0.15
     titles = [_title(panel) for panel in panels]
     wide = max(label + WIDE * len(of.across), *(inches(text, weight="bold") for text, _ in titles), 2.0)
     tall = TITLE + HIGH * len(of.down) + UNDER
-    across = max(1, min(len(panels), int((MOST + APART) / (wide + APART))))
-    lines = -(-len(panels) // across)
+    across = _across(panels, wide)
     width = max(2 * MARGIN + across * wide + (across - 1) * APART, 6.0)
-    height = lines * (tall + APART) + 0.25
-    half = max((cell.high - cell.low) / 2 for panel in panels for cell in panel.cells.values())
+    height = -(-len(panels) // across) * (tall + APART) + 0.25
+    title = lock["protocol"]["content"]["title"]
+    counts = sorted({count for panel in panels for count in panel.problems.values()})
     several = len(counts) > 1
-    counted = " and, below, the number of problems" if several else f", of {counts[0]} problems"
     paper = page.sheet(
         width,
         height,
         "Accuracy over two settings (exploratory)",
         [
-            said,
+            page.standing(judged) if judged else f"{title}: development problems, no verdict",
             "One scale of colours for all panels. Intervals per cell; which cell is best decides nothing.",
         ],
-        [
-            f"Each cell: correct answers in %{counted}. 95 % interval of a cell (Wilson): up to "
-            f"{100 * half:.1f} pp to either side. The best of {len(of.arms)} cells looks better here than on "
-            "other problems.",
-            "Framed: settings with the same grade, length and memory on every lane: no answer tells them "
-            "apart.",
-            *([f"Not on the map: {', '.join(of.beside)}."] if of.beside else []),
-        ],
+        _notes(
+            of, panels, " and, below, the number of problems" if several else f", of {counts[0]} problems"
+        ),
     )
     axes = paper.axes(0, 0, width, height)
     axes.set(xlim=(0, width), ylim=(height, 0))
     axes.axis("off")
-    for number, (panel, title) in enumerate(zip(panels, titles, strict=True)):
+    for number, (panel, titled) in enumerate(zip(panels, titles, strict=True)):
         row, column = divmod(number, across)
         corner = MARGIN + column * (wide + APART), row * (tall + APART) + 0.1
-        _panel(axes, corner, label, of, panel, title, scale, several=several)
+        _panel(axes, corner, label, of, panel, titled, scale, several=several)
     _bar(axes, height - 0.12, scale)
     return paper.figure
+
+
+def _across(panels: Sequence[Map], wide: float) -> int:
+    """Panels in a row: as many as fit, and no model or task begins within a row where its budgets fit."""
+    fit = max(1, min(len(panels), int((MOST + APART) / (wide + APART))))
+    budgets = len({panel.budget for panel in panels})
+    return fit - fit % budgets if fit >= budgets else fit
+
+
+def _notes(of: Grid, panels: Sequence[Map], counted: str) -> list[str]:
+    half = max((cell.high - cell.low) / 2 for panel in panels for cell in panel.cells.values())
+    notes = [
+        f"Each cell: correct answers in %{counted}. 95 % interval of a cell (Wilson): up to "
+        f"{100 * half:.1f} pp to either side. The best of {len(of.arms)} cells looks better here than "
+        "on other problems.",
+    ]
+    if any(_frames(of, panel) for panel in panels):
+        notes.append(
+            "Framed: settings with the same grade, length and memory on every lane: no answer tells them "
+            "apart."
+        )
+    if of.beside:
+        notes.append(f"Not on the map: {', '.join(of.beside)}.")
+    return notes
 
 
 def _panel(
