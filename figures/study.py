@@ -5,8 +5,8 @@
 Writes figures/forest, accuracy, budget_curve (where arms ran at two budgets or more), settings_map (where
 arms form a grid over two settings), needle (where a needle task ran), levels (where the ids of problems name
 a level), ablation (where the subject is compared with variants of itself) and, where arms were compressed
-while decoding, cost_curve, trajectories and collapse (also as .md), each as .svg and .png, into the same folder.
-The same verdict and records give the same bytes with one version of matplotlib.
+while decoding, cost_curve, trajectories and collapse (also as .md), each as .svg and .png, into the same
+folder. The same verdict and records give the same bytes with one version of matplotlib.
 Exit status: 0 drawn; 2 there is no verdict to draw, or its records cannot be read.
 """
 

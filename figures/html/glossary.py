@@ -80,7 +80,8 @@ DRAWINGS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "cost_curve": (
             "Accuracy against what decoding read (exploratory)",
             "Lines: accuracy of every arm over its budgets, by the slots that an answer read: its tokens "
-            "times the slots held; and the full cache as a band. The table of accuracy and cost has the numbers.",
+            "times the slots held; and the full cache as a band. The table of accuracy and cost has the "
+            "numbers.",
         ),
         "settings_map": (
             "Accuracy over two settings (exploratory)",
