@@ -46,7 +46,7 @@ def styles(subject: str, families: Mapping[str, str]) -> dict[str, dict[str, Any
             continue
         colour = colours.setdefault(family, MUTED[len(colours) % len(MUTED)])
         before = sum(one["color"] == colour for one in drawn.values())
-        how = {"linestyle": DASHES[before % len(DASHES)], "marker": MARKERS[1:][before % (len(MARKERS) - 1)]}
+        how = {"linestyle": DASHES[before % len(DASHES)], "marker": MARKERS[(before + 1) % len(MARKERS)]}
         drawn[arm] = {"color": colour, "linewidth": 1.1, "markersize": 3.8, "zorder": 3, **how}
     return drawn
 
