@@ -116,7 +116,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def fed(subject: Subject, ids: tuple[int, ...]) -> tuple[FirstLayer, View]:
     """The first layer of a prefill, and what `crystal` would be shown at its end."""
     signals = policies.get("crystal").needs
-    with observed(subject.network, hidden_layers(signals)), torch.no_grad():
+    with observed(subject.network, hidden_layers(subject, signals)), torch.no_grad():
         found = prefill.feed(subject, ids, signals, chunk=None, recent=len(ids))
     view = View(
         token_ids=torch.tensor(ids, device=subject.network.device),
@@ -145,7 +145,7 @@ def stages(subject: Subject, first: FirstLayer, view: View, device: str) -> Mapp
             prefill.feed(subject, tuple(ids.tolist()), (), chunk=None)
 
     def attended(signals: frozenset[Signal]) -> None:
-        recorder = Recorder(view.slots, signals, 0)
+        recorder = Recorder(view.slots, signals, 0, prompt=view.slots, layers=1)
         recorder.attend(0, first.queries[None], first.keys[None], first.values[None], first.scale)
         recorder.measured()
 
@@ -272,7 +272,7 @@ def streamed(first: FirstLayer, signal: CoAttention, device: str) -> tuple[float
     for attention in blocks(first):
         wait(device)
         start = perf_counter()
-        state = signal.attend(Rows(attention, 0, attention.shape[2] - attention.shape[1], n), state)
+        state = signal.attend(Rows(attention, 0, attention.shape[2] - attention.shape[1], n, 1), state)
         wait(device)
         seconds += perf_counter() - start
     assert state is not None

@@ -104,7 +104,7 @@ def feeding(subject: Subject, ids: tuple[int, ...], signals: Iterable[Measured])
     signals = tuple(signals)
 
     def act() -> object:
-        with observed(subject.network, hidden_layers(signals)), torch.no_grad():
+        with observed(subject.network, hidden_layers(subject, signals)), torch.no_grad():
             return prefill.feed(subject, ids, signals, chunk=None)
 
     return act

@@ -189,10 +189,12 @@ def needs_by_policy(subject: Subject) -> dict[str, frozenset[Measured]]:
 def every_signal(subject: Subject) -> tuple[Measured, ...]:
     """What these policies measure, and the signals of the library that none of them needs yet."""
     middle = subject.network.config.num_hidden_layers // 2
-    library: set[Measured] = {AttentionSums(), Norms(), HiddenChange(middle)}
+    library: set[Measured] = {AttentionSums(), Norms(), HiddenChange((middle,), None)}
     return tuple(sorted(library.union(*needs_by_policy(subject).values()), key=repr))
 
 
-def hidden_layers(signals: Iterable[Signal]) -> set[int]:
+def hidden_layers(subject: Subject, signals: Iterable[Signal]) -> set[int]:
     """Layers whose output the engine must be shown for these signals."""
-    return {signal.layer for signal in signals if isinstance(signal, HiddenSignal)}
+    layers = subject.network.config.num_hidden_layers
+    shown = (signal.layers_in(layers) for signal in signals if isinstance(signal, HiddenSignal))
+    return {layer for own in shown for layer in own}

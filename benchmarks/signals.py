@@ -55,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for length in arguments.lengths:
         ids = context(subject, length)
         plain: list[float] = []
-        with observed(subject.network, hidden_layers(measured[ALL])), torch.no_grad():
+        with observed(subject.network, hidden_layers(subject, measured[ALL])), torch.no_grad():
             acts = {
                 name: clocked(feeding(subject, ids, signals), chosen.device)
                 for name, signals in measured.items()

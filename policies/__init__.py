@@ -9,10 +9,13 @@ May import: torch.
 from policies.cadence import Cadence, Schedule
 from policies.catalogue import diff, get, names
 from policies.contract import (
+    Allocation,
     AttentionSignal,
     BudgetError,
     CacheSignal,
     Calibrated,
+    Fed,
+    FedSignal,
     HiddenSignal,
     Measured,
     Protection,
@@ -31,13 +34,14 @@ from policies.contract import (
 from policies.crystal import BranchDissolution
 from policies.decoding import Plain
 from policies.policy import Event, Policy, pinned
-from policies.protect import Pinned, Protect, RecentHalf
+from policies.protect import Pinned, Preserve, Protect, RecentHalf
 from policies.routing import Adaptive, PerHead, PerLayer, Pyramid, Shared
 from policies.selection import Chunks, Diverse, TopK
 from policies.state import Verbatim
 
 __all__ = [
     "Adaptive",
+    "Allocation",
     "AttentionSignal",
     "BranchDissolution",
     "BudgetError",
@@ -47,6 +51,8 @@ __all__ = [
     "Chunks",
     "Diverse",
     "Event",
+    "Fed",
+    "FedSignal",
     "HiddenSignal",
     "Measured",
     "PerHead",
@@ -54,6 +60,7 @@ __all__ = [
     "Pinned",
     "Plain",
     "Policy",
+    "Preserve",
     "Protect",
     "Protection",
     "Pyramid",

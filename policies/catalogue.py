@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from policies.adakv import ada_snapkv
+from policies.ahakv import ahakv
 from policies.chunkkv import chunkkv
 from policies.contract import UnknownPolicy
 from policies.crystal.policy import crystal, variants
@@ -19,8 +20,12 @@ from policies.full import full
 from policies.h2o import h2o
 from policies.keydiff import keydiff
 from policies.knorm import knorm
+from policies.lagkv import lagkv
+from policies.longflow import longflow
 from policies.policy import Policy
 from policies.pyramidkv import pyramidkv
+from policies.r_kv import r_kv_variants
+from policies.raas import raas
 from policies.scissorhands import scissorhands
 from policies.snapkv import snapkv
 from policies.snapkv_with_window import snapkv_with_window
@@ -50,6 +55,11 @@ CATALOGUE: Mapping[str, Policy] = MappingProxyType(
         **variants(),
         **gates(),
         "snapkv_with_window": snapkv_with_window(),
+        **r_kv_variants(),
+        "raas": raas(),
+        "longflow": longflow(),
+        "lagkv": lagkv(),
+        "ahakv": ahakv(),
     }
 )
 

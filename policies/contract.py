@@ -15,10 +15,13 @@ import torch
 from torch import Tensor
 
 __all__ = [
+    "Allocation",
     "AttentionSignal",
     "BudgetError",
     "CacheSignal",
     "Calibrated",
+    "Fed",
+    "FedSignal",
     "HiddenSignal",
     "InUnits",
     "Measured",
@@ -60,6 +63,12 @@ class Rows(NamedTuple):
     """Number of rows before the first of these."""
     total: int
     """Rows there are in all: the length of the prompt, or as many as have been seen while decoding."""
+    kv_heads: int
+    """Of the layer: query head h reads KV head h // (query heads / KV heads)."""
+    decoded: bool = False
+    """Whether they are rows of tokens of the answer, and not of the prompt."""
+    logits: Tensor | None = None
+    """As `attention`, before the softmax: -inf where a row may not see a slot. For a signal that is `raw`."""
 
 
 @runtime_checkable
@@ -79,7 +88,8 @@ class AttentionSignal(Protocol):
         """Whether it can be measured while decoding.
 
         Without a window its state is then part of the policy's per-slot memory: every tensor in it has the
-        axes [layer, q_head or kv_head, slot], and the engine keeps the columns of the kept slots at an event.
+        axes [layer, head, slot], and the engine keeps the columns of the kept slots at an event. It has as
+        many heads as the queries, or the keys, or one, where all heads of a layer hold the same slots.
         """
         ...
 
@@ -88,6 +98,18 @@ class AttentionSignal(Protocol):
         """Whether it begins anew after each event, in place of being carried over it.
 
         It then reads one layer, and what outlives an event is in the memory of the scoring.
+        """
+        ...
+
+    @property
+    def raw(self) -> bool:
+        """Whether it reads `Rows.logits`."""
+        ...
+
+    @property
+    def of_tokens(self) -> bool:
+        """Whether its state is of the tokens that were fed, one entry each on the last axis, and not of the
+        slots: then no event evicts from it.
         """
         ...
 
@@ -111,15 +133,51 @@ class CacheSignal(Protocol):
         ...
 
 
+class Fed(NamedTuple):
+    """What a forward shows of the tokens that it fed."""
+
+    keys: Tensor
+    """[..., kv_head, t, d] with their RoPE rotation; while decoding, a leading axis for the layers."""
+    values: Tensor
+    """As `keys`."""
+    start: int
+    """Position of the first."""
+    prompt: int
+    """How many tokens the prompt has."""
+
+
+@runtime_checkable
+class FedSignal(Protocol):
+    """What keys and values say of the tokens, folded over the tokens as they are fed.
+
+    Its state is of tokens and not of slots: no event evicts from it.
+    """
+
+    def reads(self, layer: int) -> bool: ...
+
+    def fold(self, fed: Fed, before: Any | None) -> Any:
+        """The state after these tokens, however many at a time they are fed. In every tensor of it a leading
+        axis for the layers while decoding, and none in the prefill.
+        """
+        ...
+
+    def result(self, state: Any) -> Any:
+        """What a View holds, out of the state after the last token; the state stays as it is."""
+        ...
+
+
 @runtime_checkable
 class HiddenSignal(Protocol):
-    """What the output of one decoder layer says of the tokens, folded over the tokens as they are fed."""
+    """What the output of some decoder layers says of the tokens, folded over the tokens as they are fed."""
 
-    @property
-    def layer(self) -> int: ...
+    def layers_in(self, layers: int) -> tuple[int, ...]:
+        """The layers that it reads in a model of so many, ascending. ValueError where it finds none."""
+        ...
 
     def change(self, hidden: Tensor, before: Any | None) -> Any:
-        """hidden [t, width] of the next t tokens; the state after them. It is never evicted from."""
+        """hidden [t, width] of the next t tokens in one layer; the state after them, however many at a time
+        they are fed. It is never evicted from.
+        """
         ...
 
 
@@ -148,7 +206,7 @@ class Calibrated:
     name: str
 
 
-Measured: TypeAlias = AttentionSignal | CacheSignal | HiddenSignal
+Measured: TypeAlias = AttentionSignal | CacheSignal | FedSignal | HiddenSignal
 """What the engine measures on the way."""
 
 Signal: TypeAlias = Measured | Calibrated
@@ -167,8 +225,8 @@ class View(NamedTuple):
     seed: int
     """Stream key of this lane and event, for policies that draw."""
     signals: Mapping[Signal, Any]
-    """By signal that the policy needs: one entry per layer (None of a layer that it does not read), the state
-    of a HiddenSignal, or the Statistics of a Calibrated.
+    """By signal that the policy needs: one entry per layer (None of a layer that it does not read), or the
+    Statistics of a Calibrated.
     """
     stored: Tensor | None = None
     """[layer | 1, kv_head | 1, n] int64, the position of each slot, ascending; -1 beyond the slots of a head
@@ -178,6 +236,8 @@ class View(NamedTuple):
     """What the scoring remembers of the last event; None at the first."""
     prompt: int = 0
     """How many of the tokens seen are the prompt's; the others are the answer's."""
+    routed: Any = None
+    """What the routing carried from the last event; None at the first."""
 
     @property
     def positions(self) -> Tensor:
@@ -284,18 +344,31 @@ class WholeUnits(Protocol):
         ...
 
 
+class Allocation(NamedTuple):
+    """How many slots each keep set gets."""
+
+    counts: Tensor
+    """int64 [layer | 1, kv_head | 1], none more than the set holds."""
+    carried: Any = None
+    """What the routing wants back at the next event, should there be one: tensors, in tuples or alone, which
+    no event evicts from.
+    """
+
+
 class Routing(Protocol):
     """Who shares a keep set, and how the budget is split over those who do not."""
+
+    @property
+    def bounds(self) -> bool:
+        """Whether the budget is an upper bound of the mean of its counts, in place of that mean exactly."""
+        ...
 
     def route(self, scores: Scores, layers: int, kv_heads: int) -> Scores:
         """Scores with one row for each keep set: [layer | 1, kv_head | 1, n]."""
         ...
 
-    def allocate(self, slots: Tensor, protected: Tensor, budget: int) -> Tensor:
-        """Slots for each keep set, int64 [layer | 1, kv_head | 1]; their mean is the budget exactly.
-
-        slots, protected: as a selection gets them.
-        """
+    def allocate(self, view: View, scores: Scores, protected: Tensor, budget: int) -> Allocation:
+        """view, scores, protected: as a selection gets them. `view.routed` is what it carried."""
         ...
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -41,6 +41,8 @@ class Event(NamedTuple):
     """bool [layer, kv_head, n], in memory of its own."""
     memory: Remembered | None
     """What the scoring remembers of the kept slots."""
+    routed: Any = None
+    """What the routing carries to the next event."""
 
 
 @dataclass(frozen=True)
@@ -107,15 +109,17 @@ class Policy:
         """Which slots stay, and what the scoring remembers of them.
 
         budget: slots per KV head per layer, protected ones included. Kept slots summed over layers and
-        heads are layers * kv_heads * budget, less at most `selection.unused` in each head. A budget of n or
-        more, and a policy that never evicts, keep everything. One that `exceeds` keeps as many slots as the
-        units of protected slots have, where these are more.
+        heads are layers * kv_heads * budget, less at most `selection.unused` in each head; at most these with
+        a routing that `bounds`. A budget of n or more, unless the routing bounds, and a policy that never
+        evicts keep everything. One that `exceeds` keeps as many slots as the units of protected slots have,
+        where these are more.
 
         Raises BudgetError for a budget below the protected set, ValueError for a score that is not finite and
         for a part that breaks its promise.
         """
-        fits = not self.evicts or budget >= view.slots
-        if fits and self.cadence.interval is None:
+        fits = not self.evicts or (budget >= view.slots and not self.routing.bounds)
+        carries = self.evicts and self.cadence.interval is not None
+        if fits and not carries:
             return Event(whole(view), None)
         filled = view.filled
         decoding = view.stored is not None
@@ -125,21 +129,25 @@ class Policy:
             refuse_below(budget, int(protected.sum(-1).max()), self.protect)
         scores = self.scoring.score(view)
         refuse_non_finite(scores.slots, filled)
-        kept = whole(view) if fits else self.choose(view, scores, protected, budget)
-        if scores.memory is None or self.cadence.interval is None:
+        kept, carried = (whole(view), view.routed) if fits else self.choose(view, scores, protected, budget)
+        if not carries:
             return Event(kept, None)
-        return Event(kept, scores.memory.after(kept))
+        return Event(kept, None if scores.memory is None else scores.memory.after(kept), carried)
 
-    def choose(self, view: View, scores: Scores, protected: Tensor, budget: int) -> Tensor:
-        """Kept slots of an event that drops some. protected [layer | 1, kv_head | 1, n]."""
+    def choose(self, view: View, scores: Scores, protected: Tensor, budget: int) -> tuple[Tensor, Any]:
+        """Kept slots of an event that drops some, and what the routing carries.
+
+        protected [layer | 1, kv_head | 1, n].
+        """
         filled = view.filled
         routed = self.routing.route(scores, view.layers, view.kv_heads)
         routed = routed._replace(slots=routed.slots.masked_fill(~filled, -torch.inf))
-        allocation = self.routing.allocate(routed.slots, protected, budget)
-        kept = self.selection.select(view, routed, protected, allocation)
+        allocation = self.routing.allocate(view, routed, protected, budget)
+        refuse_overspent(allocation.counts, budget, bounds=self.routing.bounds)
+        kept = self.selection.select(view, routed, protected, allocation.counts)
         most = max(map(self.reach, protected.flatten(0, 1))) if self.exceeds else 0
-        refuse_broken(kept, filled, protected, allocation, budget, self.selection.unused, most)
-        return kept.expand(view.layers, view.kv_heads, -1).clone()
+        refuse_broken(kept, filled, protected, allocation.counts, self.selection.unused, most)
+        return kept.expand(view.layers, view.kv_heads, -1).clone(), allocation.carried
 
 
 def pinned(policy: Policy) -> Policy:
@@ -170,12 +178,19 @@ def refuse_non_finite(slots: Tensor, filled: Tensor) -> None:
         raise ValueError(f"scores must be finite: layer {layer}, head {head}, slot {slot} is {score}")
 
 
+def refuse_overspent(counts: Tensor, budget: int, *, bounds: bool) -> None:
+    """counts [layer, kv_head]. bounds: whether they may sum to less than the budget."""
+    total, whole = int(counts.sum()), budget * counts.numel()
+    if total > whole or (total < whole and not bounds):
+        side = "above" if bounds else "not"
+        raise ValueError(f"routing allocated {counts.tolist()} slots, whose mean is {side} {budget}")
+
+
 def refuse_broken(
     kept: Tensor,
     filled: Tensor,
     protected: Tensor,
     allocation: Tensor,
-    budget: int,
     unused: int,
     exceeding: int = 0,
 ) -> None:
@@ -190,8 +205,6 @@ def refuse_broken(
             f"selection must return a bool mask of shape {list(expected)}, "
             f"not {str(kept.dtype).removeprefix('torch.')} of shape {list(kept.shape)}"
         )
-    if int(allocation.sum()) != budget * allocation.numel():
-        raise ValueError(f"routing allocated {allocation.tolist()} slots, whose mean is not {budget}")
     counts = kept.sum(-1)
     if ((counts > allocation.clamp(min=exceeding)) | (counts < allocation - unused)).any():
         raise ValueError(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from policies.contract import Scores
+from policies.contract import Allocation, Scores, View
 from policies.selection import highest
 
 __all__ = ["Adaptive", "PerHead", "PerLayer", "Pyramid", "Shared"]
@@ -16,8 +17,10 @@ __all__ = ["Adaptive", "PerHead", "PerLayer", "Pyramid", "Shared"]
 class Equal:
     """Every keep set gets the budget."""
 
-    def allocate(self, slots: Tensor, protected: Tensor, budget: int) -> Tensor:
-        return uniform(slots, budget)
+    bounds: ClassVar[bool] = False
+
+    def allocate(self, view: View, scores: Scores, protected: Tensor, budget: int) -> Allocation:
+        return Allocation(uniform(scores.slots, budget))
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,10 @@ class Pyramid(PerHead):
         if self.beta < 1:
             raise ValueError(f"beta must be 1 (equal layers) or more, not {self.beta}")
 
-    def allocate(self, slots: Tensor, protected: Tensor, budget: int) -> Tensor:
+    def allocate(self, view: View, scores: Scores, protected: Tensor, budget: int) -> Allocation:
+        return Allocation(self.counts(scores.slots, protected, budget))
+
+    def counts(self, slots: Tensor, protected: Tensor, budget: int) -> Tensor:
         layers, kv_heads, n = slots.shape
         window = int(protected.sum(-1).max())
         mean = budget - window
@@ -84,7 +90,10 @@ class Adaptive(PerHead):
         if not 0 <= self.floor <= 1:
             raise ValueError(f"floor must be between 0 and 1, not {self.floor}")
 
-    def allocate(self, slots: Tensor, protected: Tensor, budget: int) -> Tensor:
+    def allocate(self, view: View, scores: Scores, protected: Tensor, budget: int) -> Allocation:
+        return Allocation(self.counts(scores.slots, protected, budget))
+
+    def counts(self, slots: Tensor, protected: Tensor, budget: int) -> Tensor:
         kv_heads = slots.shape[1]
         # The heads of a layer as one row, for a choice among all of them.
         row, kept = slots.flatten(1)[:, None], protected.expand(slots.shape).flatten(1)[:, None]

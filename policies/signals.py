@@ -22,6 +22,7 @@ __all__ = [
     "Norms",
     "PastAttention",
     "Trace",
+    "attention_logits",
     "attention_rows",
     "group_mean",
     "of_all_layers",
@@ -35,7 +36,15 @@ BLOCK = 128
 def attention_rows(
     queries: Tensor, keys: Tensor, scale: float, first: int, workspace: Tensor | None = None
 ) -> Tensor:
-    """Causal softmax of t query rows over the keys they may see: [q_head, t, n].
+    """Causal softmax of t query rows over the keys they may see, as `attention_logits`: [q_head, t, n]."""
+    logits = attention_logits(queries, keys, scale, first, workspace)
+    return torch.softmax(logits, -1, out=logits)
+
+
+def attention_logits(
+    queries: Tensor, keys: Tensor, scale: float, first: int, workspace: Tensor | None = None
+) -> Tensor:
+    """Logits of t query rows over the keys they may see, -inf at the others: [q_head, t, n].
 
     queries [q_head, t, d] and keys [kv_head, n, d], both with RoPE; query head h reads KV head h // group. Of
     keys that hold each head c times, c dividing group * t, each copy takes its share of the group's rows.
@@ -53,7 +62,7 @@ def attention_rows(
         tail = torch.arange(first + 1, n, device=queries.device)
         own = torch.arange(first, first + rows, device=queries.device)[:, None]
         logits[..., first + 1 :].masked_fill_(tail > own, -torch.inf)
-    return torch.softmax(logits, -1, out=logits)
+    return logits
 
 
 def joined(sums: Tensor, before: Tensor | None) -> Tensor:
@@ -66,6 +75,8 @@ class EveryLayer:
 
     carried: ClassVar[bool] = True
     afresh: ClassVar[bool] = False
+    raw: ClassVar[bool] = False
+    of_tokens: ClassVar[bool] = False
 
     def reads(self, layer: int) -> bool:
         return True
@@ -150,9 +161,36 @@ class Trace(NamedTuple):
 
 @dataclass(frozen=True)
 class HiddenChange:
-    """||h(t) - h(t-1)|| of the output of one decoder layer, for every token seen (EpiKV, section 3.2)."""
+    """||h(t) - h(t-1)|| of the output of a decoder layer, for every token seen: a Trace of each layer.
 
-    layer: int
+    EpiKV (arXiv:2606.26472), Eq. 1.
+
+    layers: as counted, from 0, in a model of `depth` layers. depth: one of L layers reads layer
+        l (L - 1) / (depth - 1), halves up, in place of layer l, so that the first and the last one stay what
+        they are; None reads layer l itself.
+    """
+
+    layers: tuple[int, ...]
+    depth: int | None = 32
+
+    def __post_init__(self) -> None:
+        if not self.layers or min(self.layers) < 0:
+            raise ValueError(f"layers must be one or more numbers, 0 or more, not {self.layers}")
+        if self.depth is not None and self.depth <= max(1, *self.layers):
+            raise ValueError(
+                f"depth must be above 1 and above every layer of {self.layers}, not {self.depth}"
+            )
+
+    def layers_in(self, layers: int) -> tuple[int, ...]:
+        if self.depth is not None:
+            steps = 2 * (self.depth - 1)
+            return tuple(sorted({(2 * own * (layers - 1) + steps // 2) // steps for own in self.layers}))
+        if max(self.layers) >= layers:
+            raise ValueError(
+                f"a policy reads the output of layer {max(self.layers)}, the model has {layers} layers: give "
+                "the depth of the model that its layers are counted in"
+            )
+        return tuple(sorted(set(self.layers)))
 
     def change(self, hidden: Tensor, before: Trace | None) -> Trace:
         hidden = wide(hidden)

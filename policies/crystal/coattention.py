@@ -74,6 +74,8 @@ class CoAttention:
     window: ClassVar[None] = None
     carried: ClassVar[bool] = True
     afresh: ClassVar[bool] = True  # what it measured before an event lives on in the policy's memory
+    raw: ClassVar[bool] = False
+    of_tokens: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if min(self.chunk, self.intra_k, self.cross_k) < 1:

@@ -53,7 +53,7 @@ def trace(
     state = None
     for start in range(0, n, BLOCK):
         stop = min(start + BLOCK, n)
-        rows = Rows(attention[:, start:stop, :stop].tril(start), layer=0, start=start, total=n)
+        rows = Rows(attention[:, start:stop, :stop].tril(start), layer=0, start=start, total=n, kv_heads=1)
         state = scoring.coattention.attend(rows, state)
     assert state is not None
     first = scoring.coattention.result(state)

@@ -9,12 +9,13 @@ from time import perf_counter
 import torch
 from torch import Tensor
 
+from policies import Rows
 from protocol.engine import forking, grants, sampling
 from protocol.engine.forking import Fork, Forked
 from protocol.engine.lane_memory import Memory, measured
 from protocol.engine.lanes import Lane, LaneFailure, Model, Outcome, Request
 from protocol.engine.sampling import Draw
-from protocol.engine.slots import Pool, Slots, Step, padded, shapes
+from protocol.engine.slots import Pool, Slots, Step, Watched, padded, shapes
 
 
 @dataclass(eq=False)
@@ -158,12 +159,28 @@ class Batch:
         for step in observer.steps:
             members = step.pool.members[step.own]
             for watch in step.watches:
-                weights = watch.all_weights()
+                weights, logits = watch.all_weights(), watch.all_logits()
                 for index, lane in enumerate(watch.lanes):
                     memory = members[lane].memory
                     assert memory is not None
                     slots = int(step.pool.lengths[:, step.places[lane]].max())
-                    memory.add(weights[:, index], watch.layers, members[lane].seen, slots)
+                    seen = members[lane].seen
+                    read = Rows(
+                        weights[:, index, ..., :slots],
+                        watch.layers[0],
+                        seen,
+                        seen + step.new,
+                        step.pool.heads,
+                        seen >= memory.prompt,
+                        None if logits is None else logits[:, index, ..., :slots],
+                    )
+                    memory.add(read, watch.layers)
+            if step.shown:
+                keys, values = step.all_fed()
+                for index, lane in enumerate(step.shown):
+                    memory = members[lane].memory
+                    assert memory is not None
+                    memory.take(keys[:, index], values[:, index], members[lane].seen)
             if step.noted:
                 queries = step.all_queries()
                 for index, lane in enumerate(step.noted):
@@ -172,7 +189,7 @@ class Batch:
                     memory.note(queries[:, index], members[lane].seen + step.new)
         for layer, hidden in observer.hidden.items():
             for row, own in zip(rows, hidden, strict=True):
-                if row.memory is not None:
+                if row.memory is not None and row.memory.traces:
                     row.memory.see(layer, own)
 
     def fire(self, rows: Sequence[Row]) -> None:
@@ -212,8 +229,10 @@ class Batch:
             step=row.seen,
             stored=stored,
             remembered=memory.remembered,
+            routed=memory.routed,
         )
-        kept, remembered = row.lane.policy.event(view, budget)
+        event = row.lane.policy.event(view, budget)
+        kept = event.kept
         counts = kept.sum(-1).cpu()
         shape = shapes(counts, self.room(row.lane, counts))
         if shape != pool.shape:
@@ -226,7 +245,7 @@ class Batch:
             row.pool.fill(target, layer, keys, values, kept[layer], counts[layer])
         if shape != pool.shape:
             self.slots.vacate(pool, (row,))
-        memory.compact(kept, stored, row.seen, remembered)
+        memory.compact(event, stored, row.seen)
         row.events.append((row.step, int(lengths.sum()), int(counts.sum())))
         row.granted.append(budget)
 
@@ -299,12 +318,13 @@ def outcome(row: Row, stop: str) -> Outcome:
 def step_of(pool: Pool[Row], first: int, last: int, new: int, queries: int) -> Step[Row]:
     """The forward of the rows at places first..last-1, which shows their memories what they carry."""
     carried = [(lane, row.memory) for lane, row in enumerate(pool.members[first:last]) if row.memory]
-    watched: dict[tuple[int, ...], list[int]] = {}
+    watched: dict[Watched, list[int]] = {}
     for lane, memory in carried:
         if memory.layers:
-            watched.setdefault(memory.layers, []).append(lane)
+            watched.setdefault(Watched(memory.layers, memory.raw), []).append(lane)
     noted = [lane for lane, memory in carried if memory.recent is not None]
-    return Step(pool, range(first, last), new, queries, watched, noted)
+    shown = [lane for lane, memory in carried if memory.fed_states]
+    return Step(pool, range(first, last), new, queries, watched, noted, shown)
 
 
 class BatchObserver:

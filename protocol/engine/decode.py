@@ -60,7 +60,7 @@ def run(
 
     start = perf_counter()
     batch, forked, ahead = Batch(model, max_new_tokens, temperature, first_event, done), None, 0
-    with observed(model.network, shown_layers(requests)), torch.no_grad():
+    with observed(model.network, shown_layers(model, requests)), torch.no_grad():
         while True:
             while len(batch.rows) < max_concurrent and (forked is not None or ahead < len(requests)):
                 if forked is None:
@@ -142,12 +142,13 @@ def refuse_lane(lane: Lane) -> None:
         )
 
 
-def shown_layers(requests: Sequence[Request]) -> set[int]:
-    """Layers whose output some policy reads."""
-    return {
-        signal.layer
-        for request in requests
-        for lane in request.lanes
-        for signal in lane.policy.needs
-        if isinstance(signal, HiddenSignal)
-    }
+def shown_layers(model: Model, requests: Sequence[Request]) -> set[int]:
+    """Layers whose output some policy reads. Raises BadInput where it reads one that is not there."""
+    shown = set[int]()
+    for signal in {signal for request in requests for lane in request.lanes for signal in lane.policy.needs}:
+        if isinstance(signal, HiddenSignal):
+            try:
+                shown.update(signal.layers_in(model.network.config.num_hidden_layers))
+            except ValueError as refusal:
+                raise BadInput(f"model {model.name}: {refusal}") from None
+    return shown

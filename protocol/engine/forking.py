@@ -57,7 +57,8 @@ def fork(model: Model, request: Request, chunk: int | None) -> Forked:
     context = request.prompt.context
     signals = dict.fromkeys(signal for lane in request.lanes for signal in lane.policy.needs)
     recent = max(lane_memory.queries_kept(lane.policy) for lane in request.lanes)
-    fed = prefill.feed(model, context, signals, chunk=chunk, recent=recent)
+    query = len(request.prompt.query)
+    fed = prefill.feed(model, context, signals, chunk=chunk, recent=recent, query=query)
     token_ids = torch.tensor(context, device=model.network.device)
     waiting: deque[Fork] = deque()
     failures: dict[int, LaneFailure] = {}
@@ -75,7 +76,9 @@ def fork(model: Model, request: Request, chunk: int | None) -> Forked:
             continue
         carried = None
         if lane.policy.cadence.interval is not None:
-            carried = lane_memory.begin(lane.policy, measured, fed.recent, event, len(context), fed.scale)
+            carried = lane_memory.begin(
+                lane.policy, fed.states, fed.recent, event, len(context), fed.scale, len(context) + query
+            )
         waiting.append(Fork(index, lane, event.kept, event.kept.sum(-1).cpu(), carried, budget))
     seconds = perf_counter() - start
     return Forked(request, fed.keys, fed.values, fed.logits, waiting, failures, seconds)
@@ -102,6 +105,7 @@ def view_of(
     step: int = 0,
     stored: Tensor | None = None,
     remembered: Remembered | None = None,
+    routed: Any = None,
 ) -> View:
     """What the policy of a lane sees at the event of `step`. token_ids: every token seen."""
     stream = ("view", request.problem, lane.seed) + ((step,) if step else ())
@@ -115,6 +119,7 @@ def view_of(
         stored=stored,
         memory=remembered,
         prompt=min(len(token_ids), len(request.prompt.context) + len(request.prompt.query)),
+        routed=routed,
     )
 
 

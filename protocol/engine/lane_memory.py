@@ -16,6 +16,8 @@ from policies import (
     CacheSignal,
     Calibrated,
     Event,
+    Fed,
+    FedSignal,
     HiddenSignal,
     Policy,
     Remembered,
@@ -23,6 +25,11 @@ from policies import (
     Signal,
 )
 from policies.signals import wide
+
+AT_ONCE = 4
+"""Tokens whose hidden states, or keys and values, are folded together: a fold of four costs what one of a
+single token does. What waits counts as state.
+"""
 
 
 @dataclass
@@ -32,41 +39,49 @@ class Memory:
     positions: [layer, kv_head, n] int64 of the slots at the last event; -1 beyond those of a head. Slots
         since then stand at consecutive positions, from `fed` on.
     fed: tokens seen at the last event.
-    layers: those whose attention some signal sums up.
+    prompt: tokens of the prompt, with those of a question that is fed later.
+    layers: those whose attention some signal sums up. raw: whether one of these reads logits.
     sums: states of attention signals without a window, stacked over the layers that they read; None of one
         that has just begun afresh.
-    traces: states of hidden signals.
+    traces: states of hidden signals, by layer. fed_states: of signals of keys and values, stacked over the
+        layers that they read.
+    waiting: tokens that are not folded yet, fewer than AT_ONCE.
     recent: [layer, q_head, w, d], queries of the last tokens, for attention signals with a window; the one of
         position p in column p % w.
     scale: what multiplies the attention logits.
-    remembered: what the scoring knows of the slots since the last event.
+    remembered: what the scoring knows of the slots since the last event. routed: what the routing carries.
     """
 
     positions: Tensor
     fed: int
     scale: float
+    prompt: int
     layers: tuple[int, ...] = ()
+    raw: bool = False
     sums: dict[AttentionSignal, Any] = field(default_factory=dict)
-    traces: dict[HiddenSignal, Any] = field(default_factory=dict)
+    traces: dict[HiddenSignal, dict[int, Any]] = field(default_factory=dict)
+    fed_states: dict[FedSignal, Any] = field(default_factory=dict)
+    waiting: Waiting = field(default_factory=lambda: Waiting())
     recent: Tensor | None = None
     remembered: Remembered | None = None
+    routed: Any = None
 
     def bytes(self) -> int:
-        states = (self.positions, self.recent, *self.sums.values(), *self.traces.values())
+        folded = (*self.sums.values(), *self.fed_states.values())
+        traced = (state for states in self.traces.values() for state in states.values())
+        states = (self.positions, self.recent, self.routed, *folded, *traced)
         remembered = () if self.remembered is None else self.remembered.tensors()
-        return sum(tensor.nbytes for tensor in (*tensors(states), *remembered))
+        return self.waiting.bytes() + sum(tensor.nbytes for tensor in (*tensors(states), *remembered))
 
-    def add(self, weights: Tensor, layers: Sequence[int], seen: int, slots: int) -> None:
-        """Fold in the attention [layer, q_head, t, n] of t new tokens, the first at position `seen`.
-
-        layers: which layers these are. slots: of the fullest head now.
-        """
+    def add(self, rows: Rows, layers: Sequence[int]) -> None:
+        """Fold in the attention [layer, q_head, t, n] of new tokens. layers: which layers these are."""
         for signal, before in self.sums.items():
             read = [index for index, layer in enumerate(layers) if signal.reads(layer)]
-            # Most signals read every layer there is: a slice is no copy.
-            own = weights if len(read) == len(weights) else weights[read]
-            rows = Rows(own[..., :slots], layers[read[0]], seen, seen + weights.shape[2])
-            self.sums[signal] = signal.attend(rows, before)
+            own = rows
+            if len(read) < len(layers):  # most signals read every layer there is, of which no copy is made
+                logits = None if rows.logits is None else rows.logits[read]
+                own = rows._replace(attention=rows.attention[read], logits=logits, layer=layers[read[0]])
+            self.sums[signal] = signal.attend(own, before)
 
     def note(self, queries: Tensor, seen: int) -> None:
         """queries [layer, q_head, t, d], the last of which has position seen - 1."""
@@ -78,9 +93,42 @@ class Memory:
 
     def see(self, layer: int, hidden: Tensor) -> None:
         """hidden [t, width], the output of a decoder layer for the new tokens."""
-        for signal, before in self.traces.items():
-            if signal.layer == layer:
-                self.traces[signal] = signal.change(hidden, before)
+        if any(layer in states for states in self.traces.values()):
+            waiting = self.waiting.hidden.setdefault(layer, [])
+            waiting.append(hidden)
+            if len(waiting) == AT_ONCE:
+                self.fold_hidden(layer)
+
+    def take(self, keys: Tensor, values: Tensor, seen: int) -> None:
+        """keys and values [layer, kv_head, t, d] of new tokens, the first at position `seen`."""
+        if not self.waiting.keys:
+            self.waiting.start = seen
+        self.waiting.keys.append(keys)
+        self.waiting.values.append(values)
+        if len(self.waiting.keys) == AT_ONCE:
+            self.fold_fed()
+
+    def fold(self) -> None:
+        """Fold what waits."""
+        for layer in list(self.waiting.hidden):
+            self.fold_hidden(layer)
+        self.fold_fed()
+
+    def fold_hidden(self, layer: int) -> None:
+        hidden = torch.cat(self.waiting.hidden.pop(layer))
+        for signal, states in self.traces.items():
+            if layer in states:
+                states[layer] = signal.change(hidden, states[layer])
+
+    def fold_fed(self) -> None:
+        if not self.waiting.keys:
+            return
+        keys, values = torch.cat(self.waiting.keys, -2), torch.cat(self.waiting.values, -2)
+        for signal, before in self.fed_states.items():
+            read = layers_of(signal, len(keys))
+            own = (keys, values) if len(read) == len(keys) else (keys[read], values[read])
+            self.fed_states[signal] = signal.fold(Fed(*own, self.waiting.start, self.prompt), before)
+        self.waiting.keys, self.waiting.values = [], []
 
     def stored(self, seen: int, slots: int) -> Tensor:
         """[layer, kv_head, slots], the position of every slot once `seen` tokens have been fed."""
@@ -90,45 +138,72 @@ class Memory:
         old = pad(self.positions, (0, slots - self.positions.shape[-1]), value=-1)
         return torch.where(new < self.fed, old, grown)
 
-    def compact(self, kept: Tensor, stored: Tensor, seen: int, remembered: Remembered | None) -> None:
-        """Keep the columns of the kept slots. kept and stored [layer, kv_head, n]."""
+    def compact(self, event: Event, stored: Tensor, seen: int) -> None:
+        """Keep the columns of the slots that an event kept. stored [layer, kv_head, n]."""
+        kept = event.kept
         counts = kept.sum(-1, keepdim=True)
         columns = int(counts.max())
         # False sorts before True: the kept slots first, each group in its order.
         order = (~kept).to(torch.uint8).argsort(dim=-1, stable=True)[..., :columns]
         within = torch.arange(columns, device=kept.device) < counts
         self.positions = stored.gather(-1, order).masked_fill(~within, -1)
-        self.fed, self.remembered = seen, remembered
+        self.fed, self.remembered, self.routed = seen, event.memory, event.routed
         for signal, state in self.sums.items():
+            if signal.of_tokens:
+                continue
             read = layers_of(signal, len(kept))
             self.sums[signal] = None if signal.afresh else every(columns_of(order[read], within[read]), state)
 
 
+@dataclass
+class Waiting:
+    """New tokens that are not folded yet.
+
+    hidden: by layer, a tensor [t, width] a forward. keys, values: [layer, kv_head, t, d] a forward. start:
+    position of the first of these.
+    """
+
+    hidden: dict[int, list[Tensor]] = field(default_factory=dict)
+    keys: list[Tensor] = field(default_factory=list)
+    values: list[Tensor] = field(default_factory=list)
+    start: int = 0
+
+    def bytes(self) -> int:
+        hidden = (tensor for forwards in self.hidden.values() for tensor in forwards)
+        return sum(tensor.nbytes for tensor in (*hidden, *self.keys, *self.values))
+
+
 def begin(
     policy: Policy,
-    signals: Mapping[Signal, Any],
+    states: Mapping[Signal, Sequence[Any]],
     recent: Sequence[Tensor],
     event: Event,
     seen: int,
     scale: float,
+    prompt: int,
 ) -> Memory:
-    """The memory after the first event. signals, recent: of the prefill."""
-    memory = Memory(torch.empty(0), 0, scale)
+    """The memory after the first event. states, recent: of the prefill. prompt: tokens of it, all in all."""
+    memory = Memory(torch.empty(0), 0, scale, prompt)
     for signal in policy.needs:
         if isinstance(signal, HiddenSignal):
-            memory.traces[signal] = signals[signal]
+            memory.traces[signal] = {
+                layer: state for layer, state in enumerate(states[signal]) if state is not None
+            }
+        elif isinstance(signal, FedSignal):
+            memory.fed_states[signal] = stacked([state for state in states[signal] if state is not None])
         elif isinstance(signal, AttentionSignal) and signal.window is None:
             memory.sums[signal] = (
-                None if signal.afresh else stacked([state for state in signals[signal] if state is not None])
+                None if signal.afresh else stacked([state for state in states[signal] if state is not None])
             )
     read = {layer for signal in memory.sums for layer in layers_of(signal, len(event.kept))}
     memory.layers = tuple(sorted(read))
+    memory.raw = any(signal.raw for signal in memory.sums)
     if width := queries_kept(policy):
         last = torch.stack(list(recent))
         memory.recent = last.new_zeros(*last.shape[:2], width, last.shape[-1])
         memory.note(last, seen)
     stored = torch.arange(seen, device=event.kept.device).expand(event.kept.shape)
-    memory.compact(event.kept, stored, seen, event.memory)
+    memory.compact(event, stored, seen)
     return memory
 
 
@@ -144,9 +219,16 @@ def measured(
     stored [layer, kv_head, n]: positions of the slots. cached: keys and values [kv_head, n, d] per layer.
     """
     layers, signals = range(len(stored)), dict[Signal, Any]()
+    memory.fold()
     for signal in policy.needs:
         if isinstance(signal, HiddenSignal):
-            signals[signal] = memory.traces[signal]
+            signals[signal] = tuple(map(memory.traces[signal].get, layers))
+        elif isinstance(signal, FedSignal):
+            state, read = memory.fed_states[signal], layers_of(signal, len(layers))
+            of_layer = {
+                layer: signal.result(every(itemgetter(index), state)) for index, layer in enumerate(read)
+            }
+            signals[signal] = tuple(map(of_layer.get, layers))
         elif isinstance(signal, CacheSignal):
             signals[signal] = tuple(
                 signal.summarise(layer, *cached[layer], stored[layer] >= 0) for layer in layers
@@ -181,7 +263,9 @@ def recent_rows(memory: Memory, layer: int, stored: Tensor, seen: int, window: i
     visible = (stored[:, None] >= 0) & (stored[:, None] <= own[:, None])  # [kv_head, row, n]
     visible = visible.repeat_interleave(heads // len(keys), 0)
     logits = logits.view(heads, rows, -1).masked_fill(~visible, -torch.inf)
-    return Rows(logits.softmax(-1).masked_fill(~visible, 0.0), layer, seen - rows, seen)
+    attention = logits.softmax(-1).masked_fill(~visible, 0.0)
+    first = seen - rows
+    return Rows(attention, layer, first, seen, len(keys), first >= memory.prompt, logits)
 
 
 def queries_kept(policy: Policy) -> int:
@@ -192,7 +276,7 @@ def queries_kept(policy: Policy) -> int:
     return max((signal.window or 0 for signal in signals), default=0)
 
 
-def layers_of(signal: AttentionSignal, layers: int) -> list[int]:
+def layers_of(signal: AttentionSignal | FedSignal, layers: int) -> list[int]:
     return [layer for layer in range(layers) if signal.reads(layer)]
 
 
@@ -224,11 +308,19 @@ def stacked(states: Sequence[Any]) -> Any:
 
 
 def columns_of(order: Tensor, within: Tensor) -> Callable[[Tensor], Tensor]:
-    """The columns order [layer, kv_head, k] of a [layer, head, n] tensor, 0 where not `within`."""
+    """The columns order [layer, kv_head, k] of a [layer, head, n] tensor, 0 where not `within`.
+
+    Raises ValueError for a tensor of one head where heads hold different slots.
+    """
 
     def chosen(tensor: Tensor) -> Tensor:
-        group = tensor.shape[1] // order.shape[1]
-        column, inside = order.repeat_interleave(group, 1), within.repeat_interleave(group, 1)
+        heads = order.shape[1]
+        if tensor.shape[1] < heads:
+            if (order != order[:, :1]).any():
+                raise ValueError("one state for all heads of a layer, but they hold different slots")
+            return tensor.gather(-1, order[:, :1]).masked_fill(~within[:, :1], 0)
+        column = order.repeat_interleave(tensor.shape[1] // heads, 1)
+        inside = within.repeat_interleave(tensor.shape[1] // heads, 1)
         return tensor.gather(-1, column).masked_fill(~inside, 0)
 
     return chosen

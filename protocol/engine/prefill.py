@@ -9,8 +9,18 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from policies import AttentionSignal, CacheSignal, Calibrated, HiddenSignal, Measured, Rows, Signal
-from policies.signals import BLOCK, attention_rows, wide
+from policies import (
+    AttentionSignal,
+    CacheSignal,
+    Calibrated,
+    Fed,
+    FedSignal,
+    HiddenSignal,
+    Measured,
+    Rows,
+    Signal,
+)
+from policies.signals import BLOCK, attention_logits, wide
 from protocol.engine.lanes import Model
 from protocol.evidence.refusals import BadInput
 
@@ -21,13 +31,15 @@ MASKED = 512
 class Prefilled(NamedTuple):
     """keys, values: one tensor per layer, [kv_head, n, d]. logits: [vocabulary] after the last token.
 
-    signals: as a View holds them, but for what was calibrated. recent: one tensor per layer, [q_head, w, d],
-    the queries of the last tokens. scale: what multiplies the attention logits.
+    signals: as a View holds them, but for what was calibrated. states: of those that are folded, one entry
+    per layer, None of a layer that a signal does not read. recent: one tensor per layer, [q_head, w, d], the
+    queries of the last tokens. scale: what multiplies the attention logits.
     """
 
     keys: list[Tensor]
     values: list[Tensor]
     signals: dict[Signal, Any]
+    states: dict[Signal, tuple[Any, ...]]
     recent: list[Tensor]
     logits: Tensor
     scale: float
@@ -41,8 +53,13 @@ class Recorder:
     the fused kernel instead takes that product twice.
     """
 
-    def __init__(self, total: int, signals: Iterable[Signal], recent: int) -> None:
+    def __init__(
+        self, total: int, signals: Iterable[Signal], recent: int, *, prompt: int, layers: int
+    ) -> None:
+        """prompt: tokens that it has, with those of a question that is fed later. layers: of the model."""
         self.total = total
+        self.prompt = prompt
+        self.layers = range(layers)
         self.start = 0  # tokens of the chunks before
         self.keys: list[Tensor] = []
         self.values: list[Tensor] = []
@@ -52,10 +69,14 @@ class Recorder:
         self.workspace: Tensor | None = None
         self.signals = tuple(signal for signal in signals if not isinstance(signal, Calibrated))
         self.rows = tuple(signal for signal in self.signals if isinstance(signal, AttentionSignal))
+        self.shown = {
+            signal: signal.layers_in(layers) for signal in self.signals if isinstance(signal, HiddenSignal)
+        }
         self.states: dict[tuple[Measured, int], Any] = {}
 
     def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
         own, self.scale = queries[0], scale
+        self.fold(layer, Fed(keys[0], values[0], self.start, self.prompt))
         keys, values = self.store(layer, keys[0], values[0])
         self.remember(layer, own)
         start, stop = self.start, keys.shape[1]
@@ -78,14 +99,14 @@ class Recorder:
             # The rows of a group are shared out among the copies of its head, where they can be.
             spread = copies if (block[..., 0].numel() // len(keys)) % copies == 0 else 1
             own_keys, own_values = (whole[:: copies // spread, :last] for whole in (wide_keys, wide_values))
-            attention = attention_rows(block, own_keys, scale, first, self.workspace)
+            reading = [signal for signal in readers if last > self.first_row(signal)]
+            logits = attention_logits(block, own_keys, scale, first, self.workspace)
+            raw = logits.clone() if any(signal.raw for signal in reading) else None
+            attention = torch.softmax(logits, -1, out=logits)
             parts.append(weighted(attention, own_values).to(values.dtype))
-            for signal in readers:
-                if last > self.first_row(signal):
-                    before = self.states.get((signal, layer))
-                    self.states[signal, layer] = signal.attend(
-                        Rows(attention, layer, first, self.total), before
-                    )
+            rows = Rows(attention, layer, first, self.total, len(keys), logits=raw)
+            for signal in reading:
+                self.states[signal, layer] = signal.attend(rows, self.states.get((signal, layer)))
             first = last
         return (parts[0] if len(parts) == 1 else torch.cat(parts, 1))[None]
 
@@ -113,9 +134,14 @@ class Recorder:
         else:
             self.recent[layer] = torch.cat([self.recent[layer], queries], 1)[:, -self.wanted :].clone()
 
-    def see(self, layer: int, hidden: Tensor) -> None:
+    def fold(self, layer: int, fed: Fed) -> None:
         for signal in self.signals:
-            if isinstance(signal, HiddenSignal) and signal.layer == layer:
+            if isinstance(signal, FedSignal) and signal.reads(layer):
+                self.states[signal, layer] = signal.fold(fed, self.states.get((signal, layer)))
+
+    def see(self, layer: int, hidden: Tensor) -> None:
+        for signal, layers in self.shown.items():
+            if layer in layers:
                 self.states[signal, layer] = signal.change(hidden[0], self.states.get((signal, layer)))
 
     def measured(self) -> dict[Signal, Any]:
@@ -123,16 +149,18 @@ class Recorder:
         return {signal: self.result(signal) for signal in self.signals}
 
     def result(self, signal: Measured) -> Any:
-        if isinstance(signal, HiddenSignal):
-            return self.states[signal, signal.layer]
-        layers = range(len(self.keys))
         if isinstance(signal, CacheSignal):
             filled = torch.ones(self.keys[0].shape[:2], dtype=torch.bool, device=self.keys[0].device)
             return tuple(
-                signal.summarise(layer, self.keys[layer], self.values[layer], filled) for layer in layers
+                signal.summarise(layer, self.keys[layer], self.values[layer], filled) for layer in self.layers
             )
-        states = (self.states.get((signal, layer)) for layer in layers)
+        states = self.states_of(signal)
+        if isinstance(signal, HiddenSignal):
+            return states
         return tuple(None if state is None else signal.result(state) for state in states)
+
+    def states_of(self, signal: Measured) -> tuple[Any, ...]:
+        return tuple(self.states.get((signal, layer)) for layer in self.layers)
 
 
 def check(model: Model) -> None:
@@ -149,15 +177,23 @@ def check(model: Model) -> None:
 
 
 def feed(
-    model: Model, context: Sequence[int], signals: Iterable[Signal], *, chunk: int | None, recent: int = 0
+    model: Model,
+    context: Sequence[int],
+    signals: Iterable[Signal],
+    *,
+    chunk: int | None,
+    recent: int = 0,
+    query: int = 0,
 ) -> Prefilled:
     """Feed the context in chunks of `chunk` tokens (None: in one), inside `observed`.
 
     The largest tensors are [q_head, BLOCK, n] of attention, where a signal reads it, and [MASKED, n] of a
-    mask, where there is more than one chunk. recent: how many of the last queries to keep.
+    mask, where there is more than one chunk. recent: how many of the last queries to keep. query: tokens of
+    the prompt that are fed later.
     """
     network = model.network
-    recorder = Recorder(len(context), signals, recent)
+    layers = network.config.num_hidden_layers
+    recorder = Recorder(len(context), signals, recent, prompt=len(context) + query, layers=layers)
     token_ids = torch.tensor(context, device=network.device)
     positions = torch.arange(len(context), device=network.device)
     size = len(context) if chunk is None else chunk
@@ -170,12 +206,17 @@ def feed(
             logits_to_keep=1,
             observer=recorder,
         ).logits[0, -1]
-    if len(recorder.keys) != network.config.num_hidden_layers:
+    if len(recorder.keys) != layers:
         raise BadInput(
             f"model {model.name}: bypasses transformers' attention interface; choose a model that uses it"
         )
+    states: dict[Signal, tuple[Any, ...]] = {
+        signal: recorder.states_of(signal)
+        for signal in recorder.signals
+        if not isinstance(signal, CacheSignal)
+    }
     return Prefilled(
-        recorder.keys, recorder.values, recorder.measured(), recorder.recent, logits, recorder.scale
+        recorder.keys, recorder.values, recorder.measured(), states, recorder.recent, logits, recorder.scale
     )
 
 

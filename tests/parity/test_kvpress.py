@@ -19,7 +19,7 @@ from six_tokens import SIX_TOKENS, slots_of
 from torch import Tensor, nn
 
 import policies
-from policies import CacheSignal, Chunks, PerHead, Policy, Protect, Pyramid, Rows, Scores, View
+from policies import Allocation, CacheSignal, Chunks, PerHead, Policy, Protect, Pyramid, Rows, Scores, View
 from policies.adakv import ada_snapkv
 from policies.h2o import AccumulatedAttention
 from policies.pyramidkv import pyramidkv
@@ -84,7 +84,7 @@ def kept_by(policy: Policy, *cases: Case, budget: int) -> Tensor:
         if isinstance(signal, CacheSignal):
             keys = cases[layer].keys
             return signal.summarise(layer, keys, torch.zeros_like(keys), filled)
-        return signal.attend(Rows(attention(cases[layer]), layer, 0, n), None)
+        return signal.attend(Rows(attention(cases[layer]), layer, 0, n, cases[layer].keys.shape[0]), None)
 
     signals = {signal: tuple(measured(signal, i) for i in range(len(cases))) for signal in policy.needs}
     return policy.keep(View(torch.arange(n), len(cases), kv_heads, frozenset(), 0, signals), budget)
@@ -258,8 +258,8 @@ class Given(PerHead):
 
     counts: tuple[int, ...]
 
-    def allocate(self, slots: Tensor, protected: Tensor, budget: int) -> Tensor:
-        return torch.tensor([self.counts])
+    def allocate(self, view: View, scores: Scores, protected: Tensor, budget: int) -> Allocation:
+        return Allocation(torch.tensor([self.counts]))
 
 
 @pytest.mark.parametrize("safeguard", [0.2, 0.5, 0.8])
@@ -340,7 +340,7 @@ def test_budgets_beside_the_window_are_those_of_the_press_up_to_rounding(n, laye
     met = 0
     for budget in range(window + 1, n, max(1, n // 97)):
         protected = (torch.arange(n) >= n - window).view(1, 1, n)
-        ours = Pyramid(beta).allocate(torch.zeros(layers, 1, n), protected, budget)[:, 0] - window
+        ours = Pyramid(beta).counts(torch.zeros(layers, 1, n), protected, budget)[:, 0] - window
         ratio = 1 - (budget - window) / (n - window)
         press = kvpress.PyramidKVPress(ratio, window_size=0, beta=beta)
         theirs = torch.tensor(

@@ -86,7 +86,7 @@ def measured(signal: Signal, prompt: Prompt, layer: int = 0, block: int = BLOCK)
         stop = min(first + block, n)
         attention = attention_rows(queries[:, first:stop], keys[:, :stop], prompt.scale, first)
         if signal.window is None or stop > n - signal.window:
-            state = signal.attend(Rows(attention, layer, first, n), state)
+            state = signal.attend(Rows(attention, layer, first, n, len(keys)), state)
     return None if state is None else signal.result(state)
 
 
@@ -127,7 +127,7 @@ def decoded(signal: Signal, prompt: Prompt, positions: Tensor, origin: int, laye
         query = prompt.queries[layer][:, position : position + 1]
         row = attention_rows(query, keys[:, : slot + 1], prompt.scale, slot)
         # While decoding the engine stacks the layers that a signal reads.
-        state = signal.attend(Rows(row[None], layer, position, position + 1), state)
+        state = signal.attend(Rows(row[None], layer, position, position + 1, len(keys), decoded=True), state)
     return None if state is None else signal.result(state)
 
 

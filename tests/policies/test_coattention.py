@@ -22,7 +22,7 @@ def folded(signal, attention, steps, origin=0, state=None):
     start = origin
     for step in steps:
         stop = start + step
-        rows = Rows(attention[None, :, start:stop, :stop], layer=0, start=0, total=0)
+        rows = Rows(attention[None, :, start:stop, :stop], layer=0, start=0, total=0, kv_heads=1)
         state, start = signal.attend(rows, state), stop
     return state
 
@@ -101,8 +101,8 @@ def test_an_unfinished_chunk_can_be_read_at_any_moment_and_goes_on(origin):
 
 def test_the_state_keeps_no_row_over_all_slots():
     attention = torch.full((2, 4, 5000), 1 / 5000)
-    prefilled = SMALL.attend(Rows(attention, 0, 0, 0), None)
-    decoded = SMALL.attend(Rows(attention[:, :1], 0, 0, 0), None)
+    prefilled = SMALL.attend(Rows(attention, 0, 0, 0, 1), None)
+    decoded = SMALL.attend(Rows(attention[:, :1], 0, 0, 0, 1), None)
     for state in (prefilled, decoded):
         held = sum(pattern.untyped_storage().nbytes() for pattern in state.patterns)
         assert 0 < held <= 4 * 4 * 4, "four rows of four columns in float32"

@@ -178,7 +178,7 @@ def test_the_signal_never_holds_more_than_the_rows_of_one_chunk():
     signal, state = CoAttention(chunk=200), None
     for start in range(0, 500, 128):
         stop = min(start + 128, 500)
-        state = signal.attend(Rows(torch.ones(2, stop - start, stop) / stop, 0, start, 500), state)
+        state = signal.attend(Rows(torch.ones(2, stop - start, stop) / stop, 0, start, 500, 1), state)
         assert sum(map(len, state.patterns)) == stop % 200
         assert all(pattern.shape[1] <= 200 for pattern in state.patterns)
     assert len(signal.result(state).mass) == 500

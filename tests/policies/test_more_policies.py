@@ -114,7 +114,7 @@ def window_of(count: int, n: int) -> torch.Tensor:
     ],
 )
 def test_budgets_of_a_pyramid(budget, window, n, layers, expected):
-    allocation = Pyramid(beta=20).allocate(torch.zeros(layers, 2, n), window_of(window, n), budget)
+    allocation = Pyramid(beta=20).counts(torch.zeros(layers, 2, n), window_of(window, n), budget)
     assert allocation.tolist() == [[slots] * 2 for slots in expected]
 
 
@@ -132,7 +132,7 @@ def authors_pyramid(budget: int, window: int, n: int, layers: int, beta: int = 2
 @pytest.mark.parametrize("budget", [128, 512, 1024, 2048])
 @pytest.mark.parametrize(("n", "layers"), [(4096, 32), (8192, 30), (4096, 2)])
 def test_a_pyramid_begins_and_ends_as_in_the_authors_code(budget, n, layers):
-    counts = Pyramid().allocate(torch.zeros(layers, 1, n), window_of(32, n), budget)[:, 0].tolist()
+    counts = Pyramid().counts(torch.zeros(layers, 1, n), window_of(32, n), budget)[:, 0].tolist()
     first, last = authors_pyramid(budget, 32, n, layers)
     assert abs(counts[0] - first) <= 1
     # Their integer steps are too short, so that the last layer keeps up to layers - 1 slots more.
@@ -143,7 +143,7 @@ def test_a_pyramid_begins_and_ends_as_in_the_authors_code(budget, n, layers):
 @pytest.mark.parametrize("layers", [2, 5, 30])
 def test_pyramids_are_exact_falling_and_within_what_a_layer_holds(n, layers):
     for budget in range(33, n, 7):
-        counts = Pyramid().allocate(torch.zeros(layers, 1, n), window_of(32, n), budget)[:, 0].tolist()
+        counts = Pyramid().counts(torch.zeros(layers, 1, n), window_of(32, n), budget)[:, 0].tolist()
         assert sum(counts) == budget * layers
         assert counts == sorted(counts, reverse=True)
         assert max(counts) <= n
@@ -154,7 +154,7 @@ def test_a_pyramid_gives_the_next_layers_what_a_layer_does_not_hold():
     slots = torch.zeros(4, 2, 64)
     slots[0, 1, 12:] = -torch.inf
     # 17.6 12.53 7.47 2.4 with 12 for the first: 1.867 more for each of the others.
-    allocation = Pyramid().allocate(slots, window_of(2, 64), 10)
+    allocation = Pyramid().counts(slots, window_of(2, 64), 10)
     assert allocation[:, 0].tolist() == [12, 15, 9, 4]
     assert torch.equal(allocation[:, 0], allocation[:, 1])
 
@@ -238,7 +238,7 @@ def test_the_heads_of_a_layer_choose_their_chunks_by_their_mean():
 
 def ada_counts(*heads: list[float], budget: int, floor: float) -> list[int]:
     slots = torch.tensor([heads])
-    return Adaptive(floor).allocate(slots, window_of(0, slots.shape[-1]), budget)[0].tolist()
+    return Adaptive(floor).counts(slots, window_of(0, slots.shape[-1]), budget)[0].tolist()
 
 
 def test_ada_gives_slots_to_the_head_with_the_highest_scores():
@@ -262,13 +262,13 @@ def test_ada_guarantees_the_floor():
 def test_each_layer_is_shared_on_its_own():
     layer = [[0.9] * 10, [0.1] * 10]
     slots = torch.tensor([layer, layer[::-1]])
-    assert Adaptive(0.2).allocate(slots, window_of(0, 10), 5).tolist() == [[9, 1], [1, 9]]
+    assert Adaptive(0.2).counts(slots, window_of(0, 10), 5).tolist() == [[9, 1], [1, 9]]
 
 
 def test_ada_counts_protected_slots_first():
     # Six slots for the layer, of which each head's window has two: the other two go to the first head.
     slots = torch.tensor([[[0.9, 0.8, 0.7, 0.0, 0.0], [0.1, 0.1, 0.1, 0.0, 0.0]]])
-    assert Adaptive(0.0).allocate(slots, window_of(2, 5), 3).tolist() == [[4, 2]]
+    assert Adaptive(0.0).counts(slots, window_of(2, 5), 3).tolist() == [[4, 2]]
 
 
 @pytest.mark.parametrize("floor", [0.0, 0.2, 0.5, 1.0])
@@ -279,7 +279,7 @@ def test_ada_follows_the_authors_mix_within_one_slot(floor):
     scores *= torch.tensor([1.0, 0.8, 0.5, 0.2])[:, None]
     for budget in (9, 20, 51, 80):
         base = budget - window
-        counts = Adaptive(floor).allocate(scores, window_of(window, n), budget)
+        counts = Adaptive(floor).counts(scores, window_of(window, n), budget)
         assert counts.sum(-1).tolist() == [4 * budget] * 5
         for layer, row in zip(scores[..., :-window], counts.tolist(), strict=True):
             top = layer.flatten().topk(4 * base).indices // (n - window)
@@ -303,7 +303,7 @@ def test_a_head_that_holds_little_keeps_all_of_it_and_the_others_get_the_rest():
     slots = torch.tensor([[[0.9] * 10, [0.1] * 10, [0.1] * 10]])
     slots[0, 0, 3:] = -torch.inf
     # Of 15 slots the heads win 3, 10 and 2: shares of 4, 7.5 and 3.5, and 1 that the first cannot take.
-    assert Adaptive(0.5).allocate(slots, window_of(0, 10), 5)[0].tolist() == [3, 8, 4]
+    assert Adaptive(0.5).counts(slots, window_of(0, 10), 5)[0].tolist() == [3, 8, 4]
 
 
 @pytest.mark.parametrize(
@@ -334,7 +334,7 @@ TOY_ROWS = torch.tensor([[[float(x) for x in (row + " 0" * 6).split()[:6]] for r
 
 
 def test_scissorhands_drops_what_is_most_often_below_average():
-    passed = NeglectCounts(window=3).attend(Rows(TOY_ROWS, 0, 0, 6), None)
+    passed = NeglectCounts(window=3).attend(Rows(TOY_ROWS, 0, 0, 6, 1), None)
     # Below .25, .2 and .1667 in the last three rows, counting the slots that each row sees.
     assert passed.low.tolist() == [[0, 2, 3, 1, 2, 0]]
     # Slots 1 and 4 tie; they receive .55 and .15.

@@ -102,7 +102,14 @@ def test_the_query_is_whole_until_the_answer_has_begun(cadence):
     assert at_once == (0 if slack and cadence.interval == 50 else 1)
 
 
-MEASURED = (AttentionSums(), AttentionSums(3), AttentionSums(6), HiddenChange(1), HiddenChange(0), Norms())
+MEASURED = (
+    AttentionSums(),
+    AttentionSums(3),
+    AttentionSums(6),
+    HiddenChange((1,), None),
+    HiddenChange((0,), None),
+    Norms(),
+)
 
 
 def watching(routing=None, cadence=None):
@@ -179,7 +186,7 @@ def test_what_a_policy_is_told_at_every_event_is_what_loops_over_a_plain_forward
         for layer in (0, 1):
             hidden = plain.hidden[layer, :seen]
             changes = [0.0] + [float((hidden[i] - hidden[i - 1]).norm()) for i in range(1, seen)]
-            found = view.signals[HiddenChange(layer)].changes.cpu()
+            found = view.signals[HiddenChange((layer,), None)][layer].changes.cpu()
             torch.testing.assert_close(found, torch.tensor(changes, dtype=torch.float64))
         for (layer, head), held in history.held.items():
             for name in ("key", "value"):
@@ -202,7 +209,7 @@ def test_a_new_token_adds_one_unit_of_attention_to_the_slots_left_and_gives_none
 
 
 def test_the_memory_of_a_policy_is_counted_at_its_largest():
-    signals = frozenset({AttentionSums(), AttentionSums(3), AttentionSums(5), HiddenChange(1)})
+    signals = frozenset({AttentionSums(), AttentionSums(3), AttentionSums(5), HiddenChange((1,), None)})
     lanes = [
         lane(noted(Noise(1, signals), cadence=Cadence(interval=4)), 10),
         lane(noted(Noise(1, signals), Offsets(), Cadence(interval=4)), 10),
@@ -211,16 +218,17 @@ def test_the_memory_of_a_policy_is_counted_at_its_largest():
         lane(all_kept()),
     ]
     outcomes = answer(tiny(), outside(30), lanes, max_new_tokens=10)
-    # The most is there right before the event of step 8: 4 slots beyond the event before, and 38 tokens.
-    queries, trace = LAYERS * Q_HEADS * 5 * DIM * 8, (38 + 64) * 8
+    # The most is there at the end: one slot beyond the event of step 8, and 38 tokens; the hidden state of the
+    # last one, as wide as that of the one before, is not folded yet.
+    queries, trace = LAYERS * Q_HEADS * 5 * DIM * 8, (38 + 2 * 64) * 8
 
-    def slots(fullest):
-        positions, sums = HEADS * fullest * 8, LAYERS * Q_HEADS * (fullest + 4) * 8
+    def slots(fullest, since):
+        positions, sums = HEADS * fullest * 8, LAYERS * Q_HEADS * (fullest + since) * 8
         return positions, sums
 
-    uniform = sum(slots(10)) + queries + trace
-    ragged = sum(slots(20)) + queries + trace
-    assert [o.state_bytes for o in outcomes] == [uniform, ragged, slots(10)[0], 0, 0]
+    uniform = sum(slots(10, 1)) + queries + trace
+    ragged = sum(slots(20, 1)) + queries + trace
+    assert [o.state_bytes for o in outcomes] == [uniform, ragged, slots(10, 1)[0], 0, 0]
 
 
 @dataclass(frozen=True)

@@ -87,9 +87,9 @@ def test_every_event_has_a_stream_of_its_own_shared_by_all_arms_of_a_seed():
 
 
 def test_a_view_holds_what_its_own_policy_declared_whoever_else_is_in_the_batch():
-    watchers = [noted(Earliest()), noted(Earliest(frozenset({HiddenChange(1)})))]
+    watchers = [noted(Earliest()), noted(Earliest(frozenset({HiddenChange((1,), None)})))]
     answer(tiny(), outside(40), [lane(watcher, 5) for watcher in watchers], max_new_tokens=1)
-    assert [set(watcher.notes[0][0].signals) for watcher in watchers] == [set(), {HiddenChange(1)}]
+    assert [set(watcher.notes[0][0].signals) for watcher in watchers] == [set(), {HiddenChange((1,), None)}]
 
 
 def test_a_policy_that_refuses_fails_its_own_lane_only():
@@ -167,7 +167,7 @@ def test_what_cannot_be_run_is_refused_by_name_before_anything_is_fed(message):
 
 
 def test_a_layer_that_the_model_does_not_have_is_refused_by_name():
-    watcher = noted(Earliest(frozenset({HiddenChange(LAYERS)})))
+    watcher = noted(Earliest(frozenset({HiddenChange((LAYERS,), None)})))
     with pytest.raises(BadInput, match="a policy reads the output of layer 3, the model has 3 layers"):
         answer(tiny(), outside(40), [lane(watcher, 9)], max_new_tokens=2)
 

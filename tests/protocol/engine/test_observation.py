@@ -28,7 +28,7 @@ def test_other_models_and_the_model_itself_compute_the_same_before_and_after():
     used, other = tiny(), tiny()
     before = logits(used)
     functions, masks = dict(ALL_ATTENTION_FUNCTIONS), dict(ALL_MASK_ATTENTION_FUNCTIONS)
-    watcher = noted(Earliest(frozenset({HiddenChange(1)})))
+    watcher = noted(Earliest(frozenset({HiddenChange((1,), None)})))
     answer(used, outside(40), [lane(drawn(), 5), lane(watcher, 5)], max_new_tokens=3)
     after = dict(ALL_ATTENTION_FUNCTIONS)
     assert after.pop(observation.NAME) is observation.attention
@@ -44,7 +44,7 @@ def test_other_models_and_the_model_itself_compute_the_same_before_and_after():
 def test_the_model_is_given_back_as_it_was_when_a_run_breaks():
     model = tiny()
     model.network.set_attn_implementation("eager")
-    lanes = [lane(noted(Earliest(frozenset({HiddenChange(1)}))), 5), lane(noted(Faulty()), 5)]
+    lanes = [lane(noted(Earliest(frozenset({HiddenChange((1,), None)}))), 5), lane(noted(Faulty()), 5)]
     with pytest.raises(KeyError):
         answer(model, outside(40), lanes, max_new_tokens=3)
     assert model.network.config._attn_implementation == "eager"
@@ -53,7 +53,7 @@ def test_the_model_is_given_back_as_it_was_when_a_run_breaks():
 
 def test_a_layer_that_is_not_there_leaves_no_hook_on_those_that_are():
     model = tiny()
-    missing = [lane(noted(Earliest(frozenset({HiddenChange(layer)}))), 5) for layer in (0, 3)]
+    missing = [lane(noted(Earliest(frozenset({HiddenChange((layer,), None)}))), 5) for layer in (0, 3)]
     with pytest.raises(BadInput):
         answer(model, outside(40), missing, max_new_tokens=3)
     assert hooks(model) == hooks(tiny())

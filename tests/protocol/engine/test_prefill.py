@@ -35,8 +35,8 @@ EVERY = (
     *map(AttentionSums, WINDOWS),
     EDGES,
     Norms(),
-    HiddenChange(0),
-    HiddenChange(2),
+    HiddenChange((0,), None),
+    HiddenChange((2,), None),
 )
 
 
@@ -101,7 +101,9 @@ def test_norms_and_hidden_changes_are_those_of_a_loop_over_tokens(chunk, plain):
     for layer in (0, 2):
         hidden = plain.hidden[layer]
         changes = [0.0] + [float((hidden[i] - hidden[i - 1]).square().sum()) ** 0.5 for i in range(1, N)]
-        assert_near(found[HiddenChange(layer)].changes, torch.tensor(changes, dtype=torch.float64))
+        assert_near(
+            found[HiddenChange((layer,), None)][layer].changes, torch.tensor(changes, dtype=torch.float64)
+        )
 
 
 def edges_of_a_loop(attention):
@@ -275,7 +277,7 @@ class Largest(TorchDispatchMode):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_the_largest_tensor_of_a_prefill_grows_linearly_with_all_signals_measured(dtype, chunk):
     model = tiny(dtype=dtype, num_hidden_layers=1)
-    signals = tuple(signal for signal in EVERY if signal != HiddenChange(2))
+    signals = tuple(signal for signal in EVERY if signal != HiddenChange((2,), None))
     for n in (1024, 2048):
         with Largest() as seen:
             fed(model, words(n), signals, chunk)
@@ -295,7 +297,7 @@ def test_without_signals_no_weights_of_attention_are_made(chunk):
 
 def test_a_whole_run_makes_no_tensor_of_the_square_of_the_prompt():
     n = 1024
-    lanes = [lane(all_kept()), reading(AttentionSums(), HiddenChange(0))]
+    lanes = [lane(all_kept()), reading(AttentionSums(), HiddenChange((0,), None))]
     with Largest() as seen:
         answer(tiny(num_hidden_layers=1), outside(n, 2), lanes, max_new_tokens=2)
     assert n * 96 <= seen.numel < n * n

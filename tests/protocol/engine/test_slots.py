@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from protocol.engine.slots import QUANTUM, Pool, Shape, Slots, Step, shapes
+from protocol.engine.slots import QUANTUM, Pool, Shape, Slots, Step, Watched, shapes
 
 DIM = 2
 
@@ -215,18 +215,25 @@ def test_a_new_token_sees_the_slots_of_its_own_lane_and_head_and_what_is_watched
             attention_by_loops(pool, place, 0, queries[i], keys[i], values[i], 0.7)
             for i, place in enumerate(lanes)
         ]
-        watches = {(0,): watched} if watched else {}
-        step = Step(pool, range(lanes.start, lanes.stop), new, 4, watches, watched)
+        watches = {Watched((0,), True): watched} if watched else {}
+        step = Step(pool, range(lanes.start, lanes.stop), new, 4, watches, watched, watched)
         output = step.attend(0, queries, keys, values, 0.7)
         torch.testing.assert_close(output, torch.stack([made for made, _ in expected]))
         before = pool.lengths.clone()
         step.end()
         for row, lane in enumerate(watched):
             seen, asked = step.watches[0].all_weights()[0, row], step.all_queries()[0, row]
+            raw, (fed_keys, fed_values) = step.watches[0].all_logits()[0, row], step.all_fed()
             assert torch.equal(asked, queries[lane])
+            assert torch.equal(fed_keys[0, row], keys[lane])
+            assert torch.equal(fed_values[0, row], values[lane])
             for (query_head, token), share in expected[lane][1].items():
                 torch.testing.assert_close(seen[query_head, token, : len(share)], share)
                 assert not seen[query_head, token, len(share) :].any()
+                # Logits are known up to a constant by the weights that a loop makes of them.
+                own = raw[query_head, token, : len(share)]
+                torch.testing.assert_close(own - own[0], share.log() - share[0].log())
+                assert raw[query_head, token, len(share) :].eq(-torch.inf).all()
         grown = pool.lengths - before
         assert grown[:, lanes.start : lanes.stop].eq(new).all()
         assert not grown[:, : lanes.start].any()
@@ -234,7 +241,7 @@ def test_a_new_token_sees_the_slots_of_its_own_lane_and_head_and_what_is_watched
 
 def test_layers_of_different_layouts_are_watched_with_zeros_where_a_layer_holds_fewer():
     pool = filled([0], room=4)
-    step = Step(pool, range(1), 1, 2, {(0, 1): (0,), (1,): (0,)}, (0,))
+    step = Step(pool, range(1), 1, 2, {Watched((0, 1), True): (0,), Watched((1,), False): (0,)}, (0,), ())
     for layer in (0, 1):
         new = torch.ones(1, 2, 1, DIM).double()
         step.attend(layer, new, new, new, 1.0)
@@ -245,3 +252,5 @@ def test_layers_of_different_layouts_are_watched_with_zeros_where_a_layer_holds_
     assert weights[0, 0, :, 0, 4:].eq(0).all()
     assert weights[1, 0, 0, 0, 2:].eq(0).all()
     torch.testing.assert_close(weights.sum(-1), torch.ones(2, 1, 2, 1).double())
+    torch.testing.assert_close(step.watches[0].all_logits().softmax(-1), weights)
+    assert step.watches[1].all_logits() is None

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 import transformers
 
-from policies import Cadence, Event, PerHead, Policy, Protect, Scores, Statistics
+from policies import Allocation, Cadence, PerHead, Policy, Protect, Scores, Statistics
 from policies.full import full
 from policies.signals import HiddenChange, Norms
 from protocol import engine
@@ -124,10 +124,10 @@ class Noise:
 class Restless:
     """Tokens that changed the hidden state much, where keys are short."""
 
-    needs = frozenset({HiddenChange(1), Norms()})
+    needs = frozenset({HiddenChange((1,), None), Norms()})
 
     def score(self, view):
-        changes = view.signals[HiddenChange(1)].changes
+        changes = view.signals[HiddenChange((1,), None)][1].changes
         keys = torch.stack([norms.key for norms in view.signals[Norms()]])
         return Scores(changes[view.positions.clamp(min=0)].expand(keys.shape) - 0.1 * keys)
 
@@ -148,17 +148,18 @@ class Offsets(PerHead):
 
     by: tuple[tuple[int, ...], ...] = ((-7, 7), (10, -10), (0, 0))
 
-    def allocate(self, slots, protected, budget):
-        return budget + torch.tensor(self.by, device=slots.device)
+    def allocate(self, view, scores, protected, budget):
+        return Allocation(budget + torch.tensor(self.by, device=scores.slots.device))
 
 
 @dataclass(frozen=True)
 class Adaptive(PerHead):
     """As many slots for a head as it has among the highest scores of all heads: other counts every time."""
 
-    def allocate(self, slots, protected, budget):
+    def allocate(self, view, scores, protected, budget):
+        slots = scores.slots
         best = slots.flatten().topk(budget * slots[..., 0].numel()).indices // slots.shape[-1]
-        return best.bincount(minlength=slots[..., 0].numel()).view(slots.shape[:2])
+        return Allocation(best.bincount(minlength=slots[..., 0].numel()).view(slots.shape[:2]))
 
 
 @dataclass(frozen=True)
@@ -168,9 +169,9 @@ class Noted(Policy):
     notes: list = field(default_factory=list, compare=False)
 
     def event(self, view, budget):
-        kept, memory = super().event(view, budget)
-        self.notes.append((view, kept))
-        return Event(kept, memory)
+        event = super().event(view, budget)
+        self.notes.append((view, event.kept))
+        return event
 
 
 def noted(scoring, routing=None, cadence=None, protect=None, **parts) -> Noted:

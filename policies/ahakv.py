@@ -1,0 +1,134 @@
+"""AhaKV: recent attention under a softmax as sharp as the budget, times the size of the values.
+
+arXiv:2506.03762.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn.functional import avg_pool1d, pad
+
+from policies.contract import Rows, Scores, Signal, View
+from policies.policy import Policy
+from policies.protect import Protect
+from policies.routing import PerHead
+from policies.signals import EveryLayer, group_mean, of_all_layers, wide
+from policies.snapkv import refuse_window
+
+__all__ = ["Holistic", "RecentLogits", "ValuePrior", "ahakv", "gain", "recent_attention", "value_prior"]
+
+
+def gain(seen: Tensor, budget: int) -> Tensor:
+    """What multiplies the scaled logits of rows that see `seen` [row] tokens: sqrt(2 log(i / k)).
+
+    The entropy of a softmax over i logits of normally distributed queries and keys of d entries, times
+    lambda, is log i - lambda^2 d / 2 on average. It is log k, that of an even spread over the budget, for
+    lambda = sqrt(2 log(i / k) / d); the logits of a row have been divided by sqrt(d) already. 0, which is an
+    even spread, where the row sees no more than the budget (ours: the formula ends there).
+    """
+    return (2 * (seen.double() / budget).log().clamp(min=0)).sqrt()
+
+
+def recent_attention(logits: Tensor, seen: Tensor, budget: int) -> Tensor:
+    """S: logits [q_head, row, slot], scaled, -inf where a row sees nothing -> [q_head, slot], sum of the rows.
+
+    seen [row]: how many tokens came up to each row, kept or not.
+    """
+    unseen = logits == -torch.inf
+    sharpened = (logits * gain(seen, budget).to(logits.dtype)[:, None]).masked_fill(unseen, -torch.inf)
+    return sharpened.softmax(-1).masked_fill(unseen.all(-1, keepdim=True), 0).sum(1)
+
+
+def value_prior(values: Tensor, filled: Tensor, kernel: int) -> Tensor:
+    """gamma: values [kv_head, n, d], filled [kv_head, n] -> [kv_head, n] between 0 and 1.
+
+    Squared Euclidean norms, averaged over `kernel` neighbours that are there, by the largest of the head.
+    """
+    there = filled.to(wide(values).dtype)
+    squares = wide(values).square().sum(-1).masked_fill(~filled, 0)
+    counted = avg_pool1d(torch.stack([squares, there]), kernel, stride=1, padding=kernel // 2)
+    means = (counted[0] / counted[1]).masked_fill(~filled, 0)
+    largest = means.amax(-1, keepdim=True)
+    return means / torch.where(largest > 0, largest, 1)
+
+
+@dataclass(frozen=True)
+class RecentLogits(EveryLayer):
+    """Logits of the last `window` queries, of which a shorter text has fewer: [q_head, row, n] of each layer.
+
+    Kept as they are, for the budget decides how they are sharpened: 4 * window * q_heads * n bytes a layer,
+    for the time of an event.
+    """
+
+    window: int
+    raw: ClassVar[bool] = True
+
+    def attend(self, rows: Rows, before: Tensor | None) -> Tensor:
+        assert rows.logits is not None
+        own = rows.logits[..., max(0, rows.total - self.window - rows.start) :, :].clone()
+        if before is None:
+            return own
+        longer = pad(before, (0, own.shape[-1] - before.shape[-1]), value=-torch.inf)
+        return torch.cat([longer, own], -2)
+
+
+@dataclass(frozen=True)
+class ValuePrior:
+    """`value_prior` of the stored values."""
+
+    kernel: int
+
+    def summarise(self, layer: int, keys: Tensor, values: Tensor, filled: Tensor) -> Tensor:
+        return value_prior(values, filled, self.kernel)
+
+
+@dataclass(frozen=True)
+class Holistic:
+    """gamma * S, S being the mean over the query heads of a group."""
+
+    window: int = 32
+    kernel: int = 5
+
+    def __post_init__(self) -> None:
+        refuse_window(self.window, self.kernel)
+
+    @property
+    def needs(self) -> frozenset[Signal]:
+        return frozenset({RecentLogits(self.window), ValuePrior(self.kernel)})
+
+    def score(self, view: View) -> Scores:
+        if view.budget is None:
+            raise ValueError("view.budget must say how many slots the event may leave: AhaKV scores by it")
+        scores = []
+        logits = of_all_layers(view, RecentLogits(self.window))
+        priors = of_all_layers(view, ValuePrior(self.kernel))
+        for own, prior in zip(logits, priors, strict=True):
+            last = len(view.token_ids)
+            seen = torch.arange(last - own.shape[1] + 1, last + 1, device=own.device)
+            received = group_mean(recent_attention(own, seen, view.budget), view.kv_heads)
+            scores.append(prior * received)
+        return Scores(torch.stack(scores))
+
+
+def ahakv(window: int = 32, kernel: int = 5) -> Policy:
+    """Keep the last `window` slots and, of the others, the largest prior times recent attention.
+
+    No code is public, and of the paper only the abstract was at hand; the formulas are those of two published
+    notes on it, which agree: attention summed over the last r rows in place of all (its `Recent
+    Accumulation`, r = 32), logits times lambda = sqrt(2 log(i / k) / d) for i tokens and a budget of k (`Step
+    Gain Softmax`), and the pooled squared norm of the values, by its largest (`value prior`; one of the notes
+    has no pooling). Ours: lambda takes the place of 1 / sqrt(d); i counts the tokens up to the query, whether
+    or not they are still there; an even spread where i is no more than k; kernel 5, ends averaged over what
+    there is; the mean over a group; each KV head of a layer chooses for itself; the last r are kept.
+
+    The authors score after the prefill and at every token. Here an event is where the registered interval
+    puts it, and its sum is over the last r queries, which are carried: an interval changes when tokens are
+    evicted and not by what.
+    """
+    return Policy(
+        scoring=Holistic(window, kernel), routing=PerHead(), protect=Protect(sinks=0, recent=window)
+    )

@@ -1,0 +1,217 @@
+"""Make the numbers of this folder again: what official code keeps of the tensors of `official_cases`.
+
+    PYTHONPATH=tests/policies python tests/policies/official/make.py r-kv <checkout of Zefan-Cai/R-KV @ d15c976>
+    PYTHONPATH=tests/policies python tests/policies/official/make.py longflow <yisunlp/LongFLow @ 89a68d3>
+    PYTHONPATH=tests/policies python tests/policies/official/make.py lagkv <AI-Lab-China-.../LagKV @ 2a9d19e>
+    PYTHONPATH=tests/policies python tests/policies/official/make.py kvpress <NVIDIA/kvpress @ 8bb29b9>
+
+The values are the numbers of the slots, so that what comes back says what was kept. A case whose choice hangs
+on a difference of less than MARGIN between two scores is left out: rounding or the order of a sort decides it.
+"""
+
+import argparse
+import importlib
+import importlib.util
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import torch
+from official_cases import FOLDER, Case, digest, tensors
+from torch import Tensor
+
+MARGIN = 1e-6
+HEADS = ((8, 2), (4, 4), (6, 3), (4, 1))
+WANTED = 20
+
+
+def package(name: str, folder: Path, **members: Any) -> ModuleType:
+    """A package of this name whose own `__init__` is not run."""
+    made = ModuleType(name)
+    made.__path__ = [str(folder)]  # type: ignore[attr-defined]
+    vars(made).update(members)
+    sys.modules[name] = made
+    return made
+
+
+def loaded(name: str, file: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@contextmanager
+def ranked() -> Iterator[list[tuple[Tensor, int]]]:
+    """The scores [..., n] that are ranked meanwhile, each with how many were taken."""
+    seen, own = list[tuple[Tensor, int]](), torch.Tensor.topk
+
+    def topk(self: Tensor, k: int, *args: Any, **kwargs: Any) -> Any:
+        seen.append((self, k))
+        return own(self, k, *args, **kwargs)
+
+    torch.Tensor.topk = topk  # type: ignore[method-assign, assignment]
+    try:
+        yield seen
+    finally:
+        torch.Tensor.topk = own  # type: ignore[method-assign]
+
+
+def decided(seen: list[tuple[Tensor, int]]) -> bool:
+    """Whether no choice hangs on a difference of less than MARGIN."""
+    for scores, k in seen:
+        order = scores.sort(-1, descending=True).values
+        if k < order.shape[-1] and (order[..., k - 1] - order[..., k]).min() < MARGIN:
+            return False
+    return True
+
+
+def slots(values: Tensor) -> list[list[int]]:
+    """values [1, kv_head, kept, d] that are slot numbers."""
+    return [sorted(int(slot) for slot in head[:, 0]) for head in values[0]]
+
+
+def numbered(case: Case) -> Tensor:
+    return torch.arange(float(case.n)).view(1, 1, -1, 1).repeat(1, case.kv_heads, 1, case.dim)
+
+
+def windowed(seed: int, **parts: Any) -> Case:
+    q_heads, kv_heads = HEADS[seed % 4]
+    n = 24 + 13 * (seed % 11)
+    return Case(seed, q_heads, kv_heads, n, 8, budget=12 + seed % (n - 16), **parts)
+
+
+def r_kv(checkout: Path) -> dict[str, Callable[[int], tuple[Case, list[list[int]]]]]:
+    utils = loaded("official_rkv_utils", checkout / "rkv" / "utils.py")
+    package(
+        "official_rkv",
+        checkout / "rkv" / "compression",
+        cal_similarity=utils.cal_similarity,
+        compute_attention_scores=utils.compute_attention_scores,
+    )
+
+    def keeps(module: str, kind: str, **parts: Any) -> Callable[[int], tuple[Case, list[list[int]]]]:
+        def keep(seed: int) -> tuple[Case, list[list[int]]]:
+            case = windowed(seed, **{name: values[seed % len(values)] for name, values in parts.items()})
+            made = getattr(importlib.import_module(f"official_rkv.{module}"), kind)(
+                budget=case.budget, window_size=case.window, kernel_size=case.kernel, mix_lambda=case.weight
+            )
+            own = tensors(case)
+            return case, slots(made.update_kv(own.keys[None], own.queries[None], numbered(case))[1])
+
+        return keep
+
+    return {
+        "r-kv": keeps("r1_kv", "R1KV", kernel=(7, 3, 1), weight=(0.1, 0.07, 0.5, 0.9)),
+        "snapkv-rkv": keeps("snapkv", "SnapKV", kernel=(7, 3, 1)),
+        "streamingllm-rkv": keeps("streamingllm", "StreamingLLM"),
+    }
+
+
+def longflow(checkout: Path) -> dict[str, Callable[[int], tuple[Case, list[list[int]]]]]:
+    # Their kernel is for another device: this file holds the reference that they test it against.
+    reference = loaded("official_longflow", checkout / "triton_kernel" / "acc_test.py")
+
+    def keep(seed: int) -> tuple[Case, list[list[int]]]:
+        q_heads, kv_heads = HEADS[seed % 4]
+        case = Case(seed, q_heads, kv_heads, 20 + 9 * (seed % 11), 8, budget=0, window=1, masked=seed % 5)
+        case = case._replace(budget=case.n - case.masked - 1)
+        own = tensors(case)
+        # Slots that are not filled come last and are masked for the attention; they are the first to be
+        # overwritten, so that the choice among the others is read off the loss.
+        there = torch.arange(case.n) < case.n - case.masked
+        group = SimpleNamespace(num_key_value_groups=q_heads // kv_heads)
+        parts = (own.queries[None], own.keys[None], own.values[None], there[None])
+        loss = reference.evict_attention_forward_pytorch_ref(group, *parts, case.dim**-0.5)[2][0]
+        assert case.masked == 0 or int(loss.argmin()) >= case.n - case.masked
+        with ranked():
+            kept = loss[there].topk(case.budget).indices
+        lowest = loss[there].sort().values
+        if lowest[1] - lowest[0] < MARGIN:
+            return case, []
+        return case, [sorted(kept.tolist())]
+
+    return {"longflow": keep}
+
+
+def lagkv(checkout: Path) -> dict[str, Callable[[int], tuple[Case, list[list[int]]]]]:
+    official = loaded("official_lagkv", checkout / "lag_kv.py").LagKV
+
+    def keep(seed: int) -> tuple[Case, list[list[int]]]:
+        case, share = chunked(seed)
+        own, cache = tensors(case), object.__new__(official)
+        parts = {
+            "ratio": share / case.lag,
+            "sink_size": case.sinks,
+            "lag_size": case.lag,
+            "score_v_ratio": 1.0,
+        }
+        vars(cache).update(parts, key_cache=[own.keys[None].clone()], _compressed_len=[case.sinks])
+        cache.value_cache = [own.values[None].clone()]
+        # What was kept is told by the keys, which are all different: values are scored here too.
+        cache._compress_algo(0, case.sinks)
+        kept = cache.key_cache[0][0]
+        same = (kept[:, :, None] == own.keys[:, None]).all(-1)
+        assert (same.sum(-1) == 1).all()
+        return case, [sorted(head.tolist()) for head in same.int().argmax(-1)]
+
+    return {"lagkv": keep}
+
+
+def chunked(seed: int) -> tuple[Case, int]:
+    """A case, and how many slots each ranked chunk keeps."""
+    q_heads, kv_heads = HEADS[seed % 4]
+    sinks, lag, chunks, rest = (4, 16, 0)[seed % 3], (8, 16, 32)[seed % 3], 2 + seed % 4, seed % 7
+    n, share = sinks + lag * chunks + rest, 1 + seed % (lag - 1)
+    budget = sinks + share * (chunks - 1) + lag + rest
+    return Case(seed, q_heads, kv_heads, n, 8, budget, window=1, sinks=sinks, lag=lag), share
+
+
+def kvpress(checkout: Path) -> dict[str, Callable[[int], tuple[Case, list[list[int]]]]]:
+    package("kvpress", checkout / "kvpress")
+    package("kvpress.presses", checkout / "kvpress" / "presses")
+    press = importlib.import_module("kvpress.presses.lagkv_press").LagKVPress
+
+    def keep(seed: int) -> tuple[Case, list[list[int]]]:
+        case, _ = chunked(seed)
+        own = tensors(case)
+        made = press(compression_ratio=0.5, n_sink=case.sinks, lag_size=case.lag)
+        scores = made.score(None, None, own.keys[None], own.values[None], None, {})[0]
+        # Of equal ranks in all chunks all or none are kept, so that no order of a sort decides.
+        return case, [sorted(head.topk(case.budget).indices.tolist()) for head in scores]
+
+    return {"lagkv-kvpress": keep}
+
+
+MAKERS = {"r-kv": r_kv, "longflow": longflow, "lagkv": lagkv, "kvpress": kvpress}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("source", choices=MAKERS)
+    parser.add_argument("checkout", type=Path)
+    args = parser.parse_args()
+    for method, keep in MAKERS[args.source](args.checkout).items():
+        cases, left_out = [], 0
+        seed = 0
+        while len(cases) < WANTED:
+            with ranked() as seen:
+                case, kept = keep(seed)
+            if kept and decided(seen):
+                cases.append({"case": case._asdict(), "tensors": digest(case), "kept": kept})
+            else:
+                left_out += 1
+            seed += 1
+        text = json.dumps({"left_out": left_out, "cases": cases}, separators=(",", ":"))
+        (FOLDER / f"{method}.json").write_text(text.replace('{"case"', '\n{"case"') + "\n")
+        print(f"{method}: {len(cases)} cases, {left_out} left out")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""Tensors that any machine rebuilds bit for bit, for what official code kept of them (tests/policies/official).
+
+Numbers are those of Philox, the counter-based generator of numpy, as multiples of 2^-23 between -1 and 1:
+sums and products of a few of them are the same wherever float32 is.
+"""
+
+import json
+from hashlib import sha256
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+FOLDER = Path(__file__).parent / "official"
+
+
+class Case(NamedTuple):
+    seed: int
+    q_heads: int
+    kv_heads: int
+    n: int
+    dim: int
+    budget: int
+    window: int = 8
+    kernel: int = 7
+    weight: float = 0.1
+    sinks: int = 4
+    lag: int = 16
+    masked: int = 0
+
+
+class Tensors(NamedTuple):
+    queries: Tensor  # [q_head, window, d]
+    keys: Tensor  # [kv_head, n, d]
+    values: Tensor  # [kv_head, n, d]
+
+
+class Numbers:
+    """The stream of one seed, cut into arrays."""
+
+    def __init__(self, seed: int) -> None:
+        self.stream = np.random.Philox(key=seed)
+
+    def raw(self, *shape: int) -> np.ndarray:
+        return self.stream.random_raw(int(np.prod(shape))).reshape(shape)
+
+    def uniform(self, *shape: int) -> Tensor:
+        whole = (self.raw(*shape) >> np.uint64(40)).astype(np.float32)
+        return torch.from_numpy(whole * np.float32(2**-23) - np.float32(1))
+
+    def below(self, count: int, *shape: int) -> Tensor:
+        return torch.from_numpy((self.raw(*shape) % np.uint64(count)).astype(np.int64))
+
+
+def tensors(case: Case) -> Tensors:
+    """Keys lie around a few centres, so that some resemble each other; heads differ in how sharply they look."""
+    numbers = Numbers(case.seed)
+    centres = 2 * numbers.uniform(case.kv_heads, 6, case.dim)
+    chosen = numbers.below(6, case.kv_heads, case.n)
+    keys = centres.gather(1, chosen[..., None].expand(-1, -1, case.dim))
+    keys = keys + numbers.uniform(case.kv_heads, case.n, case.dim)
+    sharpness = torch.tensor([float(1 + head % 3) for head in range(case.q_heads)])
+    queries = sharpness[:, None, None] * numbers.uniform(case.q_heads, case.window, case.dim)
+    return Tensors(queries, keys, numbers.uniform(case.kv_heads, case.n, case.dim))
+
+
+def digest(case: Case) -> str:
+    """Of the bits of its tensors."""
+    return sha256(b"".join(part.numpy().tobytes() for part in tensors(case))).hexdigest()[:16]
+
+
+class Recorded(NamedTuple):
+    case: Case
+    tensors: str
+    """`digest` where official code was run."""
+    kept: list[list[int]]
+    """Ascending slots, one list a KV head, or one for all heads of the layer."""
+
+
+def recorded(method: str) -> list[Recorded]:
+    cases = json.loads((FOLDER / f"{method}.json").read_text())["cases"]
+    return [Recorded(Case(**one["case"]), one["tensors"], one["kept"]) for one in cases]

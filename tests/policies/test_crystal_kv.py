@@ -1,0 +1,209 @@
+"""Crystal-KV: Algorithms 1 and 2 of arXiv:2601.16986 by hand, by plain loops and at their limits."""
+
+from fractions import Fraction
+from itertools import pairwise
+
+import pytest
+import torch
+
+from policies.crystal_kv import Recalled, adaptive_budget, hits, lrfu, whole_budgets
+
+
+def hit_by_hand(scores: list[float], p: float) -> list[bool]:
+    """Slots from the highest score down, until their sum is p."""
+    taken, total = set(), Fraction(0)
+    for slot in sorted(range(len(scores)), key=lambda slot: (-scores[slot], slot)):
+        if total >= Fraction(p) - Fraction(1, 10**7):
+            break
+        taken.add(slot)
+        total += Fraction(scores[slot])
+    return [slot in taken for slot in range(len(scores))]
+
+
+@pytest.mark.parametrize(
+    ("scores", "p", "expected"),
+    [
+        ([0.61, 0.02, 0.04, 0.03, 0.30], 0.9, [0, 4]),
+        ([0.10, 0.55, 0.03, 0.02, 0.30], 0.9, [0, 1, 4]),
+        ([0.06, 0.04, 0.71, 0.15, 0.04], 0.9, [0, 2, 3]),
+        ([0.6, 0.3, 0.1], 0.9, [0, 1]),  # 0.6 + 0.3 is below 0.9 in floating point
+        ([0.25, 0.25, 0.25, 0.25], 0.5, [0, 1]),  # equal scores: the lower slots
+        ([0.1, 0.4, 0.1, 0.4], 0.85, [0, 1, 3]),
+        ([0.9, 0.1], 1e-7, [0]),  # one slot at least
+        ([0.5, 0.3, 0.2, 0.0], 1.0, [0, 1, 2]),  # nothing is left for the last one
+    ],
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_hits_are_the_fewest_of_the_highest_scores_that_reach_p(scores, p, expected, dtype):
+    found = hits(torch.tensor(scores, dtype=dtype), p)
+    assert found.nonzero().flatten().tolist() == expected
+
+
+@pytest.mark.parametrize("p", [0.5, 0.7, 0.9, 0.99])
+def test_hits_of_many_heads_are_those_of_a_loop(p):
+    scores = (2 * torch.randn(3, 4, 60, generator=torch.Generator().manual_seed(0))).softmax(-1)
+    found = hits(scores, p)
+    assert [row.tolist() for row in found.flatten(0, 1)] == [
+        hit_by_hand(row.tolist(), p) for row in scores.flatten(0, 1)
+    ]
+
+
+def evicting(rows, crf, last, p, decay, budget):
+    """Positions kept and effective values after each row of (new position, time, scores); plain Algorithm 1
+    around `lrfu`, where a new token begins with a crf of 1 at its own time.
+    """
+    here = list(range(len(crf)))
+    crf, last = torch.tensor(crf, dtype=torch.float64), torch.tensor(last)
+    for new, t, scores in rows:
+        here = [*here, new]
+        crf = torch.cat([crf, torch.zeros(1, dtype=torch.float64)])
+        last = torch.cat([last, torch.tensor([t])])
+        found = lrfu(torch.tensor(scores, dtype=torch.float64), crf, last, t, p, decay)
+        crf, last, effective = (part.clone() for part in found)
+        crf[-1] = effective[-1] = 1.0
+        last[-1] = t
+        keep = sorted(range(len(here)), key=lambda slot: (-float(effective[slot]), slot))[:budget]
+        values = dict(zip(here, effective.tolist(), strict=True))
+        here, crf, last = [here[s] for s in sorted(keep)], crf[sorted(keep)], last[sorted(keep)]
+        yield here, values
+
+
+def test_three_evictions_by_hand():
+    """Five slots for a budget of four; p 0.9, decay 0.6."""
+    rows = [
+        (4, 5, [0.61, 0.02, 0.04, 0.03, 0.30]),
+        (5, 6, [0.10, 0.55, 0.03, 0.02, 0.30]),
+        (6, 7, [0.06, 0.04, 0.71, 0.15, 0.04]),
+    ]
+    first, second, third = evicting(rows, [1.0] * 4, [1, 2, 3, 4], 0.9, 0.6, 4)
+    assert first[1] == pytest.approx({0: 1.1296, 1: 0.216, 2: 0.36, 3: 0.6, 4: 1})
+    assert first[0] == [0, 2, 3, 4]
+    assert second[1] == pytest.approx({0: 1.67776, 2: 1.216, 3: 0.36, 4: 0.6, 5: 1})
+    assert second[0] == [0, 2, 4, 5]
+    assert third[1] == pytest.approx({0: 2.006656, 2: 0.7296, 4: 1.36, 5: 1.6, 6: 1})
+    assert third[0] == [0, 4, 5, 6]
+
+
+def test_a_miss_is_ranked_lower_and_recorded_as_it_was():
+    found = lrfu(torch.tensor([0.95, 0.05]), torch.tensor([2.0, 2.0]), torch.tensor([3, 3]), 5, 0.9, 0.5)
+    assert isinstance(found, Recalled)
+    assert found.crf.tolist() == [1.5, 2.0]
+    assert found.last.tolist() == [5, 3]
+    assert found.effective.tolist() == [1.5, 0.5]
+
+
+def histories(random: torch.Generator, slots: int, rows: int):
+    """Rows of attention of which each slot is hit by about a third, as scores that p = 0.9 tells apart."""
+    hit = torch.rand(rows, slots, generator=random) < 0.35
+    hit[:, 0] |= ~hit.any(-1)
+    scores = torch.where(hit, 0.95 / hit.sum(-1, keepdim=True), 0.05 / (~hit).sum(-1, keepdim=True).clamp(1))
+    return hit, scores.double()
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.1, 0.5, 0.6, 0.7, 1.0])
+def test_the_increments_add_up_to_the_sum_over_all_references(decay):
+    """CRF(t) is the sum of decay^(t - t_j), in exact fractions; decay^0 is 1, whatever the decay."""
+    random, exact = torch.Generator().manual_seed(2), Fraction(str(decay))
+    hit, scores = histories(random, 6, 25)
+    crf, last = torch.ones(6, dtype=torch.float64), torch.zeros(6, dtype=torch.int64)
+    for t, row in enumerate(scores, 1):
+        crf, last, effective = lrfu(row, crf, last, t, 0.9, decay)
+        times = [[0, *(j for j in range(1, t + 1) if hit[j - 1, slot])] for slot in range(6)]
+        expected = [sum(exact ** (t - time) for time in own) for own in times]
+        assert effective.tolist() == pytest.approx([float(value) for value in expected])
+        assert last.tolist() == [own[-1] for own in times]
+
+
+def ranking(times: list[list[int]], now: int, decay: Fraction) -> list[int]:
+    values = [sum(decay ** (now - time) for time in own) for own in times]
+    return sorted(range(len(times)), key=lambda slot: (-values[slot], slot))
+
+
+def test_up_to_a_half_every_decay_evicts_in_one_order_and_above_it_not():
+    """A later last reference outweighs all earlier ones: their sum stays below decay / (1 - decay) <= 1. So a
+    heat map over decays is flat from 0.1 to 0.5, but for what rounding does. Exact fractions.
+    """
+    random, differs = torch.Generator().manual_seed(0), 0
+    for _ in range(300):
+        drawn = [int(torch.randint(1, 8, (), generator=random)) for _ in range(8)]
+        times = [sorted(torch.randperm(30, generator=random)[:count].tolist()) for count in drawn]
+        orders = [ranking(times, 30, Fraction(tenth, 10)) for tenth in (1, 2, 3, 4, 5)]
+        assert all(one == other for one, other in pairwise(orders))
+        # By the last reference, then the one before it, ...; none is less than any.
+        assert orders[0] == sorted(range(8), key=lambda slot: (times[slot][::-1], -slot), reverse=True)
+        differs += ranking(times, 30, Fraction(6, 10)) != orders[0]
+    assert differs > 0
+
+
+def test_utilisation_decides_what_a_layer_and_a_head_get():
+    """Budgets of 16: utilisation of the layers 7/32 and 4/32, of the heads 5:2 and 3:1."""
+    found = adaptive_budget(torch.tensor([[5.0, 2.0], [3.0, 1.0]]), torch.full((2, 2), 16), 64)
+    assert found.dtype == torch.float64
+    expected = [[64 * 7 / 11 * 5 / 7, 64 * 7 / 11 * 2 / 7], [64 * 4 / 11 * 3 / 4, 64 * 4 / 11 / 4]]
+    assert found.flatten().tolist() == pytest.approx([29.090909, 11.636364, 17.454545, 5.818182])
+    assert found.tolist() == [pytest.approx(row) for row in expected]
+
+
+def test_the_map_alternates_where_crf_does_not_follow_the_budget():
+    """Every second application gives back the first budgets; the fixed point is the square root of crf."""
+    crf, budget = torch.tensor([[6.0, 2.0], [3.0, 1.0]]), torch.full((2, 2), 16)
+    tilted, again = [32, 32 / 3, 16, 16 / 3], [16.0] * 4
+    for expected in (tilted, again, tilted, again):
+        budget = adaptive_budget(crf, budget, 64)
+        assert budget.flatten().tolist() == pytest.approx(expected)
+
+
+def of_loop(crf, budget, total):
+    """Algorithm 2, line by line."""
+    eta = [sum(crf[i]) / sum(budget[i]) for i in range(len(crf))]
+    layer = [total * one / sum(eta) for one in eta]
+    heads = [[c / b for c, b in zip(*rows, strict=True)] for rows in zip(crf, budget, strict=True)]
+    return [[layer[i] * one / sum(own) for one in own] for i, own in enumerate(heads)]
+
+
+def test_the_sum_is_kept_and_every_entry_is_that_of_the_algorithm():
+    random = torch.Generator().manual_seed(3)
+    for _ in range(20):
+        crf = 1e-3 + 9 * torch.rand(5, 3, generator=random, dtype=torch.float64)
+        budget = torch.randint(1, 90, (5, 3), generator=random)
+        found = adaptive_budget(crf, budget, 480)
+        assert float(found.sum()) == pytest.approx(480)
+        expected = of_loop(crf.tolist(), budget.tolist(), 480)
+        assert found.tolist() == [pytest.approx(row) for row in expected]
+
+
+def test_without_any_crf_budgets_stay_and_without_some_of_it_they_are_nought():
+    budget = torch.tensor([[20, 12], [30, 2]])
+    assert adaptive_budget(torch.zeros(2, 2), budget, 64).tolist() == budget.tolist()
+    idle = adaptive_budget(torch.tensor([[0.0, 0.0], [1.0, 0.0]]), budget, 64)
+    assert idle.tolist() == [[0, 0], [64, 0]]
+    assert adaptive_budget(torch.tensor([[0.0, 0.0], [2.0, 0.0]]), idle, 64).tolist() == [[0, 0], [64, 0]]
+    with pytest.raises(ValueError, match="budget must be above 0 for a head whose crf is"):
+        adaptive_budget(torch.tensor([[1.0, 0.0], [1.0, 0.0]]), idle, 64)
+
+
+def test_whole_budgets_go_by_largest_remainder():
+    none = torch.zeros(2, 2, dtype=torch.int64)
+    real = torch.tensor([[29.0909, 11.6364], [17.4545, 5.8182]])
+    assert whole_budgets(real, 64, none).tolist() == [[29, 12], [17, 6]]
+    assert whole_budgets(torch.full((2, 2), 16.5), 66, none).tolist() == [[17, 17], [16, 16]]
+    assert whole_budgets(real / 3, 64, none).tolist() == [[29, 12], [17, 6]]
+
+
+def test_no_whole_budget_is_below_its_least_and_the_others_pay_in_proportion():
+    """Of 80, two heads get 16 each; the other 48 are shared 2:1, and not 44:22 less 9 each."""
+    real = torch.tensor([[44.0, 22.0], [7.0, 7.0]])
+    assert whole_budgets(real, 80, torch.full((2, 2), 16)).tolist() == [[32, 16], [16, 16]]
+    assert whole_budgets(real, 64, torch.full((2, 2), 16)).tolist() == [[16, 16], [16, 16]]
+    assert whole_budgets(torch.tensor([[64.0, 0.0]]), 64, torch.tensor([[1, 40]])).tolist() == [[24, 40]]
+
+
+def test_whole_budgets_keep_the_sum_whatever_the_numbers():
+    random = torch.Generator().manual_seed(4)
+    for _ in range(50):
+        real = torch.rand(4, 3, generator=random, dtype=torch.float64) ** 6
+        least = torch.randint(0, 17, (4, 3), generator=random)
+        found = whole_budgets(real, 200, least)
+        assert found.dtype == torch.int64
+        assert int(found.sum()) == 200
+        assert (found >= least).all()

@@ -1,0 +1,174 @@
+"""EpiKV's formulas: by hand, by plain loops in float64, and in the limit."""
+
+import math
+from itertools import pairwise
+
+import pytest
+import torch
+
+from policies.epikv import (
+    changes,
+    channel_variance,
+    epiphany,
+    lag_relative,
+    rolling_mean,
+    rolling_z,
+    standardised,
+)
+from policies.signals import HiddenChange
+
+# Changes in two layers, a window of 4; every number below is from a sheet of paper.
+G_10 = torch.tensor([1.0, 1.2, 0.9, 3.0, 1.1, 1.0], dtype=torch.float64)
+G_21 = torch.tensor([2.0, 2.1, 1.9, 2.0, 4.0, 2.2], dtype=torch.float64)
+
+
+def best(scores, count):
+    return sorted(scores.argsort(stable=True, descending=True)[:count].tolist())
+
+
+def plain_window(values, t, window):
+    return values[max(0, t - window + 1) : t + 1]
+
+
+def plain_mean(values, window):
+    own = [plain_window(values, t, window) for t in range(len(values))]
+    return [math.fsum(each) / len(each) for each in own]
+
+
+def plain_z(values, window):
+    found = []
+    for t, mean in enumerate(plain_mean(values, window)):
+        own = plain_window(values, t, window)
+        deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in own) / len(own))
+        found.append((values[t] - mean) / (deviation + 1e-6))
+    return found
+
+
+def plain_changes(hidden):
+    """hidden: a list of vectors."""
+    return [0.0, *(math.dist(before, after) for before, after in pairwise(hidden))]
+
+
+def test_hs_variance_by_hand():
+    score = rolling_mean(G_10, 4) - rolling_mean(G_21, 4)
+    assert score.tolist() == pytest.approx([-1, -0.95, -29 / 30, -0.475, -0.95, -1.025])
+    assert best(score, 2) == [1, 3]
+
+
+def test_epikv_by_hand():
+    high, low = rolling_z(G_10, 4), rolling_z(G_21, 4)
+    assert high.tolist() == pytest.approx([0, 0.99999, -1.069036, 1.718283, -0.533113, -0.575435], abs=1e-6)
+    assert low.tolist() == pytest.approx([0, 0.99998, -1.22473, 0, 1.726304, -0.378605], abs=1e-6)
+    score = high - low
+    assert score.tolist() == pytest.approx([0, 0, 0.155693, 1.718283, -2.259417, -0.19683], abs=1e-5)
+    assert best(score, 2) == [2, 3]
+
+
+def test_changes_by_hand():
+    hidden = torch.tensor([[0.0, 0], [3, 4], [3, 4], [3, 5]])
+    assert changes(hidden).tolist() == [0, 5, 0, 1]
+    assert changes(hidden[:1]).tolist() == [0]
+    assert changes(hidden.bfloat16()).dtype == torch.float32
+
+
+def test_bands_are_means_of_their_layers():
+    """One token after a still one: z is the sign of its change, less what EPSILON takes."""
+    still, near = torch.zeros(2, 1), torch.tensor([[0.0], [1.0]])
+    hidden = torch.stack([near, still, near, near, still])
+    assert epiphany(hidden, (0, 1), (2, 3, 4)).tolist() == pytest.approx([0, 1 / 2 - 2 / 3], abs=1e-5)
+    assert epiphany(hidden, 0, 1).tolist() == pytest.approx([0, 1], abs=1e-5)
+    assert torch.equal(epiphany(hidden, 0, 1), epiphany(hidden, (0,), (1,)))
+
+
+@pytest.mark.parametrize("window", [1, 2, 7, 64, 1000])
+@pytest.mark.parametrize("t", [1, 63, 64, 65, 200])
+def test_rolling_statistics_are_those_of_a_plain_loop(window, t):
+    values = torch.randn(t, generator=torch.Generator().manual_seed(t)).abs() * 1e3
+    assert rolling_mean(values, window).tolist() == pytest.approx(plain_mean(values.tolist(), window))
+    assert rolling_z(values, window).tolist() == pytest.approx(plain_z(values.tolist(), window), abs=1e-9)
+
+
+@pytest.mark.parametrize(("band_a", "band_b"), [(1, 2), ((0, 1), (2, 3))])
+def test_epiphany_is_a_plain_loop_over_hidden_states(band_a, band_b):
+    hidden = torch.randn(4, 90, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    found = epiphany(hidden, band_a, band_b)
+    z = [plain_z(plain_changes(layer), 64) for layer in hidden.tolist()]
+    first, second = ([band] if isinstance(band, int) else band for band in (band_a, band_b))
+    for t, score in enumerate(found.tolist()):
+        high, low = ([z[layer][t] for layer in band] for band in (first, second))
+        assert score == pytest.approx(sum(high) / len(high) - sum(low) / len(low), abs=1e-9)
+
+
+def test_what_comes_later_changes_no_score_to_the_last_bit():
+    hidden = torch.randn(2, 150, 5, generator=torch.Generator().manual_seed(2))
+    whole = epiphany(hidden, 0, 1)
+    for t in (1, 64, 65, 149):
+        assert torch.equal(epiphany(hidden[:, :t], 0, 1), whole[:t])
+
+
+def test_z_has_no_unit_no_origin_and_an_end():
+    values = torch.rand(300, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    torch.testing.assert_close(rolling_z(1e4 * values + 1e4, 64), rolling_z(values, 64), atol=1e-4, rtol=0)
+    steps = torch.zeros(70, dtype=torch.float64)
+    steps[-1] = 1.0
+    assert rolling_z(steps, 64).abs().amax() == pytest.approx(math.sqrt(63), abs=1e-4)
+    assert rolling_z(torch.full((70,), 0.1), 64).abs().amax() < 1e-6  # nothing changes: nothing stands out
+
+
+def test_a_trend_that_the_mean_follows_leaves_z():
+    """Section 3.2: the raw score drifts with the position, z does not."""
+    ramp = torch.arange(400, dtype=torch.float64)
+    assert rolling_mean(ramp, 64)[-1] - rolling_mean(ramp, 64)[63] == 400 - 64
+    z = rolling_z(ramp, 64)[63:]
+    torch.testing.assert_close(z, z[:1].expand_as(z))
+
+
+def test_scores_of_one_layer_are_those_of_many_at_once():
+    values = torch.rand(3, 100, generator=torch.Generator().manual_seed(4))
+    for row, together in zip(values, rolling_z(values, 64), strict=True):
+        assert torch.equal(rolling_z(row, 64), together)
+
+
+def test_kv_variance_by_hand():
+    spread = channel_variance(torch.tensor([[1.0, 1, 1, 1], [1, -1, 1, -1], [2, 0, 0, 0]]))
+    assert spread.tolist() == [0, 1, 0.75]
+    assert rolling_mean(spread, 2).tolist() == [0, 0.5, 0.875]
+    assert best(rolling_mean(spread, 2), 2) == [1, 2]
+
+
+def test_lag_relative_by_hand():
+    past = torch.tensor([[0.0, 0], [2, 4]])
+    now = torch.tensor([[1.0, 1], [2, 0], [4, 8]])
+    # Normalised: (.5, .25), (1, 0), (2, 2).
+    score = lag_relative(now, past.amin(0), past.amax(0))
+    assert score.tolist() == [0.015625, 0.25, 0]
+    assert best(score, 2) == [0, 1]
+    # A channel that did not move is one of range EPSILON.
+    assert lag_relative(now[:1], past[0], past[0]).tolist() == [0]
+    assert lag_relative(now[1:2], past[0], past[0]).tolist() == pytest.approx([1e12])
+
+
+def test_lag_relative_takes_out_the_scale_and_the_origin_of_every_channel():
+    random = torch.Generator().manual_seed(5)
+    past, now = torch.randn(2, 40, 6, generator=random, dtype=torch.float64)
+    scale, shift = torch.rand(2, 6, generator=random, dtype=torch.float64) + 1
+    found = [
+        lag_relative(x, y.amin(0), y.amax(0))
+        for x, y in ((now, past), (now * scale + shift, past * scale + shift))
+    ]
+    torch.testing.assert_close(*found)
+
+
+def test_attention_and_hidden_state_by_hand():
+    received, turned = torch.tensor([4.0, 1, 1, 2]), torch.tensor([-1.0, 2, 0, 0.5])
+    score = standardised(received) + turned
+    assert score.tolist() == pytest.approx([0.632993, 1.183503, -0.816497, 0.5], abs=2e-6)
+    assert best(score, 2) == best(received + turned, 2) == [0, 1]
+
+
+def test_what_is_folded_is_the_formula():
+    hidden = torch.randn(50, 5, generator=torch.Generator().manual_seed(6))
+    trace = None
+    for first in range(0, 50, 7):
+        trace = HiddenChange((1,)).change(hidden[first : first + 7], trace)
+    assert torch.equal(trace.changes, changes(hidden))

@@ -1,0 +1,93 @@
+"""RaaS: stamps that attention renews."""
+
+import pytest
+import torch
+from policy_prompts import a_prompt, a_view, measured
+
+import policies
+from policies import BudgetError, Rows, View
+from policies.protect import Pinned, Protect
+from policies.raas import LastLooked, Stamps, raas, stamps
+
+
+def of_row(attention, before, time, threshold=0.1):
+    """Stamps of one layer and one head, after one row."""
+    rows = torch.tensor([[attention]], dtype=torch.float32)
+    before = torch.tensor([before], dtype=torch.int32)
+    return stamps(rows, before, time, threshold)[0].tolist()
+
+
+def test_three_steps_worked_out_by_hand():
+    """The prompt is {0, 1}; the cache holds four tokens, and what it drops has the oldest stamp."""
+    assert of_row([0.5, 0.05, 0.30, 0.15], [0, 0, 1], 2) == [2, 0, 2, 2]
+    after = of_row([0.4, 0.05, 0.05, 0.30, 0.20], [2, 0, 2, 2], 3)
+    assert after == [3, 0, 2, 3, 3]  # token 2 goes: nobody has looked at it since
+    assert of_row([0.05, 0.05, 0.05, 0.05, 0.05], [3, 0, 3, 3], 4) == [3, 0, 3, 3, 4]
+
+
+def a_cache(stamped, tokens, prompt):
+    """One layer that holds these tokens, with these stamps."""
+    signals = {Stamps(): (torch.tensor([stamped], dtype=torch.int32),)}
+    stored = torch.tensor(tokens).view(1, 1, -1)
+    return View(torch.arange(tokens[-1] + 1), 1, 2, frozenset(), 0, signals, stored=stored, prompt=prompt)
+
+
+def kept(stamped, tokens):
+    mask = raas().keep(a_cache(stamped, tokens, prompt=2), 4)
+    assert torch.equal(mask[0, 0], mask[0, 1])
+    return torch.tensor(tokens)[mask[0, 0]].tolist()
+
+
+def test_the_oldest_stamp_of_the_answer_goes_and_of_equal_ones_the_earlier_token():
+    assert kept([3, 0, 2, 3, 3], [0, 1, 2, 3, 4]) == [0, 1, 3, 4]
+    assert kept([3, 0, 3, 3, 4], [0, 1, 3, 4, 5]) == [0, 1, 4, 5]
+
+
+def test_the_prompt_stays_however_old_its_stamps():
+    assert kept([0, 0, 9, 9, 9, 9], [0, 1, 2, 3, 4, 9]) == [0, 1, 4, 9]
+
+
+def test_a_budget_below_the_prompt_is_refused():
+    view = a_view(a_prompt(20), [raas()])
+    with pytest.raises(BudgetError, match="budget of 19 slots is below the 20 protected slots of Pinned"):
+        raas().keep(view, 19)
+    assert raas().keep(view, 20).all()
+
+
+@pytest.mark.parametrize("block", [128, 7])
+def test_stamps_of_a_prompt_are_those_of_a_loop(block):
+    prompt, threshold = a_prompt(60, layers=1, sharpness=4.0), 0.3
+    attention = torch.zeros(4, 60, 60)
+    for head in range(4):
+        for row in range(60):
+            logits = prompt.scale * (prompt.keys[0, head // 2, : row + 1] @ prompt.queries[0, head, row])
+            attention[head, row, : row + 1] = logits.softmax(0)
+    expected = [
+        max([slot, *(row for row in range(slot, 60) if attention[:, row, slot].max() >= threshold)])
+        for slot in range(60)
+    ]
+    assert len(set(expected)) > 20
+    assert measured(Stamps(threshold), prompt, block=block).tolist() == [expected]
+
+
+def test_stamps_of_stacked_layers_are_those_of_each():
+    """While decoding one row comes for all layers at once, and one head in any of them renews a stamp."""
+    random = torch.Generator().manual_seed(0)
+    rows = (4 * torch.randn(3, 4, 1, 9, generator=random)).softmax(-1)
+    before = torch.randint(0, 20, (3, 1, 8), generator=random, dtype=torch.int32)
+    found = Stamps(0.2).attend(Rows(rows, 0, 25, 26, 2, decoded=True), before)
+    for layer in range(3):
+        expected = [
+            25 if slot == 8 or float(rows[layer, :, 0, slot].max()) >= 0.2 else int(before[layer, 0, slot])
+            for slot in range(9)
+        ]
+        assert found[layer].tolist() == [expected]
+    assert found.dtype == torch.int32
+
+
+def test_the_last_token_is_kept_and_settings_are_checked():
+    assert raas().protect == Pinned(Protect(sinks=0, recent=1))
+    assert policies.get("raas", scoring=LastLooked(0.5)).needs == {Stamps(0.5)}
+    for threshold in (0.0, 1.0, float("nan")):
+        with pytest.raises(ValueError, match="threshold must be between 0 and 1"):
+            Stamps(threshold)
