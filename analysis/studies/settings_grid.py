@@ -50,7 +50,8 @@ def grid(held: Mapping[str, Settings], rows: str | None = None, columns: str | N
     if len(whole) == 1:
         return whole[0]
     if whole or not found:
-        raise NoGrid(_refusal(held, makes, "more than one grid" if whole else "no grid over two settings"))
+        over = " and ".join(path for path in (rows, columns) if path) or "two settings"
+        raise NoGrid(_refusal(held, makes, "more than one grid" if whole else f"no grid over {over}"))
     one = max(found, key=lambda each: len(each.arms))
     place = next(place for place in itertools.product(one.down, one.across) if place not in one.arms)
     raise NoGrid(

@@ -258,7 +258,7 @@ def document(path: Path) -> tuple[str, dict[str, Any]]:
     """Digest and content of lock.json or selection.json."""
     try:
         data = plain_files.read(path).removesuffix(b"\n")
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise RecordError(f"{path}: missing; name a registered folder") from None
     return hashlib.sha256(data).hexdigest(), _json(data, str(path))
 

@@ -51,7 +51,7 @@ def mapped(
     lanes: those of `study_files.read` or `study_files.development`. Raises NoGrid, as `grid` does, and where
     the lock does not hold the settings of policies.
     """
-    if "policies" not in lock:
+    if not lock.get("policies"):
         raise NoGrid("policies: the lock is of before settings were locked; register the study again")
     ran = dict.fromkeys(lanes.loc[lanes["budget"] != "full", "arm"])
     held = {arm: lock["policies"][arm] for arm in ran if arm in lock["policies"]}

@@ -36,7 +36,7 @@ def test_no_places_on_a_fine_raster_are_nearer_to_those_wanted(wanted):
         if places[1] - places[0] >= gap and places[2] - places[1] >= gap
     ]
     found = named_lines.apart(wanted, gap, *ends)
-    assert found[0] >= 0 and found[2] <= 10
+    assert 0 <= found[0] < found[2] <= 10
     assert min(b - a for a, b in itertools.pairwise(found)) >= gap - 1e-9
     away = [sum((a - b) ** 2 for a, b in zip(places, wanted, strict=True)) for places in (found, *allowed)]
     assert away[0] <= min(away[1:]) + 1e-9
