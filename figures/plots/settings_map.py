@@ -1,7 +1,6 @@
 """Accuracy over two settings of one policy: a heat map for each model, task and budget.
 
-The drawing by which "Crystal-KV: Efficient KV Cache Management for Chain-of-Thought LLMs via Answer-First
-Principle" recommends its decay and its threshold (figure 5).
+The drawing by which Crystal-KV recommends its decay and its threshold (arXiv:2601.16986, figure 5).
 """
 
 import math
