@@ -84,7 +84,9 @@ def laid(places: Sequence[Curves], title: str, said: Sequence[str], notes: Seque
 
 def _bounds(places: Iterable[Curves]) -> tuple[float, float]:
     """The axis of percentages: from the tens below the worst point to 100, and a margin."""
-    worst = min(point.accuracy.share for place in places for arm in place.arms.values() for point in arm)
+    every = [point for place in places for points in place.arms.values() for point in points]
+    every += [place.full for place in places if place.full is not None]
+    worst = min(point.accuracy.share for point in every)
     low = 10 * max(0, math.floor(10 * worst - 0.2))
     return low - 0.03 * (100 - low), 100 + 0.03 * (100 - low)
 

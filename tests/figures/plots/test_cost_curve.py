@@ -92,6 +92,16 @@ def test_failed_lanes_cost_nothing_and_an_arm_without_a_grade_is_left_out():
     assert [one.budget for one in place.arms["h2o"]] == ["32"]
 
 
+def test_the_axis_begins_at_the_tens_below_the_worst_even_where_that_is_the_full_cache(figure):
+    low, high = figure.axes[0].get_ylim()
+    assert -5 < low < 10, "h2o has 10 %"
+    assert high > 100
+    judged, table = study(arms={"crystal": {"64": (8, 100, 60)}})
+    table.loc[table["budget"] == "full", "correct"] = [1.0] * 4 + [0.0] * 6
+    low, _ = looking.drawn(cost_curve, judged, LOCK, costs(judged, table)).axes[0].get_ylim()
+    assert 25 < low < 40
+
+
 @pytest.mark.parametrize("arms", [1, 14])
 def test_every_text_lies_on_the_page_and_on_no_other(arms):
     many = {"crystal": RAN["crystal"]} | {

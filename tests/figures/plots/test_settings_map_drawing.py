@@ -161,7 +161,7 @@ def test_a_lock_of_before_settings_were_locked_is_refused():
             mapped({"protocol": LOCK["protocol"]} | lock, study())
 
 
-@pytest.mark.parametrize("budgets", [("64",), ("64", "128", "256")])
+@pytest.mark.parametrize("budgets", [("64",), ("64", "128")])
 def test_every_text_lies_on_the_page_and_on_no_other(budgets):
     figure = drawing(study(("tiny", "a-model-of-a-rather-long-name"), budgets))
     assert looking.off_the_page(figure) == []
