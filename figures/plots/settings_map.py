@@ -20,7 +20,7 @@ from figures.canvas.shares import Share, share
 
 __all__ = ["Map", "mapped", "settings_map"]
 
-WIDE, HIGH = 0.5, 0.34  # inches, of a cell
+WIDE, HIGH = 0.5, 0.34  # inches, of a cell; wider where a value under it is
 TITLE, UNDER, APART = 0.42, 0.42, 0.3  # inches: over a panel, for the values under it, between two
 MOST = 13.0  # inches across, before panels go on in the next row
 STEP = 5  # pp: the colours go from a multiple of it to another, at least two of it apart
@@ -85,7 +85,7 @@ def settings_map(
     scale = _scale([cell.share for panel in panels for cell in panel.cells.values()])
     label = max(map(inches, [*of.down, of.rows])) + 0.15
     titles = [_title(panel) for panel in panels]
-    wide = max(label + WIDE * len(of.across), *(inches(text, weight="bold") for text, _ in titles), 2.0)
+    wide = max(label + _cell(of) * len(of.across), *(inches(text, weight="bold") for text, _ in titles), 2.0)
     tall = TITLE + HIGH * len(of.down) + UNDER
     across = _across(panels, wide)
     width = max(2 * MARGIN + across * wide + (across - 1) * APART, 6.0)
@@ -114,6 +114,10 @@ def settings_map(
         _panel(axes, corner, label, of, panel, titled, scale, several=several)
     _bar(axes, height - 0.12, scale)
     return paper.figure
+
+
+def _cell(of: Grid) -> float:
+    return max(WIDE, *(inches(value) + 0.12 for value in of.across))
 
 
 def _across(panels: Sequence[Map], wide: float) -> int:
@@ -155,29 +159,29 @@ def _panel(
     axes.text(left, top + 0.06, title[0], va="center", weight="bold", color=INK)
     axes.text(left, top + 0.24, title[1], va="center", color=PALE)
     left, top = left + label, top + TITLE
-    name = f"{panel.model}/{panel.task}/{panel.budget}"
+    name, wide = f"{panel.model}/{panel.task}/{panel.budget}", _cell(of)
     for (row, column), cell in panel.cells.items():
-        x, y = left + WIDE * of.across.index(column), top + HIGH * of.down.index(row)
+        x, y = left + wide * of.across.index(column), top + HIGH * of.down.index(row)
         shade = (100 * cell.share - scale[0]) / (scale[1] - scale[0])
         gid = f"{name}/{row}/{column}"
-        axes.add_patch(Rectangle((x, y), WIDE, HIGH, facecolor=_colour(shade), edgecolor="white", gid=gid))
+        axes.add_patch(Rectangle((x, y), wide, HIGH, facecolor=_colour(shade), edgecolor="white", gid=gid))
         ink = "white" if shade > 0.6 else INK
-        middle, up = x + WIDE / 2, y + (0.12 if several else HIGH / 2)
+        middle, up = x + wide / 2, y + (0.12 if several else HIGH / 2)
         axes.text(middle, up, page.percent(cell.share), va="center", ha="center", color=ink)
         if several:
             count = f"n {panel.problems[row, column]}"
             axes.text(middle, y + 0.25, count, va="center", ha="center", color=ink, size=6.5)
-    edges = [[(left + WIDE * x, top + HIGH * y) for x, y in edge] for edge in _frames(of, panel)]
+    edges = [[(left + wide * x, top + HIGH * y) for x, y in edge] for edge in _frames(of, panel)]
     frame: dict[str, Any] = {"colors": INK, "linewidths": 1.3, "capstyle": "projecting", "zorder": 3}
     axes.add_collection(LineCollection(edges, gid=f"alike-{name}", **frame), autolim=False)
     floor = top + HIGH * len(of.down)
     for y, value in enumerate(of.down):
         axes.text(left - 0.08, top + HIGH * (y + 0.5), value, va="center", ha="right", color=INK)
     for x, value in enumerate(of.across):
-        axes.text(left + WIDE * (x + 0.5), floor + 0.1, value, va="center", ha="center", color=INK)
+        axes.text(left + wide * (x + 0.5), floor + 0.1, value, va="center", ha="center", color=INK)
     axes.text(left - 0.08, floor + 0.1, of.rows, va="center", ha="right", color=PALE)
     axes.text(
-        left + WIDE * len(of.across) / 2, floor + 0.29, of.columns, va="center", ha="center", color=PALE
+        left + wide * len(of.across) / 2, floor + 0.29, of.columns, va="center", ha="center", color=PALE
     )
 
 

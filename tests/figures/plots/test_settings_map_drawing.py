@@ -172,3 +172,14 @@ def test_every_text_lies_on_the_page_and_on_no_other(budgets):
     }
     if len(budgets) > 1:
         assert len(set(tops.values())) == 1, "a model begins a row"
+
+
+def test_a_long_value_widens_its_cells():
+    long = {
+        arm: one | {"scoring.decay": f"({one['scoring.decay']}, 128, 256, 512)"}
+        for arm, one in LOCK["policies"].items()
+        if "scoring.decay" in one
+    }
+    lock = LOCK | {"policies": long}
+    figure = looking.drawn(settings_map, None, lock, *mapped(lock, study()))
+    assert looking.overlapping(figure) == []
