@@ -11,7 +11,19 @@ from policy_prompts import Prompt, a_later_view, a_prompt, a_view, measured, of_
 from torch.nn.functional import pad
 
 import policies
-from policies import BudgetError, Cadence, FedSignal, HiddenSignal, Policy, Protect, Scores, Shared, View
+from policies import (
+    BudgetError,
+    Cadence,
+    Calibrated,
+    FedSignal,
+    HiddenSignal,
+    Policy,
+    Protect,
+    Scores,
+    Shared,
+    Signal,
+    View,
+)
 from policies.crystal import CrystalConfig, crystal
 from policies.crystal.policy import variants
 from policies.triattention import gates
@@ -56,6 +68,8 @@ def test_budgets_are_exact(name, budget):
         assert counts.sum() == 4 * budget
     elif name == "ada-snapkv":
         assert (counts.sum(-1) == 2 * budget).all()
+    elif name in BOUNDING:
+        assert counts.sum() <= 4 * budget
     else:
         assert (counts <= budget).all()
         assert (counts >= budget - policy.selection.unused).all()
@@ -65,7 +79,9 @@ def test_budgets_are_exact(name, budget):
 @every_policy
 @pytest.mark.parametrize("budget", [N, N + 1, 10 * N])
 def test_a_budget_that_covers_everything_keeps_everything(name, budget):
-    assert keep(policies.get(name), budget).all()
+    """But for what a routing bounds, of an answer: then the answer is thinned by another measure."""
+    kept = keep(policies.get(name), budget)
+    assert kept.all() != (name in BOUNDING and name in PRESERVING)
 
 
 def test_the_full_cache_is_kept_whatever_the_budget():
@@ -92,7 +108,12 @@ def test_protected_slots_are_kept(name):
         ("streaming", 4, 196),
         ("h2o", 0, 100),
         ("scissorhands", 0, 10),
-        *((name, 0, 32) for name in SNAPKV_WINDOWS),
+        *((name, 0, 32) for name in (*SNAPKV_WINDOWS, "ahakv")),
+        ("r-kv", 0, 8),
+        ("snapkv-rkv", 0, 8),
+        ("streamingllm-rkv", 4, 196),
+        ("raas", 40, 1),
+        ("lagkv", 4, 168),
     ],
 )
 def test_each_policy_keeps_the_ends_that_it_promises(name, first, last):
@@ -158,7 +179,11 @@ def test_a_default_device_elsewhere_changes_nothing(name):
         ("streaming", 4),
         ("h2o", 1),
         ("scissorhands", 10),
-        *((name, 32) for name in SNAPKV_WINDOWS),
+        *((name, 32) for name in (*SNAPKV_WINDOWS, "ahakv")),
+        ("r-kv", 8),
+        ("snapkv-rkv", 8),
+        ("streamingllm-rkv", 4),
+        ("lagkv", 4),
     ],
 )
 def test_a_budget_below_the_protected_set_is_refused_by_name(name, held):
@@ -167,14 +192,16 @@ def test_a_budget_below_the_protected_set_is_refused_by_name(name, held):
         keep(policies.get(name), held - 1)
 
 
-@pytest.mark.parametrize("name", ["random", "streaming", "scissorhands", *SNAPKV_WINDOWS])
+@pytest.mark.parametrize(
+    "name", ["random", "streaming", "scissorhands", "r-kv", "lagkv", "ahakv", *SNAPKV_WINDOWS]
+)
 def test_a_budget_of_the_protected_set_keeps_just_that(name):
     policy = policies.get(name)
     protected = policy.protect.slots(torch.ones(N, dtype=torch.bool), N, decoding=False)
     assert torch.equal(keep(policy, int(protected.sum())), protected.expand(2, 2, N))
 
 
-@pytest.mark.parametrize("name", ["h2o", "tova", "knorm", "keydiff", *CRYSTAL_KVS])
+@pytest.mark.parametrize("name", ["h2o", "tova", "knorm", "keydiff", "longflow", *CRYSTAL_KVS])
 def test_a_single_slot_is_a_budget_where_nothing_is_protected(name):
     assert (keep(policies.get(name), 1).sum(-1) == 1).all()
 
@@ -184,7 +211,7 @@ def test_a_prompt_of_protected_slots_only_is_kept_or_refused(name):
     policy = policies.get(name)
     prompt = a_prompt(20)
     assert keep(policy, 20, prompt).all()
-    if name in ("random", *CRYSTALS, *SNAPKV_WINDOWS, *PRESERVING):
+    if name in ("random", "ahakv", *CRYSTALS, *SNAPKV_WINDOWS, *PRESERVING):
         with pytest.raises(BudgetError):
             keep(policy, 19, prompt)
     else:
@@ -248,7 +275,9 @@ def test_a_score_that_is_not_finite_is_refused(bad):
         given(1, 2, bad, 4, budget=2)
 
 
-@pytest.mark.parametrize("name", MEASURING)
+# A stamp of RaaS is a whole number, which an attention that is no number does not renew; the engine fails a
+# lane before its policy sees such keys.
+@pytest.mark.parametrize("name", [name for name in MEASURING if name != "raas"])
 def test_what_is_not_finite_is_refused(name):
     prompt = a_prompt(N)
     for part in (prompt.keys[0, 0], prompt.values[0, 0], *prompt.hidden):
@@ -336,11 +365,25 @@ def test_streams_of_swapped_layer_and_head_differ():
 
 
 @pytest.mark.parametrize(
-    "name", ["h2o", "snapkv", "knorm", "keydiff", "ada-snapkv", "scissorhands", *CRYSTAL_KVS]
+    "name",
+    [
+        "h2o",
+        "snapkv",
+        "knorm",
+        "keydiff",
+        "ada-snapkv",
+        "scissorhands",
+        "r-kv",
+        "snapkv-rkv",
+        "lagkv",
+        "ahakv",
+        *CRYSTAL_KVS,
+    ],
 )
 def test_every_layer_and_head_is_scored_by_itself(name):
     policy = policies.get(name)
-    flipped = PROMPT._replace(queries=PROMPT.queries.flip(0, 1), keys=PROMPT.keys.flip(0, 1))
+    parts = {part: getattr(PROMPT, part).flip(0, 1) for part in ("queries", "keys", "values")}
+    flipped = PROMPT._replace(**parts)
     kept = keep(policy, 210)
     assert len({tuple(row.tolist()) for row in kept.flatten(0, 1)}) == 4
     assert torch.equal(keep(policy, 210, flipped), kept.flip(0, 1))
@@ -372,10 +415,10 @@ OF_TOKENS = sorted(
 @pytest.mark.parametrize("signal", OF_TOKENS, ids=repr)
 def test_a_signal_of_tokens_is_the_same_however_many_are_fed_at_once(signal):
     """In the prompt, where layers come one by one, and in the answer, where they come together."""
-    prompt = a_prompt(N, layers=4)
+    prompt = a_prompt(210)
     found = [
-        [flat(measured(signal, prompt, layer, block, asked=150)) for layer in range(4)]
-        for block in (N, 128, 64, 7, 1)
+        [flat(measured(signal, prompt, layer, block, asked=130)) for layer in range(2)]
+        for block in (210, 64, 7, 1)
     ]
     assert any(layer for layer in found[0])
     assert all(tensor.isfinite().all() for layer in found[0] for tensor in layer)
@@ -386,7 +429,7 @@ def test_a_signal_of_tokens_is_the_same_however_many_are_fed_at_once(signal):
 @pytest.mark.parametrize("signal", OF_TOKENS, ids=repr)
 def test_a_signal_of_tokens_knows_nothing_of_later_ones(signal):
     """Whoever measures half of it measures the first half of it: scores can be frozen."""
-    whole, half = (of_model(signal, up_to(a_prompt(N, layers=4), n), 100) for n in (N, 170))
+    whole, half = (of_model(signal, up_to(PROMPT, n), 100) for n in (N, 170))
     for later, sooner in zip(map(flat, whole), map(flat, half), strict=True):
         assert len(later) == len(sooner)
         for one, other in zip(later[:1], sooner[:1], strict=True):
@@ -403,14 +446,16 @@ def flat(state: Any) -> list[torch.Tensor]:
 def an_event(policy: Policy, held: list[list[int]], *, seed: int = 0) -> View:
     """A view of a later event: head h of layer l holds held[l][h] of the N slots, drawn at random."""
     random = torch.Generator().manual_seed(seed)
-    if policy.routing == Shared() and policy.scoring.needs:
+    if isinstance(policy.routing, Shared) and policy.scoring.needs:
         return a_shared_event(policy, held[0][0], random)
     stored = torch.full((len(held), len(held[0]), max(map(max, held))), -1)
     for layer, counts in enumerate(held):
         for head, count in enumerate(counts):
             stored[layer, head, :count] = torch.randperm(N, generator=random)[:count].sort().values
     signals = {
-        signal: tuple(
+        signal: of_model(signal, PROMPT, asked_of(policy))
+        if of_text(signal)
+        else tuple(
             joined(
                 [measured(signal, of_head(layer, head, row[row >= 0])) for head, row in enumerate(rows)],
                 stored.shape[-1],
@@ -426,14 +471,17 @@ def asked_of(policy: Policy) -> int:
     return ASKED if preserves(policy) else N
 
 
+def of_text(signal: Signal) -> bool:
+    """Whether it is of the tokens that were fed or of the model, whatever is left of the slots."""
+    return isinstance(signal, Calibrated | FedSignal | HiddenSignal) or getattr(signal, "of_tokens", False)
+
+
 def a_shared_event(policy: Policy, count: int, random: torch.Generator) -> View:
     """A view of a later event: every head holds the same `count` of the N slots."""
     left = torch.randperm(N, generator=random)[:count].sort().values
     asked, shorter = asked_of(policy), at(PROMPT, left)
     signals = {
-        signal: of_model(signal, PROMPT, asked)
-        if isinstance(signal, FedSignal | HiddenSignal)
-        else of_model(signal, shorter)
+        signal: of_model(signal, PROMPT, asked) if of_text(signal) else of_model(signal, shorter)
         for signal in policy.needs
     }
     return a_view(PROMPT, [], asked=asked)._replace(signals=signals, stored=left.expand(2, 2, -1))
@@ -482,13 +530,16 @@ every_later_policy = pytest.mark.parametrize("name", [name for name in EVICTING 
 @pytest.mark.parametrize("held", [[[220, 220], [220, 220]], [[260, 220], [231, 247]]])
 def test_a_later_event_meets_the_budget_with_slots_that_are_there(name, budget, held):
     policy = policies.get(name)
-    assert kept_at(an_event(policy, held), policy, budget).sum() == 4 * budget
+    kept = kept_at(an_event(policy, held), policy, budget).sum()
+    assert kept == 4 * budget or (name in BOUNDING and kept < 4 * budget)
 
 
 @every_later_policy
 def test_a_later_event_with_room_for_all_keeps_what_is_there(name):
+    """But for what a routing bounds, of an answer, as above."""
     view = an_event(policies.get(name), [[150, 150], [150, 150]])
-    assert torch.equal(policies.get(name).keep(view, 150), view.filled)
+    kept = torch.equal(policies.get(name).keep(view, 150), view.filled)
+    assert kept != (name in BOUNDING and name in PRESERVING)
 
 
 @pytest.mark.parametrize("name", [name for name in EVICTING if name not in (*CRYSTALS, *PRESERVING)])
@@ -559,7 +610,7 @@ def at_a_breath(name: str) -> tuple[Policy, View]:
 def test_a_breath_meets_the_budget_and_remembers_the_slots_it_keeps(name):
     policy, view = at_a_breath(name)
     for budget in (7, 140, 177, 201):
-        kept, memory = policy.event(view, budget)
+        kept, memory, _ = policy.event(view, budget)
         assert kept.shape == (2, 2, view.slots)
         assert torch.equal(kept, kept[:1, :1].expand_as(kept))
         assert 0 <= budget - int(kept[0, 0].sum()) <= policy.selection.unused
@@ -572,7 +623,7 @@ def test_a_breath_meets_the_budget_and_remembers_the_slots_it_keeps(name):
 @every_crystal
 def test_a_breath_with_room_for_all_keeps_what_is_there_and_remembers_it(name):
     policy, view = at_a_breath(name)
-    kept, memory = policy.event(view, view.slots)
+    kept, memory, _ = policy.event(view, view.slots)
     assert kept.all()
     assert len(memory.slots) == view.slots
     assert torch.equal(memory.crystallization, policy.scoring.score(view).trunks.crystallization)
