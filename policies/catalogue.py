@@ -16,6 +16,7 @@ from policies.ahakv import ahakv
 from policies.chunkkv import chunkkv
 from policies.contract import UnknownPolicy
 from policies.crystal.policy import crystal, variants
+from policies.crystal_kv import crystal_kv, crystal_kv_lite
 from policies.epikv import hidden_states
 from policies.epikv_vectors import vectors
 from policies.full import full
@@ -64,6 +65,8 @@ CATALOGUE: Mapping[str, Policy] = MappingProxyType(
         "ahakv": ahakv(),
         **hidden_states(),
         **vectors(),
+        "crystal-kv-lite": crystal_kv_lite(),
+        "crystal-kv": crystal_kv(),
     }
 )
 

@@ -13,6 +13,8 @@ from torch.nn.functional import pad
 import policies
 from policies import BudgetError, Cadence, FedSignal, HiddenSignal, Policy, Protect, Scores, Shared, View
 from policies.crystal import CrystalConfig, crystal
+from policies.crystal.policy import variants
+from policies.triattention import gates
 from policies.uniform import stream
 
 N = 300
@@ -21,11 +23,14 @@ EVICTING = tuple(name for name in policies.names() if policies.get(name).evicts)
 MEASURING = tuple(name for name in EVICTING if policies.get(name).needs)
 PRESERVING = tuple(name for name in EVICTING if preserves(policies.get(name)))
 ASKED = 40  # tokens of the prompt, for a policy that evicts from the answer alone
-CRYSTALS = tuple(name for name in EVICTING if name.startswith("crystal"))
-TRIATTENTIONS = policies.names()[policies.names().index("1d") : policies.names().index("snapkv_with_window")]
+CRYSTALS = ("crystal", *variants())
+TRIATTENTIONS = tuple(gates())
+CRYSTAL_KVS = ("crystal-kv-lite", "crystal-kv")
+BOUNDING = tuple(name for name in EVICTING if policies.get(name).routing.bounds)
 EPIKVS = ("epikv", "hs-variance", "band-adaptive", "attn-x-hs", "kv-key", "kv-val", "lagkv-causal")
 # One score for a token, whatever the head.
 SHARED = (*TRIATTENTIONS, "snapkv_with_window", *EPIKVS)
+HEADWISE = ("r-kv", "snapkv-rkv", "lagkv", "ahakv")
 SNAPKV_WINDOWS = ("snapkv", "pyramidkv", "chunkkv", "chunkkv-20", "ada-snapkv")
 every_policy = pytest.mark.parametrize("name", policies.names())
 every_evicting_policy = pytest.mark.parametrize("name", EVICTING)
@@ -181,7 +186,7 @@ def test_a_budget_of_the_protected_set_keeps_just_that(name):
     assert torch.equal(keep(policy, int(protected.sum())), protected.expand(2, 2, N))
 
 
-@pytest.mark.parametrize("name", ["h2o", "tova", "knorm", "keydiff", "longflow"])
+@pytest.mark.parametrize("name", ["h2o", "tova", "knorm", "keydiff", "longflow", *CRYSTAL_KVS])
 def test_a_single_slot_is_a_budget_where_nothing_is_protected(name):
     assert (keep(policies.get(name), 1).sum(-1) == 1).all()
 
@@ -346,18 +351,7 @@ def test_streams_of_swapped_layer_and_head_differ():
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "h2o",
-        "snapkv",
-        "knorm",
-        "keydiff",
-        "ada-snapkv",
-        "scissorhands",
-        "r-kv",
-        "snapkv-rkv",
-        "lagkv",
-        "ahakv",
-    ],
+    ["h2o", "snapkv", "knorm", "keydiff", "ada-snapkv", "scissorhands", *HEADWISE, *CRYSTAL_KVS],
 )
 def test_every_layer_and_head_is_scored_by_itself(name):
     policy = policies.get(name)
@@ -552,6 +546,21 @@ def test_layers_of_a_pyramid_may_hold_less_than_the_budget(budget):
     policy = policies.get("pyramidkv")
     kept = kept_at(an_event(policy, [[250, 250], [90, 90]]), policy, budget)
     assert kept.sum() == 4 * budget
+
+
+@pytest.mark.parametrize("name", BOUNDING)
+def test_a_routing_that_bounds_leaves_at_most_the_budget_at_every_event(name):
+    """Also once 200 and 400 tokens have moved what it gives to whom, and where there is room for all."""
+    policy, routed, left = policies.get(name, cadence=Cadence(interval=60)), None, []
+    for more in (0, 200, 400):
+        view = an_event(policy, [[260, 220], [231, 247]])
+        later = view._replace(token_ids=torch.arange(N + more) % 40, routed=routed)
+        for budget in (240, 200):
+            kept, _, routed = policy.event(later._replace(routed=routed), budget)
+            assert not (kept & ~later.filled).any()
+            assert kept.sum() <= 4 * budget
+            left.append(int(kept.sum()) / 4 / budget)
+    assert min(left) < 1
 
 
 @cache

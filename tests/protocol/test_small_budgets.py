@@ -6,6 +6,7 @@ import pytest
 import studies
 
 import policies
+from policies.crystal.policy import variants
 from protocol.acts.locking import fitting
 from protocol.evidence.refusals import BadInput
 from protocol.plan import reading
@@ -50,7 +51,7 @@ def test_a_budget_counts_by_the_smallest_of_its_rounds():
     check("schedule-front", 700, (300, 0), settings)
 
 
-@pytest.mark.parametrize("policy", [name for name in policies.names() if name.startswith("crystal")])
+@pytest.mark.parametrize("policy", ["crystal", *variants()])
 def test_trunks_count_by_what_a_text_can_make_of_them(policy):
     """4 sinks, 128 recent slots and, of a trunk of 32 at either, 31 more: what some texts take, not each."""
     least = 132 if policy in ("crystal-token-level", "crystal-over-budget") else 194

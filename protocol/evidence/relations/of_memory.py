@@ -113,7 +113,7 @@ def left(plan: Plan, lane: Lane, measure: Measure) -> str:
     for (step, before, after), grant in zip(lane.events, given, strict=False):
         most = grant * heads
         if before <= most:
-            right = after == before
+            right = after == before or (arm.bounds and after < before)
         else:
             right = after < before and not (arm.most and after > most) and not (arm.exact and after != most)
         if not right:
@@ -276,7 +276,8 @@ RELATIONS = (
     Relation(
         "left",
         "An event that finds no more than its grant in every head leaves all; else it leaves no more than "
-        "the grant, and all of that where the arm's selection uses all of it.",
+        "the grant, and all of that where the arm's selection uses all of it. Where the arm's routing takes "
+        "the budget as a bound, it may leave less.",
         ("cache.events", "cache.granted", "slots"),
         "trajectory",
         left,

@@ -21,6 +21,8 @@ AT_MOST = (
     "policies.crystal.dissolution.BranchDissolution()",
     "policies.crystal.tiers.TieredDissolution()",
 )
+# Routings that take the budget as a bound: heads may get less than it leaves room for.
+BOUNDING = ("policies.crystal_kv.Utilised()",)
 
 
 class Cell(NamedTuple):
@@ -39,6 +41,7 @@ class Arm(NamedTuple):
 
     plain: an event fires by `interval` (0: none while decoding) and `slack` and is granted the registered
     budget. most: whether it leaves at most what it is granted; exact: whether it leaves all of that.
+    bounds: whether its routing may leave less than that whatever there is to keep.
     """
 
     plain: bool | None
@@ -46,6 +49,7 @@ class Arm(NamedTuple):
     slack: bool
     most: bool | None
     exact: bool | None
+    bounds: bool = False
 
 
 class UnitPlan(NamedTuple):
@@ -176,14 +180,15 @@ def _arms(content: Mapping[str, Any], names: set[str], winner: str | None) -> di
 
 def _as_locked(settings: Mapping[str, str]) -> Arm:
     interval = 0 if settings["cadence.interval"] == "None" else _whole(int(settings["cadence.interval"]))
-    selection = settings["selection"]
-    exact, most = selection in EXACT, selection in (*EXACT, *AT_MOST)
+    selection, bounds = settings["selection"], settings.get("routing") in BOUNDING
+    exact, most = selection in EXACT and not bounds, selection in (*EXACT, *AT_MOST)
     return Arm(
         settings["cadence"] == PLAIN,
         interval,
         settings["cadence.slack"] == "True",
         most or None,
         exact or None,
+        bounds,
     )
 
 

@@ -118,12 +118,17 @@ def without_the_last_event(made):
     summed(body, trajectory)
 
 
-def an_event_leaves_less(made):
+def an_event_leaves(made, more):
+    """So many slots more of every head than was granted, or fewer."""
     body = made.lane("a", "0.5", lambda body: len(body["cache"]["events"]) == 1 and body["tokens"] < 3)
     trajectory = made.trajectory(body)
-    body["cache"]["events"][0][2] -= HEADS
-    trajectory["held"] = [slots - HEADS for slots in trajectory["held"]]
+    body["cache"]["events"][0][2] += more * HEADS
+    trajectory["held"] = [slots + more * HEADS for slots in trajectory["held"]]
     summed(body, trajectory)
+
+
+def an_event_leaves_less(made):
+    an_event_leaves(made, -1)
 
 
 def bytes_of_one_slot_more(made):

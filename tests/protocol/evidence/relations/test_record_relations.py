@@ -9,7 +9,7 @@ from pathlib import Path
 import made_study
 import pytest
 from made_study import DIGEST
-from record_rewrites import BREAKS
+from record_rewrites import BREAKS, an_event_leaves
 
 from protocol.evidence.audit import sense
 from protocol.evidence.bytes import canonical
@@ -153,6 +153,17 @@ def test_events_by_another_interval_than_the_locked_one_are_named(tmp_path, made
     for arm in ("a", "b"):
         made.content["policies"][arm] = made.content["policies"][arm] | {"cadence.interval": "5"}
     assert "cadence" in made.broken(tmp_path)
+
+
+@pytest.mark.parametrize(("routing", "less"), [("crystal_kv.Utilised", False), ("routing.PerHead", True)])
+def test_a_routing_that_bounds_may_leave_less_than_its_grant_and_none_more(tmp_path, made, routing, less):
+    made.content["policies"]["a"] = made.content["policies"]["a"] | {"routing": f"policies.{routing}()"}
+    assert made.broken(tmp_path) == set()
+    other = copy.deepcopy(made)
+    an_event_leaves(made, -1)
+    assert ("left" in made.broken(tmp_path)) == less
+    an_event_leaves(other, 1)
+    assert "left" in other.broken(tmp_path)
 
 
 def test_lanes_of_the_full_cache_relabelled_as_evicting_ones_are_named(tmp_path, made):
