@@ -9,7 +9,6 @@ from policies import AttentionSignal, Cadence
 from protocol import engine
 from protocol.evidence.refusals import BadInput
 
-
 HEADS = DEPTH * KV_HEADS
 
 
@@ -20,7 +19,11 @@ def lanes(*budgets):
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_policy_holds_its_budget_after_one_shared_prefill(family):
-    model, prompt, given = tiny(family, torch.float32, num_hidden_layers=DEPTH), outside(280, 3), lanes(200, 240)
+    model, prompt, given = (
+        tiny(family, torch.float32, num_hidden_layers=DEPTH),
+        outside(280, 3),
+        lanes(200, 240),
+    )
     for one, outcome in zip(given, answer(model, prompt, given, max_new_tokens=5), strict=True):
         assert isinstance(outcome, engine.Outcome), outcome
         if one.budget is None:
