@@ -14,6 +14,7 @@ __all__ = ["AGAIN", "FULL", "Arm", "Cell", "Plan", "Task", "UnitPlan", "plan_of"
 AGAIN = " (again)"  # ends the name of the arm that a probe runs a second time
 MOST = 1_000_000  # problems, over all models and tasks
 FULL = "full"  # the budget of an arm that never evicts
+OF_FULL = " of full"  # ends a budget that is a share of what the full cache holds
 PLAIN = "policies.cadence.Cadence()"
 # Selections that leave exactly what an event was granted, and those that leave at most that.
 EXACT = tuple(f"policies.selection.{name}()" for name in ("TopK", "Chunks", "Diverse"))
@@ -63,7 +64,8 @@ class UnitPlan(NamedTuple):
 
 class Plan(NamedTuple):
     """One phase of a study. lanes: how many decode at once, by model. batched, granting: whether its records
-    are of 2026-11-21 or later, which say who decoded together, and of 2026-11-22 or later.
+    are of 2026-11-21 or later, which say who decoded together, and of 2026-11-22 or later. thinking: whether
+    events fire only while a lane thinks.
     """
 
     registration: str
@@ -77,7 +79,12 @@ class Plan(NamedTuple):
     batched: bool
     granting: bool
     sampled: bool
+    thinking: bool
     words: Mapping[str, Words]
+    of_full: Mapping[tuple[str, str, str], int]  # slots, by model, task and share of the full cache's use
+    used: Mapping[
+        tuple[str, str, str], int
+    ]  # slots that locking found it to hold, by model, task and problem
 
 
 def plan_of(
@@ -96,10 +103,15 @@ def plan_of(
         raise Tampered(f"lock.json: does not say which lanes run ({type(problem).__name__})") from None
 
 
-def slots_of(budget: str, prompt_tokens: int) -> int | None:
-    """Slots per KV head and layer: a share of the prompt is rounded up, and "full" has none."""
+def slots_of(plan: Plan, cell: Mapping[str, Any], prompt_tokens: int) -> int | None:
+    """Slots per KV head and layer of a record's cell: a share of the prompt is rounded up, a share of the
+    full cache's use has the slots that the lock says, and "full" has none.
+    """
+    budget: str = cell["budget"]
     if budget == FULL:
         return None
+    if budget.endswith(OF_FULL):
+        return plan.of_full[cell["model"], cell["task"], budget]
     return math.ceil(Decimal(budget) * prompt_tokens) if "." in budget else int(budget)
 
 
@@ -140,8 +152,25 @@ def _plan(content: Mapping[str, Any], digest: str, phase: str, winner: str | Non
         batched="batch" in content,
         granting="first_event" in batch,
         sampled=Decimal(generation["temperature"]) > 0,
+        thinking=generation.get("think_only") is True,
         words={},
+        of_full=dict(_of_full(content)),
+        used=dict(_used(content)),
     )
+
+
+def _of_full(content: Mapping[str, Any]) -> Iterator[tuple[tuple[str, str, str], int]]:
+    """The slots of every cell whose budget is a share of the full cache's use."""
+    for model, task, budget, _, _ in content["grid"]:
+        if budget.endswith(OF_FULL):
+            slots = content["full_use"][model][task]["slots"][budget]
+            yield (model, task, budget), _whole(slots, 1)
+
+
+def _used(content: Mapping[str, Any]) -> Iterator[tuple[tuple[str, str, str], int]]:
+    for model, tasks in content.get("full_use", {}).items():
+        for task, one in tasks.items():
+            yield from (((model, task, problem), _whole(held, 1)) for problem, held in one["held"].items())
 
 
 def _probed(registered: Mapping[str, Any], cells: list[Cell]) -> Iterator[Cell]:

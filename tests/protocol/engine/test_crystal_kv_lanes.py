@@ -9,7 +9,7 @@ from tiny_networks import HEADS, KV_HEADS, LAYERS, Noted, answer, lane, outside,
 
 import policies
 from policies import Cadence
-from policies.crystal_kv import References, Utilised
+from policies.crystal_kv import Recency, References, Utilised
 from protocol.engine import Outcome
 
 DECAY, P = 0.6, 0.9
@@ -191,3 +191,18 @@ def test_the_bytes_of_its_state_are_counted():
     assert counted["knorm"] == 8 * 8 * HEADS
     assert counted["crystal-kv-lite"] - counted["knorm"] == (4 + 4) * (8 + 3) * HEADS
     assert counted["crystal-kv"] - counted["crystal-kv-lite"] == 8 * HEADS + 8
+
+
+def test_up_to_a_half_every_decay_keeps_the_same_slots_and_says_the_same():
+    """What Figure 5 of the paper varies from 0.1 to 0.5 changes nothing, event by event; above that it does."""
+    tenths = (1, 2, 3, 4, 5, 6, 9)
+    watching = [
+        watched("crystal-kv-lite", Cadence(interval=1), scoring=Recency(P, tenth / 10)) for tenth in tenths
+    ]
+    outcomes = answer(tiny(), outside(24, 3), [lane(policy, 10) for policy in watching], max_new_tokens=40)
+    kept = [[mask.tolist() for _, mask in policy.notes] for policy in watching]
+    assert len(kept[0]) >= 38
+    for place in (1, 2, 3, 4):
+        assert kept[place] == kept[0]
+        assert outcomes[place].token_ids == outcomes[0].token_ids
+    assert kept[5] != kept[0] != kept[6]
