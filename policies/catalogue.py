@@ -34,6 +34,7 @@ from policies.settings import with_settings
 from policies.snapkv import snapkv
 from policies.snapkv_with_window import snapkv_with_window
 from policies.streaming import streaming
+from policies.thinkv import thought_variants
 from policies.tova import tova
 from policies.triattention import gates
 from policies.uniform import random
@@ -68,6 +69,7 @@ CATALOGUE: Mapping[str, Policy] = MappingProxyType(
         **vectors(),
         "crystal-kv-lite": crystal_kv_lite(),
         "crystal-kv": crystal_kv(),
+        **thought_variants(),
     }
 )
 

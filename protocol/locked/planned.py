@@ -32,9 +32,18 @@ class Planned(NamedTuple):
         return None if self.full_use is None else self.full_use[model, task]
 
     def calibrated(self) -> list[str]:
-        """The names of the statistics that some arm needs."""
-        arms = (self.protocol.policy(arm.name) for arm in self.protocol.arms)
-        return sorted({statistics.name for policy in arms for statistics in policy.calibrated})
+        """The names of the statistics that some arm needs. Raises BadInput for what nothing calibrates."""
+        needed = set()
+        for arm in self.protocol.arms:
+            for name, kind in ((each.name, each.kind) for each in self.protocol.policy(arm.name).calibrated):
+                if paths.KINDS.get(name) != kind.__name__:
+                    known = ", ".join(f"{name} ({of})" for name, of in paths.KINDS.items())
+                    raise BadInput(
+                        f"arms: {arm.name!r} reads {kind.__name__} that were calibrated as {name!r}, which "
+                        f"nothing calibrates; choose a policy that reads one of: {known}"
+                    )
+                needed.add(name)
+        return sorted(needed)
 
     def measured(self, model: str) -> dict[str, Path]:
         """The files of these statistics, by the name that the lock uses. Raises BadInput for one that is not

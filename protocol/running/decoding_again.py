@@ -12,9 +12,9 @@ from transformers import PreTrainedTokenizerBase
 from protocol import tasks
 from protocol.evidence.lock import closure
 from protocol.evidence.run.held_out import Judged
+from protocol.locked import drift
 from protocol.locked.planned import Planned
 from protocol.locked.study import Study
-from protocol.models import sources
 from protocol.models.load import LoadedModel, load, tokenizer
 from protocol.plan import grid
 from protocol.plan.design import Design
@@ -50,8 +50,9 @@ def other_weights(study: Study, model: str) -> list[str]:
     here, or statistics of it.
     """
     planned = study.planned
-    files = sources.files(model, planned.home) | planned.measured(model)
-    return closure.differences(study.lock.content["weights"].get(model, {}), closure.weights(files))
+    locked = study.lock.content["weights"].get(model, {})
+    files = drift.files_of(model, planned.home, locked) | planned.measured(model)
+    return closure.differences(locked, closure.weights(files))
 
 
 class Decoder:

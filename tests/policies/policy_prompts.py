@@ -18,6 +18,7 @@ from policies import (
     Rows,
     Signal,
     Statistics,
+    Thresholds,
     View,
 )
 from policies.signals import BLOCK, attention_logits, attention_rows
@@ -96,6 +97,8 @@ def preserves(policy: Policy) -> bool:
 def of_model(signal: Signal, prompt: Prompt, asked: int | None = None) -> Any:
     """What a View holds of a signal."""
     if isinstance(signal, Calibrated):
+        if signal.kind is Thresholds:
+            return Thresholds((0,), 0.4, 0.5)
         return random_statistics(prompt, seed=len(signal.name))
     return tuple(measured(signal, prompt, layer, asked=asked) for layer in range(prompt.keys.shape[0]))
 

@@ -82,7 +82,7 @@ def refuse_one_model_twice(frozen: Mapping[str, Mapping[str, str]]) -> None:
         weights = frozenset(
             digest
             for name, digest in files.items()
-            if name.endswith(".safetensors") and not name.startswith("statistics-")
+            if name.endswith(".safetensors") and not name.startswith(sources.CALIBRATED)
         )
         if weights and (other := seen.setdefault(weights, model)) != model:
             raise BadInput(f"models: {other} and {model} are the same weights; name one of them")

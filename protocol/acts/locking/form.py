@@ -268,7 +268,9 @@ def _weights(weights: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
         for name in names:
             if not any(fnmatchcase(name, pattern) for pattern in sources.PATTERNS):
                 yield f"{at}: {differences.shown(name)} is no file that a model is read from"
-        if not any(name.endswith(".safetensors") and not name.startswith("statistics-") for name in names):
+        if not any(
+            name.endswith(".safetensors") and not name.startswith(sources.CALIBRATED) for name in names
+        ):
             yield f"{at}: has no *.safetensors"
         if "config.json" not in names:
             yield f"{at}: has no config.json"

@@ -148,6 +148,9 @@ def carried(plan: Plan, lane: Lane, measure: Measure) -> str:
 def _due(plan: Plan, lane: Lane) -> Iterator[int]:
     """Steps of the events after the first one."""
     heads, interval, slots = lane.trajectory.heads, lane.arm.interval or 0, lane.body["slots"] or 0
+    if lane.arm.every:
+        yield from (step for step in range(interval, lane.fed + 1, interval) if step >= plan.first_event)
+        return
     bound = (slots + interval) * heads if lane.arm.slack else slots * heads + 1
     events = {step: after for step, _, after in lane.events[1:]}
     level, at = lane.events[0][2], 0

@@ -16,14 +16,20 @@ MOST = 1_000_000  # problems, over all models and tasks
 FULL = "full"  # the budget of an arm that never evicts
 OF_FULL = " of full"  # ends a budget that is a share of what the full cache holds
 PLAIN = "policies.cadence.Cadence()"
+EVERY = "policies.thinkv.Whenever()"  # a cadence that looks at no budget
 # Selections that leave exactly what an event was granted, and those that leave at most that.
 EXACT = tuple(f"policies.selection.{name}()" for name in ("TopK", "Chunks", "Diverse"))
 AT_MOST = (
     "policies.crystal.dissolution.BranchDissolution()",
     "policies.crystal.tiers.TieredDissolution()",
+    "policies.thinkv.WithinSegments()",
 )
-# Routings that take the budget as a bound: heads may get less than it leaves room for.
-BOUNDING = ("policies.crystal_kv.Utilised()",)
+# Routings that take the budget as a bound: an event may leave less, also where all that is held would fit.
+BOUNDING = (
+    "policies.crystal_kv.Utilised()",
+    "policies.thinkv.SegmentsPerHead()",
+    "policies.thinkv.SegmentsShared()",
+)
 
 
 class Cell(NamedTuple):
@@ -41,8 +47,9 @@ class Arm(NamedTuple):
     """How an arm evicts, as far as its lock tells; None where it does not.
 
     plain: an event fires by `interval` (0: none while decoding) and `slack` and is granted the registered
-    budget. most: whether it leaves at most what it is granted; exact: whether it leaves all of that.
-    bounds: whether its routing may leave less than that whatever there is to keep.
+    budget. most: whether it leaves at most what it is granted; exact: whether it leaves all of that. every:
+    whether it fires every `interval` steps, whatever is held. bounds: whether its routing may leave less than
+    it is granted, whatever there is to keep.
     """
 
     plain: bool | None
@@ -50,6 +57,7 @@ class Arm(NamedTuple):
     slack: bool
     most: bool | None
     exact: bool | None
+    every: bool = False
     bounds: bool = False
 
 
@@ -212,11 +220,12 @@ def _as_locked(settings: Mapping[str, str]) -> Arm:
     selection, bounds = settings["selection"], settings.get("routing") in BOUNDING
     exact, most = selection in EXACT and not bounds, selection in (*EXACT, *AT_MOST)
     return Arm(
-        settings["cadence"] == PLAIN,
+        settings["cadence"] in (PLAIN, EVERY),
         interval,
         settings["cadence.slack"] == "True",
         most or None,
         exact or None,
+        settings["cadence"] == EVERY,
         bounds,
     )
 
