@@ -80,12 +80,17 @@ def _listed(family: str | None) -> list[str]:
         if own and family in (None, one):
             lines += ["", f"{one}: {about}"]
             for name in own:
-                lines += [f"  {name:<28}{DESCRIBED[name].line}", f"{'':<30}{_facts(name)}"]
+                lines += [f"  {name:<28}{DESCRIBED[name].line}", *_below(_facts(name))]
     if others := [name for name in every if name not in DESCRIBED and family is None]:
         lines += ["", "of other distributions: not described here"]
         for name in others:
-            lines += [f"  {name}", f"{'':<30}{_facts(name)}"]
+            lines += [f"  {name}", *_below(_facts(name))]
     return lines[1:]
+
+
+def _below(text: str) -> list[str]:
+    indent = 30 * " "
+    return textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent)
 
 
 def _of_one(name: str) -> list[str]:

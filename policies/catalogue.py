@@ -16,6 +16,9 @@ from policies.ahakv import ahakv
 from policies.chunkkv import chunkkv
 from policies.contract import UnknownPolicy
 from policies.crystal.policy import crystal, variants
+from policies.crystal_kv import crystal_kv, crystal_kv_lite
+from policies.epikv import hidden_states
+from policies.epikv_vectors import vectors
 from policies.full import full
 from policies.h2o import h2o
 from policies.keydiff import keydiff
@@ -31,6 +34,7 @@ from policies.settings import with_settings
 from policies.snapkv import snapkv
 from policies.snapkv_with_window import snapkv_with_window
 from policies.streaming import streaming
+from policies.thinkv import thought_variants
 from policies.tova import tova
 from policies.triattention import gates
 from policies.uniform import random
@@ -61,6 +65,11 @@ CATALOGUE: Mapping[str, Policy] = MappingProxyType(
         "longflow": longflow(),
         "lagkv": lagkv(),
         "ahakv": ahakv(),
+        **hidden_states(),
+        **vectors(),
+        "crystal-kv-lite": crystal_kv_lite(),
+        "crystal-kv": crystal_kv(),
+        **thought_variants(),
     }
 )
 

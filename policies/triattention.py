@@ -18,7 +18,7 @@ from policies.contract import Calibrated, Scores, Signal, Statistics, View
 from policies.policy import Policy
 from policies.protect import Protect
 from policies.selection import HEAVIEST, Diverse, signature
-from policies.signals import Keys, MeanValues, of_all_layers, refuse_separate, wide
+from policies.signals import Keys, MeanValues, calibrated, of_all_layers, refuse_separate, wide
 
 __all__ = ["QueryStatistics", "ValuePrior", "gates", "one_dimensional", "triattention", "trigonometric"]
 
@@ -48,7 +48,8 @@ class QueryStatistics:
     def score(self, view: View) -> Scores:
         refuse_separate(view)
         keys = torch.stack(of_all_layers(view, Keys()))
-        raw = trigonometric(keys, calibrated(view, self.statistics), len(view.token_ids), self.offsets)
+        statistics = calibrated(view, self.statistics, Statistics)
+        raw = trigonometric(keys, statistics, len(view.token_ids), self.offsets)
         return Scores(one_dimensional(raw.flatten(0, 1))[None, None])
 
 
@@ -75,7 +76,7 @@ class ValuePrior:
 
     def score(self, view: View) -> Scores:
         values = signature(torch.stack(of_all_layers(view, MeanValues()))[:, None])
-        direction = calibrated(view, self.statistics).value_direction.to(values)
+        direction = calibrated(view, self.statistics, Statistics).value_direction.to(values)
         return Scores(self.base.score(view).slots + self.weight * (values @ direction))
 
 
@@ -109,14 +110,6 @@ def one_dimensional(raw: Tensor) -> Tensor:
     centred = raw - raw.mean(-1, keepdim=True)
     deviation = centred.square().mean(-1, keepdim=True).sqrt().clamp(min=1e-6)
     return (centred / deviation).amax(0)
-
-
-def calibrated(view: View, name: str) -> Statistics:
-    """The statistics of this name; refused by name where the engine did not bring them."""
-    statistics = view.signals.get(Calibrated(name))
-    if not isinstance(statistics, Statistics):
-        raise ValueError(f"view.signals must hold {Calibrated(name)}: calibrate the model under that name")
-    return statistics
 
 
 def triattention(statistics: str = "text") -> Policy:

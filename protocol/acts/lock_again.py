@@ -4,6 +4,9 @@ Derived again: `protocol.content`, `grid`, `items`, `rule`, `batch`, `data`, `ch
 `checks.corrected_alpha`, the counts of golds, and error rates that the table holds; the weights of embedded
 models, and what `environment.torch` has of the protocol. `check_policies` derives `policies`, with torch.
 
+Of `full_use` the means and the slots are derived, from what the lock says that each problem held: that is
+measured again by confirm, and held to the prompts of the probe by the item of relations.
+
 Not derived here, and why: the simulated numbers of `checks`, `checks.rule` and `checks.same_kept` take
 seconds and the libraries of then (confirm derives them before a claim); `batch.lanes` that nobody registered,
 `git`, `environment`, `opened` and `name` are about the machine, the repository and the folder when it was
@@ -28,7 +31,7 @@ from protocol.evidence.refusals import BadInput, Tampered
 from protocol.evidence.run.registration import PROTOCOL, Registration
 from protocol.locked import differences, drift
 from protocol.models import sources
-from protocol.plan import checks, grid, reading
+from protocol.plan import checks, full_use, grid, reading
 from protocol.plan.design import ARM, Design
 from protocol.tasks import registry
 from protocol.tasks.dataset import Dataset
@@ -86,7 +89,17 @@ def check(study: Registration) -> str:
     tasks = " and ".join(locked["items"])
     return (
         f"{len(locked['grid'])} cells, the split of {tasks}, the rule and {locked['checks']['tests']} tests "
-        "follow from protocol.toml and the manifests; simulated checks are derived by confirm alone"
+        f"follow from protocol.toml and the manifests; {_measured(locked)}simulated checks are derived by "
+        "confirm alone"
+    )
+
+
+def _measured(locked: Mapping[str, Any]) -> str:
+    if full_use.FIELD not in locked:
+        return ""
+    return (
+        "shares of the full cache's use from what the lock says that it held, which confirm alone measures "
+        "again; "
     )
 
 

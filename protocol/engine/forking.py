@@ -71,14 +71,14 @@ def fork(model: Model, request: Request, chunk: int | None) -> Forked:
             # All of the context may stay for a policy that never evicts.
             budget = len(context) if lane.budget is None else granted(lane.policy.cadence, lane.budget, 0)
             event = lane.policy.event(view, budget)
+            carried = None
+            if lane.policy.cadence.interval is not None:
+                carried = lane_memory.begin(
+                    lane.policy, fed.states, fed.recent, event, len(context), fed.scale, len(context) + query
+                )
         except ValueError as refusal:
             failures[index] = failure(refusal)
             continue
-        carried = None
-        if lane.policy.cadence.interval is not None:
-            carried = lane_memory.begin(
-                lane.policy, fed.states, fed.recent, event, len(context), fed.scale, len(context) + query
-            )
         waiting.append(Fork(index, lane, event.kept, event.kept.sum(-1).cpu(), carried, budget))
     seconds = perf_counter() - start
     return Forked(request, fed.keys, fed.values, fed.logits, waiting, failures, seconds)

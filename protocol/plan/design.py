@@ -297,8 +297,8 @@ class Design:
         return next(arm for arm in self.arms if arm.name == name)
 
     def policy(self, name: str) -> Policy:
-        """The policy of an arm with its settings, with the registered interval where it evicts and has none
-        of its own, and the prompt pinned where that is registered.
+        """The policy of an arm with its settings, with the registered interval where it evicts and has none of
+        its own, and what is registered for all arms in the place of what it protects.
         """
         import policies  # with torch, which reading and refusing the rest of a protocol does without
 
@@ -308,6 +308,8 @@ class Design:
             return policy
         if self.generation.prompt == "pinned":
             policy = policies.pinned(policy)
+        if self.generation.preserve is not None:
+            policy = replace(policy, protect=policies.Preserve(*self.generation.preserve))
         interval = self.generation.interval
         if interval is None or policy.cadence.interval is not None:
             return policy

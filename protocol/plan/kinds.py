@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from protocol.evidence.bytes.canonical import LARGEST
-from protocol.evidence.bytes.fields import Choice, Fault, Kind, ListOf, Plain, Schema, Table, Text
+from protocol.evidence.bytes.fields import Choice, Fault, Kind, ListOf, Plain, Schema, Table, Text, Whole
 
 AGAIN = " (again)"  # ends the name of an arm that a probe runs a second time
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")  # of an arm
@@ -69,6 +69,19 @@ class Number(Kind):
 
     def read(self, value: Any, at: str) -> Decimal:
         return Decimal(super().read(value, at))
+
+
+class Recency(Kind):
+    """How many of the last slots: a number, or a share of the budget K (policies.Preserve)."""
+
+    words = 'a whole number of slots, "K/4" or "min(128, K/4)", where K is the budget'
+    pattern = r"K/([1-9][0-9]{0,5})|min\(([0-9]{1,7}), ?K/([1-9][0-9]{0,5})\)"
+
+    def holds(self, value: Any) -> bool:
+        return Whole(0, 2**24).holds(value) or Text(self.pattern).holds(value)
+
+    def schema(self) -> Schema:
+        return {"anyOf": [Whole(0, 2**24).schema(), Text(self.pattern).schema()]}
 
 
 class Named(Choice):

@@ -20,6 +20,7 @@ from protocol.evidence.outside import history
 from protocol.evidence.run import ledger
 from protocol.locked import differences, drift
 from protocol.models import sources
+from protocol.plan import full_use
 
 __all__ = ["MAKERS", "as_today", "faults", "is_name", "unheard_of", "unknown_age", "unreadable"]
 
@@ -142,6 +143,7 @@ def faults(locked: Mapping[str, Any]) -> Iterator[str]:
         yield f"signer: {differences.shown(signer)} is not a public key"
     yield from _opened(locked.get("opened", ()), items)
     yield from _checks(locked["checks"], content)
+    yield from full_use.faults(locked)
     yield from _weights(locked["weights"])
     yield from _environment(locked)
 
@@ -266,7 +268,9 @@ def _weights(weights: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
         for name in names:
             if not any(fnmatchcase(name, pattern) for pattern in sources.PATTERNS):
                 yield f"{at}: {differences.shown(name)} is no file that a model is read from"
-        if not any(name.endswith(".safetensors") and not name.startswith("statistics-") for name in names):
+        if not any(
+            name.endswith(".safetensors") and not name.startswith(sources.CALIBRATED) for name in names
+        ):
             yield f"{at}: has no *.safetensors"
         if "config.json" not in names:
             yield f"{at}: has no config.json"
