@@ -23,6 +23,7 @@ __all__ = [
     "Fed",
     "FedSignal",
     "HiddenSignal",
+    "InBands",
     "InUnits",
     "Measured",
     "Protection",
@@ -254,6 +255,8 @@ class View(NamedTuple):
     """How many of the tokens seen are the prompt's; the others are the answer's."""
     routed: Any = None
     """What the routing carried from the last event; None at the first."""
+    budget: int | None = None
+    """Slots per KV head and layer that the event may leave, of which a `Policy` tells its scoring."""
 
     @property
     def positions(self) -> Tensor:
@@ -330,6 +333,15 @@ class Scoring(Protocol):
     def needs(self) -> frozenset[Signal]: ...
 
     def score(self, view: View) -> Scores: ...
+
+
+@runtime_checkable
+class InBands(Protocol):
+    """A scoring that sets layers of a model against others."""
+
+    def refuse_depth(self, layers: int) -> None:
+        """ValueError where a model of so many layers has no such layers, or the same ones twice."""
+        ...
 
 
 @runtime_checkable

@@ -17,7 +17,7 @@ from policies.cadence import Schedule
 from policies.contract import Calibrated, Scores, Signal, Statistics, View
 from policies.policy import Policy
 from policies.protect import Protect
-from policies.selection import Diverse, signature
+from policies.selection import HEAVIEST, Diverse, signature
 from policies.signals import Keys, MeanValues, calibrated, of_all_layers, refuse_separate, wide
 
 __all__ = ["QueryStatistics", "ValuePrior", "gates", "one_dimensional", "triattention", "trigonometric"]
@@ -65,6 +65,10 @@ class ValuePrior:
     base: QueryStatistics
     weight: float = 0.5
     statistics: str = "traces"
+
+    def __post_init__(self) -> None:
+        if not abs(self.weight) <= HEAVIEST:
+            raise ValueError(f"weight must be from -{HEAVIEST:.0f} to {HEAVIEST:.0f}, not {self.weight}")
 
     @property
     def needs(self) -> frozenset[Signal]:

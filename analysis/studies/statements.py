@@ -187,6 +187,8 @@ def _scope(lock: Mapping[str, Any]) -> list[str]:
     generation = content["generation"]
     greedy = float(generation["temperature"]) == 0
     sampling = "greedy" if greedy else f"temperature {generation['temperature']}"
+    if "top_p" in generation:
+        sampling += f", top-p {generation['top_p']}"
     generated = "" if lock["data"] else ", and its problems are generated text"
     tasks = [task["name"] for task in content["tasks"]]
     return [

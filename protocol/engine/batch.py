@@ -62,13 +62,17 @@ class Batch:
         model: Model,
         max_new_tokens: int,
         temperature: float,
+        top_p: float,
         first_event: int,
+        marks: frozenset[int],
         done: Callable[[Row, Outcome | LaneFailure], None],
     ) -> None:
         self.model = model
         self.max_new_tokens = max_new_tokens
         self.temperature = temperature
+        self.top_p = top_p
         self.first_event = first_event
+        self.marks = marks
         self.done = done
         self.slots: Slots[Row] = Slots()
         self.forwards = 0
@@ -197,7 +201,12 @@ class Batch:
         start = perf_counter()
         held: dict[Row, float] = {}
         for row in rows:
-            if row.memory is None or row.lane.budget is None or row.step < self.first_event:
+            if row.memory is None or row.lane.budget is None:
+                continue
+            if row.step and row.token_ids[row.step - 1] in self.marks:
+                self.answer(row)
+                continue
+            if row.step < self.first_event:
                 continue
             if row not in held:
                 held |= row.pool.means()
@@ -211,13 +220,23 @@ class Batch:
                 self.dismiss({row: forking.failure(refusal)})
         self.event_seconds += perf_counter() - start
 
+    def answer(self, row: Row) -> None:
+        """The thinking is over: nothing is evicted any more, so that what the policy carries is dropped and
+        the slots get room for all that may still be said.
+        """
+        row.count_state()
+        row.memory = None
+        lengths = row.pool.lengths[:, row.place].clone()
+        held = torch.arange(int(lengths.max())) < lengths[..., None]
+        kept = held.to(self.model.network.device)
+        self.move(row, cached_of(row), kept, self.max_new_tokens - row.step)
+
     def evict(self, row: Row, memory: Memory, budget: int) -> None:
         """One event: the policy sees the slots of today, and those that it keeps are moved together."""
-        pool, place, device = row.pool, row.place, self.model.network.device
-        lengths = pool.lengths[:, place].clone()
-        slots, layers = int(lengths.max()), range(len(lengths))
-        stored = memory.stored(row.seen, slots)
-        cached = [padded(pool.stored(place, layer), slots) for layer in layers]
+        device = self.model.network.device
+        lengths = row.pool.lengths[:, row.place].clone()
+        stored = memory.stored(row.seen, int(lengths.max()))
+        cached = cached_of(row)
         prompt = row.request.prompt
         view = forking.view_of(
             self.model,
@@ -225,16 +244,26 @@ class Batch:
             row.lane,
             torch.tensor((*prompt.context, *prompt.query, *row.token_ids)[: row.seen], device=device),
             measured(memory, row.lane.policy, stored, row.seen, cached),
-            pool.heads,
+            row.pool.heads,
             step=row.seen,
             stored=stored,
             remembered=memory.remembered,
             routed=memory.routed,
         )
         event = row.lane.policy.event(view, budget)
-        kept = event.kept
+        counts = self.move(row, cached, event.kept, self.room(row.lane, event.kept.sum(-1).cpu()))
+        memory.compact(event, stored, row.seen)
+        row.events.append((row.step, int(lengths.sum()), int(counts.sum())))
+        row.granted.append(budget)
+
+    def move(self, row: Row, cached: Sequence[tuple[Tensor, Tensor]], kept: Tensor, room: int) -> Tensor:
+        """Move the kept slots of a lane together, into a place with so much room; returns their counts.
+
+        cached: of `cached_of`; kept [layer, kv_head, n].
+        """
+        pool, place = row.pool, row.place
         counts = kept.sum(-1).cpu()
-        shape = shapes(counts, self.room(row.lane, counts))
+        shape = shapes(counts, room)
         if shape != pool.shape:
             row.pool = self.slots.pool(shape, [keys for keys, _ in cached])
             (target,) = row.pool.admit([row])
@@ -245,9 +274,7 @@ class Batch:
             row.pool.fill(target, layer, keys, values, kept[layer], counts[layer])
         if shape != pool.shape:
             self.slots.vacate(pool, (row,))
-        memory.compact(event, stored, row.seen)
-        row.events.append((row.step, int(lengths.sum()), int(counts.sum())))
-        row.granted.append(budget)
+        return counts
 
     def room(self, lane: Lane, counts: Tensor, query: int = 0, wait: int = 0) -> int:
         """Slots that a head of a lane may still append before its next event, if there is any.
@@ -283,8 +310,9 @@ class Batch:
         if not rows:
             return
         draws = [Draw(row.request.problem, row.lane.seed, len(row.token_ids)) for row in rows]
+        chosen = sampling.choose(logits, draws, self.temperature, self.top_p)
         leaving = {}
-        for row, token in zip(rows, sampling.choose(logits, draws, self.temperature), strict=True):
+        for row, token in zip(rows, chosen, strict=True):
             if token in self.model.stop_ids:
                 leaving[row] = outcome(row, "eos")
                 continue
@@ -313,6 +341,12 @@ def outcome(row: Row, stop: str) -> Outcome:
         row.joined,
         perf_counter() - row.since,
     )
+
+
+def cached_of(row: Row) -> list[tuple[Tensor, Tensor]]:
+    """Keys and values of a lane, layer by layer: [kv_head, n, d], n the slots of its fullest head."""
+    slots, layers = int(row.pool.lengths[:, row.place].max()), range(len(row.pool.shape))
+    return [padded(row.pool.stored(row.place, layer), slots) for layer in layers]
 
 
 def step_of(pool: Pool[Row], first: int, last: int, new: int, queries: int) -> Step[Row]:

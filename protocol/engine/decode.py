@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from time import perf_counter
 
 import torch
@@ -23,9 +23,11 @@ def run(
     *,
     max_new_tokens: int,
     temperature: float = 0.0,
+    top_p: float = 1.0,
     max_concurrent: int | None = None,
     prefill_chunk: int | None = None,
     first_event: int = FIRST_EVENT,
+    marks: Collection[int] = (),
 ) -> Run:
     """Decode every lane of every request; one outcome or failure per lane, in their order.
 
@@ -38,18 +40,20 @@ def run(
 
     No event fires before `first_event` new tokens have been fed: with 1 the first token of the answer is
     chosen over the whole query, with 0 an event may cut the query before it. The event after the context is
-    not meant. Logits that name no token, and keys or values of a context that are not finite, fail their
-    lanes, whatever the policy and the temperature.
+    not meant. Once a lane has fed a token of `marks`, its thinking is over: no event fires any more, and it
+    gets room for all that it may still say. Above temperature 0, `top_p` leaves the tokens of the
+    `sampling.nucleus` alone. Logits that name no token, and keys or values of a context that are not finite,
+    fail their lanes, whatever the policy and the temperature.
 
     Raises BadInput for no requests, an empty context, no lanes, a count below one, a negative temperature or
-    first event, a budget that does not fit its policy (a number where it evicts, None where it never does),
-    an interval for a policy whose signals cannot be measured while decoding, a policy that needs statistics
-    of the model that are not there, and a model with sliding-window or hybrid layers.
+    first event, a top_p outside (0, 1], a budget that does not fit its policy (a number where it evicts, None
+    where it never does), an interval for a policy whose signals cannot be measured while decoding, a policy
+    that needs statistics of the model that are not there, and a model with sliding-window or hybrid layers.
     """
     check(model)
-    refuse(model, requests, max_new_tokens, temperature, max_concurrent, prefill_chunk, first_event)
+    refuse(model, requests, max_new_tokens, temperature, top_p, max_concurrent, prefill_chunk, first_event)
     if max_concurrent is None:
-        max_concurrent = max_concurrent_for(model.network, requests, max_new_tokens, first_event)
+        max_concurrent = max_concurrent_for(model.network, requests, max_new_tokens, first_event, marks)
     requests = [request._replace() for request in requests]  # one that is given twice is two
     outcomes: list[list[Outcome | LaneFailure | None]] = [[None] * len(request.lanes) for request in requests]
     seconds = [0.0] * len(requests)
@@ -59,7 +63,8 @@ def run(
         outcomes[number[id(row.request)]][row.number] = outcome
 
     start = perf_counter()
-    batch, forked, ahead = Batch(model, max_new_tokens, temperature, first_event, done), None, 0
+    batch = Batch(model, max_new_tokens, temperature, top_p, first_event, frozenset(marks), done)
+    forked, ahead = None, 0
     with observed(model.network, shown_layers(model, requests)), torch.no_grad():
         while True:
             while len(batch.rows) < max_concurrent and (forked is not None or ahead < len(requests)):
@@ -96,6 +101,7 @@ def refuse(
     requests: Sequence[Request],
     max_new_tokens: int,
     temperature: float,
+    top_p: float,
     max_concurrent: int | None,
     prefill_chunk: int | None,
     first_event: int,
@@ -106,6 +112,8 @@ def refuse(
         raise BadInput(f"max_new_tokens: {max_new_tokens} given; at least 1 is needed")
     if not temperature >= 0:
         raise BadInput(f"temperature: {temperature} given; use 0 for the likeliest token, or more")
+    if not 0 < top_p <= 1:
+        raise BadInput(f"top_p: {top_p} given; write more than 0 and at most 1, which draws from all tokens")
     if first_event < 0:
         raise BadInput(f"first_event: {first_event} given; use 1, or 0 for right after the query")
     for name, count in (("max_concurrent", max_concurrent), ("prefill_chunk", prefill_chunk)):

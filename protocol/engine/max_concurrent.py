@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 import psutil
@@ -22,8 +22,13 @@ def max_concurrent_for(
     requests: Sequence[Request],
     max_new_tokens: int,
     first_event: int = FIRST_EVENT,
+    marks: Collection[int] = (),
 ) -> int:
-    """At least one, at most as many as there are lanes. Every lane is taken to be as large as the largest."""
+    """At least one, at most as many as there are lanes. Every lane is taken to be as large as the largest.
+
+    marks: tokens after which no event fires, so that a lane grows to its end.
+    """
+    first_event = max_new_tokens if marks else first_event
     lanes = [(request, lane) for request in requests for lane in request.lanes]
     slots = max(most_slots(request, lane, max_new_tokens, first_event) for request, lane in lanes)
     return max_concurrent_lanes(network.config, network.dtype, network.device, slots, len(lanes))

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import pad
 
 
 def key(*parts: object, bits: int) -> int:
@@ -47,15 +48,31 @@ class Draw(NamedTuple):
     step: int
 
 
-def choose(logits: Tensor, draws: Sequence[Draw], temperature: float) -> list[int]:
+def nucleus(logits: Tensor, temperature: float, top_p: float) -> Tensor:
+    """[lane, vocabulary] bool, on the CPU: the tokens of which one is drawn (Holtzman et al.,
+    arXiv:1904.09751).
+
+    The smallest set whose softmax(logits / temperature) sums to at least top_p: the likeliest tokens, with
+    the one that crosses it; of equally likely ones the lower ids.
+    """
+    shares = (logits.double() / temperature).softmax(-1)
+    sorted_shares, order = shares.sort(dim=-1, descending=True, stable=True)
+    # Sums on the CPU: on CUDA they have no deterministic order.
+    before = pad(sorted_shares.cpu().cumsum(-1)[..., :-1], (1, 0))
+    return torch.zeros_like(before, dtype=torch.bool).scatter_(-1, order.cpu(), before < top_p)
+
+
+def choose(logits: Tensor, draws: Sequence[Draw], temperature: float, top_p: float = 1.0) -> list[int]:
     """One token a lane from `usable` logits [lane, vocabulary]; a tie goes to the lowest id.
 
     Temperature 0 takes the likeliest token. Above 0, the largest of logits / temperature + Gumbel noise is a
     draw from the softmax (Maddison et al., arXiv:1411.0030), and lanes of one problem and seed share the
-    noise of a step.
+    noise of a step. Below 1, top_p leaves the tokens of the `nucleus` alone, with the same noise.
     """
     if temperature == 0:
         return [int(token) for token in logits.argmax(-1).tolist()]
     noise = {draw: gumbel(*draw, logits.shape[-1]) for draw in set(draws)}
     scores = logits.double().cpu() / temperature + torch.from_numpy(np.stack([noise[draw] for draw in draws]))
+    if top_p < 1:
+        scores.masked_fill_(~nucleus(logits, temperature, top_p), -torch.inf)
     return [int(token) for token in scores.argmax(-1).tolist()]

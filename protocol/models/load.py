@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -12,12 +13,13 @@ import torch
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from protocol.evidence.refusals import BadInput
+from protocol.evidence.relations import vocabulary
 from protocol.models import calibration, sources, stored
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-__all__ = ["LoadedModel", "load", "sentence_ends", "tokenizer"]
+__all__ = ["LoadedModel", "answer_marks", "load", "sentence_ends", "tokenizer"]
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 SENTENCE_ENDS = (".", "!", "?", "\n")
@@ -38,6 +40,11 @@ class LoadedModel:
     stop_ids: frozenset[int]
     sentence_ends: frozenset[int]
     statistics: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+
+    @cached_property
+    def answer_marks(self) -> frozenset[int]:
+        """Tokens that end the thinking; none where the tokenizer has no such token."""
+        return answer_marks(self.tokenizer)
 
 
 def load(source: str, home: Path, *, dtype: str = "float32", device: str = "cpu") -> LoadedModel:
@@ -94,3 +101,9 @@ def sentence_ends(words: Any) -> frozenset[int]:
     """As `LoadedModel` has them, of a tokenizer."""
     spelled = (words.encode(mark, add_special_tokens=False) for mark in SENTENCE_ENDS)
     return frozenset(ids[0] for ids in spelled if len(ids) == 1 and ids[0] != words.unk_token_id)
+
+
+def answer_marks(words: Any) -> frozenset[int]:
+    """As `LoadedModel` has them, of a tokenizer; which ones they are, `vocabulary.answer_marks` says."""
+    numbers: Mapping[str, int] = words.get_vocab()
+    return frozenset(numbers[piece] for piece in vocabulary.answer_marks(numbers))

@@ -10,7 +10,7 @@ from analysis.rules import RULES
 from analysis.rules.rule import FULL
 from protocol.evidence.bytes.fields import Fault
 from protocol.evidence.refusals import BadInput, unknown
-from protocol.plan.design import POLICY, Decision, Design
+from protocol.plan.design import POLICY, Arm, Decision, Design
 from protocol.plan.gate import Place
 
 __all__ = ["check", "faults", "needs_no_gate", "require_gate", "require_memory"]
@@ -77,6 +77,10 @@ def _fields(design: Design) -> Iterator[str]:
     generation, sweep = design.generation, design.sweep
     if generation.cadence is not None and generation.interval is None:
         yield "generation.cadence: needs an interval; give one or leave both out"
+    if generation.top_p is not None and generation.temperature == 0:
+        yield "generation.top_p: needs a temperature above 0, at which tokens are drawn; leave top_p out"
+    if generation.preserve is not None and generation.prompt is not None:
+        yield "generation.preserve: says what becomes of the prompt; leave generation.prompt out"
     if sweep is not None and len(sweep.candidates) < 2:
         yield "sweep.candidates: name at least two; one needs no sweep"
 
@@ -108,6 +112,28 @@ def _policies(design: Design) -> Iterator[str]:
             POLICY.read(arm.policy, f"arms.{arm.name}.policy")
         except Fault as fault:
             yield fault.written
+        else:
+            yield from _settings(design, arm)
+
+
+def _settings(design: Design, arm: Arm) -> Iterator[str]:
+    """What the policy refuses of its settings, and what would be set for nothing."""
+    if arm.set is None:
+        return
+    import policies
+    from policies.structure import structure
+
+    at = f"arms.{arm.name}.set"
+    try:
+        own = structure(policies.get(arm.policy, arm.set))
+    except ValueError as refused:
+        yield f"{at}.{refused}"
+        return
+    runs = structure(design.policy(arm.name))
+    for path in arm.set:
+        pinned = path.replace("protect.", "protect.inner.", 1)
+        if own[path] not in (runs.get(path), runs.get(pinned)):
+            yield f"{at}.{path}: [generation] gives every arm another; leave one of both out"
 
 
 def _intervals(design: Design) -> Iterator[str]:
@@ -116,6 +142,8 @@ def _intervals(design: Design) -> Iterator[str]:
     decoding = [name for name, policy in policies.items() if policy.cadence.interval is not None]
     if design.generation.first_event is not None and not decoding:
         yield "generation.first_event: no arm has events while decoding; give an interval or leave it out"
+    if design.generation.think_only and not decoding:
+        yield "generation.think_only: no arm has events while decoding; give an interval or leave it out"
     for name, policy in policies.items():
         if policy.cadence.interval is not None and policy.uncarried:
             yield (
@@ -205,8 +233,11 @@ def _rule(design: Design) -> Iterator[str]:
         )
     if rule.ordered and len(design.budgets) < 2:
         yield f"budgets: {decision.rule} goes from the largest down; give two or more"
-    if rule.ordered and len({budget.share is None for budget in design.budgets}) > 1:
-        yield f"budgets: {decision.rule} puts them in order; give shares alone or whole slots alone"
+    if rule.ordered and len({budget.kind for budget in design.budgets}) > 1:
+        yield (
+            f"budgets: {decision.rule} puts them in order; give shares alone, whole slots alone or shares of "
+            "the full cache alone"
+        )
 
 
 def _full(design: Design, evicts: Evicts) -> Iterator[str]:

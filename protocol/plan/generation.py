@@ -3,10 +3,27 @@
 from decimal import Decimal
 from typing import Annotated, NamedTuple
 
-from protocol.evidence.bytes.fields import Choice, Field, Whole
-from protocol.plan.kinds import Number
+from protocol.evidence.bytes.fields import FLAG, Choice, Field, Plain, Whole, declared
+from protocol.plan.kinds import Number, Recency
 
-__all__ = ["Generation"]
+__all__ = ["Generation", "Preservation"]
+
+TRUE = Plain(lambda value: value is True, {"const": True}, "true, or leave it out")
+
+
+class Preservation(NamedTuple):
+    """What no arm that evicts may drop."""
+
+    prompt: Annotated[bool, Field(FLAG, "Whether the tokens of the prompt stay.", True)]
+    recent: Annotated[
+        int | str,
+        Field(
+            Recency(),
+            "How many of the last slots of each head stay: a number, or a share of the budget K of the "
+            "event, rounded down.",
+            "min(128, K/4)",
+        ),
+    ]
 
 
 class Generation(NamedTuple):
@@ -18,6 +35,16 @@ class Generation(NamedTuple):
     ]
     device: Annotated[str, Field(Choice("cpu", "cuda"), "Where the model runs.", "cpu")]
     threads: Annotated[int, Field(Whole(1, 1024), "Threads of each process.", 2)]
+    top_p: Annotated[
+        Decimal | None,
+        Field(
+            Number("0.0001", "1"),
+            "Share of the probability, at the temperature, that the tokens hold of which one is drawn: the "
+            "likeliest ones, with the one that crosses it.",
+            0.95,
+            without="1, all tokens",
+        ),
+    ] = None
     problems_per_batch: Annotated[
         int | None,
         Field(
@@ -76,6 +103,26 @@ class Generation(NamedTuple):
             '"pinned" protects the tokens of the prompt at every event; else they compete like all others.',
             "pinned",
             without="competes",
+        ),
+    ] = None
+    preserve: Annotated[
+        Preservation | None,
+        Field(
+            declared(Preservation),
+            "One rule for what every arm that evicts protects, in the place of its policy's own: its sinks "
+            "and windows compete like all others then, also a window whose queries it scores by. It stands "
+            "without `prompt`.",
+            without="what each policy protects",
+        ),
+    ] = None
+    think_only: Annotated[
+        bool | None,
+        Field(
+            TRUE,
+            "No event fires once a lane has said the mark of its model that ends the thinking: the token "
+            "`</think>` or, where there is none, a token that begins with `\\boxed`.",
+            True,
+            without="events until the answer ends",
         ),
     ] = None
     workers: Annotated[

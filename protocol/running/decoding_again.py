@@ -67,7 +67,7 @@ class Decoder:
         self.cells = {phase: frozenset(grid.cells(design)) for phase, design in self.designs.items()}
         self.items = study.lock.content["items"]
         self.door = door
-        self.home = study.planned.home
+        self.planned = study.planned
         self.generation = study.protocol.generation._replace(
             first_event=study.first_event(),
             # More threads than there are processors help nobody, and how many a study names is its own.
@@ -115,17 +115,17 @@ class Decoder:
 
     def _tokenizer(self, model: str) -> PreTrainedTokenizerBase:
         if model not in self._tokenizers:
-            self._tokenizers[model] = tokenizer(model, self.home)
+            self._tokenizers[model] = tokenizer(model, self.planned.home)
         return self._tokenizers[model]
 
     def _planned(self, design: Design) -> Planned:
-        return Planned(replace(design, generation=self.generation), self.home)
+        return self.planned._replace(protocol=replace(design, generation=self.generation))
 
     def _model(self, name: str) -> LoadedModel:
         wanted = (name, self._shake)
         if wanted not in self._held:
             self._held.clear()
-            model = load(name, self.home, dtype=self.generation.dtype, device=self.generation.device)
+            model = load(name, self.planned.home, dtype=self.generation.dtype, device=self.generation.device)
             if self._shake is not None:
                 _shaken(model, self._shake)
             self._held[wanted] = model

@@ -14,7 +14,7 @@ __all__ = ["Difference", "Settled", "difference", "settle"]
 Body = Mapping[str, Any]
 
 FIXED = ("prompt", "prompt_tokens", "slots")  # no weight is in them
-ENDED = ("state", "text", "tokens", "stop")
+ENDED = ("state", "text", "tokens", "thought", "stop")
 HELD = ("mean", "peak", "prefill_end", "state_bytes", "events", "granted")
 ALLOCATED = ("mean_bytes", "peak_bytes")  # how places are rounded up is the engine's own affair
 GRADED = ("answer", "grade", "grade_second")
@@ -59,8 +59,8 @@ def difference(recorded: Body, decoded: Body, *, allocated: bool) -> Difference 
             return Difference(name, recorded[name], decoded[name], 0, rounds=False)
     place = _shared(recorded["text"], decoded["text"]) if recorded["state"] == decoded["state"] else 0
     for name in ENDED:
-        if recorded[name] != decoded[name]:
-            return Difference(name, recorded[name], decoded[name], place, rounds=True)
+        if recorded.get(name) != decoded.get(name):
+            return Difference(name, recorded.get(name), decoded.get(name), place, rounds=True)
     before, now = recorded["cache"] or {}, decoded["cache"] or {}
     for name in HELD + (ALLOCATED if allocated else ()):
         if name in before and before[name] != now.get(name):

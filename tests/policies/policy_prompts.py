@@ -67,9 +67,10 @@ def a_view(
     sentence_ends: Iterable[int] = (0, 1, 2),
     seed: int = 5,
     asked: int | None = None,
+    budget: int | None = 200,
 ) -> View:
     """The first event, or with `asked` one of an answer: the tokens from there on were generated one by one,
-    and nothing has been evicted yet.
+    and nothing has been evicted yet. budget: for a scoring that is asked by itself; a policy says its own.
     """
     signals = {signal: of_model(signal, prompt, asked) for policy in policies for signal in policy.needs}
     n = len(prompt.token_ids)
@@ -82,6 +83,7 @@ def a_view(
         signals=signals,
         stored=None if asked is None else torch.arange(n, device=prompt.keys.device).view(1, 1, -1),
         prompt=n if asked is None else asked,
+        budget=budget,
     )
 
 
@@ -207,9 +209,7 @@ def a_later_view(prompt: Prompt, policy: Policy, before: View, event: Event, sto
         signals={
             signal: of_model(signal, up_to(prompt, stop), before.prompt)
             if isinstance(signal, FedSignal | HiddenSignal)
-            else tuple(
-                decoded(signal, prompt, positions, len(kept), layer) for layer in layers
-            )
+            else tuple(decoded(signal, prompt, positions, len(kept), layer) for layer in layers)
             for signal in policy.needs
         },
         stored=positions.expand(before.layers, before.kv_heads, -1),

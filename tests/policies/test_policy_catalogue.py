@@ -67,6 +67,8 @@ NAMES = (
     "kv-key",
     "kv-val",
     "lagkv-causal",
+    "crystal-kv-lite",
+    "crystal-kv",
 )
 
 

@@ -2,11 +2,14 @@
 
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 
 import pytest
 import studies
 
 import policies
+from policies import catalogue
+from policies.crystal_kv import crystal_kv
 from protocol.acts.locking.derived import structure
 from protocol.evidence.audit import sense
 from protocol.evidence.relations.planned_lanes import plan_of
@@ -111,24 +114,40 @@ def test_every_policy_makes_sense(tmp_path, tiny_model, setting, budget):
     sensible(tmp_path, tiny_model, setting, budget, SETTINGS[setting][0], problems=3)
 
 
-@pytest.mark.parametrize(
-    ("budget", "interval", "tokens"),
-    [("24", 4, 40), pytest.param("0.999", 1, 12, id="what is held first does not fit the last room")],
-)
-def test_budgets_that_change_from_round_to_round_make_sense(tmp_path, budget, interval, tokens):
-    gates = [name for name in policies.names() if name.startswith("schedule-")]
-    one_task = {
+def chains(budget, interval, tokens):
+    """What makes a study of chains alone, with events on the way."""
+    return {
         '[[tasks]]\nname = "association-256"\nquery = "outside"\nmax_new_tokens = 12\n': "",
         'name = "needle-256"': 'name = "chain"',
         "budgets = [0.8]": f"budgets = [{budget}]",
         "threads = 1": f"threads = 1\ninterval = {interval}\nproblems_per_batch = 2",
         "max_new_tokens = 12": f"max_new_tokens = {tokens}",
     }
-    found, broken = ran(tmp_path, "chain-llama", ["1d", *gates], one_task, places=4)
+
+
+@pytest.mark.parametrize(
+    ("budget", "interval", "tokens"),
+    [("24", 4, 40), pytest.param("0.999", 1, 12, id="what is held first does not fit the last room")],
+)
+def test_budgets_that_change_from_round_to_round_make_sense(tmp_path, budget, interval, tokens):
+    gates = [name for name in policies.names() if name.startswith("schedule-")]
+    found, broken = ran(tmp_path, "chain-llama", ["1d", *gates], chains(budget, interval, tokens), places=4)
     assert broken == []
     for gate in gates:
         own = (record["body"] for record in found if record["body"]["cell"]["arm"] == gate)
         assert any({*body["cache"]["granted"]} != {body["slots"]} for body in own), gate
+
+
+def test_budgets_that_move_from_head_to_head_make_sense(tmp_path, monkeypatch):
+    """With a period of 6 tokens, which these short answers reach."""
+    moving = {**catalogue.CATALOGUE, "crystal-kv": crystal_kv(period=6)}
+    monkeypatch.setattr(catalogue, "CATALOGUE", MappingProxyType(moving))
+    found, broken = ran(tmp_path, "chain-llama", ["crystal-kv", "h2o"], chains("24", 4, 40), places=4)
+    assert broken == []
+    own = [record["body"] for record in found if record["body"]["cell"]["arm"] == "crystal-kv"]
+    events = [event for body in own for event in body["cache"]["events"]]
+    most = max(after for _, _, after in events)  # what an event leaves that gives every head the budget
+    assert any(after < most for _, before, after in events if before > most)
 
 
 ONE_TASK = {

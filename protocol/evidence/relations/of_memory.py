@@ -85,6 +85,9 @@ def growth(plan: Plan, lane: Lane, measure: Measure) -> str:
 
 
 def due(plan: Plan, lane: Lane, measure: Measure) -> str:
+    late = [step for step, *_ in lane.events[1:] if lane.settled is not None and step >= lane.settled]
+    if late:
+        return f"cache.events has one at step {late[0]}; its thinking ended at step {lane.settled}"
     if lane.full or not lane.events or (not lane.arm.plain and lane.arm.interval != 0):
         return ""
     later = [event[0] for event in lane.events[1:]]
@@ -161,7 +164,7 @@ def _due(plan: Plan, lane: Lane) -> Iterator[int]:
         step = max(at + 1, plan.first_event, at - (level - bound) // heads)
         if not lane.arm.slack:
             step = -(-step // interval) * interval
-        if step > lane.fed:
+        if step > lane.fed or (lane.settled is not None and step >= lane.settled):
             return
         yield step
         if step not in events:
@@ -181,6 +184,8 @@ def _rooms(plan: Plan, lane: Lane) -> Iterator[tuple[int, set[int], int, int]]:
     if lane.full != (not lane.events):
         return
     starts = [0, *(step + lane.outside for step, *_ in lane.events[1:])]
+    if settled := _grown(lane):
+        starts.append(settled + lane.outside)
     for number, start in enumerate(starts):
         end = starts[number + 1] if number + 1 < len(starts) else None
         if own := set(lane.trajectory.allocated[start:end]):
@@ -188,16 +193,29 @@ def _rooms(plan: Plan, lane: Lane) -> Iterator[tuple[int, set[int], int, int]]:
             yield start, own, *_room(plan, lane, number, held)
 
 
+def _grown(lane: Lane) -> int:
+    """The step at which its place grew, of a lane that events kept small until its thinking ended; else 0."""
+    last = lane.events[-1][0] if lane.events else 0
+    if lane.settled is None or lane.full or lane.arm.interval == 0 or lane.settled <= last:
+        return 0
+    return lane.settled
+
+
 def _room(plan: Plan, lane: Lane, number: int, held: int) -> tuple[int, int]:
-    """The least and the most slots, over all heads, of a lane's room after its event `number`, of which it
-    held so many until the next one.
+    """The least and the most slots, over all heads, of a lane's room after its event `number`, or after its
+    mark, of which it held so many until the next one.
     """
     heads = lane.trajectory.heads
     if lane.full:
         return (_whole(plan, lane),) * 2
+    most = plan.tasks[lane.body["cell"]["task"]].max_new_tokens
+    if number == len(lane.events):  # its mark: room for all that it may still say
+        step = _grown(lane)
+        least = lane.trajectory.held[step + lane.outside] + heads * (most - step)
+        return least, least + (QUANTUM - 1) * heads * plan.batched
     after = lane.events[number][2]
     query = 0 if number else lane.query
-    most = query + plan.tasks[lane.body["cell"]["task"]].max_new_tokens
+    most += query
     if lane.arm.interval != 0:
         if not lane.arm.plain or lane.arm.interval is None:
             return max(1, held), MOST
@@ -263,8 +281,9 @@ RELATIONS = (
     Relation(
         "cadence",
         "Events while decoding fire at the steps that the lock's interval gives for what is held, not "
-        "before its first_event, and at no other. Not asked where the arm's cadence is not a plain one.",
-        ("cache.events", "cell.arm"),
+        "before its first_event, and at no other; none from the mark on that ended the thinking. Only this "
+        "last is asked where the arm's cadence is not a plain one.",
+        ("cache.events", "cell.arm", "thought"),
         "trajectory",
         due,
     ),
@@ -279,17 +298,19 @@ RELATIONS = (
     Relation(
         "left",
         "An event that finds no more than its grant in every head leaves all; else it leaves no more than "
-        "the grant, and all of that where the arm's selection uses all of it.",
+        "the grant, and all of that where the arm's selection uses all of it. Where the arm's routing takes "
+        "the budget as a bound, it may leave less.",
         ("cache.events", "cache.granted", "slots"),
         "trajectory",
         left,
     ),
     Relation(
         "room",
-        "Bytes allocated change at events alone, are whole slots of one size a model, and are those of the "
-        "slots held, of the tokens to come before the next event, and of fewer than 16 slots of rounding a "
-        "head. The full cache tells the size; where none ran, one size fits all lanes.",
-        ("trajectory.allocated", "cache.mean_bytes", "cache.peak_bytes"),
+        "Bytes allocated change at events alone and at the mark that ends the thinking, are whole slots of "
+        "one size a model, and are those of the slots held, of the tokens to come before the next event, "
+        "or from the mark on before the end, and of fewer than 16 slots of rounding a head. The full cache "
+        "tells the size; where none ran, one size fits all lanes.",
+        ("trajectory.allocated", "cache.mean_bytes", "cache.peak_bytes", "thought"),
         "trajectory",
         room,
     ),

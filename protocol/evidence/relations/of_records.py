@@ -3,6 +3,7 @@
 from protocol.evidence.relations.planned_lanes import Plan, slots_of
 from protocol.evidence.relations.recorded_lanes import Lane
 from protocol.evidence.relations.relation import Measure, Relation
+from protocol.evidence.relations.vocabulary import BOXED, THINK
 
 __all__ = ["RELATIONS"]
 
@@ -16,7 +17,7 @@ def of_this_lock(plan: Plan, lane: Lane, measure: Measure) -> str:
 
 
 def budget_in_slots(plan: Plan, lane: Lane, measure: Measure) -> str:
-    given, slots = lane.body["slots"], slots_of(lane.cell.budget, lane.body["prompt_tokens"])
+    given, slots = lane.body["slots"], slots_of(plan, lane.body["cell"], lane.body["prompt_tokens"])
     return "" if given == slots else f"slots is {given}, its budget gives {slots}"
 
 
@@ -63,6 +64,23 @@ def told_by_text(plan: Plan, lane: Lane, measure: Measure) -> str:
     return ""
 
 
+def thought(plan: Plan, lane: Lane, measure: Measure) -> str:
+    body = lane.body
+    if ("thought" in body) != (plan.thinking and body["state"] == "ok"):
+        there = "is there" if "thought" in body else "is missing"
+        asked = "asks" if plan.thinking else "does not ask"
+        return f"thought {there} in the state {body['state']!r}; the lock {asked} for it"
+    said, text, tokens = body.get("thought"), body["text"], body["tokens"]
+    words = plan.words.get(body["cell"]["model"])
+    if said is not None and said > tokens:
+        return f"thought is {said} of {tokens} tokens"
+    if said is not None and not (THINK in text or BOXED in text):
+        return f"thought is {said}, text has no {THINK} and no {BOXED}"
+    if "thought" in body and words is not None and words.apart and said != words.thought(text):
+        return f"thought is {said}, text gives {words.thought(text)}"
+    return ""
+
+
 def no_answer(plan: Plan, lane: Lane, measure: Measure) -> str:
     if lane.body["grade"] == "no answer" and lane.body["answer"] is not None:
         return f"grade is 'no answer', answer is {lane.body['answer']!r}"
@@ -93,7 +111,8 @@ RELATIONS = (
     Relation(
         "budget",
         '`slots` is what the budget gives: null for "full", a whole number as it is, of a share of '
-        "`prompt_tokens` the least whole number that is not below it.",
+        "`prompt_tokens` the least whole number that is not below it, of a share of the full cache's use "
+        "what the lock says for the model and task.",
         ("cell.budget", "slots", "prompt_tokens"),
         "record",
         budget_in_slots,
@@ -129,6 +148,15 @@ RELATIONS = (
         ("text", "tokens"),
         "record",
         told_by_text,
+    ),
+    Relation(
+        "thought",
+        "Where `generation.think_only` is locked, and nowhere else, a lane that ended well says how much of "
+        "it was thinking: no more than `tokens`, and nothing without a mark in `text`. Of a model whose "
+        "locked tokens are words, it is the place of the first mark.",
+        ("thought", "tokens", "text"),
+        "record",
+        thought,
     ),
     Relation(
         "no answer",

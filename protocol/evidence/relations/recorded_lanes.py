@@ -25,7 +25,8 @@ class Trajectory(NamedTuple):
 
 
 NOTHING = Trajectory((), (), 1)
-SAID = ("trajectory", "prompt_tokens", "slots", "tokens", "stop")  # beside the cache, of a lane's memory
+# What is said of a lane's memory beside the cache.
+SAID = ("trajectory", "prompt_tokens", "slots", "tokens", "thought", "stop")
 
 
 class Lane:
@@ -73,6 +74,12 @@ class Lane:
         tokens: int = self.body["tokens"]
         return tokens - int(self.body["stop"] == "length")
 
+    @property
+    def settled(self) -> int | None:
+        """The step at which the mark was fed that ended its thinking: no event fires there or later."""
+        thought: int | None = self.body.get("thought")
+        return thought if thought is not None and thought <= self.fed else None
+
     def show(self, trajectory: Trajectory) -> None:
         self.trajectory, self.ran = trajectory, bool(self.cache)
         if self.ran and self.outside and len(trajectory.held) > 1:
@@ -101,7 +108,7 @@ class Unit:
         for lane in self.lanes:
             if not lane.ran:
                 continue
-            said = (*(lane.body[name] for name in SAID), lane.cell.budget, lane.arm)
+            said = (*(lane.body.get(name) for name in SAID), lane.cell.budget, lane.arm)
             for kind in kinds.setdefault(said, []):
                 if kind[0].cache == lane.cache:
                     kind.append(lane)

@@ -19,8 +19,12 @@ _CELL = Table(
         "model": Field(Text(), "The model."),
         "task": Field(Text(), "The task."),
         "budget": Field(
-            Text(r"full|[0-9]+|0\.[0-9]+", 'a share such as "0.5", whole slots or "full"'),
-            'A share of the prompt, whole slots per KV head and layer, or "full".',
+            Text(
+                r"full|[0-9]+|0\.[0-9]+( of full)?",
+                'a share such as "0.5", whole slots, "0.1 of full" or "full"',
+            ),
+            "A share of the prompt, whole slots per KV head and layer, a share of the full cache's mean use "
+            '("0.1 of full"), or "full".',
         ),
         "arm": Field(Text(), "The arm."),
         "seed": Field(Whole(), "The registered seed."),
@@ -65,6 +69,11 @@ BODY = Table(
         "slots": Field(OrNull(Whole(1)), "The budget per KV head and layer; null without one."),
         "text": Field(Text(), "What was generated."),
         "tokens": Field(Whole(), "Its tokens without the stop token."),
+        "thought": Field(
+            OrNull(Whole(1)),
+            "Those up to the mark that ended the thinking, with it; null where none was said.",
+            without="not ok, or generation.think_only is not registered",
+        ),
         "stop": Field(OrNull(Choice("eos", "length")), "What ended it; null unless ok."),
         "answer": Field(OrNull(Text()), "What the grader extracted, or null."),
         "grade": Field(OrNull(_GRADE), "What the grader says; null unless ok."),
@@ -114,6 +123,6 @@ def _faults_of_state(body: Mapping[str, Any]) -> Iterator[str]:
         return
     if not body["reason"]:
         yield f"body.reason: is empty; a record in the state {body['state']!r} says why"
-    for name in (*MEASURED, "trajectory", "grade_second"):
+    for name in (*MEASURED, "trajectory", "grade_second", "thought"):
         if body.get(name) is not None:
             yield f"body.state: {body['state']!r} goes with no {name}"

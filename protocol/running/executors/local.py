@@ -62,7 +62,7 @@ def executor(
                 engine.Lane(
                     key="/".join(map(str, cell)),
                     policy=policy_of[cell.arm],
-                    budget=budget_of(protocol, cell, len(prompt.context)),
+                    budget=budget_of(protocol, cell, len(prompt.context), planned.use(cell.model, cell.task)),
                     seed=late_randomness.seed(key, cell.seed),
                 )
                 for cell in job.cells
@@ -78,14 +78,17 @@ def executor(
         if not requests:
             return Produced(produced, ())
         all_lanes = len(requests) * len(job.cells)
+        marks = model.answer_marks if protocol.generation.think_only else None
         ran = engine.run(
             model,
             requests,
             max_new_tokens=task.max_new_tokens,
             temperature=float(protocol.generation.temperature),
+            top_p=float(1 if protocol.generation.top_p is None else protocol.generation.top_p),
             max_concurrent=min(all_lanes, lanes.get(job.model, all_lanes)),
             prefill_chunk=protocol.generation.prefill_chunk,
             first_event=protocol.generation.waits,
+            marks=marks or (),
         )
         batch = {"problems": [problem.id for problem in answering], "lanes": ran.max_concurrent}
         heads = heads_of(model)
@@ -99,7 +102,7 @@ def executor(
                 if isinstance(outcome, engine.LaneFailure):
                     body |= _without_answer("failed", outcome.reason)
                 else:
-                    body |= _answered(model, outcome, heads)
+                    body |= _answered(model, outcome, heads, marks)
                     body["batch"]["joined"] = outcome.joined
                     body["trajectory"] = cited[outcome.held, outcome.allocated]
                     body |= _graded(problem.gold, body["text"], graders[grader], grading.SECOND.get(grader))
@@ -157,13 +160,18 @@ def _graded(
     return graded | ({"grade_second": second.grade(gold, text).status} if second else {})
 
 
-def _answered(model: LoadedModel, outcome: engine.Outcome, heads: int) -> dict[str, Any]:
+def _answered(
+    model: LoadedModel, outcome: engine.Outcome, heads: int, marks: frozenset[int] | None
+) -> dict[str, Any]:
+    """marks: None where no mark is asked for."""
     held, allocated = outcome.held, outcome.allocated
+    places = (place for place, token in enumerate(outcome.token_ids, 1) if marks and token in marks)
     return {
         "state": "ok",
         "reason": "",
         "text": model.tokenizer.decode(outcome.token_ids, skip_special_tokens=False),
         "tokens": len(outcome.token_ids),
+        **({} if marks is None else {"thought": next(places, None)}),
         "stop": outcome.stop,
         "cache": {
             "mean": _six(sum(held), len(held) * heads),

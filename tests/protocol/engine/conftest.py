@@ -24,9 +24,9 @@ def logits_of(monkeypatch):
     """Logits [vocabulary] by (problem, seed, step), of every token that is chosen from now on."""
     made, choose = {}, sampling.choose
 
-    def note(logits, draws, temperature):
+    def note(logits, draws, *how):
         made.update(zip(draws, logits.clone(), strict=True))
-        return choose(logits, draws, temperature)
+        return choose(logits, draws, *how)
 
     monkeypatch.setattr(sampling, "choose", note)
     return made

@@ -82,8 +82,8 @@ def chosen(monkeypatch, token, at):
     """From now on every lane chooses `token` at step `at`."""
     choose = sampling.choose
 
-    def forced(logits, draws, temperature):
-        tokens = choose(logits, draws, temperature)
+    def forced(logits, draws, *how):
+        tokens = choose(logits, draws, *how)
         return [token if draw.step == at else one for draw, one in zip(draws, tokens, strict=True)]
 
     monkeypatch.setattr(sampling, "choose", forced)
@@ -102,8 +102,8 @@ def test_the_other_lanes_of_the_batch_go_on_untouched(monkeypatch):
     requests = [Request(f"p{n}", Prompt(clean(40, n), clean(3, 9)), tuple(lanes)) for n in range(3)]
     choose, failing = sampling.choose, {"p0": 1, "p2": 4}
 
-    def forced(logits, draws, temperature):
-        tokens = choose(logits, draws, temperature)
+    def forced(logits, draws, *how):
+        tokens = choose(logits, draws, *how)
         return [
             BAD if draw.step == failing.get(draw.problem) else min(token, BAD - 1)
             for draw, token in zip(draws, tokens, strict=True)

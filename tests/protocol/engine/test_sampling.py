@@ -4,7 +4,9 @@ import hashlib
 import math
 
 import numpy as np
+import pytest
 import torch
+import transformers
 from tiny_networks import VOCABULARY, all_kept, answer, drawn, lane, outside, tiny
 
 from protocol.engine import sampling
@@ -45,6 +47,97 @@ def test_draws_follow_the_softmax_at_the_given_temperature():
         share = np.bincount(drawn, minlength=4) / len(drawn)
         weights = np.exp(np.array([1.0, 0.0, -1.0, 2.0]) / temperature)
         np.testing.assert_allclose(share, weights / weights.sum(), atol=4 * 0.5 / math.sqrt(4000))
+
+
+def by_hand(shares, top_p):
+    """Tokens of the nucleus: the likeliest first, until what is there is at least top_p."""
+    kept, total = set(), 0.0
+    for token in sorted(range(len(shares)), key=lambda token: (-shares[token], token)):
+        kept.add(token)
+        total += shares[token]
+        if total >= top_p:
+            return kept
+    return kept
+
+
+SHARES = [0.125, 0.5, 0.0625, 0.125, 0.125, 0.0625]  # exact in binary, as are their sums
+
+
+@pytest.mark.parametrize(
+    ("top_p", "kept"),
+    [
+        (1e-9, {1}),
+        (0.5, {1}),
+        (0.5001, {1, 0}),  # of three that are equally likely, the lowest id
+        (0.625, {1, 0}),
+        (0.75, {1, 0, 3}),
+        (0.76, {1, 0, 3, 4}),
+        (0.9, {1, 0, 3, 4, 2}),
+        (0.99, {1, 0, 3, 4, 2, 5}),
+    ],
+)
+def test_the_nucleus_is_the_smallest_set_that_reaches_top_p(top_p, kept):
+    logits = torch.tensor([SHARES]).double().log() * 0.7
+    found = sampling.nucleus(logits, 0.7, top_p)[0].nonzero().flatten().tolist()
+    assert set(found) == by_hand(SHARES, top_p) == kept
+
+
+def test_of_many_tokens_that_are_equally_likely_the_lower_ids_are_in_the_nucleus():
+    found = sampling.nucleus(torch.zeros(1, 4096), 1.0, 0.25)[0].nonzero().flatten()
+    assert found.tolist() == list(range(1024))
+
+
+@pytest.mark.parametrize("top_p", [0.05, 0.5, 0.9, 0.999])
+@pytest.mark.parametrize("temperature", [0.6, 1.0, 2.5])
+def test_the_nucleus_is_that_of_transformers(top_p, temperature):
+    logits = 3 * torch.randn(40, 300, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    logits[:20, 100:] = -torch.inf
+    warped = transformers.TopPLogitsWarper(top_p)(None, logits / temperature)
+    kept = sampling.nucleus(logits, temperature, top_p)
+    shares = (logits / temperature).softmax(-1)
+    assert torch.equal(kept & (shares > 0), warped.isfinite())
+
+
+def test_draws_follow_the_softmax_of_the_nucleus():
+    shares = np.array([0.3, 0.08, 0.4, 0.02, 0.2])  # 0.4 + 0.3 + 0.2 reach 0.85; 0.4 + 0.3 do not
+    logits = torch.from_numpy(np.log(shares))[None] * 0.8
+    drawn = [sampling.choose(logits, draws(step=step), 0.8, 0.85)[0] for step in range(4000)]
+    share = np.bincount(drawn, minlength=5) / len(drawn)
+    assert share[1] == share[3] == 0
+    wanted = np.array([0.3, 0, 0.4, 0, 0.2]) / 0.9
+    np.testing.assert_allclose(share, wanted, atol=4 * 0.5 / math.sqrt(4000))
+
+
+def test_a_draw_inside_the_nucleus_is_the_one_without_it():
+    """The noise is the same, so that arms and settings of top_p share what they draw."""
+    logits = torch.randn(200, VOCABULARY, generator=torch.Generator().manual_seed(2))
+    same = draws(range(200))
+    plain, cut = (sampling.choose(logits, same, 1.3, top_p) for top_p in (1.0, 0.6))
+    inside = sampling.nucleus(logits, 1.3, 0.6)[torch.arange(200), torch.tensor(plain)].tolist()
+    assert 20 < sum(inside) < 180
+    for drawn_from_all, drawn_from_some, kept in zip(plain, cut, inside, strict=True):
+        assert (drawn_from_all == drawn_from_some) == kept
+
+
+def test_a_top_p_of_one_is_the_path_of_before(monkeypatch):
+    def refused(*arguments):
+        raise AssertionError("no nucleus was asked for")
+
+    monkeypatch.setattr(sampling, "nucleus", refused)
+    logits = torch.randn(5, VOCABULARY, generator=torch.Generator().manual_seed(0))
+    assert sampling.choose(logits, draws(range(5)), 0.9, 1.0) == sampling.choose(logits, draws(range(5)), 0.9)
+    assert sampling.choose(logits, draws(range(5)), 0.0, 0.5) == logits.argmax(-1).tolist()
+
+
+def test_lanes_are_drawn_from_their_nucleus(logits_of):
+    lanes = [lane(all_kept(), seed=0), lane(drawn(), 40, seed=0), lane(all_kept(), seed=1)]
+    settings = {"max_new_tokens": 10, "temperature": 1.5}
+    outcomes = answer(tiny(), outside(40), lanes, top_p=0.5, **settings)
+    assert outcomes[0].token_ids == outcomes[1].token_ids != outcomes[2].token_ids
+    for step, token in enumerate(outcomes[0].token_ids):
+        logits = logits_of[Draw("p", 0, step)]
+        assert token in by_hand((logits / 1.5).softmax(-1).tolist(), 0.5)
+    assert answer(tiny(), outside(40), lanes[:1], **settings)[0].token_ids != outcomes[0].token_ids
 
 
 def test_problem_seed_and_step_each_change_the_noise():

@@ -29,6 +29,9 @@ ARMS = PLAIN[PLAIN.index("[arms]") : PLAIN.index("[generation]")]
 TASKS = PLAIN[PLAIN.index("[[tasks]]") : PLAIN.index("[arms]")]
 DRAWS = "draws = 10000\nseed = 7\n"
 
+SAMPLED = {"temperature = 0\n": "temperature = 0.6\n"}
+TOP_P = "generation.top_p: write a number from 0.0001 to 1"
+
 # A protocol that is right, what is changed in it, and what is said then.
 REFUSED = [
     (
@@ -288,6 +291,57 @@ REFUSED = [
         PLAIN,
         {"threads = 1": "threads = 1\nworkers = 0"},
         "generation.workers: write a whole number from 1 to 256, not 0",
+    ),
+    *(
+        (PLAIN, SAMPLED | {"threads = 1": f"threads = 1\ntop_p = {top_p}"}, f"{TOP_P}, not {said}")
+        for top_p, said in (("0", "0"), ("-0.5", "-0.5"), ("1.01", "1.01"), ("nan", "NaN"), ("true", "True"))
+    ),
+    (
+        PLAIN,
+        {"threads = 1": "threads = 1\ntop_p = 0.9"},
+        "generation.top_p: needs a temperature above 0, at which tokens are drawn; leave top_p out",
+    ),
+    (
+        PLAIN,
+        {"threads = 1": "threads = 1\nthink_only = true"},
+        "generation.think_only: no arm has events while decoding; give an interval or leave it out",
+    ),
+    (
+        PLAIN,
+        {"threads = 1": "threads = 1\ninterval = 4\nthink_only = false"},
+        "generation.think_only: write true, or leave it out, not False",
+    ),
+    *(
+        (
+            PLAIN,
+            {"threads = 1": f'threads = 1\npreserve = {{ prompt = true, recent = 4 }}\nprompt = "{prompt}"'},
+            "generation.preserve: says what becomes of the prompt; leave generation.prompt out",
+        )
+        for prompt in ("pinned", "competes")
+    ),
+    *(
+        (
+            PLAIN,
+            {"threads = 1": f"threads = 1\npreserve = {{ prompt = true, recent = {recent} }}"},
+            'generation.preserve.recent: write a whole number of slots, "K/4" or "min(128, K/4)", where K is '
+            f"the budget, not {said}",
+        )
+        for recent, said in (("-1", "-1"), ('"K/0"', "'K/0'"), ('"4*K"', "'4*K'"), ("true", "True"))
+    ),
+    (
+        PLAIN,
+        {"threads = 1": "threads = 1\npreserve = { prompt = true }"},
+        "generation.preserve.recent: missing",
+    ),
+    (
+        PLAIN,
+        {"threads = 1": "threads = 1\npreserve = { prompt = 1, recent = 4 }"},
+        "generation.preserve.prompt: write true or false, not 1",
+    ),
+    (
+        PLAIN,
+        {"threads = 1": "threads = 1\npreserve = { prompt = true, recent = 4, sinks = 4 }"},
+        "generation.preserve.sinks: unknown field 'sinks'",
     ),
     (
         PLAIN,

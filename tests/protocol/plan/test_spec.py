@@ -1,6 +1,7 @@
 """protocol.toml as values, and as it is locked: nothing is read two ways."""
 
 import re
+from dataclasses import replace
 from decimal import Decimal
 
 import pytest
@@ -8,6 +9,7 @@ from studies import PROTOCOL, SWEEP
 
 import policies
 from protocol.plan import design, grid, reading
+from protocol.plan.kinds import Recency
 
 TEXT = PROTOCOL.format(model="/nowhere")
 
@@ -158,6 +160,72 @@ def test_a_pinned_prompt_is_protected_by_every_arm_that_evicts_and_by_no_other()
     assert pinned.policy("full") == parse(TEXT).policy("full")
     competing = parse(TEXT.replace("threads = 1", 'threads = 1\nprompt = "competes"'))
     assert competing.policy("random") == parse(TEXT).policy("random")
+
+
+RULE = "threads = 1\npreserve = {{ prompt = {prompt}, recent = {recent} }}"
+
+
+def test_one_rule_of_preservation_replaces_what_every_arm_that_evicts_protects():
+    protocol = parse(TEXT.replace("threads = 1", RULE.format(prompt="true", recent='"min(128, K/4)"')))
+    assert protocol.content()["generation"]["preserve"] == {"prompt": True, "recent": "min(128, K/4)"}
+    for name in ("crystal", "random", "streaming"):
+        before, policy = parse(TEXT).policy(name), protocol.policy(name)
+        assert policy == replace(before, protect=policies.Preserve(True, "min(128, K/4)"))
+        assert policy != before
+    assert protocol.policy("full") == parse(TEXT).policy("full")
+    fewer = parse(TEXT.replace("threads = 1", RULE.format(prompt="false", recent="16")))
+    assert fewer.content()["generation"]["preserve"] == {"prompt": False, "recent": 16}
+    assert fewer.policy("streaming").protect == policies.Preserve(False, 16)
+
+
+def test_a_protocol_and_a_policy_take_the_same_rules_of_recency():
+    """The first is read without torch, and has a declaration of its own."""
+    rules = [
+        0,
+        16,
+        2**24,
+        -1,
+        True,
+        1.5,
+        "K/4",
+        "K/1",
+        "K/0",
+        "K",
+        "min(128, K/4)",
+        "min(128,K/4)",
+        "K/1000000",
+    ]
+    rules += [
+        "min(0, K/3)",
+        "min(K/4, 128)",
+        "min(128, K/0)",
+        "min(-1, K/4)",
+        "min(12345678, K/2)",
+        "k/4",
+        "K/4 ",
+    ]
+    taken = []
+    for rule in rules:
+        try:
+            policies.Preserve(recent=rule)
+        except ValueError:
+            assert not Recency().holds(rule), rule
+            continue
+        assert Recency().holds(rule), rule
+        taken.append(rule)
+    assert len(taken) == 8
+
+
+def test_draws_from_a_nucleus_and_events_while_thinking_are_registered():
+    assert not {"top_p", "think_only", "preserve"} & parse(TEXT).content()["generation"].keys()
+    settings = "threads = 1\ninterval = 4\ntop_p = 0.95\nthink_only = true"
+    protocol = parse(TEXT.replace("temperature = 0", "temperature = 0.6").replace("threads = 1", settings))
+    content = protocol.content()["generation"]
+    assert (content["top_p"], content["think_only"]) == ("0.95", True)
+    assert protocol.generation.top_p == Decimal("0.95")
+    for name in ("crystal", "random"):  # events end by what is said, which no policy sees
+        plain = parse(TEXT.replace("threads = 1", "threads = 1\ninterval = 4"))
+        assert protocol.policy(name) == plain.policy(name)
 
 
 def test_workers_are_written_where_they_were_registered():

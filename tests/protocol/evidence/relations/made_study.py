@@ -34,9 +34,12 @@ def lock(
     most=30,
     problems=5,
     temperature="0.6",
+    thinking=False,
 ):
     """What a lock says of lanes. Two arms evict, `a` and `b`, the second of which a probe runs again."""
     generation = {"temperature": temperature, "problems_per_batch": together}
+    if thinking:
+        generation["think_only"] = True
     settings = PLAIN | {"cadence.interval": str(interval), "cadence.slack": str(slack)}
     task = {"name": "t", "query": "outside" if outside else "inside", "max_new_tokens": most}
     content = {"generation": generation, "tasks": [task], "arms": {}, "decision": {"against": ["b"]}}
@@ -56,7 +59,14 @@ def lock(
             "b": settings | {"selection": "policies.crystal.dissolution.BranchDissolution()"},
         },
         "weights": {},
-    }
+    } | ({"full_use": {MODEL: {"t": measured(ids)}}} if "0.4 of full" in budgets else {})
+
+
+def measured(ids):
+    """What the full cache held on development problems. Every prompt has 8 to 19 tokens, every answer room
+    for 30: 21 slots are in reach of all.
+    """
+    return {"held": {f"d{item}": 21 for item in ids}, "mean": "21", "slots": {"0.4 of full": 9}}
 
 
 class Lane:
@@ -68,7 +78,8 @@ class Lane:
         self.outside = task["query"] == "outside"
         self.prompt_tokens, self.query = tokens
         half = self.prompt_tokens // 2 + self.prompt_tokens % 2
-        self.slots = {"full": None, "0.5": half}[budget] if budget in ("full", "0.5") else int(budget)
+        named = {"full": None, "0.5": half, "0.4 of full": 9}
+        self.slots = named[budget] if budget in named else int(budget)
         drawn = draw.choice([0, 1, 2, self.most - 1, self.most, *draw.sample(range(self.most), 3)])
         self.tokens = max(drawn, fewest)
         self.stop = "length" if self.tokens == self.most else "eos"
@@ -76,6 +87,10 @@ class Lane:
         self.interval = None if settings["cadence.interval"] == "None" else int(settings["cadence.interval"])
         self.slack = settings["cadence.slack"] == "True"
         self.wait = content["batch"]["first_event"]
+        self.thinking = content["protocol"]["content"]["generation"].get("think_only", False)
+        # The place of the mark among its words, if it says one.
+        places = [None, *range(1, self.tokens + 1)]
+        self.thought = draw.choice([*places, *places[1:3], *places[-1:]]) if self.thinking else None
         self.step = 0
         self.level = self.prompt_tokens  # of each head
         self.events, self.held, self.allocated, self.state = [], [], [], 0
@@ -92,9 +107,11 @@ class Lane:
         self.room(self.query, max(0, self.wait - 1))
         self.note()
 
-    def room(self, query, wait):
+    def room(self, query, wait, answering=False):
         coming = query + self.most
-        if self.slots and self.interval:
+        if answering:
+            coming = self.most - self.step
+        elif self.slots and self.interval:
             coming = min(coming, max(0, self.slots - self.level) + query + wait + self.interval)
         capacity = self.level + coming
         while capacity % 16:
@@ -108,7 +125,10 @@ class Lane:
     def feed(self, count, new):
         self.level += count
         self.step += new
-        if self.slots and self.interval and self.step >= self.wait and self.level > self.slots:
+        if self.thought and self.step >= self.thought:
+            if self.step == self.thought and self.slots and self.interval:
+                self.room(0, 0, answering=True)
+        elif self.slots and self.interval and self.step >= self.wait and self.level > self.slots:
             full = self.level >= self.slots + self.interval
             if full if self.slack else self.step % self.interval == 0:
                 self.evict(self.step)
@@ -219,12 +239,13 @@ def nothing(state, reason):
 
 
 def answered(lane, trajectory):
-    held, allocated = lane.held, lane.allocated
+    held, allocated, said = lane.held, lane.allocated, range(1, lane.tokens + 1)
     return {
         "state": "ok",
         "reason": "",
-        "text": " ".join(f"w{lane.seed}" for _ in range(lane.tokens)),
+        "text": " ".join("</think>" if at == lane.thought else f"w{lane.seed}" for at in said),
         "tokens": lane.tokens,
+        **({"thought": lane.thought} if lane.thinking else {}),
         "stop": lane.stop,
         "answer": None,
         "grade": "no answer",

@@ -118,12 +118,17 @@ def without_the_last_event(made):
     summed(body, trajectory)
 
 
-def an_event_leaves_less(made):
+def an_event_leaves(made, more):
+    """So many slots more of every head than was granted, or fewer."""
     body = made.lane("a", "0.5", lambda body: len(body["cache"]["events"]) == 1 and body["tokens"] < 3)
     trajectory = made.trajectory(body)
-    body["cache"]["events"][0][2] -= HEADS
-    trajectory["held"] = [slots - HEADS for slots in trajectory["held"]]
+    body["cache"]["events"][0][2] += more * HEADS
+    trajectory["held"] = [slots + more * HEADS for slots in trajectory["held"]]
     summed(body, trajectory)
+
+
+def an_event_leaves_less(made):
+    an_event_leaves(made, -1)
 
 
 def bytes_of_one_slot_more(made):
@@ -211,6 +216,21 @@ def copied_seeds(made):
             body["text"] = texts.setdefault(body["problem"], body["text"])
 
 
+def measured_less_than_the_prompt(made):
+    made.__dict__.update(copy.deepcopy(vars(made.others["measured"])))
+    made.content["full_use"][made_study.MODEL]["t"]["held"]["dp1"] = 7
+
+
+def measured_more_than_fits(made):
+    made.__dict__.update(copy.deepcopy(vars(made.others["measured"])))
+    made.content["full_use"][made_study.MODEL]["t"]["held"]["dp1"] = 19 + 30
+
+
+def slots_of_another_share(made):
+    made.__dict__.update(copy.deepcopy(vars(made.others["measured"])))
+    made.content["full_use"][made_study.MODEL]["t"]["slots"]["0.4 of full"] = 10
+
+
 def words_are_tokens(made):
     made.words = {made_study.MODEL: Words(True, 2)}
     body = made.lane(test=lambda body: body["tokens"] > 2)
@@ -221,6 +241,50 @@ def pieces_are_short(made):
     made.words = {made_study.MODEL: Words(False, 2)}
     body = made.lane(test=lambda body: body["tokens"] == 2)
     body["text"] = "seven c"
+
+
+def marked(body):
+    """An event before its mark, and an interval or more after it."""
+    return evicted(body) and body["thought"] and 6 < body["thought"] < body["tokens"] - 6
+
+
+def of_thinking(change):
+    def changed(made):
+        made.__dict__.update(copy.deepcopy(vars(made.others["thinking"])))
+        change(made, made.lane("a", "6", marked))
+
+    return changed
+
+
+def in_thought(value):
+    return of_thinking(lambda made, body: body.update(thought=value(body)))
+
+
+def nothing_thought(made, body):
+    del body["thought"]
+
+
+def a_mark_elsewhere_in_the_text(made, body):
+    """By one word; the trajectory is as it was."""
+    made.words = {made_study.MODEL: Words(True, 8, frozenset({"</think>"}))}
+    body["text"] = "w1 " + body["text"].removesuffix(" " + body["text"].split(" ")[-1])
+
+
+def an_event_while_it_answers(made, body):
+    """It cuts the lane to its budget, and there is room for it."""
+    trajectory, cache, step = made.trajectory(body), body["cache"], body["thought"] + 2
+    before = trajectory["held"][step]
+    cache["events"].append([step, before, 6 * HEADS])
+    cache["granted"].append(6)
+    trajectory["held"][step:] = [slots - before + 6 * HEADS for slots in trajectory["held"][step:]]
+    summed(body, trajectory)
+
+
+def no_place_for_the_answer(made, body):
+    trajectory, step = made.trajectory(body), body["thought"]
+    few = trajectory["allocated"][step - 1]
+    trajectory["allocated"][step:] = [few] * len(trajectory["allocated"][step:])
+    summed(body, trajectory)
 
 
 def ended_elsewhere(body):
@@ -242,6 +306,15 @@ BREAKS = [
     (in_body("text", "so", "full", "full", lambda body: body["tokens"] == 0), ["text"]),
     (words_are_tokens, ["text"]),
     (pieces_are_short, ["text"]),
+    (in_thought(lambda body: None), ["cadence", "room"]),
+    (in_thought(lambda body: body["thought"] - 1), ["room"]),
+    (in_thought(lambda body: body["tokens"] + 1), ["thought", "cadence", "room"]),
+    (of_thinking(nothing_thought), ["thought", "cadence", "room"]),
+    (of_thinking(lambda made, body: body.update(text="w1 " * body["tokens"])), ["thought"]),
+    (of_thinking(a_mark_elsewhere_in_the_text), ["thought"]),
+    (of_thinking(an_event_while_it_answers), ["cadence", "room", "side file"]),
+    (of_thinking(no_place_for_the_answer), ["room", "side file"]),
+    (in_body("thought", 1, "full", "full", lambda body: body["tokens"] > 2), ["thought"]),
     (in_body("answer", "5"), ["no answer"]),
     (in_costs("prefill_seconds", None), ["costs"]),
     (in_costs("decode_seconds", None), ["costs"]),
@@ -288,4 +361,7 @@ BREAKS = [
     (in_body("grade_second", "wrong"), ["form"]),
     (prompt_of_another, ["own prompts"]),
     (copied_seeds, ["own draws"]),
+    (measured_less_than_the_prompt, ["full use"]),
+    (measured_more_than_fits, ["full use"]),
+    (slots_of_another_share, ["budget"]),
 ]

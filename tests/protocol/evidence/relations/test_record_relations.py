@@ -9,7 +9,7 @@ from pathlib import Path
 import made_study
 import pytest
 from made_study import DIGEST
-from record_rewrites import BREAKS
+from record_rewrites import BREAKS, an_event_leaves, an_event_while_it_answers, marked
 
 from protocol.evidence.audit import sense
 from protocol.evidence.bytes import canonical
@@ -72,6 +72,8 @@ def studies_made():
         "inside": Made(made_study.lock(longest=17), seed=2),
         "outside": Made(made_study.lock(outside=True), seed=2),
         "failing": Made(made_study.lock(), seed=2, fails=0.2),
+        "measured": Made(made_study.lock(budgets=("6", "0.4 of full")), "probe", seed=2),
+        "thinking": Made(made_study.lock(thinking=True), seed=2, fewest=12),
         "many": Made(made_study.lock(problems=40, together=10, budgets=("6",)), seed=1, fewest=1),
     }
 
@@ -94,8 +96,24 @@ def test_an_honest_study_breaks_no_relation(tmp_path, number, phase):
         places=draw.choice([1, 3, 5, 100]),
         outside=number % 2 == 1,
         longest=draw.choice([None, 12]),
+        thinking=number % 3 == 2,
     )
-    assert Made(content, phase, seed=number, fails=draw.choice([0, 0.1])).broken(tmp_path) == set()
+    made = Made(content, phase, seed=number, fails=draw.choice([0, 0.1]))
+    made.words = {made_study.MODEL: Words(True, 8, frozenset({"</think>"}))}
+    assert made.broken(tmp_path) == set()
+
+
+@pytest.mark.parametrize("slack", [True, False])
+@pytest.mark.parametrize("outside", [True, False])
+def test_an_honest_study_of_lanes_that_think_and_answer_breaks_no_relation(tmp_path, slack, outside):
+    content = made_study.lock(thinking=True, outside=outside, slack=slack, interval=3, first_event=2)
+    made = Made(content, seed=7)
+    made.words = {made_study.MODEL: Words(True, 8, frozenset({"</think>"}))}
+    lanes = [line["body"] for line in made.lines]
+    grown = [body for body in lanes if body["thought"] and body["cell"]["arm"] == "a"]
+    assert len({body["thought"] for body in grown}) > 5
+    assert any(len(body["cache"]["events"]) > 2 for body in grown)
+    assert made.broken(tmp_path) == set()
 
 
 @pytest.mark.parametrize("count", [0, 1, 7, 30, 63])
@@ -153,6 +171,28 @@ def test_events_by_another_interval_than_the_locked_one_are_named(tmp_path, made
     for arm in ("a", "b"):
         made.content["policies"][arm] = made.content["policies"][arm] | {"cadence.interval": "5"}
     assert "cadence" in made.broken(tmp_path)
+
+
+@pytest.mark.parametrize(("routing", "less"), [("crystal_kv.Utilised", False), ("routing.PerHead", True)])
+def test_a_routing_that_bounds_may_leave_less_than_its_grant_and_none_more(tmp_path, made, routing, less):
+    made.content["policies"]["a"] = made.content["policies"]["a"] | {"routing": f"policies.{routing}()"}
+    assert made.broken(tmp_path) == set()
+    other = copy.deepcopy(made)
+    an_event_leaves(made, -1)
+    assert ("left" in made.broken(tmp_path)) == less
+    an_event_leaves(other, 1)
+    assert "left" in other.broken(tmp_path)
+
+
+def test_an_event_after_the_mark_is_named_whatever_the_cadence(tmp_path, studies_made):
+    """Of an arm whose cadence the lock does not tell in full, this much is known."""
+    made = copy.deepcopy(studies_made["thinking"])
+    made.others = studies_made
+    made.content["policies"]["a"] |= {"cadence": "policies.cadence.Schedule()"}
+    honest = copy.deepcopy(made)
+    assert honest.broken(tmp_path / "honest") == set()
+    an_event_while_it_answers(made, made.lane("a", "6", marked))
+    assert made.broken(tmp_path / "cut") == {"cadence", "room", "side file"}
 
 
 def test_lanes_of_the_full_cache_relabelled_as_evicting_ones_are_named(tmp_path, made):

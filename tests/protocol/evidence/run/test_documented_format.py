@@ -52,9 +52,10 @@ def test_the_schema_has_the_fields_of_a_written_record(folder):
 
     record, body = json.loads(line), schema["properties"]["body"]
     same(schema, record)
-    second = {"grade_second"}  # in the records of mathematical tasks alone
-    assert second <= body["properties"].keys() - body["required"]
-    others = {name: field for name, field in body["properties"].items() if name not in second}
+    # In the records of mathematical tasks alone, and in those of generation.think_only.
+    registered = {"grade_second", "thought"}
+    assert registered <= body["properties"].keys() - body["required"]
+    others = {name: field for name, field in body["properties"].items() if name not in registered}
     same({"properties": others, "required": [*body["required"], "batch"]}, record["body"])
     assert "batch" not in body["required"], "studies of before 2026-11-21 lack it"
     same(body["properties"]["cell"], record["body"]["cell"])
