@@ -177,7 +177,5 @@ def test_a_policy_that_reads_what_nothing_calibrates_is_refused_by_name(tmp_path
         asking = replace(base, scoring=replace(base.scoring, statistics=name))
         assert {signal.kind for signal in asking.calibrated} == {kind}
         monkeypatch.setattr(Design, "policy", lambda self, arm, asking=asking: asking)
-        with pytest.raises(
-            BadInput, match=f"reads Thresholds that were calibrated as '{name}', which nothing"
-        ):
+        with pytest.raises(BadInput, match=f"reads Thresholds that were calibrated as '{name}', which"):
             planned.calibrated()
