@@ -1,8 +1,8 @@
 """What each decode-time method's bookkeeping costs beside `1d`, which measures nothing between its events.
 
-Lanes of equal context, budget and length decode under a method and under `1d`, in turn, with the same interval;
-the ratio of their times holds all that the method folds at every token and all of its events. State is what the
-method carries beside the slots, at its most, as a share of the keys and values that a lane holds on average.
+Lanes of equal context, budget and length decode under a method and under `1d`, in turn, with the same
+interval; the ratio of their times holds all that the method folds at every token and all of its events. State
+is what the method carries beside the slots, at its most, as a share of the keys and values that a lane holds on average.
 Statistics that a model lacks are measured on the context first.
 
     python -m benchmarks.bookkeeping
@@ -25,7 +25,7 @@ from benchmarks.setting import Subject, context, open_subject, options, outcomes
 from policies import Cadence
 from protocol import engine
 from protocol.engine import Prompt, Request
-from protocol.models import calibration
+from protocol.models import query_statistics
 
 BASE = "1d"
 METHODS = (
@@ -69,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def with_statistics(subject: Subject, prompt: Prompt) -> Subject:
     """The model with statistics of both names, measured on the context where it has none."""
-    found, _ = calibration.measure(subject.network, [prompt.context], len(prompt.context))
+    found, _ = query_statistics.measure(subject.network, [prompt.context], len(prompt.context))
     return subject._replace(statistics={"text": found, "traces": found, **subject.statistics})
 
 

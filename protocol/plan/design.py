@@ -297,8 +297,8 @@ class Design:
         return next(arm for arm in self.arms if arm.name == name)
 
     def policy(self, name: str) -> Policy:
-        """The policy of an arm with its settings, with the registered interval where it evicts and has none of
-        its own, and what is registered for all arms in the place of what it protects.
+        """The policy of an arm with its settings, with the registered interval where it evicts and has none
+        of its own, and what is registered for all arms in the place of what it protects.
         """
         import policies  # with torch, which reading and refusing the rest of a protocol does without
 

@@ -194,7 +194,7 @@ def test_the_bytes_of_its_state_are_counted():
 
 
 def test_up_to_a_half_every_decay_keeps_the_same_slots_and_says_the_same():
-    """What Figure 5 of the paper varies from 0.1 to 0.5 changes nothing, event by event; above that it does."""
+    """What Figure 5 of the paper varies from 0.1 to 0.5 changes nothing, event by event; above, it does."""
     tenths = (1, 2, 3, 4, 5, 6, 9)
     watching = [
         watched("crystal-kv-lite", Cadence(interval=1), scoring=Recency(P, tenth / 10)) for tenth in tenths
