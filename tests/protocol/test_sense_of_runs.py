@@ -1,5 +1,7 @@
 """What the engine runs makes sense: every policy, with events while decoding and without, and failures."""
 
+import json
+import shutil
 from functools import partial
 
 import pytest
@@ -59,6 +61,13 @@ SETTINGS = {
     "slack": (CARRIED, {"threads = 1": 'threads = 1\ninterval = 3\ncadence = "slack"'}),
     "exact": (CARRIED, {"threads = 1": 'threads = 1\ninterval = 3\ncadence = "exact"\nfirst_event = 0'}),
     "late": (CARRIED, {"threads = 1": "threads = 1\ninterval = 2\nfirst_event = 5"}),
+    "thinking": (
+        CARRIED,
+        {
+            "threads = 1": "threads = 1\ninterval = 3\nthink_only = true\ntop_p = 0.9\n"
+            'preserve = { prompt = false, recent = "min(128, K/4)" }'
+        },
+    ),
     "pinned": (
         CARRIED,
         {"threads = 1": 'threads = 1\ninterval = 2\nprompt = "pinned"\nproblems_per_batch = 2'},
@@ -85,10 +94,32 @@ def sensible(tmp_path, model, setting, budget, arms, problems):
     return [record["body"] for record in found if record["body"]["state"] == "ok"]
 
 
+@pytest.fixture(scope="session")
+def thinking_model(made, tiny_model):
+    """The tiny model, of whose words every eighth is a mark."""
+
+    def rename(folder):
+        shutil.copytree(tiny_model, folder, dirs_exist_ok=True)
+        tokenizer = json.loads((folder / "tokenizer.json").read_text())
+        words = tokenizer["model"]["vocab"]
+        tokenizer["model"]["vocab"] = {
+            word if number % 8 else f"\\boxed{number}": number for word, number in words.items() if number
+        } | {"<unk>": 0}
+        (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+
+    return made("thinking-model", rename)
+
+
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_lanes_of_every_shape_make_sense(tmp_path, tiny_model, setting):
+def test_lanes_of_every_shape_make_sense(tmp_path, tiny_model, thinking_model, setting):
     arms = [name for name in KINDS if name in SETTINGS[setting][0]]
-    ended = sensible(tmp_path, tiny_model, setting, "40", arms, problems=2)
+    model = thinking_model if setting == "thinking" else tiny_model
+    ended = sensible(tmp_path, model, setting, "40", arms, problems=2)
+    assert ("thought" in ended[0]) == (setting == "thinking")
+    if setting == "thinking":
+        thought = [body["thought"] for body in ended if body["cell"]["arm"] != "full"]
+        assert None in thought
+        assert len({*thought}) > 4
     decoding = any(len(body["cache"]["events"]) > 1 for body in ended)
     assert decoding == (setting not in ("at the prefill alone", "pinned"))
 
@@ -96,8 +127,9 @@ def test_lanes_of_every_shape_make_sense(tmp_path, tiny_model, setting):
 @pytest.mark.soak
 @pytest.mark.parametrize("budget", ["0.8", "40"])
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_every_policy_makes_sense(tmp_path, tiny_model, setting, budget):
-    sensible(tmp_path, tiny_model, setting, budget, SETTINGS[setting][0], problems=3)
+def test_every_policy_makes_sense(tmp_path, tiny_model, thinking_model, setting, budget):
+    model = thinking_model if setting == "thinking" else tiny_model
+    sensible(tmp_path, model, setting, budget, SETTINGS[setting][0], problems=3)
 
 
 @pytest.mark.parametrize(
