@@ -1,7 +1,5 @@
 """What the engine runs makes sense: every policy, with events while decoding and without, and failures."""
 
-import json
-import shutil
 from functools import partial
 
 import pytest
@@ -92,22 +90,6 @@ def sensible(tmp_path, model, setting, budget, arms, problems):
     assert broken == []
     assert {record["body"]["cell"]["arm"] for record in found} == {"full", *arms}
     return [record["body"] for record in found if record["body"]["state"] == "ok"]
-
-
-@pytest.fixture(scope="session")
-def thinking_model(made, tiny_model):
-    """The tiny model, of whose words every eighth is a mark."""
-
-    def rename(folder):
-        shutil.copytree(tiny_model, folder, dirs_exist_ok=True)
-        tokenizer = json.loads((folder / "tokenizer.json").read_text())
-        words = tokenizer["model"]["vocab"]
-        tokenizer["model"]["vocab"] = {
-            word if number % 8 else f"\\boxed{number}": number for word, number in words.items() if number
-        } | {"<unk>": 0}
-        (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
-
-    return made("thinking-model", rename)
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
