@@ -89,10 +89,11 @@ def selected(folder: Path, study: Study) -> dict[str, Any]:
     ]
     choice = choose(differences, Fraction(sweep["tolerance"]))
     winner = sweep["candidates"][choice.winner]
+    own = content["arms"][winner]
     means = zip(sweep["candidates"], choice.means, strict=True)
     return {
         "winner": winner,
-        "policy": content["arms"][winner]["policy"],
+        **{name: own[name] for name in ("policy", "set") if name in own},
         "best": sweep["candidates"][choice.best],
         "baseline": sweep["baseline"],
         "tolerance": sweep["tolerance"],

@@ -2,19 +2,21 @@
 
     python -m figures.study registrations/quickstart
 
-Writes figures/forest, accuracy, budget_curve (where arms ran at two budgets or more), needle (where a needle
-task ran), levels (where the ids of problems name a level), ablation (where the subject is compared with
-variants of itself) and, where arms were compressed while decoding, trajectories and collapse (also as .md),
-each as .svg and .png, into the same folder. The
-same verdict and records give the same bytes with one version of matplotlib.
+Writes figures/forest, accuracy, budget_curve (where arms ran at two budgets or more), settings_map (where
+arms form a grid over two settings), needle (where a needle task ran), levels (where the ids of problems name
+a level), ablation (where the subject is compared with variants of itself) and, where arms were compressed
+while decoding, cost_curve, trajectories and collapse (also as .md), each as .svg and .png, into the same
+folder. The same verdict and records give the same bytes with one version of matplotlib.
 Exit status: 0 drawn; 2 there is no verdict to draw, or its records cannot be read.
 """
 
+import contextlib
 import sys
 from pathlib import Path
 from typing import Any
 
 from analysis.output.command import command
+from analysis.studies.settings_grid import NoGrid
 from analysis.studies.study_files import RecordError, read
 from figures.canvas import numbers, page
 from figures.canvas.traces import traces
@@ -22,9 +24,11 @@ from figures.plots.ablation import ablation, variants
 from figures.plots.accuracy import accuracy
 from figures.plots.budget_curve import budget_curve, curves
 from figures.plots.collapse import collapse, endings, markdown
+from figures.plots.cost_curve import cost_curve, costs
 from figures.plots.forest import forest
 from figures.plots.levels import levelled, levels
 from figures.plots.needle import needle, placed
+from figures.plots.settings_map import mapped, settings_map
 from figures.plots.trajectories import trajectories
 
 __all__ = ["draw"]
@@ -42,14 +46,18 @@ def draw(folder: Path, witness: str = numbers.WITNESS, to: Path | None = None) -
     drawings: list[tuple[Any, ...]] = [(forest,), (accuracy, study.lanes)]
     if places := curves(judged, study.lock, study.lanes):
         drawings.append((budget_curve, study.lock, places))
+    arms = traces(folder, study.lock)
+    answers = endings(study.lanes) if any(arm.events for arm in arms) else []
+    if answers:
+        drawings.append((cost_curve, study.lock, costs(judged, study.lanes)))
+    with contextlib.suppress(NoGrid):
+        drawings.append((settings_map, study.lock, *mapped(study.lock, study.lanes)))
     if depths := placed(study.lanes):
         drawings.append((needle, depths))
     if cells := levelled(study.lanes):
         drawings.append((levels, cells))
     if variants(judged, study.lock):
         drawings.append((ablation, study.lock))
-    arms = traces(folder, study.lock)
-    answers = endings(study.lanes) if any(arm.events for arm in arms) else []
     if answers:
         drawings += [(trajectories, arms), (collapse, answers)]
     target = (to or folder) / "figures"

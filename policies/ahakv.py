@@ -34,7 +34,7 @@ def gain(seen: Tensor, budget: int) -> Tensor:
 
 
 def recent_attention(logits: Tensor, seen: Tensor, budget: int) -> Tensor:
-    """S: logits [q_head, row, slot], scaled, -inf where a row sees nothing -> [q_head, slot], sum of the rows.
+    """S: logits [q_head, row, slot], -inf where a row sees nothing -> [q_head, slot], summed over the rows.
 
     seen [row]: how many tokens came up to each row, kept or not.
     """

@@ -16,6 +16,9 @@ from policies.ahakv import ahakv
 from policies.chunkkv import chunkkv
 from policies.contract import UnknownPolicy
 from policies.crystal.policy import crystal, variants
+from policies.crystal_kv import crystal_kv, crystal_kv_lite
+from policies.epikv import hidden_states
+from policies.epikv_vectors import vectors
 from policies.full import full
 from policies.h2o import h2o
 from policies.keydiff import keydiff
@@ -27,9 +30,11 @@ from policies.pyramidkv import pyramidkv
 from policies.r_kv import r_kv_variants
 from policies.raas import raas
 from policies.scissorhands import scissorhands
+from policies.settings import with_settings
 from policies.snapkv import snapkv
 from policies.snapkv_with_window import snapkv_with_window
 from policies.streaming import streaming
+from policies.thinkv import thought_variants
 from policies.tova import tova
 from policies.triattention import gates
 from policies.uniform import random
@@ -60,6 +65,11 @@ CATALOGUE: Mapping[str, Policy] = MappingProxyType(
         "longflow": longflow(),
         "lagkv": lagkv(),
         "ahakv": ahakv(),
+        **hidden_states(),
+        **vectors(),
+        "crystal-kv-lite": crystal_kv_lite(),
+        "crystal-kv": crystal_kv(),
+        **thought_variants(),
     }
 )
 
@@ -69,15 +79,19 @@ GROUP = "kv_prereg.policies"
 COMPONENTS = tuple(field.name for field in fields(Policy))
 
 
-def get(name: str, **overrides: Any) -> Policy:
-    """The policy of this name, with whole components replaced: get("snapkv", selection=TopK()).
+def get(name: str, settings: Mapping[str, Any] | None = None, /, **overrides: Any) -> Policy:
+    """The policy of this name, with settings changed by their paths: get("snapkv", {"scoring.window": 64}).
 
-    Raises UnknownPolicy, with the nearest name, and ValueError for an override that is no component.
+    Before that whole components are replaced: get("snapkv", selection=TopK()).
+
+    Raises UnknownPolicy, with the nearest name, and ValueError for an override that is no component and as
+    `with_settings` does.
     """
     unknown = sorted(overrides.keys() - set(COMPONENTS))
     if unknown:
         raise ValueError(f"{unknown[0]} is no component of a policy: override one of {', '.join(COMPONENTS)}")
-    return replace(find(name), **overrides)
+    policy = replace(find(name), **overrides)
+    return with_settings(policy, settings) if settings else policy
 
 
 def names() -> tuple[str, ...]:

@@ -23,6 +23,7 @@ __all__ = [
     "Fed",
     "FedSignal",
     "HiddenSignal",
+    "InBands",
     "InUnits",
     "Measured",
     "Protection",
@@ -31,9 +32,11 @@ __all__ = [
     "Rows",
     "Scores",
     "Scoring",
+    "Segments",
     "Selection",
     "Signal",
     "Statistics",
+    "Thresholds",
     "Trunks",
     "UnknownPolicy",
     "View",
@@ -199,11 +202,25 @@ class Statistics(NamedTuple):
     """Square of what the model's rotary embedding multiplies queries and keys with."""
 
 
+class Thresholds(NamedTuple):
+    """Which thought a segment of an answer is, by how sparse its attention is (ThinKV, arXiv:2510.01290).
+
+    Execution below `low`, transition from `high` on, reasoning between the two.
+    """
+
+    layers: tuple[int, ...]
+    """The layers whose sparsity counts, ascending; its mean over them is compared."""
+    low: float
+    high: float
+    """Shares of the attended slots, 0 to 1."""
+
+
 @dataclass(frozen=True)
 class Calibrated:
-    """The statistics of the model that were calibrated under this name; a View holds them as `Statistics`."""
+    """What a calibration run says of the model under this name; a View holds a value of this `kind`."""
 
     name: str
+    kind: type[Any] = Statistics
 
 
 Measured: TypeAlias = AttentionSignal | CacheSignal | FedSignal | HiddenSignal
@@ -226,7 +243,7 @@ class View(NamedTuple):
     """Stream key of this lane and event, for policies that draw."""
     signals: Mapping[Signal, Any]
     """By signal that the policy needs: one entry per layer (None of a layer that it does not read), or the
-    Statistics of a Calibrated.
+    value of a Calibrated.
     """
     stored: Tensor | None = None
     """[layer | 1, kv_head | 1, n] int64, the position of each slot, ascending; -1 beyond the slots of a head
@@ -238,6 +255,8 @@ class View(NamedTuple):
     """How many of the tokens seen are the prompt's; the others are the answer's."""
     routed: Any = None
     """What the routing carried from the last event; None at the first."""
+    budget: int | None = None
+    """Slots per KV head and layer that the event may leave, of which a `Policy` tells its scoring."""
 
     @property
     def positions(self) -> Tensor:
@@ -281,6 +300,19 @@ class Trunks(NamedTuple):
     """[trunk] float64 on the host: mean of the three highest members, Eq. 23."""
 
 
+class Segments(NamedTuple):
+    """Stretches of the text within which slots compete, oldest first: the prompt, segments of the answer that
+    are closed, and the one that is open.
+    """
+
+    of: Tensor
+    """[layer | 1, kv_head | 1, n] int64, the segment of each slot; any where no slot is."""
+    budgets: Tensor
+    """[closed segment] int64, the slots that it may keep beside the protected ones."""
+    least: int
+    """Slots that a closed segment keeps beside the protected ones as long as others have more."""
+
+
 class Scores(NamedTuple):
     """How much every slot is worth."""
 
@@ -290,6 +322,8 @@ class Scores(NamedTuple):
     """Units for a selection that keeps more than single slots."""
     memory: Remembered | None = None
     """What the scoring wants back at the next event, should there be one."""
+    segments: Segments | None = None
+    """For a routing and a selection that keep a number of slots of each."""
 
 
 class Scoring(Protocol):
@@ -299,6 +333,15 @@ class Scoring(Protocol):
     def needs(self) -> frozenset[Signal]: ...
 
     def score(self, view: View) -> Scores: ...
+
+
+@runtime_checkable
+class InBands(Protocol):
+    """A scoring that sets layers of a model against others."""
+
+    def refuse_depth(self, layers: int) -> None:
+        """ValueError where a model of so many layers has no such layers, or the same ones twice."""
+        ...
 
 
 @runtime_checkable

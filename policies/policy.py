@@ -14,6 +14,8 @@ from policies.contract import (
     AttentionSignal,
     BudgetError,
     Calibrated,
+    HiddenSignal,
+    InBands,
     InUnits,
     Protection,
     Remembered,
@@ -101,6 +103,14 @@ class Policy:
         flags = protected.float()[None]
         return int(functional.max_pool1d(flags, 2 * away + 1, stride=1, padding=away).sum())
 
+    def refuse_depth(self, layers: int) -> None:
+        """ValueError where a model of so many layers lacks one that is read, or cannot tell two bands apart."""
+        for signal in sorted(self.needs, key=repr):
+            if isinstance(signal, HiddenSignal):
+                signal.layers_in(layers)
+        if self.evicts and isinstance(self.scoring, InBands):
+            self.scoring.refuse_depth(layers)
+
     def keep(self, view: View, budget: int) -> Tensor:
         """Kept slots, bool [layer, kv_head, n]: those of `event`."""
         return self.event(view, budget).kept
@@ -127,7 +137,7 @@ class Policy:
         protected = self.protect.slots(filled, budget, decoding=decoding, prompt=prompt)
         if not fits:
             refuse_below(budget, int(protected.sum(-1).max()), self.protect)
-        scores = self.scoring.score(view)
+        scores = self.scoring.score(view._replace(budget=budget))
         refuse_non_finite(scores.slots, filled)
         kept, carried = (whole(view), view.routed) if fits else self.choose(view, scores, protected, budget)
         if not carries:

@@ -33,7 +33,7 @@ __all__ = [
 
 
 def importance(logits: Tensor, kv_heads: int) -> Tensor:
-    """I before pooling: logits [q_head, row, past] of the last queries -> [kv_head, past], sums over the rows.
+    """I before pooling: logits [q_head, row, past] of the last queries -> [kv_head, past], summed over rows.
 
     The maximum over the query heads of a group comes before the softmax (`compute_attention_scores`), where a
     note of the authors wants it after. A row that sees none of these slots adds nothing.

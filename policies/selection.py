@@ -16,6 +16,8 @@ __all__ = ["Chunks", "Diverse", "TopK", "diverse", "highest", "signature"]
 
 WINDOW = 512
 """Candidates among which `diverse` picks before it looks at the others again."""
+HEAVIEST = 1e6
+"""Above it float32 has little left of a score beside its penalty, and in the end no number at all."""
 
 
 @dataclass(frozen=True)
@@ -51,18 +53,23 @@ class Chunks:
         filled = slots > -torch.inf
         worth = self.means(slots, filled & ~protected)
         rank = worth.argsort(stable=True, descending=True).argsort()
-        chunk = torch.arange(slots.shape[-1], device=slots.device) // self.size
+        chunk = torch.arange(slots.shape[-1], device=slots.device) // self.within(slots)
         order = rank[..., chunk].masked_fill(~filled, len(chunk)).masked_fill(protected, -1)
         by_score = slots.argsort(stable=True, descending=True)
         by_order = order.gather(-1, by_score).argsort(stable=True)
         return first(by_score.gather(-1, by_order), allocation)
 
+    def within(self, slots: Tensor) -> int:
+        """Slots of a chunk, of which a longer one than the cache has no more."""
+        return min(self.size, slots.shape[-1])
+
     def means(self, slots: Tensor, compete: Tensor) -> Tensor:
         """[layer, kv_head, chunk]; 0 of a chunk in which no slot competes."""
-        short = -slots.shape[-1] % self.size
+        size = self.within(slots)
+        short = -slots.shape[-1] % size
 
         def summed(values: Tensor) -> Tensor:
-            return functional.pad(values, (0, short)).reshape(*values.shape[:2], -1, self.size).sum(-1)
+            return functional.pad(values, (0, short)).reshape(*values.shape[:2], -1, size).sum(-1)
 
         counts = summed(compete.to(slots.dtype))
         return summed(slots.masked_fill(~compete, 0)) / counts.clamp(min=1)
@@ -84,8 +91,10 @@ class Diverse:
     unused: ClassVar[int] = 0
 
     def __post_init__(self) -> None:
-        if not self.weight >= 0:
-            raise ValueError(f"weight must be 0 (no penalty) or more, not {self.weight}")
+        if not 0 <= self.weight <= HEAVIEST:
+            raise ValueError(
+                f"weight must be 0 (no penalty) or more, at most {HEAVIEST:.0f}, not {self.weight}"
+            )
 
     def select(self, view: View, scores: Scores, protected: Tensor, allocation: Tensor) -> Tensor:
         if self.weight == 0:

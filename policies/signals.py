@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from policies.contract import Rows, Signal, View
+from policies.contract import Calibrated, Rows, Signal, View
 
 __all__ = [
     "BLOCK",
@@ -24,10 +24,13 @@ __all__ = [
     "Trace",
     "attention_logits",
     "attention_rows",
+    "calibrated",
     "group_mean",
     "of_all_layers",
     "refuse_separate",
 ]
+
+Kind = TypeVar("Kind")
 
 BLOCK = 128
 """Query rows worked on at once: [q_head, BLOCK, n] is the largest block of attention ever held."""
@@ -205,6 +208,17 @@ def of_all_layers(view: View, signal: Signal) -> tuple[Any, ...]:
     if len(entries) != view.layers:
         raise ValueError(f"view.signals must hold {signal} with one entry for each of {view.layers} layers")
     return entries
+
+
+def calibrated(view: View, name: str, kind: type[Kind]) -> Kind:
+    """What was calibrated of the model under this name; refused by name where the engine did not bring it."""
+    value = view.signals.get(Calibrated(name, kind))
+    if not isinstance(value, kind):
+        raise ValueError(
+            f"view.signals must hold {kind.__name__} that were Calibrated as {name!r}: "
+            "calibrate the model under that name"
+        )
+    return value
 
 
 def refuse_separate(view: View) -> None:

@@ -15,6 +15,9 @@ from policies.signals import AttentionSums, group_mean, of_all_layers
 
 __all__ = ["WindowAttention", "refuse_window", "snapkv"]
 
+WIDEST = 4095
+"""Slots that are pooled into one, at most: torch's pooling takes no kernel of any size."""
+
 
 @dataclass(frozen=True)
 class WindowAttention:
@@ -47,6 +50,8 @@ class WindowAttention:
 def refuse_window(window: int, kernel: int) -> None:
     if window < 1 or kernel < 1 or kernel % 2 == 0:
         raise ValueError(f"window must be 1 or more and kernel odd, not window {window} and kernel {kernel}")
+    if kernel > WIDEST:
+        raise ValueError(f"kernel must be at most {WIDEST}, not {kernel}")
 
 
 def snapkv(window: int = 32, kernel: int = 5) -> Policy:

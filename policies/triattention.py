@@ -17,8 +17,8 @@ from policies.cadence import Schedule
 from policies.contract import Calibrated, Scores, Signal, Statistics, View
 from policies.policy import Policy
 from policies.protect import Protect
-from policies.selection import Diverse, signature
-from policies.signals import Keys, MeanValues, of_all_layers, refuse_separate, wide
+from policies.selection import HEAVIEST, Diverse, signature
+from policies.signals import Keys, MeanValues, calibrated, of_all_layers, refuse_separate, wide
 
 __all__ = ["QueryStatistics", "ValuePrior", "gates", "one_dimensional", "triattention", "trigonometric"]
 
@@ -48,7 +48,8 @@ class QueryStatistics:
     def score(self, view: View) -> Scores:
         refuse_separate(view)
         keys = torch.stack(of_all_layers(view, Keys()))
-        raw = trigonometric(keys, calibrated(view, self.statistics), len(view.token_ids), self.offsets)
+        statistics = calibrated(view, self.statistics, Statistics)
+        raw = trigonometric(keys, statistics, len(view.token_ids), self.offsets)
         return Scores(one_dimensional(raw.flatten(0, 1))[None, None])
 
 
@@ -65,13 +66,17 @@ class ValuePrior:
     weight: float = 0.5
     statistics: str = "traces"
 
+    def __post_init__(self) -> None:
+        if not abs(self.weight) <= HEAVIEST:
+            raise ValueError(f"weight must be from -{HEAVIEST:.0f} to {HEAVIEST:.0f}, not {self.weight}")
+
     @property
     def needs(self) -> frozenset[Signal]:
         return self.base.needs | {MeanValues(), Calibrated(self.statistics)}
 
     def score(self, view: View) -> Scores:
         values = signature(torch.stack(of_all_layers(view, MeanValues()))[:, None])
-        direction = calibrated(view, self.statistics).value_direction.to(values)
+        direction = calibrated(view, self.statistics, Statistics).value_direction.to(values)
         return Scores(self.base.score(view).slots + self.weight * (values @ direction))
 
 
@@ -105,14 +110,6 @@ def one_dimensional(raw: Tensor) -> Tensor:
     centred = raw - raw.mean(-1, keepdim=True)
     deviation = centred.square().mean(-1, keepdim=True).sqrt().clamp(min=1e-6)
     return (centred / deviation).amax(0)
-
-
-def calibrated(view: View, name: str) -> Statistics:
-    """The statistics of this name; refused by name where the engine did not bring them."""
-    statistics = view.signals.get(Calibrated(name))
-    if not isinstance(statistics, Statistics):
-        raise ValueError(f"view.signals must hold {Calibrated(name)}: calibrate the model under that name")
-    return statistics
 
 
 def triattention(statistics: str = "text") -> Policy:

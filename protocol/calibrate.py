@@ -1,12 +1,15 @@
-"""Measure the statistics of a model that some policies score with.
+"""Measure the statistics of a model that some policies read.
 
     python -m protocol.calibrate chain-llama text --task chain
     python -m protocol.calibrate chain-llama traces --task chain --split dev
+    python -m protocol.calibrate chain-llama thoughts --task chain
     python -m protocol.calibrate path:weights text --text corpus.txt
 
+text and traces are of its queries; thoughts are thresholds of how sparse the attention of its answers is.
 With --task, the prompt of a problem and the answer that the model itself gives with its full cache; with
---text, a plain text. --split calibration are the problems that a task sets aside for this, dev those for
-development. Problems held out for confirmation are never read. A file of statistics is written once.
+--text, a plain text, which has no answers. --split calibration are the problems that a task sets aside for
+this, dev those for development. Problems held out for confirmation are never read. A file of statistics is
+written once.
 
 Exit status: 0 done; 2 bad input; 3 drifted.
 """
@@ -54,6 +57,8 @@ def main(argv: list[str] | None = None) -> int:
 def act(args: Options) -> int:
     if args.tokens < 1 or args.max_new_tokens < 1:
         raise BadInput("tokens and max-new-tokens: give at least 1")
+    if args.text and args.name in paths.OF_ANSWERS:
+        raise BadInput(f"text: {args.name} are measured on answers of the model; give --task in its place")
     ids = problems(args.task, args.split) if args.task else []
     data = content(args.text) if args.text else b""
     path = paths.statistics_paths(args.model, sources.home())[args.name]

@@ -63,9 +63,10 @@ def words(arms: tuple[str, str], same: int, lanes: int) -> str:
 
 def table(rows: list[dict[str, Any]], shares: Callable[[dict[str, Any]], str]) -> str:
     lines = ["development split: for looking, not for claiming", ""]
+    wide = max([6, *(len(row["budget"]) for row in rows)])
     for row in rows:
         note = f"  {row['discordant']} texts differ from the first run" if "discordant" in row else ""
-        place = f"{row['model']}  {row['task']:<22} {row['budget']:>6}  {row['arm']:<22}"
+        place = f"{row['model']}  {row['task']:<22} {row['budget']:>{wide}}  {row['arm']:<22}"
         lines.append(f"{place} {shares(row)}{note}")
     return "\n".join(lines)
 

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from analysis.studies import opened, same_kept
+from analysis.studies import full_use, opened, same_kept
 from protocol import command
 from protocol.acts.register import register
 from protocol.evidence.lock import installed_files
@@ -41,6 +41,7 @@ def main(argv: list[str] | None = None, *, typed: bool = False) -> int:
             f"{checks['tests']} tests at {checks['corrected_alpha']} each",
             *(size(count, check) for count, check in checks["problems"].items()),
             *errors(checks),
+            *full_use.words(locked.content.get(full_use.FIELD, {})),
             *opened.words(locked.content),
             *same_kept.words(checks["same_kept"]),
             *installed_files.words(locked.content["environment"]["altered"]),

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.studies import same_kept
+from analysis.studies import full_use, same_kept
 from protocol import command
 from protocol.evidence.lock import lock
 from protocol.evidence.refusals import BadInput
@@ -96,6 +96,7 @@ def summary(rehearsal: Rehearsal) -> dict[str, Any]:
             phase: {"lanes": lanes, "seconds": round(lanes * seconds_a_lane)}
             for phase, lanes in rehearsal.whole.items()
         },
+        "full_use": rehearsal.full_use,
         "same_kept": rehearsal.same_kept,
     }
 
@@ -121,8 +122,9 @@ def text(
 ) -> str:
     lines = ["rehearsed on development problems, nothing locked", ""]
     lines += [f"{own} played by {other}" for own, other in models.items() if own != other]
+    wide = max([5, *(len(row["budget"]) for row in values["arms"])])
     for row in values["arms"]:
-        words = f"{row['phase']:<8} {row['model']}  {row['task']}  {row['budget']:>5}  {row['arm']:<24}"
+        words = f"{row['phase']:<8} {row['model']}  {row['task']}  {row['budget']:>{wide}}  {row['arm']:<24}"
         lines.append(f"{words} {shares(row)}")
     lines += [f"{count} failed: {reason}" for reason, count in values["reasons"]]
     if any(own != other for own, other in models.items()):
@@ -141,6 +143,7 @@ def text(
         f"the whole {phase} at this speed: {whole['lanes']} lanes, {whole['seconds'] / 60:.0f} min"
         for phase, whole in values["whole"].items()
     ]
+    lines += full_use.words(values["full_use"])
     lines += same_kept.words(values["same_kept"])
     return "\n".join(lines)
 

@@ -4,6 +4,7 @@ import argparse
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeAlias, TypeVar
 
 from analysis.output.printed import dumps
@@ -38,11 +39,12 @@ def command(
     *,
     show: Callable[[Made], str] = _lines,
     text: Callable[[Mapping[str, Any]], Iterable[str]] | None = None,
+    options: Mapping[str, str] = MappingProxyType({}),
 ) -> int:
-    """`python -m <name> PATH...`: prints what act(**paths) makes, as `show` says it.
+    """`python -m <name> PATH...`: prints what act(**paths, **options) makes, as `show` says it.
 
-    paths: what each is, by name. text: lines for people, of a finding as `plain` has it; with --json it is
-    printed as canonical JSON.
+    paths, options: what each is, by name; an option that is not given is None. text: lines for people, of a
+    finding as `plain` has it; with --json it is printed as canonical JSON.
     Exit status: 0 printed; 2 for one of `refusals`, for what the system refuses and for a document that is
     none of ours, in one line. Control characters are shown, not sent.
     """
@@ -51,6 +53,8 @@ def command(
     )
     for path, what in paths.items():
         parser.add_argument(path, type=Path, help=what)
+    for option, what in options.items():
+        parser.add_argument(f"--{option}", help=what)
     if text is not None:
         parser.add_argument("--json", action="store_true", help="print canonical JSON")
     given = vars(parser.parse_args(argv))
@@ -69,7 +73,7 @@ def command(
         # A document that parses and is none of ours, or a fault of this program: nothing here can tell which.
         if sys.flags.dev_mode:
             raise
-        where = " ".join(map(str, given.values()))
+        where = " ".join(str(one) for one in given.values() if one is not None)
         return _refuse(
             f"{where}: a file is not of the documented format, or this command has a fault "
             f"({type(fault).__name__}: {fault}); python -m protocol.audit says whether the files hold, "

@@ -16,6 +16,7 @@ from analysis.stats.comparison import Margins
 
 __all__ = [
     "FULL",
+    "OF_FULL",
     "Contrast",
     "Decision",
     "Field",
@@ -33,6 +34,7 @@ __all__ = [
 ]
 
 FULL = "full"  # the arm that never evicts where it is a comparator, and the budget of its cells
+OF_FULL = " of full"  # ends a budget that is a share of what the full cache holds on average
 
 Decision: TypeAlias = Mapping[str, Any]  # the registered decision table: decimals are text
 
@@ -107,7 +109,7 @@ class Rule(NamedTuple):
     # What a judgement holds of a complete study beside the verdict, by name.
     report: Callable[[Sequence[Contrast], Decision], dict[str, Any]] = lambda contrasts, decision: {}
     full: str = "refused"  # whether the full cache may be the comparator: "refused", "allowed" or "asked"
-    ordered: bool = False  # asks for two budgets or more, all shares or all whole slots
+    ordered: bool = False  # asks for two budgets or more, all of one kind
     # The places of contrasts that make CONFIRMED wrong once the subject is worse there by the margin.
     lossy: Callable[[Sequence[PlannedContrast]], list[int]] = lambda planned: [fewest(planned)]
 

@@ -135,7 +135,8 @@ def _excluded(study: Study) -> list[dict[str, Any]]:
 def selected(digest: str, selection: Mapping[str, Any]) -> dict[str, Any]:
     """Which candidate of the sweep was confirmed as the subject, and the digest of what chose it."""
     chosen = selection["selected"]
-    return {"arm": chosen["winner"], "policy": chosen["policy"], "selection": digest}
+    own = {name: chosen[name] for name in ("policy", "set") if name in chosen}
+    return {"arm": chosen["winner"], **own, "selection": digest}
 
 
 def _beside(study: Study, first: int, alpha: float) -> dict[str, Any]:

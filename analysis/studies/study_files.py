@@ -24,6 +24,7 @@ __all__ = [
     "Records",
     "Study",
     "confirmed",
+    "development",
     "document",
     "probe",
     "probed",
@@ -125,6 +126,22 @@ def probed(folder: Path, registration: str, lock: dict[str, Any], records: Recor
         for problem in lock["items"][task["name"]]["dev"]
     ]
     return Study(registration, lock, _table(folder, "probe", registration, lock, records, lanes))
+
+
+def development(folder: Path) -> Study:
+    """The lanes of a probe on the development problems: of a sweep as `probe` has them, else every registered
+    cell, and the first comparator again.
+    """
+    plain_files.refuse_other(Path(folder))
+    registration, lock = document(Path(folder) / "lock.json")
+    content, lines = lock["protocol"]["content"], _lines(Path(folder) / FOLDERS["probe"])
+    if "sweep" in content:
+        return probed(folder, registration, lock, lines)
+    first = content["decision"]["against"][0]
+    again = [[*place, arm + AGAIN, seed] for *place, arm, seed in lock["grid"] if arm == first]
+    cells = [*lock["grid"], *again]
+    lanes = [(*cell, problem) for cell in cells for problem in lock["items"][cell[1]]["dev"]]
+    return Study(registration, lock, _table(folder, "probe", registration, lock, lines, lanes))
 
 
 def _table(
@@ -241,7 +258,7 @@ def document(path: Path) -> tuple[str, dict[str, Any]]:
     """Digest and content of lock.json or selection.json."""
     try:
         data = plain_files.read(path).removesuffix(b"\n")
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise RecordError(f"{path}: missing; name a registered folder") from None
     return hashlib.sha256(data).hexdigest(), _json(data, str(path))
 

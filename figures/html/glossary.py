@@ -77,6 +77,17 @@ DRAWINGS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "and the full cache as a band. Rings: the smallest lossless budget, where the rule sought it. "
             "The table of accuracy and cost has the numbers.",
         ),
+        "cost_curve": (
+            "Accuracy against what decoding read (exploratory)",
+            "Lines: accuracy of every arm over its budgets, by the slots that an answer read: its tokens "
+            "times the slots held; and the full cache as a band. The table of accuracy and cost has the "
+            "numbers.",
+        ),
+        "settings_map": (
+            "Accuracy over two settings (exploratory)",
+            "Heat map: share of correct answers of each arm by the two settings in which these arms differ. "
+            "The table of accuracy and cost has the numbers.",
+        ),
         "needle": (
             "Accuracy by depth of the needle (exploratory)",
             "Heat map: share of correct answers of every arm by where in the prompt the needle lies.",

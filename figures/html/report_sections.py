@@ -6,7 +6,7 @@ from typing import Any
 
 from analysis.output import headline
 from analysis.rules import RULES, full_cache
-from analysis.studies import namesakes, opened
+from analysis.studies import arms, namesakes, opened
 from figures.canvas import numbers
 from figures.html import glossary, report_tables
 from figures.html.finished import Finished
@@ -173,7 +173,7 @@ def _chosen(judged: Mapping[str, Any]) -> str:
     if "selected" not in judged:
         return ""
     subject, chosen = judged["contrasts"][0]["subject"], judged["selected"]
-    return f"{subject} is {chosen['arm']} (policy {chosen['policy']}), selected on the development problems."
+    return f"{subject} is {chosen['arm']} ({arms.words(chosen)}), selected on the development problems."
 
 
 def _amends(lock: Mapping[str, Any]) -> Html:

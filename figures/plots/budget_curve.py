@@ -1,24 +1,28 @@
-"""Accuracy against the memory that was measured: a line an arm over its budgets, the full cache as a band."""
+"""Accuracy against the memory that was measured: a line an arm over its budgets, the full cache as a band.
+
+Of few arms each has its limits; of more the subject alone has, and each has its name at the end of its line.
+"""
 
 import itertools
 import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 from matplotlib.figure import Figure
 from matplotlib.transforms import ScaledTranslation
 
-from figures.canvas import numbers, page
+from figures.canvas import named_lines, numbers, page
+from figures.canvas.curves import Curves, Point, curved
 from figures.canvas.lines import styles
 from figures.canvas.page import INK, MARGIN, PALE, inches
-from figures.canvas.shares import Share, share
 
-__all__ = ["Curves", "Held", "budget_curve", "curves"]
+__all__ = ["budget_curve", "curves"]
 
 PLOT, HIGH = 3.9, 2.6  # inches, of a panel
 BESIDE, ABOVE, UNDER = 0.62, 0.32, 0.66  # left of a panel, over it, under it
 ENTRY = 0.75  # inches of the legend, beside a name
+FEW = 5  # arms of which each has limits that can be told from the others'
 APART = 2.5  # points between the limits of arms that held the same memory
 WIDE = 4  # times the least memory; where the most is beyond it, the axis is logarithmic
 # What a protocol matches -> what its axis says, and what one unit of it is of the judged number.
@@ -31,47 +35,17 @@ AXES: Mapping[str, tuple[str, float]] = MappingProxyType(
 )
 
 
-class Held(NamedTuple):
-    """One arm at one budget: the memory that it held, in the unit of the axis, and its accuracy."""
-
-    budget: str
-    memory: float
-    accuracy: Share
-
-
-class Curves(NamedTuple):
-    """Of one model and task. arms: by name, ascending in memory. full: of the arm that evicts nothing."""
-
-    model: str
-    task: str
-    arms: dict[str, list[Held]]
-    full: Share | None
-
-
 def curves(judged: Mapping[str, Any], lock: Mapping[str, Any], lanes: Any) -> list[Curves]:
     """In registered order; empty where no arm was run at two budgets. lanes: those of `study_files.read`.
 
     Memory is what the protocol matches: slots, bytes of the cache, or these and the policy's own state.
     """
-    by_arm = {
-        key: share(group, group["correct"] == 1, group["correct"].notna())
-        for key, group in lanes.groupby(["model", "task", "budget", "arm"])
-    }
     matched = _matched(lock)
-    found: dict[tuple[str, str], Curves] = {}
-    for one in judged["arms"]:
-        model, task, budget, arm = (one[name] for name in ("model", "task", "budget", "arm"))
-        mine = found.setdefault((model, task), Curves(model, task, {}, None))
-        own = by_arm[model, task, budget, arm]
-        if budget == "full":
-            found[model, task] = mine._replace(full=None if math.isnan(own.share) else own)
-        elif not math.isnan(own.share):
-            mine.arms.setdefault(arm, []).append(Held(budget, _memory(one, matched), own))
-    for place in found.values():
-        for held in place.arms.values():
-            held.sort(key=lambda each: each.memory)
-    several = any(len(held) > 1 for place in found.values() for held in place.arms.values())
-    return [place for place in found.values() if place.arms] if several else []
+    found = curved(judged, lanes, lambda one, _: _memory(one, matched))
+    for place in found:
+        for points in place.arms.values():
+            points.sort(key=lambda one: one.at)
+    return found if any(len(points) > 1 for place in found for points in place.arms.values()) else []
 
 
 def budget_curve(judged: Mapping[str, Any], lock: Mapping[str, Any], places: Sequence[Curves]) -> Figure:
@@ -83,7 +57,39 @@ def budget_curve(judged: Mapping[str, Any], lock: Mapping[str, Any], places: Seq
     """
     smallest = {one["arm"]: one["smallest"] for one in judged.get("smallest_lossless", [])}
     margin = float(judged["margin"]) if smallest else None
+    said = [page.standing(judged), *_found(smallest, margin)]
+    title = "Accuracy against the memory that was held" + ("" if smallest else " (exploratory)")
+    label, _ = AXES[_matched(lock)]
     arms = list(dict.fromkeys(arm for place in places for arm in place.arms))
+    if len(arms) <= FEW:
+        return _side_by_side(places, arms, smallest, margin, title, said, label)
+    subject = judged["contrasts"][0]["subject"]
+    style = named_lines.styles(subject, named_lines.scored(lock, arms))
+    drawn = named_lines.laid(places, title, said, _notes(margin, subject), label)
+    for axes, place in drawn.panels:
+        name = f"{place.model}/{place.task}"
+        _memory_axis(axes, place)
+        named_lines.panel(axes, place, style, drawn.size)
+        _margin(axes, place, margin)
+        for arm, points in place.arms.items():
+            _ring(axes, f"{name}/{arm}", points, smallest.get(arm))
+        if points := place.arms.get(subject, []):
+            low, high = ([100 * one.accuracy[end] for one in points] for end in (1, 2))
+            band = {"color": style[subject]["color"], "alpha": 0.16, "linewidth": 0, "zorder": 1}
+            axes.fill_between([one.at for one in points], low, high, gid=f"limits-{name}/{subject}", **band)
+    return drawn.sheet.figure
+
+
+def _side_by_side(
+    places: Sequence[Curves],
+    arms: Sequence[str],
+    smallest: Mapping[str, str | None],
+    margin: float | None,
+    title: str,
+    said: Sequence[str],
+    label: str,
+) -> Figure:
+    """Few arms: the limits of each, side by side, and a legend."""
     style = styles(arms)
     columns = max(len(list(group)) for _, group in itertools.groupby(places, lambda place: place.model))
     rows = [list(group) for _, group in itertools.groupby(places, lambda place: place.model)]
@@ -96,11 +102,10 @@ def budget_curve(judged: Mapping[str, Any], lock: Mapping[str, Any], places: Seq
     paper = page.sheet(
         2 * MARGIN + room,
         block * len(rows) + legend,
-        "Accuracy against the memory that was held" + ("" if smallest else " (exploratory)"),
-        [page.standing(judged), *_found(smallest, margin)],
-        _notes(margin),
+        title,
+        said,
+        _notes(margin, None),
     )
-    label, _ = AXES[_matched(lock)]
     handles = []
     for row, across in enumerate(rows):
         for column, place in enumerate(across):
@@ -133,15 +138,13 @@ def _panel(
     name = f"{place.model}/{place.task}"
     handles = []
     if place.full is not None:
-        mean, low, high = (100 * value for value in place.full[:3])
+        mean, low, high = (100 * value for value in place.full.accuracy[:3])
         band = {"color": PALE, "alpha": 0.22, "linewidth": 0, "zorder": 0}
         handles = [axes.axhspan(low, high, label="full cache", gid=f"full-{name}", **band)]
         axes.axhline(mean, color=PALE, linewidth=1, zorder=0.5)
-        if margin is not None:
-            below = {"color": PALE, "linewidth": 1.1, "linestyle": (0, (4, 2)), "zorder": 0.5}
-            axes.axhline(mean - 100 * margin, gid=f"margin-{name}", **below)
+        _margin(axes, place, margin)
     for number, (arm, held) in enumerate(place.arms.items()):
-        x, y = [one.memory for one in held], [100 * one.accuracy.share for one in held]
+        x, y = [one.at for one in held], [100 * one.accuracy.share for one in held]
         aside = ScaledTranslation(
             APART * (number - (len(place.arms) - 1) / 2) / 72, 0, axes.figure.dpi_scale_trans
         )
@@ -149,22 +152,29 @@ def _panel(
         ends = [[100 * one.accuracy[end] for one in held] for end in (1, 2)]
         axes.vlines(x, *ends, color=style[arm]["color"], linewidth=0.8, gid=f"limits-{name}/{arm}", **own)
         axes.plot(x, y, linewidth=1.3, markersize=4, gid=f"line-{name}/{arm}", **style[arm], **own)
-        if found := [one for one in held if one.budget == smallest.get(arm)]:
-            ring = {"markeredgecolor": INK, "markerfacecolor": "none", "markeredgewidth": 1.1, "zorder": 4}
-            axes.plot(
-                found[0].memory,
-                100 * found[0].accuracy.share,
-                "o",
-                markersize=10,
-                gid=f"smallest-{name}/{arm}",
-                **ring,
-                **own,
-            )
+        _ring(axes, f"{name}/{arm}", held, smallest.get(arm), **own)
     _memory_axis(axes, place)
     axes.set_ylim(-3, 103)
     axes.grid(axis="y", color=INK, alpha=0.12, linewidth=0.6)
     axes.spines[["right", "top"]].set_visible(False)
     return handles
+
+
+def _margin(axes: Any, place: Curves, margin: float | None) -> None:
+    """How far below the full cache counts as lossless."""
+    if margin is not None and place.full is not None:
+        below = {"color": PALE, "linewidth": 1.1, "linestyle": (0, (4, 2)), "zorder": 0.5}
+        at = 100 * place.full.accuracy.share - 100 * margin
+        axes.axhline(at, gid=f"margin-{place.model}/{place.task}", **below)
+
+
+def _ring(axes: Any, name: str, points: Sequence[Point], smallest: str | None, **how: Any) -> None:
+    """Around the smallest lossless budget of an arm."""
+    for one in points:
+        if one.budget == smallest:
+            ring = {"markeredgecolor": INK, "markerfacecolor": "none", "markeredgewidth": 1.1, "zorder": 4}
+            place = one.at, 100 * one.accuracy.share
+            axes.plot(*place, "o", markersize=10, gid=f"smallest-{name}", **ring, **how)
 
 
 def _memory_axis(axes: Any, place: Curves) -> None:
@@ -173,7 +183,7 @@ def _memory_axis(axes: Any, place: Curves) -> None:
     """
     by_budget: dict[str, list[float]] = {}
     for one in itertools.chain(*place.arms.values()):
-        by_budget.setdefault(one.budget, []).append(one.memory)
+        by_budget.setdefault(one.budget, []).append(one.at)
     every = [memory for memories in by_budget.values() for memory in memories]
     least, most = min(every), max(every)
     wide = least > 0 and most > WIDE * least
@@ -218,11 +228,15 @@ def _found(smallest: Mapping[str, str | None], margin: float | None) -> list[str
     return [f"Smallest budget shown within {points} pp of the full cache: {found}."]
 
 
-def _notes(margin: float | None) -> list[str]:
+def _notes(margin: float | None, subject: str | None) -> list[str]:
+    """subject: of a drawing in which it alone has limits."""
+    counted = "95 % intervals (Wilson), problems counted and not answers; not corrected."
+    ticks = "Ticks: memory held, mean of the arms, and in brackets the budget."
     notes = [
-        "Vertical lines and the band: 95 % intervals (Wilson), problems counted and not answers; not "
-        "corrected. Ticks: memory held, mean of the arms, and in brackets the budget. Arms stand a little "
-        "side by side.",
+        f"Vertical lines and the band: {counted} {ticks} Arms stand a little side by side."
+        if subject is None
+        else f"Bands, of {subject} and of the full cache: {counted} {ticks} Arms that "
+        "score by one formula share a colour; where formulas are many, colours come again."
     ]
     if margin is not None:
         notes.append(

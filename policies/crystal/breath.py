@@ -44,6 +44,16 @@ class Breath:
     edge_decay: float = 0.99
     renewal: float = 0.0
 
+    def __post_init__(self) -> None:
+        if not (self.rate >= 0 and self.scale > 0 and self.hops >= 0):
+            raise ValueError(
+                "rate and hops must be 0 or more and scale above 0, "
+                f"not {self.rate}, {self.hops} and {self.scale}"
+            )
+        for name in ("threshold", "resonance", "hop_decay", "min_pulse", "hebbian", "edge_decay", "renewal"):
+            if not 0 <= (share := getattr(self, name)) <= 1:
+                raise ValueError(f"{name} must be from 0 to 1, not {share}")
+
     def decay(self, crystallization: Tensor, impact: Tensor, steps: int) -> Tensor:
         """Eq. 36, once for each of `steps` decode steps, with a time step of 1."""
         for _ in range(steps):

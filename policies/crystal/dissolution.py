@@ -52,6 +52,8 @@ class BranchDissolution:
     exceeds: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
+        if not (self.alpha >= 0 and self.min_keep >= 0):
+            raise ValueError(f"alpha and min_keep must be 0 or more, not {self.alpha} and {self.min_keep}")
         if not 0 <= self.coverage <= 1 or self.fusion not in get_args(Fusion):
             raise ValueError(
                 f"fusion must be one of {', '.join(get_args(Fusion))} and coverage from 0 to 1, "

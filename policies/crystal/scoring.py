@@ -49,6 +49,8 @@ class TrunkScoring:
     def __post_init__(self) -> None:
         if self.max_trunk < 1:
             raise ValueError(f"max_trunk must be 1 or more, not {self.max_trunk}")
+        if not self.steepness > 0:
+            raise ValueError(f"steepness must be above 0, not {self.steepness}")
 
     @property
     def needs(self) -> frozenset[Signal]:

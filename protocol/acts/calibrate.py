@@ -7,15 +7,17 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, zip_longest
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import transformers
 
 import policies
+from policies.thinkv import SEGMENT, Sparsity, segment_means
 from protocol import engine, tasks
+from protocol.engine import observation, prefill
 from protocol.evidence.refusals import BadInput
-from protocol.models import calibration, sources, stored
+from protocol.models import calibration, query_statistics, sources, stored, thresholds
 from protocol.models.load import LoadedModel, load
 from protocol.tasks import prompting
 from protocol.tasks.problem import Problem
@@ -33,6 +35,21 @@ class Source(NamedTuple):
     split: str
     ids: Sequence[str]
     text: bytes
+
+
+class Text(NamedTuple):
+    """prompt: of how many tokens the prompt is, which the model's own answer follows; all of a plain text."""
+
+    token_ids: Sequence[int]
+    prompt: int
+
+
+class Found(NamedTuple):
+    """What was measured of so many tokens, and how, as far as the value does not tell it."""
+
+    value: Any
+    tokens: int
+    how: dict[str, str]
 
 
 class Measured(NamedTuple):
@@ -59,25 +76,54 @@ def calibrate(
         texts = traces(loaded, built, max_new_tokens, used)
         about = {"task": source.task, "split": source.split, "max_new_tokens": str(max_new_tokens)}
     else:
-        texts = iter([loaded.tokenizer(source.text.decode(), add_special_tokens=False)["input_ids"]])
+        token_ids = loaded.tokenizer(source.text.decode(), add_special_tokens=False)["input_ids"]
+        texts = iter([Text(token_ids, len(token_ids))])
         about = {"text": hashlib.sha256(source.text).hexdigest()}
     path.parent.mkdir(parents=True, exist_ok=True)
     # Made before measuring, so that a folder that cannot be written is refused before the work is done.
     with tempfile.TemporaryDirectory(dir=path.parent.parent) as beside:
-        statistics, counted = calibration.measure(loaded.network, texts, tokens)
-        about |= {
+        found = measure(loaded, name, texts, tokens)
+        about |= found.how | {
             "model": model,
             "weights": calibration.weights_digest(model, home),
             "dtype": dtype,
-            "tokens": str(counted),
+            "tokens": str(found.tokens),
             "problems": json.dumps(used, sort_keys=True),
         }
         whole = Path(beside, path.name)
-        calibration.write(whole, statistics, about)
+        calibration.write(whole, found.value, about)
         os.link(whole, path)  # unlike a rename, a link does not overwrite
     if sources.embedded(model):
         stored.write_sums(path.parent)  # loading the model has just verified the other files
-    return Measured(path, counted, len(used))
+    return Measured(path, found.tokens, len(used))
+
+
+def measure(model: LoadedModel, name: str, texts: Iterable[Text], tokens: int) -> Found:
+    """What is calibrated under this name, of the first `tokens` tokens. BadInput where they do not tell."""
+    if calibration.OF_NAME[name] is policies.Thresholds:
+        return thoughts(model, texts, tokens)
+    value, counted = query_statistics.measure(model.network, (text.token_ids for text in texts), tokens)
+    return Found(value, counted, {})
+
+
+def thoughts(model: LoadedModel, texts: Iterable[Text], tokens: int) -> Found:
+    """Thresholds of how sparse whole segments of answers are, with the full cache; one forward per text."""
+    means, counted = [], 0
+    for text in texts:
+        own = text.token_ids[: min(tokens - counted, model.network.config.max_position_embeddings)]
+        with observation.observed(model.network), torch.no_grad():
+            fed = prefill.feed(model, own, [Sparsity()], chunk=None)
+        sparse = torch.cat(fed.signals[Sparsity()])
+        means.append(segment_means(sparse[:, text.prompt :], SEGMENT))
+        counted += len(own)
+        if counted == tokens:
+            break
+    if not means:
+        raise BadInput("texts: hold no token; give at least one")
+    segments = torch.cat(means, -1)
+    found = thresholds.found(segments)
+    how = {"thresholds": found.how, "segments": str(segments.shape[-1])}
+    return Found(found.thresholds, counted, how)
 
 
 def refuse_device(device: str) -> None:
@@ -104,7 +150,7 @@ def in_turn(ids: Iterable[str]) -> Iterator[str]:
 
 def traces(
     model: LoadedModel, built: Iterator[Problem], max_new_tokens: int, used: dict[str, str]
-) -> Iterator[tuple[int, ...]]:
+) -> Iterator[Text]:
     """Prompts with the model's own greedy answers, as they are asked for; the end of an answer is left out.
 
     `used` gets the digest of each prompt, as the records of a study have it.
@@ -124,6 +170,6 @@ def traces(
             (outcome,) = answers.outcomes
             if isinstance(outcome, engine.LaneFailure):
                 raise BadInput(f"problem {request.problem}: {outcome.reason}")
-            text = request.prompt.context + outcome.token_ids
             used[request.problem] = prompting.digest(*request.prompt)
-            yield text
+            text = request.prompt.context + outcome.token_ids
+            yield Text(text, len(request.prompt.context))

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from analysis.judge import judge
+from analysis.studies import arms
 from analysis.studies.study_files import RecordError
 from figures.report import report
 from protocol.evidence.refusals import Tampered
@@ -36,6 +37,6 @@ def selected(judged: dict[str, Any]) -> list[str]:
         return []
     subject, chosen = judged["contrasts"][0]["subject"], judged["selected"]
     return [
-        f"{subject} is {chosen['arm']} (policy {chosen['policy']}), selected on the development problems",
+        f"{subject} is {chosen['arm']} ({arms.words(chosen)}), selected on the development problems",
         "",
     ]

@@ -4,6 +4,9 @@ Derived again: `protocol.content`, `grid`, `items`, `rule`, `batch`, `data`, `ch
 `checks.corrected_alpha`, the counts of golds, and error rates that the table holds; the weights of embedded
 models, and what `environment.torch` has of the protocol. `check_policies` derives `policies`, with torch.
 
+Of `full_use` the means and the slots are derived, from what the lock says that each problem held: that is
+measured again by confirm, and held to the prompts of the probe by the item of relations.
+
 Not derived here, and why: the simulated numbers of `checks`, `checks.rule` and `checks.same_kept` take
 seconds and the libraries of then (confirm derives them before a claim); `batch.lanes` that nobody registered,
 `git`, `environment`, `opened` and `name` are about the machine, the repository and the folder when it was
@@ -28,8 +31,8 @@ from protocol.evidence.refusals import BadInput, Tampered
 from protocol.evidence.run.registration import PROTOCOL, Registration
 from protocol.locked import differences, drift
 from protocol.models import sources
-from protocol.plan import checks, grid, reading
-from protocol.plan.design import Design
+from protocol.plan import checks, full_use, grid, reading
+from protocol.plan.design import ARM, Design
 from protocol.tasks import registry
 from protocol.tasks.dataset import Dataset
 
@@ -47,6 +50,8 @@ EARLIER_SOURCES = ("analysis/decisions.py",)
 REFUSALS = ("protocol/plan/checks.py",)
 """What refuses a protocol; and what finds the registrations that opened its problems:"""
 OPENED = ("protocol/acts/locking/opened_before.py",)
+POLICIES = ("policies/catalogue.py", "policies/settings.py")
+"""What makes the policy of an arm."""
 LOADED = (
     "chat_template.jinja",
     "config.json",
@@ -84,30 +89,43 @@ def check(study: Registration) -> str:
     tasks = " and ".join(locked["items"])
     return (
         f"{len(locked['grid'])} cells, the split of {tasks}, the rule and {locked['checks']['tests']} tests "
-        "follow from protocol.toml and the manifests; simulated checks are derived by confirm alone"
+        f"follow from protocol.toml and the manifests; {_measured(locked)}simulated checks are derived by "
+        "confirm alone"
+    )
+
+
+def _measured(locked: Mapping[str, Any]) -> str:
+    if full_use.FIELD not in locked:
+        return ""
+    return (
+        "shares of the full cache's use from what the lock says that it held, which confirm alone measures "
+        "again; "
     )
 
 
 def check_policies(study: Registration) -> str:
     """What an audit says of the settings of each arm's policy: they are those of the auditor's registry.
 
-    Raises Tampered with each that differs, CannotTell without torch and for a policy that is not installed
-    here, NotRun for a lock of before settings were locked.
+    Raises Tampered with each that differs and for a setting that its policy refuses, CannotTell without torch
+    and for a policy that is not installed here, NotRun for a lock of before settings were locked.
     """
     if (held := study.lock.content.get("policies")) is None:
         raise NotRun(f"{lock.NAME} is of before the settings of a policy were locked; it names them")
     try:
-        import policies
+        from policies.catalogue import CATALOGUE
         from policies.structure import structure
     except ImportError as missing:
         raise CannotTell(f"needs {missing.name}; run: pip install '.[run]'") from None
     design = _design(study)
+    mine = form.as_today(study.lock.content, POLICIES)
     due, untold = {}, []
     for arm in design.arms:
         try:
             due[arm.name] = structure(design.policy(arm.name))
-        except policies.UnknownPolicy as unknown:
-            untold.append(f"arm {arm.name}: {unknown}")
+        except ValueError as refused:  # a policy, or a setting of one, that is not among those of today
+            if mine and arm.policy in CATALOGUE:
+                differences.refuse([f"arms.{arm.name}.set.{refused}"])
+            untold.append(f"arm {arm.name}: {refused}")
     if untold:  # first what is known here: no arm hides behind another
         known = {arm: settings for arm, settings in held.items() if arm in due}
         differences.refuse(differences.between(known, due, "policies"))
@@ -168,15 +186,16 @@ def _grid(design: Design, locked: Mapping[str, Any]) -> list[str]:
 
 
 def _never_evicts(locked: Mapping[str, Any]) -> Callable[[Design, str], bool]:
-    """By the name of its policy or, of another, by the settings that the lock has of it: without torch."""
+    """By the settings that the lock has of an arm that names the same policy and sets the same or, where it
+    has none, by the name of the policy: without torch.
+    """
     arms = locked["protocol"]["content"]["arms"]
-    settings = {
-        arms[arm].get("policy"): own for arm, own in locked.get("policies", {}).items() if arm in arms
-    }
+    settings = [(arms[arm], own) for arm, own in locked.get("policies", {}).items() if arm in arms]
 
     def whole(design: Design, arm: str) -> bool:
-        policy = design.arm(arm).policy
-        return policy == grid.FULL or settings.get(policy, {}).get("cadence.at_prefill") == "False"
+        written = ARM.content(design.arm(arm))
+        held: Mapping[str, str] = next((own for one, own in settings if one == written), {})
+        return written == {"policy": grid.FULL} or held.get("cadence.at_prefill") == "False"
 
     return whole
 

@@ -19,7 +19,7 @@ from protocol.evidence.run import ledger
 from protocol.evidence.run.registration import PROTOCOL, Registration
 from protocol.locked.drift import ROOT
 from protocol.locked.planned import Planned, read_protocol
-from protocol.plan import checks
+from protocol.plan import checks, full_use
 
 __all__ = ["register"]
 
@@ -32,6 +32,7 @@ def register(
     amends: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None,
     gateless: bool = False,
     first_event: int | None = None,
+    used: dict[str, Any] | None = None,
     key: Path | None = None,
 ) -> Lock:
     """Lock the protocol in `folder`. Raises BadInput, Drifted or AlreadyClaimed; then nothing was written.
@@ -40,6 +41,7 @@ def register(
     `evidence.amendment` describes it; gateless: the lock that this one replicates or amends is of before
     there were gates, so that this one needs none and need not say what counts as memory; first_event: before
     which step no event fires in the study that this one replicates, whose lock may be older than the choice;
+    used: what the full cache held in that study, whose budgets in slots this one has;
     key: a private key of ssh, to sign the lock with.
     A locking that a crash cut off before its line in the ledger is completed.
     """
@@ -57,13 +59,20 @@ def register(
     planned.refuse_device()
     signer = signing.public(key) if key else None
     # With transformers and analysis, which every refusal above does without.
-    from protocol.acts.locking import derived, fitting
+    from protocol.acts.locking import derived, fitting, measured_use
 
     lengths, seen = fitting.checked(planned, frozen_items, again=parent is not None)
     frozen_weights = planned.weights()
     fitting.refuse_other_weights(planned, frozen_weights)
     fitting.refuse_one_model_twice(frozen_weights)
     frozen.refuse_wrong_golds(frozen_items)
+    held = {}
+    if shares := measured_use.shares(protocol):
+        problems = {name: item["dev"] for name, item in frozen_items.items()}
+        held = {full_use.FIELD: used or measured_use.measured(planned, problems)}
+        planned = planned._replace(full_use=full_use.means(held[full_use.FIELD]))
+        if parent is None:
+            fitting.refuse_small_budgets(planned, lengths, shares)
     surroundings = planned.environment()
     sources = closure.sources(ROOT)
     follows = derived.follows(planned, data, frozen_items, sources, first_event)
@@ -81,6 +90,7 @@ def register(
         "weights": frozen_weights,
         "environment": surroundings,
         **follows,
+        **held,
         "checks": derived.checks(planned, frozen_items, seen),
     }
     lanes = {model: fitting.lanes(planned, model, lengths) for model in protocol.models}

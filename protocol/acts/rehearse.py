@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 
 import torch
 
-from protocol.acts.locking import fitting, frozen, same_kept
+from protocol.acts.locking import fitting, frozen, measured_use, same_kept
 from protocol.evidence.refusals import BadInput
 from protocol.evidence.run import records
 from protocol.locked.planned import Planned
-from protocol.plan import grid
+from protocol.plan import full_use, grid
 from protocol.plan.design import Design
 from protocol.running import runner
 from protocol.running.executors import Execute, Job, Produced
@@ -34,7 +34,8 @@ class Rehearsal(NamedTuple):
     """bodies: of every lane, by phase. whole: lanes that the registered study will decode, by phase.
 
     seconds: of everything that was run. peak_bytes: resident memory of the process, and on a GPU what torch
-    took of its own. same_kept: as the check of this name in a lock.
+    took of its own. same_kept: as the check of this name in a lock. full_use: as this field of it, on the
+    problems that were run; empty where no budget is a share of it.
     """
 
     bodies: dict[str, list[dict[str, Any]]]
@@ -42,6 +43,7 @@ class Rehearsal(NamedTuple):
     seconds: float
     peak_bytes: int
     same_kept: dict[str, Any]
+    full_use: dict[str, Any]
 
 
 def stand_ins(protocol: Design, named: Sequence[str]) -> dict[str, str]:
@@ -76,6 +78,12 @@ def rehearse(planned: Planned, models: Mapping[str, str], problems: int, folder:
     items = frozen.items(protocol)
     fitting.checked(playing, items)
     split = {name: item["dev"][:problems] for name, item in items.items()}
+    used: dict[str, Any] = {}
+    if measured_use.shares(protocol):
+        found = measured_use.measured(playing, split)
+        used = {model: found[other] for model, other in models.items()}
+        planned = planned._replace(full_use=full_use.means(used))
+        playing = playing._replace(full_use=full_use.means(found))
     started = time.monotonic()
     bodies, whole = {}, {}
     for phase, acting in phases(protocol).items():
@@ -96,7 +104,7 @@ def rehearse(planned: Planned, models: Mapping[str, str], problems: int, folder:
         which = "dev" if phase == "probe" else "confirm"
         whole[phase] = sum(len(items[cell.task][which]) for cell in cells)
     seconds = time.monotonic() - started
-    return Rehearsal(bodies, whole, seconds, _peak_bytes(), same_kept.same_kept(playing, items))
+    return Rehearsal(bodies, whole, seconds, _peak_bytes(), same_kept.same_kept(playing, items), used)
 
 
 def played(protocol: Design, models: Mapping[str, str]) -> Design:

@@ -18,6 +18,7 @@ from protocol.evidence.run import late_randomness, ledger, records, selection
 from protocol.evidence.run.registration import PROTOCOL, SEAL, Registration
 from protocol.locked import tree
 from protocol.locked.study import Study, open_study, refuse_drift
+from protocol.plan import full_use
 from protocol.running.runner import Progress
 
 __all__ = ["Replicated", "begun", "new", "replicate"]
@@ -112,6 +113,7 @@ def new(parent: Study) -> Study:
             parent=named,
             gateless="gate" not in parent.registration.registered,
             first_event=parent.first_event(),
+            used=parent.lock.content.get(full_use.FIELD),
         )
     except BaseException:
         if not (folder / lock.NAME).exists():

@@ -53,10 +53,11 @@ def table(selected: dict[str, Any]) -> str:
     """Every candidate in every cell, its mean, the winner and which rule found it."""
     head = f"candidate - {selected['baseline']} in points of 100, exploratory 95 % bootstrap interval"
     lines = [head, ""]
+    wide = max([6, *(len(cell["budget"]) for cell in selected["cells"])])
     for name, mean in selected["means"].items():
         for cell in selected["cells"]:
             if cell["candidate"] == name:
-                place = f"{cell['model']}  {cell['task']:<22} {cell['budget']:>6}  {name:<22}"
+                place = f"{cell['model']}  {cell['task']:<22} {cell['budget']:>{wide}}  {name:<22}"
                 low, high = points(cell["low"]), points(cell["high"])
                 lines.append(f"{place} {points(cell['difference'])}  [{low}, {high}]  n={cell['problems']}")
         mark = "  <- selected" if name == selected["winner"] else ""

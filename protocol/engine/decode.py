@@ -130,8 +130,8 @@ def refuse(
 
 
 def refuse_uncalibrated(model: Model, lane: Lane) -> None:
-    for name in (signal.name for signal in lane.policy.calibrated):
-        if name not in model.statistics:
+    for name, kind in ((signal.name, signal.kind) for signal in lane.policy.calibrated):
+        if not isinstance(model.statistics.get(name), kind):
             raise BadInput(
                 f"statistics of model {model.name}: lane {lane.key} needs {name!r}, which are not there; "
                 f"run: python -m protocol.calibrate {model.name} {name} --task <task>"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from policies import Policy, Statistics
+from policies import Policy
 
 if TYPE_CHECKING:  # its modules take seconds to import, and registering needs none of them
     from transformers import PreTrainedModel
@@ -23,8 +23,8 @@ class Model(Protocol):
     @property
     def sentence_ends(self) -> frozenset[int]: ...
     @property
-    def statistics(self) -> Mapping[str, Statistics]:
-        """By the name under which they were calibrated."""
+    def statistics(self) -> Mapping[str, Any]:
+        """What was calibrated, by name."""
         ...
 
 

@@ -17,6 +17,7 @@ __all__ = [
     "ROOT",
     "apart",
     "drifted",
+    "files_of",
     "of_data",
     "of_locked",
     "of_sources",
@@ -41,7 +42,7 @@ def drifted(locked: Lock, home: Path, environment: Mapping[str, Any]) -> list[st
         found = of_locked(content) + of_data(content)
         known = {name: value for name, value in content["environment"].items() if name != NEEDS_TORCH}
         found += closure.differences({"environment": known}, {"environment": environment})
-        named = {source: _files(source, home, locked) for source, locked in content["weights"].items()}
+        named = {source: files_of(source, home, locked) for source, locked in content["weights"].items()}
         found += closure.differences(content["weights"], identities.weights(named, home))
     except Refusal as missing:
         return [str(missing)]
@@ -116,8 +117,10 @@ def of_data(content: Mapping[str, Any]) -> list[str]:
     return closure.differences(content["data"], tasks.data(content["data"]))
 
 
-def _files(source: str, home: Path, locked: Mapping[str, str]) -> dict[str, Path]:
-    """The files of a model by the name that the lock uses, statistics among them."""
+def files_of(source: str, home: Path, locked: Mapping[str, str]) -> dict[str, Path]:
+    """The files of a model by the name that the lock uses, and of what was calibrated those that it has.
+    Locks of up to 2026-11-22 have all that then lay beside the weights, whether or not an arm asked for it.
+    """
     measured = {paths.locked_name(name): path for name, path in paths.statistics_paths(source, home).items()}
     there = {name: path for name, path in measured.items() if name in locked and path.is_file()}
     return sources.files(source, home) | there

@@ -1,15 +1,17 @@
 """A protocol on this machine: its models' files, the statistics that its arms need, what would run it."""
 
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from protocol.evidence.lock import closure
-from protocol.evidence.refusals import BadInput
+from protocol.evidence.refusals import BadInput, unknown
 from protocol.evidence.run.registration import PROTOCOL
 from protocol.locked import drift
 from protocol.models import paths, sources
 from protocol.plan import reading
 from protocol.plan.design import Design
+from protocol.plan.full_use import FullUse
 
 __all__ = ["Planned", "read_protocol"]
 
@@ -23,19 +25,34 @@ def read_protocol(folder: Path) -> tuple[bytes, Design]:
 class Planned(NamedTuple):
     protocol: Design
     home: Path  # where what was fetched is kept
+    full_use: FullUse | None = None  # as it was measured, where a budget is a share of it
+
+    def use(self, model: str, task: str) -> Fraction | None:
+        """Mean slots of the full cache at the end of an answer; None where that was not measured."""
+        return None if self.full_use is None else self.full_use[model, task]
 
     def calibrated(self) -> list[str]:
-        """The names of the statistics that some arm needs."""
-        arms = (self.protocol.policy(arm.name) for arm in self.protocol.arms)
-        return sorted({statistics.name for policy in arms for statistics in policy.calibrated})
+        """The names of the statistics that some arm needs. Raises BadInput for what nothing calibrates."""
+        needed = set()
+        for arm in self.protocol.arms:
+            for name, kind in ((each.name, each.kind) for each in self.protocol.policy(arm.name).calibrated):
+                if paths.KINDS.get(name) != kind.__name__:
+                    known = ", ".join(f"{name} ({of})" for name, of in paths.KINDS.items())
+                    raise BadInput(
+                        f"arms: {arm.name!r} reads {kind.__name__} that were calibrated as {name!r}, which "
+                        f"nothing calibrates; choose a policy that reads one of: {known}"
+                    )
+                needed.add(name)
+        return sorted(needed)
 
     def measured(self, model: str) -> dict[str, Path]:
         """The files of these statistics, by the name that the lock uses. Raises BadInput for one that is not
-        there.
+        there or that nobody can measure.
         """
-        there = {}
+        there, places = {}, paths.statistics_paths(model, self.home)
         for name in self.calibrated():
-            path = paths.statistics_paths(model, self.home)[name]
+            if (path := places.get(name)) is None:
+                raise BadInput(f"statistics, which an arm needs: {unknown('name', name, places)}")
             if not path.is_file():
                 raise BadInput(
                     f"model {model!r}: no statistics {name!r}, which an arm needs; "

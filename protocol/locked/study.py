@@ -9,7 +9,7 @@ from protocol.evidence.refusals import Drifted
 from protocol.evidence.run.registration import PROTOCOL, Registration
 from protocol.locked import drift, imports, tree
 from protocol.locked.planned import Planned
-from protocol.plan import grid, reading
+from protocol.plan import full_use, grid, reading
 from protocol.plan.design import Design
 
 __all__ = ["Study", "open_study", "refuse_drift"]
@@ -56,7 +56,8 @@ def open_study(registration: Registration, home: Path) -> Study:
     protocol = reading.parse(drift.refuse_edited(registration), str(path))
     if protocol.content() != registration.registered:
         raise Drifted(f"{path}: reads otherwise than the lock says; restore it or register another folder")
-    return Study(registration, Planned(protocol, home))
+    held = registration.lock.content.get(full_use.FIELD)
+    return Study(registration, Planned(protocol, home, None if held is None else full_use.means(held)))
 
 
 def refuse_drift(study: Study, *, with_weights: bool, runs_here: bool = True) -> None:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from policies import Statistics
 from protocol.evidence.refusals import BadInput
 from protocol.evidence.relations import vocabulary
 from protocol.models import calibration, sources, stored
@@ -32,7 +31,7 @@ class LoadedModel:
 
     stop_ids: tokens that end an answer. sentence_ends: the tokens that are exactly ".", "!", "?" or a line
     feed; a mark that the tokenizer has no single token for is left out. statistics: what was calibrated, by
-    name, on the device of the weights.
+    name, on the device of the weights: a value of the kind that a policy asks for.
     """
 
     name: str
@@ -40,7 +39,7 @@ class LoadedModel:
     tokenizer: PreTrainedTokenizerBase
     stop_ids: frozenset[int]
     sentence_ends: frozenset[int]
-    statistics: Mapping[str, Statistics] = field(default_factory=lambda: MappingProxyType({}))
+    statistics: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
 
     @cached_property
     def answer_marks(self) -> frozenset[int]:

@@ -1,14 +1,23 @@
-"""Where the statistics of a model lie. Needs no torch."""
+"""What is calibrated of a model, and where it lies. Needs no torch."""
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from protocol.models import sources
 
-__all__ = ["NAMES", "locked_name", "statistics_paths"]
+__all__ = ["KINDS", "NAMES", "OF_ANSWERS", "locked_name", "statistics_paths"]
 
-NAMES = ("text", "traces")
-"""What statistics are of: text that others wrote, or the answers of the model itself."""
+KINDS: Mapping[str, str] = MappingProxyType(
+    {"text": "Statistics", "traces": "Statistics", "thoughts": "Thresholds"}
+)
+"""What is calibrated, as a value of which class of `policies`: query statistics of text that others wrote, or
+of the answers of the model itself; which thought a segment of its answers is.
+"""
+NAMES = tuple(KINDS)
+OF_ANSWERS = ("thoughts",)
+"""Those that no plain text tells."""
 
 
 def statistics_paths(source: str, home: Path) -> dict[str, Path]:
@@ -25,4 +34,4 @@ def statistics_paths(source: str, home: Path) -> dict[str, Path]:
 
 def locked_name(name: str) -> str:
     """What a lock calls their file, among the files of the model."""
-    return f"statistics-{name}.safetensors"
+    return f"{sources.CALIBRATED}{name}.safetensors"

@@ -16,6 +16,7 @@ from protocol.evidence.bytes.files import home
 from protocol.evidence.refusals import BadInput, hint
 
 __all__ = [
+    "CALIBRATED",
     "MODELS",
     "PATTERNS",
     "Embedded",
@@ -33,6 +34,8 @@ __all__ = [
 
 # What a model folder is made of. Pickled weights and code are never among it.
 PATTERNS = ("*.safetensors", "*.json", "*.jinja", "*.model", "*.txt")
+CALIBRATED = "statistics-"
+"""Begins the names of files that were calibrated: they lie beside the weights of an embedded model."""
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 
 
@@ -158,7 +161,9 @@ def locate(source: str, home: Path) -> Path:
 
 
 def files(source: str, home: Path) -> dict[str, Path]:
-    """Every file that can change an output by its name: weights, configuration, tokenizer, template."""
+    """Every file that can change an output by its name: weights, configuration, tokenizer, template. What was
+    calibrated is not among them: it changes the outputs of those alone who ask for it.
+    """
     folder = locate(source, home)
     paths = {path for pattern in PATTERNS for path in folder.glob(pattern) if path.is_file()}
-    return {path.name: path for path in sorted(paths)}
+    return {path.name: path for path in sorted(paths) if not path.name.startswith(CALIBRATED)}

@@ -10,7 +10,7 @@ from analysis.rules import RULES
 from analysis.rules.rule import FULL
 from protocol.evidence.bytes.fields import Fault
 from protocol.evidence.refusals import BadInput, unknown
-from protocol.plan.design import POLICY, Decision, Design
+from protocol.plan.design import POLICY, Arm, Decision, Design
 from protocol.plan.gate import Place
 
 __all__ = ["check", "faults", "needs_no_gate", "require_gate", "require_memory"]
@@ -112,6 +112,28 @@ def _policies(design: Design) -> Iterator[str]:
             POLICY.read(arm.policy, f"arms.{arm.name}.policy")
         except Fault as fault:
             yield fault.written
+        else:
+            yield from _settings(design, arm)
+
+
+def _settings(design: Design, arm: Arm) -> Iterator[str]:
+    """What the policy refuses of its settings, and what would be set for nothing."""
+    if arm.set is None:
+        return
+    import policies
+    from policies.structure import structure
+
+    at = f"arms.{arm.name}.set"
+    try:
+        own = structure(policies.get(arm.policy, arm.set))
+    except ValueError as refused:
+        yield f"{at}.{refused}"
+        return
+    runs = structure(design.policy(arm.name))
+    for path in arm.set:
+        pinned = path.replace("protect.", "protect.inner.", 1)
+        if own[path] not in (runs.get(path), runs.get(pinned)):
+            yield f"{at}.{path}: [generation] gives every arm another; leave one of both out"
 
 
 def _intervals(design: Design) -> Iterator[str]:
@@ -211,8 +233,11 @@ def _rule(design: Design) -> Iterator[str]:
         )
     if rule.ordered and len(design.budgets) < 2:
         yield f"budgets: {decision.rule} goes from the largest down; give two or more"
-    if rule.ordered and len({budget.share is None for budget in design.budgets}) > 1:
-        yield f"budgets: {decision.rule} puts them in order; give shares alone or whole slots alone"
+    if rule.ordered and len({budget.kind for budget in design.budgets}) > 1:
+        yield (
+            f"budgets: {decision.rule} puts them in order; give shares alone, whole slots alone or shares of "
+            "the full cache alone"
+        )
 
 
 def _full(design: Design, evicts: Evicts) -> Iterator[str]:

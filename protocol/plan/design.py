@@ -6,6 +6,7 @@ Numbers with a point are decimals and never binary floats, so that what is hashe
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -20,13 +21,14 @@ from protocol.plan import rules
 from protocol.plan.budget import ABudget, Budget
 from protocol.plan.gate import Gate
 from protocol.plan.generation import Generation
-from protocol.plan.kinds import AGAIN, ArmName, ByName, Later, Named, Number, Tables, Written
+from protocol.plan.kinds import AGAIN, ArmName, ByName, Later, Named, Number, Settings, Tables, Written
 
 if TYPE_CHECKING:
     from policies import Policy
 
 __all__ = [
     "AGAIN",
+    "ARM",
     "Arm",
     "Budget",
     "Claim",
@@ -46,7 +48,7 @@ def _policies() -> tuple[str, ...]:
     return policies.names()
 
 
-POLICY = Named(_policies, 'python -c "import policies; print(policies.names())"', open=True)
+POLICY = Named(_policies, "python -m policies", open=True)
 # As ssh-keygen writes it, without the comment: the kind, then 51 bytes whose first 19 are the same in all.
 AUDITOR = Written(
     r"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI[A-Za-z0-9+/]{43}",
@@ -80,6 +82,18 @@ class Arm(NamedTuple):
 
     name: str
     policy: Annotated[str, Field(Later(POLICY), "The policy, by its name.", "snapkv")]
+    set: Annotated[
+        Mapping[str, Any] | None,
+        Field(
+            Settings(),
+            "Settings of it, by the paths that `python -m policies NAME` prints.",
+            {"scoring.window": 64},
+            without="all as the policy has them",
+        ),
+    ] = None
+
+
+ARM = declared(Arm)
 
 
 class Claim(NamedTuple):
@@ -246,7 +260,7 @@ class Design:
         Field(ListOf(ABudget(), 1), "What each KV head of each layer may keep.", [0.3, 128]),
     ]
     tasks: Annotated[tuple[Task, ...], Field(Tables(declared(Task), 1), "What is asked.")]
-    arms: Annotated[tuple[Arm, ...], Field(ByName(declared(Arm), "arm"), "The policies.")]
+    arms: Annotated[tuple[Arm, ...], Field(ByName(ARM, "arm"), "The policies.")]
     generation: Annotated[Generation, Field(declared(Generation), "How lanes are decoded.")]
     decision: Annotated[Decision, Field(DECISION, "The question, and the rule that answers it.")]
     gate: Annotated[
@@ -283,12 +297,13 @@ class Design:
         return next(arm for arm in self.arms if arm.name == name)
 
     def policy(self, name: str) -> Policy:
-        """The policy of an arm, with the registered interval where it evicts and has none of its own, and
-        what is registered for all arms in the place of what it protects.
+        """The policy of an arm with its settings, with the registered interval where it evicts and has none
+        of its own, and what is registered for all arms in the place of what it protects.
         """
         import policies  # with torch, which reading and refusing the rest of a protocol does without
 
-        policy = policies.get(self.arm(name).policy)
+        arm = self.arm(name)
+        policy = policies.get(arm.policy, arm.set)
         if not policy.evicts:
             return policy
         if self.generation.prompt == "pinned":

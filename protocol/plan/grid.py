@@ -1,6 +1,7 @@
 """The registered grid: every cell that must end in one state, and the lanes that one problem needs."""
 
 from collections.abc import Callable
+from fractions import Fraction
 from typing import NamedTuple
 
 from analysis.rules.rule import FULL
@@ -38,10 +39,14 @@ def cells(protocol: Design, whole: Callable[[Design, str], bool] | None = None) 
     ]
 
 
-def budget_of(protocol: Design, cell: Cell, prompt_tokens: int) -> int | None:
-    """Slots per KV head and layer for one prompt; None for an arm that never evicts."""
+def budget_of(protocol: Design, cell: Cell, prompt_tokens: int, use: Fraction | None = None) -> int | None:
+    """Slots per KV head and layer for one prompt; None for an arm that never evicts. use: mean slots of the
+    full cache, of this model and task.
+    """
     named: dict[str, Budget] = {str(budget): budget for budget in protocol.budgets}
-    return None if cell.budget == FULL else named[cell.budget].of(prompt_tokens)
+    if cell.budget == FULL:
+        return None
+    return named[cell.budget].of(prompt_tokens, use)
 
 
 def never_evicts(protocol: Design, arm: str) -> bool:

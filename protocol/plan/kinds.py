@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
-from protocol.evidence.bytes.fields import Choice, Fault, Kind, ListOf, Schema, Table, Text, Whole
+from protocol.evidence.bytes.canonical import LARGEST
+from protocol.evidence.bytes.fields import Choice, Fault, Kind, ListOf, Plain, Schema, Table, Text, Whole
 
 AGAIN = " (again)"  # ends the name of an arm that a probe runs a second time
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")  # of an arm
@@ -118,6 +119,69 @@ class Later(Kind):
 
     def read(self, value: Any, at: str) -> Any:
         return Written().read(value, at)
+
+
+@dataclass(frozen=True)
+class Settings(Kind):
+    """Settings of a policy, by their paths. Which there are and what each may be, the policy knows: `checks`
+    asks it once the rest of the document is read.
+    """
+
+    words: str = "a table of settings by their paths, each a number, text, true or false, or a list of these"
+
+    def holds(self, value: Any) -> bool:
+        return isinstance(value, Mapping)
+
+    def schema(self) -> Schema:
+        plain: list[Schema] = [{"type": kind} for kind in ("number", "string", "boolean")]
+        one = {"anyOf": [*plain, {"type": "array", "items": {"anyOf": plain}}]}
+        return {"type": "object", "minProperties": 1, "additionalProperties": one}
+
+    def content(self, value: Mapping[str, Any]) -> dict[str, Any]:
+        return {path: _locked(given) for path, given in value.items()}
+
+    def read(self, value: Any, at: str) -> dict[str, Any]:
+        super().read(value, at)
+        if not value:
+            raise Fault.of(f"{at}: sets nothing; leave it out")
+        return {path: _setting(given, f"{at}.{Written().read(path, at)}") for path, given in value.items()}
+
+
+def _setting(value: Any, at: str) -> Any:
+    if isinstance(value, Mapping) and value:
+        path, inner = at.rpartition(".")[2], value
+        while isinstance(inner, Mapping) and inner:
+            name, inner = next(iter(inner.items()))
+            path = f"{path}.{name}"
+        raise Fault.of(f'{at}: write the whole path in quotes, "{path}" = ...')
+    if isinstance(value, list) and not any(isinstance(one, list) for one in value):
+        return tuple(_setting(one, f"{at}[{place}]") for place, one in enumerate(value))
+    if isinstance(value, str):
+        return Written().read(value, at)
+    if not ONE.holds(value):
+        raise ONE.fault(value, at)
+    return value
+
+
+def _number(value: Any) -> bool:
+    """One that canonical JSON holds, or a decimal of some digits."""
+    if type(value) is int:
+        return abs(value) <= LARGEST
+    small = isinstance(value, Decimal) and value.is_finite() and abs(value) <= LARGEST
+    return small and (not value or value.adjusted() >= -30)
+
+
+ONE = Plain(
+    lambda value: isinstance(value, bool) or _number(value),
+    {},
+    "a number (up to 2^53-1), text, true or false, or a list of these",
+)
+
+
+def _locked(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_locked(one) for one in value]
+    return f"{value:f}" if isinstance(value, Decimal) else value
 
 
 class Tables(ListOf):

@@ -12,9 +12,9 @@ from transformers import PreTrainedTokenizerBase
 from protocol import tasks
 from protocol.evidence.lock import closure
 from protocol.evidence.run.held_out import Judged
+from protocol.locked import drift
 from protocol.locked.planned import Planned
 from protocol.locked.study import Study
-from protocol.models import sources
 from protocol.models.load import LoadedModel, load, tokenizer
 from protocol.plan import grid
 from protocol.plan.design import Design
@@ -50,8 +50,9 @@ def other_weights(study: Study, model: str) -> list[str]:
     here, or statistics of it.
     """
     planned = study.planned
-    files = sources.files(model, planned.home) | planned.measured(model)
-    return closure.differences(study.lock.content["weights"].get(model, {}), closure.weights(files))
+    locked = study.lock.content["weights"].get(model, {})
+    files = drift.files_of(model, planned.home, locked) | planned.measured(model)
+    return closure.differences(locked, closure.weights(files))
 
 
 class Decoder:
@@ -66,7 +67,7 @@ class Decoder:
         self.cells = {phase: frozenset(grid.cells(design)) for phase, design in self.designs.items()}
         self.items = study.lock.content["items"]
         self.door = door
-        self.home = study.planned.home
+        self.planned = study.planned
         self.generation = study.protocol.generation._replace(
             first_event=study.first_event(),
             # More threads than there are processors help nobody, and how many a study names is its own.
@@ -114,17 +115,17 @@ class Decoder:
 
     def _tokenizer(self, model: str) -> PreTrainedTokenizerBase:
         if model not in self._tokenizers:
-            self._tokenizers[model] = tokenizer(model, self.home)
+            self._tokenizers[model] = tokenizer(model, self.planned.home)
         return self._tokenizers[model]
 
     def _planned(self, design: Design) -> Planned:
-        return Planned(replace(design, generation=self.generation), self.home)
+        return self.planned._replace(protocol=replace(design, generation=self.generation))
 
     def _model(self, name: str) -> LoadedModel:
         wanted = (name, self._shake)
         if wanted not in self._held:
             self._held.clear()
-            model = load(name, self.home, dtype=self.generation.dtype, device=self.generation.device)
+            model = load(name, self.planned.home, dtype=self.generation.dtype, device=self.generation.device)
             if self._shake is not None:
                 _shaken(model, self._shake)
             self._held[wanted] = model

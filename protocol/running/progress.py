@@ -10,7 +10,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 from protocol.evidence.bytes.shown import put, shown
 from protocol.running import runner
 
-__all__ = ["display"]
+__all__ = ["display", "lines"]
 
 PLAIN_EVERY = 15.0  # seconds between plain lines
 
@@ -22,7 +22,7 @@ def display(title: str) -> Iterator[Callable[[runner.Progress], None]]:
         with _bar(title) as report:
             yield report
     else:
-        yield _plain(title)
+        yield lines(title)
 
 
 @contextmanager
@@ -40,7 +40,8 @@ def _bar(title: str) -> Iterator[Callable[[runner.Progress], None]]:
         yield report
 
 
-def _plain(title: str) -> Callable[[runner.Progress], None]:
+def lines(title: str) -> Callable[[runner.Progress], None]:
+    """What says it in a plain line now and then."""
     said = time.monotonic() - PLAIN_EVERY
 
     def report(progress: runner.Progress) -> None:

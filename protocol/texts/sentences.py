@@ -6,7 +6,7 @@ from typing import Any
 from analysis.rules import RULES
 from analysis.rules.rule import against_full
 from analysis.stats.methods import METHODS
-from analysis.studies import opened, same_kept
+from analysis.studies import arms, full_use, opened, same_kept
 from protocol.evidence.run.ledger import Entry
 from protocol.texts import gate
 
@@ -93,17 +93,18 @@ def _value(value: Any) -> str:
 
 def conditions(lock: Mapping[str, Any]) -> list[str]:
     content, decision = _content(lock), _decision(lock)
-    arms = [f"{name} (policy {arm['policy']})" for name, arm in content["arms"].items()]
+    named = [f"{name} ({arms.words(arm)})" for name, arm in content["arms"].items()]
     cells = len(lock["grid"])
     said = [
-        f"{len(arms)} arms: {_list(arms)}. Models: {_list(content['models'])}. Budgets: "
+        f"{len(named)} arms: {_list(named)}. Models: {_list(content['models'])}. Budgets: "
         f"{_list(content['budgets'])} (with a point: share of the prompt's tokens; whole: slots per KV head "
-        f"and layer). Seeds: {_list(content['seeds'])}. That makes {cells} cells.",
+        f"and layer{_of_full(lock)}). Seeds: {_list(content['seeds'])}. That makes {cells} cells.",
         *(
             f"Task {task['name']}: at most {task['max_new_tokens']} new tokens; the question "
             f"{_QUERY.get(task['query'], 'stands ' + task['query'])} the context."
             for task in content["tasks"]
         ),
+        *full_use.words(lock.get(full_use.FIELD, {})),
         "Within problems: every arm answers every held-out problem, from one and the same prompt. The "
         f"subject is {decision['subject']}, compared with {_list(decision['against'])}.",
     ]
@@ -262,6 +263,16 @@ def _watched(found: Mapping[str, Any] | None) -> list[str]:
         f"ran: {ran}.",
         *(seen or ["No two arms did."]),
     ]
+
+
+def _of_full(lock: Mapping[str, Any]) -> str:
+    if full_use.FIELD not in lock:
+        return ""
+    when = "its parent" if lock["parent"] else "it"
+    return (
+        "; of full: share of what the full cache held at the end of an answer, mean of the development "
+        f"problems, measured when {when} was locked"
+    )
 
 
 def before(lock: Mapping[str, Any]) -> bool:

@@ -45,6 +45,7 @@ READING = [
     Command("figures.table", ("{}",), (0, 2)),
     Command("figures.forest", ("{}",), (0, 2)),
     Command("figures.report", ("{}/..",), (0, 2)),
+    Command("figures.settings_map", ("{}",), (0, 2)),
 ]
 REPLICATE = Command("protocol.replicate", ("{}",), (2, 3, 4))  # of what does not hold; else it runs a model
 DRAWING = [  # takes a second or two each

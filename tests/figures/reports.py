@@ -48,6 +48,17 @@ def rename(folder: Path, names: dict[str, str]) -> None:
     rewrite(folder)
 
 
+def gridded(folder: Path) -> Path:
+    """A copied study whose four arms besides crystal are locked as ones that differ in two settings alone."""
+    place = {"snapkv": ("1", "a"), "h2o": ("1", "b"), "streaming": ("2", "a"), "random": ("2", "b")}
+    held = {
+        arm: {"scoring": "policies.made.Up()", "scoring.x": x, "scoring.y": f"'{y}'"}
+        for arm, (x, y) in place.items()
+    }
+    rewrite(copied(folder), lock=lambda lock: lock.update(policies=held | {"crystal": {"scoring": "other"}}))
+    return folder
+
+
 def digest(folder: Path, name: str) -> str:
     return hashlib.sha256((folder / f"{name}.json").read_bytes().removesuffix(b"\n")).hexdigest()
 

@@ -1,15 +1,24 @@
-"""What holds for every command that draws or prints: forest, study, report and table."""
+"""What holds for every command that draws or prints: forest, study, report, settings_map and table."""
 
+import json
 import subprocess
 import sys
+from collections import Counter
 
 import judgements
 import pytest
 import reports
 
-from figures import forest, report, study, table
+from analysis.studies.study_files import AGAIN
+from figures import forest, report, settings_map, study, table
 
-COMMANDS = {"forest": forest, "study": study, "report": report, "table": table}
+COMMANDS = {
+    "forest": forest,
+    "study": study,
+    "report": report,
+    "settings_map": settings_map,
+    "table": table,
+}
 
 
 def python(*arguments: object) -> subprocess.CompletedProcess:
@@ -56,7 +65,7 @@ def test_a_place_without_a_verdict_is_refused_in_one_line_and_nothing_is_written
     assert sorted(tmp_path.rglob("*")) == before
 
 
-@pytest.mark.parametrize("name", ["study", "report"])
+@pytest.mark.parametrize("name", ["study", "report", "settings_map"])
 @pytest.mark.parametrize("absent", ["lock.json", "records/shard-0.jsonl"])
 def test_a_verdict_without_its_records_is_refused_in_one_line(tmp_path, capsys, name, absent):
     folder = reports.copied(tmp_path / "study")
@@ -84,3 +93,56 @@ def test_the_table_of_a_folder_is_that_of_its_verdict(tmp_path, capsys):
     judged = judgements.judgement()
     assert table.main([str(judgements.write(tmp_path, judged))]) == 0
     assert capsys.readouterr().out == f"{table.verdict_table(judged)}\n"
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """What the heat map would draw: its judgement, its grid, and the answers of its cells by arm."""
+    made = []
+
+    def write(folder, drawing, judged, lock, of, panels):
+        sums = {arm: sum(panel.cells[place].having for panel in panels) for place, arm in of.arms.items()}
+        made.append((judged, of, sums))
+        return (folder / f"{drawing.__name__}.svg",)
+
+    monkeypatch.setattr(settings_map.page, "write", write)
+    return made
+
+
+def correct(folder, shards) -> Counter:
+    lines = (folder / shards / "shard-0.jsonl").read_text().splitlines()
+    bodies = [json.loads(line)["body"] for line in lines]
+    return Counter(body["cell"]["arm"] for body in bodies if body["grade"] == "correct")
+
+
+def test_the_heat_map_is_of_held_out_problems_once_judged_and_of_development_problems_before(
+    tmp_path, capsys, drawn
+):
+    folder = reports.gridded(tmp_path / "study")
+    assert settings_map.main([str(folder)]) == 0
+    assert capsys.readouterr().out == f"{folder / 'figures' / 'settings_map.svg'}\n"
+    (folder / "verdict.json").unlink()
+    assert settings_map.main([str(folder), "--rows", "scoring.y"]) == 0
+    (judged, by_x, held_out), (none, by_y, developed) = drawn
+    assert judged["verdict"] == "INCONCLUSIVE"
+    assert none is None
+    assert (by_x.rows, by_y.rows) == ("scoring.x", "scoring.y")
+    for sums, shards in ((held_out, "records"), (developed, "probe")):
+        counted = correct(folder, shards)
+        assert sums == {arm: counted[arm] for arm in sums}
+    assert any(arm.endswith(AGAIN) for arm in correct(folder, "probe")), "which is no cell"
+
+
+def test_a_heat_map_reads_no_held_out_record_before_the_verdict(tmp_path, drawn):
+    folder = reports.gridded(tmp_path / "study")
+    (folder / "verdict.json").unlink()
+    (folder / "records" / "shard-0.jsonl").write_text("not a record")
+    assert settings_map.main([str(folder)]) == 0
+
+
+def test_what_forms_no_grid_is_refused_in_one_line_and_nothing_is_drawn(tmp_path, capsys, drawn):
+    folder = reports.gridded(tmp_path / "study")
+    assert settings_map.main([str(folder), "--columns", "scoring.z"]) == 2
+    printed = capsys.readouterr()
+    assert printed.err == "NoGrid: scoring.z: no arm has this setting; the lock's policies name them\n"
+    assert (printed.out, drawn) == ("", [])

@@ -76,6 +76,11 @@ def test_a_study_of_variants_gets_bars_too_and_one_without_a_needle_no_heat_map(
     assert named(folder) == ["forest", "accuracy", "budget_curve", "ablation"]
 
 
+def test_a_study_whose_arms_form_a_grid_gets_a_heat_map_after_its_curves(tmp_path, named):
+    folder = reports.gridded(tmp_path / "study")
+    assert named(folder) == ["forest", "accuracy", "budget_curve", "settings_map", "needle"]
+
+
 def test_the_witness_stands_in_every_drawing(tmp_path, monkeypatch):
     word, said = "ANCHORED (lock by ots block 900000)", {}
 
@@ -87,7 +92,7 @@ def test_the_witness_stands_in_every_drawing(tmp_path, monkeypatch):
     monkeypatch.setattr(page, "write", drawn)
     for name in ("quickstart", "crystal-long", "alpha-chain"):
         drawings = study.draw(reports.copied(tmp_path / name, name), word)
-    others = {"levels", "ablation", "trajectories", "collapse"}
+    others = {"cost_curve", "levels", "ablation", "trajectories", "collapse"}
     assert set(said) == {*WITH_A_NEEDLE, *others}
     assert [name for name, text in said.items() if word not in text] == []
     (text,) = drawings

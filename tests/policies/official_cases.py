@@ -1,4 +1,4 @@
-"""Tensors that any machine rebuilds bit for bit, for what official code kept of them (tests/policies/official).
+"""Tensors that any machine rebuilds bit for bit, for what official code kept of them: see `official`.
 
 Numbers are those of Philox, the counter-based generator of numpy, as multiples of 2^-23 between -1 and 1:
 sums and products of a few of them are the same wherever float32 is.
@@ -55,7 +55,7 @@ class Numbers:
 
 
 def tensors(case: Case) -> Tensors:
-    """Keys lie around a few centres, so that some resemble each other; heads differ in how sharply they look."""
+    """Keys lie around a few centres, so that some resemble each other; heads differ in sharpness."""
     numbers = Numbers(case.seed)
     centres = 2 * numbers.uniform(case.kv_heads, 6, case.dim)
     chosen = numbers.below(6, case.kv_heads, case.n)

@@ -1,13 +1,30 @@
 """Prompts without a model: random queries and keys, and the view that a policy would get of them."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from policies import AttentionSignal, CacheSignal, Calibrated, Event, Policy, Rows, Signal, Statistics, View
-from policies.signals import BLOCK, attention_rows
+from policies import (
+    AttentionSignal,
+    CacheSignal,
+    Calibrated,
+    Event,
+    Fed,
+    FedSignal,
+    HiddenSignal,
+    Policy,
+    Rows,
+    Signal,
+    Statistics,
+    Thresholds,
+    View,
+)
+from policies.signals import BLOCK, attention_logits, attention_rows
+
+WIDTH = 12
+"""Of a hidden state."""
 
 
 class Prompt(NamedTuple):
@@ -16,6 +33,7 @@ class Prompt(NamedTuple):
     keys: Tensor  # [layer, kv_head, n, d]
     values: Tensor  # [layer, kv_head, n, d]
     scale: float
+    hidden: Tensor = torch.empty(0, 0, 0)  # [layer, n, width], where a signal reads it
 
 
 def a_prompt(
@@ -38,13 +56,24 @@ def a_prompt(
         keys=torch.randn(layers, kv_heads, n, dim, generator=random).to(dtype),
         values=torch.randn(layers, kv_heads, n, dim, generator=random).to(dtype),
         scale=dim**-0.5,
+        hidden=torch.randn(layers, n, WIDTH, generator=random).to(dtype),
     )
 
 
 def a_view(
-    prompt: Prompt, policies: Iterable[Policy], *, sentence_ends: Iterable[int] = (0, 1, 2), seed: int = 5
+    prompt: Prompt,
+    policies: Iterable[Policy],
+    *,
+    sentence_ends: Iterable[int] = (0, 1, 2),
+    seed: int = 5,
+    asked: int | None = None,
+    budget: int | None = 200,
 ) -> View:
-    signals = {signal: of_model(signal, prompt) for policy in policies for signal in policy.needs}
+    """The first event, or with `asked` one of an answer: the tokens from there on were generated one by one,
+    and nothing has been evicted yet. budget: for a scoring that is asked by itself; a policy says its own.
+    """
+    signals = {signal: of_model(signal, prompt, asked) for policy in policies for signal in policy.needs}
+    n = len(prompt.token_ids)
     return View(
         token_ids=prompt.token_ids,
         layers=prompt.keys.shape[0],
@@ -52,15 +81,26 @@ def a_view(
         sentence_ends=frozenset(sentence_ends),
         seed=seed,
         signals=signals,
-        prompt=len(prompt.token_ids),
+        stored=None if asked is None else torch.arange(n, device=prompt.keys.device).view(1, 1, -1),
+        prompt=n if asked is None else asked,
+        budget=budget,
     )
 
 
-def of_model(signal: Signal, prompt: Prompt) -> Any:
+def preserves(policy: Policy) -> bool:
+    """Whether the whole prompt is protected, so that only an answer can be evicted."""
+    return policy.evicts and bool(
+        policy.protect.slots(torch.ones(1000, dtype=torch.bool, device="cpu"), 1, decoding=False).all()
+    )
+
+
+def of_model(signal: Signal, prompt: Prompt, asked: int | None = None) -> Any:
     """What a View holds of a signal."""
     if isinstance(signal, Calibrated):
+        if signal.kind is Thresholds:
+            return Thresholds((0,), 0.4, 0.5)
         return random_statistics(prompt, seed=len(signal.name))
-    return tuple(measured(signal, prompt, layer) for layer in range(prompt.keys.shape[0]))
+    return tuple(measured(signal, prompt, layer, asked=asked) for layer in range(prompt.keys.shape[0]))
 
 
 def random_statistics(prompt: Prompt, *, seed: int = 0) -> Statistics:
@@ -73,32 +113,93 @@ def random_statistics(prompt: Prompt, *, seed: int = 0) -> Statistics:
     return Statistics(mean, 1.5 * mean.abs(), direction / direction.norm(), 10000 ** (-2 * pair / dim), 1.0)
 
 
-def measured(signal: Signal, prompt: Prompt, layer: int = 0, block: int = BLOCK) -> Any:
-    """What the engine would hand to a policy; None of a layer that an attention signal does not read."""
-    queries, keys = prompt.queries[layer], prompt.keys[layer]
+def measured(
+    signal: Signal, prompt: Prompt, layer: int = 0, block: int = BLOCK, *, asked: int | None = None
+) -> Any:
+    """What the engine would hand to a policy; None of a layer that a signal does not read.
+
+    block: rows of attention formed at once, and tokens fed at once. asked: tokens of the prompt; the others
+    are of the answer, whose attention comes in single rows, and where states have a leading axis for the
+    layers.
+    """
+    queries, keys, values = prompt.queries[layer], prompt.keys[layer], prompt.values[layer]
     n = keys.shape[1]
+    asked = n if asked is None else asked
     if isinstance(signal, CacheSignal):
         filled = torch.ones(keys.shape[:2], dtype=torch.bool, device=keys.device)
-        return signal.summarise(layer, keys, prompt.values[layer], filled)
+        return signal.summarise(layer, keys, values, filled)
+    if isinstance(signal, HiddenSignal):
+        if layer not in signal.layers_in(len(prompt.keys)):
+            return None
+        state = None
+        for first in range(0, n, block):
+            state = signal.change(prompt.hidden[layer, first : first + block], state)
+        return state
+    if not signal.reads(layer):
+        return None
+    if isinstance(signal, FedSignal):
+        state = None
+        for first in range(0, asked, block):
+            own = slice(first, min(first + block, asked))
+            state = signal.fold(Fed(keys[:, own], values[:, own], first, asked), state)
+        state = every(lambda part: part[None], state)
+        for first in range(asked, n, block):
+            own = slice(first, first + block)
+            state = signal.fold(Fed(keys[None, :, own], values[None, :, own], first, asked), state)
+        return signal.result(every(lambda part: part[0], state))
     assert isinstance(signal, AttentionSignal)
     state = None
-    for first in range(0, n if signal.reads(layer) else 0, block):
-        stop = min(first + block, n)
-        attention = attention_rows(queries[:, first:stop], keys[:, :stop], prompt.scale, first)
+    total = n if signal.window is not None else asked  # a window is looked back on, at the event
+    for first in range(0, total, block):
+        stop = min(first + block, total)
         if signal.window is None or stop > n - signal.window:
-            state = signal.attend(Rows(attention, layer, first, n, len(keys)), state)
-    return None if state is None else signal.result(state)
+            state = signal.attend(
+                rows_of(signal, queries, keys, prompt.scale, layer, first, stop, total), state
+            )
+    state = every(lambda part: part[None], state)
+    for row in range(total, n):
+        rows = rows_of(signal, queries, keys, prompt.scale, layer, row, row + 1, row + 1)
+        logits = None if rows.logits is None else rows.logits[None]
+        state = signal.attend(
+            rows._replace(attention=rows.attention[None], logits=logits, decoded=True), state
+        )
+    return None if state is None else signal.result(every(lambda part: part[0], state))
+
+
+def rows_of(
+    signal: AttentionSignal,
+    queries: Tensor,
+    keys: Tensor,
+    scale: float,
+    layer: int,
+    first: int,
+    stop: int,
+    total: int,
+) -> Rows:
+    """Rows first..stop-1 of one layer, as a prefill forms them."""
+    logits = attention_logits(queries[:, first:stop], keys[:, :stop], scale, first)
+    return Rows(logits.softmax(-1), layer, first, total, len(keys), logits=logits if signal.raw else None)
+
+
+def every(change: Callable[[Tensor], Tensor], state: Any) -> Any:
+    """A state with every tensor of it changed."""
+    if isinstance(state, tuple):
+        parts = [every(change, part) for part in state]
+        return type(state)(*parts) if hasattr(state, "_fields") else tuple(parts)
+    return change(state) if isinstance(state, Tensor) else state
 
 
 def up_to(prompt: Prompt, stop: int) -> Prompt:
     """The first tokens of a prompt."""
-    return Prompt(prompt.token_ids[:stop], *(part[:, :, :stop] for part in prompt[1:4]), prompt.scale)
+    parts = (part[:, :, :stop] for part in prompt[1:4])
+    return Prompt(prompt.token_ids[:stop], *parts, prompt.scale, prompt.hidden[:, :stop])
 
 
 def a_later_view(prompt: Prompt, policy: Policy, before: View, event: Event, stop: int) -> View:
     """What the engine shows at the next event, once the tokens up to `stop` have been fed one by one.
 
-    For policies with one keep set and signals that begin afresh. before: the view of the last event.
+    For policies with one keep set and signals of tokens, or that begin afresh. before: the view of the last
+    event.
     """
     kept = before.positions[0, 0][event.kept[0, 0]]
     positions = torch.cat([kept, torch.arange(len(before.token_ids), stop)])
@@ -106,7 +207,9 @@ def a_later_view(prompt: Prompt, policy: Policy, before: View, event: Event, sto
     return before._replace(
         token_ids=prompt.token_ids[:stop],
         signals={
-            signal: tuple(decoded(signal, prompt, positions, len(kept), layer) for layer in layers)
+            signal: of_model(signal, up_to(prompt, stop), before.prompt)
+            if isinstance(signal, FedSignal | HiddenSignal)
+            else tuple(decoded(signal, prompt, positions, len(kept), layer) for layer in layers)
             for signal in policy.needs
         },
         stored=positions.expand(before.layers, before.kv_heads, -1),

@@ -6,7 +6,21 @@ from itertools import pairwise
 import pytest
 import torch
 
-from policies.crystal_kv import Recalled, adaptive_budget, hits, lrfu, whole_budgets
+import policies
+from policies import PerHead, Protect, Rows, Scores, View
+from policies.crystal_kv import (
+    Budgets,
+    Recalled,
+    Recency,
+    Reference,
+    References,
+    Utilised,
+    adaptive_budget,
+    hits,
+    log_crf,
+    lrfu,
+    whole_budgets,
+)
 
 
 def hit_by_hand(scores: list[float], p: float) -> list[bool]:
@@ -207,3 +221,181 @@ def test_whole_budgets_keep_the_sum_whatever_the_numbers():
         assert found.dtype == torch.int64
         assert int(found.sum()) == 200
         assert (found >= least).all()
+
+
+def rows_of(attention, start, total, *, decoded):
+    """Rows of a single layer with two KV heads."""
+    return Rows(attention, 0, start, total, kv_heads=2, decoded=decoded)
+
+
+def prompt_rows(n, seed=0):
+    """[q_head, n, n] of four query heads, causal."""
+    logits = 2 * torch.randn(4, n, n, generator=torch.Generator().manual_seed(seed))
+    return logits.masked_fill(~torch.ones(n, n).tril().bool(), -torch.inf).softmax(-1)
+
+
+def test_of_a_prompt_its_end_counts_and_the_last_row_hits():
+    """Tokens 0 and 2 are hit by the last of four rows, token 1 is not, token 3 is the row's own."""
+    attention = torch.zeros(4, 4, 4)
+    attention[:, :3, 1] = 1
+    attention[:, 3] = torch.tensor([0.5, 0.02, 0.4, 0.08])
+    signal = References(0.85, 0.5)
+    state = signal.attend(rows_of(attention, 0, 4, decoded=False), None)
+    assert state.crf.tolist() == [[1.5, 1, 1.5, 1]] * 2
+    assert state.last.tolist() == [[4, 3, 4, 4]] * 2
+    assert (state.crf.dtype, state.last.dtype) == (torch.float32, torch.int32)
+
+
+def test_a_prompt_in_blocks_is_a_prompt_in_one():
+    attention, signal = prompt_rows(30), References(0.9, 0.6)
+    whole = signal.attend(rows_of(attention, 0, 30, decoded=False), None)
+    state = None
+    for first, stop in ((0, 11), (11, 29), (29, 30)):
+        state = signal.attend(rows_of(attention[:, first:stop, :stop], first, 30, decoded=False), state)
+    assert all(map(torch.equal, state, whole))
+
+
+def test_a_row_of_a_head_is_the_mean_over_its_query_heads():
+    """Alone, each query head would hit another slot; together they take 0.8 of the row."""
+    row = torch.tensor([[0.9, 0.1, 0], [0.1, 0.7, 0.2], [0, 0, 1.0], [0, 0, 1.0]])
+    state = References(0.8, 0.5).attend(rows_of(row[:, None], 2, 3, decoded=False), None)
+    assert state.last.tolist() == [[3, 3, 3], [2, 2, 3]]
+    assert state.crf.tolist() == [[1.5, 1.5, 1], [1, 1, 1]]
+
+
+def test_a_new_token_begins_in_each_head_after_the_slots_that_it_holds():
+    """Head 0 holds three slots and head 1 one; what a head does not hold stays nothing, whatever p."""
+    crf, last = torch.tensor([[1.0, 2, 1], [1, 0, 0]]), torch.tensor([[4, 5, 2], [5, 0, 0]]).int()
+    row = torch.tensor([[0.1, 0.8, 0, 0.1]] * 2 + [[0.3, 0.7, 0, 0]] * 2)[:, None]
+    state = References(1.0, 0.5).attend(rows_of(row, 6, 7, decoded=True), Reference(crf, last))
+    assert state.crf.tolist() == [[1 + 0.5**3, 2 * 0.5**2 + 1, 1, 1], [1 + 0.5**2, 1, 0, 0]]
+    assert state.last.tolist() == [[7, 7, 2, 7], [7, 7, 0, 0]]
+
+
+def test_a_question_of_several_tokens_arrives_before_its_last_row():
+    crf, last = torch.tensor([[1.0, 1], [1, 0]]), torch.tensor([[4, 4], [4, 0]]).int()
+    rows = torch.zeros(4, 3, 5)
+    rows[:2, 2] = torch.tensor([0, 0.1, 0, 0.9, 0])
+    rows[2:, 2] = torch.tensor([0, 0.95, 0.0, 0.05, 0])
+    state = References(0.9, 0.5).attend(rows_of(rows, 4, 7, decoded=False), Reference(crf, last))
+    assert state.crf.tolist() == [[1, 1, 1, 1.5, 1], [1, 1.5, 1, 1, 0]]
+    assert state.last.tolist() == [[4, 4, 6, 7, 7], [4, 7, 6, 7, 0]]
+
+
+def test_every_layer_is_counted_by_itself_while_decoding():
+    random, signal = torch.Generator().manual_seed(1), References(0.9, 0.6)
+    states = [signal.attend(rows_of(prompt_rows(9, seed), 0, 9, decoded=False), None) for seed in (1, 2, 3)]
+    stacked = Reference(*(torch.stack(parts) for parts in zip(*states, strict=True)))
+    for start in (9, 10, 11):
+        row = torch.randn(3, 4, 1, start + 1, generator=random).softmax(-1)
+        stacked = signal.attend(rows_of(row, start, start + 1, decoded=True), stacked)
+        states = [
+            signal.attend(rows_of(row[layer], start, start + 1, decoded=True), states[layer])
+            for layer in range(3)
+        ]
+    for layer, state in enumerate(states):
+        assert torch.equal(stacked.crf[layer], state.crf)
+        assert torch.equal(stacked.last[layer], state.last)
+
+
+def test_what_attention_left_long_ago_is_still_ranked():
+    """0.5^150 and 0.5^151 are 0 in float32; their logarithms are one ln 2 apart."""
+    crf, last = torch.ones(3), torch.tensor([50, 49, 200]).int()
+    assert (0.5 ** (200 - last).float()).tolist() == [0, 0, 1]
+    found = log_crf(crf, last, 200, 0.5)
+    assert found.tolist() == pytest.approx([-150 * 0.6931471805599453, -151 * 0.6931471805599453, 0])
+    assert log_crf(torch.tensor([1.5]), torch.tensor([7]), 9, 0.6).exp().tolist() == pytest.approx([0.54])
+
+
+def test_without_decay_hits_are_counted_and_without_memory_every_miss_ties():
+    crf, last = torch.tensor([3.0, 5.0, 1.0]), torch.tensor([10, 2, 12]).int()
+    assert log_crf(crf, last, 12, 1.0).exp().tolist() == pytest.approx([3, 5, 1])
+    forgotten = log_crf(crf, last, 12, 0.0)
+    assert forgotten.isfinite().all()
+    assert forgotten[0] == forgotten[1] < forgotten[2] == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"p": 0}, "p must be above 0 and at most 1"),
+        ({"p": 1.01}, "p must be above 0 and at most 1"),
+        ({"decay": -0.1}, "decay must be between 0 and 1, not -0.1"),
+        ({"decay": 1.1}, "decay must be between 0 and 1, not 1.1"),
+        ({"decay": float("nan")}, "decay must be between 0 and 1, not nan"),
+    ],
+)
+def test_settings_out_of_range_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        Recency(**settings)
+    assert Recency(1, 0)
+    assert Recency(1, 1)
+
+
+@pytest.mark.parametrize("settings", [{"period": 0}, {"least": 0}])
+def test_a_period_and_a_floor_are_one_or_more(settings):
+    with pytest.raises(ValueError, match="period and least must be 1 or more, not"):
+        Utilised(**settings)
+
+
+def held_view(now, routed=None):
+    """Two layers of one head that hold six slots each."""
+    return View(torch.arange(now), 2, 1, frozenset(), 0, {}, torch.arange(6).expand(2, 1, 6), routed=routed)
+
+
+CRF = torch.tensor([[[8.0, 4, 2, 1, 1, 0.5]], [[1, 0.5, 0.25, 0.25, 0.5, 0.25]]])
+NOTHING = torch.zeros(2, 1, 6, dtype=torch.bool)
+
+
+def granted(now, routed=None, *, budget=4, protected=NOTHING, least=1):
+    """crf 16.5 of the first layer and 2.75 of the second: six to one."""
+    routing = Utilised(period=10, least=least)
+    return routing.allocate(held_view(now, routed), Scores(CRF.log()), protected, budget)
+
+
+def test_budgets_begin_equal_and_move_after_a_period():
+    first = granted(20)
+    assert first.counts.tolist() == [[4], [4]]
+    assert (first.carried.slots.tolist(), int(first.carried.since)) == ([[4], [4]], 20)
+    for now in (20, 29):
+        again = granted(now, first.carried)
+        assert (again.carried.slots.tolist(), int(again.carried.since)) == ([[4], [4]], 20)
+    moved = granted(30, first.carried)
+    # 8 * 6/7 = 6.86 and 8 * 1/7 = 1.14; a head of six slots cannot keep seven.
+    assert (moved.carried.slots.tolist(), int(moved.carried.since)) == ([[7], [1]], 30)
+    assert moved.counts.tolist() == [[6], [1]]
+    assert moved.counts.dtype == torch.int64
+    # Utilisation of 16.5 / 7 against 2.75 / 1: 8 * 0.4615 and 8 * 0.5385.
+    assert granted(40, moved.carried).carried.slots.tolist() == [[4], [4]]
+
+
+def test_no_head_gets_less_than_the_floor_or_than_it_protects():
+    before = Budgets(torch.full((2, 1), 4), torch.tensor(20))
+    assert granted(30, before, least=3).carried.slots.tolist() == [[5], [3]]
+    assert granted(30, before, least=16).carried.slots.tolist() == [[4], [4]]
+    protected = torch.tensor([True, False, False, False, False, True]).view(1, 1, 6)
+    assert granted(30, before, protected=protected).carried.slots.tolist() == [[6], [2]]
+
+
+def test_a_budget_that_changes_is_shared_as_the_last_one_was():
+    moved = Budgets(torch.tensor([[6], [2]]), torch.tensor(20))
+    assert granted(24, moved, budget=2).carried.slots.tolist() == [[3], [1]]
+    assert granted(24, moved, budget=4).carried.slots.tolist() == [[6], [2]]
+
+
+def test_slots_that_are_not_there_have_no_use():
+    scores = CRF.log().masked_fill(torch.tensor([False] * 3 + [True] * 3), -torch.inf)
+    before = Budgets(torch.full((2, 1), 4), torch.tensor(20))
+    moved = Utilised(period=10, least=1).allocate(held_view(30, before), Scores(scores), NOTHING, 4)
+    # 14 against 1.75, 8 to 1: 7.11 and 0.89 slots.
+    assert moved.carried.slots.tolist() == [[7], [1]]
+    assert moved.counts.tolist() == [[3], [1]]
+
+
+def test_the_two_policies_differ_in_their_routing_alone():
+    lite, whole = policies.get("crystal-kv-lite"), policies.get("crystal-kv")
+    assert policies.diff(lite, whole) == {"routing": (PerHead(), Utilised(period=128, least=16))}
+    assert lite.scoring == Recency(p=0.9, decay=0.6)
+    assert lite.protect == Protect(sinks=0, recent=0)
+    assert Utilised.bounds
+    assert not PerHead.bounds

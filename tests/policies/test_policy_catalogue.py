@@ -53,6 +53,22 @@ NAMES = (
     "schedule-back",
     "schedule-inverted",
     "snapkv_with_window",
+    "r-kv",
+    "snapkv-rkv",
+    "streamingllm-rkv",
+    "raas",
+    "longflow",
+    "lagkv",
+    "ahakv",
+    "epikv",
+    "hs-variance",
+    "band-adaptive",
+    "attn-x-hs",
+    "kv-key",
+    "kv-val",
+    "lagkv-causal",
+    "crystal-kv-lite",
+    "crystal-kv",
 )
 
 

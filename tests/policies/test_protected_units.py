@@ -9,9 +9,10 @@ from policy_prompts import a_prompt, a_view
 import policies
 from policies import BudgetError, Policy, Protect, Scores, Shared
 from policies.contract import Trunks
+from policies.crystal.policy import variants
 
 N = 300
-CRYSTALS = tuple(name for name in policies.names() if name.startswith("crystal"))
+CRYSTALS = ("crystal", *variants())
 REFUSING = tuple(name for name in CRYSTALS if not policies.get(name).exceeds)
 
 

@@ -77,7 +77,7 @@ def test_the_lock_says_when_the_first_event_may_fire(tiny_model, tmp_path, chang
 def test_a_replication_of_an_older_lock_decodes_as_that_did(tiny_model, tmp_path, monkeypatch):
     """Its lock says nothing of a first event, which was then 0, and its budgets were checked otherwise."""
     with monkeypatch.context() as then:
-        then.setattr(fitting, "_refuse_small_budgets", lambda protocol, lengths: None)
+        then.setattr(fitting, "refuse_small_budgets", lambda *given: None)
         study = locked(tmp_path / "registrations" / "study", tiny_model, CRYSTAL)
     content = dict(study.lock.content)
     content["batch"] = {"lanes": content["batch"]["lanes"]}

@@ -1,11 +1,15 @@
 """What the engine runs makes sense: every policy, with events while decoding and without, and failures."""
 
+from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 
 import pytest
 import studies
 
 import policies
+from policies import catalogue
+from policies.crystal_kv import crystal_kv
 from protocol.acts.locking.derived import structure
 from protocol.evidence.audit import sense
 from protocol.evidence.relations.planned_lanes import plan_of
@@ -21,8 +25,19 @@ HERE = [name for name in policies.names() if not policies.get(name).calibrated a
 CARRIED = [name for name in HERE if not policies.get(name).uncarried]
 
 
-def ran(tmp_path, model, arms, replace, places, problems=3):
+def ran(tmp_path, model, arms, changes, places, problems=3):
     """What a run of some development problems leaves, and what its lock would say of it."""
+    found, content = left(tmp_path, model, arms, changes, places, problems)
+    return found, broken_of(tmp_path, found, content)
+
+
+def broken_of(tmp_path, found, content):
+    plan = plan_of(content, DIGEST, "confirm")
+    return sense.broken(plan, [found], tmp_path / "study" / "records", {})
+
+
+def left(tmp_path, model, arms, changes, places, problems=3):
+    """What a run of some development problems leaves, and what of its lock relations read."""
     listed = "".join(f'"{arm}" = {{ policy = "{arm}" }}\n' for arm in arms)
     own = {
         f"path:{model}": str(model) if model == "chain-llama" else f"path:{model}",
@@ -31,7 +46,7 @@ def ran(tmp_path, model, arms, replace, places, problems=3):
         'subject = "crystal"': f'subject = "{arms[0]}"',
         'against = ["random", "streaming"]': f'against = ["{arms[1]}"]',
         "max_new_tokens = 24": "max_new_tokens = 12",
-        **replace,
+        **changes,
     }
     folder = studies.write(tmp_path / "study", model, own)
     protocol = reading.parse((folder / "protocol.toml").read_bytes(), "protocol.toml")
@@ -50,8 +65,7 @@ def ran(tmp_path, model, arms, replace, places, problems=3):
         "policies": {arm.name: structure(protocol.policy(arm.name)) for arm in protocol.arms},
         "weights": {},
     }
-    found = records.read(folder / "records")
-    return found, sense.broken(plan_of(content, DIGEST, "confirm"), [found], folder / "records", {})
+    return records.read(folder / "records"), content
 
 
 SETTINGS = {
@@ -114,21 +128,83 @@ def test_every_policy_makes_sense(tmp_path, tiny_model, thinking_model, setting,
     sensible(tmp_path, model, setting, budget, SETTINGS[setting][0], problems=3)
 
 
-@pytest.mark.parametrize(
-    ("budget", "interval", "tokens"),
-    [("24", 4, 40), pytest.param("0.999", 1, 12, id="what is held first does not fit the last room")],
-)
-def test_budgets_that_change_from_round_to_round_make_sense(tmp_path, budget, interval, tokens):
-    gates = [name for name in policies.names() if name.startswith("schedule-")]
-    one_task = {
+def chains(budget, interval, tokens):
+    """What makes a study of chains alone, with events on the way."""
+    return {
         '[[tasks]]\nname = "association-256"\nquery = "outside"\nmax_new_tokens = 12\n': "",
         'name = "needle-256"': 'name = "chain"',
         "budgets = [0.8]": f"budgets = [{budget}]",
         "threads = 1": f"threads = 1\ninterval = {interval}\nproblems_per_batch = 2",
         "max_new_tokens = 12": f"max_new_tokens = {tokens}",
     }
-    found, broken = ran(tmp_path, "chain-llama", ["1d", *gates], one_task, places=4)
+
+
+@pytest.mark.parametrize(
+    ("budget", "interval", "tokens"),
+    [("24", 4, 40), pytest.param("0.999", 1, 12, id="what is held first does not fit the last room")],
+)
+def test_budgets_that_change_from_round_to_round_make_sense(tmp_path, budget, interval, tokens):
+    gates = [name for name in policies.names() if name.startswith("schedule-")]
+    found, broken = ran(tmp_path, "chain-llama", ["1d", *gates], chains(budget, interval, tokens), places=4)
     assert broken == []
     for gate in gates:
         own = (record["body"] for record in found if record["body"]["cell"]["arm"] == gate)
         assert any({*body["cache"]["granted"]} != {body["slots"]} for body in own), gate
+
+
+def test_budgets_that_move_from_head_to_head_make_sense(tmp_path, monkeypatch):
+    """With a period of 6 tokens, which these short answers reach."""
+    moving = {**catalogue.CATALOGUE, "crystal-kv": crystal_kv(period=6)}
+    monkeypatch.setattr(catalogue, "CATALOGUE", MappingProxyType(moving))
+    found, broken = ran(tmp_path, "chain-llama", ["crystal-kv", "h2o"], chains("24", 4, 40), places=4)
+    assert broken == []
+    own = [record["body"] for record in found if record["body"]["cell"]["arm"] == "crystal-kv"]
+    events = [event for body in own for event in body["cache"]["events"]]
+    most = max(after for _, _, after in events)  # what an event leaves that gives every head the budget
+    assert any(after < most for _, before, after in events if before > most)
+
+
+ONE_TASK = {
+    '[[tasks]]\nname = "association-256"\nquery = "outside"\nmax_new_tokens = 12\n': "",
+    'name = "needle-256"': 'name = "chain"',
+    "budgets = [0.8]": "budgets = [200]",
+    "max_new_tokens = 12": "max_new_tokens = 80",
+    "threads = 1": "threads = 1\ninterval = 7\nproblems_per_batch = 2",
+}
+
+
+@pytest.fixture
+def short_thoughts(monkeypatch):
+    """`thinkv` with segments of 8 tokens, so that short answers have some, and an event every 4 steps."""
+    policy = policies.get("thinkv")
+    short = replace(
+        policy,
+        scoring=replace(policy.scoring, size=8, reasoning=4, execution=2, transition=1),
+        cadence=replace(policy.cadence, interval=4),
+    )
+    monkeypatch.setattr(policies.catalogue, "CATALOGUE", {**policies.catalogue.CATALOGUE, "thinkv": short})
+
+
+def test_segments_that_leave_less_than_their_budget_make_sense_and_are_held_to_their_lock(
+    tmp_path, short_thoughts
+):
+    """200 slots a head are more than a lane comes to hold, and yet slots go."""
+    found, content = left(tmp_path, "chain-llama", ["thinkv", "h2o"], ONE_TASK, places=4, problems=2)
+    assert broken_of(tmp_path, found, content) == []
+    events = [
+        event
+        for record in found
+        for event in record["body"]["cache"]["events"][1:]
+        if record["body"]["cell"]["arm"] == "thinkv"
+    ]
+    assert {step % 4 for step, *_ in events} == {0}
+    assert all(before <= 4 * 200 for _, before, _ in events)
+    assert any(after < before for _, before, after in events)
+    for setting, relation in (
+        ({"routing": "policies.routing.PerHead()"}, "left"),
+        ({"cadence.interval": "5"}, "cadence"),
+        ({"cadence": "policies.cadence.Cadence()"}, "cadence"),
+    ):
+        other = content["policies"] | {"thinkv": content["policies"]["thinkv"] | setting}
+        broken = broken_of(tmp_path, found, content | {"policies": other})
+        assert relation in {one.relation.name for one in broken}, setting

@@ -1,13 +1,16 @@
 """A budget below what an arm can come to protect is refused before anything is locked."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import studies
 
 import policies
+from policies.crystal.policy import variants
 from protocol.acts.locking import fitting
 from protocol.evidence.refusals import BadInput
+from protocol.locked.planned import Planned
 from protocol.plan import reading
 
 
@@ -34,12 +37,16 @@ def test_what_may_come_to_be_protected_counts_before_anything_runs(
     assert fitting._protected(policy, 40, query, 64) == protected
 
 
+def refuse(protocol, lengths):
+    fitting.refuse_small_budgets(Planned(protocol, Path("nowhere")), lengths, protocol.budgets)
+
+
 def check(policy, budget, prompt, settings="threads = 1"):
     """Whether an arm of this policy fits a budget on a prompt of (context, query) tokens."""
     text = studies.PROTOCOL.format(model="/nowhere")
     text = text.replace("threads = 1", settings).replace('"crystal-token-level"', f'"{policy}"')
     protocol = reading.parse(text.replace("budgets = [0.8]", f"budgets = [{budget}]").encode(), "here")
-    fitting._refuse_small_budgets(protocol, {("model", protocol.tasks[0]): [prompt]})
+    refuse(protocol, {("model", protocol.tasks[0]): [prompt]})
 
 
 @pytest.mark.parametrize(
@@ -84,7 +91,7 @@ def test_a_budget_counts_by_the_smallest_of_its_rounds():
     check("schedule-front", 700, (300, 0), settings)
 
 
-@pytest.mark.parametrize("policy", [name for name in policies.names() if name.startswith("crystal")])
+@pytest.mark.parametrize("policy", ["crystal", *variants()])
 def test_trunks_count_by_what_a_text_can_make_of_them(policy):
     """4 sinks, 128 recent slots and, of a trunk of 32 at either, 31 more: what some texts take, not each."""
     least = 132 if policy in ("crystal-token-level", "crystal-over-budget") else 194
@@ -97,11 +104,11 @@ def test_a_share_counts_on_the_shortest_prompt_and_a_pinned_prompt_on_the_longes
     text = studies.PROTOCOL.format(model="/nowhere").replace('"crystal-token-level"', '"crystal"')
     protocol = reading.parse(text.encode(), "here")  # 0.8 of the prompt
     prompts = [(400, 0), (243, 0), (900, 0)]
-    fitting._refuse_small_budgets(protocol, {("model", protocol.tasks[0]): prompts})  # 194 of 243
+    refuse(protocol, {("model", protocol.tasks[0]): prompts})  # 194 of 243
     with pytest.raises(BadInput, match=r"0.8 gives 193 slots .* \(241 tokens\), fewer than the 194"):
-        fitting._refuse_small_budgets(protocol, {("model", protocol.tasks[0]): [*prompts, (241, 0)]})
+        refuse(protocol, {("model", protocol.tasks[0]): [*prompts, (241, 0)]})
     text = text.replace("threads = 1", 'threads = 1\ninterval = 8\nprompt = "pinned"')
     protocol = reading.parse(text.replace("[0.8]", "[1100]").encode(), "here")
-    fitting._refuse_small_budgets(protocol, {("model", protocol.tasks[0]): prompts})
+    refuse(protocol, {("model", protocol.tasks[0]): prompts})
     with pytest.raises(BadInput, match=r"1100 gives .* \(899 tokens\), fewer than the 1127 that"):
-        fitting._refuse_small_budgets(protocol, {("model", protocol.tasks[0]): [*prompts, (899, 100)]})
+        refuse(protocol, {("model", protocol.tasks[0]): [*prompts, (899, 100)]})

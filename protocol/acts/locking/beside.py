@@ -14,7 +14,7 @@ from protocol.evidence.outside.repository import Repository
 from protocol.evidence.refusals import Refusal
 from protocol.evidence.run.registration import CLAIM, Registration
 from protocol.locked import differences
-from protocol.plan import checks
+from protocol.plan import checks, full_use
 from protocol.tasks import registry
 
 __all__ = ["contradictions", "gateless", "opened", "parent"]
@@ -80,11 +80,14 @@ def gateless(study: Registration) -> bool | None:
 
 
 def _repeats(study: Registration) -> Iterator[str]:
-    """A replication has its parent's protocol, byte for byte, and its first event, if its lock has one."""
+    """A replication has its parent's protocol, byte for byte, its budgets in slots where they were measured,
+    and its first event, if its lock has one.
+    """
     if (repeated := parent(study)) is None:
         return
     own, other = study.lock.content, repeated.lock.content
     yield from differences.between(own["protocol"]["sha256"], other["protocol"]["sha256"], "protocol.sha256")
+    yield from differences.between(own.get(full_use.FIELD), other.get(full_use.FIELD), full_use.FIELD)
     if "opened" in own:
         due = other.get("batch", {}).get("first_event", 0)
         yield from differences.between(own.get("batch", {}).get("first_event"), due, "batch.first_event")

@@ -4,7 +4,7 @@ It reads tokenizers and configurations; prompts are those of development problem
 """
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
@@ -18,10 +18,18 @@ from protocol.evidence.relations import vocabulary
 from protocol.locked.planned import Planned
 from protocol.models import calibration, load, sources
 from protocol.plan import grid
-from protocol.plan.design import Design, Task
+from protocol.plan.design import Budget, Design, Task
 from protocol.tasks import prompting
 
-__all__ = ["Checked", "checked", "lanes", "most_lanes", "refuse_one_model_twice", "refuse_other_weights"]
+__all__ = [
+    "Checked",
+    "checked",
+    "lanes",
+    "most_lanes",
+    "refuse_one_model_twice",
+    "refuse_other_weights",
+    "refuse_small_budgets",
+]
 
 LONG = 1024  # tokens of an answer in which a unit of slots that begins in the prompt may end
 
@@ -36,17 +44,19 @@ class Checked(NamedTuple):
 
 def checked(planned: Planned, items: Mapping[str, Any], *, again: bool = False) -> Checked:
     """Whether a lock of these items would do: the rule and its method at these sizes, then every prompt and
-    budget. Raises BadInput; hashes nothing and reads no gold.
+    every budget that needs no measuring. Raises BadInput; hashes nothing and reads no gold.
 
     again: the lock replicates another one, whose method and budgets were found to do by the rules of then.
     """
     _refuse_calibrated(planned, items)
+    _refuse_depths(planned)
     _refuse_unmarked(planned)
     checks = rule_checks.checks(planned.protocol, items, again=again)
     lengths = _lengths(planned, items)
     _refuse_long_prompts(planned, lengths)
     if not again:
-        _refuse_small_budgets(planned.protocol, lengths)
+        known = [budget for budget in planned.protocol.budgets if budget.of_full is None]
+        refuse_small_budgets(planned, lengths, known)
     return Checked(lengths, checks)
 
 
@@ -72,10 +82,22 @@ def refuse_one_model_twice(frozen: Mapping[str, Mapping[str, str]]) -> None:
         weights = frozenset(
             digest
             for name, digest in files.items()
-            if name.endswith(".safetensors") and not name.startswith("statistics-")
+            if name.endswith(".safetensors") and not name.startswith(sources.CALIBRATED)
         )
         if weights and (other := seen.setdefault(weights, model)) != model:
             raise BadInput(f"models: {other} and {model} are the same weights; name one of them")
+
+
+def _refuse_depths(planned: Planned) -> None:
+    """Layers that a policy reads by their number, in a model that has others."""
+    protocol = planned.protocol
+    for model in protocol.models:
+        config = transformers.AutoConfig.from_pretrained(sources.locate(model, planned.home))
+        for arm in protocol.arms:
+            try:
+                protocol.policy(arm.name).refuse_depth(config.num_hidden_layers)
+            except ValueError as refusal:
+                raise BadInput(f"arms: {arm.name!r} does not fit {model}: {refusal}") from None
 
 
 def _refuse_calibrated(planned: Planned, items: Mapping[str, Any]) -> None:
@@ -133,7 +155,7 @@ def _refuse_long_prompts(planned: Planned, lengths: Lengths) -> None:
             )
 
 
-def _refuse_small_budgets(protocol: Design, lengths: Lengths) -> None:
+def refuse_small_budgets(planned: Planned, lengths: Lengths, budgets: Iterable[Budget]) -> None:
     """A budget below what a policy can come to protect is refused by name, on the shortest and the longest
     development prompts: a share is smallest on the one, a pinned prompt largest on the other. Of a budget
     that changes from round to round, the smallest counts.
@@ -141,14 +163,16 @@ def _refuse_small_budgets(protocol: Design, lengths: Lengths) -> None:
     What the text decides, such as how long a protected trunk is, is taken at its most: else the lanes whose
     text asks for more would fail, in this arm alone, and what is missing would not be missing at random.
     """
+    protocol, budgets = planned.protocol, tuple(budgets)
     preserve = protocol.generation.preserve is not None
     fix = ", or let generation.preserve protect less" if preserve else ""
     policy_of = {arm.name: protocol.policy(arm.name) for arm in protocol.arms}
     evicting = {arm: policy for arm, policy in policy_of.items() if policy.evicts}
-    for (_, task), each in lengths.items():
+    for (model, task), each in lengths.items():
+        use = planned.use(model, task.name)
         ends = sorted({min(each), max(each), max(each, key=sum)})
-        for prompt, (arm, policy), budget in itertools.product(ends, evicting.items(), protocol.budgets):
-            slots = policy.cadence.least(budget.of(prompt[0]))
+        for prompt, (arm, policy), budget in itertools.product(ends, evicting.items(), budgets):
+            slots = policy.cadence.least(budget.of(prompt[0], use))
             if slots < (protected := _protected(policy, *prompt, slots)):
                 raise BadInput(
                     f"budgets: {budget} gives {slots} slots for {task.name} ({prompt[0]} tokens), "

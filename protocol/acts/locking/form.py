@@ -3,9 +3,11 @@
 Needs no torch.
 """
 
+import ast
 import hashlib
 import re
 from collections.abc import Iterator, Mapping
+from decimal import Decimal, InvalidOperation
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -18,6 +20,7 @@ from protocol.evidence.outside import history
 from protocol.evidence.run import ledger
 from protocol.locked import differences, drift
 from protocol.models import sources
+from protocol.plan import full_use
 
 __all__ = ["MAKERS", "as_today", "faults", "is_name", "unheard_of", "unknown_age", "unreadable"]
 
@@ -127,6 +130,7 @@ def faults(locked: Mapping[str, Any]) -> Iterator[str]:
         yield from differences.between(locked["ledger"], dict(ledger.at([])), "ledger")
     if "policies" in locked:
         yield from differences.between(sorted(locked["policies"]), sorted(content["arms"]), "policies")
+    yield from _settings(locked.get("policies", {}), content["arms"])
     if locked["parent"] is not None and locked.get("amends") is not None:
         yield "amends: a replication amends nothing"
     for field in ("parent", "amends"):
@@ -139,6 +143,7 @@ def faults(locked: Mapping[str, Any]) -> Iterator[str]:
         yield f"signer: {differences.shown(signer)} is not a public key"
     yield from _opened(locked.get("opened", ()), items)
     yield from _checks(locked["checks"], content)
+    yield from full_use.faults(locked)
     yield from _weights(locked["weights"])
     yield from _environment(locked)
 
@@ -156,6 +161,39 @@ def _sources(locked: Mapping[str, str]) -> Iterator[str]:
 def unreadable(locked: Mapping[str, Any]) -> str | None:
     """What keeps `checks` from being read at all."""
     return fields.fault(CHECKS, locked["checks"], "checks")
+
+
+def _settings(policies: Mapping[str, Any], arms: Mapping[str, Any]) -> Iterator[str]:
+    """Settings of an arm that are not among those that the lock has of its policy, as text."""
+    for name, arm in arms.items():
+        own = arm.get("set", {})
+        if not isinstance(own, Mapping):
+            yield f"arms.{differences.shown(name)}.set: {differences.shown(own)} is no table of settings"
+            continue
+        for path, given in own.items():
+            pinned = path.replace("protect.", "protect.inner.", 1)
+            held = [policies.get(name, {}).get(place) for place in (path, pinned)]
+            if not any(isinstance(text, str) and _says(text, given) for text in held):
+                at = f"policies.{differences.shown(name)}.{differences.shown(path)}"
+                yield f"{at}: {differences.shown(held[0])}, where the arm sets {differences.shown(given)}"
+
+
+def _says(text: str, given: Any) -> bool:
+    """Whether `text` is how Python writes what was set: a number in any spelling, a list as a tuple."""
+    try:
+        held = ast.literal_eval(text)
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        return False
+    if isinstance(held, tuple) and isinstance(given, list):
+        return len(held) == len(given) and all(
+            _says(repr(one), two) for one, two in zip(held, given, strict=True)
+        )
+    if type(held) in (int, float) and type(given) in (int, str):
+        try:
+            return Decimal(repr(held)) == Decimal(given)
+        except InvalidOperation:
+            return False
+    return type(held) is type(given) and bool(held == given)
 
 
 def _ages(locked: Mapping[str, Any]) -> Iterator[str]:
@@ -230,7 +268,9 @@ def _weights(weights: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
         for name in names:
             if not any(fnmatchcase(name, pattern) for pattern in sources.PATTERNS):
                 yield f"{at}: {differences.shown(name)} is no file that a model is read from"
-        if not any(name.endswith(".safetensors") and not name.startswith("statistics-") for name in names):
+        if not any(
+            name.endswith(".safetensors") and not name.startswith(sources.CALIBRATED) for name in names
+        ):
             yield f"{at}: has no *.safetensors"
         if "config.json" not in names:
             yield f"{at}: has no config.json"

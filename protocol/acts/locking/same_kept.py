@@ -10,6 +10,7 @@ import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from fractions import Fraction
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
@@ -107,7 +108,8 @@ def _found(planned: Planned, items: Mapping[str, Any]) -> dict[str, Any]:
         count = max(1, PROBLEMS[on[source]] // len(protocol.tasks))
         for task in protocol.tasks:
             for problem in items[task.name]["dev"][:count]:
-                dropped = _watched(protocol, model, task, problem, short=on[source] == MADE_UP)
+                use = planned.use(source, task.name)
+                dropped = _watched(protocol, model, task, problem, use, short=on[source] == MADE_UP)
                 for (arm, budget), lost in dropped.items():
                     by_arm[arm][source, task.name, problem, budget] = lost
     ran = {arm: lanes for arm, lanes in by_arm.items() if lanes}
@@ -182,20 +184,22 @@ def _opened(planned: Planned, source: str, runs: str) -> LoadedModel:
 
 
 def _watched(
-    protocol: Design, model: LoadedModel, task: Task, problem: str, *, short: bool
+    protocol: Design, model: LoadedModel, task: Task, problem: str, use: Fraction | None, *, short: bool
 ) -> dict[tuple[str, str], Dropped]:
     """By arm and budget, of the evicting arms whose statistics the model has: what one lane dropped."""
     built = tasks.build(task.name, problem, prompting.counter(model.tokenizer))
     context, query = prompting.render(built, model.tokenizer, task.query)
     if short:
-        slots = [budget.slots for budget in protocol.budgets if budget.slots is not None]
+        slots = [budget.of(0, use) for budget in protocol.budgets if budget.share is None]
         context = context[: max(SHORT, 2 * min(slots, default=0))]
     lanes, notes = {}, {}
     for arm, budget in itertools.product(protocol.arms, protocol.budgets):
         policy, place = protocol.policy(arm.name), (arm.name, str(budget))
         if policy.evicts and {each.name for each in policy.calibrated} <= model.statistics.keys():
             watched = Watched(**{part.name: getattr(policy, part.name) for part in fields(Policy)})
-            lanes[place] = engine.Lane("/".join(place), watched, budget.of(len(context)), protocol.seeds[0])
+            lanes[place] = engine.Lane(
+                "/".join(place), watched, budget.of(len(context), use), protocol.seeds[0]
+            )
             notes[place] = watched.dropped
     if not lanes:
         return {}

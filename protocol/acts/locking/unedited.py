@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-from protocol.acts.locking import beside, derived, fitting, frozen, rule_checks
+from protocol.acts.locking import beside, derived, fitting, frozen, measured_use, rule_checks
 from protocol.evidence.audit import amendment
 from protocol.evidence.bytes import canonical, files
 from protocol.evidence.findings import CannotTell, NotRun
@@ -20,7 +20,7 @@ from protocol.evidence.run import ledger, selection
 from protocol.evidence.run.registration import PROTOCOL, Registration
 from protocol.locked import differences
 from protocol.locked.study import Study
-from protocol.plan import checks
+from protocol.plan import checks, full_use
 
 __all__ = ["derived_again", "moment", "refuse_edited"]
 
@@ -34,10 +34,10 @@ def refuse_edited(study: Study, *, simulated: bool = True) -> None:
     """Raises Tampered with what differs by its path; BadInput where registering would refuse the protocol,
     and for a replication whose parent is not beside it.
 
-    simulated: also what the rule can see at the planned size and which arms keep the same slots, which takes
-    seconds.
+    simulated: also what the rule can see at the planned size, which arms keep the same slots and, where
+    budgets are shares of it, what the full cache holds, for which every development problem is decoded.
     """
-    left = ELSEWHERE if simulated else ELSEWHERE | {"checks"}
+    left = ELSEWHERE if simulated else ELSEWHERE | {"checks", full_use.FIELD}
     locked = {name: value for name, value in study.lock.content.items() if name not in left}
     due = canonical.loads(canonical.dumps(derived_again(study, simulated=simulated)), lock.NAME)
     wrong = [*differences.between(locked, due), *moment(study)]
@@ -56,6 +56,9 @@ def derived_again(study: Study, *, simulated: bool = True) -> dict[str, Any]:
     data = files.read(study.folder / PROTOCOL)
     due = derived.follows(planned, data, items, locked["sources"], first)
     due["batch"]["lanes"] = study.lanes()
+    if simulated and measured_use.shares(study.protocol):
+        again = None if parent is None else parent.lock.content.get(full_use.FIELD)
+        due[full_use.FIELD] = again or measured_use.measured(planned, study.development())
     if simulated:
         seen = rule_checks.checks(study.protocol, items, again=parent is not None)
         due["checks"] = derived.checks(planned, items, seen)

@@ -48,9 +48,11 @@ DRAWINGS = frozenset(
                 "accuracy",
                 "budget_curve",
                 "collapse",
+                "cost_curve",
                 "forest",
                 "levels",
                 "needle",
+                "settings_map",
                 "trajectories",
             )
             for suffix in ("svg", "png")

@@ -90,6 +90,15 @@ _OPENED = Table(
         "problems": Field(MapOf(ListOf(Text(), 1)), "Ids of the held-out problems that both have, by task."),
     }
 )
+_FULL_USE = Table(
+    {
+        "held": Field(MapOf(Whole(1)), "Slots per KV head and layer at the end of the answer, by problem."),
+        "mean": Field(
+            Text(r"[1-9][0-9]*(/[1-9][0-9]*)?", "a whole number or a fraction"), "Their mean, exactly."
+        ),
+        "slots": Field(MapOf(Whole(1)), "What each such budget is, rounded up."),
+    }
+)
 _GIT = Table(
     {
         "commit": Field(Text(), "What was checked out."),
@@ -136,6 +145,11 @@ FIELDS = documents.headed(
             ),
             "How lanes decode, where the protocol may leave it out.",
             without=BATCHLESS,
+        ),
+        "full_use": Field(
+            MapOf(MapOf(_FULL_USE)),
+            "What the full cache held on development problems, by model and task.",
+            without="no budget is a share of it",
         ),
         "sources": Field(MapOf(DIGEST), "SHA-256 of each source file."),
         "bundle": Field(DIGEST, "SHA-256 of sources.zip."),

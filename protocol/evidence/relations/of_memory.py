@@ -116,7 +116,7 @@ def left(plan: Plan, lane: Lane, measure: Measure) -> str:
     for (step, before, after), grant in zip(lane.events, given, strict=False):
         most = grant * heads
         if before <= most:
-            right = after == before
+            right = after == before or (arm.bounds and after < before)
         else:
             right = after < before and not (arm.most and after > most) and not (arm.exact and after != most)
         if not right:
@@ -148,6 +148,9 @@ def carried(plan: Plan, lane: Lane, measure: Measure) -> str:
 def _due(plan: Plan, lane: Lane) -> Iterator[int]:
     """Steps of the events after the first one."""
     heads, interval, slots = lane.trajectory.heads, lane.arm.interval or 0, lane.body["slots"] or 0
+    if lane.arm.every:
+        yield from (step for step in range(interval, lane.fed + 1, interval) if step >= plan.first_event)
+        return
     bound = (slots + interval) * heads if lane.arm.slack else slots * heads + 1
     events = {step: after for step, _, after in lane.events[1:]}
     level, at = lane.events[0][2], 0
@@ -295,7 +298,8 @@ RELATIONS = (
     Relation(
         "left",
         "An event that finds no more than its grant in every head leaves all; else it leaves no more than "
-        "the grant, and all of that where the arm's selection uses all of it.",
+        "the grant, and all of that where the arm's selection uses all of it. Where the arm's routing takes "
+        "the budget as a bound, it may leave less.",
         ("cache.events", "cache.granted", "slots"),
         "trajectory",
         left,

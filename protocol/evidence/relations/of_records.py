@@ -17,7 +17,7 @@ def of_this_lock(plan: Plan, lane: Lane, measure: Measure) -> str:
 
 
 def budget_in_slots(plan: Plan, lane: Lane, measure: Measure) -> str:
-    given, slots = lane.body["slots"], slots_of(lane.cell.budget, lane.body["prompt_tokens"])
+    given, slots = lane.body["slots"], slots_of(plan, lane.body["cell"], lane.body["prompt_tokens"])
     return "" if given == slots else f"slots is {given}, its budget gives {slots}"
 
 
@@ -111,7 +111,8 @@ RELATIONS = (
     Relation(
         "budget",
         '`slots` is what the budget gives: null for "full", a whole number as it is, of a share of '
-        "`prompt_tokens` the least whole number that is not below it.",
+        "`prompt_tokens` the least whole number that is not below it, of a share of the full cache's use "
+        "what the lock says for the model and task.",
         ("cell.budget", "slots", "prompt_tokens"),
         "record",
         budget_in_slots,

@@ -3,6 +3,7 @@
 import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from decimal import Decimal
 from types import MappingProxyType
 
 from protocol.evidence.relations.planned_lanes import Cell
@@ -113,6 +114,21 @@ def own_draws(phase: Phase) -> Differences:
                 yield copy, f"text is that of {first}, and so in all {len(both)} problems"
 
 
+def full_use(phase: Phase) -> Differences:
+    """Against the probe, whose lanes of the full cache answer the problems that were measured."""
+    plan = phase.plan
+    for unit in phase.units if plan.phase == "probe" and plan.used else ():
+        most = plan.tasks[unit.plan.task].max_new_tokens - 1  # the last new token is not fed
+        for lane in unit.lanes:
+            used = plan.used.get((unit.plan.model, unit.plan.task, lane.body["problem"]))
+            if used is None or not (lane.full and lane.cache):
+                continue
+            prompt = int(Decimal(lane.cache["peak"])) - lane.fed
+            if not prompt <= used <= prompt + most:
+                held = f"{prompt} to {prompt + most}"
+                yield lane, f"full_use of the lock has {used} slots, a prompt and an answer have {held}"
+
+
 def _planned(phase: Phase) -> Iterator[tuple[int, int, int]]:
     """The places of all lanes, as they run."""
     for number, unit in enumerate(phase.plan.units):
@@ -157,6 +173,14 @@ RELATIONS = (
         "study",
         of_phase=own_prompts,
         doubt="a task may ask the same twice: compare the two problems",
+    ),
+    Relation(
+        "full use",
+        "What the lock says that the full cache held at the end of an answer is no less than the prompt in "
+        "the probe's lane of that problem, and no more than that and all that the task allows.",
+        ("cache.peak", "tokens", "stop", "problem"),
+        "study",
+        of_phase=full_use,
     ),
     Relation(
         "own draws",

@@ -14,12 +14,21 @@ __all__ = ["AGAIN", "FULL", "Arm", "Cell", "Plan", "Task", "UnitPlan", "plan_of"
 AGAIN = " (again)"  # ends the name of the arm that a probe runs a second time
 MOST = 1_000_000  # problems, over all models and tasks
 FULL = "full"  # the budget of an arm that never evicts
+OF_FULL = " of full"  # ends a budget that is a share of what the full cache holds
 PLAIN = "policies.cadence.Cadence()"
+EVERY = "policies.thinkv.Whenever()"  # a cadence that looks at no budget
 # Selections that leave exactly what an event was granted, and those that leave at most that.
 EXACT = tuple(f"policies.selection.{name}()" for name in ("TopK", "Chunks", "Diverse"))
 AT_MOST = (
     "policies.crystal.dissolution.BranchDissolution()",
     "policies.crystal.tiers.TieredDissolution()",
+    "policies.thinkv.WithinSegments()",
+)
+# Routings that take the budget as a bound: an event may leave less, also where all that is held would fit.
+BOUNDING = (
+    "policies.crystal_kv.Utilised()",
+    "policies.thinkv.SegmentsPerHead()",
+    "policies.thinkv.SegmentsShared()",
 )
 
 
@@ -38,7 +47,9 @@ class Arm(NamedTuple):
     """How an arm evicts, as far as its lock tells; None where it does not.
 
     plain: an event fires by `interval` (0: none while decoding) and `slack` and is granted the registered
-    budget. most: whether it leaves at most what it is granted; exact: whether it leaves all of that.
+    budget. most: whether it leaves at most what it is granted; exact: whether it leaves all of that. every:
+    whether it fires every `interval` steps, whatever is held. bounds: whether its routing may leave less than
+    it is granted, whatever there is to keep.
     """
 
     plain: bool | None
@@ -46,6 +57,8 @@ class Arm(NamedTuple):
     slack: bool
     most: bool | None
     exact: bool | None
+    every: bool = False
+    bounds: bool = False
 
 
 class UnitPlan(NamedTuple):
@@ -76,6 +89,10 @@ class Plan(NamedTuple):
     sampled: bool
     thinking: bool
     words: Mapping[str, Words]
+    of_full: Mapping[tuple[str, str, str], int]  # slots, by model, task and share of the full cache's use
+    used: Mapping[
+        tuple[str, str, str], int
+    ]  # slots that locking found it to hold, by model, task and problem
 
 
 def plan_of(
@@ -94,10 +111,15 @@ def plan_of(
         raise Tampered(f"lock.json: does not say which lanes run ({type(problem).__name__})") from None
 
 
-def slots_of(budget: str, prompt_tokens: int) -> int | None:
-    """Slots per KV head and layer: a share of the prompt is rounded up, and "full" has none."""
+def slots_of(plan: Plan, cell: Mapping[str, Any], prompt_tokens: int) -> int | None:
+    """Slots per KV head and layer of a record's cell: a share of the prompt is rounded up, a share of the
+    full cache's use has the slots that the lock says, and "full" has none.
+    """
+    budget: str = cell["budget"]
     if budget == FULL:
         return None
+    if budget.endswith(OF_FULL):
+        return plan.of_full[cell["model"], cell["task"], budget]
     return math.ceil(Decimal(budget) * prompt_tokens) if "." in budget else int(budget)
 
 
@@ -140,7 +162,23 @@ def _plan(content: Mapping[str, Any], digest: str, phase: str, winner: str | Non
         sampled=Decimal(generation["temperature"]) > 0,
         thinking=generation.get("think_only") is True,
         words={},
+        of_full=dict(_of_full(content)),
+        used=dict(_used(content)),
     )
+
+
+def _of_full(content: Mapping[str, Any]) -> Iterator[tuple[tuple[str, str, str], int]]:
+    """The slots of every cell whose budget is a share of the full cache's use."""
+    for model, task, budget, _, _ in content["grid"]:
+        if budget.endswith(OF_FULL):
+            slots = content["full_use"][model][task]["slots"][budget]
+            yield (model, task, budget), _whole(slots, 1)
+
+
+def _used(content: Mapping[str, Any]) -> Iterator[tuple[tuple[str, str, str], int]]:
+    for model, tasks in content.get("full_use", {}).items():
+        for task, one in tasks.items():
+            yield from (((model, task, problem), _whole(held, 1)) for problem, held in one["held"].items())
 
 
 def _probed(registered: Mapping[str, Any], cells: list[Cell]) -> Iterator[Cell]:
@@ -179,14 +217,16 @@ def _arms(content: Mapping[str, Any], names: set[str], winner: str | None) -> di
 
 def _as_locked(settings: Mapping[str, str]) -> Arm:
     interval = 0 if settings["cadence.interval"] == "None" else _whole(int(settings["cadence.interval"]))
-    selection = settings["selection"]
-    exact, most = selection in EXACT, selection in (*EXACT, *AT_MOST)
+    selection, bounds = settings["selection"], settings.get("routing") in BOUNDING
+    exact, most = selection in EXACT and not bounds, selection in (*EXACT, *AT_MOST)
     return Arm(
-        settings["cadence"] == PLAIN,
+        settings["cadence"] in (PLAIN, EVERY),
         interval,
         settings["cadence.slack"] == "True",
         most or None,
         exact or None,
+        settings["cadence"] == EVERY,
+        bounds,
     )
 
 

@@ -19,8 +19,12 @@ _CELL = Table(
         "model": Field(Text(), "The model."),
         "task": Field(Text(), "The task."),
         "budget": Field(
-            Text(r"full|[0-9]+|0\.[0-9]+", 'a share such as "0.5", whole slots or "full"'),
-            'A share of the prompt, whole slots per KV head and layer, or "full".',
+            Text(
+                r"full|[0-9]+|0\.[0-9]+( of full)?",
+                'a share such as "0.5", whole slots, "0.1 of full" or "full"',
+            ),
+            "A share of the prompt, whole slots per KV head and layer, a share of the full cache's mean use "
+            '("0.1 of full"), or "full".',
         ),
         "arm": Field(Text(), "The arm."),
         "seed": Field(Whole(), "The registered seed."),

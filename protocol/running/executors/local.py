@@ -62,7 +62,7 @@ def executor(
                 engine.Lane(
                     key="/".join(map(str, cell)),
                     policy=policy_of[cell.arm],
-                    budget=budget_of(protocol, cell, len(prompt.context)),
+                    budget=budget_of(protocol, cell, len(prompt.context), planned.use(cell.model, cell.task)),
                     seed=late_randomness.seed(key, cell.seed),
                 )
                 for cell in job.cells

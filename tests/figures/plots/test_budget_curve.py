@@ -1,6 +1,7 @@
 import judgements
 import lanes
 import looking
+import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
@@ -85,8 +86,8 @@ def test_a_full_cache_that_answers_everything_still_has_a_band():
     judged, rows = study()
     rows.loc[rows["arm"] == "full", "correct"] = 1.0
     (place,) = curves(judged, lock(), rows)
-    assert place.full.share == place.full.high == 1
-    assert place.full.low < 0.9
+    assert place.full.accuracy.share == place.full.accuracy.high == 1
+    assert place.full.accuracy.low < 0.9
 
 
 def test_the_smallest_lossless_budget_is_ringed_where_there_is_one_and_the_margin_drawn(figure):
@@ -151,3 +152,64 @@ def test_every_text_lies_on_the_page_and_on_no_other(length):
     assert len(figure.axes) == 4
     assert looking.off_the_page(figure) == []
     assert looking.overlapping(figure) == []
+
+
+# ---------------------------------------------------------------- many arms
+
+MANY = [f"method-{number:02d}" for number in range(12)]
+
+
+def field():
+    """Twelve methods beside crystal and h2o, each a problem better than the one before, up to nine."""
+    judged, rows = study(models=("tiny", "other"))
+    arms, more = [*judged["arms"]], []
+    for model in ("tiny", "other"):
+        place = {"model": model, "task": "chain"}
+        for number, arm in enumerate(MANY):
+            for budget, right in (("32", 0), ("128", min(number, 9))):
+                arms.append(judgements.arm(arm, budget=budget, mean_slots=f"{budget}.000000", **place))
+                more.append(lanes.lanes(arm, grades(right), budget=budget, **place))
+    return judged | {"arms": arms}, pd.concat([rows, lanes.table(*more)], ignore_index=True)
+
+
+@pytest.fixture(scope="module")
+def many() -> Figure:
+    judged, rows = field()
+    judged |= SOUGHT
+    return looking.drawn(budget_curve, judged, lock(), curves(judged, lock(), rows))
+
+
+def test_of_many_arms_each_is_named_at_the_end_of_its_line_in_the_order_in_which_they_end(many):
+    found = looking.by_gid(many)
+    named = {
+        text.get_position()[1]: text.get_text()
+        for gid in found
+        if gid.startswith("name-tiny")
+        for text in found[gid]
+    }
+    assert set(named.values()) == {"full cache", "crystal", "h2o", *MANY}
+    upwards = [named[y] for y in sorted(named)]
+    ends = {"full cache": FULL, "crystal": 8, "h2o": 7} | {arm: min(i, 9) for i, arm in enumerate(MANY)}
+    assert [ends[arm] for arm in upwards] == sorted(ends.values())
+    heavy = [text.get_text() for text in looking.texts(many) if text.get_weight() == "bold"]
+    assert {"crystal"} == {"crystal", "h2o", *MANY} & {*heavy}
+    assert looking.off_the_page(many) == []
+    assert looking.overlapping(many) == []
+
+
+def test_of_many_arms_the_subject_alone_has_limits_and_the_full_cache_its_band(many):
+    found = looking.by_gid(many)
+    limits = {gid for gid in found if gid.startswith("limits-")}
+    assert limits == {"limits-tiny/chain/crystal", "limits-other/chain/crystal"}
+    _, rows = study()
+    own = rows[(rows["arm"] == "crystal") & (rows["budget"] == "64")]
+    expected = share(own, own["correct"] == 1, own["correct"].notna())
+    (path,) = found["limits-tiny/chain/crystal"][0].get_paths()
+    at = sorted({round(y, 6) for x, y in path.vertices if x == 63.5})
+    assert at == pytest.approx([100 * expected.low, 100 * expected.high], abs=1e-5)
+    assert {"full-tiny/chain", "full-other/chain", "margin-tiny/chain", "smallest-tiny/chain/crystal"} <= {
+        *found
+    }
+    (line,) = found["line-other/chain/method-03"]
+    assert (list(line.get_xdata()), list(line.get_ydata())) == ([32, 128], [0, pytest.approx(30)])
+    assert "Bands, of crystal and of the full cache" in looking.said(many)

@@ -1,12 +1,14 @@
 """Make the numbers of this folder again: what official code keeps of the tensors of `official_cases`.
 
-    PYTHONPATH=tests/policies python tests/policies/official/make.py r-kv <checkout of Zefan-Cai/R-KV @ d15c976>
-    PYTHONPATH=tests/policies python tests/policies/official/make.py longflow <yisunlp/LongFLow @ 89a68d3>
-    PYTHONPATH=tests/policies python tests/policies/official/make.py lagkv <AI-Lab-China-.../LagKV @ 2a9d19e>
-    PYTHONPATH=tests/policies python tests/policies/official/make.py kvpress <NVIDIA/kvpress @ 8bb29b9>
+    PYTHONPATH=tests/policies python tests/policies/official/make.py r-kv <folder>
+
+with a checkout of the official repository: r-kv, Zefan-Cai/R-KV @ d15c976; longflow, yisunlp/LongFLow @
+89a68d3; lagkv, AI-Lab-China-Merchants-Bank/LagKV @ 2a9d19e; kvpress, NVIDIA/kvpress @ 8bb29b9. The last two
+need transformers.
 
 The values are the numbers of the slots, so that what comes back says what was kept. A case whose choice hangs
-on a difference of less than MARGIN between two scores is left out: rounding or the order of a sort decides it.
+on a difference of less than MARGIN between two scores is left out: rounding, or how a sort breaks ties,
+decides it.
 """
 
 import argparse

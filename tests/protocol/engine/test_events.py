@@ -218,8 +218,8 @@ def test_the_memory_of_a_policy_is_counted_at_its_largest():
         lane(all_kept()),
     ]
     outcomes = answer(tiny(), outside(30), lanes, max_new_tokens=10)
-    # The most is there at the end: one slot beyond the event of step 8, and 38 tokens; the hidden state of the
-    # last one, as wide as that of the one before, is not folded yet.
+    # The most is there at the end: one slot beyond the event of step 8, and 38 tokens; the hidden state of
+    # the last one, as wide as that of the one before, is not folded yet.
     queries, trace = LAYERS * Q_HEADS * 5 * DIM * 8, (38 + 2 * 64) * 8
 
     def slots(fullest, since):

@@ -20,6 +20,7 @@ EVICTING = tuple(name for name in policies.names() if policies.get(name).evicts)
 ALIKE_UNTIL_DECODING = [
     {"1d", "schedule-front", "schedule-back", "schedule-inverted"},
     {"crystal", "crystal-static-graph", "crystal-still"},
+    {"crystal-kv-lite", "crystal-kv"},
 ]
 """Keep the same slots of a prompt, by construction: they differ in what happens at later events."""
 
@@ -28,6 +29,9 @@ ALIKE_WITH_ROOM = [{"crystal", "crystal-static-graph", "crystal-still", "crystal
 
 ALIKE_BY_CHANCE = [{"crystal-average", "crystal-product"}]
 """Both rise with D and with the impact, and rank the trunks of these random prompts alike."""
+
+ALIKE_FOR_LONG = [{"crystal-kv-lite", "crystal-kv"}]
+"""Keep the same slots of short answers too: budgets first move after 128 tokens."""
 
 ALIKE_IN_ALL: list[set[str]] = []
 """Differ in nothing that can be seen here: one experiment."""
@@ -38,14 +42,14 @@ def noted(policy):
     return Noted(**parts)
 
 
-def kept(budget, *, seed=0, ends=24, interval=None, new=1):
+def kept(budget, *, seed=0, ends=24, interval=None, new=1, names=EVICTING):
     """What each policy keeps at every event on a random prompt of 300 tokens, or how it fails, by name.
 
     ends: how many of 97 tokens end a sentence; 24 give about 70 sentences, and none gives trunks of 32.
     """
     model = tiny(dtype=torch.float32)._replace(sentence_ends=frozenset(range(ends)))
     watched = {}
-    for name in EVICTING:
+    for name in names:
         policy = policies.get(name)
         if interval and policy.uncarried:
             continue
@@ -100,7 +104,12 @@ def test_what_a_budget_below_the_protected_trunks_tells_apart(with_room, tight):
 
 
 def test_no_two_policies_keep_the_same_slots_at_every_event(with_room, tight, later):
-    assert alike(with_room + tight + later) == pairs(ALIKE_IN_ALL)
+    assert alike(with_room + tight + later) == pairs(ALIKE_IN_ALL + ALIKE_FOR_LONG)
+
+
+def test_a_long_answer_tells_apart_what_short_ones_do_not():
+    for names in ALIKE_FOR_LONG:
+        assert not alike([kept(100, interval=16, new=150, names=sorted(names))])
 
 
 def test_a_second_name_of_a_policy_would_be_noticed(with_room):

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 import transformers
 
-from policies import Allocation, Cadence, PerHead, Policy, Protect, Scores, Statistics
+from policies import Allocation, Cadence, PerHead, Policy, Protect, Scores, Statistics, Thresholds
 from policies.full import full
 from policies.signals import HiddenChange, Norms
 from protocol import engine
@@ -59,7 +59,8 @@ def tiny(
         network = getattr(transformers, f"{family}ForCausalLM")(config)
     network = network.to(device, dtype).eval().requires_grad_(False)
     calibrated = {name: statistics(network, seed) for seed, name in enumerate(("text", "traces"))}
-    return TinyModel(f"tiny-{family}", network, frozenset(stop), statistics=calibrated)
+    known = {**calibrated, "thoughts": Thresholds((0, 2), 0.3, 0.5)}
+    return TinyModel(f"tiny-{family}", network, frozenset(stop), statistics=known)
 
 
 def statistics(network: Any, seed: int) -> Statistics:

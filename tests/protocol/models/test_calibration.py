@@ -12,7 +12,7 @@ from protocol import calibrate, command, tasks
 from protocol.acts import calibrate as measuring
 from protocol.evidence.bytes import canonical
 from protocol.evidence.refusals import Drifted
-from protocol.models import calibration, sources, stored
+from protocol.models import calibration, query_statistics, sources, stored
 from protocol.models.load import load
 from protocol.tasks import prompting
 
@@ -66,7 +66,7 @@ def test_traces_are_prompts_with_the_greedy_answers_of_the_model(run, model, tin
     texts = {problem: answered(model, problem, 6) for problem in used}
     assert used == {problem: prompt_digest(model, problem) for problem in texts}
     assert calibration.prompts(path) == set(used.values())
-    expected, _ = calibration.measure(
+    expected, _ = query_statistics.measure(
         model.network, [texts[problem] for problem in order if problem in used], 700
     )
     found = calibration.read(path)
@@ -89,7 +89,7 @@ def test_a_plain_text_is_read_as_it_is(run, model, tiny_model, tmp_path):
     assert run("text", "--text", text) == 0
     found = calibration.read(calibration.statistics_paths(f"path:{tiny_model}", tmp_path)["text"])
     ids = model.tokenizer(text.read_text(), add_special_tokens=False)["input_ids"]
-    expected, counted = calibration.measure(model.network, [ids], 1000)
+    expected, counted = query_statistics.measure(model.network, [ids], 1000)
     assert counted == len(ids)
     assert torch.equal(found.query_mean, expected.query_mean)
 
@@ -220,14 +220,14 @@ def test_statistics_that_another_process_wrote_meanwhile_are_not_replaced(run, t
     text = tmp_path / "some.txt"
     text.write_text("0 1 2 3.")
     path = calibration.statistics_paths(f"path:{tiny_model}", tmp_path)["text"]
-    measure = calibration.measure
+    measure = measuring.measure
 
     def slow(*arguments):
         path.write_bytes(b"theirs")
         return measure(*arguments)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(calibration, "measure", slow)
+        patched.setattr(measuring, "measure", slow)
         assert run("text", "--text", text) == 2
     assert capsys.readouterr().err.count("\n") == 1
     assert path.read_bytes() == b"theirs"
@@ -237,7 +237,7 @@ def test_a_home_that_is_a_file_is_one_line_and_nothing_is_measured(run, tmp_path
     text = tmp_path / "some.txt"
     text.write_text("0 1 2 3.")
     monkeypatch.setenv("KV_PREREG_HOME", str(text))
-    monkeypatch.setattr(calibration, "measure", lambda *arguments: pytest.fail("measured"))
+    monkeypatch.setattr(measuring, "measure", lambda *arguments: pytest.fail("measured"))
     assert run("text", "--text", text) == 2
     said = capsys.readouterr().err
     assert said.startswith("NotADirectoryError: ")
@@ -250,7 +250,7 @@ def test_a_folder_that_cannot_be_written_is_one_line_and_nothing_is_measured(emb
         raise PermissionError(13, "Permission denied", "/read/only")
 
     monkeypatch.setattr(os, "mkdir", refused)
-    monkeypatch.setattr(calibration, "measure", lambda *arguments: pytest.fail("measured"))
+    monkeypatch.setattr(measuring, "measure", lambda *arguments: pytest.fail("measured"))
     assert embedded() == 2
     assert capsys.readouterr().err == "PermissionError: [Errno 13] Permission denied: '/read/only'\n"
 

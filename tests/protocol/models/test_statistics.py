@@ -9,7 +9,7 @@ from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
 from policies import Statistics
 from protocol.evidence.refusals import BadInput
-from protocol.models import calibration, sources
+from protocol.models import calibration, query_statistics, sources
 from protocol.models.load import load
 
 LAYERS, Q_HEADS, KV_HEADS, DIM = 2, 4, 2, 8
@@ -66,7 +66,7 @@ def turned_back(queries, model):
 @pytest.mark.parametrize("family", ["Llama", "Qwen2", "Qwen3"])
 def test_statistics_equal_a_plain_loop_over_tokens(family):
     model = network(family, **({"attention_bias": True} if family == "Llama" else {}))
-    measured, counted = calibration.measure(model, TEXTS, 1000)
+    measured, counted = query_statistics.measure(model, TEXTS, 1000)
     mean = torch.zeros(LAYERS, Q_HEADS, DIM // 2, dtype=torch.complex128)
     magnitude, value = torch.zeros(LAYERS, Q_HEADS, DIM // 2, dtype=torch.float64), torch.zeros(DIM).double()
     for text in TEXTS:
@@ -95,9 +95,9 @@ def test_statistics_equal_a_plain_loop_over_tokens(family):
 def test_tokens_weigh_alike_whatever_text_they_are_in():
     """So a text of two tokens counts twice as much as one of a single token."""
     model = network()
-    first, _ = calibration.measure(model, [TEXTS[0][:2]], 10)
-    second, _ = calibration.measure(model, [TEXTS[1][:1]], 10)
-    both, counted = calibration.measure(model, [TEXTS[0][:2], TEXTS[1][:1]], 10)
+    first, _ = query_statistics.measure(model, [TEXTS[0][:2]], 10)
+    second, _ = query_statistics.measure(model, [TEXTS[1][:1]], 10)
+    both, counted = query_statistics.measure(model, [TEXTS[0][:2], TEXTS[1][:1]], 10)
     assert counted == 3
     torch.testing.assert_close(both.query_mean, (2 * first.query_mean + second.query_mean) / 3)
     torch.testing.assert_close(both.query_magnitude, (2 * first.query_magnitude + second.query_magnitude) / 3)
@@ -105,18 +105,18 @@ def test_tokens_weigh_alike_whatever_text_they_are_in():
 
 def test_the_last_text_is_cut_where_the_tokens_are_used_up():
     model = network()
-    found, counted = calibration.measure(model, TEXTS, 8)
-    expected, _ = calibration.measure(model, [TEXTS[0], TEXTS[1][:1]], 1000)
+    found, counted = query_statistics.measure(model, TEXTS, 8)
+    expected, _ = query_statistics.measure(model, [TEXTS[0], TEXTS[1][:1]], 1000)
     assert counted == 8
     assert torch.equal(found.query_mean, expected.query_mean)
     read = iter(TEXTS)
-    calibration.measure(model, read, 7)
+    query_statistics.measure(model, read, 7)
     assert next(read) == TEXTS[1], "no text is asked for once there are enough tokens"
 
 
 def test_a_text_is_cut_at_the_longest_that_the_model_reads():
     model = network(max_position_embeddings=5)
-    assert calibration.measure(model, TEXTS, 1000)[1] == 5 + 2 + 4
+    assert query_statistics.measure(model, TEXTS, 1000)[1] == 5 + 2 + 4
 
 
 def test_the_rotation_s_own_scaling_is_squared():
@@ -124,27 +124,27 @@ def test_the_rotation_s_own_scaling_is_squared():
     model = network(rope_parameters=yarn)
     factor = model.base_model.rotary_emb.attention_scaling
     assert factor > 1.1
-    measured, _ = calibration.measure(model, TEXTS, 1000)
+    measured, _ = query_statistics.measure(model, TEXTS, 1000)
     assert measured.scaling == pytest.approx(factor**2)
-    plain, _ = calibration.measure(network(), [[5]], 1000)
-    one, _ = calibration.measure(model, [[5]], 1000)
+    plain, _ = query_statistics.measure(network(), [[5]], 1000)
+    one, _ = query_statistics.measure(model, [[5]], 1000)
     torch.testing.assert_close(one.query_mean, plain.query_mean)
 
 
 def test_the_network_is_as_it_was_afterwards():
     model = network()
-    calibration.measure(model, TEXTS, 1000)
+    query_statistics.measure(model, TEXTS, 1000)
     assert not any(module._forward_hooks for module in model.modules())
 
 
 def test_what_cannot_be_measured_is_refused():
     with pytest.raises(BadInput, match="texts: hold no token"):
-        calibration.measure(network(), [[], []], 10)
+        query_statistics.measure(network(), [[], []], 10)
     phi = network("Phi3", pad_token_id=0)
     with pytest.raises(BadInput, match="has no q_proj and v_proj"):
-        calibration.measure(phi, TEXTS, 10)
+        query_statistics.measure(phi, TEXTS, 10)
     with pytest.raises(BadInput, match="does not rotate every pair"):
-        calibration.measure(network("StableLm", partial_rotary_factor=0.5), TEXTS, 10)
+        query_statistics.measure(network("StableLm", partial_rotary_factor=0.5), TEXTS, 10)
 
 
 def random_statistics(layers=LAYERS):
@@ -195,7 +195,7 @@ def test_weights_are_other_weights_once_a_file_that_changes_outputs_is_another(t
 
 def test_statistics_lie_beside_the_weights_of_an_embedded_model_and_below_home_for_others(tmp_path):
     embedded = calibration.statistics_paths("chain-llama", tmp_path)
-    assert embedded.keys() == {"text", "traces"}
+    assert embedded.keys() == {"text", "traces", "thoughts"}
     assert embedded["traces"].name == "statistics-traces.safetensors"
     assert embedded["traces"].parent.name == "chain-llama"
     hub = calibration.statistics_paths(f"hf:owner/name@{40 * 'a'}", tmp_path)

@@ -118,12 +118,17 @@ def without_the_last_event(made):
     summed(body, trajectory)
 
 
-def an_event_leaves_less(made):
+def an_event_leaves(made, more):
+    """So many slots more of every head than was granted, or fewer."""
     body = made.lane("a", "0.5", lambda body: len(body["cache"]["events"]) == 1 and body["tokens"] < 3)
     trajectory = made.trajectory(body)
-    body["cache"]["events"][0][2] -= HEADS
-    trajectory["held"] = [slots - HEADS for slots in trajectory["held"]]
+    body["cache"]["events"][0][2] += more * HEADS
+    trajectory["held"] = [slots + more * HEADS for slots in trajectory["held"]]
     summed(body, trajectory)
+
+
+def an_event_leaves_less(made):
+    an_event_leaves(made, -1)
 
 
 def bytes_of_one_slot_more(made):
@@ -209,6 +214,21 @@ def copied_seeds(made):
         body = line["body"]
         if (body["cell"]["arm"], body["cell"]["budget"]) == ("a", "6"):
             body["text"] = texts.setdefault(body["problem"], body["text"])
+
+
+def measured_less_than_the_prompt(made):
+    made.__dict__.update(copy.deepcopy(vars(made.others["measured"])))
+    made.content["full_use"][made_study.MODEL]["t"]["held"]["dp1"] = 7
+
+
+def measured_more_than_fits(made):
+    made.__dict__.update(copy.deepcopy(vars(made.others["measured"])))
+    made.content["full_use"][made_study.MODEL]["t"]["held"]["dp1"] = 19 + 30
+
+
+def slots_of_another_share(made):
+    made.__dict__.update(copy.deepcopy(vars(made.others["measured"])))
+    made.content["full_use"][made_study.MODEL]["t"]["slots"]["0.4 of full"] = 10
 
 
 def words_are_tokens(made):
@@ -341,4 +361,7 @@ BREAKS = [
     (in_body("grade_second", "wrong"), ["form"]),
     (prompt_of_another, ["own prompts"]),
     (copied_seeds, ["own draws"]),
+    (measured_less_than_the_prompt, ["full use"]),
+    (measured_more_than_fits, ["full use"]),
+    (slots_of_another_share, ["budget"]),
 ]

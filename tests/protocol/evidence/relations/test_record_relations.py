@@ -9,7 +9,7 @@ from pathlib import Path
 import made_study
 import pytest
 from made_study import DIGEST
-from record_rewrites import BREAKS, an_event_while_it_answers, marked
+from record_rewrites import BREAKS, an_event_leaves, an_event_while_it_answers, marked
 
 from protocol.evidence.audit import sense
 from protocol.evidence.bytes import canonical
@@ -72,6 +72,7 @@ def studies_made():
         "inside": Made(made_study.lock(longest=17), seed=2),
         "outside": Made(made_study.lock(outside=True), seed=2),
         "failing": Made(made_study.lock(), seed=2, fails=0.2),
+        "measured": Made(made_study.lock(budgets=("6", "0.4 of full")), "probe", seed=2),
         "thinking": Made(made_study.lock(thinking=True), seed=2, fewest=12),
         "many": Made(made_study.lock(problems=40, together=10, budgets=("6",)), seed=1, fewest=1),
     }
@@ -170,6 +171,17 @@ def test_events_by_another_interval_than_the_locked_one_are_named(tmp_path, made
     for arm in ("a", "b"):
         made.content["policies"][arm] = made.content["policies"][arm] | {"cadence.interval": "5"}
     assert "cadence" in made.broken(tmp_path)
+
+
+@pytest.mark.parametrize(("routing", "less"), [("crystal_kv.Utilised", False), ("routing.PerHead", True)])
+def test_a_routing_that_bounds_may_leave_less_than_its_grant_and_none_more(tmp_path, made, routing, less):
+    made.content["policies"]["a"] = made.content["policies"]["a"] | {"routing": f"policies.{routing}()"}
+    assert made.broken(tmp_path) == set()
+    other = copy.deepcopy(made)
+    an_event_leaves(made, -1)
+    assert ("left" in made.broken(tmp_path)) == less
+    an_event_leaves(other, 1)
+    assert "left" in other.broken(tmp_path)
 
 
 def test_an_event_after_the_mark_is_named_whatever_the_cadence(tmp_path, studies_made):

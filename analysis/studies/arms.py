@@ -1,0 +1,18 @@
+"""An arm in words: its policy, and what it sets of it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["words"]
+
+
+def words(arm: Mapping[str, Any]) -> str:
+    """E.g. "policy snapkv, scoring.window = 64". arm: as a lock has it, or what a sweep selected."""
+    own = (f"{path} = {_text(value)}" for path, value in arm.get("set", {}).items())
+    return ", ".join([f"policy {arm['policy']}", *own])
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(map(_text, value))}]"
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,106 @@
+"""Accuracy against what decoding read: a line an arm over its budgets, in place of accuracy against seconds.
+
+EpiKV draws accuracy against seconds a problem (arXiv:2606.26472, figure 4). Our seconds are those of a lane
+in its batch, where the lanes of all arms take the same steps: they tell no arm from another. Counted instead
+are the slots that an answer read, which both its length and its cache make. Why:
+docs/decisions/cost-is-counted-not-timed.md.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
+
+from figures.canvas import named_lines, page
+from figures.canvas.curves import Curves, curved
+
+__all__ = ["cost_curve", "costs"]
+
+WIDE = 4  # times the least cost; where the most is beyond it, the axis is logarithmic
+GROWN = 3.5  # points by which the marker of the largest budget is wider than that of the smallest
+
+
+def costs(judged: Mapping[str, Any], lanes: Any) -> list[Curves]:
+    """In registered order; the budgets of an arm by the memory that it held, the least first.
+
+    Cost of an answer: its tokens times the mean of the slots held while it was decoded, per KV head and
+    layer; of an arm the mean over its answers. lanes: those of `study_files.read`.
+    """
+    found = curved(judged, lanes, lambda _, own: float((own["tokens"] * own["mean_slots"]).mean()))
+    held = {
+        tuple(one[name] for name in ("model", "task", "budget", "arm")): one["mean_slots"]
+        for one in judged["arms"]
+    }
+    for place in found:
+        for arm, points in place.arms.items():
+            points.sort(key=lambda one: float(held[place.model, place.task, one.budget, arm]))
+    return found
+
+
+def cost_curve(judged: Mapping[str, Any], lock: Mapping[str, Any], places: Sequence[Curves]) -> Figure:
+    """Rows of panels: models. Columns: tasks.
+
+    Artists of a panel have "line-" and "points-<model>/<task>/<arm>", "limits-..." of the subject,
+    "full-<model>/<task>" and "whole-<model>/<task>", the place of the full cache, as gid.
+    """
+    arms = list(dict.fromkeys(arm for place in places for arm in place.arms))
+    subject = judged["contrasts"][0]["subject"]
+    style = named_lines.styles(subject, named_lines.scored(lock, arms))
+    drawn = named_lines.laid(
+        places,
+        "Accuracy against what decoding read (exploratory)",
+        [page.standing(judged), "To the left is cheaper. Where two lines cross decides nothing."],
+        [
+            "Slots read: the tokens of an answer times the slots held while it was decoded, per KV head and "
+            "layer; mean over answers. Counted and not timed: seconds are those of a batch in which the arms "
+            "decode together. What a policy computes to choose slots is not in it, nor is the prompt. An arm "
+            "that breaks its answers off early reads little, too.",
+            f"Larger markers: larger budgets. Cross: the full cache. Lines at {subject}, and band: 95 % "
+            "intervals (Wilson), problems counted and not answers; not corrected.",
+        ],
+        "slots read per answer, thousands",
+    )
+    for axes, place in drawn.panels:
+        _axis(axes, place)
+        named_lines.panel(axes, place, style, drawn.size)
+        _points(axes, place, style, subject)
+    return drawn.sheet.figure
+
+
+def _points(axes: Any, place: Curves, style: Mapping[str, Mapping[str, Any]], subject: str) -> None:
+    name = f"{place.model}/{place.task}"
+    for arm, points in place.arms.items():
+        color = style[arm]["color"]
+        x, y = [one.at for one in points], [100 * one.accuracy.share for one in points]
+        most, last = style[arm]["markersize"] + GROWN, max(len(points) - 1, 1)
+        sizes = [(most - GROWN * (1 - number / last)) ** 2 for number in range(len(points))]
+        how = {
+            "marker": style[arm]["marker"],
+            "color": color,
+            "zorder": style[arm]["zorder"],
+            "linewidths": 0,
+        }
+        axes.scatter(x, y, s=sizes, gid=f"points-{name}/{arm}", **how)
+        if arm == subject:
+            ends = ([100 * one.accuracy[end] for one in points] for end in (1, 2))
+            axes.vlines(x, *ends, color=color, linewidth=1, zorder=4, gid=f"limits-{name}/{arm}")
+    if place.full is not None:
+        at = place.full.at, 100 * place.full.accuracy.share
+        axes.plot(*at, "x", color=page.INK, markersize=6, zorder=4, gid=f"whole-{name}")
+
+
+def _axis(axes: Any, place: Curves) -> None:
+    every = [point.at for points in place.arms.values() for point in points]
+    every += [] if place.full is None else [place.full.at]
+    wide = min(every) > 0 and max(every) > WIDE * min(every)
+    if wide:
+        axes.set_xscale("log")
+        axes.set_xlim(min(every) / 1.15, max(every) * 1.15)
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.minorticks_off()
+    else:
+        room = 0.07 * (max(every) - min(every)) or 1
+        axes.set_xlim(min(every) - room, max(every) + room)
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=7, steps=[1, 2, 5, 10]))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x / 1000:g}"))

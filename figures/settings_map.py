@@ -1,0 +1,47 @@
+"""Draw accuracy over two settings of a policy as a heat map, for each model, task and budget.
+
+    python -m figures.settings_map registrations/lrfu-grid
+    python -m figures.settings_map registrations/lrfu-grid --rows scoring.p --columns scoring.decay
+
+The arms that differ in two settings alone are the cells; the settings are found, or named as the lock names
+them. Of a judged study it draws the held-out problems, before that the development problems of its probe.
+Writes figures/settings_map.svg and .png into the folder.
+Exit status: 0 drawn; 2 the arms form no grid (it says what varies), or there are no records to read.
+"""
+
+import sys
+from pathlib import Path
+
+from analysis.output.command import command
+from analysis.studies.settings_grid import NoGrid
+from analysis.studies.study_files import RecordError, development, read
+from figures.canvas import page
+from figures.plots.settings_map import mapped, settings_map
+
+__all__ = ["draw"]
+
+
+def draw(folder: Path, rows: str | None = None, columns: str | None = None) -> tuple[Path, ...]:
+    """Draw FOLDER/figures/settings_map.svg and .png. rows, columns: paths of settings.
+
+    Raises NoGrid, NoVerdict for a verdict that cannot be read, and RecordError.
+    """
+    folder = Path(folder)
+    judged = page.judged(folder) if (folder / "verdict.json").exists() else None
+    study = development(folder) if judged is None else read(folder)
+    data = study.lock, *mapped(study.lock, study.lanes, rows, columns)
+    return page.write(folder / "figures", settings_map, judged, *data)
+
+
+def main(argv: list[str] | None = None) -> int:
+    folder = {"folder": "a probed or confirmed registration, e.g. registrations/lrfu-grid"}
+    options = {
+        "rows": "path of the setting whose values stand one below another, e.g. scoring.p",
+        "columns": "path of the other",
+    }
+    refusals = (NoGrid, page.NoVerdict, RecordError)
+    return command("figures.settings_map", __doc__, folder, draw, refusals, argv, options=options)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,178 @@
+"""EpiKV's methods that read keys and values: KV-key, KV-val and Lag-KV (arXiv:2606.26472, section 3.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal, NamedTuple, TypeAlias, get_args
+
+import torch
+from torch import Tensor
+
+from policies.contract import Fed, Scores, Signal, View
+from policies.epikv import (
+    channel_variance,
+    in_parts,
+    lag_relative,
+    of_slots,
+    preserving,
+    refuse_window,
+    rolling_mean,
+)
+from policies.policy import Policy
+from policies.signals import of_all_layers, wide
+
+__all__ = ["ChannelVariances", "LagVariance", "LagVariances", "Lags", "MeanVariance", "vectors"]
+
+Part: TypeAlias = Literal["keys", "values"]
+
+
+@dataclass(frozen=True)
+class ChannelVariances:
+    """Variance over the channels of the key or the value of every token fed, mean over the KV heads: [t].
+
+    Keys have their RoPE rotation; without it next to nothing changes (appendix E).
+    """
+
+    part: Part
+
+    def __post_init__(self) -> None:
+        if self.part not in get_args(Part):
+            raise ValueError(f"part must be one of {', '.join(get_args(Part))}, not {self.part!r}")
+
+    def reads(self, layer: int) -> bool:
+        return True
+
+    def fold(self, fed: Fed, before: Tensor | None) -> Tensor:
+        vectors = fed.keys if self.part == "keys" else fed.values
+        new = channel_variance(vectors).mean(-2)
+        return new if before is None else torch.cat([before, new], -1)
+
+    def result(self, state: Tensor) -> Tensor:
+        return state
+
+
+@dataclass(frozen=True)
+class MeanVariance:
+    """The rolling mean of `ChannelVariances`, mean over the layers; the higher is kept.
+
+    So for values too, of which no sign is given; that of keys is the one of competition mathematics, and
+    turns on easier problems (section 4.5). Layers and heads: ours.
+    """
+
+    part: Part
+    window: int = 64
+
+    def __post_init__(self) -> None:
+        refuse_window(self.window)
+
+    @property
+    def needs(self) -> frozenset[Signal]:
+        return frozenset({ChannelVariances(self.part)})
+
+    def score(self, view: View) -> Scores:
+        # The mean over layers of rolling means is the rolling mean of the mean over layers.
+        spread = torch.stack(of_all_layers(view, ChannelVariances(self.part))).double().mean(0)
+        means = in_parts(spread, view.prompt, lambda part: rolling_mean(part, self.window))
+        return Scores(of_slots(view, means))
+
+
+class Lags(NamedTuple):
+    """State of LagVariances. Keys lie before values on the axis of heads: `row` has twice the KV heads."""
+
+    scores: Tensor
+    """[..., t], of every token fed."""
+    past: tuple[Tensor, Tensor]
+    """[..., row, d] each: the least and the most of the chunk before, channel by channel."""
+    own: tuple[Tensor, Tensor]
+    """Those of the chunk that is being fed."""
+
+
+@dataclass(frozen=True)
+class LagVariances:
+    """`lag_relative` of the key plus that of the value of every token fed, by the chunk before: [t].
+
+    Chunks of `lag` tokens begin with the answer, and go back from there over the prompt, whose last `lag`
+    tokens (or what there is of them) are thus the reference of the first chunk of the answer. The first
+    chunk of the prompt has none before it, and is worth 0. Mean over the KV heads.
+    """
+
+    lag: int = 64
+
+    def __post_init__(self) -> None:
+        if self.lag < 1:
+            raise ValueError(f"lag must be 1 token or more, not {self.lag}")
+
+    def reads(self, layer: int) -> bool:
+        return True
+
+    def fold(self, fed: Fed, before: Lags | None) -> Lags:
+        rows = wide(torch.cat([fed.keys, fed.values], -3))
+        position, stop = fed.start, fed.start + rows.shape[-2]
+        first = -fed.prompt // self.lag
+        scores = [] if before is None else [before.scores]
+        past, own = (ranges(rows[..., :1, :]),) * 2 if before is None else before[1:]
+        while position < stop:
+            chunk, inside = divmod(position - fed.prompt, self.lag)
+            end = min(stop, position - inside + self.lag)
+            piece = rows[..., position - fed.start : end - fed.start, :]
+            if inside == 0:
+                past = own
+            begins = inside == 0 or position == 0
+            own = ranges(piece) if begins else joint(own, ranges(piece))
+            relative = lag_relative(piece, *past) * (chunk > first)
+            key, value = relative.chunk(2, -2)
+            scores.append(key.mean(-2) + value.mean(-2))
+            position = end
+        return Lags(torch.cat(scores, -1), past, own)
+
+    def result(self, state: Lags) -> Tensor:
+        return state.scores
+
+
+def ranges(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """rows [..., t, d] -> the least and the most of each channel, [..., d] each."""
+    return rows.amin(-2), rows.amax(-2)
+
+
+def joint(one: tuple[Tensor, Tensor], other: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    return torch.minimum(one[0], other[0]), torch.maximum(one[1], other[1])
+
+
+@dataclass(frozen=True)
+class LagVariance:
+    """`LagVariances`, mean over the layers; the higher is kept. The chunk of 64 is ours: no size is given."""
+
+    lag: int = 64
+
+    @property
+    def needs(self) -> frozenset[Signal]:
+        return frozenset({LagVariances(self.lag)})
+
+    def score(self, view: View) -> Scores:
+        spread = torch.stack(of_all_layers(view, LagVariances(self.lag))).double().mean(0)
+        return Scores(of_slots(view, spread))
+
+
+def vectors() -> Mapping[str, Policy]:
+    """By name: each differs from `epikv` in its scoring alone."""
+    return MappingProxyType({"kv-key": kv_key(), "kv-val": kv_val(), "lagkv-causal": lagkv_causal()})
+
+
+def kv_key() -> Policy:
+    """KV-key of EpiKV (section 3.3): keep tokens near which keys vary much over their channels."""
+    return preserving(MeanVariance("keys"))
+
+
+def kv_val() -> Policy:
+    """KV-val of EpiKV (section 3.3): keep tokens near which values vary much over their channels."""
+    return preserving(MeanVariance("values"))
+
+
+def lagkv_causal() -> Policy:
+    """EpiKV's "Lag-KV" (section 3.3): variance of key and value, normalised by the range of the chunk before.
+
+    LagKV itself (arXiv:2504.04704) normalises by the chunk after, once a prompt: `lagkv`.
+    """
+    return preserving(LagVariance())

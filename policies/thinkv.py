@@ -1,0 +1,283 @@
+"""ThinKV's eviction: segments of an answer keep as many slots as the kind of thought that they are.
+
+Ramachandran et al., "ThinKV: Thought-Adaptive KV Cache Compression for Efficient Reasoning Models"
+(arXiv:2510.01290), which published no code, in the form in which EpiKV (arXiv:2606.26472, section 2 and
+Appendix D) compares with it: budgets of 64, 32 and 8 slots, and of what ThinKV joins, its eviction alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from policies.cadence import Cadence
+from policies.contract import (
+    Allocation,
+    Calibrated,
+    Routing,
+    Rows,
+    Scores,
+    Scoring,
+    Segments,
+    Signal,
+    Thresholds,
+    View,
+)
+from policies.epikv import Epiphany
+from policies.h2o import AccumulatedAttention
+from policies.policy import Policy
+from policies.protect import Preserve
+from policies.routing import PerHead, Shared
+from policies.signals import EveryLayer, calibrated, of_all_layers
+
+__all__ = [
+    "SEGMENT",
+    "SegmentsPerHead",
+    "SegmentsShared",
+    "Sparsity",
+    "Thoughts",
+    "Whenever",
+    "WithinSegments",
+    "segment_hs",
+    "segment_means",
+    "shares",
+    "sparsity",
+    "thinkv",
+    "thought_variants",
+    "thoughts",
+]
+
+SEGMENT = 128
+"""Tokens of a segment: the steps from one look at the sparsity to the next, tau of ThinKV."""
+EXECUTION, REASONING, TRANSITION = range(3)
+"""Kinds of thought, from the least sparse to the sparsest."""
+
+
+@dataclass(frozen=True)
+class Sparsity(EveryLayer):
+    """How sparse the attention of each token fed is: [1, t] of every layer, the mean of its query heads.
+
+    The layers that count are known to the calibrated thresholds alone, so that all of them are read: 4 bytes
+    a layer and token. The heads of a layer must hold the same number of slots.
+    """
+
+    window: ClassVar[None] = None
+    of_tokens: ClassVar[bool] = True
+
+    def attend(self, rows: Rows, before: Tensor | None) -> Tensor:
+        own = sparsity(rows.attention).mean(-2, keepdim=True)
+        return own if before is None else torch.cat([before, own], -1)
+
+
+def sparsity(attention: Tensor, share: float = 0.01) -> Tensor:
+    """[..., row, slot], causal, 0 where a row may not see a slot -> [..., row]: of the slots that a row sees,
+    the share that it gives less than `share` of its largest weight (ThinKV, section 4.1).
+    """
+    rows, slots = attention.shape[-2:]
+    seen = torch.arange(slots - rows + 1, slots + 1, device=attention.device)
+    below = (attention < share * attention.amax(-1, keepdim=True)).sum(-1) - (slots - seen)
+    share_of_row: Tensor = below.to(attention.dtype) / seen
+    return share_of_row
+
+
+def segment_means(values: Tensor, size: int) -> Tensor:
+    """values [..., t] of the tokens of an answer -> [..., t // size], the mean of each whole segment."""
+    whole = values.shape[-1] // size
+    return values[..., : whole * size].reshape(*values.shape[:-1], whole, size).mean(-1)
+
+
+def thoughts(sparse: Tensor, low: float, high: float) -> Tensor:
+    """Mean sparsity [segment] -> int64 [segment]: EXECUTION below `low`, TRANSITION from `high` on."""
+    return (sparse >= low).long() + (sparse >= high).long()
+
+
+@dataclass(frozen=True)
+class Thoughts:
+    """The scores of `base`, and the segments within which slots compete.
+
+    A segment is `size` tokens of the answer, counted from its first. It is classified once it is whole, by
+    the mean of its tokens' sparsity over the calibrated layers, for all layers and heads alike. Sparsity is
+    of the slots that are there when a token is fed, thresholds are of the full cache.
+
+    reasoning, execution, transition: slots that such a segment keeps in each head, beside the protected ones.
+    least: where the budget asks for less, a segment goes down to so many before the open one loses any.
+    statistics: the name under which the thresholds were calibrated.
+    """
+
+    base: Scoring
+    size: int = SEGMENT
+    reasoning: int = 64
+    execution: int = 32
+    transition: int = 8
+    least: int = 4
+    statistics: str = "thoughts"
+
+    def __post_init__(self) -> None:
+        kept = (self.reasoning, self.execution, self.transition, self.least)
+        if self.size < 1 or min(kept) < 0:
+            raise ValueError(f"size must be 1 or more and slots 0 or more, not {self.size} and {kept}")
+
+    @property
+    def needs(self) -> frozenset[Signal]:
+        return self.base.needs | {Sparsity(), Calibrated(self.statistics, Thresholds)}
+
+    def score(self, view: View) -> Scores:
+        known = calibrated(view, self.statistics, Thresholds)
+        layers = of_all_layers(view, Sparsity())
+        sparse = torch.cat([layers[layer] for layer in known.layers])[:, view.prompt :].mean(0)
+        kinds = thoughts(segment_means(sparse, self.size), known.low, known.high)
+        kept = torch.tensor((self.execution, self.reasoning, self.transition), device=kinds.device)
+        answer = (view.positions - view.prompt).div(self.size, rounding_mode="floor")
+        of = torch.where(view.positions < view.prompt, 0, 1 + answer)
+        return self.base.score(view)._replace(segments=Segments(of, kept[kinds], self.least))
+
+
+def shares(held: Tensor, protected: Tensor, segments: Segments, total: Tensor | int) -> Tensor:
+    """How many slots a head keeps of the prompt, of each closed segment and of the open one, int64.
+
+    held, protected [..., segment]: how many it holds of each, and how many of these are protected. total
+    [...] or a number: the most that it keeps, at least the protected ones.
+
+    Protected slots stay. Beside them a closed segment keeps its budget, the prompt and the open segment all
+    that they have. Where that is more than `total`, what competes is halved: of the prompt, then of the
+    closed segments from the oldest on, then again, none to fewer than `least`, and the last only as far as
+    it takes. Then the open segment gives, at last the others give all, oldest first. ThinKV names the ladder
+    64, 32, 16, 8, 4 and that the oldest go first; the rounds, the prompt's place and the last step are ours.
+    """
+    asked = held - protected
+    asked[..., 1:-1] = asked[..., 1:-1].minimum(segments.budgets)
+    over = (protected.sum(-1) + asked.sum(-1) - total).clamp(min=0)
+    closed = torch.arange(held.shape[-1], device=held.device) < held.shape[-1] - 1
+    while (given := taken((asked - (asked // 2).clamp(min=segments.least)) * closed, over)).any():
+        asked, over = asked - given, over - given.sum(-1)
+    given = taken(asked * ~closed, over)
+    asked, over = asked - given, over - given.sum(-1)
+    return protected + asked - taken(asked, over)
+
+
+def taken(most: Tensor, over: Tensor) -> Tensor:
+    """What each segment gives of `most` [..., segment], from the first on, until `over` [...] is made up."""
+    most = most.clamp(min=0)
+    before = most.cumsum(-1) - most
+    return most.minimum((over[..., None] - before).clamp(min=0))
+
+
+def counted(slots: Tensor, segments: Segments) -> Tensor:
+    """slots, bool [layer, kv_head, n] -> int64 [layer, kv_head, segment], how many of them each has."""
+    counts = torch.zeros(*slots.shape[:2], len(segments.budgets) + 2, dtype=torch.int64, device=slots.device)
+    place = of_sets(slots, segments).clamp(0, counts.shape[-1] - 1)
+    return counts.scatter_add(-1, place, slots.long())
+
+
+def of_sets(slots: Tensor, segments: Segments) -> Tensor:
+    """The segment of each of the slots [layer, kv_head, n]. Heads that share a set hold the same ones."""
+    layers, kv_heads, _ = slots.shape
+    return segments.of[:layers, :kv_heads].expand(slots.shape)
+
+
+def shares_of(scores: Scores, protected: Tensor, total: Tensor | int) -> tuple[Tensor, Tensor]:
+    """Slots that each [layer, kv_head, segment] holds, and `shares` of them. As a selection is given both."""
+    if scores.segments is None:
+        raise ValueError("scores have no segments: choose a scoring that has, such as Thoughts")
+    there = scores.slots > -torch.inf
+    held = counted(there, scores.segments)
+    return held, shares(held, counted(there & protected, scores.segments), scores.segments, total)
+
+
+class Segmented:
+    """A keep set gets as many slots as the shares of its segments come to."""
+
+    bounds: ClassVar[bool] = True
+
+    def allocate(self, view: View, scores: Scores, protected: Tensor, budget: int) -> Allocation:
+        return Allocation(shares_of(scores, protected, budget)[1].sum(-1))
+
+
+@dataclass(frozen=True)
+class SegmentsPerHead(Segmented, PerHead):
+    """Each layer and KV head keeps a set of its own."""
+
+
+@dataclass(frozen=True)
+class SegmentsShared(Segmented, Shared):
+    """One keep set, chosen by the mean score, for all layers and heads."""
+
+
+@dataclass(frozen=True)
+class WithinSegments:
+    """The protected slots and, of each segment, the highest scores that its share leaves room for."""
+
+    needs: ClassVar[frozenset[Signal]] = frozenset()
+    unused: ClassVar[int] = 0
+
+    def select(self, view: View, scores: Scores, protected: Tensor, allocation: Tensor) -> Tensor:
+        held, kept = shares_of(scores, protected, allocation)
+        slots, there = scores.slots, scores.slots > -torch.inf
+        assert scores.segments is not None
+        last = held.shape[-1]
+        of = of_sets(slots, scores.segments).masked_fill(~there, last)
+        ranked = slots.masked_fill(protected, torch.inf).argsort(stable=True, descending=True)
+        ranked = ranked.gather(-1, of.gather(-1, ranked).argsort(stable=True))
+        segment = of.gather(-1, ranked)
+        none = torch.zeros_like(held[..., :1])
+        starts = torch.cat([held.cumsum(-1) - held, none], -1).gather(-1, segment)
+        place = torch.arange(slots.shape[-1], device=slots.device) - starts
+        within = place < torch.cat([kept, none], -1).gather(-1, segment)
+        return torch.zeros_like(there).scatter(-1, ranked, within & (segment < last))
+
+
+@dataclass(frozen=True)
+class Whenever(Cadence):
+    """An event every `interval` steps, also where no more than the budget is held."""
+
+    interval: int | None = SEGMENT
+
+    def due(self, step: int, held: float, budget: int) -> bool:
+        return self.interval is not None and step > 0 and step % self.interval == 0
+
+
+def by_thoughts(base: Scoring, routing: Routing, *, prompt: bool) -> Policy:
+    """prompt: whether it is preserved."""
+    return Policy(
+        scoring=Thoughts(base),
+        selection=WithinSegments(),
+        routing=routing,
+        cadence=Whenever(),
+        protect=Preserve(prompt=prompt),
+    )
+
+
+def thinkv() -> Policy:
+    """Keep of each segment of 128 tokens 64, 32 or 8 slots, as it is reasoning, execution or transition:
+    those with the largest accumulated attention. The last min(128, K/4) slots stay besides.
+
+    That may be far less than the budget K, and is never more. As in EpiKV's comparison nothing of the prompt
+    is protected. Since ThinKV evicts from what is generated, and its formula of memory counts the prompt in
+    full, the whole prompt stays as long as K holds; where K does not, it gives first (`shares`): ours. Also
+    ours: sparsity is the mean over query heads, and each KV head ranks its slots by the attention that they
+    received since their token was fed, where ThinKV clusters keys. Departs from ThinKV: the budgets are those
+    of EpiKV in place of one ladder for all kinds, a transition does not shrink the segments before it, and
+    nothing is quantised. Events come every 128 steps, whatever the registered interval; between two of them a
+    lane grows by as many slots.
+    """
+    return by_thoughts(AccumulatedAttention(), SegmentsPerHead(), prompt=False)
+
+
+def segment_hs() -> Policy:
+    """Segment-HS (EpiKV, Table 1: "ThinKV seg. + HS rank"): the segments and budgets of `thinkv`; within them
+    the tokens stay that turned the residual stream most, by the score of `epikv`.
+
+    Which score "HS rank" is, and what is protected, is not said. Ours: z_10 - z_21, and the prompt as in the
+    methods of that paper.
+    """
+    return by_thoughts(Epiphany(), SegmentsShared(), prompt=True)
+
+
+def thought_variants() -> Mapping[str, Policy]:
+    """By name."""
+    return MappingProxyType({"thinkv": thinkv(), "segment-hs": segment_hs()})

@@ -1,0 +1,77 @@
+"""What the full cache holds at the end of an answer, on average: what budgets are shares of.
+
+Crystal-KV (Section 6.2) defines a budget "relative to the average per-question KV usage of FullKV". Here that
+is the mean over development problems of the slots per KV head and layer after the last token that is fed,
+prompt and answer, for each model and task. The lock holds each problem's; this file has the arithmetic.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any, TypeAlias
+
+from analysis.rules.rule import OF_FULL
+from protocol.plan.budget import of_full
+
+__all__ = ["FIELD", "FullUse", "entry", "faults", "means", "shares"]
+
+FIELD = "full_use"  # of a lock
+
+FullUse: TypeAlias = Mapping[tuple[str, str], Fraction]  # mean slots per KV head and layer, by model and task
+
+
+def shares(budgets: Iterable[str]) -> list[str]:
+    """Those of the budgets, as text, that are shares of the full cache's use."""
+    return [budget for budget in budgets if budget.endswith(OF_FULL)]
+
+
+def entry(held: Mapping[str, int], budgets: Iterable[str]) -> dict[str, Any]:
+    """What a lock says of one model and task. held: slots at the end of an answer, by problem; there are
+    some.
+    """
+    mean = Fraction(sum(held.values()), len(held))
+    slots = {share: of_full(Decimal(share.removesuffix(OF_FULL)), mean) for share in shares(budgets)}
+    return {"held": dict(held), "mean": str(mean), "slots": slots}
+
+
+def means(locked: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> FullUse:
+    """By model and task, of the field of a lock."""
+    return {
+        (model, task): Fraction(one["mean"]) for model, tasks in locked.items() for task, one in tasks.items()
+    }
+
+
+def faults(locked: Mapping[str, Any]) -> Iterator[str]:
+    """One line for each thing in this field of a lock that the rest of the lock contradicts. That each
+    problem left the full cache with so many slots is not told here: confirm measures it again.
+    """
+    content, found = locked["protocol"]["content"], locked.get(FIELD)
+    if not shares(content["budgets"]):
+        if found is not None:
+            yield f"{FIELD}: no budget is a share of the full cache's use, so nothing belongs there"
+        return
+    if found is None:
+        yield f"{FIELD}: missing, and {shares(content['budgets'])[0]!a} is a share of it"
+        return
+    due = {(model, task["name"]) for model in content["models"] for task in content["tasks"]}
+    places = {(model, task) for model, tasks in found.items() for task in tasks}
+    if places != due or found.keys() != set(content["models"]):
+        yield f"{FIELD}: is not about the registered models and tasks"
+        return
+    for model, task in sorted(due):
+        yield from _entry_faults(locked, found[model][task], task, f"{FIELD}.{model!a}.{task!a}")
+
+
+def _entry_faults(locked: Mapping[str, Any], one: Mapping[str, Any], task: str, at: str) -> Iterator[str]:
+    content = locked["protocol"]["content"]
+    measured, dev = one["held"].keys(), set(locked["items"][task]["dev"])
+    if measured - dev:
+        yield f"{at}.held: {min(measured - dev)!a} is no development problem"
+    elif not measured or (measured != dev and "exclude" not in content):
+        yield f"{at}.held: has {len(measured)} of {len(dev)} development problems, and none was excluded"
+    if not measured:
+        return
+    follows = entry(one["held"], content["budgets"])
+    for name in ("mean", "slots"):
+        if one[name] != follows[name]:
+            yield f"{at}.{name}: {one[name]!a}, where held and the budgets give {follows[name]!a}"

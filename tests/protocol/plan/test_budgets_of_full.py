@@ -1,0 +1,194 @@
+"""Budgets that are shares of what the full cache holds on average at the end of an answer."""
+
+import copy
+import re
+from decimal import Decimal
+from fractions import Fraction
+
+import pytest
+from studies import PROTOCOL
+
+from analysis.rules import RULES
+from analysis.rules.smallest_lossless import _budget, _downwards
+from analysis.studies.full_use import words
+from protocol.acts.locking import fitting
+from protocol.evidence.refusals import BadInput
+from protocol.locked.planned import Planned
+from protocol.plan import full_use, grid, reading
+from protocol.plan.design import Budget
+
+TEXT = PROTOCOL.format(model="/nowhere")
+
+
+def parse(text):
+    return reading.parse(text.encode(), "here")
+
+
+def share(text):
+    return Budget(None, None, Decimal(text))
+
+
+def test_a_share_of_the_mean_use_is_rounded_up_and_exact():
+    assert share("0.1").of(1, Fraction(9350)) == 935  # Crystal-KV, Table I
+    assert share("0.07").of(1, Fraction(100)) == 7  # ceil(0.07 * 100) is 8 in binary floats
+    assert share("0.375").of(1, Fraction(32, 3)) == 4  # 12/32 of 32/3
+    assert share("0.375001").of(1, Fraction(32, 3)) == 5
+    assert share("0.000001").of(1, Fraction(1)) == 1
+    assert str(share("0.10")) == "0.1 of full"
+
+
+def test_a_lock_has_the_mean_of_the_problems_and_the_slots_of_each_share():
+    found = full_use.entry({"a": 10, "b": 11, "c": 11}, ["0.375 of full", "0.8", "128", "0.5 of full"])
+    assert found == {
+        "held": {"a": 10, "b": 11, "c": 11},
+        "mean": "32/3",
+        "slots": {"0.375 of full": 4, "0.5 of full": 6},
+    }
+    assert full_use.means({"m": {"t": found}}) == {("m", "t"): Fraction(32, 3)}
+    assert words({"m": {"t": found}}) == [
+        "On m, t, the full cache held 10.7 slots per KV head and layer at the end of an answer, mean of 3 "
+        "development problems: 0.375 of full is 4 slots, 0.5 of full is 6 slots."
+    ]
+
+
+def test_the_three_kinds_stand_side_by_side_and_each_cell_has_its_slots():
+    protocol = parse(TEXT.replace("[0.8]", '["0.10 of full", 128, 0.8]'))
+    assert [str(budget) for budget in protocol.budgets] == ["0.1 of full", "128", "0.8"]
+    assert protocol.content()["budgets"] == ["0.1 of full", "128", "0.8"]
+    assert [budget.kind for budget in protocol.budgets] == ["of_full", "slots", "share"]
+    planned = Planned(protocol, None, {("m", "t"): Fraction(935), ("m", "u"): Fraction(9351)})
+
+    def slots(task, budget):
+        return grid.budget_of(protocol, grid.Cell("m", task, budget, "random", 0), 50, planned.use("m", task))
+
+    assert [slots("t", budget) for budget in ("0.1 of full", "128", "0.8", "full")] == [94, 128, 40, None]
+    assert slots("u", "0.1 of full") == 936
+
+
+@pytest.mark.parametrize(
+    ("written", "says"),
+    [
+        ('"10% of full"', "'10% of full' is no budget; write \"0.1 of full\""),
+        ('"0.1 of Full"', "'0.1 of Full' is no budget; write \"0.1 of full\""),
+        ('".25 full"', "'.25 full' is no budget; write \"0.25 of full\""),
+        ('"0.3"', "'0.3' is text; write 0.3 without quotes, or a share of the full cache, \"0.1 of full\""),
+        ('"a tenth"', "'a tenth' is no budget; write \"0.1 of full\", or a number without quotes"),
+        ('"1.5 of full"', "'1.5 of full': a share of the full cache lies in (0, 1)"),
+        ('"0.0 of full"', "'0.0 of full': a share of the full cache lies in (0, 1)"),
+        ('"1 of full"', "'1 of full': a share of the full cache lies in (0, 1)"),
+        ('"-0.1 of full"', "'-0.1 of full' is no budget"),
+        ('"0.1234567 of full"', "'0.1234567 of full' has more than 6 decimals; write fewer"),
+        ('"full"', "'full' is no budget"),
+        ('""', "'' is no budget"),
+        ('["0.1 of full"]', "write a number"),
+    ],
+)
+def test_what_is_no_such_share_is_refused_with_what_was_meant(written, says):
+    with pytest.raises(BadInput, match=re.escape(f"budgets[0]: {says}")) as refused:
+        parse(TEXT.replace("[0.8]", f"[{written}]"))
+    assert "\n" not in str(refused.value)
+
+
+def test_one_share_in_two_spellings_stands_twice():
+    with pytest.raises(BadInput, match=r"budgets: 0.1 of full stands twice"):
+        parse(TEXT.replace("[0.8]", '["0.1 of full", "0.10 of full"]'))
+
+
+LOSSLESS = {
+    'rule = "superior"': 'rule = "smallest_lossless"',
+    'against = ["random", "streaming"]': 'against = ["full"]',
+    "at_least = 1": "margin = 0.3",
+    'method = "sign-flip"': 'method = "t"',
+}
+
+
+def lossless(budgets):
+    text = TEXT.replace("[0.8]", budgets)
+    for old, new in LOSSLESS.items():
+        assert old in text
+        text = text.replace(old, new)
+    return parse(text)
+
+
+def test_the_smallest_lossless_share_is_sought_from_the_largest_down():
+    assert lossless('["0.05 of full", "0.2 of full"]').decision.rule == "smallest_lossless"
+    assert _downwards({"0.05 of full", "0.2 of full", "0.15 of full"}) == [
+        "0.2 of full",
+        "0.15 of full",
+        "0.05 of full",
+    ]
+    assert _budget("0.05 of full") == "a budget of 0.05 of the full cache's mean use"
+    assert RULES["smallest_lossless"].ordered
+    for other in ("0.5", "200"):
+        with pytest.raises(BadInput, match=r"budgets: smallest_lossless puts them in order; .* alone"):
+            lossless(f'["0.05 of full", {other}]')
+
+
+def test_a_share_below_what_an_arm_protects_is_refused_once_it_is_measured():
+    protocol = parse(TEXT.replace("[0.8]", '["0.5 of full"]').replace("crystal-token-level", "random"))
+    lengths = {("m", task): [(400, 0)] for task in protocol.tasks}
+    least = 132  # sinks and recent tokens, as in tests/protocol/test_small_budgets.py
+
+    def asked(use):
+        planned = Planned(protocol, None, {("m", task.name): Fraction(use) for task in protocol.tasks})
+        fitting.refuse_small_budgets(planned, lengths, protocol.budgets)
+
+    asked(2 * least - 1)  # rounded up
+    with pytest.raises(
+        BadInput, match=r"budgets: 0.5 of full gives 131 slots for needle-256 .* the 132 that"
+    ):
+        asked(2 * least - 2)
+
+
+LOCK = {
+    "protocol": {
+        "content": {"budgets": ["0.5 of full", "64"], "models": ["m"], "tasks": [{"name": "t"}]},
+    },
+    "items": {"t": {"dev": ["a", "b"], "confirm": ["c"]}},
+    "full_use": {"m": {"t": {"held": {"a": 10, "b": 13}, "mean": "23/2", "slots": {"0.5 of full": 6}}}},
+}
+
+
+def faults(change):
+    lock = copy.deepcopy(LOCK)
+    change(lock, lock["full_use"]["m"]["t"])
+    return list(full_use.faults(lock))
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda lock, one: one["slots"].update({"0.5 of full": 5}), "'t'.slots: {'0.5 of full': 5}, where"),
+        (lambda lock, one: one["slots"].update({"0.25 of full": 3}), "'t'.slots: {"),
+        (lambda lock, one: one.update(mean="12"), "'t'.mean: '12', where held and the budgets give '23/2'"),
+        (lambda lock, one: one.update(mean="46/4"), "'t'.mean: '46/4'"),
+        (
+            lambda lock, one: one["held"].update(a=11),
+            "'t'.mean: '23/2', where held and the budgets give '12'",
+        ),
+        (lambda lock, one: one["held"].pop("a"), "'t'.held: has 1 of 2 development problems"),
+        (lambda lock, one: one["held"].clear(), "'t'.held: has 0 of 2 development problems"),
+        (lambda lock, one: one["held"].update(c=10), "'t'.held: 'c' is no development problem"),
+        (lambda lock, one: lock["full_use"].update(n={}), "is not about the registered models and tasks"),
+        (lambda lock, one: lock["full_use"]["m"].clear(), "is not about the registered models and tasks"),
+        (lambda lock, one: lock.pop("full_use"), "missing, and '0.5 of full' is a share of it"),
+        (lambda lock, one: lock["protocol"]["content"].update(budgets=["64"]), "so nothing belongs there"),
+    ],
+)
+def test_what_the_rest_of_a_lock_contradicts_is_named(change, says):
+    assert any(says in fault and fault.startswith("full_use") for fault in faults(change))
+
+
+def test_an_honest_lock_and_one_of_before_are_not_faulted():
+    assert faults(lambda lock, one: None) == []
+    excluding = {"exclude": {"prompt_tokens_above": 8}}
+
+    def one_excluded(lock, one):
+        lock["protocol"]["content"] |= excluding
+        one |= {"held": {"b": 13}, "mean": "13", "slots": {"0.5 of full": 7}}
+
+    assert faults(one_excluded) == []
+    older = copy.deepcopy(LOCK)
+    del older["full_use"]
+    older["protocol"]["content"]["budgets"] = ["0.5", "64"]
+    assert list(full_use.faults(older)) == []
