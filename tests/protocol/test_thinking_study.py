@@ -1,17 +1,16 @@
 """A study that samples from a nucleus, evicts while its model thinks and preserves by one rule: locked, run,
-judged, audited and replicated.
+judged and audited.
 """
-
-import shutil
 
 import pytest
 import studies
 
-from protocol.acts import replicate
 from protocol.evidence.run import records
-from protocol.evidence.run.registration import Registration
-from protocol.locked.study import open_study
+from protocol.locked.planned import Planned
+from protocol.plan import grid, reading
 from protocol.running import same_lane
+from protocol.running.executors import Job, local
+from splits import load
 
 RULE = 'preserve = { prompt = true, recent = "min(16, K/50)" }'
 # A prompt has 204 to 217 tokens; 4 more are recent, and 24 are new.
@@ -58,6 +57,32 @@ def test_events_fire_while_it_thinks_alone(confirmed):
     assert late > 2  # of lanes that would have been cut after their mark
 
 
+@pytest.mark.parametrize("changes", [CHANGES, studies.ONE_TASK], ids=["as registered", "as without it"])
+def test_the_engine_is_asked_for_what_is_registered(thinking_model, tmp_path, monkeypatch, changes):
+    folder = studies.write(tmp_path / "study", thinking_model, changes)
+    protocol = reading.parse((folder / "protocol.toml").read_bytes(), "protocol.toml")
+    asked = {}
+
+    class Asked(Exception): ...
+
+    def run(model, requests, **how):
+        asked.update(how, model=model)
+        raise Asked
+
+    monkeypatch.setattr(local.engine, "run", run)
+    cells = tuple(grid.cells(protocol))
+    job = Job(protocol.models[0], "needle-256", tuple(load("needle-256").dev[:1]), cells)
+    with pytest.raises(Asked):
+        local.executor(Planned(protocol, tmp_path), {})(job)
+    if changes is CHANGES:
+        assert asked["top_p"] == 0.9
+        assert len(asked["marks"]) > 20
+        assert asked["marks"] == asked["model"].answer_marks
+    else:
+        assert asked["top_p"] == 1
+        assert not asked["marks"]
+
+
 def test_the_lock_has_what_was_registered_and_the_policy_of_each_arm(confirmed):
     lock = studies.content(confirmed / "lock.json")
     generation = lock["protocol"]["content"]["generation"]
@@ -81,11 +106,3 @@ def test_a_mark_that_was_said_elsewhere_is_found(confirmed):
     other = body | {"thought": body["thought"] + 1}
     assert same_lane.difference(other, body, allocated=True).field == "thought"
     assert same_lane.difference(body, body, allocated=True) is None
-
-
-def test_a_replication_is_locked_as_its_parent_is(confirmed, tmp_path):
-    shelf = shutil.copytree(confirmed.parent.parent, tmp_path / "shelf")
-    parent = open_study(Registration(shelf / "registrations" / "study"), tmp_path)
-    again = replicate.new(parent)
-    assert again.lock.content["protocol"] == parent.lock.content["protocol"]
-    assert again.lock.content["policies"] == parent.lock.content["policies"]
