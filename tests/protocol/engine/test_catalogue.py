@@ -2,47 +2,55 @@
 
 import pytest
 import torch
-from tiny_networks import FAMILIES, HEADS, answer, greedy, lane, outside, tiny
+from tiny_networks import DEPTH, FAMILIES, KV_HEADS, answer, competing, greedy, lane, outside, tiny
 
 import policies
 from policies import AttentionSignal, Cadence
 from protocol import engine
 from protocol.evidence.refusals import BadInput
 
+HEADS = DEPTH * KV_HEADS
+
 
 def lanes(*budgets):
-    every = [policies.get(name) for name in policies.names()]
+    every = [competing(policies.get(name)) for name in policies.names()]
     return [lane(policy, budget if policy.evicts else None, seed=1) for budget in budgets for policy in every]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_policy_holds_its_budget_after_one_shared_prefill(family):
-    model, prompt, given = tiny(family, torch.float32), outside(280, 3), lanes(200, 240)
+    model, prompt, given = (
+        tiny(family, torch.float32, num_hidden_layers=DEPTH),
+        outside(280, 3),
+        lanes(200, 240),
+    )
     for one, outcome in zip(given, answer(model, prompt, given, max_new_tokens=5), strict=True):
         assert isinstance(outcome, engine.Outcome), outcome
         if one.budget is None:
             assert outcome.held[0] == HEADS * 280
             assert outcome.token_ids == greedy(model, prompt.context + prompt.query, 5)
         else:
-            unused = HEADS * one.policy.selection.unused
-            assert HEADS * one.budget - unused <= outcome.held[0] <= HEADS * one.budget
+            least = HEADS * (one.budget - one.policy.selection.unused)
+            assert (1 if one.policy.routing.bounds else least) <= outcome.held[0] <= HEADS * one.budget
             assert outcome.events[0] == (0, HEADS * 280, outcome.held[0])
 
 
 def test_every_policy_with_room_for_all_equals_generate():
-    model, prompt = tiny(), outside(150)
-    outcomes = answer(model, prompt, lanes(160), max_new_tokens=8)
+    """All but those whose budget is an upper bound: they may evict all the same."""
+    model, prompt = tiny(num_hidden_layers=DEPTH), outside(150)
+    given = [one for one in lanes(160) if not one.policy.routing.bounds]
+    outcomes = answer(model, prompt, given, max_new_tokens=8)
     expected = greedy(model, prompt.context, 8)
     assert [outcome.token_ids for outcome in outcomes] == [expected] * len(outcomes)
 
 
 @pytest.mark.parametrize("cadence", [Cadence(interval=4), Cadence(interval=3, slack=False)])
 def test_every_policy_holds_its_budget_through_events_or_cannot_have_any(cadence):
-    model, prompt = tiny(dtype=torch.float32), outside(280, 3)
+    model, prompt = tiny(dtype=torch.float32, num_hidden_layers=DEPTH), outside(280, 3)
     for name in policies.names():
         if not policies.get(name).evicts:
             continue
-        policy = policies.get(name, cadence=cadence)
+        policy = competing(policies.get(name, cadence=cadence))
         if not all(signal.carried for signal in policy.needs if isinstance(signal, AttentionSignal)):
             with pytest.raises(BadInput, match="cannot be measured while decoding"):
                 answer(model, prompt, [lane(policy, 200)], max_new_tokens=8)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from many_lanes import two_dozen_lanes
 from test_lanes import told
-from tiny_networks import VOCABULARY, all_kept, answer, drawn, lane, outside, tiny, words
+from tiny_networks import DEPTH, VOCABULARY, all_kept, answer, competing, drawn, lane, outside, tiny, words
 
 import policies
 from protocol import engine
@@ -45,7 +45,7 @@ def every_arm(context, interval=None):
     """A lane of each policy of the catalogue, at a budget that they all can work with."""
     lanes = []
     for name in policies.names():
-        policy = policies.get(name)
+        policy = competing(policies.get(name))
         if policy.evicts and interval and not policy.uncarried:
             policy = replace(policy, cadence=replace(policy.cadence, interval=interval))
         lanes.append(engine.Lane(name, policy, context - 40 if policy.evicts else None, 0))
@@ -58,9 +58,9 @@ def every_arm(context, interval=None):
 def test_a_prompt_that_is_not_finite_fails_the_lanes_of_every_arm_alike(dtype, temperature, query):
     """Also those of a policy that would have dropped the token."""
     context = 240
-    model, lanes = spoiled(tiny(dtype=dtype)), every_arm(context)
-    bad = Request("bad", Prompt(with_bad(context, 100), clean(query, 1)), tuple(lanes))
-    good = Request("good", Prompt(clean(context), clean(query, 1)), tuple(lanes))
+    model, lanes = spoiled(tiny(dtype=dtype, num_hidden_layers=DEPTH)), every_arm(context)
+    bad = Request("bad", Prompt(with_bad(context, 100), clean(query, 2)), tuple(lanes))
+    good = Request("good", Prompt(clean(context), clean(query, 2)), tuple(lanes))
     settings = {"max_new_tokens": 3, "temperature": temperature}
     failed, fine = (answers.outcomes for answers in engine.run(model, [bad, good], **settings).answers)
     assert set(failed) == {LaneFailure(f"logits: not finite at decode step 0{SHARED}")}
@@ -70,7 +70,7 @@ def test_a_prompt_that_is_not_finite_fails_the_lanes_of_every_arm_alike(dtype, t
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("how", [torch.inf, -torch.inf, torch.nan])
 def test_a_query_that_is_not_finite_fails_the_lanes_of_every_arm_at_step_0(dtype, how):
-    model, lanes = spoiled(tiny(dtype=dtype), how=how), every_arm(240, interval=1)
+    model, lanes = spoiled(tiny(dtype=dtype, num_hidden_layers=DEPTH), how=how), every_arm(240, interval=1)
     prompt = Prompt(clean(240), (5, BAD, 6))
     # With an event right after the query the policies would otherwise look at it first, each in its way.
     for first_event in (0, 1):
@@ -92,7 +92,8 @@ def chosen(monkeypatch, token, at):
 @pytest.mark.parametrize("interval", [None, 1, 2])
 def test_a_token_that_is_not_finite_fails_every_arm_at_its_step(monkeypatch, interval):
     chosen(monkeypatch, BAD, at=2)
-    outcomes = answer(spoiled(tiny()), Prompt(clean(240), ()), every_arm(240, interval), max_new_tokens=9)
+    model = spoiled(tiny(num_hidden_layers=DEPTH))
+    outcomes = answer(model, Prompt(clean(240), ()), every_arm(240, interval), max_new_tokens=9)
     assert set(outcomes) == {LaneFailure("logits: not finite at decode step 3")}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -11,6 +11,7 @@ import transformers
 
 from policies import Allocation, Cadence, PerHead, Policy, Protect, Scores, Statistics, Thresholds
 from policies.full import full
+from policies.protect import Pinned, Preserve
 from policies.signals import HiddenChange, Norms
 from protocol import engine
 from protocol.engine import Lane, Prompt, Request
@@ -63,6 +64,12 @@ def tiny(
     return TinyModel(f"tiny-{family}", network, frozenset(stop), statistics=known)
 
 
+def preserves(policy: Policy) -> bool:
+    """Whether the whole prompt is protected, so that only an answer can be evicted."""
+    whole = torch.ones(1000, dtype=torch.bool)
+    return policy.evicts and bool(policy.protect.slots(whole, 1, decoding=False).all())
+
+
 def statistics(network: Any, seed: int) -> Statistics:
     """Random ones of the right shape, with the rotation of the network."""
     generator, device = torch.Generator().manual_seed(seed), network.device
@@ -86,6 +93,19 @@ def outside(context: int, query: int = 0, seed: int = 0) -> Prompt:
 
 def lane(policy: Policy, budget: int | None = None, seed: int = 0) -> Lane:
     return Lane("a lane", policy, budget, seed)
+
+
+DEPTH = 4
+"""Layers of a network in which no two bands of a policy's layers fall on the same one."""
+
+
+def competing(policy: Policy) -> Policy:
+    """The policy, its prompt no longer kept whole, for a budget below the prompt."""
+    if isinstance(policy.protect, Pinned):
+        return replace(policy, protect=policy.protect.inner)
+    if isinstance(policy.protect, Preserve):
+        return replace(policy, protect=replace(policy.protect, prompt=False))
+    return policy
 
 
 def answer(model, prompt, lanes, *, problem="p", **settings):
