@@ -254,7 +254,7 @@ REFUSED = [
     (
         PLAIN,
         {'policy = "crystal-token-level"': 'policy = "zzz"'},
-        "arms.crystal.policy: unknown policy 'zzz'; write one of full, random, streaming, ...; python -c ",
+        "arms.crystal.policy: unknown policy 'zzz'; write one of full, random, streaming, ...; python -m ",
     ),
     (
         PLAIN,
