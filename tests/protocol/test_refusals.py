@@ -54,6 +54,15 @@ def refused(status, said, *arguments, tree=None, folder):
         ({'models = ["path:': 'models = ["path:/no/such'}, "/no/such"),
         ({"budgets = [0.8]": "budgets = [0.1]"}, "the 132 that arm 'crystal' protects"),
         ({"threads = 1": 'threads = 1\nprompt = "pinned"'}, "fewer than the"),
+        (
+            {"threads = 1": 'threads = 1\npreserve = { prompt = true, recent = "K/4" }'},
+            "raise the budget, or let generation.preserve protect less",
+        ),
+        (
+            {"threads = 1": "threads = 1\ninterval = 4\nthink_only = true"},
+            "has no token </think> and none that begins with \\boxed, so that nothing ends its thinking;",
+        ),
+        ({"threads = 1": "threads = 1\ntop_p = 0.9"}, "generation.top_p: needs a temperature above 0"),
         ({"draws = 10000": "draws = 1000", '"sign-flip"': '"bootstrap"'}, "decision.draws: 1000 draws"),
         (
             {'"sign-flip"': '"bootstrap"', '["random", "streaming"]': '["random"]'},
