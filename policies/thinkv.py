@@ -19,6 +19,7 @@ from policies.cadence import Cadence
 from policies.calibrated import Calibrated, Thresholds
 from policies.contract import (
     Allocation,
+    InBands,
     Routing,
     Rows,
     Scores,
@@ -124,6 +125,10 @@ class Thoughts:
     @property
     def needs(self) -> frozenset[Signal]:
         return self.base.needs | {Sparsity(), Calibrated(self.statistics, Thresholds)}
+
+    def refuse_depth(self, layers: int) -> None:
+        if isinstance(self.base, InBands):
+            self.base.refuse_depth(layers)
 
     def score(self, view: View) -> Scores:
         known = calibrated(view, self.statistics, Thresholds)

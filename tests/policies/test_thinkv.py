@@ -16,6 +16,7 @@ from policies.thinkv import (
     Thoughts,
     Whenever,
     WithinSegments,
+    segment_hs,
     segment_means,
     shares,
     sparsity,
@@ -279,6 +280,14 @@ def test_events_come_every_128_steps_whatever_is_held():
     cadence = thinkv().cadence
     assert [step for step in range(400) if cadence.due(step, 1.0, 1000)] == [128, 256, 384]
     assert [step for step in range(20) if Whenever(interval=8).due(step, 99.0, 10)] == [8, 16]
+
+
+def test_bands_that_fall_on_one_layer_are_refused_for_the_ranking_of_segment_hs_too():
+    """Layers 10 and 21 of 32 are both the middle one of three."""
+    with pytest.raises(ValueError, match=r"both fall on layer 1 of a model of 3 layers"):
+        segment_hs().refuse_depth(3)
+    for policy, layers in ((segment_hs(), 2), (segment_hs(), 32), (thinkv(), 3)):
+        policy.refuse_depth(layers)
 
 
 def test_thinkv_is_what_its_docstring_says():
