@@ -86,7 +86,7 @@ def prompt():
 
 @pytest.fixture(scope="module")
 def view(prompt):
-    return a_view(prompt, [policies.get(name) for name in policies.names()], sentence_ends=ENDS)
+    return a_view(prompt, [policies.get(name) for name in ("crystal", *variants())], sentence_ends=ENDS)
 
 
 @pytest.fixture(scope="module")

@@ -85,9 +85,9 @@ class History:
                     self.allowed[layer, head, self.seen :, position] = False
 
 
-def of_lane(policy: Any, total: int) -> History:
+def of_lane(policy: Any, total: int, layers: int = 3) -> History:
     """What became of the slots of a lane, from the notes of its policy."""
-    history = History(total)
+    history = History(total, layers)
     for view, kept in policy.notes:
         history.feed(len(view.token_ids))
         history.evict(kept)

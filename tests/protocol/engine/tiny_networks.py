@@ -64,6 +64,12 @@ def tiny(
     return TinyModel(f"tiny-{family}", network, frozenset(stop), statistics=known)
 
 
+def preserves(policy: Policy) -> bool:
+    """Whether the whole prompt is protected, so that only an answer can be evicted."""
+    whole = torch.ones(1000, dtype=torch.bool)
+    return policy.evicts and bool(policy.protect.slots(whole, 1, decoding=False).all())
+
+
 def statistics(network: Any, seed: int) -> Statistics:
     """Random ones of the right shape, with the rotation of the network."""
     generator, device = torch.Generator().manual_seed(seed), network.device
