@@ -10,10 +10,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from policies.cadence import Cadence
+from policies.calibrated import Calibrated
 from policies.contract import (
     AttentionSignal,
     BudgetError,
-    Calibrated,
     HiddenSignal,
     InBands,
     InUnits,

@@ -77,7 +77,7 @@ def joint(importance: Tensor, redundancy: Tensor, weight: float) -> Tensor:
 class GroupMaxAttention(EveryLayer):
     """`importance` of the last `window` queries for the slots before the last `window`: [kv_head, n].
 
-    The mean over the queries, of which a shorter text has fewer; 0 in the window.
+    The mean over the queries; 0 in the window. A text with fewer queries has no slot before them.
     """
 
     window: int
@@ -89,7 +89,7 @@ class GroupMaxAttention(EveryLayer):
         logits = rows.logits[..., skipped:, :]
         slots = logits.shape[-1] + rows.total - rows.start - rows.logits.shape[-2]  # after the last row
         past = max(0, slots - self.window)
-        received = importance(logits[..., :past], rows.kv_heads) / min(self.window, rows.total)
+        received = importance(logits[..., :past], rows.kv_heads) / self.window
         received = functional.pad(received, (0, slots - past))
         return received if before is None else before + received
 
