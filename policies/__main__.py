@@ -22,11 +22,11 @@ from typing import Any, TextIO
 
 import torch
 
+from policies.calibrated import Calibrated
 from policies.catalogue import get, names
 from policies.contract import (
     AttentionSignal,
     CacheSignal,
-    Calibrated,
     FedSignal,
     HiddenSignal,
     Signal,
