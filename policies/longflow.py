@@ -24,7 +24,8 @@ def importance(attention: Tensor, magnitude: Tensor) -> Tensor:
     makes up, entry by entry.
     """
     grouped = attention.reshape(len(magnitude), -1, attention.shape[-1]).sum(1)
-    return (grouped * magnitude).sum(0) / len(attention)
+    mean: Tensor = (grouped * magnitude).sum(0) / len(attention)
+    return mean
 
 
 @dataclass(frozen=True)
@@ -50,5 +51,19 @@ class Contribution:
 
 
 def longflow() -> Policy:
-    """Keep, in each layer, the slots that make up most of the last token's output; nothing is protected."""
+    """Keep, in each layer, the slots that make up most of the last token's output; nothing is protected.
+
+    Formula, and one choice for all heads of a layer, of yisunlp/LongFLow @ 89a68d3, whose kernel forms it
+    while it attends. Their buffer of b slots holds the token that attends: the slot that adds least to its
+    output is overwritten by the next token. Here the token is appended first and evicted down to the budget
+    afterwards, so that a budget of b is a buffer of b + 1, and what each token attends to is the same.
+    Departs from their code: a prompt above the budget is cut by the same rule as an answer, where they keep
+    its last 32 tokens and those with the largest attention from these, pooled over 5 (carrying 32 queries for
+    a rule that is used once would count as state in every lane); the cache stays in the order of positions;
+    float32 throughout, where they round attention to the dtype of the model.
+
+    The authors evict at every token, each time by the query that has just attended. With an interval that
+    many slots go at once, by the query of the event alone: a slot that matters only to the others is lost.
+    The query of the last token is carried.
+    """
     return Policy(scoring=Contribution(), routing=PerLayer(), protect=Protect(sinks=0, recent=0))

@@ -38,9 +38,10 @@ def importance(logits: Tensor, kv_heads: int) -> Tensor:
     The maximum over the query heads of a group comes before the softmax (`compute_attention_scores`), where a
     note of the authors wants it after. A row that sees none of these slots adds nothing.
     """
-    grouped = logits.reshape(kv_heads, -1, *logits.shape[1:]).amax(1)
+    grouped = logits.reshape(kv_heads, len(logits) // kv_heads, *logits.shape[1:]).amax(1)
     blind = (grouped == -torch.inf).all(-1, keepdim=True)
-    return grouped.softmax(-1).masked_fill(blind, 0).sum(1)
+    rows: Tensor = grouped.softmax(-1).masked_fill(blind, 0)
+    return rows.sum(1)
 
 
 def redundancy(keys: Tensor, filled: Tensor, threshold: float = 0.5) -> Tensor:
@@ -63,8 +64,8 @@ def redundancy(keys: Tensor, filled: Tensor, threshold: float = 0.5) -> Tensor:
         last = torch.where(cosines > threshold, place, 0).amax(-1, keepdim=True)
         columns += cosines.scatter(-1, last, 0).sum(1)
     means = columns / filled.sum(-1, keepdim=True).clamp(min=1)
-    shares: Tensor = means.masked_fill(~filled, -torch.inf).softmax(-1).masked_fill(~filled, 0)
-    return shares
+    redundant: Tensor = means.masked_fill(~filled, -torch.inf).softmax(-1).masked_fill(~filled, 0)
+    return redundant
 
 
 def joint(importance: Tensor, redundancy: Tensor, weight: float) -> Tensor:
@@ -76,7 +77,7 @@ def joint(importance: Tensor, redundancy: Tensor, weight: float) -> Tensor:
 class GroupMaxAttention(EveryLayer):
     """`importance` of the last `window` queries for the slots before the last `window`: [kv_head, n].
 
-    The mean over the queries, of which a shorter text has fewer; 0 in the window.
+    The mean over the queries; 0 in the window. A text with fewer queries has no slot before them.
     """
 
     window: int
@@ -88,7 +89,7 @@ class GroupMaxAttention(EveryLayer):
         logits = rows.logits[..., skipped:, :]
         slots = logits.shape[-1] + rows.total - rows.start - rows.logits.shape[-2]  # after the last row
         past = max(0, slots - self.window)
-        received = importance(logits[..., :past], rows.kv_heads) / min(self.window, rows.total)
+        received = importance(logits[..., :past], rows.kv_heads) / self.window
         received = functional.pad(received, (0, slots - past))
         return received if before is None else before + received
 

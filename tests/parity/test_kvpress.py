@@ -22,6 +22,7 @@ import policies
 from policies import Allocation, CacheSignal, Chunks, PerHead, Policy, Protect, Pyramid, Rows, Scores, View
 from policies.adakv import ada_snapkv
 from policies.h2o import AccumulatedAttention
+from policies.lagkv import lagkv
 from policies.pyramidkv import pyramidkv
 from policies.signals import AttentionSums, Norms, attention_rows
 from policies.snapkv import WindowAttention, snapkv
@@ -226,6 +227,40 @@ def test_the_observed_attention_of_six_tokens_by_hand():
     view = View(torch.arange(6), 1, 2, frozenset(), 0, signals)
     assert slots_of(policy.keep(view, 4)[0]) == [[0, 2, 3, 5], [0, 1, 3, 5]]
     assert slots_of(policy.keep(view._replace(kv_heads=1), 4)[0]) == [[0, 1, 3, 5]]
+
+
+# LagKV
+
+
+@pytest.mark.parametrize("share", [1, 5, 11])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_lagkv_is_the_press_where_every_chunk_keeps_equally_many(seed, share):
+    """Of equal ranks in two chunks we keep the lower slot and kvpress any: none is at the boundary here."""
+    case, lag = a_case(seed), 12
+    chunks = (case.n - 4) // lag
+    budget = case.n - (chunks - 1) * (lag - share)
+    press = kvpress.LagKVPress(drop(budget, case.n), n_sink=4, lag_size=lag)
+    # Its values are scored too: the kept slots are those of the scores that it forms.
+    values = torch.randn(case.keys.shape, generator=torch.Generator().manual_seed(seed))
+    scores = press.score(module(case), *inputs(case, values))[0]
+    expected = torch.zeros(case.keys.shape[:2], dtype=torch.bool).scatter(
+        1, scores.topk(budget).indices, True
+    )
+    filled = torch.ones(case.keys.shape[:2], dtype=torch.bool)
+    policy = lagkv(sinks=4, lag=lag)
+    (signal,) = policy.needs
+    signals = {signal: (signal.summarise(0, case.keys, values, filled),)}
+    view = View(torch.arange(case.n), 1, len(case.keys), frozenset(), 0, signals)
+    assert torch.equal(policy.keep(view, budget)[0], expected)
+
+
+@pytest.mark.parametrize("n", [5, 100, 259])
+def test_without_two_chunks_lagkv_and_the_press_keep_the_sinks_and_the_latest(n):
+    case = a_case(0, n=n)
+    for budget in (4, n // 2 + 2, n):
+        expected = left_by(kvpress.LagKVPress(drop(budget, n)), case) if budget < n else torch.ones(1) > 0
+        policy = policies.get("lagkv")
+        assert torch.equal(kept_by(policy, case, budget=budget)[0], expected.expand(len(case.keys), n))
 
 
 # Ada-KV

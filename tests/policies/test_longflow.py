@@ -38,6 +38,31 @@ def test_importance_is_the_mean_size_of_the_terms_of_the_output():
         torch.testing.assert_close(found[layer, 0], terms)
 
 
+def test_what_a_token_attends_to_is_what_their_buffer_holds():
+    """Theirs is a buffer of b + 1 in which a token overwrites the slot that the last one named; ours a cache
+    that is cut to b after every token. Forty tokens, one layer and head.
+    """
+    random = torch.Generator().manual_seed(0)
+    queries, keys, values = (torch.randn(40, 4, dtype=torch.float64, generator=random) for _ in range(3))
+    budget, buffer, named, cache = 6, list[int](), 0, list[int]()
+    for token in range(40):
+        if len(buffer) <= budget:
+            buffer.append(token)
+        else:
+            buffer[named] = token
+        cache.append(token)
+        assert sorted(buffer) == cache
+        weights = (keys[buffer] @ queries[token] / 2).softmax(0)
+        named = int((weights * values[buffer].abs().mean(-1)).argmin())
+        if len(cache) > budget:
+            own = torch.tensor(cache)
+            padded = torch.zeros(1, len(cache), 4, dtype=torch.float64)
+            padded[0, -1] = queries[token]
+            prompt = Prompt(own, padded[None], keys[own][None, None], values[own][None, None], 0.5)
+            kept = longflow().keep(a_view(prompt, [longflow()]), budget)[0, 0]
+            cache = own[kept].tolist()
+
+
 def test_magnitude_is_the_mean_over_channels():
     values = torch.tensor([[[1.0, -3.0], [0.0, 0.5]]])
     found = MeanMagnitude().summarise(0, values, values, torch.ones(1, 2, dtype=torch.bool))

@@ -31,7 +31,7 @@ ALIKE_WITH_ROOM = [{"crystal", "crystal-static-graph", "crystal-still", "crystal
 """Keep the same slots wherever the budget holds the protected trunks, by construction."""
 
 ALIKE_FOR_LONG = [{"crystal-kv-lite", "crystal-kv"}, {"epikv", "segment-hs"}]
-"""Keep the same slots of short answers too: budgets move, and segments close, after 128 tokens."""
+"""Keep the same slots of short answers too: budgets first move, and a segment closes, after 128 tokens."""
 
 ALIKE_IN_ALL = [{"streaming", "streamingllm-rkv"}]
 """Differ in nothing that can be seen here: one experiment, under the names of two papers."""
