@@ -37,7 +37,7 @@ ALIKE_FOR_LONG = [{"crystal-kv-lite", "crystal-kv"}]
 """Keep the same slots of short answers too: budgets first move after 128 tokens."""
 
 ALIKE_IN_ALL = [{"streaming", "streamingllm-rkv"}]
-"""Differ in nothing that can be seen here: one experiment. The second is the first as R-KV's authors run it."""
+"""Differ in nothing that can be seen here: one experiment. The second is what R-KV is compared with."""
 
 
 def noted(policy):
