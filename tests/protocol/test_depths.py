@@ -13,7 +13,8 @@ from protocol.plan import reading
 
 @pytest.fixture
 def check(tmp_path):
-    """Whether an arm of this policy fits a model of so many layers, of which there is nothing but its config."""
+    """Whether an arm of this policy fits a model of so many layers, which has no weights."""
+    (tmp_path / "model.safetensors").touch()
 
     def refuse(policy, layers):
         transformers.LlamaConfig(num_hidden_layers=layers).save_pretrained(tmp_path)
