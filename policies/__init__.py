@@ -7,13 +7,13 @@ May import: torch.
 """
 
 from policies.cadence import Cadence, Schedule
+from policies.calibrated import Calibrated, Statistics, Thresholds
 from policies.catalogue import diff, get, names
 from policies.contract import (
     Allocation,
     AttentionSignal,
     BudgetError,
     CacheSignal,
-    Calibrated,
     Fed,
     FedSignal,
     HiddenSignal,
@@ -26,8 +26,6 @@ from policies.contract import (
     Scoring,
     Selection,
     Signal,
-    Statistics,
-    Thresholds,
     Trunks,
     UnknownPolicy,
     View,

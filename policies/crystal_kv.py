@@ -52,10 +52,16 @@ def hits(scores: Tensor, p: float) -> Tensor:
     scores [..., n], which sum to 1. "Exceed" p, as the text of section 5.2 has it, would differ at equality
     alone. Of a row that is not finite everything is hit.
     """
+    return ~misses(scores, p)
+
+
+def misses(scores: Tensor, p: float) -> Tensor:
+    """What `hits` leaves: the higher scores reach p without it."""
     ordered, order = scores.sort(dim=-1, stable=True, descending=True)
-    enough = ordered.cumsum(-1) - ordered >= p * (1 - ERROR)  # the higher scores alone
-    enough |= ordered == 0  # where rounding leaves all of them below p
-    return torch.empty_like(enough).scatter_(-1, order, ~enough)
+    sums = ordered.cumsum(-1)
+    enough = sums[..., -1:].clamp(max=p * (1 - ERROR))  # where rounding leaves all of them below p
+    missed = sums - ordered >= enough
+    return torch.empty_like(missed).scatter_(-1, order, missed)
 
 
 def lrfu(scores: Tensor, crf: Tensor, last: Tensor, t: int, p: float, decay: float) -> Recalled:
@@ -67,10 +73,11 @@ def lrfu(scores: Tensor, crf: Tensor, last: Tensor, t: int, p: float, decay: flo
     decay 1 counts references (LFU). At decay 0 a hit is worth 1 and every miss 0: not LRU, which the paper
     calls it, since misses tie. What is hit by a row that is not finite is not finite either.
     """
-    hit = hits(scores, p)
+    missed = misses(scores, p)
     faded = crf * decay ** (t - last).to(crf.dtype)
-    crf = torch.where(hit, faded + (1 + 0 * scores).to(crf.dtype), crf)
-    return Recalled(crf, torch.where(hit, t, last), torch.where(hit, crf, faded))
+    reward = scores / scores  # 1, as what is hit has a score; nan where that is not finite
+    crf = torch.where(missed, crf, faded + reward.to(crf.dtype))
+    return Recalled(crf, torch.where(missed, last, t), torch.where(missed, faded, crf))
 
 
 def adaptive_budget(crf: Tensor, budget: Tensor, total: int) -> Tensor:
@@ -128,11 +135,9 @@ class Reference(NamedTuple):
     last: Tensor
     """int32, time of the last reference."""
 
-    def begin(self, before: Tensor, new: int, t: int) -> Reference:
-        """`new` slots begin with one reference at time t, in each head after the slots it has before."""
-        place = torch.arange(self.crf.shape[-1], device=before.device) - before
-        fresh = (place >= 0) & (place < new)
-        return Reference(self.crf.masked_fill(fresh, 1), self.last.masked_fill(fresh, t))
+    def begin(self, at: Tensor, t: int) -> Reference:
+        """Slots `at` [..., kv_head, new] begin with one reference at time t."""
+        return Reference(self.crf.scatter(-1, at, 1), self.last.scatter(-1, at, t))
 
 
 @dataclass(frozen=True)
@@ -173,11 +178,12 @@ class References(EveryLayer):
             state = Reference(crf, crf.int())
         else:
             state = Reference(*(pad(part, (0, n - part.shape[-1])) for part in before))
-        slots = (state.crf > 0).sum(-1, keepdim=True)
+        own = (state.crf > 0).sum(-1, keepdim=True)  # in each head, after the slots that it holds
         if new > 1:
-            state = state.begin(slots, new - 1, t - 1)
+            others = own + torch.arange(new - 1, device=own.device)
+            state, own = state.begin(others, t - 1), own + (new - 1)
         crf, last, _ = lrfu(scores, *state, t, self.p, self.decay)
-        return Reference(crf, last).begin(slots + new - 1, 1, t)
+        return Reference(crf, last).begin(own, t)
 
 
 def log_crf(crf: Tensor, last: Tensor, t: int, decay: float) -> Tensor:

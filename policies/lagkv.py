@@ -44,7 +44,7 @@ def lag_scores(keys: Tensor, values: Tensor, sinks: int = 4, lag: int = 128) -> 
     scores = later.expand(heads, n).clone()
     if ranked:
         parts = (wide(part)[:, sinks : sinks + chunks * lag] for part in (keys, values))
-        key, value = (relative(part.unflatten(1, (chunks, lag))) for part in parts)
+        key, value = (relative(part.reshape(heads, chunks, lag, -1)) for part in parts)
         worth = (key + value) / 2
         place = worth.argsort(stable=True, descending=True).argsort()
         # What is no number has no rank.

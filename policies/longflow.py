@@ -23,7 +23,7 @@ def importance(attention: Tensor, magnitude: Tensor) -> Tensor:
     Mean over query heads and channels of |attention * value|: how much of the output of this token a slot
     makes up, entry by entry.
     """
-    grouped = attention.unflatten(0, (len(magnitude), -1)).sum(1)
+    grouped = attention.reshape(len(magnitude), -1, attention.shape[-1]).sum(1)
     return (grouped * magnitude).sum(0) / len(attention)
 
 

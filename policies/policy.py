@@ -10,10 +10,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from policies.cadence import Cadence
+from policies.calibrated import Calibrated
 from policies.contract import (
     AttentionSignal,
     BudgetError,
-    Calibrated,
     HiddenSignal,
     InBands,
     InUnits,
@@ -104,7 +104,7 @@ class Policy:
         return int(functional.max_pool1d(flags, 2 * away + 1, stride=1, padding=away).sum())
 
     def refuse_depth(self, layers: int) -> None:
-        """ValueError where a model of so many layers lacks one that is read, or cannot tell two bands apart."""
+        """ValueError where a model of so many layers lacks one that is read, or cannot tell bands apart."""
         for signal in sorted(self.needs, key=repr):
             if isinstance(signal, HiddenSignal):
                 signal.layers_in(layers)

@@ -38,7 +38,7 @@ def importance(logits: Tensor, kv_heads: int) -> Tensor:
     The maximum over the query heads of a group comes before the softmax (`compute_attention_scores`), where a
     note of the authors wants it after. A row that sees none of these slots adds nothing.
     """
-    grouped = logits.unflatten(0, (kv_heads, -1)).amax(1)
+    grouped = logits.reshape(kv_heads, -1, *logits.shape[1:]).amax(1)
     blind = (grouped == -torch.inf).all(-1, keepdim=True)
     return grouped.softmax(-1).masked_fill(blind, 0).sum(1)
 
@@ -63,7 +63,8 @@ def redundancy(keys: Tensor, filled: Tensor, threshold: float = 0.5) -> Tensor:
         last = torch.where(cosines > threshold, place, 0).amax(-1, keepdim=True)
         columns += cosines.scatter(-1, last, 0).sum(1)
     means = columns / filled.sum(-1, keepdim=True).clamp(min=1)
-    return means.masked_fill(~filled, -torch.inf).softmax(-1).masked_fill(~filled, 0)
+    shares: Tensor = means.masked_fill(~filled, -torch.inf).softmax(-1).masked_fill(~filled, 0)
+    return shares
 
 
 def joint(importance: Tensor, redundancy: Tensor, weight: float) -> Tensor:

@@ -61,9 +61,6 @@ class Neglect:
 
     window: int
 
-    def __post_init__(self) -> None:
-        NeglectCounts(self.window)  # which refuses a window without a row
-
     @property
     def needs(self) -> frozenset[Signal]:
         return frozenset({NeglectCounts(self.window)})

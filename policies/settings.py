@@ -14,21 +14,29 @@ from difflib import get_close_matches
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from policies.policy import Policy
+
 __all__ = ["paths", "with_settings"]
 
 T = TypeVar("T")
 MOST = 8  # paths that a refusal names
 
 
-def with_settings(value: T, settings: Mapping[str, Any]) -> T:
-    """`value`, a frozen dataclass, with each setting in the place that its path names.
+def with_settings(policy: Policy, settings: Mapping[str, Any]) -> Policy:
+    """The policy with each setting in the place that its path names.
 
     A value is taken as the field declares it: a number with a point may be given as an int or a Decimal too,
-    a tuple as a list. Settings of one part are changed at once, so that its own rules see them together.
-    Raises ValueError, one line that begins with the path: for a path that there is not, with the nearest one,
-    for a value of another type, and for one that the part refuses.
+    a tuple as a list. Settings of one part are changed at once, so that its own rules see them together; the
+    signals that it then needs are made once, so that theirs do. Raises ValueError, one line that begins with
+    the path: for a path that there is not, with the nearest one, for a value of another type, and for one
+    that a part or a signal refuses.
     """
-    return _changed(value, settings, "", list(paths(value)))
+    changed = _changed(policy, settings, "", list(paths(policy)))
+    try:
+        _ = changed.needs
+    except ValueError as refused:
+        raise ValueError(f"{', '.join(settings)}: {' '.join(str(refused).split())}") from None
+    return changed
 
 
 def paths(value: Any, above: str = "") -> Iterator[str]:

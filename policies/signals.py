@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from policies.contract import Calibrated, Rows, Signal, View
+from policies.calibrated import Calibrated
+from policies.contract import Rows, Signal, View
 
 __all__ = [
     "BLOCK",

@@ -16,16 +16,15 @@ import torch
 from torch import Tensor
 
 from policies.cadence import Cadence
+from policies.calibrated import Calibrated, Thresholds
 from policies.contract import (
     Allocation,
-    Calibrated,
     Routing,
     Rows,
     Scores,
     Scoring,
     Segments,
     Signal,
-    Thresholds,
     View,
 )
 from policies.epikv import Epiphany

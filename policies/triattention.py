@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from policies.cadence import Schedule
-from policies.contract import Calibrated, Scores, Signal, Statistics, View
+from policies.calibrated import Calibrated, Statistics
+from policies.contract import Scores, Signal, View
 from policies.policy import Policy
 from policies.protect import Protect
 from policies.selection import HEAVIEST, Diverse, signature

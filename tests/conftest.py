@@ -3,6 +3,7 @@ own, saved as a user would save one, and a study of it, registered, probed and c
 """
 
 import fcntl
+import json
 import multiprocessing.forkserver
 import os
 import re
@@ -64,6 +65,22 @@ def made(tmp_path_factory) -> Callable[[str, Callable[[Path], object]], Path]:
 def tiny_model(made) -> Path:
     """A folder with a 2-layer random Llama (4 query heads, 2 KV heads of 8) and a word-level tokenizer."""
     return made("tiny-model", save_tiny_model)
+
+
+@pytest.fixture(scope="session")
+def thinking_model(made, tiny_model) -> Path:
+    """The tiny model, of whose words every eighth is a mark."""
+
+    def rename(folder: Path) -> None:
+        shutil.copytree(tiny_model, folder, dirs_exist_ok=True)
+        tokenizer = json.loads((folder / "tokenizer.json").read_text())
+        words = tokenizer["model"]["vocab"]
+        tokenizer["model"]["vocab"] = {
+            word if number % 8 else f"\\boxed{number}": number for word, number in words.items() if number
+        } | {"<unk>": 0}
+        (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+
+    return made("thinking-model", rename)
 
 
 @pytest.fixture(scope="session")

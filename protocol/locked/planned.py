@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from protocol.evidence.lock import closure
-from protocol.evidence.refusals import BadInput, unknown
+from protocol.evidence.refusals import BadInput
 from protocol.evidence.run.registration import PROTOCOL
 from protocol.locked import drift
 from protocol.models import paths, sources
@@ -47,12 +47,11 @@ class Planned(NamedTuple):
 
     def measured(self, model: str) -> dict[str, Path]:
         """The files of these statistics, by the name that the lock uses. Raises BadInput for one that is not
-        there or that nobody can measure.
+        there.
         """
-        there, places = {}, paths.statistics_paths(model, self.home)
+        there = {}
         for name in self.calibrated():
-            if (path := places.get(name)) is None:
-                raise BadInput(f"statistics, which an arm needs: {unknown('name', name, places)}")
+            path = paths.statistics_paths(model, self.home)[name]
             if not path.is_file():
                 raise BadInput(
                     f"model {model!r}: no statistics {name!r}, which an arm needs; "

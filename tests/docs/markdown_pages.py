@@ -6,7 +6,7 @@ from pathlib import Path
 from studies import ROOT
 
 FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
-RUNNABLE = ("protocol", "analysis", "figures", "splits", "benchmarks")
+RUNNABLE = ("protocol", "policies", "analysis", "figures", "splits", "benchmarks")
 
 
 def pages() -> list[Path]:

@@ -45,6 +45,8 @@ def hit_by_hand(scores: list[float], p: float) -> list[bool]:
         ([0.1, 0.4, 0.1, 0.4], 0.85, [0, 1, 3]),
         ([0.9, 0.1], 1e-7, [0]),  # one slot at least
         ([0.5, 0.3, 0.2, 0.0], 1.0, [0, 1, 2]),  # nothing is left for the last one
+        ([0.5, 0.3, 0.1999, 0.0], 1.0, [0, 1, 2]),  # nor where rounding leaves less than p
+        ([0.0, 0.0], 0.9, []),
     ],
 )
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -69,6 +69,8 @@ NAMES = (
     "lagkv-causal",
     "crystal-kv-lite",
     "crystal-kv",
+    "thinkv",
+    "segment-hs",
 )
 
 

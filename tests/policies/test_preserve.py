@@ -1,5 +1,7 @@
 """One preservation rule: the prompt, and a recency that is a number of slots or a share of the budget."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from policy_prompts import a_prompt, a_view
@@ -70,6 +72,20 @@ def test_without_the_prompt_only_the_last_slots_of_each_head_stay():
     assert [head.nonzero().flatten().tolist() for head in found[0]] == [[6, 7], [3, 4]]
     both = Preserve(recent=2).slots(filled, 4, decoding=True, prompt=prompt)
     assert [head.nonzero().flatten().tolist() for head in both[0]] == [[0, 1, 2, 6, 7], [0, 1, 2, 3, 4]]
+
+
+EVICTING = [name for name in policies.names() if policies.get(name).evicts]
+PROMPT = a_prompt(300)
+
+
+@pytest.mark.parametrize("name", EVICTING)
+def test_one_rule_holds_in_every_policy_whatever_it_protected_before(name):
+    """The last 200 // 4 slots stay, also of a policy whose own window or sinks were longer or shorter."""
+    policy = replace(policies.get(name), protect=Preserve(prompt=False, recent="K/4"))
+    kept = policy.keep(a_view(PROMPT, [policy]), 200)
+    assert kept[..., -50:].all()
+    assert kept.sum() <= 200 * kept[..., 0].numel()
+    assert set(policies.diff(policies.get(name), policy)) == {"protect"}
 
 
 def test_all_of_a_prompt_is_preserved_at_the_end_of_its_prefill():

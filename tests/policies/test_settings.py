@@ -9,6 +9,7 @@ from policy_prompts import a_later_view, a_prompt, a_view, up_to
 import policies
 from policies import BudgetError, Chunks, Policy, Protect, RecentHalf
 from policies.crystal.breath import Breath
+from policies.crystal.scoring import TrunkScoring
 from policies.settings import paths, with_settings
 from policies.snapkv import WindowAttention, snapkv
 from policies.structure import structure
@@ -228,7 +229,7 @@ def test_a_value_is_refused_by_its_path_or_the_policy_works_with_it(name, path):
             view = a_view(SHORT, [policy])
             event = policy.event(view, 30)
             assert event.kept.sum() <= 30 * event.kept[..., 0].numel() or policy.exceeds or not policy.evicts
-            if name.startswith("crystal"):
+            if isinstance(policy.scoring, TrunkScoring):
                 again = with_settings(policy, {"cadence.interval": 4, "cadence.at_prefill": True})
                 event = again.event(a_view(SHORT, [again]), 30)
                 again.event(a_later_view(PROMPT, again, view, event, 44), 30)

@@ -10,7 +10,7 @@ import studies
 import torch
 
 import splits
-from policies import Statistics
+from policies import Statistics, Thresholds
 from protocol import tasks
 from protocol.acts.locking import frozen
 from protocol.evidence.bytes import canonical
@@ -54,6 +54,15 @@ def refused(status, said, *arguments, tree=None, folder):
         ({'models = ["path:': 'models = ["path:/no/such'}, "/no/such"),
         ({"budgets = [0.8]": "budgets = [0.1]"}, "the 132 that arm 'crystal' protects"),
         ({"threads = 1": 'threads = 1\nprompt = "pinned"'}, "fewer than the"),
+        (
+            {"threads = 1": 'threads = 1\npreserve = { prompt = true, recent = "K/4" }'},
+            "raise the budget, or let generation.preserve protect less",
+        ),
+        (
+            {"threads = 1": "threads = 1\ninterval = 4\nthink_only = true"},
+            "has no token </think> and none that begins with \\boxed, so that nothing ends its thinking;",
+        ),
+        ({"threads = 1": "threads = 1\ntop_p = 0.9"}, "generation.top_p: needs a temperature above 0"),
         ({"draws = 10000": "draws = 1000", '"sign-flip"': '"bootstrap"'}, "decision.draws: 1000 draws"),
         (
             {'"sign-flip"': '"bootstrap"', '["random", "streaming"]': '["random"]'},
@@ -82,33 +91,43 @@ def test_a_device_that_is_not_here_is_refused_in_one_line(tmp_path, tiny_model, 
 
 @pytest.fixture
 def calibrated(tmp_path, tiny_model, monkeypatch):
-    """Writes statistics of the tiny model, with what they say of themselves changed, and a study of them."""
+    """Writes statistics of the tiny model, with what they say of themselves changed, and a study of them.
+
+    Of its queries or, as "thoughts", thresholds. there: whether they are written.
+    """
     monkeypatch.setenv("KV_PREREG_HOME", str(tmp_path / "home"))
     source, home = f"path:{tiny_model}", tmp_path / "home"
 
-    def write(**about):
+    def write(name="traces", *, there=True, **about):
         mean = torch.ones(2, 4, 4, dtype=torch.complex64)
-        found = Statistics(mean, mean.abs(), torch.ones(8) / 8**0.5, torch.ones(4).double(), 1.0)
+        queries = Statistics(mean, mean.abs(), torch.ones(8) / 8**0.5, torch.ones(4).double(), 1.0)
+        found = Thresholds((0, 1), 0.2, 0.4) if name == "thoughts" else queries
         about = {"weights": calibration.weights_digest(source, home), "problems": "{}", **about}
-        calibration.write(calibration.statistics_paths(source, home)["traces"], found, about)
-        changes = {**studies.ONE_TASK, 'policy = "crystal-token-level"': 'policy = "q_stats"'}
+        if there:
+            calibration.write(calibration.statistics_paths(source, home)[name], found, about)
+        policy = {"traces": "q_stats", "thoughts": "thinkv"}[name]
+        changes = {**studies.ONE_TASK, 'policy = "crystal-token-level"': f'policy = "{policy}"'}
         return studies.write(tmp_path / "study", tiny_model, changes)
 
     return write
 
 
+@pytest.mark.parametrize("name", ["traces", "thoughts"])
 @pytest.mark.parametrize(
     ("about", "said"),
     [
-        ({"weights": "0" * 64}, "traces.safetensors: was measured on other weights than those of path:"),
+        ({"there": False}, "which an arm needs; run: python -m protocol.calibrate path:"),
+        ({"weights": "0" * 64}, ".safetensors: was measured on other weights than those of path:"),
         (
             {"problems": json.dumps({splits.load("needle-256").confirm[1]: "", "elsewhere/1": ""})},
             f"held-out problems of needle-256 (1, the first is {splits.load('needle-256').confirm[1]})",
         ),
     ],
 )
-def test_statistics_that_are_not_fit_for_a_study_are_refused_before_it_is_locked(calibrated, about, said):
-    folder = calibrated(**about)
+def test_statistics_that_are_not_fit_for_a_study_are_refused_before_it_is_locked(
+    calibrated, about, said, name
+):
+    folder = calibrated(name, **about)
     before = studies.snapshot(folder)
     done = studies.here("register", folder)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr

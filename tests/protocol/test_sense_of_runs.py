@@ -73,6 +73,13 @@ SETTINGS = {
     "slack": (CARRIED, {"threads = 1": 'threads = 1\ninterval = 3\ncadence = "slack"'}),
     "exact": (CARRIED, {"threads = 1": 'threads = 1\ninterval = 3\ncadence = "exact"\nfirst_event = 0'}),
     "late": (CARRIED, {"threads = 1": "threads = 1\ninterval = 2\nfirst_event = 5"}),
+    "thinking": (
+        CARRIED,
+        {
+            "threads = 1": "threads = 1\ninterval = 3\nthink_only = true\ntop_p = 0.9\n"
+            'preserve = { prompt = false, recent = "min(128, K/4)" }'
+        },
+    ),
     "pinned": (
         CARRIED,
         {"threads = 1": 'threads = 1\ninterval = 2\nprompt = "pinned"\nproblems_per_batch = 2'},
@@ -100,9 +107,15 @@ def sensible(tmp_path, model, setting, budget, arms, problems):
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_lanes_of_every_shape_make_sense(tmp_path, tiny_model, setting):
+def test_lanes_of_every_shape_make_sense(tmp_path, tiny_model, thinking_model, setting):
     arms = [name for name in KINDS if name in SETTINGS[setting][0]]
-    ended = sensible(tmp_path, tiny_model, setting, "40", arms, problems=2)
+    model = thinking_model if setting == "thinking" else tiny_model
+    ended = sensible(tmp_path, model, setting, "40", arms, problems=2)
+    assert ("thought" in ended[0]) == (setting == "thinking")
+    if setting == "thinking":
+        thought = [body["thought"] for body in ended if body["cell"]["arm"] != "full"]
+        assert None in thought
+        assert len({*thought}) > 4
     decoding = any(len(body["cache"]["events"]) > 1 for body in ended)
     assert decoding == (setting not in ("at the prefill alone", "pinned"))
 
@@ -110,8 +123,9 @@ def test_lanes_of_every_shape_make_sense(tmp_path, tiny_model, setting):
 @pytest.mark.soak
 @pytest.mark.parametrize("budget", ["0.8", "40"])
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_every_policy_makes_sense(tmp_path, tiny_model, setting, budget):
-    sensible(tmp_path, tiny_model, setting, budget, SETTINGS[setting][0], problems=3)
+def test_every_policy_makes_sense(tmp_path, tiny_model, thinking_model, setting, budget):
+    model = thinking_model if setting == "thinking" else tiny_model
+    sensible(tmp_path, model, setting, budget, SETTINGS[setting][0], problems=3)
 
 
 def chains(budget, interval, tokens):

@@ -49,6 +49,40 @@ def check(policy, budget, prompt, settings="threads = 1"):
     refuse(protocol, {("model", protocol.tasks[0]): [prompt]})
 
 
+@pytest.mark.parametrize(
+    ("recent", "interval", "query", "protected"),
+    [
+        ('"min(128, K/4)"', None, 0, 40),  # a prompt of 40 tokens is kept whole
+        ('"min(128, K/4)"', 16, 0, 56),  # and 64 // 4 of the answer
+        ('"min(12, K/4)"', 16, 9, 61),  # and a question that stands outside
+        ("30", 16, 0, 70),
+        ("0", 16, 0, 40),
+    ],
+)
+@pytest.mark.parametrize("policy", ["snapkv_with_window", "streaming", "random"])
+def test_what_one_rule_preserves_counts_in_every_arm(policy, recent, interval, query, protected):
+    text = studies.PROTOCOL.format(model="/nowhere").replace('"crystal-token-level"', f'"{policy}"')
+    rule = f"preserve = {{ prompt = true, recent = {recent} }}"
+    text = text.replace("threads = 1", f"threads = 1\n{rule}")
+    if interval:
+        text = text.replace("threads = 1", f"threads = 1\ninterval = {interval}")
+    found = reading.parse(text.encode(), "here").policy("crystal")
+    assert fitting._protected(found, 40, query, 64) == protected
+
+
+def test_a_budget_that_cannot_hold_prompt_and_recency_is_refused_with_both_fixes():
+    """Of a prompt of 300 tokens 400 - 100 slots are the prompt's, 399 - 99 of 399 are, and 300 of 398 not."""
+    settings = 'threads = 1\ninterval = 16\npreserve = { prompt = true, recent = "min(128, K/4)" }'
+    check("random", 400, (300, 0), settings)
+    check("random", 399, (300, 0), settings)
+    with pytest.raises(BadInput) as refusal:
+        check("random", 398, (300, 0), settings)
+    assert str(refusal.value) == (
+        "budgets: 398 gives 398 slots for needle-256 (300 tokens), fewer than the 399 that arm 'crystal' "
+        "protects at most; raise the budget, or let generation.preserve protect less"
+    )
+
+
 def test_a_budget_counts_by_the_smallest_of_its_rounds():
     """A pinned prompt of 300 tokens: a schedule leaves 250 of 500 slots in some rounds, 350 of 700."""
     settings = 'threads = 1\ninterval = 16\nprompt = "pinned"'

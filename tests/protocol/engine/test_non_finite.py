@@ -6,18 +6,7 @@ import pytest
 import torch
 from many_lanes import two_dozen_lanes
 from test_lanes import told
-from tiny_networks import (
-    DEPTH,
-    VOCABULARY,
-    all_kept,
-    answer,
-    drawn,
-    lane,
-    outside,
-    preserves,
-    tiny,
-    words,
-)
+from tiny_networks import DEPTH, VOCABULARY, all_kept, answer, competing, drawn, lane, outside, tiny, words
 
 import policies
 from protocol import engine
@@ -56,11 +45,10 @@ def every_arm(context, interval=None):
     """A lane of each policy of the catalogue, at a budget that they all can work with."""
     lanes = []
     for name in policies.names():
-        policy = policies.get(name)
+        policy = competing(policies.get(name))
         if policy.evicts and interval and not policy.uncarried:
             policy = replace(policy, cadence=replace(policy.cadence, interval=interval))
-        budget = context + 20 if preserves(policy) else context - 40
-        lanes.append(engine.Lane(name, policy, budget if policy.evicts else None, 0))
+        lanes.append(engine.Lane(name, policy, context - 40 if policy.evicts else None, 0))
     return lanes
 
 
@@ -82,8 +70,7 @@ def test_a_prompt_that_is_not_finite_fails_the_lanes_of_every_arm_alike(dtype, t
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("how", [torch.inf, -torch.inf, torch.nan])
 def test_a_query_that_is_not_finite_fails_the_lanes_of_every_arm_at_step_0(dtype, how):
-    model = spoiled(tiny(dtype=dtype, num_hidden_layers=DEPTH), how=how)
-    lanes = every_arm(240, interval=1)
+    model, lanes = spoiled(tiny(dtype=dtype, num_hidden_layers=DEPTH), how=how), every_arm(240, interval=1)
     prompt = Prompt(clean(240), (5, BAD, 6))
     # With an event right after the query the policies would otherwise look at it first, each in its way.
     for first_event in (0, 1):

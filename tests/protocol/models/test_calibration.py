@@ -103,6 +103,10 @@ def test_a_plain_text_is_read_as_it_is(run, model, tiny_model, tmp_path):
         ),
         (("traces", "--task", TASK), "sets no calibration problems aside; write --split dev"),
         (("traces", "--task", "neddle-256", "--split", "dev"), "did you mean 'needle-256'"),
+        (
+            ("thoughts", "--text", __file__),
+            "thoughts are measured on answers of the model; give --task",
+        ),
         (("text", "--text", "nowhere.txt"), "text nowhere.txt: is no readable UTF-8 text"),
         (("text", "--text", "nowhere.txt", "--tokens", "0"), "tokens and max-new-tokens: give at least 1"),
         (("text", "--text", __file__, "--device", "nosuch"), "device 'nosuch': write cpu or cuda"),

@@ -1,6 +1,7 @@
 """A loaded model is ready to run, and loading needs nothing but the folder."""
 
 import socket
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from protocol import tasks
 from protocol.evidence.refusals import BadInput
 from protocol.grading import exact
 from protocol.models import sources
-from protocol.models.load import load
+from protocol.models.load import answer_marks, load
 from protocol.tasks import prompting
 
 
@@ -27,6 +28,34 @@ def test_stop_and_sentence_tokens_are_those_of_the_tokenizer(tiny_model, tmp_pat
     vocabulary = model.tokenizer.get_vocab()
     assert model.stop_ids == {vocabulary["<|im_end|>"]}
     assert model.sentence_ends == {vocabulary[mark] for mark in ".!?\n" if mark in vocabulary}
+
+
+class Vocabulary(NamedTuple):
+    pieces: tuple[str, ...]
+
+    def get_vocab(self):
+        return {piece: number for number, piece in enumerate(self.pieces)}
+
+
+@pytest.mark.parametrize(
+    ("pieces", "marks"),
+    [
+        (("<think>", "a", "</think>"), {2}),
+        (("\\boxed", "</think>", "\\boxed{7}"), {1}),  # where a model has a place to think in, its end alone
+        (("<", "/", "think", ">", "boxed", "{"), set()),  # of several tokens it is none
+        (("\\boxed{0}", "0", "\\boxed{7}", "so\\boxed"), {0, 2}),
+        (("\u0120\\boxed", "\u2581\\boxed", " \\boxed{", "\\box", "\\Boxed"), {0, 1, 2}),
+    ],
+)
+def test_a_mark_ends_the_thinking(pieces, marks):
+    assert answer_marks(Vocabulary(pieces)) == marks
+
+
+def test_a_model_says_its_marks(tiny_model, tmp_path):
+    assert load(f"path:{tiny_model}", tmp_path).answer_marks == frozenset()
+    chain = load("chain-llama", tmp_path)
+    said = chain.tokenizer.convert_ids_to_tokens(sorted(chain.answer_marks))
+    assert said == [f"\\boxed{{{digit}}}" for digit in range(10)]
 
 
 def test_loading_opens_no_connection(tiny_model, tmp_path, monkeypatch):

@@ -3,12 +3,15 @@
 import shutil
 
 import pytest
+import studies
 import torch
 import transformers
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
 from policies import Statistics
+from protocol.evidence.lock import closure, lock
 from protocol.evidence.refusals import BadInput
+from protocol.locked import drift
 from protocol.models import calibration, query_statistics, sources
 from protocol.models.load import load
 
@@ -215,3 +218,22 @@ def test_a_loaded_model_has_the_statistics_that_are_there(tiny_model, tmp_path):
     calibration.write(place, random_statistics(layers=3), {})
     with pytest.raises(BadInput, match=r"is of \[3, 4, 4\] layers, .* the model has \[2, 4, 4\]; delete it"):
         load(source, tmp_path)
+
+
+def test_what_was_calibrated_is_no_file_of_the_model_itself(tmp_path):
+    """A lock names of it what an arm reads: a new file beside the weights is no other model."""
+    folder = sources.place("chain-llama", tmp_path)
+    assert {path.name for path in folder.glob("statistics-*")} == {
+        f"statistics-{name}.safetensors" for name in ("text", "traces", "thoughts")
+    }
+    assert not any(name.startswith("statistics-") for name in sources.files("chain-llama", tmp_path))
+
+
+@pytest.mark.parametrize("study", ["alpha-chain", "lossless-chain"])
+def test_studies_of_before_have_the_files_that_they_locked(study, tmp_path):
+    """They locked all that lay beside the weights, which was less."""
+    locked = lock.read(studies.ROOT / "registrations" / study).content["weights"]
+    assert len(locked) == 2
+    for model, files in locked.items():
+        assert "statistics-text.safetensors" in files
+        assert closure.weights(drift.files_of(model, tmp_path, files)) == files

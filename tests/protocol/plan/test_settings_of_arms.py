@@ -145,16 +145,24 @@ def test_what_cannot_be_set_is_refused_with_the_arm_and_the_path(arm, said):
     assert "\n" not in str(refusal.value)
 
 
-def test_what_every_arm_is_given_cannot_be_set_for_nothing():
-    arm = 'policy = "snapkv", set = { "cadence.slack" = false }'
+@pytest.mark.parametrize(
+    ("setting", "generation"),
+    [
+        ('"cadence.slack" = false', "interval = 8"),
+        ('"protect.sinks" = 2', "interval = 8\npreserve = { prompt = true, recent = 16 }"),
+    ],
+)
+def test_what_every_arm_is_given_cannot_be_set_for_nothing(setting, generation):
     with pytest.raises(BadInput, match=r"generation\] gives every arm another; leave one of both out"):
-        reading.parse(written(arm, "interval = 8"), "p")
+        reading.parse(written(f'policy = "snapkv", set = {{ {setting} }}', generation), "p")
 
 
 def test_statistics_that_nobody_can_measure_are_refused_by_their_name(tmp_path):
     arm = 'policy = "1d", set = { "scoring.statistics" = "texts" }'
     design = reading.parse(written(arm), "p")
-    with pytest.raises(BadInput, match="unknown name 'texts'; did you mean 'text'"):
+    with pytest.raises(
+        BadInput, match="'streaming' reads Statistics that were calibrated as 'texts', which noth"
+    ):
         Planned(design, tmp_path).measured("path:/nowhere")
 
 

@@ -1,0 +1,136 @@
+"""Every policy of the catalogue in one line: its family, what it keeps, and whose method it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+__all__ = ["DESCRIBED", "FAMILIES", "Described"]
+
+
+class Described(NamedTuple):
+    family: str
+    line: str
+    """What it keeps, in at most 90 characters."""
+    source: str
+    """The paper, by its arXiv number or its author and title; "ours" where there is none."""
+
+
+FAMILIES: Mapping[str, str] = MappingProxyType(
+    {
+        "controls": "what the others are measured against",
+        "positions": "where a token stands",
+        "attention": "what queries attend to",
+        "stored": "what keys and values look like",
+        "crystalcache": "CrystalCache: trunks of text, its ablations and extensions",
+        "triattention": "TriAttention's global mode, and gates that start from it",
+        "crystal-kv": "Crystal-KV: what attention comes back to",
+        "thoughts": "segments of an answer, by the kind of thought",
+        "epikv": "EpiKV: how much a token changed the model's state, and what it compares with",
+    }
+)
+"""Families by name, in the order in which they are listed."""
+
+CRYSTALCACHE = "Po-Ting Lin, CrystalCache"
+BLOG = "Po-Ting Lin, CrystalCache (blog post)"
+GATES = "Sun and Harn, arXiv:2605.14292"
+R_KV = "arXiv:2505.24133"
+CRYSTAL_KV = "arXiv:2601.16986"
+EPIKV = "Kolawole and Smith, arXiv:2606.26472"
+
+BY_FAMILY: Mapping[str, Mapping[str, tuple[str, str]]] = {
+    "controls": {
+        "full": ("every slot: the full cache, which never evicts", "ours"),
+        "random": ("sinks and recent slots, and a random choice of the others", "ours"),
+    },
+    "positions": {
+        "streaming": ("the first slots and the latest ones: StreamingLLM", "arXiv:2309.17453"),
+        "streamingllm-rkv": ("the first slots and the latest ones, as R-KV's repository has it", R_KV),
+    },
+    "attention": {
+        "h2o": ("recent slots, and those with the largest attention of all queries", "arXiv:2306.14048"),
+        "snapkv": ("the last window, and what its queries attend to", "arXiv:2404.14469"),
+        "tova": ("what the last query attends to, one set for each layer", "arXiv:2401.06104"),
+        "pyramidkv": ("as snapkv, more slots in early layers than in late ones", "arXiv:2406.02069"),
+        "chunkkv": ("the last window, and whole chunks of 10 that it attends to", "arXiv:2502.00299"),
+        "chunkkv-20": ("as chunkkv, chunks of 20", "arXiv:2502.00299"),
+        "ada-snapkv": ("as snapkv, heads of a layer competing for its slots", "arXiv:2407.11550"),
+        "scissorhands": ("what recent queries pass over least often", "arXiv:2305.17118"),
+        "snapkv_with_window": ("as snapkv, one set for all layers and heads: a comparator", GATES),
+        "r-kv": ("what recent queries attend to, less what repeats other keys", R_KV),
+        "snapkv-rkv": ("what recent queries attend to, as R-KV's repository has it", R_KV),
+        "raas": ("the prompt, and what some query has looked at most recently", "arXiv:2502.11147"),
+        "longflow": ("what adds most to the output of the current token", "arXiv:2603.11504"),
+        "ahakv": ("recent attention, sharpened to the budget, times the size of values", "arXiv:2506.03762"),
+    },
+    "stored": {
+        "knorm": ("keys of small norm", "arXiv:2406.11430"),
+        "keydiff": ("keys that are least like the mean key", "arXiv:2504.15364"),
+        "lagkv": ("keys and values that stand out from the chunk after theirs", "arXiv:2504.04704"),
+    },
+    "crystalcache": {
+        "crystal": ("the trunks that dissolve last. CrystalCache, and not Crystal-KV", CRYSTALCACHE),
+        "crystal-uniform": ("as crystal, every token of the same impact", CRYSTALCACHE),
+        "crystal-no-rarity": ("as crystal, impact without the rarity of a token", CRYSTALCACHE),
+        "crystal-token-level": ("as crystal, trunks of one slot", CRYSTALCACHE),
+        "crystal-static-graph": ("as crystal, links that no breath changes", CRYSTALCACHE),
+        "crystal-still": ("as crystal, no breath while decoding", CRYSTALCACHE),
+        "crystal-adaptive-merge": ("as crystal, the merge threshold taken from the text", CRYSTALCACHE),
+        "crystal-rarity-inverse": ("as crystal, rarity as one over the count", CRYSTALCACHE),
+        "crystal-rarity-exponential": ("as crystal, rarity falling exponentially", CRYSTALCACHE),
+        "crystal-rarity-document": ("as crystal, rarity by the sentences that hold a token", CRYSTALCACHE),
+        "crystal-d-only": ("as crystal, trunks ranked by crystallization alone", CRYSTALCACHE),
+        "crystal-impact-only": ("as crystal, trunks ranked by impact alone", CRYSTALCACHE),
+        "crystal-average": ("as crystal, trunks ranked by the average of both", CRYSTALCACHE),
+        "crystal-product": ("as crystal, trunks ranked by the product of both", CRYSTALCACHE),
+        "crystal-coverage": ("as crystal, a tenth of the budget spread over the text", CRYSTALCACHE),
+        "crystal-over-budget": ("as crystal, protected trunks whole beyond the budget", CRYSTALCACHE),
+        "crystal-chunk-128": ("as crystal, attention read in chunks of 128", BLOG),
+        "crystal-steepness-2": ("as crystal, a logistic of steepness 2", BLOG),
+        "crystal-tiers": ("as crystal, the best trunks whole and the middle ones in part", BLOG),
+        "crystal-blog": ("as crystal, with every setting of the blog post", BLOG),
+    },
+    "triattention": {
+        "1d": ("keys that the model's mean query would attend to, one set for all", "arXiv:2604.04921"),
+        "1d_div": ("as 1d, less the likeness of values to those kept already, weight 0.5", GATES),
+        "1d_div-1.0": ("as 1d_div, weight 1.0", GATES),
+        "1d_div-1.5": ("as 1d_div, weight 1.5", GATES),
+        "variant_b": ("as 1d, and values that point where the model's values point", GATES),
+        "q_stats": ("as 1d, with statistics of the model's own answers", GATES),
+        "schedule-front": ("as 1d, budgets that fall from round to round", GATES),
+        "schedule-back": ("as 1d, budgets that rise from round to round", GATES),
+        "schedule-inverted": ("as 1d, a low budget in the first rounds and a high one after", GATES),
+    },
+    "crystal-kv": {
+        "crystal-kv": (
+            "as crystal-kv-lite, with budgets that move. Crystal-KV, not CrystalCache",
+            CRYSTAL_KV,
+        ),
+        "crystal-kv-lite": (
+            "what was attended to often and lately. Crystal-KV, not CrystalCache",
+            CRYSTAL_KV,
+        ),
+    },
+    "thoughts": {
+        "thinkv": ("of each segment as many slots as its kind of thought is worth", "arXiv:2510.01290"),
+    },
+    "epikv": {
+        "epikv": ("tokens that changed one layer much and another little, detrended", EPIKV),
+        "hs-variance": ("as epikv, changes averaged and not detrended", EPIKV),
+        "band-adaptive": ("as epikv, two bands of layers in place of two layers", EPIKV),
+        "kv-key": ("as epikv, tokens whose keys vary most over their channels", EPIKV),
+        "kv-val": ("as epikv, tokens whose values vary most over their channels", EPIKV),
+        "lagkv-causal": ("as epikv, what stands out from the chunk before: its Lag-KV", EPIKV),
+        "attn-x-hs": ("as epikv, attention received and the change of one layer", EPIKV),
+        "segment-hs": ("as thinkv, slots of a segment ranked by the score of epikv", EPIKV),
+    },
+}
+
+DESCRIBED: Mapping[str, Described] = MappingProxyType(
+    {
+        name: Described(family, line, source)
+        for family, policies in BY_FAMILY.items()
+        for name, (line, source) in policies.items()
+    }
+)
