@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from tiny_networks import DEPTH, FAMILIES, KV_HEADS, answer, competing, greedy, lane, outside, tiny
+from tiny_networks import DEPTH, FAMILIES, KV_HEADS, answer, competing, greedy, lane, outside, preserves, tiny
 
 import policies
 from policies import AttentionSignal, Cadence
@@ -61,6 +61,21 @@ def test_every_policy_holds_its_budget_through_events_or_cannot_have_any(cadence
         assert len(outcome.events) >= 2
         least = 1 if policy.routing.bounds else HEADS * 200 - unused
         assert all(least <= after <= HEADS * 200 for _, _, after in outcome.events)
+
+
+@pytest.mark.parametrize("cadence", [Cadence(interval=4), Cadence(interval=3, slack=False)])
+def test_every_policy_that_keeps_the_prompt_holds_its_budget_through_events_of_the_answer(cadence):
+    named = [name for name in policies.names() if preserves(policies.get(name))]
+    given = [lane(policies.get(name, cadence=cadence), 60) for name in named]
+    outcomes = answer(
+        tiny(dtype=torch.float32, num_hidden_layers=DEPTH), outside(40, 3), given, max_new_tokens=30
+    )
+    for name, one, outcome in zip(named, given, outcomes, strict=True):
+        assert isinstance(outcome, engine.Outcome), f"{name}: {outcome}"
+        assert outcome.events[0] == (0, HEADS * 40, HEADS * 40)
+        assert len(outcome.events) >= 3
+        least = 1 if one.policy.routing.bounds else HEADS * 60
+        assert all(least <= after <= HEADS * 60 for _, _, after in outcome.events[1:])
 
 
 def test_a_budget_below_the_protected_set_fails_its_lane_with_the_reason_of_the_policy():

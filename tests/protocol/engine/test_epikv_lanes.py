@@ -222,3 +222,14 @@ def test_layers_are_counted_in_a_model_of_32_unless_said_otherwise():
     assert own.low.layers_in(DEPTH) == (3,)
     with pytest.raises(ValueError, match="reads the output of layer 3, the model has 3 layers"):
         own.refuse_depth(3)
+
+
+@pytest.mark.parametrize(("layers", "alike"), [(2, True), (4, True), (6, False)])
+def test_in_a_shallow_model_the_bands_of_epikv_are_its_layers(layers, alike):
+    """Of the embedded models, which have two, and of four: two names of one experiment."""
+    given = [watched("epikv"), watched("band-adaptive")]
+    model = tiny(num_hidden_layers=layers)
+    answer(model, outside(30), [lane(policy, 60) for policy in given], max_new_tokens=50)
+    one, other = ([mask.tolist() for _, mask in policy.notes] for policy in given)
+    assert len(one) > 3
+    assert (one == other) == alike

@@ -1,0 +1,49 @@
+"""A model in which the layers that a policy reads are not there, or are one, is refused when registering."""
+
+from types import SimpleNamespace
+
+import pytest
+import studies
+import transformers
+
+from protocol.acts.locking import fitting
+from protocol.evidence.refusals import BadInput
+from protocol.plan import reading
+
+
+@pytest.fixture
+def check(tmp_path):
+    """Whether an arm of this policy fits a model of so many layers, which has no weights."""
+    (tmp_path / "model.safetensors").touch()
+
+    def refuse(policy, layers):
+        transformers.LlamaConfig(num_hidden_layers=layers).save_pretrained(tmp_path)
+        text = studies.PROTOCOL.format(model=tmp_path).replace('"crystal-token-level"', policy)
+        protocol = reading.parse(text.encode(), "here")
+        fitting._refuse_depths(SimpleNamespace(protocol=protocol, home=tmp_path))
+
+    return refuse
+
+
+@pytest.mark.parametrize(
+    ("policy", "layers"),
+    [("epikv", 3), ("epikv", 1), ("hs-variance", 3), ("band-adaptive", 3), ("band-adaptive", 5)],
+)
+def test_bands_that_share_a_layer_are_refused_with_the_arm_the_model_and_the_fix(check, policy, layers):
+    with pytest.raises(BadInput) as refused:
+        check(f'"{policy}"', layers)
+    told = str(refused.value)
+    assert "\n" not in told
+    for part in ("arms: 'crystal' does not fit path:", f"a model of {layers} layers", "scoring.depth"):
+        assert part in told
+
+
+@pytest.mark.parametrize("policy", ["epikv", "hs-variance", "band-adaptive", "attn-x-hs", "kv-key"])
+@pytest.mark.parametrize("layers", [2, 4, 6, 28, 32])
+def test_models_whose_layers_can_be_told_apart_fit(check, policy, layers):
+    check(f'"{policy}"', layers)
+
+
+def test_methods_that_set_no_layers_against_others_fit_every_model(check):
+    for policy in ("attn-x-hs", "kv-key", "kv-val", "lagkv-causal", "h2o"):
+        check(f'"{policy}"', 1)
