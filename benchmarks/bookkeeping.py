@@ -2,8 +2,8 @@
 
 Lanes of equal context, budget and length decode under a method and under `1d`, in turn, with the same
 interval; the ratio of their times holds all that the method folds at every token and all of its events. State
-is what the method carries beside the slots, at its most, as a share of the keys and values that a lane holds on
-average. Statistics that a model lacks are measured on the context first.
+is what the method carries beside the slots, at its most, as a share of the keys and values that a lane holds
+on average. Statistics that a model lacks are measured on the context first.
 
     python -m benchmarks.bookkeeping
     python -m benchmarks.bookkeeping --model chain-llama --methods r-kv crystal-kv-lite
