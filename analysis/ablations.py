@@ -9,6 +9,9 @@ the claim about it, supported, contradicted or undecided. Claims are those of th
 any it is implied that every part helps, so that an ablation is worse than its parent. All of it stands
 outside the registered rule and decides nothing; what is implied is exploratory.
 
+A registered claim may have the full cache, which holds more on purpose, for its parent: memory is charged for
+nothing, and a cell whose arm does not hold less, beyond the registered tolerance, is undecided.
+
 The claims of a study are one family. A claim is supported when every cell (model, task, budget) supports it
 at alpha over the number of claims: all cells have to, an intersection-union test, which needs no correction
 for them. A cell whose full cache fails the gate is undecided, and cells of fewer than 200 problems screen. A
@@ -29,8 +32,10 @@ import numpy as np
 
 from analysis.output import headline, told
 from analysis.output.command import UNREADABLE, command
+from analysis.output.structure import differing
 from analysis.output.told import points
 from analysis.rules import full_cache
+from analysis.rules.rule import FULL
 from analysis.stats import equal_memory, equivalence, multiplicity
 from analysis.stats.comparison import Comparison
 from analysis.stats.interval import problem_means
@@ -43,11 +48,12 @@ from analysis.studies.judgement import CONFIRMATORY
 from analysis.studies.memory import Arms
 from analysis.studies.study_files import RecordError, Study, read
 
-__all__ = ["SAYS", "Claim", "audit", "differing", "outcome"]
+__all__ = ["SAYS", "Claim", "audit", "outcome"]
 
 SAYS = ("worse", "same", "better")
 SUPPORTED, CONTRADICTED, UNDECIDED = "supported", "contradicted", "undecided"
 UNGRADED, UNMATCHED = "lanes without a grade", "memory did not match"
+UNSAVED = "it does not hold less than the full cache"
 UNABLE = "the full cache fails its gate"
 NOT_HELD = "the lock of this study does not hold it"
 
@@ -107,7 +113,7 @@ def audit(folder: Path) -> dict[str, Any]:
     found = pairings(whole.study, [(claim.arm, claim.parent) for claim in claims])
     lanes = whole.decisive[["model", "task", "budget", "arm"]]
     open_lanes = set(lanes.itertuples(index=False, name=None))
-    unable = gate.closed(judged)
+    unable, evicting = gate.closed(judged), _evicting(study)
     alpha, arms = float(decision["alpha"]), whole.study.by_arm()
     levels = Levels(alpha / max(1, len(claims)), alpha / max(1, len(found)))
     rows = []
@@ -120,7 +126,7 @@ def audit(folder: Path) -> dict[str, Any]:
             else cell
             for cell in cells
         ]
-        rows.append(_row(claim, told_of, settings))
+        rows.append(_row(claim, told_of, settings, full=claim.parent not in evicting))
     if rows:
         bonferroni, holm, _ = multiplicity.adjust([row["p"] for row in rows])
         rows = [row | {"p_bonferroni": p} for row, p in zip(rows, bonferroni, strict=True)]
@@ -138,22 +144,8 @@ def audit(folder: Path) -> dict[str, Any]:
         "claim_alpha": levels.claim,
         "corrected_alpha": levels.contrast,
         "claims": rows,
-        "others": [arm for arm in _evicting(study) if arm not in named],
+        "others": [arm for arm in evicting if arm not in named],
     }
-
-
-def differing(arm: Mapping[str, str], parent: Mapping[str, str]) -> dict[str, tuple[str | None, str | None]]:
-    """The topmost settings in which two policies differ: {path: (in the parent, in the arm)}.
-
-    arm, parent: the text of each setting by its path, e.g. {"selection": "policies.selection.Diverse()",
-    "selection.weight": "0.5"}. A part is its class and "()". None where one of them has no such setting.
-    """
-    found: dict[str, tuple[str | None, str | None]] = {}
-    for path in sorted(arm.keys() | parent.keys()):  # a part before what is in it
-        above = any(path.startswith(f"{other}.") for other in found)
-        if arm.get(path) != parent.get(path) and not above:
-            found[path] = _spoken(parent, path), _spoken(arm, path)
-    return found
 
 
 def outcome(claim: Claim, p: float, level: float, interval: Comparison) -> str:
@@ -269,10 +261,11 @@ def _cell(
     cache = held.matched
     corrected = min(1.0, float(decision["alpha"]) / levels.contrast * p)
     effect = Effect(*interval[:3], p, corrected, p_claim, cache.ratio, cache.matched)
-    if any((*place, arm) in open_lanes for arm in (claim.arm, claim.parent)):
+    other = FULL if pairing.full else pairing.budget
+    if {(*place, claim.arm), (*place[:2], other, claim.parent)} & open_lanes:
         return Cell(*place, n, effect, UNDECIDED, None, UNGRADED)
     if not cache.matched:
-        return Cell(*place, n, effect, UNDECIDED, None, UNMATCHED)
+        return Cell(*place, n, effect, UNDECIDED, None, UNSAVED if pairing.full else UNMATCHED)
     says = outcome(claim, p_claim, levels.claim, interval)
     if says != UNDECIDED:
         return Cell(*place, n, effect, says, None, "")
@@ -283,8 +276,9 @@ def _cell(
 
 
 def _row(
-    claim: Claim, cells: Sequence[Cell], settings: Mapping[str, Mapping[str, str]] | None
+    claim: Claim, cells: Sequence[Cell], settings: Mapping[str, Mapping[str, str]] | None, *, full: bool
 ) -> dict[str, Any]:
+    """full: the parent never evicts, so that there are no parts to compare."""
     if not cells:
         raise ValueError(f"claims.{claim.name}: no cell was compared; every cell of none would support it")
     outcomes = {cell.outcome for cell in cells}
@@ -295,68 +289,65 @@ def _row(
     if whole != UNDECIDED or why:
         needs = None
     structure = None
-    if settings is not None:
+    if settings is not None and not full:
         paths = differing(settings[claim.arm], settings[claim.parent])
         structure = {path: {"parent": old, "arm": new} for path, (old, new) in paths.items()}
     p = max(1.0 if cell.effect is None or _open(cell) else cell.effect.p_claim for cell in cells)
     about = {"outcome": whole, "p": p, "needs": needs, "why": why if whole == UNDECIDED else ""}
-    return claim._asdict() | {"structure": structure} | about | {"cells": list(cells)}
+    against = {"against_full": True} if full else {}
+    return claim._asdict() | against | {"structure": structure} | about | {"cells": list(cells)}
 
 
 def _open(cell: Cell) -> bool:
     """Whether lanes, memory or the gate leave it open, whatever its p."""
-    return cell.why in (UNGRADED, UNMATCHED, UNABLE)
-
-
-def _spoken(settings: Mapping[str, str], path: str) -> str | None:
-    """A setting with what is in it: Diverse(weight=0.5)."""
-    if path not in settings:
-        return None
-    value, inner = settings[path], f"{path}."
-    if not value.endswith("()"):
-        return value
-    names = [one.removeprefix(inner) for one in settings if one.startswith(inner)]
-    parts = (f"{name}={_spoken(settings, inner + name)}" for name in names if "." not in name)
-    return f"{value.removesuffix('()').rpartition('.')[2]}({', '.join(parts)})"
+    return cell.why in (UNGRADED, UNMATCHED, UNSAVED, UNABLE)
 
 
 def _text(found: Mapping[str, Any]) -> list[str]:
     lines = [found["title"], f"verdict: {found['said']}"]
     claims, others = found["claims"], ", ".join(found["others"])
+    arm = "arm" if (full := any(map(_against_full, claims))) else "ablation"
     if not claims:
         lines += ["", "No arm of this study is an ablation of its subject."]
         return lines + told.paragraph(f"Other policies: {others}")
     if found["claims_are"] == "registered":
-        lines.append("Claims registered about these ablations, outside the rule.")
+        lines.append(f"Claims registered about these {arm}s, outside the rule.")
     else:
         lines.append(
             "No claim was registered. Implied: every part helps, each ablation is worse. Exploratory."
         )
     lines += told.paragraph(
-        f"{found['family']} contrasts, ablation minus parent in points of accuracy; {found['method']}, "
+        f"{found['family']} contrasts, {arm} minus parent in points of accuracy; {found['method']}, "
         f"intervals and p by Bonferroni (level {found['corrected_alpha']}). A claim needs p at most "
         f"{found['claim_alpha']} in each of its cells: alpha over {len(claims)} claims."
     )
+    if full:
+        lines += told.paragraph(
+            "Against the full cache memory is unequal on purpose and charged for nothing; a cell whose arm "
+            "does not hold less is undecided."
+        )
     if (fewest := min(cell["n"] for claim in claims for cell in claim["cells"])) < CONFIRMATORY:
         lines += told.paragraph(
             f"Screening: with {fewest} problems nothing here is settled; fewer than {CONFIRMATORY} screen."
         )
-    lines.append("")
-    if found["structure"] == NOT_HELD:
+    ablations = [claim for claim in claims if not _against_full(claim)]
+    lines += [""] if ablations else []
+    if ablations and found["structure"] == NOT_HELD:
         lines += told.paragraph(
             f"Structure: {NOT_HELD}; these arms are taken for ablations by the names of their policies."
         )
     else:
-        lines += [line for claim in claims for line in _structure(claim)]
+        lines += [line for claim in ablations for line in _structure(claim)]
     table = [_cells(claim, cell) for claim in claims for cell in claim["cells"]]
-    head = ("ablation", "of", "model", "task", "budget", "n", "points", "interval", "p", "memory", "claim")
+    head = ("model", "task", "budget", "n", "points", "interval", "p", "memory", "claim")
+    head = (arm, "against" if full else "of", *head)
     lines += ["", *told.columns(head, table), ""]
     for claim in claims:
         margin = f" within {100 * float(claim['margin']):g}" if claim["margin"] else ""
-        what = f"{claim['arm']} is {WORDS[claim['says']]} {claim['parent']}{margin}"
+        what = f"{claim['arm']} is {WORDS[claim['says']]} {_parent(claim)}{margin}"
         p, holm = (_p(float(claim[name])) for name in ("p_bonferroni", "p_holm"))
         lines.append(f"{what}: {_decided(claim)}, p {p} by Bonferroni over the claims, {holm} by Holm")
-    lines += ["", f"Not ablations, no claim: {others}"] if others else []
+    lines += ["", f"{'No claim' if full else 'Not ablations, no claim'}: {others}"] if others else []
     return lines
 
 
@@ -371,14 +362,23 @@ def _structure(claim: Mapping[str, Any]) -> list[str]:
 
 
 def _cells(claim: Mapping[str, Any], cell: Mapping[str, Any]) -> tuple[str, ...]:
-    place = (claim["arm"], claim["parent"], cell["model"], cell["task"], cell["budget"], str(cell["n"]))
+    place = (claim["arm"], _parent(claim), cell["model"], cell["task"], cell["budget"], str(cell["n"]))
     effect = cell["effect"]
     if effect is None:
         return (*place, "", "", "", "", _decided(cell))
     difference, low, high = (points(float(effect[name])) for name in ("difference", "low", "high"))
-    memory = f"{float(effect['cache_ratio']):.3f}" + ("" if effect["matched"] else " unmatched")
+    unfair = " not less" if _against_full(claim) else " unmatched"
+    memory = f"{float(effect['cache_ratio']):.3f}" + ("" if effect["matched"] else unfair)
     interval = f"[{low}, {high}]"
     return (*place, difference, interval, _p(float(effect["p_corrected"])), memory, _decided(cell))
+
+
+def _against_full(claim: Mapping[str, Any]) -> bool:
+    return "against_full" in claim
+
+
+def _parent(claim: Mapping[str, Any]) -> str:
+    return "the full cache" if _against_full(claim) else str(claim["parent"])
 
 
 def _p(p: float) -> str:

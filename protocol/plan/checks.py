@@ -184,18 +184,27 @@ def _arms(design: Design, evicts: Evicts) -> Iterator[str]:
 
 
 def _claims(design: Design, evicts: Evicts) -> Iterator[str]:
+    """An arm that never evicts may be the parent of a claim, and is what no claim is about."""
+    confirmed, whole = _confirmed(design, evicts), _whole(design, evicts)
     for claim in design.claims:
         parent = claim.parent or design.decision.subject
-        for field, name in {"arm": claim.arm, "parent": parent}.items():
-            yield from _undefined(f"claims.{claim.name}.{field}", [name], _confirmed(design, evicts))
+        yield from _undefined(f"claims.{claim.name}.arm", [claim.arm], confirmed)
+        if parent not in (compared := [*confirmed, *whole]):
+            yield f"claims.{claim.name}.parent: " + unknown("arm", parent, compared)
         if claim.arm == parent:
             yield f"claims.{claim.name}.arm: {parent} is its own parent; name another arm"
+        if parent in whole and design.decision.cache_tolerance < SAVED:
+            yield (
+                f"decision.cache_tolerance: claims.{claim.name} would compare an arm that holds "
+                f"{100 * (1 - design.decision.cache_tolerance):.2f} % of the full cache with it; write "
+                f"{SAVED} or more"
+            )
 
 
 def _gate(design: Design, evicts: Evicts) -> Iterator[str]:
     if (gate := design.gate) is None:
         return
-    whole = [arm.name for arm in design.arms if not evicts(arm.name)]
+    whole = _whole(design, evicts)
     if not whole:
         yield 'arms: has no full cache, which the gate is about; add full = { policy = "full" }'
     if len(whole) > 1:
@@ -252,7 +261,7 @@ def _full(design: Design, evicts: Evicts) -> Iterator[str]:
             f"decision.cache_tolerance: a subject that holds {100 * (1 - decision.cache_tolerance):.2f} % of "
             f"the full cache would be called lossless; write {SAVED} or more"
         )
-    whole = [arm.name for arm in design.arms if not evicts(arm.name)]
+    whole = _whole(design, evicts)
     if FULL not in whole:
         yield f'decision.against: {FULL} is no arm that never evicts; add {FULL} = {{ policy = "full" }}'
 
@@ -273,6 +282,10 @@ def _own(decision: Decision, kind: str) -> dict[str, list[str]]:
 
 def _evicting(design: Design, evicts: Evicts) -> list[str]:
     return [arm.name for arm in design.arms if evicts(arm.name)]
+
+
+def _whole(design: Design, evicts: Evicts) -> list[str]:
+    return [arm.name for arm in design.arms if not evicts(arm.name)]
 
 
 def _confirmed(design: Design, evicts: Evicts) -> list[str]:

@@ -110,7 +110,13 @@ class Claim(NamedTuple):
         ),
     ]
     parent: Annotated[
-        str | None, Field(Written(), "The arm that it is compared with.", "1d", without="the subject")
+        str | None,
+        Field(
+            Written(),
+            "The arm that it is compared with; it may be the full cache, which holds more on purpose.",
+            "1d",
+            without="the subject",
+        ),
     ] = None
     margin: Annotated[
         Decimal | None,

@@ -9,7 +9,8 @@ import study
 from statsmodels.stats.power import zt_ind_solve_power
 
 from analysis import ablations, judge
-from analysis.ablations import Claim, audit, differing, outcome
+from analysis.ablations import Claim, audit, outcome
+from analysis.output.structure import differing
 from analysis.stats.comparison import Comparison
 from analysis.stats.sample_size import needed
 from analysis.studies.study_files import RecordError

@@ -116,3 +116,47 @@ def test_a_thousandth_of_the_memory_is_not_saved(text):
     read(text.replace("cache_tolerance = 0.02\n", "cache_tolerance = 0.01\n"))
     with pytest.raises(BadInput, match="would be called lossless"):
         read(text.replace("cache_tolerance = 0.02\n", "cache_tolerance = 0.001\n"))
+
+
+CLAIMED = PROTOCOL.format(model="/nowhere") + "\n[claims]\n"
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        '{ arm = "random", parent = "full", says = "worse" }',
+        '{ arm = "crystal", parent = "full", says = "same", margin = 0.03 }',
+        '{ arm = "streaming", parent = "full", says = "better" }',
+    ],
+)
+def test_a_claim_may_compare_an_arm_with_the_full_cache_beside_a_rule_that_may_not(claim):
+    (read_back,) = read(f"{CLAIMED}lossy = {claim}\n").claims
+    assert read_back.parent == "full"
+
+
+@pytest.mark.parametrize(
+    ("claim", "says"),
+    [
+        ('{ arm = "full", says = "better" }', "claims.lossy.arm: unknown evicting arm 'full'; write one of"),
+        ('{ arm = "full", parent = "full", says = "worse" }', "claims.lossy.arm: unknown evicting arm"),
+        (
+            '{ arm = "random", parent = "fulll", says = "worse" }',
+            "claims.lossy.parent: unknown arm 'fulll'; did you mean 'full'?",
+        ),
+    ],
+)
+def test_no_claim_is_about_the_full_cache_or_an_arm_that_is_not_there(claim, says):
+    with pytest.raises(BadInput) as refused:
+        read(f"{CLAIMED}lossy = {claim}\n")
+    assert says in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_claim_about_a_thousandth_of_the_memory_is_refused():
+    claimed = f'{CLAIMED}lossy = {{ arm = "random", parent = "full", says = "worse" }}\n'
+    assert "cache_tolerance = 0.02\n" in claimed
+    read(claimed.replace("cache_tolerance = 0.02\n", "cache_tolerance = 0.01\n"))
+    small = claimed.replace("cache_tolerance = 0.02\n", "cache_tolerance = 0.001\n")
+    with pytest.raises(BadInput, match=r"claims\.lossy would compare an arm that holds 99\.90 %"):
+        read(small)
+    read(small.replace('parent = "full"', 'parent = "crystal"'))
