@@ -340,8 +340,7 @@ def _text(found: Mapping[str, Any]) -> list[str]:
         lines += [line for claim in ablations for line in _structure(claim)]
     table = [_cells(claim, cell) for claim in claims for cell in claim["cells"]]
     head = ("model", "task", "budget", "n", "points", "interval", "p", "memory", "claim")
-    head = (arm, "against" if full else "of", *head)
-    lines += ["", *told.columns(head, table), ""]
+    lines += ["", *told.columns((arm, "against" if full else "of", *head), table), ""]
     for claim in claims:
         margin = f" within {100 * float(claim['margin']):g}" if claim["margin"] else ""
         what = f"{claim['arm']} is {WORDS[claim['says']]} {_parent(claim)}{margin}"
