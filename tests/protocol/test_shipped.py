@@ -50,7 +50,12 @@ def changed(tmp_path_factory):
     return tree
 
 
-@pytest.mark.parametrize("folder", SHIPPED, ids=lambda folder: folder.name)
+DEAR = {"crystal-retrieval": pytest.mark.soak}  # 200,000 registered draws for each of 48 contrasts
+
+
+@pytest.mark.parametrize(
+    "folder", [pytest.param(path, marks=DEAR.get(path.name, ()), id=path.name) for path in SHIPPED]
+)
 def test_the_evidence_holds_without_torch_and_after_the_code_changed(folder, changed):
     command = [sys.executable, "-c", AUDITED, str(folder)]
     done = subprocess.run(command, cwd=changed, capture_output=True, text=True)

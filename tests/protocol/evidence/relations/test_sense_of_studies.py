@@ -19,10 +19,10 @@ from protocol.evidence.run.registration import Registration
 
 REGISTRATIONS = Path(__file__).resolve().parents[4] / "registrations"
 JUDGED = sorted(path.parent.name for path in REGISTRATIONS.glob("*/verdict.json"))
-LARGE = "lossless-chain"  # 64 MB of records
 
 
-@pytest.mark.parametrize("name", [name for name in JUDGED if name != LARGE])
+@pytest.mark.soak  # tests/protocol/test_shipped.py audits the same studies whole
+@pytest.mark.parametrize("name", JUDGED)
 def test_a_shipped_study_makes_sense_and_its_texts_grade_as_recorded(name):
     study = Registration(REGISTRATIONS / name)
     count = len(study.probed) + len(study.confirmed)
@@ -30,14 +30,8 @@ def test_a_shipped_study_makes_sense_and_its_texts_grade_as_recorded(name):
     assert regrade.check(study) == f"{count} texts grade as recorded"
 
 
-@pytest.mark.soak
-def test_the_largest_shipped_study_does_too():
-    test_a_shipped_study_makes_sense_and_its_texts_grade_as_recorded(LARGE)
-
-
 def test_the_judged_studies_are_here():
     assert len(JUDGED) >= 7
-    assert LARGE in JUDGED
 
 
 def test_a_study_of_which_nothing_ran_is_not_run(registered):
