@@ -12,25 +12,30 @@ __all__ = ["counted", "shares", "warnings"]
 
 
 def counted(bodies: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """Lanes, and how many of them were correct, stopped by the limit of tokens, without an answer, failed."""
+    """Lanes that ran, and how many of them were correct, stopped by the limit of tokens, without an answer,
+    failed; and those of excluded problems, which are none of them.
+    """
     listed = list(bodies)
     seen = _answers(listed)
     return {
-        "lanes": len(listed),
+        "lanes": seen.lanes,
         "correct": seen.correct,
         "truncated": seen.truncated,
         "no_answer": seen.no_answer,
         "failed": sum(body["state"] == "failed" for body in listed),
+        "excluded": len(listed) - seen.lanes,
     }
 
 
 def shares(row: Mapping[str, int]) -> str:
-    """What `counted` gives, as shares of the lanes."""
+    """What `counted` gives, as shares of the lanes that ran."""
     lanes = row["lanes"]
+    if not lanes:
+        return f"{row['excluded']} excluded"
     told = f"{row['correct']:>4}/{lanes:<4} {row['correct'] / lanes:>6.1%}"
     for name, words in (("truncated", "truncated"), ("no_answer", "no answer")):
         told += f"  {row[name] / lanes:>6.1%} {words}"
-    return told + (f"  {row['failed']} failed" if row["failed"] else "")
+    return told + "".join(f"  {row[name]} {name}" for name in ("failed", "excluded") if row[name])
 
 
 def warnings(protocol: Design, bodies: Iterable[Mapping[str, Any]]) -> list[str]:

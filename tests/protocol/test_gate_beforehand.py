@@ -28,12 +28,24 @@ def protocol(**changes: str):
     return reading.parse(text.encode(), "p.toml")
 
 
-def test_shares_are_of_all_lanes():
+def test_shares_are_of_all_lanes_that_ran():
     lanes = [body("h2o"), body("h2o", "wrong"), body("h2o", "no answer", "length"), body("h2o", None, None)]
     counted = development.counted(lanes)
-    assert counted == {"lanes": 4, "correct": 1, "truncated": 1, "no_answer": 1, "failed": 1}
+    assert counted == {
+        "lanes": 4,
+        "correct": 1,
+        "truncated": 1,
+        "no_answer": 1,
+        "failed": 1,
+        "excluded": 0,
+    }
     words = " ".join(development.shares(counted).split())
     assert words == "1/4 25.0% 25.0% truncated 25.0% no answer 1 failed"
+    left_out = body("h2o", None, None) | {"state": "excluded"}
+    beside = development.counted([*lanes, left_out, left_out])
+    assert beside == counted | {"excluded": 2}
+    assert " ".join(development.shares(beside).split()) == f"{words} 2 excluded"
+    assert development.shares(development.counted([left_out])) == "1 excluded"
 
 
 def test_a_gate_that_development_problems_fail_is_named_by_model_and_task():
