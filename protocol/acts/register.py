@@ -73,6 +73,7 @@ def register(
         planned = planned._replace(full_use=full_use.means(held[full_use.FIELD]))
         if parent is None:
             fitting.refuse_small_budgets(planned, lengths, shares)
+            fitting.refuse_one_budget_twice(planned, lengths, protocol.budgets)
     surroundings = planned.environment()
     sources = closure.sources(ROOT)
     follows = derived.follows(planned, data, frozen_items, sources, first_event)

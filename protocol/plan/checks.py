@@ -134,6 +134,12 @@ def _settings(design: Design, arm: Arm) -> Iterator[str]:
         pinned = path.replace("protect.", "protect.inner.", 1)
         if own[path] not in (runs.get(path), runs.get(pinned)):
             yield f"{at}.{path}: [generation] gives every arm another; leave one of both out"
+    slack = runs["cadence"] == "policies.cadence.Cadence()" and runs["cadence.slack"] == "True"
+    if slack and "cadence.interval" in arm.set and design.generation.cadence == "exact":
+        yield (
+            f"{at}.cadence.interval: generation.cadence is about arms without an interval of their own, and "
+            'this one has slack; set "cadence.slack" too'
+        )
 
 
 def _intervals(design: Design) -> Iterator[str]:

@@ -144,7 +144,16 @@ class Settings(Kind):
         super().read(value, at)
         if not value:
             raise Fault.of(f"{at}: sets nothing; leave it out")
-        return {path: _setting(given, f"{at}.{Written().read(path, at)}") for path, given in value.items()}
+        return {path: _setting(given, f"{at}.{_path(path, at)}") for path, given in value.items()}
+
+
+def _path(text: str, at: str) -> str:
+    """Of a setting; on one line, as what is said of it has to be."""
+    if not text.strip():
+        raise Fault.of(f"{at}: has a path without a name; write one that `python -m policies NAME` prints")
+    if "\n" in text:
+        raise Fault.of(f"{at}: has a path with a line end, {text!r}; write it on one line")
+    return Written().read(text, at)
 
 
 def _setting(value: Any, at: str) -> Any:

@@ -258,10 +258,13 @@ def _watched(found: Mapping[str, Any] | None) -> list[str]:
         return ["Locking ran no model."]
     ran = "; ".join(f"for {model}, {runs}" for model, runs in found["on"].items())
     seen = [f"{said[0].upper()}{said[1:]}." for said in same_kept.words(found)]
+    seen = seen or ["That was seen of no two arms."]
+    if left_out := found.get("left_out"):
+        seen.append(f"Not run, for want of statistics of a model that ran: {_list(left_out)}.")
     return [
         "Locking ran the arms on a few development problems, to see which of them keep the same slots. What "
         f"ran: {ran}.",
-        *(seen or ["No two arms did."]),
+        *seen,
     ]
 
 
@@ -270,8 +273,8 @@ def _of_full(lock: Mapping[str, Any]) -> str:
         return ""
     when = "its parent" if lock["parent"] else "it"
     return (
-        "; of full: share of what the full cache held at the end of an answer, mean of the development "
-        f"problems, measured when {when} was locked"
+        "; of full: share of what the full cache held at the end of an answer, or where its task's most new "
+        f"tokens cut it, mean of the development problems, measured when {when} was locked"
     )
 
 

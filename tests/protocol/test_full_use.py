@@ -210,6 +210,10 @@ def test_a_full_cache_that_fails_and_a_share_that_is_too_small_are_refused(
     small = SHARE | {"budgets = [0.8]": 'budgets = ["0.5 of full"]'}
     assert "budgets: 0.5 of full gives 11" in (said := refused(tmp_path, tiny_model, small))
     assert "fewer than the 132 that arm" in said
+    alike = SHARE | {"budgets = [0.8]": 'budgets = ["0.75 of full", "0.7501 of full"]'}
+    assert "budgets: 0.75 of full and 0.7501 of full are the same slots for path:" in refused(
+        tmp_path, tiny_model, alike
+    )
 
 
 def test_excluded_problems_are_not_measured_and_a_rehearsal_measures_its_own(finished, tmp_path, tiny_model):

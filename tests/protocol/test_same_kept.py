@@ -14,7 +14,7 @@ from protocol.acts.locking import frozen, same_kept
 from protocol.locked.planned import Planned, read_protocol
 from protocol.models import load
 from protocol.models.made_up import made_up
-from protocol.plan.design import AGAIN
+from protocol.plan.design import AGAIN, Arm
 
 ARMS = """crystal = { policy = "crystal" }
 uniform = { policy = "crystal-uniform" }
@@ -91,6 +91,20 @@ def test_a_prompt_that_fits_every_budget_tells_nothing(planned):
     budget = planned.protocol.budgets[0]._replace(share=None, slots=4096)
     check = found(planned._replace(protocol=replace(planned.protocol, budgets=(budget,))))
     assert check["pairs"] == []
+
+
+@pytest.mark.parametrize(("most", "kept"), [(48, 0), (16, 0), (8, 2)])
+def test_arms_whose_events_come_later_than_any_that_was_watched_are_not_one(planned, monkeypatch, most, kept):
+    """Every 12 and every 20 steps: told apart by the first of these, else not at all.
+    Of answers of 8 tokens neither has an event, and they are one.
+    """
+    monkeypatch.setattr(same_kept, "NEW", most)
+    names = {"crystal": 12, "uniform": 20}
+    own = [Arm(name, "h2o", {"cadence.interval": steps}) for name, steps in names.items()]
+    task = planned.protocol.tasks[0]._replace(max_new_tokens=min(30, most) if kept else 30)
+    whole = planned.protocol.arm("full")
+    check = found(planned._replace(protocol=replace(planned.protocol, arms=(whole, *own), tasks=(task,))))
+    assert sum(pair["problems"] for pair in check["pairs"]) == kept
 
 
 def test_the_random_network_is_the_same_each_time_and_leaves_the_generator_alone(tiny_model, tmp_path):

@@ -1,5 +1,6 @@
 """A budget below what an arm can come to protect is refused before anything is locked."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -112,3 +113,27 @@ def test_a_share_counts_on_the_shortest_prompt_and_a_pinned_prompt_on_the_longes
     refuse(protocol, {("model", protocol.tasks[0]): prompts})
     with pytest.raises(BadInput, match=r"1100 gives .* \(899 tokens\), fewer than the 1127 that"):
         refuse(protocol, {("model", protocol.tasks[0]): [*prompts, (899, 100)]})
+
+
+@pytest.mark.parametrize(
+    ("budgets", "prompts", "said"),
+    [
+        (
+            "0.5, 0.51",
+            [41, 39],
+            "0.5 and 0.51 are the same slots for model on needle-256 (21 on a prompt of 41",
+        ),
+        ("20, 0.5", [40], "20 and 0.5 are the same slots"),
+        ("0.5, 0.51", [40, 400], ""),  # 200 and 204 of the longer
+        ("20, 0.5", [40, 80], ""),
+    ],
+)
+def test_two_budgets_of_the_same_slots_on_every_prompt_are_one(budgets, prompts, said):
+    text = studies.PROTOCOL.format(model="/nowhere").replace("[0.8]", f"[{budgets}]")
+    protocol = reading.parse(text.encode(), "here")
+    lengths = {("model", protocol.tasks[0]): [(tokens, 0) for tokens in prompts]}
+    if said:
+        with pytest.raises(BadInput, match=re.escape(said)):
+            fitting.refuse_one_budget_twice(Planned(protocol, Path("nowhere")), lengths, protocol.budgets)
+    else:
+        fitting.refuse_one_budget_twice(Planned(protocol, Path("nowhere")), lengths, protocol.budgets)

@@ -26,6 +26,7 @@ __all__ = [
     "checked",
     "lanes",
     "most_lanes",
+    "refuse_one_budget_twice",
     "refuse_one_model_twice",
     "refuse_other_weights",
     "refuse_small_budgets",
@@ -57,6 +58,7 @@ def checked(planned: Planned, items: Mapping[str, Any], *, again: bool = False) 
     if not again:
         known = [budget for budget in planned.protocol.budgets if budget.of_full is None]
         refuse_small_budgets(planned, lengths, known)
+        refuse_one_budget_twice(planned, lengths, known)
     return Checked(lengths, checks)
 
 
@@ -177,6 +179,21 @@ def refuse_small_budgets(planned: Planned, lengths: Lengths, budgets: Iterable[B
                 raise BadInput(
                     f"budgets: {budget} gives {slots} slots for {task.name} ({prompt[0]} tokens), "
                     f"fewer than the {protected} that arm {arm!r} protects at most; raise the budget{fix}"
+                )
+
+
+def refuse_one_budget_twice(planned: Planned, lengths: Lengths, budgets: Iterable[Budget]) -> None:
+    """Two budgets that are the same slots on every development prompt of a model and task: the same lanes
+    would count as two contrasts of the rule.
+    """
+    for (model, task), each in lengths.items():
+        seen: dict[tuple[int, ...], Budget] = {}
+        for budget in budgets:
+            slots = tuple(budget.of(context, planned.use(model, task.name)) for context, _ in each)
+            if (other := seen.setdefault(slots, budget)) is not budget:
+                raise BadInput(
+                    f"budgets: {other} and {budget} are the same slots for {model} on {task.name} "
+                    f"({slots[0]} on a prompt of {each[0][0]} tokens); leave one out"
                 )
 
 

@@ -38,7 +38,7 @@ SHARED = 0.97
 LANES = 0.95  # share of recorded lanes with the same text and memory, from which arms are alike
 LIGHT = 64 * 2**20  # bytes of a model's files that load and run in a moment
 SHORT = 1024  # tokens of a prompt that a random network reads, or twice the smallest budget
-NEW = 128  # tokens decoded at most, for arms with events while decoding
+NEW = 256  # tokens decoded at most, for arms with events while decoding
 ITSELF, MADE_UP = "itself", "a random network of its architecture"
 OTHERS = "nothing: the random network of another model stands for it"
 # What an architecture provokes that has no small form. A warning is no reason to refuse a study.
@@ -206,10 +206,21 @@ def _watched(
     request = engine.Request(problem, engine.Prompt(tuple(context), tuple(query)), tuple(lanes.values()))
     new = min(_until_an_event(request.lanes, len(context)), NEW, task.max_new_tokens)
     (answers,) = engine.run(model, [request], max_new_tokens=new, max_concurrent=len(lanes)).answers
+    more = new < task.max_new_tokens
     return {
-        place: None if isinstance(outcome, engine.LaneFailure) else notes[place]
-        for place, outcome in zip(lanes, answers.outcomes, strict=True)
+        place: notes[place] if _told(lane, outcome, more=more) else None
+        for (place, lane), outcome in zip(lanes.items(), answers.outcomes, strict=True)
     }
+
+
+def _told(lane: engine.Lane, outcome: engine.Outcome | engine.LaneFailure, *, more: bool) -> bool:
+    """Whether what a lane dropped tells its policy from others: not where it failed, nor where it was cut
+    before its first event while decoding. more: whether the study goes on after the tokens decoded here.
+    """
+    if isinstance(outcome, engine.LaneFailure):
+        return False
+    waits = lane.policy.cadence.interval is not None and len(outcome.events) == 1
+    return not (waits and more and outcome.stop == "length")
 
 
 def _until_an_event(lanes: Sequence[engine.Lane], tokens: int) -> int:

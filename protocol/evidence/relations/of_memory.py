@@ -148,8 +148,9 @@ def carried(plan: Plan, lane: Lane, measure: Measure) -> str:
 def _due(plan: Plan, lane: Lane) -> Iterator[int]:
     """Steps of the events after the first one."""
     heads, interval, slots = lane.trajectory.heads, lane.arm.interval or 0, lane.body["slots"] or 0
+    end = lane.fed + 1 if lane.settled is None else lane.settled
     if lane.arm.every:
-        yield from (step for step in range(interval, lane.fed + 1, interval) if step >= plan.first_event)
+        yield from (step for step in range(interval, end, interval) if step >= plan.first_event)
         return
     bound = (slots + interval) * heads if lane.arm.slack else slots * heads + 1
     events = {step: after for step, _, after in lane.events[1:]}
@@ -164,7 +165,7 @@ def _due(plan: Plan, lane: Lane) -> Iterator[int]:
         step = max(at + 1, plan.first_event, at - (level - bound) // heads)
         if not lane.arm.slack:
             step = -(-step // interval) * interval
-        if step > lane.fed or (lane.settled is not None and step >= lane.settled):
+        if step >= end:
             return
         yield step
         if step not in events:

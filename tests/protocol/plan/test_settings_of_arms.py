@@ -99,6 +99,11 @@ REFUSED = [
         f'{AT}.scoring: write the whole path in quotes, "scoring.breath.hops" = ...',
     ),
     ('policy = "snapkv", set = {}', f"{AT}: sets nothing; leave it out"),
+    ('policy = "snapkv", set = { "" = 8 }', f"{AT}: has a path without a name; write one that"),
+    (
+        'policy = "snapkv", set = { "scoring\\nwindow" = 8 }',
+        f"{AT}: has a path with a line end, 'scoring\\nwi",
+    ),
     ('policy = "snapkv", set = 8', f"{AT}: write a table of settings by their paths"),
     (
         'policy = "snapkv", set = { "scoring.window" = nan }',
@@ -155,6 +160,16 @@ def test_what_cannot_be_set_is_refused_with_the_arm_and_the_path(arm, said):
 def test_what_every_arm_is_given_cannot_be_set_for_nothing(setting, generation):
     with pytest.raises(BadInput, match=r"generation\] gives every arm another; leave one of both out"):
         reading.parse(written(f'policy = "snapkv", set = {{ {setting} }}', generation), "p")
+
+
+def test_an_interval_of_its_own_is_not_exact_because_that_of_the_others_is():
+    setting, generation = '"cadence.interval" = 4', 'interval = 8\ncadence = "exact"'
+    with pytest.raises(
+        BadInput, match=r'set\.cadence\.interval: generation\.cadence .* set "cadence.slack" too'
+    ):
+        reading.parse(written(f'policy = "snapkv", set = {{ {setting} }}', generation), "p")
+    own = written(f'policy = "snapkv", set = {{ {setting}, "cadence.slack" = false }}', generation)
+    assert not reading.parse(own, "p").policy("streaming").cadence.slack
 
 
 def test_statistics_that_nobody_can_measure_are_refused_by_their_name(tmp_path):

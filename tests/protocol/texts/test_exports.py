@@ -16,7 +16,7 @@ from protocol.evidence.bytes import canonical, documents
 from protocol.evidence.lock import lock
 from protocol.evidence.run import ledger
 from protocol.evidence.run.registration import Registration
-from protocol.texts import preregistration
+from protocol.texts import preregistration, sentences
 
 SHIPPED = sorted(path.parent for path in (studies.ROOT / "registrations").glob("*/lock.json"))
 JUDGED = [folder for folder in SHIPPED if (folder / "verdict.json").exists()]
@@ -317,3 +317,11 @@ def test_exporting_needs_neither_torch_nor_a_network(study, form):
     done = subprocess.run(command, cwd=studies.ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {"format": form, "text": export.exported(Registration(study), form)}
+
+
+def test_arms_that_locking_could_not_run_are_not_said_to_differ():
+    found = {"on": {"m": "a random network of its architecture"}, "pairs": [], "left_out": ["1d", "thinkv"]}
+    said = " ".join(sentences._watched(found))
+    assert "That was seen of no two arms." in said
+    assert "Not run, for want of statistics of a model that ran: 1d, thinkv." in said
+    assert "Not run" not in " ".join(sentences._watched(found | {"left_out": []}))

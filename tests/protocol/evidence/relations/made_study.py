@@ -18,6 +18,12 @@ PLAIN = {
     "cadence.slack": "True",
     "selection": "policies.selection.TopK()",
 }
+# An event every interval, whatever is held, which may leave less than it is granted.
+WHENEVER = {
+    "cadence": "policies.thinkv.Whenever()",
+    "selection": "policies.thinkv.WithinSegments()",
+    "routing": "policies.thinkv.SegmentsPerHead()",
+}
 
 
 def lock(
@@ -35,6 +41,7 @@ def lock(
     problems=5,
     temperature="0.6",
     thinking=False,
+    whenever=False,
 ):
     """What a lock says of lanes. Two arms evict, `a` and `b`, the second of which a probe runs again."""
     generation = {"temperature": temperature, "problems_per_batch": together}
@@ -55,7 +62,7 @@ def lock(
         "batch": {"lanes": {MODEL: places}, "first_event": first_event},
         "policies": {
             "full": settings | {"cadence.interval": "None"},
-            "a": settings,
+            "a": settings | (WHENEVER if whenever else {}),
             "b": settings | {"selection": "policies.crystal.dissolution.BranchDissolution()"},
         },
         "weights": {},
@@ -86,6 +93,7 @@ class Lane:
         settings = content["policies"][self.arm.removesuffix(" (again)")]
         self.interval = None if settings["cadence.interval"] == "None" else int(settings["cadence.interval"])
         self.slack = settings["cadence.slack"] == "True"
+        self.whenever = settings["cadence"] == WHENEVER["cadence"]
         self.wait = content["batch"]["first_event"]
         self.thinking = content["protocol"]["content"]["generation"].get("think_only", False)
         # The place of the mark among its words, if it says one.
@@ -97,6 +105,8 @@ class Lane:
 
     def evict(self, step):
         before, self.level = self.level, min(self.level, self.slots)
+        if self.whenever:
+            self.level = max(1, self.level - before % 3)
         self.events.append([step, HEADS * before, HEADS * self.level])
         self.state = max(self.state, 8 * HEADS * self.level * (self.interval is not None))
 
@@ -128,12 +138,17 @@ class Lane:
         if self.thought and self.step >= self.thought:
             if self.step == self.thought and self.slots and self.interval:
                 self.room(0, 0, answering=True)
-        elif self.slots and self.interval and self.step >= self.wait and self.level > self.slots:
-            full = self.level >= self.slots + self.interval
-            if full if self.slack else self.step % self.interval == 0:
-                self.evict(self.step)
-                self.room(0, 0)
+        elif self.slots and self.interval and self.step >= self.wait and self.due():
+            self.evict(self.step)
+            self.room(0, 0)
         self.note()
+
+    def due(self):
+        on_time = self.step % self.interval == 0
+        if self.whenever:
+            return on_time and self.step > 0
+        full = self.level >= self.slots + self.interval
+        return self.level > self.slots and (full if self.slack else on_time)
 
     @property
     def ended(self):

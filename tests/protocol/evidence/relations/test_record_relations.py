@@ -97,16 +97,22 @@ def test_an_honest_study_breaks_no_relation(tmp_path, number, phase):
         outside=number % 2 == 1,
         longest=draw.choice([None, 12]),
         thinking=number % 3 == 2,
+        whenever=number % 4 > 1,
     )
     made = Made(content, phase, seed=number, fails=draw.choice([0, 0.1]))
     made.words = {made_study.MODEL: Words(True, 8, frozenset({"</think>"}))}
     assert made.broken(tmp_path) == set()
 
 
+@pytest.mark.parametrize("whenever", [True, False])
 @pytest.mark.parametrize("slack", [True, False])
 @pytest.mark.parametrize("outside", [True, False])
-def test_an_honest_study_of_lanes_that_think_and_answer_breaks_no_relation(tmp_path, slack, outside):
-    content = made_study.lock(thinking=True, outside=outside, slack=slack, interval=3, first_event=2)
+def test_an_honest_study_of_lanes_that_think_and_answer_breaks_no_relation(
+    tmp_path, slack, outside, whenever
+):
+    content = made_study.lock(
+        thinking=True, outside=outside, slack=slack, interval=3, first_event=2, whenever=whenever
+    )
     made = Made(content, seed=7)
     made.words = {made_study.MODEL: Words(True, 8, frozenset({"</think>"}))}
     lanes = [line["body"] for line in made.lines]
