@@ -34,6 +34,10 @@ KNOWN = frozenset(
             "88c1d682799e1e113c988c765b3a55bb4ca0f93dab3c08eb3d1d1424a5784bce",
             "254de2deae8a0d274686e3432b5c687c7652f94a6044283b8acda8a0c93d02ef",
         ),
+        (  # reasoning-field
+            "1088cbf7ba3d72f499f22eaa90463d6cdd4e8d9adcc7e2d34b0339c0c46205c1",
+            "9a66aa07806ddcf2874fa04ce2a93e7e5c9b06f1b41bd5a9d011571c5ec61f8c",
+        ),
     }
 )
 """Digests of the files of `protocol` and of those of `analysis`, which are of one version."""
