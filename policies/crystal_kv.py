@@ -13,7 +13,7 @@ from policies.contract import Allocation, Rows, Scores, Signal, View
 from policies.policy import Policy
 from policies.protect import Protect
 from policies.routing import PerHead, held, rounded, uniform
-from policies.signals import EveryLayer, of_all_layers
+from policies.signals import EveryLayer, of_all_layers, wide
 
 __all__ = [
     "Budgets",
@@ -57,7 +57,7 @@ def hits(scores: Tensor, p: float) -> Tensor:
 
 def misses(scores: Tensor, p: float) -> Tensor:
     """What `hits` leaves: the higher scores reach p without it."""
-    ordered, order = scores.sort(dim=-1, stable=True, descending=True)
+    ordered, order = wide(scores).sort(dim=-1, stable=True, descending=True)
     sums = ordered.cumsum(-1)
     enough = sums[..., -1:].clamp(max=p * (1 - ERROR))  # where rounding leaves all of them below p
     missed = sums - ordered >= enough
@@ -114,6 +114,8 @@ def whole_budgets(budget: Tensor, total: int, least: Tensor) -> Tensor:
     What lifts an entry to its least is taken from the others in proportion; then by largest remainder, equal
     ones to the lower layer and head. least: whole numbers, whose sum is at most the total.
     """
+    if not budget.any():
+        raise ValueError("budget must be above 0 for some head: in proportion to nothing there is no split")
     low = torch.zeros_like(least, dtype=torch.bool)
     while True:
         left = total - int(least[low].sum())

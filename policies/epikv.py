@@ -120,8 +120,11 @@ def epiphany(
     changes in the layers of band A, less that over band B. The methods call what it is made of; this is the
     formula.
     """
-    of_bands = ((band,) if isinstance(band, int) else band for band in (band_a, band_b))
-    high, low = (rolling_z(changes(hidden[list(band)]), window).mean(0) for band in of_bands)
+    refuse_window(window)
+    of_bands = [[band] if isinstance(band, int) else list(band) for band in (band_a, band_b)]
+    for band in of_bands:
+        HiddenChange(tuple(band), None).layers_in(len(hidden))  # refuses what is no band of these layers
+    high, low = (rolling_z(changes(hidden[band]), window).mean(0) for band in of_bands)
     return high - low
 
 

@@ -108,7 +108,7 @@ class KeyRedundancy:
 class Importance:
     """I', the importance, max-pooled over `kernel` neighbours before the window.
 
-    The slots of the window score 1, more than any other can: they are kept first where the policy protects
+    The slots of the window score 2, more than any other can: they are kept first where the policy protects
     fewer of them.
     """
 
@@ -127,7 +127,7 @@ class Importance:
         outside = from_last(view.filled) < self.window  # the window, and what is beyond a shorter head
         past = received.masked_fill(outside, -torch.inf)
         pooled = functional.max_pool1d(past, self.kernel, stride=1, padding=self.kernel // 2)
-        return Scores(pooled.masked_fill(outside, 1))
+        return Scores(pooled.masked_fill(outside, 2))
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ class Joint(Importance):
         important = super().score(view).slots
         redundant = torch.stack(of_all_layers(view, KeyRedundancy(self.threshold)))
         outside = from_last(view.filled) < self.window
-        return Scores(joint(important, redundant, self.weight).masked_fill(outside, 1))
+        return Scores(joint(important, redundant, self.weight).masked_fill(outside, 2))
 
 
 def r_kv(window: int = 8, kernel: int = 7, weight: float = 0.1, threshold: float = 0.5) -> Policy:

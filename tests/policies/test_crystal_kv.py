@@ -64,6 +64,13 @@ def test_hits_of_many_heads_are_those_of_a_loop(p):
     ]
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_scores_of_half_precision_are_summed_in_float32(dtype):
+    """A sum of a thousand in bfloat16 stops growing long before its end."""
+    scores = torch.full((1000,), 1 / 1000, dtype=dtype)
+    assert hits(scores, 0.5).tolist() == hit_by_hand(scores.tolist(), 0.5)
+
+
 def evicting(rows, crf, last, p, decay, budget):
     """Positions kept and effective values after each row of (new position, time, scores); plain Algorithm 1
     around `lrfu`, where a new token begins with a crf of 1 at its own time.
@@ -204,6 +211,11 @@ def test_whole_budgets_go_by_largest_remainder():
     assert whole_budgets(real, 64, none).tolist() == [[29, 12], [17, 6]]
     assert whole_budgets(torch.full((2, 2), 16.5), 66, none).tolist() == [[17, 17], [16, 16]]
     assert whole_budgets(real / 3, 64, none).tolist() == [[29, 12], [17, 6]]
+
+
+def test_nothing_is_not_split_in_proportion():
+    with pytest.raises(ValueError, match="budget must be above 0 for some head"):
+        whole_budgets(torch.zeros(2, 2), 8, torch.ones(2, 2, dtype=torch.int64))
 
 
 def test_no_whole_budget_is_below_its_least_and_the_others_pay_in_proportion():

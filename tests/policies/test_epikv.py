@@ -6,7 +6,9 @@ from itertools import pairwise
 import pytest
 import torch
 
+from policies import View
 from policies.epikv import (
+    BandDifference,
     changes,
     channel_variance,
     epiphany,
@@ -15,7 +17,7 @@ from policies.epikv import (
     rolling_z,
     standardised,
 )
-from policies.signals import HiddenChange
+from policies.signals import HiddenChange, Trace
 
 # Changes in two layers, a window of 4; every number below is from a sheet of paper.
 G_10 = torch.tensor([1.0, 1.2, 0.9, 3.0, 1.1, 1.0], dtype=torch.float64)
@@ -78,6 +80,32 @@ def test_bands_are_means_of_their_layers():
     assert epiphany(hidden, (0, 1), (2, 3, 4)).tolist() == pytest.approx([0, 1 / 2 - 2 / 3], abs=1e-5)
     assert epiphany(hidden, 0, 1).tolist() == pytest.approx([0, 1], abs=1e-5)
     assert torch.equal(epiphany(hidden, 0, 1), epiphany(hidden, (0,), (1,)))
+
+
+@pytest.mark.parametrize("bands", [((), 0), (0, ()), (0, 3), (-1, 0)])
+def test_a_band_without_layers_or_of_layers_that_are_not_there_is_refused(bands):
+    hidden = torch.zeros(3, 4, 2)
+    with pytest.raises(ValueError, match=r"layers must be one or more numbers|reads the output of layer 3"):
+        epiphany(hidden, *bands)
+    with pytest.raises(ValueError, match="window must be 1 token or more, not 0"):
+        epiphany(hidden, 0, 1, window=0)
+
+
+class AsGiven(BandDifference):
+    """Bands of values that are no changes but what is to be averaged."""
+
+    def worth(self, changes):
+        return changes
+
+
+def test_bands_of_two_layers_by_hand():
+    """0, 1.5, -0.5 in the mean, less 0, 0, 0.5."""
+    policy, last = AsGiven((0, 1), (2, 3), depth=None), torch.zeros(1)
+    rows = [Trace(torch.tensor(row), last) for row in ([0.0, 1, -1], [0.0, 2, 0], [0.0, -1, 1], [0.0, 1, 0])]
+    signals = {policy.high: (*rows[:2], None, None), policy.low: (None, None, *rows[2:])}
+    score = policy.score(View(torch.arange(3), 4, 1, frozenset(), 0, signals)).slots[0, 0]
+    assert score.tolist() == [0, 1.5, -1]
+    assert best(score, 1) == [1]
 
 
 @pytest.mark.parametrize("window", [1, 2, 7, 64, 1000])

@@ -114,6 +114,8 @@ def test_protected_slots_are_kept(name):
         ("streamingllm-rkv", 4, 196),
         ("raas", 40, 1),
         ("lagkv", 4, 168),
+        ("thinkv", 0, 50),
+        *((name, ASKED, 50) for name in (*EPIKVS, "segment-hs")),
     ],
 )
 def test_each_policy_keeps_the_ends_that_it_promises(name, first, last):
@@ -267,6 +269,41 @@ def test_ties_of_every_policy_go_to_the_lower_position():
     kept = keep(policies.get("snapkv"), 100, prompt)
     # The last 32 queries see all slots before them alike; pooling lowers the two at each end.
     assert kept[0, 0].nonzero().flatten().tolist() == [*range(2, 70), *range(268, 300)]
+
+
+@dataclass(frozen=True)
+class Level:
+    """Another scoring, whose scores are all the same number."""
+
+    inner: Any
+
+    @property
+    def needs(self):
+        return self.inner.needs
+
+    def score(self, view: View) -> Scores:
+        scores = self.inner.score(view)
+        return scores._replace(slots=torch.zeros_like(scores.slots))
+
+
+# Trunks of a crystal are ranked by what they hold, and Diverse by values too.
+LEVEL = [name for name in EVICTING if name not in CRYSTALS and not name.startswith("1d_div")]
+
+
+@pytest.mark.parametrize("name", LEVEL)
+def test_of_equal_scores_every_policy_keeps_the_lower_slots(name):
+    """In each head, of what is not protected; of each segment of an answer, which here is all open."""
+    policy = policies.get(name)
+    prompt, asked = a_prompt(150), 100 if name in PRESERVING else None
+    view = a_view(prompt, [policy], asked=asked)
+    kept = replace(policy, scoring=Level(policy.scoring)).keep(view, 140)
+    protected = policy.protect.slots(
+        view.filled, 140, decoding=bool(asked), prompt=view.positions < 100 if asked else None
+    )
+    for row in kept.flatten(0, 1):
+        free = row[~protected[0, 0]]
+        assert len(free) > 0
+        assert free.tolist() == sorted(free.tolist(), reverse=True)
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])

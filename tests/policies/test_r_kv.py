@@ -56,7 +56,7 @@ def test_eight_keys_whose_importance_is_max_pooled():
     keys = torch.tensor([[3, 0], [0, 0], [1, 0], [0, 0], [0, 2], [0, 0], [0, 0], [0, 0]], dtype=torch.float64)
     prompt = a_head(keys, QUERIES)
     found = Importance(2, 3).score(a_view(prompt, [snapkv_rkv(2, 3)])).slots[0, 0]
-    close(found, 0.345122, 0.345122, 0.125432, 0.260468, 0.260468, 0.260468, 1, 1)
+    close(found, 0.345122, 0.345122, 0.125432, 0.260468, 0.260468, 0.260468, 2, 2)
     policy = snapkv_rkv(2, 3)
     assert policy.keep(a_view(prompt, [policy]), 4)[0, 0].nonzero().flatten().tolist() == [0, 1, 6, 7]
 
@@ -123,6 +123,18 @@ def test_the_window_is_kept_first_where_less_of_it_is_protected():
         assert policy.keep(a_view(a_prompt(60), [policy]), 8)[1, 1].nonzero().flatten().tolist() == [
             *range(52, 60)
         ]
+
+
+def test_the_window_is_kept_before_a_slot_that_has_all_of_its_attention():
+    """A softmax that is 1 in float32: slot 3 is as important as a slot can be, and so are its neighbours."""
+    keys = torch.zeros(20, 2)
+    keys[3, 0] = 400
+    prompt = a_head(keys, torch.ones(8, 2))
+    for scoring in (Importance(), Joint(weight=1)):
+        policy = policies.get("r-kv", scoring=scoring, protect=policies.Protect(0, 0))
+        view = a_view(prompt, [policy])
+        assert scoring.score(view).slots[0, 0, 3] == 1
+        assert policy.keep(view, 8)[0, 0].nonzero().flatten().tolist() == [*range(12, 20)]
 
 
 def test_all_weight_on_importance_is_snapkv_rkv_and_none_is_redundancy():
