@@ -120,13 +120,18 @@ def full_use(phase: Phase) -> Differences:
     for unit in phase.units if plan.phase == "probe" and plan.used else ():
         most = plan.tasks[unit.plan.task].max_new_tokens - 1  # the last new token is not fed
         for lane in unit.lanes:
-            used = plan.used.get((unit.plan.model, unit.plan.task, lane.body["problem"]))
-            if used is None or not (lane.full and lane.cache):
+            state = lane.body["state"]
+            if not lane.full or state == "failed":
                 continue
-            prompt = int(Decimal(lane.cache["peak"])) - lane.fed
-            if not prompt <= used <= prompt + most:
-                held = f"{prompt} to {prompt + most}"
-                yield lane, f"full_use of the lock has {used} slots, a prompt and an answer have {held}"
+            used = plan.used.get((unit.plan.model, unit.plan.task, lane.body["problem"]))
+            if (used is None) != (state == "excluded"):
+                had = "has none" if used is None else f"has {used} slots"
+                yield lane, f"full_use of the lock {had} of a problem whose lane is {state!r}"
+            elif used is not None:
+                prompt = int(Decimal(lane.cache["peak"])) - lane.fed
+                if not prompt <= used <= prompt + most:
+                    held = f"{prompt} to {prompt + most}"
+                    yield lane, f"full_use of the lock has {used} slots, a prompt and an answer have {held}"
 
 
 def _planned(phase: Phase) -> Iterator[tuple[int, int, int]]:
@@ -177,8 +182,9 @@ RELATIONS = (
     Relation(
         "full use",
         "What the lock says that the full cache held at the end of an answer is no less than the prompt in "
-        "the probe's lane of that problem, and no more than that and all that the task allows.",
-        ("cache.peak", "tokens", "stop", "problem"),
+        "the probe's lane of that problem, and no more than that and all that the task allows. It says so of "
+        "every problem that is not excluded there, and of no other.",
+        ("cache.peak", "tokens", "stop", "problem", "state"),
         "study",
         of_phase=full_use,
     ),

@@ -226,6 +226,11 @@ def measured_more_than_fits(made):
     made.content["full_use"][made_study.MODEL]["t"]["held"]["dp1"] = 19 + 30
 
 
+def measured_on_fewer_problems(made):
+    made.__dict__.update(copy.deepcopy(vars(made.others["measured"])))
+    del made.content["full_use"][made_study.MODEL]["t"]["held"]["dp1"]
+
+
 def slots_of_another_share(made):
     made.__dict__.update(copy.deepcopy(vars(made.others["measured"])))
     made.content["full_use"][made_study.MODEL]["t"]["slots"]["0.4 of full"] = 10
@@ -363,5 +368,6 @@ BREAKS = [
     (copied_seeds, ["own draws"]),
     (measured_less_than_the_prompt, ["full use"]),
     (measured_more_than_fits, ["full use"]),
+    (measured_on_fewer_problems, ["full use"]),
     (slots_of_another_share, ["budget"]),
 ]
