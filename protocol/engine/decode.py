@@ -7,7 +7,7 @@ from time import perf_counter
 
 import torch
 
-from policies import HiddenSignal
+from policies import AttentionSignal, CacheSignal, Calibrated, FedSignal, HiddenSignal
 from protocol.engine.batch import Batch, Row
 from protocol.engine.forking import Forked, fork
 from protocol.engine.lanes import FIRST_EVENT, Answers, Lane, LaneFailure, Model, Outcome, Request, Run
@@ -140,6 +140,12 @@ def refuse_uncalibrated(model: Model, lane: Lane) -> None:
 
 def refuse_lane(lane: Lane) -> None:
     policy = lane.policy
+    for signal in policy.needs:
+        if not isinstance(signal, (AttentionSignal, CacheSignal, Calibrated, FedSignal, HiddenSignal)):
+            raise BadInput(
+                f"policy of lane {lane.key}: {type(signal).__name__} is no signal that the engine measures; "
+                "give it all that policies.contract asks of one of its kinds"
+            )
     if policy.evicts == (lane.budget is None):
         fix = "give a number of slots" if policy.evicts else "None fits a policy that never evicts"
         raise BadInput(f"budget of lane {lane.key}: {lane.budget} given; {fix}")

@@ -41,7 +41,8 @@ EVERY = (
 
 
 def fed(model, context, signals=(), chunk=None, recent=0):
-    shown = {signal.layer for signal in signals if isinstance(signal, HiddenSignal)}
+    hidden = [signal for signal in signals if isinstance(signal, HiddenSignal)]
+    shown = {layer for signal in hidden for layer in signal.layers_in(LAYERS)}
     with observed(model.network, shown), torch.no_grad():
         return prefill.feed(model, context, signals, chunk=chunk, recent=recent)
 
@@ -188,6 +189,8 @@ class Counting:
     window: int | None = None
     carried = True
     afresh = False
+    raw = False
+    of_tokens = False
     seen: list = field(default_factory=list, compare=False)
 
     def reads(self, layer):

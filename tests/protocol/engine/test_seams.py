@@ -26,6 +26,7 @@ from tiny_networks import (
 from policies import Allocation, Cadence, Fed, PerHead, Rows, Shared
 from policies.signals import EveryLayer, joined
 from protocol.engine import LaneFailure, Outcome
+from protocol.evidence.refusals import BadInput
 
 CONTEXT, QUERY, NEW = 24, 7, 14
 
@@ -184,3 +185,29 @@ def test_a_routing_that_spends_more_than_its_budget_fails_its_lane():
     assert isinstance(outcome, LaneFailure)
     assert outcome.reason.startswith("routing allocated [[11, 11]")
     assert outcome.reason.endswith("whose mean is above 10")
+
+
+@dataclass(frozen=True)
+class Halfway:
+    """What an attention signal has, but for `raw` and `of_tokens`: of a policy written for an older contract."""
+
+    window: int | None = None
+    carried: bool = True
+    afresh: bool = False
+
+    def reads(self, layer):
+        return True
+
+    def attend(self, rows, before):
+        return rows.attention.sum(-2)
+
+    def result(self, state):
+        return state
+
+
+def test_a_signal_of_no_kind_is_refused_by_name_and_not_left_out():
+    policy = noted(Noise(1, frozenset({Halfway()})))
+    with pytest.raises(
+        BadInput, match="policy of lane a lane: Halfway is no signal that the engine measures"
+    ):
+        answer(tiny(), outside(CONTEXT), [lane(policy, 10)], max_new_tokens=2)

@@ -139,7 +139,11 @@ def test_every_registered_setting_stands_in_the_text_as_it_was_written():
         text = export.exported(Registration(folder), "osf")
         for table in ("decision", "generation", "sweep"):
             for field, value in content.get(table, {}).items():
-                written = ", ".join(map(str, value)) if isinstance(value, list) else value
+                if isinstance(value, dict):
+                    parts = (f"{name} {part}" for name, part in sorted(value.items()))
+                    written = f"({', '.join(parts)})"
+                else:
+                    written = ", ".join(map(str, value)) if isinstance(value, list) else value
                 assert f"- {table}.{field} = {written}\n" in text
 
 
