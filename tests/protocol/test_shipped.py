@@ -50,7 +50,10 @@ def changed(tmp_path_factory):
     return tree
 
 
-DEAR = {"crystal-retrieval": pytest.mark.soak}  # 200,000 registered draws for each of 48 contrasts
+DEAR = {  # 200,000 registered draws for each of 48 contrasts; 54,704 records
+    "crystal-retrieval": pytest.mark.soak,
+    "reasoning-field": pytest.mark.soak,
+}
 
 
 @pytest.mark.parametrize(

@@ -189,7 +189,7 @@ def test_a_routing_that_spends_more_than_its_budget_fails_its_lane():
 
 @dataclass(frozen=True)
 class Halfway:
-    """What an attention signal has, but for `raw` and `of_tokens`: of a policy written for an older contract."""
+    """An attention signal without `raw` and `of_tokens`: of a policy written for an older contract."""
 
     window: int | None = None
     carried: bool = True
