@@ -38,6 +38,10 @@ KNOWN = frozenset(
             "1088cbf7ba3d72f499f22eaa90463d6cdd4e8d9adcc7e2d34b0339c0c46205c1",
             "9a66aa07806ddcf2874fa04ce2a93e7e5c9b06f1b41bd5a9d011571c5ec61f8c",
         ),
+        (  # lrfu-grid
+            "e7d83c20b683211e2ca777379e03b9fcc7db8032047700c6ed9ff1bc61d48f57",
+            "9a66aa07806ddcf2874fa04ce2a93e7e5c9b06f1b41bd5a9d011571c5ec61f8c",
+        ),
     }
 )
 """Digests of the files of `protocol` and of those of `analysis`, which are of one version."""
