@@ -14,10 +14,10 @@ def claimed(rewrite: Rewrite, **claim: str) -> None:
     content["claims"] = {"best": claim}
 
 
-@named("A1", "registered", "protocol.toml: claims.best.parent: unknown evicting arm 'full'")
-def a_claim_compares_with_the_full_cache(rewrite):
-    """An arm was claimed to be better than the full cache."""
-    claimed(rewrite, arm="crystal", says="better", parent="full")
+@named("A1", "registered", "protocol.toml: claims.best.arm: unknown evicting arm 'full'")
+def a_claim_is_about_the_full_cache(rewrite):
+    """The full cache was claimed to be better than an arm."""
+    claimed(rewrite, arm="full", says="better", parent="crystal")
 
 
 @named("A1", "registered", "protocol.toml: claims.best.arm: unknown evicting arm 'nobody'")

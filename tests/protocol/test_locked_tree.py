@@ -93,6 +93,7 @@ def break_sources(tree):
     return lambda: [path.write_bytes(data) for path, data in before.items()]
 
 
+@pytest.mark.soak
 def test_edits_made_after_the_start_are_not_run(folder, tree, temporary):
     """The run waits for the ledger with its claim written, before it starts its workers. Then every file of
     the working tree is broken: workers, judge and drawings come from elsewhere or nothing comes.

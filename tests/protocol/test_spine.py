@@ -111,6 +111,7 @@ def test_killed_at_random_moments_and_resumed_seals_the_same_outcome(locked, con
     assert studies.here("audit", folder).returncode == 0
 
 
+@pytest.mark.soak
 def test_batches_with_refill_and_events_are_resumed_whole(tiny_model, tmp_path):
     """Three problems a batch, five lanes at once, prompts in chunks, events while decoding."""
     settings = "threads = 1\nproblems_per_batch = 3\nlanes_per_batch = 5\nprefill_chunk = 100\ninterval = 8"

@@ -284,6 +284,7 @@ def test_a_selection_that_was_cut_off_is_completed_by_the_next_probe(probed, tmp
     assert studies.here("audit", folder).returncode == 0
 
 
+@pytest.mark.soak
 def test_killed_and_resumed_probe_and_confirm_change_nothing(locked, probed, confirmed, tmp_path):
     folder = copy(locked, tmp_path)
     for name, shard in (("probe", "probe/shard-0.jsonl"), ("confirm", "records/shard-0.jsonl")):
