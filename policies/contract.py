@@ -215,7 +215,7 @@ class View(NamedTuple):
     routed: Any = None
     """What the routing carried from the last event; None at the first."""
     budget: int | None = None
-    """Slots per KV head and layer that the event may leave, of which a `Policy` tells its scoring."""
+    """Slots per KV head and layer that the event may leave, of which a `Policy` tells its parts."""
 
     @property
     def positions(self) -> Tensor:

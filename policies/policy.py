@@ -131,13 +131,14 @@ class Policy:
         carries = self.evicts and self.cadence.interval is not None
         if fits and not carries:
             return Event(whole(view), None)
+        view = view._replace(budget=budget)
         filled = view.filled
         decoding = view.stored is not None
         prompt = filled & (view.positions < view.prompt) if decoding else None
         protected = self.protect.slots(filled, budget, decoding=decoding, prompt=prompt)
         if not fits:
             refuse_below(budget, int(protected.sum(-1).max()), self.protect)
-        scores = self.scoring.score(view._replace(budget=budget))
+        scores = self.scoring.score(view)
         refuse_non_finite(scores.slots, filled)
         kept, carried = (whole(view), view.routed) if fits else self.choose(view, scores, protected, budget)
         if not carries:

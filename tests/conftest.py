@@ -8,7 +8,7 @@ import multiprocessing.forkserver
 import os
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -99,23 +99,34 @@ def broken_model(made, tiny_model) -> Path:
 
 
 @pytest.fixture(scope="session")
-def registered(made, tiny_model) -> Path:
+def registered(made, tiny_model) -> Iterator[Path]:
     """The study of `studies.PROTOCOL`, locked and no more. Copy it before use; so too the next two."""
 
     def register(shelves: Path) -> None:
         carried_out("register", studies.write(shelves / STUDY, tiny_model))
 
-    return made("registered", register) / STUDY
+    yield from unchanged(made("registered", register) / STUDY)
 
 
 @pytest.fixture(scope="session")
-def probed(made, registered) -> Path:
-    return made("probed", lambda to: carried_out("probe", shutil.copytree(registered, to / STUDY))) / STUDY
+def probed(made, registered) -> Iterator[Path]:
+    yield from unchanged(made("probed", after(registered, "probe")) / STUDY)
 
 
 @pytest.fixture(scope="session")
-def confirmed(made, probed) -> Path:
-    return made("confirmed", lambda to: carried_out("confirm", shutil.copytree(probed, to / STUDY))) / STUDY
+def confirmed(made, probed) -> Iterator[Path]:
+    yield from unchanged(made("confirmed", after(probed, "confirm")) / STUDY)
+
+
+def after(study: Path, act: str) -> Callable[[Path], None]:
+    return lambda to: carried_out(act, shutil.copytree(study, to / STUDY))
+
+
+def unchanged(folder: Path) -> Iterator[Path]:
+    """The folder, which is refused at the end when a test wrote to what all of them share."""
+    before = studies.snapshot(folder)
+    yield folder
+    assert studies.snapshot(folder) == before, f"{folder}: a test changed this, and not a copy of it"
 
 
 def carried_out(act: str, folder: Path) -> None:

@@ -33,6 +33,24 @@ single token does. What waits counts as state.
 
 
 @dataclass
+class Waiting:
+    """New tokens that are not folded yet.
+
+    hidden: by layer, a tensor [t, width] a forward. keys, values: [layer, kv_head, t, d] a forward. start:
+    position of the first of these.
+    """
+
+    hidden: dict[int, list[Tensor]] = field(default_factory=dict)
+    keys: list[Tensor] = field(default_factory=list)
+    values: list[Tensor] = field(default_factory=list)
+    start: int = 0
+
+    def bytes(self) -> int:
+        hidden = (tensor for forwards in self.hidden.values() for tensor in forwards)
+        return sum(tensor.nbytes for tensor in (*hidden, *self.keys, *self.values))
+
+
+@dataclass
 class Memory:
     """Per-slot memory has a column for each slot, in the order of the slots, and is compacted with them.
 
@@ -61,7 +79,7 @@ class Memory:
     sums: dict[AttentionSignal, Any] = field(default_factory=dict)
     traces: dict[HiddenSignal, dict[int, Any]] = field(default_factory=dict)
     fed_states: dict[FedSignal, Any] = field(default_factory=dict)
-    waiting: Waiting = field(default_factory=lambda: Waiting())
+    waiting: Waiting = field(default_factory=Waiting)
     recent: Tensor | None = None
     remembered: Remembered | None = None
     routed: Any = None
@@ -153,24 +171,6 @@ class Memory:
                 continue
             read = layers_of(signal, len(kept))
             self.sums[signal] = None if signal.afresh else every(columns_of(order[read], within[read]), state)
-
-
-@dataclass
-class Waiting:
-    """New tokens that are not folded yet.
-
-    hidden: by layer, a tensor [t, width] a forward. keys, values: [layer, kv_head, t, d] a forward. start:
-    position of the first of these.
-    """
-
-    hidden: dict[int, list[Tensor]] = field(default_factory=dict)
-    keys: list[Tensor] = field(default_factory=list)
-    values: list[Tensor] = field(default_factory=list)
-    start: int = 0
-
-    def bytes(self) -> int:
-        hidden = (tensor for forwards in self.hidden.values() for tensor in forwards)
-        return sum(tensor.nbytes for tensor in (*hidden, *self.keys, *self.values))
 
 
 def begin(

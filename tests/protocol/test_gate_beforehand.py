@@ -3,6 +3,7 @@ registered.
 """
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -87,12 +88,13 @@ def test_answers_of_stand_ins_are_called_so(tiny_model, tmp_path):
     assert "these answers are the stand-ins'" in done.stdout
 
 
-def test_a_probe_prints_the_shares_of_every_arm_and_warns(probed):
-    found = json.loads(studies.here("probe", probed, "--json").stdout)
+def test_a_probe_prints_the_shares_of_every_arm_and_warns(probed, tmp_path):
+    folder = shutil.copytree(probed, tmp_path / "study")
+    found = json.loads(studies.here("probe", folder, "--json").stdout)
     assert all({"truncated", "no_answer", "correct"} <= row.keys() for row in found["arms"])
     for task in ("needle-256", "association-256"):  # a model that knows nothing fails on both
         assert any(f", {task}: the full cache answers 0 of" in line for line in found["gate"])
-    text = studies.here("probe", probed).stdout
+    text = studies.here("probe", folder).stdout
     assert all(line in text for line in found["gate"])
 
 
