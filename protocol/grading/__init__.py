@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from protocol.grading import boxed, exact, spelling
-from protocol.grading.grade import Grade, Grader
+from protocol.grading.grade import Gold, Grade, Grader, best, scored
 from protocol.grading.mathverify import MathVerify
 
-__all__ = ["GRADERS", "SECOND", "Grade", "Grader", "MathVerify"]
+__all__ = ["GRADERS", "SECOND", "Gold", "Grade", "Grader", "MathVerify", "best", "scored"]
 
 GRADERS: Mapping[str, Callable[[], Grader]] = MappingProxyType(
     {"exact": lambda: exact, "boxed": lambda: boxed, "math": MathVerify}

@@ -1,22 +1,58 @@
 """What a grader says about a text, and what a grader is."""
 
-from typing import Literal, NamedTuple, Protocol
+from collections.abc import Callable
+from decimal import ROUND_HALF_EVEN, Decimal
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
-__all__ = ["Grade", "Grader"]
+__all__ = ["Gold", "Grade", "Grader", "best", "scored"]
+
+Gold: TypeAlias = str | tuple[str, ...]  # an answer, or several of which each is right
+STEP = Decimal("0.000001")
 
 
 class Grade(NamedTuple):
     """answer: what was read out of the text, None if there is nothing to read. reason: why it is not correct.
 
-    "timeout" and "error" mean that this text was not graded; no grader turns them into "wrong". In a
-    judgement a timeout counts as not correct all the same, or one such answer would void a study; an error
-    leaves the lane without a grade.
+    "scored" is a text whose worth is a number: `score`, from 0 to 1, as a decimal with six places; no other
+    status has one. "timeout" and "error" mean that this text was not graded; no grader turns them into
+    "wrong". In a judgement a timeout counts as not correct all the same, or one such answer would void a
+    study; an error leaves the lane without a grade.
     """
 
-    status: Literal["correct", "wrong", "no answer", "timeout", "error"]
+    status: Literal["correct", "wrong", "no answer", "scored", "timeout", "error"]
     answer: str | None
     reason: str
+    score: str | None = None
+
+    @property
+    def worth(self) -> Decimal | None:
+        """What a judgement counts: the score, 1 for "correct", None for "error", else 0."""
+        if self.status == "error":
+            return None
+        return Decimal(self.score) if self.score is not None else Decimal(self.status == "correct")
 
 
 class Grader(Protocol):
     def grade(self, gold: str, text: str, /) -> Grade: ...
+
+
+def scored(score: float, answer: str | None, reason: str = "") -> Grade:
+    """Raises ValueError for a score that is no number from 0 to 1."""
+    if not 0 <= score <= 1:  # so is no NaN
+        raise ValueError(f"score: {score} is not from 0 to 1")
+    text = f"{Decimal(repr(float(score))).quantize(STEP, ROUND_HALF_EVEN):f}"
+    return Grade("scored", answer, reason, text)
+
+
+def best(grade: Callable[[str, str], Grade], gold: Gold, text: str) -> Grade:
+    """The grade of a text by the gold answer that it meets best, the first of those that it meets alike.
+
+    A text that some gold answer cannot be compared with ("timeout", "error") is not graded unless another
+    one makes it correct.
+    """
+    if isinstance(gold, str):
+        return grade(gold, text)
+    found = [grade(each, text) for each in gold]
+    ungraded = [one for one in found if one.status in ("timeout", "error")]
+    top = max(found, key=lambda one: one.worth or Decimal(0))
+    return ungraded[0] if ungraded and top.worth != 1 else top
