@@ -61,4 +61,6 @@ def warnings(protocol: Design, bodies: Iterable[Mapping[str, Any]]) -> list[str]
 
 
 def _answers(bodies: Iterable[Mapping[str, Any]]) -> full_cache.Answers:
-    return full_cache.answers((body["state"], body["grade"], body["stop"], body.get("score")) for body in bodies)
+    return full_cache.answers(
+        (body["state"], body["grade"], body["stop"], body.get("score")) for body in bodies
+    )

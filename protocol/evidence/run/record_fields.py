@@ -12,7 +12,10 @@ STATES = ("ok", "failed", "excluded")
 MEASURED = ("stop", "grade", "cache")  # there when a lane ended well, and only then
 # Of some lanes that ended well, and of no others.
 OF_ANSWERS = ("score", "grade_second", "score_second", "thought")
-SCORES = {"grade": "score", "grade_second": "score_second"}  # there where the grade is "scored", and only there
+SCORES = {
+    "grade": "score",
+    "grade_second": "score_second",
+}  # there where the grade is "scored", and only there
 _GRADE = Choice("correct", "wrong", "no answer", "scored", "timeout", "error")
 _SCORE = Text(r"0\.[0-9]{6}|1\.000000", 'a number from 0 to 1 with six places, such as "0.666667"')
 _DECIMAL = Text(r"[0-9]+(\.[0-9]+)?", 'a decimal written as text, such as "0.5"')
@@ -86,9 +89,7 @@ BODY = Table(
         "grade_second": Field(
             _GRADE, "What a second, independent grader says.", without="no second grader reads the task"
         ),
-        "score_second": Field(
-            _SCORE, "What the answer is worth to it.", without='its grade is not "scored"'
-        ),
+        "score_second": Field(_SCORE, "What the answer is worth to it.", without='its grade is not "scored"'),
         "cache": Field(OrNull(_CACHE), "The measured memory; null unless ok."),
         "trajectory": Field(
             OrNull(Text("[0-9a-f]{64}(#[0-9]+)?", "a digest and a place, as <digest>#<place>")),
