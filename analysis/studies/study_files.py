@@ -53,11 +53,11 @@ class Study(NamedTuple):
 
     lanes: columns LANE; state ("ok", "failed", "excluded", or "not run" where there is no record); grade;
     correct (1.0, 0.0, a score, or NaN for a lane without a grade); stop; tokens; mean_slots and peak_slots
-    per KV head and layer; mean_bytes; state_bytes. Measurements are NaN unless the state is "ok". An excluded problem is
-    excluded in every lane of its model that has a record. disagrees: 1.0 or 0.0 where a second grader read
-    the text too, NaN where none did or the first gave no grade; apart: where a score is compared, by how much
-    the two differ. granted: slots per KV head and layer, the
-    mean over events of what the cadence let them leave; NaN without an event or in records of before.
+    per KV head and layer; mean_bytes; state_bytes. Measurements are NaN unless the state is "ok". An excluded
+    problem is excluded in every lane of its model that has a record. disagrees: 1.0 or 0.0 where a second
+    grader read the text too, NaN where none did or the first gave no grade; apart: where a score is compared,
+    by how much the two differ. granted: slots per KV head and layer, the mean over events of what the cadence
+    let them leave; NaN without an event or in records of before.
     """
 
     registration: str  # SHA-256 of the lock

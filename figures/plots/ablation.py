@@ -5,6 +5,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from analysis.stats.methods import resampled
 from figures.canvas import numbers, page
 from figures.canvas.contrasts import axis, counts
 from figures.canvas.page import INK, PALE
@@ -120,5 +121,5 @@ def _detectable(task: str, lock: Mapping[str, Any]) -> dict[str, str]:
     """The smallest effects that were registered as detectable, or "none", by share of discordant problems,
     the smaller share first.
     """
-    check = lock["checks"]["problems"][str(len(lock["items"][task]["confirm"]))]
+    check = lock["checks"]["problems"][str(len(resampled(lock["items"][task])))]
     return dict(sorted(check["minimal_detectable_effect"].items()))

@@ -9,7 +9,7 @@ from protocol.evidence.refusals import BadInput, Drifted
 from protocol.plan.design import Design
 from protocol.tasks import door
 
-__all__ = ["golds", "items", "refuse_wrong_golds"]
+__all__ = ["golds", "items", "refuse_wrong_golds", "scored"]
 
 
 def items(protocol: Design) -> dict[str, Any]:
@@ -45,6 +45,12 @@ def golds(items: Mapping[str, Any]) -> dict[str, Any]:
         if tasks.get(name).grader == "math"
     }
     return {"golds": found} if found else {}
+
+
+def scored(items: Mapping[str, Any]) -> dict[str, Any]:
+    """The tasks whose answers have scores; nothing without any."""
+    found = [name for name in items if grading.scores(tasks.get(name).grader)]
+    return {"scored": found} if found else {}
 
 
 def refuse_wrong_golds(items: Mapping[str, Any]) -> None:
