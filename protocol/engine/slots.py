@@ -66,7 +66,8 @@ class Pool(Generic[Member]):
 
     keys, values: one tensor per layer, [place, row, capacity, d]. A head's slots lie in position order from
         its start; what is not in use is finite, since a masked NaN would still spoil the sum.
-    hidden: what no token sees of the layers whose shape is masked, bool [place, row, capacity]; None of others.
+    hidden: what no token sees of the layers whose shape is masked, bool [place, row, capacity], or
+        None.
     starts, lengths: [layer, place, kv_head] int64, on the CPU: reading them never waits for an accelerator.
     """
 
@@ -110,8 +111,7 @@ class Pool(Generic[Member]):
                 tensors[layer][:used] = old[:used]
         for layer, hidden in enumerate(self.hidden):
             if hidden is not None:
-                self.hidden[layer] = hidden.new_zeros(places, *hidden.shape[1:])
-                self.hidden[layer][:used] = hidden[:used]
+                self.hidden[layer] = pad(hidden[:used], (0, 0, 0, 0, 0, places - used))
         change = (0, 0, 0, places - self.places)
         self.starts, self.lengths = pad(self.starts, change), pad(self.lengths, change)
 

@@ -43,7 +43,7 @@ EAGER = frozenset({"ObservedAttentionPress"})
 MASKING = frozenset({"AdaKVPress", "CriticalAdaKVPress"})
 """They hold every slot, and mask what they evict."""
 RENUMBERING = frozenset({"KeyRerotationPress"})
-"""They turn their keys to the positions 0, 1, 2, ...; what follows is numbered after them, as kvpress does."""
+"""They turn their keys to the positions 0, 1, 2, ...; what follows is numbered after them."""
 
 HUB = "reads what was trained or measured for a model from the network"
 DECODING = "compresses while decoding, inside a generation of its own; an arm's press compresses the prompt"

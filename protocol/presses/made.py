@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import logging
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, field, fields, is_dataclass, make_dataclass
+from dataclasses import field, fields, is_dataclass, make_dataclass
 from functools import cache
 from types import ModuleType
 from typing import Any, get_args, get_origin, get_type_hints
@@ -37,6 +38,7 @@ def installed() -> ModuleType:
             f"kvpress cannot be imported here ({missing.name}); run: pip install 'kvpress==0.5.5', in an "
             "environment of its own"
         ) from None
+    logging.getLogger("kvpress").setLevel(logging.ERROR)  # what a command says is its own
     for name, function in before.items():
         if ALL_ATTENTION_FUNCTIONS[name] is not function:
             ALL_ATTENTION_FUNCTIONS[name] = function
@@ -83,7 +85,7 @@ def built(described: Any) -> Any:
     """The press itself. Raises ValueError for settings that it refuses."""
     values = {one.name: getattr(described, one.name) for one in fields(described)}
     for name, value in values.items():
-        if value is MISSING:
+        if value is inspect.Parameter.empty:
             raise ValueError(f"{name}: {type(described).__name__} has none by itself; set it")
         if is_dataclass(value):
             values[name] = built(value)
@@ -121,8 +123,7 @@ def _declared(name: str) -> type[Any]:
         hint = hints.get(argument.name, Any)
         if get_origin(hint) is list:
             hint = tuple[(*get_args(hint), ...)]  # type: ignore[misc]
-        default = MISSING if argument.default is argument.empty else argument.default
-        own.append((argument.name, hint, field(default_factory=lambda default=default: default)))
+        own.append((argument.name, hint, field(default=argument.default)))
     made = make_dataclass(name, own, frozen=True)
     made.__module__ = "kvpress"
     return made

@@ -117,8 +117,8 @@ class Pressed(Policy):
 
 
 def pressed(source: str, settings: Mapping[str, Any] | None) -> Pressed:
-    """Raises ValueError, one line: see `made.settled`; for a press that neither the budget nor a setting
-    makes compress; and where kvpress is not installed.
+    """The press that `source` names as the policy of an arm. Raises ValueError, one line: see `made.settled`;
+    and where kvpress is not installed.
     """
     settings = settings or {}
     press = made.settled(source, settings)
