@@ -11,6 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from analysis.studies import plain_files
+from analysis.studies.evicted import removed
 from analysis.studies.plain_files import RecordError
 
 __all__ = [
@@ -37,7 +38,7 @@ LANE = ["model", "task", "budget", "arm", "seed", "problem"]
 EXCLUDED, NOT_RUN = "excluded", "not run"  # states of a lane; the second is that of one without a record
 GRADED = {"correct", "wrong", "no answer"}
 MEASURED = ["tokens", "mean_slots", "peak_slots", "mean_bytes", "state_bytes"]
-NOTED = ["disagrees", "granted"]  # of some lanes; NaN of the others
+NOTED = ["disagrees", "granted", "evicted"]  # of some lanes; NaN of the others
 TIMEOUT = "timeout"  # an answer that nobody could verify in time: not correct, or one such would void a study
 UNGRADED = {"error"}
 Records: TypeAlias = Iterable[tuple[str, Mapping[str, Any]]]  # each with where it stands
@@ -53,6 +54,7 @@ class Study(NamedTuple):
     excluded in every lane of its model that has a record. disagrees: 1.0 or 0.0 where a second grader read
     the text too, NaN where none did or the first gave no grade. granted: slots per KV head and layer, the
     mean over events of what the cadence let them leave; NaN without an event or in records of before.
+    evicted: how many events left fewer slots than they found.
     """
 
     registration: str  # SHA-256 of the lock
@@ -241,6 +243,10 @@ def _row(body: dict[str, Any], where: str) -> dict[str, Any]:
         _finite(cache[name], name, where)
     if granted := cache.get("granted"):
         row["granted"] = sum(_finite(one, "granted", where) for one in granted) / len(granted)
+    try:
+        row["evicted"] = float(removed(cache.get("events", ())))
+    except (TypeError, ValueError):
+        raise RecordError(f"{where}: events: not a list of [step, slots before, slots after]") from None
     return row
 
 
