@@ -12,6 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from analysis.studies import plain_files
+from analysis.studies.evicted import removed
 from analysis.studies.plain_files import RecordError
 
 __all__ = [
@@ -41,7 +42,7 @@ SCORED = "scored"  # an answer whose worth is a number from 0 to 1; of any other
 GRADED = {"correct", "wrong", "no answer", SCORED}
 SCORE = re.compile(r"0\.[0-9]{6}|1\.000000")
 MEASURED = ["tokens", "mean_slots", "peak_slots", "mean_bytes", "state_bytes"]
-NOTED = ["disagrees", "apart", "granted"]  # of some lanes; NaN of the others
+NOTED = ["disagrees", "apart", "granted", "evicted"]  # of some lanes; NaN of the others
 TIMEOUT = "timeout"  # an answer that nobody could verify in time: not correct, or one such would void a study
 UNGRADED = {"error"}
 Records: TypeAlias = Iterable[tuple[str, Mapping[str, Any]]]  # each with where it stands
@@ -53,11 +54,12 @@ class Study(NamedTuple):
 
     lanes: columns LANE; state ("ok", "failed", "excluded", or "not run" where there is no record); grade;
     correct (1.0, 0.0, a score, or NaN for a lane without a grade); stop; tokens; mean_slots and peak_slots
-    per KV head and layer; mean_bytes; state_bytes. Measurements are NaN unless the state is "ok". An excluded problem is
-    excluded in every lane of its model that has a record. disagrees: 1.0 or 0.0 where a second grader read
-    the text too, NaN where none did or the first gave no grade; apart: where a score is compared, by how much
-    the two differ. granted: slots per KV head and layer, the
-    mean over events of what the cadence let them leave; NaN without an event or in records of before.
+    per KV head and layer; mean_bytes; state_bytes. Measurements are NaN unless the state is "ok". An excluded
+    problem is excluded in every lane of its model that has a record. disagrees: 1.0 or 0.0 where a second
+    grader read the text too, NaN where none did or the first gave no grade; apart: where a score is compared,
+    by how much the two differ. granted: slots per KV head and layer, the mean over events of what the cadence
+    let them leave; NaN without an event or in records of before. evicted: how many events left fewer slots
+    than they found.
     """
 
     registration: str  # SHA-256 of the lock
@@ -251,6 +253,10 @@ def _row(body: dict[str, Any], where: str) -> dict[str, Any]:
         _finite(cache[name], name, where)
     if granted := cache.get("granted"):
         row["granted"] = sum(_finite(one, "granted", where) for one in granted) / len(granted)
+    try:
+        row["evicted"] = float(removed(cache.get("events", ())))
+    except (TypeError, ValueError):
+        raise RecordError(f"{where}: events: not a list of [step, slots before, slots after]") from None
     return row
 
 
