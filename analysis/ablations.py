@@ -42,6 +42,7 @@ from analysis.stats.interval import problem_means
 from analysis.stats.methods import draws
 from analysis.stats.sample_size import needed
 from analysis.studies import gate, memory
+from analysis.studies.arms import runs
 from analysis.studies.contrasts import Pairing, counted, pairings, verdict
 from analysis.studies.judgement import CONFIRMATORY
 from analysis.studies.memory import Arms
@@ -198,7 +199,7 @@ def _evicting(study: Study) -> list[str]:
 def _policies(lock: Mapping[str, Any], judged: Mapping[str, Any]) -> dict[str, str]:
     """The policy of each arm; of a swept subject, the winner's."""
     content = lock["protocol"]["content"]
-    named = {arm: one["policy"] for arm, one in content["arms"].items()}
+    named = {arm: runs(one) for arm, one in content["arms"].items()}
     if "selected" in judged:
         named[content["decision"]["subject"]] = judged["selected"]["policy"]
     return named

@@ -11,7 +11,7 @@ import pandas as pd
 from analysis import rules
 from analysis.output.headline import SCREENED, alone, fewest
 from analysis.output.printed import decimal
-from analysis.rules.rule import sides
+from analysis.rules.rule import FULL, sides
 from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE
 from analysis.studies import contrasts, gate, statements, unevenness
 from analysis.studies.family import compared
@@ -91,8 +91,17 @@ def judged(study: Study, chosen: Mapping[str, Any] | None = None) -> dict[str, A
         judgement["excluded"] = _excluded(study)
     return judgement | {
         "proves": statements.proves(judgement),
-        "does_not_prove": statements.does_not_prove(judgement, study.lock),
+        "does_not_prove": statements.does_not_prove(judgement, study.lock, _idle(study)),
     }
+
+
+def _idle(study: Study) -> set[tuple[str, ...]]:
+    """(model, task, budget, arm) of every arm with a budget that evicted nothing in any lane measured."""
+    measured = study.lanes[study.lanes["evicted"].notna() & (study.lanes["budget"] != FULL)]
+    if measured["evicted"].all():  # as in most studies
+        return set()
+    most = measured.groupby(LANE[:4])["evicted"].max()
+    return set(most.index[most == 0])
 
 
 def _label(rows: list[dict[str, Any]], small: bool, able: Mapping[str, Any] | None) -> str:

@@ -12,6 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from analysis.studies import plain_files
+from analysis.studies.evicted import removed
 from analysis.studies.plain_files import RecordError
 
 __all__ = [
@@ -41,7 +42,7 @@ SCORED = "scored"  # an answer whose worth is a number from 0 to 1; of any other
 GRADED = {"correct", "wrong", "no answer", SCORED}
 SCORE = re.compile(r"0\.[0-9]{6}|1\.000000")
 MEASURED = ["tokens", "mean_slots", "peak_slots", "mean_bytes", "state_bytes"]
-NOTED = ["disagrees", "apart", "granted"]  # of some lanes; NaN of the others
+NOTED = ["disagrees", "apart", "granted", "evicted"]  # of some lanes; NaN of the others
 TIMEOUT = "timeout"  # an answer that nobody could verify in time: not correct, or one such would void a study
 UNGRADED = {"error"}
 Records: TypeAlias = Iterable[tuple[str, Mapping[str, Any]]]  # each with where it stands
@@ -57,7 +58,8 @@ class Study(NamedTuple):
     problem is excluded in every lane of its model that has a record. disagrees: 1.0 or 0.0 where a second
     grader read the text too, NaN where none did or the first gave no grade; apart: where a score is compared,
     by how much the two differ. granted: slots per KV head and layer, the mean over events of what the cadence
-    let them leave; NaN without an event or in records of before.
+    let them leave; NaN without an event or in records of before. evicted: how many events left fewer slots
+    than they found. cluster: of the problem, itself where its task has none; there where some task has any.
     """
 
     registration: str  # SHA-256 of the lock
@@ -185,7 +187,12 @@ def _table(
     _check_whole(rows)
     absent: dict[str, Any] = {"state": NOT_RUN, "grade": None, "correct": math.nan, "stop": None}
     absent |= dict.fromkeys((*MEASURED, *NOTED), math.nan)
-    return pd.DataFrame([dict(zip(LANE, lane, strict=True)) | rows.get(lane, absent) for lane in registered])
+    named = {task: item["clusters"] for task, item in lock["items"].items() if "clusters" in item}
+    whole = [dict(zip(LANE, lane, strict=True)) | rows.get(lane, absent) for lane in registered]
+    if named:
+        for row in whole:
+            row["cluster"] = named.get(row["task"], {}).get(row["problem"], row["problem"])
+    return pd.DataFrame(whole)
 
 
 def _longest(content: Mapping[str, Any]) -> int | None:
@@ -251,6 +258,10 @@ def _row(body: dict[str, Any], where: str) -> dict[str, Any]:
         _finite(cache[name], name, where)
     if granted := cache.get("granted"):
         row["granted"] = sum(_finite(one, "granted", where) for one in granted) / len(granted)
+    try:
+        row["evicted"] = float(removed(cache.get("events", ())))
+    except (TypeError, ValueError):
+        raise RecordError(f"{where}: events: not a list of [step, slots before, slots after]") from None
     return row
 
 
