@@ -84,8 +84,8 @@ class Study(NamedTuple):
 
 
 def scored(lanes: pd.DataFrame) -> bool:
-    """Whether some answer has a score, so that means are mean scores and no shares of correct answers."""
-    return bool((lanes["grade"] == SCORED).any())
+    """Whether some answer is worth neither nothing nor all, so that means are mean scores and no shares of correct answers."""
+    return not lanes["correct"].dropna().isin((0.0, 1.0)).all()
 
 
 def ungraded(lanes: pd.DataFrame) -> "pd.Series[bool]":
