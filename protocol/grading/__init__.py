@@ -16,6 +16,7 @@ from protocol.grading.mathverify import MathVerify
 
 __all__ = [
     "GRADERS",
+    "SCORING",
     "SECOND",
     "Gold",
     "Grade",
@@ -35,6 +36,10 @@ GRADERS: Mapping[str, Callable[[], Grader]] = MappingProxyType(
 SECOND: Mapping[str, Grader] = MappingProxyType({"math": spelling})
 
 
+# Those whose grades may be "scored".
+SCORING: frozenset[str] = frozenset()
+
+
 def grader(name: str) -> Grader:
     """Made anew. Raises BadInput for a name that no grader has."""
     if name not in GRADERS:
@@ -48,5 +53,9 @@ def second(name: str) -> Grader | None:
 
 
 def scores(name: str) -> bool:
-    """Whether the grades of the named grader may be "scored": it says so by an attribute `scores`."""
+    """Whether the grades of the named grader may be "scored"; one that is not ours says so by an attribute
+    `scores`. Raises as `grader` does for such a one.
+    """
+    if name in GRADERS:
+        return name in SCORING
     return bool(getattr(grader(name), "scores", False))
