@@ -37,6 +37,7 @@ METHODS: Mapping[str, Method] = MappingProxyType(
             "the restricted-likelihood test (the exact chance of the sum under the likeliest shares that "
             "have no difference, with the interval that inverts it; no draws and no seed)",
             draws=False,
+            counts=True,
         ),
         "auto": Method(
             f"the restricted-likelihood test where fewer than {FEW} problems differ, in either direction, "
