@@ -5,7 +5,7 @@ problem = tasks.build("needle-768", item, count)      # count: tokens of a text 
 A held-out problem is built with the open `HeldOut` of a claimed study alone. `tasks.get(name).build` is the
 builder behind this door, for tests and benchmarks.
 
-May import: splits, protocol.evidence; pyrage, transformers.
+May import: splits, protocol.grading, protocol.harness, protocol.evidence; pyrage, transformers.
 """
 
 from protocol.tasks.door import build, gold
