@@ -6,6 +6,7 @@ grade = grading.best(grader.grade, problem.gold, text)
 May import: protocol.harness, protocol.evidence; math_verify, sympy.
 """
 
+import sys
 from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -61,10 +62,11 @@ def grader(name: str) -> Grader:
         return Official(name.removeprefix(PREFIX))
     if name in GRADERS:
         return GRADERS[name]()
-    if name not in _plugins():
+    points = _plugins(tuple(sys.path))
+    if name not in points:
         raise BadInput(unknown("grader", name, [*names(), f"{PREFIX}<task>"]))
     try:
-        made = _plugins()[name].load()()
+        made = points[name].load()()
     except ImportError as error:
         raise BadInput(
             f"grader {name!r}: its entry point cannot be imported ({error}); install it again"
@@ -89,9 +91,16 @@ def scores(name: str) -> bool:
 
 def names() -> tuple[str, ...]:
     """Ours, then those of entry points, by name; the official scorers of lm-eval are not among them."""
-    return (*GRADERS, *sorted(_plugins().keys() - GRADERS.keys()))
+    return (*GRADERS, *sorted(_plugins(tuple(sys.path))))
 
 
 @cache
-def _plugins() -> Mapping[str, EntryPoint]:
-    return {point.name: point for point in entry_points(group=GROUP)}
+def _plugins(path: tuple[str, ...]) -> Mapping[str, EntryPoint]:
+    """By name, of the distributions on `path`, which is sys.path. A name that is taken is refused: it would
+    change what a registration means.
+    """
+    points: dict[str, EntryPoint] = {}
+    for point in entry_points(group=GROUP):
+        if point.name in GRADERS or points.setdefault(point.name, point) != point:
+            raise BadInput(f"grader {point.name!r}: is taken; rename the entry point of {point.value}")
+    return MappingProxyType(points)

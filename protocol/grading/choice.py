@@ -9,7 +9,7 @@ from protocol.grading.said import plain, said, shown, stated
 
 __all__ = ["grade", "last_class", "letter"]
 
-ALONE = re.compile(r"[\s(\[*]*([A-Z])[\s)\].:,*]*\Z")  # the whole of what is read
+ALONE = re.compile(r"[\s(\[*]*([A-Za-z])[\s)\].:,*]*")  # the whole of what is read
 HEAD = re.compile(r"[\s(\[*]*([A-Z])(?:[)\].:,*]|\s*\Z)")  # "B) since", "(B)", "B."
 # A letter alone. "A" before a word in small letters is an article, "I" a pronoun, and "not B" is no choice.
 LETTER = re.compile(r"(?<![\w'])(?<!\bnot )(?<!\bnot \()([A-Z])(?![\w'])(?!(?<=[AI]) +[a-z])")
@@ -40,16 +40,21 @@ def grade(gold: str, text: str) -> Grade:
 def letter(answer: str) -> str | None:
     r"""The letter in the last box, else the first after the last "answer is" and the like, else that of the
     last line that is a letter or begins with one ("B) since ..."), else the last letter that stands alone.
+
+    A capital, or what stands alone in the text, in the box or after "answer is".
     """
     for part in (boxed.last(answer), stated(answer)):
-        if part is not None and (
-            first := HEAD.match(part) or ALONE.match(part) or LETTER.search(_line(part))
-        ):
-            return first.group(1)
+        if part is None:
+            continue
+        line = _line(part)
+        if first := ALONE.fullmatch(line) or HEAD.match(part) or LETTER.search(line):
+            return first.group(1).upper()
+    if alone := ALONE.fullmatch(answer):
+        return alone.group(1).upper()
     if headed := [head for line in answer.splitlines() if (head := HEAD.match(line))]:
         return headed[-1].group(1)
-    alone = LETTER.findall(answer)
-    return alone[-1] if alone else None
+    others = LETTER.findall(answer)
+    return others[-1] if others else None
 
 
 def last_class(answer: str, classes: Sequence[str]) -> str | None:

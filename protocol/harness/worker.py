@@ -15,6 +15,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
+from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -172,6 +173,10 @@ class LmEval:
         config: dict[str, Any] = self._load(self._files[task], resolve_func=False)  # runs none of its code
         if (kind := config.get("output_type", "generate_until")) != "generate_until":
             raise Refused(f"asks for {kind}, which no evicted cache answers; write a generative task")
+        if task.startswith("minerva_math") and not version("antlr4-python3-runtime").startswith("4.11"):
+            raise Refused(
+                "asks for antlr4-python3-runtime 4.11 and our math-verify for another; write our task math500"
+            )
         if config.get("unsafe_code"):
             raise Refused("runs what a model wrote as code")
         if config.get("doc_to_image") or config.get("doc_to_audio"):
