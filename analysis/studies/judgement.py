@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from analysis import rules
-from analysis.output.headline import SCREENED, alone
+from analysis.output.headline import SCREENED, alone, fewest
 from analysis.output.printed import decimal
 from analysis.rules.rule import FULL, sides
 from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE
@@ -41,7 +41,8 @@ def judged(study: Study, chosen: Mapping[str, Any] | None = None) -> dict[str, A
     contrast of its model, and no lane of it is missing. What the problems at hand show is computed whatever
     the verdict.
 
-    With a contrast of fewer than 200 problems the word is SCREENED, whatever the rule says.
+    With a contrast of fewer than 200 problems, or clusters of problems where a task has some, the word is
+    SCREENED, whatever the rule says.
     """
     content = study.lock["protocol"]["content"]
     decision = content["decision"]
@@ -58,7 +59,7 @@ def judged(study: Study, chosen: Mapping[str, Any] | None = None) -> dict[str, A
     if owed:
         void, says = True, INCONCLUSIVE
     deviated = _deviated(study.lock)
-    small = any(row["n"] < CONFIRMATORY for row in rows)
+    small = fewest(rows)[0] < CONFIRMATORY
     judgement = {
         "name": study.lock["name"],
         "title": content["title"],
@@ -170,10 +171,11 @@ def _arms(study: Study, *, state: bool) -> list[dict[str, Any]]:
     """One row an arm of a cell, in the order of the grid; means over the lanes that were measured.
 
     state: with the bytes that the policy carried beside the slots. Where a second grader read any text, with
-    the number of lanes on which the two disagree.
+    the number of lanes on which the two disagree and, where scores were compared, by how much they lie apart,
+    mean over lanes. The accuracy of scored answers is their mean score.
     """
     rows = []
-    second = bool(study.lanes["disagrees"].notna().any())
+    second, apart = (bool(study.lanes[name].notna().any()) for name in ("disagrees", "apart"))
     for key, every in study.by_arm().items():
         lanes = every[every["state"] != EXCLUDED]
         problems, accuracy = _solved(lanes)
@@ -191,6 +193,7 @@ def _arms(study: Study, *, state: bool) -> list[dict[str, Any]]:
                 "failed": int(ungraded(lanes).sum()),
                 **({"mean_state_bytes": decimal(lanes["state_bytes"].mean())} if state else {}),
                 **({"disagreements": int(lanes["disagrees"].sum())} if second else {}),
+                **({"scores_apart": decimal(lanes["apart"].mean())} if apart else {}),
                 **({"timeouts": int((lanes["grade"] == TIMEOUT).sum())} if second else {}),
             }
         )

@@ -122,9 +122,9 @@ def _shortfalls(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[str]
             )
         sentences += memory_sentences.unequal(contrasts)
     if judged["label"] == "screening-grade":
-        fewest = min(one["n"] for one in contrasts)
+        size = headline.fewest(contrasts)[1]
         sentences.append(
-            f"A confirmation or a refutation: n = {fewest}; effects below 200 problems often shrink or flip."
+            f"A confirmation or a refutation: {size}; effects below 200 problems often shrink or flip."
         )
     return sentences
 

@@ -110,7 +110,7 @@ def _again(folder: Path) -> Again | None:
             body = json.loads(line)["body"]
             cell = body["cell"]
             place = (cell["model"], cell["task"], cell["budget"], str(cell["seed"]), body["problem"])
-            grades[*place, cell["arm"]] = body["grade"]
+            grades[*place, cell["arm"]] = body["grade"], body.get("score")
     pairs = [
         (grades[*lane, arm.removesuffix(AGAIN)], grade)
         for (*lane, arm), grade in grades.items()

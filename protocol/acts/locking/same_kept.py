@@ -77,7 +77,7 @@ def same_kept(planned: Planned, items: Mapping[str, Any]) -> dict[str, Any]:
     """The field `checks.same_kept` of a lock, from the first development problems of each task, at every
     budget: `pairs` of arms that keep the same slots, with the share of what they drop that they drop both and
     the number of problems; `on`, what ran for each model; `left_out`, the arms that could not run, since they
-    need statistics of a model that did not.
+    need statistics of a model that did not, or are presses.
 
     It runs on as many threads as are registered, so that it finds the same when it is asked again.
     """
@@ -195,6 +195,8 @@ def _watched(
     lanes, notes = {}, {}
     for arm, budget in itertools.product(protocol.arms, protocol.budgets):
         policy, place = protocol.policy(arm.name), (arm.name, str(budget))
+        if arm.press is not None:
+            continue  # what it leaves has no numbers
         if policy.evicts and {each.name for each in policy.calibrated} <= model.statistics.keys():
             watched = Watched(**{part.name: getattr(policy, part.name) for part in fields(Policy)})
             lanes[place] = engine.Lane(

@@ -46,7 +46,7 @@ def executor(
     def execute(job: Job) -> Produced:
         model, task, grader = model_of(job.model), registered[job.task], tasks.get(job.task).grader
         if grader not in graders:
-            graders[grader] = grading.GRADERS[grader]()
+            graders[grader] = grading.grader(grader)
         counter = prompting.counter(model.tokenizer)
         problems = [
             opened.problem(job.model, job.task, problem)
@@ -105,7 +105,7 @@ def executor(
                     body |= _answered(model, outcome, heads, marks)
                     body["batch"]["joined"] = outcome.joined
                     body["trajectory"] = cited[outcome.held, outcome.allocated]
-                    body |= _graded(problem.gold, body["text"], graders[grader], grading.SECOND.get(grader))
+                    body |= _graded(problem.gold, body["text"], graders[grader], grading.second(grader))
                     costs["decode_seconds"] = f"{outcome.seconds:.3f}"
                 produced[cell, problem.id] = (body, costs)
         return Produced(produced, tuple(trajectories.values()))
@@ -153,11 +153,17 @@ def heads_of(model: LoadedModel) -> int:
 
 
 def _graded(
-    gold: str, text: str, grader: grading.Grader, second: grading.Grader | None
+    gold: grading.Gold, text: str, grader: grading.Grader, second: grading.Grader | None
 ) -> dict[str, str | None]:
-    grade = grader.grade(gold, text)
+    """The score stands beside the grade "scored", and beside no other."""
+    grade = grading.best(grader.grade, gold, text)
     graded = {"answer": grade.answer, "grade": grade.status, "grade_reason": grade.reason}
-    return graded | ({"grade_second": second.grade(gold, text).status} if second else {})
+    graded |= {} if grade.score is None else {"score": grade.score}
+    if second is None:
+        return graded
+    other = grading.best(second.grade, gold, text)
+    scored = {} if other.score is None else {"score_second": other.score}
+    return graded | {"grade_second": other.status} | scored
 
 
 def _answered(
