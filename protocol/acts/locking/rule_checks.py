@@ -17,7 +17,7 @@ from protocol.evidence.refusals import BadInput
 from protocol.plan import grid
 from protocol.plan.design import Design
 
-__all__ = ["checks", "looked_up", "refuse_counts"]
+__all__ = ["checks", "detectable", "looked_up", "refuse_counts"]
 
 SOON = 300  # problems up to which a simulation takes a few seconds
 OWN_LEVELS = ("branch",)  # rules that take a contrast at another level than the corrected one
@@ -66,8 +66,7 @@ def checks(protocol: Design, items: Mapping[str, Any], *, again: bool = False) -
     decision = protocol.decision
     models = protocol.family()
     corrected = float(decision.alpha) / len(models)
-    sizes = sorted({len(item["confirm"]) for item in items.values()})
-    alone = {size: _check_size(protocol, size, corrected, again) for size in sizes}
+    alone = {size: _check_size(protocol, size, corrected, again) for size in _sizes(items)}
     plan = simulated_studies.Plan(protocol.content(), [list(cell) for cell in grid.cells(protocol)], items)
     try:
         rule = self_test.tried(plan)
@@ -81,23 +80,44 @@ def checks(protocol: Design, items: Mapping[str, Any], *, again: bool = False) -
             f"studies without a difference (at least {errors.wrong.low:.3f}) where {errors.setting}; the "
             f"limit is {LIMIT} x alpha; use fewer contrasts, or another method or rule"
         )
+    seen = detectable(protocol, items)
     return {
-        "tests": len(models),
-        "corrected_alpha": f"{corrected:.6f}",
+        "tests": seen["tests"],
+        "corrected_alpha": seen["corrected_alpha"],
         "problems": {
             str(size): {
                 "type_one_over_nominal": f"{error.ratio:.3f}",
                 "type_one_setting": str(error.setting),
-                "minimal_detectable_effect": {
-                    f"{discordance:.1f}": _smallest(protocol, size, corrected, discordance)
-                    for discordance in DISCORDANCES
-                },
+                **seen["problems"][str(size)],
             }
             for size, error in alone.items()
         },
         "rule": rule,
         "decision_errors": error_rates.printed(errors),
     }
+
+
+def detectable(protocol: Design, items: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of `checks` that says which differences can be seen: seconds, and nothing is refused."""
+    tests = len(protocol.family())
+    corrected = float(protocol.decision.alpha) / tests
+    return {
+        "tests": tests,
+        "corrected_alpha": f"{corrected:.6f}",
+        "problems": {
+            str(size): {
+                "minimal_detectable_effect": {
+                    f"{discordance:.1f}": _smallest(protocol, size, corrected, discordance)
+                    for discordance in DISCORDANCES
+                }
+            }
+            for size in _sizes(items)
+        },
+    }
+
+
+def _sizes(items: Mapping[str, Any]) -> list[int]:
+    return sorted({len(item["confirm"]) for item in items.values()})
 
 
 def _check_size(protocol: Design, problems: int, corrected: float, again: bool) -> TypeOne:
