@@ -1,9 +1,10 @@
-"""What registering says of scores and of clusters: which methods take them, and at which size they are tried."""
+"""What registering says of scores and clusters: which methods take them, and at which size they are tried."""
 
 import pytest
 from test_error_rates_of_a_protocol import design
 
 from analysis.stats.methods import METHODS, resampled
+from analysis.trial import error_rates
 from protocol.acts.locking import rule_checks
 from protocol.evidence.refusals import BadInput
 from protocol.texts import sentences
@@ -30,13 +31,13 @@ def test_a_method_that_counts_is_refused_in_one_line_that_names_those_that_do_no
         rule_checks.refuse_counts(design(1, method), items(287, clusters), scored)
     assert str(refused.value) == (
         f"decision.method: {method} counts right and wrong answers, each problem for itself, and {task} has "
-        f"{what}; write bootstrap or t or sign-flip or max-t, which take them"
+        f"{what}; write bootstrap or t or sign-flip or max-t"
     )
 
 
 def test_of_a_rule_with_a_margin_the_methods_are_named_that_have_one():
-    own = {'rule = "superior"': 'rule = "non-inferior"\nmargin = 0.1', "at_least = 1\n": ""}
-    with pytest.raises(BadInput, match="; write t, which take them"):
+    own = {'rule = "superior"': 'rule = "non_inferior"\nmargin = 0.1', "at_least = 1\n": ""}
+    with pytest.raises(BadInput, match=r"; write t$"):
         rule_checks.refuse_counts(design(1, "auto", **own), items(287, 30), [])
 
 
@@ -49,7 +50,7 @@ def test_every_method_counts_or_takes_scores_and_clusters(method):
 
 
 def test_the_problems_of_a_cluster_are_tried_as_one(monkeypatch):
-    """The made-up studies, the error rates and the power are those of as many problems as there are clusters."""
+    """The made-up studies, error rates and power are those of as many problems as there are clusters."""
     tried = []
     monkeypatch.setattr(rule_checks.self_test, "tried", lambda plan: tried.append(plan.items) or {})
     found = rule_checks.checks(design(1, "sign-flip"), items(280, 40))
@@ -65,13 +66,26 @@ def test_of_a_task_with_clusters_the_first_problem_of_each_is_tried():
     assert resampled({"confirm": ["d", "b"]}) == ["d", "b"]
 
 
+class Erring:
+    """What the simulation of a rule that errs too often gives."""
+
+    wrong, setting = error_rates.Share(0.2, 0.15, 0.25), "anywhere"
+
+    def exceeds(self, alpha):
+        return True
+
+
 def test_an_error_that_no_method_is_free_of_that_takes_scores_is_written_and_not_refused(monkeypatch):
     """With three seeds, of which an exact method alone holds."""
     monkeypatch.setattr(rule_checks.self_test, "tried", lambda plan: {})
+    monkeypatch.setattr(error_rates, "errors", lambda *of: Erring())
+    monkeypatch.setattr(error_rates, "printed", lambda rates: {})
     with pytest.raises(BadInput, match="use restricted-likelihood, which holds there"):
         rule_checks.checks(design(3, "t"), items(287))
     found = rule_checks.checks(design(3, "t"), items(287), scored=["needle-256"])
     assert float(found["problems"]["287"]["type_one_over_nominal"]) > 1.2
+    with pytest.raises(BadInput, match=r"decides 0\.200 of studies"):
+        rule_checks.checks(design(1, "t"), items(287))
 
 
 def lock(scored=(), clusters=None):
