@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-__all__ = ["FEW", "MARGINS", "METHODS", "Method", "draws"]
+__all__ = ["FEW", "MARGINS", "METHODS", "WITHOUT_COUNTS", "Method", "draws"]
 
 FEW = 500  # differing problems below which `auto` is exact; benchmarks/validity has the simulation
 
@@ -16,6 +16,9 @@ class Method(NamedTuple):
     words: str  # of a registration text, to be filled with the registered decision
     draws: bool = True  # decision.draws and decision.seed are registered; of t, for the p printed beside it
     family: bool = False  # adjusts the p of a whole family; else Bonferroni does
+    counts: bool = (
+        False  # counts answers that are right or wrong, each problem for itself: no scores, no clusters
+    )
 
 
 METHODS: Mapping[str, Method] = MappingProxyType(
@@ -27,6 +30,7 @@ METHODS: Mapping[str, Method] = MappingProxyType(
             "the paired bootstrap over problems, computed from every resample by its weight (percentile "
             "interval, no draws and no seed)",
             draws=False,
+            counts=True,
         ),
         "t": Method("Student's t on the differences of the problems"),
         "restricted-likelihood": Method(
@@ -38,6 +42,7 @@ METHODS: Mapping[str, Method] = MappingProxyType(
             f"the restricted-likelihood test where fewer than {FEW} problems differ, in either direction, "
             "else Student's t (no draws and no seed)",
             draws=False,
+            counts=True,
         ),
         "sign-flip": Method(
             "the paired sign-flip permutation test over problems ({draws} draws, or all of them where there "
@@ -53,6 +58,7 @@ METHODS: Mapping[str, Method] = MappingProxyType(
 )
 
 
+WITHOUT_COUNTS = tuple(name for name, method in METHODS.items() if not method.counts)
 MARGINS = ("t", "restricted-likelihood", "auto")  # that may be registered with a margin
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from analysis.studies.arms import runs
 from figures.canvas import numbers, page
 from figures.canvas.contrasts import axis, counts
 from figures.canvas.page import INK, PALE
@@ -20,7 +21,7 @@ def variants(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> bool:
     """Whether the subject is compared with variants of itself alone: the names of all these policies begin
     with one word, as in crystal and crystal-static. The policy of a swept subject is the winner's.
     """
-    ran = {name: arm["policy"] for name, arm in lock["protocol"]["content"]["arms"].items()}
+    ran = {name: runs(arm) for name, arm in lock["protocol"]["content"]["arms"].items()}
     if "selected" in judged:
         ran[judged["contrasts"][0]["subject"]] = judged["selected"]["policy"]
     names = {one[side] for one in judged["contrasts"] for side in ("subject", "against")}

@@ -122,6 +122,9 @@ def check_policies(study: Registration) -> str:
     for arm in design.arms:
         try:
             due[arm.name] = structure(design.policy(arm.name))
+            if arm.press and due[arm.name]["version"] != (of := held.get(arm.name, {}).get("version")):
+                untold.append(f"arm {arm.name}: is of kvpress {of}, another one is installed")
+                del due[arm.name]
         except ValueError as refused:  # a policy, or a setting of one, that is not among those of today
             if mine and arm.policy in CATALOGUE:
                 differences.refuse([f"arms.{arm.name}.set.{refused}"])

@@ -49,7 +49,7 @@ GRADERS: Mapping[str, Callable[[], Grader]] = MappingProxyType(
 )
 # Whose verdict is recorded beside that of the grader.
 SECOND: Mapping[str, Grader] = MappingProxyType({"math": spelling})
-ALWAYS_ONE_OR_ZERO = ("exact", "boxed", "math", "choice")
+ONE_OR_ZERO = ("exact", "boxed", "math", "choice")
 
 
 def grader(name: str) -> Grader:
@@ -83,10 +83,12 @@ def second(name: str) -> Grader | None:
 
 
 def scores(name: str) -> bool:
-    """Whether a grade of this grader may be a score between 0 and 1. Of an entry point, that is not known
-    before it has graded: it may.
+    """Whether the grades of this grader may be "scored"; one of an entry point says so by an attribute
+    `scores`. Raises as `grader` does for those.
     """
-    return name not in ALWAYS_ONE_OR_ZERO
+    if name in GRADERS or name.startswith(PREFIX):
+        return name not in ONE_OR_ZERO
+    return bool(getattr(grader(name), "scores", False))
 
 
 def names() -> tuple[str, ...]:

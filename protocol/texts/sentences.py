@@ -247,19 +247,22 @@ def looked(lock: Mapping[str, Any]) -> list[str]:
         )
     return [
         *said,
-        *_watched(lock["checks"].get("same_kept")),
+        *_watched(lock["checks"].get("same_kept"), lock["protocol"]["content"]["arms"]),
         "What its author ran in private beforehand no lock can show.",
     ]
 
 
-def _watched(found: Mapping[str, Any] | None) -> list[str]:
+def _watched(found: Mapping[str, Any] | None, ran_as: Mapping[str, Any]) -> list[str]:
     """What locking ran."""
     if found is None:
         return ["Locking ran no model."]
     ran = "; ".join(f"for {model}, {runs}" for model, runs in found["on"].items())
     seen = [f"{said[0].upper()}{said[1:]}." for said in same_kept.words(found)]
     seen = seen or ["That was seen of no two arms."]
-    if left_out := found.get("left_out"):
+    left = found.get("left_out", [])
+    if presses := [arm for arm in left if "press" in ran_as.get(arm, {})]:
+        seen.append(f"Not run there, since what a press leaves has no numbers: {_list(presses)}.")
+    if left_out := [arm for arm in left if arm not in presses]:
         seen.append(f"Not run, for want of statistics of a model that ran: {_list(left_out)}.")
     return [
         "Locking ran the arms on a few development problems, to see which of them keep the same slots. What "

@@ -11,7 +11,7 @@ import torch
 import transformers
 
 from policies import Policy
-from protocol import engine, tasks
+from protocol import engine
 from protocol.acts.locking import rule_checks
 from protocol.evidence.refusals import BadInput
 from protocol.evidence.relations import vocabulary
@@ -19,7 +19,7 @@ from protocol.locked.planned import Planned
 from protocol.models import calibration, load, sources
 from protocol.plan import grid
 from protocol.plan.design import Budget, Design, Task
-from protocol.tasks import prompting
+from protocol.tasks import door, prompting
 
 __all__ = [
     "Checked",
@@ -129,12 +129,13 @@ def _refuse_unmarked(planned: Planned) -> None:
 
 def _lengths(planned: Planned, items: Mapping[str, Any]) -> Lengths:
     lengths: Lengths = {}
-    protocol = planned.protocol
+    protocol, known = planned.protocol, planned.tasks
     for source in protocol.models:
         tokenizer = load.tokenizer(source, planned.home)
         count = prompting.counter(tokenizer)
         for task in protocol.tasks:
-            built = (tasks.build(task.name, item, count) for item in items[task.name]["dev"])
+            own, name = known[task.name], task.name
+            built = (door.build(own, name, item, count) for item in items[name]["dev"])
             rendered = (prompting.render(problem, tokenizer, task.query) for problem in built)
             sizes = [(len(context), len(query)) for context, query in rendered]
             lengths[source, task] = [size for size in sizes if protocol.excludes(size[0]) is None]

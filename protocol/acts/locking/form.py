@@ -170,11 +170,16 @@ def _settings(policies: Mapping[str, Any], arms: Mapping[str, Any]) -> Iterator[
         if not isinstance(own, Mapping):
             yield f"arms.{differences.shown(name)}.set: {differences.shown(own)} is no table of settings"
             continue
+        locked, above = policies.get(name, {}), ""
+        if (press := arm.get("press")) is not None:
+            above = "press."
+            own = {"": str(press).removeprefix("kvpress:"), **own}
         for path, given in own.items():
             pinned = path.replace("protect.", "protect.inner.", 1)
-            held = [policies.get(name, {}).get(place) for place in (path, pinned)]
-            if not any(isinstance(text, str) and _says(text, given) for text in held):
-                at = f"policies.{differences.shown(name)}.{differences.shown(path)}"
+            held = [locked.get(f"{above}{place}".removesuffix(".")) for place in (path, pinned)]
+            names = above and f"kvpress.{given}()" in held  # a press, or one in it
+            if not names and not any(isinstance(text, str) and _says(text, given) for text in held):
+                at = f"policies.{differences.shown(name)}.{above}{differences.shown(path)}".removesuffix(".")
                 yield f"{at}: {differences.shown(held[0])}, where the arm sets {differences.shown(given)}"
 
 
