@@ -49,7 +49,7 @@ GRADERS: Mapping[str, Callable[[], Grader]] = MappingProxyType(
 )
 # Whose verdict is recorded beside that of the grader.
 SECOND: Mapping[str, Grader] = MappingProxyType({"math": spelling})
-ONE_OR_ZERO = ("exact", "boxed", "math", "choice")
+ALWAYS_ONE_OR_ZERO = ("exact", "boxed", "math", "choice")
 
 
 def grader(name: str) -> Grader:
@@ -83,12 +83,12 @@ def second(name: str) -> Grader | None:
 
 
 def scores(name: str) -> bool:
-    """Whether the grades of this grader may be "scored"; one of an entry point says so by an attribute
-    `scores`. Raises as `grader` does for those.
+    """Whether a grade of this grader may be a score between 0 and 1. That of an entry point may, unless it
+    says by an attribute `scores` that it never is. Raises as `grader` does for such a one.
     """
     if name in GRADERS or name.startswith(PREFIX):
-        return name not in ONE_OR_ZERO
-    return bool(getattr(grader(name), "scores", False))
+        return name not in ALWAYS_ONE_OR_ZERO
+    return bool(getattr(grader(name), "scores", True))
 
 
 def names() -> tuple[str, ...]:

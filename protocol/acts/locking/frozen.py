@@ -9,7 +9,7 @@ from protocol.evidence.refusals import BadInput, Drifted
 from protocol.locked.planned import Planned
 from protocol.tasks import Task, door, registry
 
-__all__ = ["golds", "items", "refuse_wrong_golds"]
+__all__ = ["golds", "items", "refuse_wrong_golds", "scored"]
 
 
 def items(planned: Planned) -> dict[str, Any]:
@@ -46,6 +46,12 @@ def golds(items: Mapping[str, Any], tasks: Mapping[str, Task]) -> dict[str, Any]
         if tasks[name].grader == "math"
     }
     return {"golds": found} if found else {}
+
+
+def scored(items: Mapping[str, Any], tasks: Mapping[str, Task]) -> dict[str, Any]:
+    """The tasks whose answers have scores; nothing without any."""
+    found = [name for name in items if grading.scores(tasks[name].grader)]
+    return {"scored": found} if found else {}
 
 
 def refuse_wrong_golds(items: Mapping[str, Any], tasks: Mapping[str, Task]) -> None:
