@@ -85,8 +85,7 @@ def check(study: Registration) -> str:
     wrong += _data(locked)
     differences.refuse(wrong)
     if untold:
-        arms = {why: f"arm{'s' * (len(names) > 1)} {', '.join(names)}" for why, names in untold.items()}
-        raise CannotTell("; ".join(f"{arms[why]}: {why}" for why in untold))
+        raise CannotTell("; ".join(untold))
     tasks = " and ".join(locked["items"])
     return (
         f"{len(locked['grid'])} cells, the split of {tasks}, the rule and {locked['checks']['tests']} tests "
@@ -120,7 +119,7 @@ def check_policies(study: Registration) -> str:
     design = _design(study)
     mine = form.as_today(study.lock.content, POLICIES)
     due: dict[str, dict[str, str]] = {}
-    untold: dict[str, list[str]] = {}
+    untold: dict[str, list[str]] = {}  # arms, by why
     for arm in design.arms:
         try:
             due[arm.name] = structure(design.policy(arm.name))
@@ -134,8 +133,7 @@ def check_policies(study: Registration) -> str:
     if untold:  # first what is known here: no arm hides behind another
         known = {arm: settings for arm, settings in held.items() if arm in due}
         differences.refuse(differences.between(known, due, "policies"))
-        arms = {why: f"arm{'s' * (len(names) > 1)} {', '.join(names)}" for why, names in untold.items()}
-        raise CannotTell("; ".join(f"{arms[why]}: {why}" for why in untold))
+        raise CannotTell("; ".join(f"arm {', '.join(arms)}: {why}" for why, arms in untold.items()))
     cells = [list(cell) for cell in grid.cells(design)]
     wrong = differences.between(study.lock.content["grid"], cells, "grid")
     differences.refuse([*wrong, *differences.between(held, due, "policies")])
