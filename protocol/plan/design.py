@@ -21,7 +21,7 @@ from protocol.plan import rules
 from protocol.plan.budget import ABudget, Budget
 from protocol.plan.gate import Gate
 from protocol.plan.generation import Generation
-from protocol.plan.kinds import AGAIN, ArmName, ByName, Later, Named, Number, Settings, Tables, Written
+from protocol.plan.kinds import AGAIN, ArmName, ByName, Grids, Later, Named, Number, Settings, Tables, Written
 
 if TYPE_CHECKING:
     from policies import Policy
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AGAIN",
     "ARM",
+    "TASK",
     "Arm",
     "Budget",
     "Claim",
@@ -76,6 +77,9 @@ class Task(NamedTuple):
         ),
     ]
     max_new_tokens: Annotated[int, Field(Whole(1, 65536), "New tokens after which a lane is stopped.", 128)]
+
+
+TASK = declared(Task)
 
 
 class Arm(NamedTuple):
@@ -229,6 +233,16 @@ class Sweep:
     tolerance: Annotated[
         Decimal, Field(Number("0", "0.1"), "Differences of accuracy up to this one are a tie.", 0.005)
     ]
+    grid: Annotated[
+        Mapping[str, Mapping[str, Any]] | None,
+        Field(
+            Grids(),
+            "Settings that are varied, by candidate: in its place stands one for each combination of values, "
+            "the last setting changing fastest, e.g. crystal+max_trunk-16. The lock has what it makes.",
+            {"crystal": {"scoring.max_trunk": [16, 24, 32, 48]}},
+            without="candidates are arms as they are written",
+        ),
+    ] = None
 
 
 @dataclass(frozen=True)
@@ -279,7 +293,7 @@ class Design:
         tuple[Budget, ...],
         Field(ListOf(ABudget(), 1), "What each KV head of each layer may keep.", [0.3, 128]),
     ]
-    tasks: Annotated[tuple[Task, ...], Field(Tables(declared(Task), 1), "What is asked.")]
+    tasks: Annotated[tuple[Task, ...], Field(Tables(TASK, 1), "What is asked.")]
     arms: Annotated[tuple[Arm, ...], Field(ByName(ARM, "arm"), "The policies.")]
     generation: Annotated[Generation, Field(declared(Generation), "How lanes are decoded.")]
     decision: Annotated[Decision, Field(DECISION, "The question, and the rule that answers it.")]
@@ -371,8 +385,12 @@ class Design:
         return [model for model in self.models for _ in range(each)]
 
     def content(self) -> dict[str, Any]:
-        """The protocol as canonical JSON can hold it: what the lock records beside the digest of the file."""
-        return DESIGN.content(self)
+        """The protocol as canonical JSON can hold it: what the lock records beside the digest of the file. Of
+        grids it has the arms and candidates that they make.
+        """
+        content = DESIGN.content(self)
+        content.get("sweep", {}).pop("grid", None)
+        return content
 
 
 DESIGN: Table = declared(Design)
