@@ -15,7 +15,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from protocol import command
+from protocol import command, tasks
 from protocol.acts import regrade
 from protocol.acts.regrade import Regraded
 from protocol.evidence.refusals import BadInput
@@ -46,7 +46,8 @@ def act(args: Options) -> int:
     if not recorded:
         raise BadInput(f"{study.folder}: has no such records; run probe or confirm first")
     key = None if probe else late_randomness.key_of(locked, study.claim)
-    done = regrade.regrade((record["body"] for record in recorded), key, args.identity)
+    find = tasks.finder(study.registered["tasks"], study.folder)
+    done = regrade.regrade((record["body"] for record in recorded), key, args.identity, find)
     values = done._asdict() | {name: [one._asdict() for one in getattr(done, name)] for name in LISTED}
     if done.apart is None:
         del values["apart"]

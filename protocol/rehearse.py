@@ -71,9 +71,10 @@ def act(args: Options) -> int:
 
     acted = rehearse.acted(protocol, args.tokens)
     models = rehearse.stand_ins(acted, args.stand_in)
+    planned = Planned(acted, sources.home(), folder=args.folder)
     with tempfile.TemporaryDirectory() as nothing_kept:
         place = args.out or Path(nothing_kept)
-        rehearsal = rehearse.rehearse(Planned(acted, sources.home()), models, args.problems, place)
+        rehearsal = rehearse.rehearse(planned, models, args.problems, place)
     confirmed, asked = rehearsal.bodies["confirm"], protocol.content()["tasks"]
     values = summary(rehearsal) | {
         "gate": development.warnings(protocol, confirmed),

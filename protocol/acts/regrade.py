@@ -1,7 +1,7 @@
 """Grade recorded texts again with the graders and golds of this installation, without a model."""
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +14,7 @@ from protocol.evidence.run.records import Record
 from protocol.evidence.run.registration import SEAL, Registration
 from protocol.grading import Grade
 from protocol.locked import drift
+from protocol.tasks import Task, door
 
 __all__ = ["Difference", "Regraded", "check", "regrade"]
 
@@ -50,11 +51,13 @@ class Graders:
     """The graders and golds of this installation; of the same gold and text each is asked once.
 
     key: that of the claim, where held-out problems were drawn late. identity: a file with the private key of
-    those that are encrypted.
+    those that are encrypted. find: a task by its name, where some are no task's of this installation.
     """
 
-    def __init__(self, key: str | None = None, identity: Path | None = None):
-        self.key, self.identity = key, identity
+    def __init__(
+        self, key: str | None = None, identity: Path | None = None, find: Callable[[str], Task] = tasks.get
+    ):
+        self.key, self.identity, self.find = key, identity, find
         self.graders: dict[str, grading.Grader] = {}
         self.golds: dict[tuple[str, str], grading.Gold] = {}
         self.grades: dict[tuple[str, grading.Gold, str], tuple[Grade, Grade | None]] = {}
@@ -62,12 +65,13 @@ class Graders:
     def grade(self, body: Mapping[str, Any]) -> tuple[Grade, Grade | None]:
         """The grade of a lane that ended well, and what a second grader says where there is one.
 
-        Raises as tasks.get, tasks.gold and making a grader do.
+        Raises as `find`, door.gold and making a grader do.
         """
         task, problem, text = body["cell"]["task"], body["problem"], body["text"]
-        name = tasks.get(task).grader
+        own = self.find(task)
+        name = own.grader
         if (task, problem) not in self.golds:
-            self.golds[task, problem] = tasks.gold(task, problem, self.key, self.identity)
+            self.golds[task, problem] = door.gold(own, problem, self.key, self.identity)
         gold = self.golds[task, problem]
         if (name, gold, text) not in self.grades:
             if name not in self.graders:
@@ -79,14 +83,17 @@ class Graders:
 
 
 def regrade(
-    bodies: Iterable[Mapping[str, Any]], key: str | None = None, identity: Path | None = None
+    bodies: Iterable[Mapping[str, Any]],
+    key: str | None = None,
+    identity: Path | None = None,
+    find: Callable[[str], Task] = tasks.get,
 ) -> Regraded:
-    """Grade the texts of these record bodies again; lanes that did not end well are left out. key, identity:
-    as Graders has them.
+    """Grade the texts of these record bodies again; lanes that did not end well are left out. key, identity,
+    find: as Graders has them.
     """
     graded, changed, disagreed = 0, list[Difference](), list[Difference]()
     both: list[tuple[Grade, Grade]] = []
-    graders = Graders(key, identity)
+    graders = Graders(key, identity, find)
     for body in bodies:
         if body["state"] != "ok":
             continue
@@ -127,9 +134,9 @@ def check(study: Registration, identity: Path | None = None) -> str:
     moment or another version of the graders, NotRun before anything can be graded.
     """
     graded, wrong, untold, skipped = 0, list[str](), list[str](), set[str]()
-    started = time.monotonic()
+    started, find = time.monotonic(), tasks.finder(study.registered["tasks"], study.folder)
     for found, key in _phases(study):
-        graders = Graders(key, identity)
+        graders = Graders(key, identity, find)
         for record in found:
             body = record["body"]
             task = body["cell"]["task"]

@@ -77,7 +77,7 @@ def rehearse(planned: Planned, models: Mapping[str, str], problems: int, folder:
     """
     protocol = planned.protocol
     playing = planned._replace(protocol=played(protocol, models))
-    items = frozen.items(protocol)
+    items = frozen.items(playing)
     fitting.checked(playing, items)
     split = {name: item["dev"][:problems] for name, item in items.items()}
     used: dict[str, Any] = {}

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AGAIN",
     "ARM",
+    "TASK",
     "Arm",
     "Budget",
     "Claim",
@@ -76,6 +77,9 @@ class Task(NamedTuple):
         ),
     ]
     max_new_tokens: Annotated[int, Field(Whole(1, 65536), "New tokens after which a lane is stopped.", 128)]
+
+
+TASK = declared(Task)
 
 
 class Arm(NamedTuple):
@@ -289,7 +293,7 @@ class Design:
         tuple[Budget, ...],
         Field(ListOf(ABudget(), 1), "What each KV head of each layer may keep.", [0.3, 128]),
     ]
-    tasks: Annotated[tuple[Task, ...], Field(Tables(declared(Task), 1), "What is asked.")]
+    tasks: Annotated[tuple[Task, ...], Field(Tables(TASK, 1), "What is asked.")]
     arms: Annotated[tuple[Arm, ...], Field(ByName(ARM, "arm"), "The policies.")]
     generation: Annotated[Generation, Field(declared(Generation), "How lanes are decoded.")]
     decision: Annotated[Decision, Field(DECISION, "The question, and the rule that answers it.")]

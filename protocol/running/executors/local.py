@@ -7,14 +7,14 @@ from typing import Any
 import torch
 import transformers
 
-from protocol import engine, grading, tasks
+from protocol import engine, grading
 from protocol.evidence.bytes import canonical
 from protocol.evidence.run import late_randomness, records
 from protocol.locked.planned import Planned
 from protocol.models.load import LoadedModel, load
 from protocol.plan.grid import Cell, budget_of
 from protocol.running.executors import Execute, Job, Produced
-from protocol.tasks import prompting
+from protocol.tasks import door, prompting
 from protocol.tasks.door import Opened
 from protocol.tasks.problem import Problem
 
@@ -39,19 +39,19 @@ def executor(
     transformers.utils.logging.disable_progress_bar()  # one display at a time: ours
     model_of = read or _held(planned)
     graders: dict[str, grading.Grader] = {}
-    registered = {task.name: task for task in protocol.tasks}
+    registered, known = {task.name: task for task in protocol.tasks}, planned.tasks
     policy_of = {arm.name: protocol.policy(arm.name) for arm in protocol.arms}
     key = opened.held_out.key() if opened else None
 
     def execute(job: Job) -> Produced:
-        model, task, grader = model_of(job.model), registered[job.task], tasks.get(job.task).grader
+        model, task, grader = model_of(job.model), registered[job.task], known[job.task].grader
         if grader not in graders:
             graders[grader] = grading.grader(grader)
         counter = prompting.counter(model.tokenizer)
         problems = [
             opened.problem(job.model, job.task, problem)
             if opened
-            else tasks.build(job.task, problem, counter)
+            else door.build(known[job.task], job.task, problem, counter)
             for problem in job.problems
         ]
         requests, answering = [], []
