@@ -145,7 +145,7 @@ def here(
     return subprocess.CompletedProcess(name, status, out.getvalue(), err.getvalue())
 
 
-# This process stays in one environment. Hashing all of it takes seconds, and reading what is installed as long
+# This process stays in one environment. Hashing all of it takes seconds, reading what is installed as long
 # as all the rest of an audit.
 surroundings = functools.cache(closure.environment)
 installed = functools.cache(installed_files.versions)
