@@ -1,4 +1,35 @@
 """The commands that read a study without torch, one file each; nothing here imports the protocol.
 
+In a notebook `analysis.study(folder)` is a judged study with its lanes as a data frame, and
+`analysis.compare(frame)` compares arms of any scores. Neither is loaded before it is asked for: what runs
+cells imports the rules, and no statistics with them.
+
 May import: analysis; numpy, pandas, scipy.
 """
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from analysis.studies.study_files import Study
+
+__all__ = ["compare", "study"]
+
+
+def study(folder: "Path | str") -> "Study":
+    """A judged registration: its lock, and `.lanes`, one row for every lane that it registered.
+
+    Raises RecordError without a verdict: nothing is derived from held-out records while a study runs.
+    """
+    from analysis.results import registered
+
+    return registered.judged(Path(folder))
+
+
+def __getattr__(name: str) -> Any:
+    """analysis.compare: the module, which can be called."""
+    if name != "compare":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import analysis.compare as module
+
+    return module

@@ -36,13 +36,13 @@ from analysis.output.structure import differing
 from analysis.output.told import points
 from analysis.rules import full_cache
 from analysis.rules.rule import FULL
-from analysis.stats import equal_memory, equivalence, multiplicity
+from analysis.stats import equal_memory, equivalence, multiplicity, resampled_units
 from analysis.stats.comparison import Comparison
 from analysis.stats.interval import problem_means
 from analysis.stats.methods import draws
-from analysis.stats.paired_tests import COMPARE
 from analysis.stats.sample_size import needed
 from analysis.studies import gate, memory
+from analysis.studies.arms import runs
 from analysis.studies.contrasts import Pairing, counted, pairings, verdict
 from analysis.studies.judgement import CONFIRMATORY
 from analysis.studies.memory import Arms
@@ -97,7 +97,7 @@ class Cell(NamedTuple):
     n: int
     effect: Effect | None  # None for fewer than two problems that were measured
     outcome: str
-    needs: int | None  # problems, of an undecided cell
+    needs: int | None  # problems or, of a task with clusters, clusters, of an undecided cell
     why: str  # there is no such number; else empty
 
 
@@ -199,7 +199,7 @@ def _evicting(study: Study) -> list[str]:
 def _policies(lock: Mapping[str, Any], judged: Mapping[str, Any]) -> dict[str, str]:
     """The policy of each arm; of a swept subject, the winner's."""
     content = lock["protocol"]["content"]
-    named = {arm: one["policy"] for arm, one in content["arms"].items()}
+    named = {arm: runs(one) for arm, one in content["arms"].items()}
     if "selected" in judged:
         named[content["decision"]["subject"]] = judged["selected"]["policy"]
     return named
@@ -227,9 +227,9 @@ def _cell(
     """Draws the stream of (decision.seed, index), and is charged for memory, as a contrast of the verdict."""
     place, decision = (pairing.model, pairing.task, pairing.budget), lock["protocol"]["content"]["decision"]
     n = len(pairing.own)
-    if len(pairing.memory()[0]) < 2:
+    if len(pairing.memory()[0]) < 2 or pairing.units < 2:
         return Cell(*place, n, None, UNDECIDED, None, "too few problems")
-    difference = pairing.own - pairing.other
+    difference = pairing.difference
     # These contrasts are another family than that of the rule.
     (times, seed), method = draws(decision), decision["method"]
 
@@ -238,15 +238,14 @@ def _cell(
 
     held = memory.held(pairing, arms, decision, lock["items"][pairing.task]["confirm"])
     null = equal_memory.null(float(difference.mean()), held.points)
-    measured = COMPARE[method](
-        difference, level=1 - levels.contrast, draws=times, rng=rng(), null=null or 0.0
-    )
+    of, level = (difference, pairing.clusters), 1 - levels.contrast
+    (measured,) = resampled_units.compare_at(method, *of, [level], draws=times, rng=rng, null=null or 0.0)
     interval = equal_memory.widened(measured, held.points)
     p = interval.p if null is not None else 1.0
     if claim.margin is not None:
         one_sided = method if method in equivalence.METHODS else "t"
-        equivalent = equal_memory.margins(
-            difference,
+        equivalent = resampled_units.margins(
+            *of,
             claim.margin,
             held.points,
             alpha=levels.claim,
@@ -255,7 +254,7 @@ def _cell(
             rng=rng(),
         )
         p = max(equivalent.p_worse, equivalent.p_better)
-    # The side is that of whole numbers of lanes.
+    # The side is that of the exact sum over lanes.
     ahead = {"worse": -1, "same": 0, "better": 1}[claim.says]
     p_claim = p if ahead == np.sign(np.round(difference.sum(), 9)) * abs(ahead) else 1.0
     cache = held.matched
@@ -269,7 +268,8 @@ def _cell(
     says = outcome(claim, p_claim, levels.claim, interval)
     if says != UNDECIDED:
         return Cell(*place, n, effect, says, None, "")
-    spread = float(problem_means(difference).std(ddof=1))
+    units, scale = resampled_units.units(*of)
+    spread = scale * float(problem_means(units).std(ddof=1))
     toward = abs(interval.mean) < claim.margin if claim.margin else ahead * interval.mean > 0
     needs = needed(interval.mean, spread, levels.claim if toward else levels.contrast, claim.margin)
     return Cell(*place, n, effect, says, needs, "" if needs else "no difference to plan with")

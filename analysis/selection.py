@@ -19,8 +19,9 @@ import pandas as pd
 
 from analysis.output.command import UNREADABLE, command
 from analysis.output.printed import decimal, dumps
-from analysis.stats import bootstrap
+from analysis.stats import bootstrap, resampled_units
 from analysis.stats.methods import draws
+from analysis.studies.contrasts import MILLION, clusters_of
 from analysis.studies.study_files import AGAIN, EXCLUDED, RecordError, Study, probe
 
 __all__ = ["Cell", "Choice", "choose", "select", "selected"]
@@ -45,7 +46,7 @@ class Cell(NamedTuple):
     candidate: str
     problems: int
     difference: Fraction
-    low: float  # exploratory 95 % bootstrap interval over problems; it has no part in the rule
+    low: float  # exploratory 95 % bootstrap interval over problems or clusters; it has no part in the rule
     high: float
 
 
@@ -115,13 +116,19 @@ def _cells(study: Study, sweep: Mapping[str, Any], seed: int) -> list[Cell]:
             arms[model, task, budget, arm].pivot(index="problem", columns="seed", values="correct")
             for arm in (candidate, sweep["baseline"])
         )
-        paired = own.to_numpy() - base.loc[own.index].to_numpy()
-        paired = paired[~np.isnan(paired).any(axis=1)]  # nothing is missing, so NaN is a problem left out
+        every = own.to_numpy() - base.loc[own.index].to_numpy()
+        left = ~np.isnan(every).any(axis=1)  # nothing is missing, so NaN is a problem left out
+        paired, clusters = every[left], clusters_of(study.lock, task, list(own.index[left]))
         if not len(paired):
             raise RecordError(f"probe: every problem of {task} on {model} is excluded; nothing is selected")
-        rng = np.random.default_rng([seed, index])
-        low, high = bootstrap.paired(paired, reps=DRAWS, rng=rng)[1:3] if len(paired) > 1 else (-1.0, 1.0)
-        difference = Fraction(int(paired.sum()), paired.size)
+        low, high, difference = (
+            -1.0,
+            1.0,
+            Fraction(round(float(paired.sum()) * MILLION), paired.size * MILLION),
+        )
+        if resampled_units.number(clusters, len(paired)) > 1:
+            of, rng = resampled_units.units(paired, clusters), np.random.default_rng([seed, index])
+            low, high = of.whole(bootstrap.paired(of.values, reps=DRAWS, rng=rng))[1:3]
         cells.append(Cell(model, task, budget, candidate, len(paired), difference, low, high))
     return cells
 
@@ -130,9 +137,11 @@ def _again(lanes: pd.DataFrame, baseline: str) -> dict[str, int]:
     """How often the baseline and the baseline again disagree: what varies without any change of policy."""
     key = ["model", "task", "budget", "seed", "problem"]
     first, second = (
-        lanes[lanes["arm"] == arm].set_index(key)["grade"] for arm in (baseline, baseline + AGAIN)
+        lanes[lanes["arm"] == arm].set_index(key)[["grade", "correct"]]
+        for arm in (baseline, baseline + AGAIN)
     )
-    return {"lanes": len(first), "differ": int((first != second.loc[first.index]).sum())}
+    differ = (first != second.loc[first.index]).any(axis=1)
+    return {"lanes": len(first), "differ": int(differ.sum())}
 
 
 def _printed(cell: Cell) -> dict[str, Any]:

@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     made.add_argument("--repetitions", type=int, default=5, help="default 5")
     arguments = made.parse_args(argv)
-    read = [name for name, task in tasks.TASKS.items() if isinstance(task, Dataset) and there(name)]
+    read = {name: task for name, task in tasks.TASKS.items() if isinstance(task, Dataset) and there(name)}
     parts: dict[str, Callable[[], object]] = {
         "sources": lambda: closure.sources(ROOT),
         f"data of {len(read)} tasks": lambda: tasks.data(read),

@@ -52,6 +52,7 @@ def record() -> str:
             "chain": Field(DIGEST, "Digest of the chain of the line before followed by this sha256."),
         }
     )
+    answerless: Schema = dict.fromkeys((*record_fields.SCORES.values(), "grade_second"), False)
     nothing: Schema = {name: {"type": "null"} for name in (*record_fields.MEASURED, "trajectory")}
     by_state = {
         "if": {"properties": {"state": {"const": "ok"}}},
@@ -59,9 +60,17 @@ def record() -> str:
             "properties": {
                 "reason": {"const": ""},
                 **{name: {"not": {"type": "null"}} for name in record_fields.MEASURED},
-            }
+            },
+            "allOf": [
+                {
+                    "if": {"properties": {grade: {"const": "scored"}}, "required": [grade]},
+                    "then": {"required": [score]},
+                    "else": {"properties": {score: False}},
+                }
+                for grade, score in record_fields.SCORES.items()
+            ],
         },
-        "else": {"properties": {"reason": {"minLength": 1}, "grade_second": False, **nothing}},
+        "else": {"properties": {"reason": {"minLength": 1}, **answerless, **nothing}},
     }
     properties = line.schema()["properties"]
     return schema(

@@ -19,7 +19,15 @@ from analysis.studies.study_files import RecordError
 from figures import study
 from figures.canvas import numbers
 from figures.canvas.page import NoVerdict
-from figures.html import finished, glossary, markup, report_index, report_sections, report_tables
+from figures.html import (
+    finished,
+    glossary,
+    markup,
+    report_index,
+    report_memory,
+    report_sections,
+    report_tables,
+)
 from figures.html.finished import Finished
 from figures.html.markup import Html, element, sentences
 
@@ -78,12 +86,17 @@ def _parts(files: Finished) -> dict[str, Html]:
     attempts = [act["event"] for act in files.acts].count("attempt")
     correction = numbers.correction(judged["method"], judged)
     caption = f"Registered contrasts: {judged['family']}, {correction}"
+    said = sentences(*more) if (more := numbers.scores(judged["contrasts"])) else ""
     return {
         "title": element("title", f"{judged['verdict']}: {judged['title']}"),
         "heading": report_sections.heading(files),
         "verdict": report_sections.after(files),
-        "contrasts": report_tables.contrasts(caption, judged["contrasts"]),
-        "cells": Html(report_tables.arms(judged, lanes) + report_tables.states(lanes, attempts)),
+        "contrasts": Html(said + report_tables.contrasts(caption, judged["contrasts"])),
+        "cells": Html(
+            report_tables.arms(judged, lanes)
+            + report_memory.did_it_evict(files.held)
+            + report_tables.states(lanes, attempts)
+        ),
         "sensitivity": report_sections.sensitivity(files),
         "deviations": report_sections.deviations(files),
         "provenance": report_sections.provenance(files),

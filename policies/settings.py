@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 from policies.policy import Policy
 
-__all__ = ["paths", "with_settings"]
+__all__ = ["changed", "paths", "with_settings"]
 
 T = TypeVar("T")
 MOST = 8  # paths that a refusal names
@@ -31,12 +31,17 @@ def with_settings(policy: Policy, settings: Mapping[str, Any]) -> Policy:
     the path: for a path that there is not, with the nearest one, for a value of another type, and for one
     that a part or a signal refuses.
     """
-    changed = _changed(policy, settings, "", list(paths(policy)))
+    new = changed(policy, settings)
     try:
-        _ = changed.needs
+        _ = new.needs
     except ValueError as refused:
         raise ValueError(f"{', '.join(settings)}: {' '.join(str(refused).split())}") from None
-    return changed
+    return new
+
+
+def changed(value: T, settings: Mapping[str, Any]) -> T:
+    """Any frozen dataclass with some of its settings changed, as `with_settings` does it."""
+    return _changed(value, settings, "", list(paths(value)))
 
 
 def paths(value: Any, above: str = "") -> Iterator[str]:

@@ -66,14 +66,21 @@ def act(args: Options, enter: bool) -> int:
     judged = result.judged
     paths = [str(path) for path in result.files]
     word = anchors.word(anchors.verified(study, believed))
-    text = "\n".join([verdict_table(judged, word), "", *judge.selected(judged), head(study), *paths])
+    kept = judge.kept(study)
+    lines = [verdict_table(judged, word), "", *judge.selected(judged), *kept, head(study), *paths]
     said = numbers.word(judged)
-    values = {"verdict": judged["verdict"], "said": said, "anchors": word, "files": paths}
+    values = {
+        "verdict": judged["verdict"],
+        "said": said,
+        "anchors": word,
+        "files": paths,
+        "never_evicted": kept,
+    }
     values["lock"] = study.lock.digest
     values |= {name: judged[name] for name in ("rule_says", "gate") if judged.get(name)}
     if "selected" in judged:
         values["selected"] = judged["selected"]["arm"]
-    command.say(args.json, text, values)
+    command.say(args.json, "\n".join(lines), values)
     return command.STATUS[judged["verdict"]]
 
 

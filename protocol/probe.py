@@ -6,7 +6,8 @@ The locked sources run, unpacked into a temporary folder. Every registered cell 
 first comparator runs twice (A/A), so that what varies without any change of policy is known. With a sweep its
 candidates and its baseline run instead, and the committed rule selects which candidate confirm will run:
 selection.json, written once; from then on nothing is run again. Interrupted, it continues; finished, it
-prints the same table again: what each arm answered, and where the full cache would not pass the gate.
+prints the same table again: what each arm answered, where the full cache would not pass the gate,
+and where an arm evicted nothing.
 
 Exit status: 0 done; 2 bad input, or a lane of a sweep has no grade (nothing is selected); 3 drifted; 4
 another process is running it.
@@ -40,15 +41,16 @@ def act(study: Registration, as_json: bool, enter: bool) -> int:
     from protocol.running import progress
 
     with progress.display(f"probe {study.folder.name}") as report:
-        rows, selected, alike, gate = probe.probe(open_study(study, sources.home()), report)
+        rows, selected, alike, gate, kept = probe.probe(open_study(study, sources.home()), report)
     parts = [table(rows, development.shares)]
     parts += [] if selected is None else ["", select.table(selected)]
-    parts += [*(words(*each) for each in alike), *gate]
+    parts += [*(words(*each) for each in alike), *gate, *kept]
     values = {
         "arms": rows,
         "selected": selected,
         "alike": [each._asdict() for each in alike],
         "gate": gate,
+        "never_evicted": kept,
     }
     command.say(as_json, "\n".join(parts), values)
     return 0

@@ -15,7 +15,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from protocol import command
+from protocol import command, tasks
 from protocol.acts import regrade
 from protocol.acts.regrade import Regraded
 from protocol.evidence.refusals import BadInput
@@ -46,8 +46,11 @@ def act(args: Options) -> int:
     if not recorded:
         raise BadInput(f"{study.folder}: has no such records; run probe or confirm first")
     key = None if probe else late_randomness.key_of(locked, study.claim)
-    done = regrade.regrade((record["body"] for record in recorded), key, args.identity)
+    find = tasks.finder(study.registered["tasks"], study.folder)
+    done = regrade.regrade((record["body"] for record in recorded), key, args.identity, find)
     values = done._asdict() | {name: [one._asdict() for one in getattr(done, name)] for name in LISTED}
+    if done.apart is None:
+        del values["apart"]
     command.say(args.json, words(done), values)
     return 1 if done.changed else 0
 
@@ -61,6 +64,9 @@ def words(done: Regraded) -> str:
     if done.second:
         share = 100 * len(done.disagreed) / done.second
         lines.append(f"{len(done.disagreed)} of {done.second} ({share:.1f} %): the two graders disagree")
+        if done.apart is not None:
+            lines[-1] += f"; their scores lie {done.apart} apart, mean of all"
+            return "\n".join(lines)
         kinds = Counter((one.before, one.after) for one in done.disagreed)
         lines += [f"  {number} {first}, second grader {other}" for (first, other), number in kinds.items()]
     return "\n".join(lines)

@@ -3,10 +3,10 @@
     python -m protocol.rehearse registrations/alpha-math500 --stand-in hf:a/b@<commit>=chain-qwen2
 
 Every cell of probe and confirm runs on a few development problems; nothing is locked, no held-out problem is
-opened and nothing is kept unless --out names a folder. Prints what each arm answered, where the full
-cache would not pass the gate, failures with their reasons, seconds, peak memory, what the whole study would
-take at the measured speed, and arms that keep the same slots. A device that is not here is replaced by the
-CPU in float32.
+opened and nothing is kept unless --out names a folder. Prints what each arm answered, where the full cache
+would not pass the gate, where an arm evicted nothing, failures with their reasons, seconds, peak memory, what
+the whole study would take at the measured speed, arms that keep the same slots, and the differences that a
+study of the registered size can see. A device that is not here is replaced by the CPU in float32.
 
 Exit status: 0 every lane ran; 2 bad input, or what registering would refuse; 3 some lanes failed.
 """
@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.studies import full_use, same_kept
+from analysis.studies import evicted, full_use, same_kept
 from protocol import command
 from protocol.evidence.lock import lock
 from protocol.evidence.refusals import BadInput
@@ -65,15 +65,22 @@ def act(args: Options) -> int:
     if not Registration(args.folder).has(lock.NAME):  # a lock of before there were gates keeps its protocol
         checks.require_gate(protocol, args.folder / PROTOCOL)
         checks.require_memory(protocol, args.folder / PROTOCOL)
-    # With torch, which --help and every refusal above do without.
+    # With scipy and torch, which --help and every refusal above do without.
+    from analysis.trial import power_words
     from protocol.acts import development, rehearse
 
     acted = rehearse.acted(protocol, args.tokens)
     models = rehearse.stand_ins(acted, args.stand_in)
+    planned = Planned(acted, sources.home(), folder=args.folder)
     with tempfile.TemporaryDirectory() as nothing_kept:
         place = args.out or Path(nothing_kept)
-        rehearsal = rehearse.rehearse(Planned(acted, sources.home()), models, args.problems, place)
-    values = summary(rehearsal) | {"gate": development.warnings(protocol, rehearsal.bodies["confirm"])}
+        rehearsal = rehearse.rehearse(planned, models, args.problems, place)
+    confirmed, asked = rehearsal.bodies["confirm"], protocol.content()["tasks"]
+    values = summary(rehearsal) | {
+        "gate": development.warnings(protocol, confirmed),
+        "power": power_words.words(rehearsal.detectable, protocol.decision.method),
+        "never_evicted": evicted.warnings(evicted.counted(confirmed, asked)),
+    }
     command.say(args.json, text(values, models, args.tokens, development.shares), values)
     return 3 if values["failed"] else 0
 
@@ -131,7 +138,7 @@ def text(
         lines.append("these answers are the stand-ins': they say nothing of what the registered models reach")
     if tokens is not None:
         lines.append(f"lanes were stopped after {tokens} tokens: more are truncated than would be")
-    lines += values["gate"]
+    lines += values["gate"] + values["never_evicted"]
     speed = values["tokens"] / values["seconds"] if values["seconds"] else 0.0
     lines += [
         "",
@@ -145,6 +152,7 @@ def text(
     ]
     lines += full_use.words(values["full_use"])
     lines += same_kept.words(values["same_kept"])
+    lines += values["power"]
     return "\n".join(lines)
 
 

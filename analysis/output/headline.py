@@ -1,9 +1,9 @@
 """The words of a verdict line: what was decided, or that nothing was, and for which model."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["SCREENED", "alone", "line", "says", "word"]
+__all__ = ["SCREENED", "alone", "fewest", "line", "says", "word"]
 
 SCREENED = "SCREENED"  # the word of a study with a contrast below 200 problems
 
@@ -21,8 +21,14 @@ def word(judged: Mapping[str, Any], letters: str = "") -> str:
     verdict = str(judged["verdict"])
     if verdict != SCREENED:
         return f"{verdict}{letters}"
-    fewest = min(one["n"] for one in judged["contrasts"])
-    return f"{verdict} (the rule says {says(judged)}{letters}; n = {fewest} decides nothing)"
+    few = fewest(judged["contrasts"])[1]
+    return f"{verdict} (the rule says {says(judged)}{letters}; {few} decides nothing)"
+
+
+def fewest(contrasts: Sequence[Mapping[str, Any]]) -> tuple[int, str]:
+    """The smallest number of problems of a contrast, or of clusters where its task has some; and in words."""
+    size, clusters = min((one.get("clusters", one["n"]), "clusters" in one) for one in contrasts)
+    return size, f"clusters = {size}" if clusters else f"n = {size}"
 
 
 def alone(judged: Mapping[str, Any]) -> str:

@@ -17,9 +17,9 @@ class Answers(NamedTuple):
     """
 
     lanes: int
-    correct: int
+    correct: Fraction | int  # of scored answers, the sum of their scores
     truncated: int  # stopped by max_new_tokens
-    cut: int  # of these, without a correct answer
+    cut: int  # of these, without a correct answer; of scored ones, without the whole score
     no_answer: int
     ungraded: int
 
@@ -56,19 +56,26 @@ class Needed(NamedTuple):
         return f"{asked}, published {_short(self.published)} ± {_short(self.margin)}"
 
 
-def answers(lanes: Iterable[tuple[str, str | None, str | None]]) -> Answers:
-    """Counted from (state, grade, stop) of each lane, as records have them; excluded ones are left out."""
+def answers(lanes: Iterable[tuple[str, str | None, str | None, object]]) -> Answers:
+    """Counted from (state, grade, stop, score) of each lane, as records have them; excluded ones are left
+    out. A score is read beside the grade "scored" alone.
+    """
     counted = [lane for lane in lanes if lane[0] != "excluded"]
-    grades = [grade if state == "ok" else None for state, grade, _ in counted]
-    cut = [(grade, stop == "length") for grade, (_, _, stop) in zip(grades, counted, strict=True)]
+    grades = [grade if state == "ok" else None for state, grade, _, _ in counted]
+    worth = [_worth(grade, lane[3]) for grade, lane in zip(grades, counted, strict=True)]
+    cut = [(one, stop == "length") for one, (_, _, stop, _) in zip(worth, counted, strict=True)]
     return Answers(
         lanes=len(counted),
-        correct=grades.count("correct"),
+        correct=sum(worth),
         truncated=sum(stopped for _, stopped in cut),
-        cut=sum(stopped and grade != "correct" for grade, stopped in cut),
+        cut=sum(stopped and one != 1 for one, stopped in cut),
         no_answer=grades.count("no answer"),
         ungraded=sum(grade in (None, "error") for grade in grades),
     )
+
+
+def _worth(grade: str | None, score: object) -> Fraction | int:
+    return Fraction(str(score)) if grade == "scored" else int(grade == "correct")
 
 
 def needed(gate: Mapping[str, Any], model: str, task: str) -> Needed:
@@ -88,9 +95,7 @@ def shortfalls(seen: Answers, asked: Needed) -> list[str]:
     found = []
     if seen.accuracy < asked.accuracy:
         failed = f", {seen.ungraded} without a grade" if seen.ungraded else ""
-        found.append(
-            f"the full cache answers {seen.correct} of {seen.lanes}{failed} (gate: {_short(asked.accuracy)})"
-        )
+        found.append(f"the full cache {_reached(seen)}{failed} (gate: {_short(asked.accuracy)})")
     if Fraction(seen.cut, seen.lanes) > asked.truncated:
         found.append(
             f"{seen.cut} of {seen.lanes} answers of the full cache are cut before they are correct "
@@ -98,10 +103,17 @@ def shortfalls(seen: Answers, asked: Needed) -> list[str]:
         )
     if asked.published is not None and abs(seen.accuracy - asked.published) > asked.margin:
         found.append(
-            f"the full cache answers {seen.correct} of {seen.lanes}, {float(seen.accuracy):.3f} where "
+            f"the full cache {_reached(seen)}, {float(seen.accuracy):.3f} where "
             f"{_short(asked.published)} ± {_short(asked.margin)} is published"
         )
     return found
+
+
+def _reached(seen: Answers) -> str:
+    """Scores have a sum, which is no number of answers; one that is whole has to be said, too."""
+    if isinstance(seen.correct, int):
+        return f"answers {seen.correct} of {seen.lanes}"
+    return f"scores {float(seen.accuracy):.3f} on {seen.lanes} lanes"
 
 
 def word(judged: Mapping[str, Any]) -> str:

@@ -42,7 +42,7 @@ Decision: TypeAlias = Mapping[str, Any]  # the registered decision table: decima
 class Contrast(NamedTuple):
     """Subject minus comparator in one (model, task, budget), by the registered method.
 
-    A sign or a tie is decided on `net`, which is whole, and never on `delta`, which is a rounded mean.
+    A sign or a tie is decided on `net`, which is exact, and never on `delta`, which is a rounded mean.
     """
 
     model: str
@@ -56,7 +56,9 @@ class Contrast(NamedTuple):
     adjusted: float  # p that holds for the whole family: min(1, m p), or that of max-t
     # The memory of both arms is as a fair comparison asks: equal, or below that of the full cache.
     matched: bool
-    net: int  # lanes that the subject alone solves, less those that the comparator alone solves
+    # Lanes that the subject alone solves, less those that the comparator alone solves; of scores, the sum of
+    # their differences.
+    net: int | Fraction
     lanes: int  # problems x seeds
     margins: Margins | None = None  # at alpha / m, where a margin is registered
     memory: float = 1.0  # measured memory of the subject over that of the comparator

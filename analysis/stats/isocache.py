@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from analysis.stats.clusters import clustered
 from analysis.stats.comparison import Comparison
 from analysis.stats.interval import DegenerateDifference, without_spread
 
@@ -129,12 +130,14 @@ def resampled(
     reps: int = 10_000,
     level: float = 0.95,
     rng: np.random.Generator,
+    clusters: Sequence[str] | None = None,
 ) -> Comparison:
     """Percentile interval of the difference that `interpolated` found, and its two-sided p.
 
     The arguments of `interpolated`, and what it gave for them. A draw is of whole problems, with the slots
     that they held: the weight is measured anew in each draw, between the same two references, so that the
-    interval holds its error too. A weight outside [0, 1] is cut there.
+    interval holds its error too. A weight outside [0, 1] is cut there. clusters: of each problem; then whole
+    clusters are drawn, every column by its cluster values.
 
     p: twice the smaller share of draws on either side of zero, with the +1 correction. Where no draw differs
     `interval.without_spread` answers. Raises DegenerateDifference for fewer than two problems.
@@ -142,7 +145,7 @@ def resampled(
     low, high = references[found.below], references[found.above]
     tables = (correct, low.correct, high.correct, slots, low.slots, high.slots)
     each = [np.asarray(table, dtype=np.float64).mean(axis=1) for table in tables]
-    problems = np.stack(each, axis=1)
+    problems = np.stack([one if clusters is None else clustered(one, clusters) for one in each], axis=1)
     if len(problems) < 2:
         raise DegenerateDifference(f"correct: {len(problems)} problem(s) show no spread; pass at least two")
     rows = max(1, BLOCK // problems.size)

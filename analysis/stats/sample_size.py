@@ -1,10 +1,10 @@
-"""How many problems would decide a paired difference, were it and its spread those that were measured."""
+"""How many problems would decide a paired difference of a measured spread, and what so many can detect."""
 
 import math
 
 from scipy import optimize, stats
 
-__all__ = ["needed"]
+__all__ = ["detectable", "needed"]
 
 POWER = 0.8
 
@@ -40,3 +40,14 @@ def needed(mean: float, spread: float, level: float, margin: float | None = None
 
     # One margin near and the other far: one test decides. Both as near: each has half of the misses.
     return math.ceil(float(optimize.brentq(short, sizes[0] * 0.99, sizes[1] * 1.01)))
+
+
+def detectable(problems: int, spread: float, level: float) -> float:
+    """The smallest true difference (points) that so many problems tell from zero at `level`, two-sided, with
+    80 % power; NaN where no spread was measured to plan with. spread: of the problems' differences, with
+    n - 1. Normal approximation, as in `needed`, whose inverse it is.
+    """
+    if spread == 0:
+        return math.nan
+    sure = float(stats.norm.isf(level / 2) + stats.norm.ppf(POWER))
+    return sure * spread / math.sqrt(problems)

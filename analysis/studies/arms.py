@@ -1,15 +1,21 @@
-"""An arm in words: its policy, and what it sets of it."""
+"""An arm in words: its policy or press, and what it sets of it."""
 
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["words"]
+__all__ = ["runs", "words"]
+
+
+def runs(arm: Mapping[str, Any]) -> str:
+    """The name of its policy or, of a press, that: "snapkv", "kvpress:SnapKVPress"."""
+    named: str = arm["press"] if "press" in arm else arm["policy"]
+    return named
 
 
 def words(arm: Mapping[str, Any]) -> str:
     """E.g. "policy snapkv, scoring.window = 64". arm: as a lock has it, or what a sweep selected."""
     own = (f"{path} = {_text(value)}" for path, value in arm.get("set", {}).items())
-    return ", ".join([f"policy {arm['policy']}", *own])
+    return ", ".join([f"{'press' if 'press' in arm else 'policy'} {runs(arm)}", *own])
 
 
 def _text(value: Any) -> str:

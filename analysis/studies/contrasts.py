@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
@@ -11,6 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from analysis.rules.rule import FULL
+from analysis.stats import resampled_units
 from analysis.stats.isocache import Reference
 from analysis.studies import plain_files
 from analysis.studies.study_files import NOT_RUN, RecordError, Study, document
@@ -23,6 +25,7 @@ __all__ = [
     "Pairing",
     "by_problem",
     "charitable",
+    "clusters_of",
     "counted",
     "pairings",
     "references",
@@ -32,6 +35,7 @@ __all__ = [
 # Those of one arm in one cell, by column.
 Lanes: TypeAlias = pd.DataFrame | Mapping[str, NDArray[Any]]
 MISSING = ("inconclusive", "wrong")
+MILLION = 10**6
 # The columns of a lane whose sum is its memory, by the registered `memory`; locks without it mean slots.
 MEMORY: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"slots": ("mean_slots",), "bytes": ("mean_bytes",), "total": ("mean_bytes", "state_bytes")}
@@ -47,11 +51,37 @@ class Pairing(NamedTuple):
     subject: str
     against: str
     problems: tuple[str, ...]
-    own: NDArray[np.float64]  # 1.0 correct, else 0.0
+    own: NDArray[np.float64]  # 1.0 correct, else 0.0; or a score between them
     other: NDArray[np.float64]
     own_memory: NDArray[np.float64]  # NaN for a lane that failed and counts as not correct
     other_memory: NDArray[np.float64]
     full: bool = False  # the comparator never evicts, so that memory is unequal on purpose
+    clusters: tuple[str, ...] | None = None  # of each problem; None for a task without
+
+    @property
+    def difference(self) -> NDArray[np.float64]:
+        return self.own - self.other
+
+    @property
+    def units(self) -> int:
+        """What is resampled: clusters where there are some, else problems."""
+        return resampled_units.number(self.clusters, len(self.own))
+
+    @property
+    def counts(self) -> bool:
+        """Whether its answers are right or wrong, each problem for itself, and not scores or clusters."""
+        return self.clusters is None and not self.scored
+
+    @property
+    def scored(self) -> bool:
+        values = np.stack([self.own, self.other])
+        return bool(((values != 0) & (values != 1)).any())
+
+    @property
+    def net(self) -> int | Fraction:
+        """Exact: scores have six places."""
+        total = float(self.difference.sum())
+        return Fraction(round(total * MILLION), MILLION) if self.scored else round(total)
 
     def memory(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Of both arms, on the problems whose every lane was measured; in slots or bytes, as registered."""
@@ -112,7 +142,7 @@ def pairings(study: Study, sides: Sequence[tuple[str, str]]) -> list[Pairing]:
         own_correct, other_correct, own_held, other_held = (values[both] for values in (*correct, *memory))
         kept = tuple(problems[place] for place in np.flatnonzero(both))
         measured = own_correct, other_correct, own_held, other_held
-        return Pairing(model, task, budget, *side, kept, *measured, full)
+        return Pairing(model, task, budget, *side, kept, *measured, full, clusters_of(study.lock, task, kept))
 
     tasks = [task["name"] for task in content["tasks"]]
     return [
@@ -120,21 +150,31 @@ def pairings(study: Study, sides: Sequence[tuple[str, str]]) -> list[Pairing]:
     ]
 
 
+def clusters_of(lock: Mapping[str, Any], task: str, problems: Sequence[str]) -> tuple[str, ...] | None:
+    """Of problems of a task; None where it has none. Raises RecordError for a problem without one."""
+    if (named := lock["items"][task].get("clusters")) is None:
+        return None
+    if lacking := [problem for problem in problems if problem not in named]:
+        raise RecordError(f"lock: items.{task}.clusters: lacks {lacking[0]}")
+    return tuple(named[problem] for problem in problems)
+
+
 def references(
     pairing: Pairing,
     arms: Mapping[tuple[str, ...], Lanes],
     budgets: Sequence[str],
     problems: list[str],
-) -> list[Reference]:
+) -> tuple[list[Reference], list[str]]:
     """The subject at its budget, then the comparator at each of `budgets`, on the problems that every one of
-    them finished with every seed. arms: as `Study.by_arm` gives them.
+    them finished with every seed; and these problems. arms: as `Study.by_arm` gives them.
     """
     place = pairing.model, pairing.task
     lanes = [arms[*place, pairing.budget, pairing.subject]]
     lanes += [arms[*place, budget, pairing.against] for budget in budgets]
     tables = [[by_problem(arm, column, problems) for column in ("correct", "mean_slots")] for arm in lanes]
     whole = ~np.isnan(tables).any(axis=(0, 1, 3))
-    return [Reference(*(part[whole] for part in table)) for table in tables]
+    finished = [problems[place] for place in np.flatnonzero(whole)]
+    return [Reference(*(part[whole] for part in table)) for table in tables], finished
 
 
 def by_problem(arm: Lanes, column: str, problems: list[str]) -> NDArray[np.float64]:

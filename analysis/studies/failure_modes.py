@@ -20,6 +20,7 @@ from analysis.rules.rule import Contrast
 from analysis.stats import isocache, power
 from analysis.stats.comparison import Comparison
 from analysis.stats.methods import draws
+from analysis.stats.resampled_units import Clusters, number
 from analysis.studies import contrasts, transfer
 from analysis.studies.contrasts import Pairing, by_problem
 
@@ -143,11 +144,16 @@ def iso_cache(
     for index, pair in enumerate(pairs):
         problems = sorted({*arms[pair[:4]]["problem"]})
         ratios, found, between = _ratios(pair, arms, problems), None, None
-        own, *references = contrasts.references(pair, arms, budgets, problems)
-        at = isocache.interpolated(own.correct, own.slots, references) if len(own.correct) > 1 else None
+        (own, *references), whole = contrasts.references(pair, arms, budgets, problems)
+        of = None if pair.clusters is None else dict(zip(pair.problems, pair.clusters, strict=True))
+        clusters = None if of is None else [of[problem] for problem in whole]
+        several = number(clusters, len(whole)) > 1
+        at = isocache.interpolated(own.correct, own.slots, references) if several else None
         if ratios is not None and at is not None:
             rng = np.random.default_rng([seed, index])
-            found = isocache.resampled(own.correct, own.slots, references, at, reps=times, rng=rng)
+            found = isocache.resampled(
+                own.correct, own.slots, references, at, reps=times, rng=rng, clusters=clusters
+            )
             between = [budgets[at.below], budgets[at.above]]
         rows.append(Memory(*pair[:3], pair.against, ratios, found, between))
     held = [(row, row.ratios) for row in rows if row.ratios is not None]
@@ -206,6 +212,10 @@ def small_sample(
         return Diagnosis(CANNOT_TELL, "Fewer than two problems of some contrast were measured.", [])
     if decision.get("margin"):
         return Diagnosis(CANNOT_TELL, "The rule asks about a margin, not about differences from zero.", [])
+    if not all(pair.counts for pair in pairs):
+        return Diagnosis(
+            CANNOT_TELL, "Answers are scored or come in clusters; 50 right or wrong ones are tried.", []
+        )
     level, (times, seed) = float(decision["alpha"]) / len(pairs), draws(decision)
     rng = np.random.default_rng([seed, SMALL])
     choices: dict[tuple[str, int], NDArray[np.int64]] = {}
@@ -332,18 +342,23 @@ def single_model(pairs: Sequence[Pairing]) -> Diagnosis:
     rows, lacking, flipped = [], 0, 0
     for first, second in itertools.combinations(models, 2):
         found: list[dict[str, NDArray[np.float64]]] = [{}, {}]
+        clusters: dict[str, Clusters] = {}
         for pair in pairs:
             if pair.model in (first, second):
                 own = "" if len({one.subject for one in pairs}) == 1 else f"{pair.subject} "
                 cell = f"{own}{pair.task} {pair.budget} against {pair.against}"
-                found[pair.model == second][cell] = pair.own - pair.other
+                found[pair.model == second][cell] = pair.difference
+                clusters[cell] = pair.clusters
         same = [name for name in found[0] if len(found[0][name]) == len(found[1][name]) > 1]
         lacking += len(found[0]) - len(same)
         if same:
-            table = transfer.table(*({name: each[name] for name in same} for each in found))
+            table = transfer.table(
+                *({name: each[name] for name in same} for each in found), clusters=clusters
+            )
             rows += [{"primary_model": first, "transfer_model": second, **row._asdict()} for row in table]
-            # Sums of whole numbers: a mean of zero has no sign, whatever its rounding.
-            flipped += sum(float(found[0][name].sum() * found[1][name].sum()) < 0 for name in same)
+            # Of exact sums: a mean of zero has no sign, whatever its rounding.
+            sums = [{name: round(float(each[name].sum()), 6) for name in same} for each in found]
+            flipped += sum(sums[0][name] * sums[1][name] < 0 for name in same)
     signs = [row["signs"] for row in rows]
     if "oppose" in signs:
         verdict = SEEN

@@ -9,14 +9,14 @@ from numpy.typing import NDArray
 
 from analysis.output.printed import decimal
 from analysis.rules.rule import Contrast, better, worse
-from analysis.stats import equal_memory, equivalence, isocache, max_t, multiplicity
+from analysis.stats import equal_memory, isocache, multiplicity, resampled_units
 from analysis.stats.comparison import Comparison, Margins
-from analysis.stats.methods import METHODS, draws
-from analysis.stats.paired_tests import compare_at
+from analysis.stats.methods import METHODS, WITHOUT_COUNTS, draws
+from analysis.stats.resampled_units import Clusters
 from analysis.studies import contrasts, memory
 from analysis.studies.contrasts import Pairing
 from analysis.studies.memory import Arms, Held
-from analysis.studies.study_files import Study
+from analysis.studies.study_files import RecordError, Study
 
 __all__ = ["Compared", "compared"]
 
@@ -75,7 +75,7 @@ class Estimated(NamedTuple):
             p=estimate.nominal.p,
             adjusted=self.adjusted,
             matched=matched.matched,
-            net=round(float(_difference(pairing).sum())),
+            net=pairing.net,
             lanes=pairing.own.size,
             margins=estimate.margins,
             memory=matched.ratio,
@@ -103,6 +103,7 @@ def compared(
         raise ValueError("sides: an empty family has no contrast; name at least one comparator")
     decision = study.lock["protocol"]["content"]["decision"]
     pairings = contrasts.pairings(study, sides)
+    _refuse_counts(pairings, decision["method"])
     level = multiplicity.corrected(alpha, len(pairings) if corrected else 1)
     arms, items = study.columns_by_arm(), study.lock["items"]
     estimates = [
@@ -131,11 +132,22 @@ def compared(
     return Compared(level, seen, rows)
 
 
+def _refuse_counts(pairings: Sequence[Pairing], method: str) -> None:
+    """Registering refuses the same; of records that are no study's it is refused here."""
+    other = next((one for one in pairings if not one.counts), None)
+    if other is not None and METHODS[method].counts:
+        what = "scores" if other.scored else "clusters"
+        raise RecordError(
+            f"decision.method: {method} counts right and wrong answers, and {other.task} has {what}; "
+            f"what takes them: {', '.join(WITHOUT_COUNTS)}"
+        )
+
+
 def _held(
     pairing: Pairing, arms: Arms, decision: Mapping[str, Any], items: Mapping[str, Mapping[str, list[str]]]
 ) -> Held | None:
-    """None for fewer than two problems whose every lane was measured."""
-    if len(pairing.memory()[0]) < 2:
+    """None for fewer than two problems whose every lane was measured, or for a single cluster."""
+    if len(pairing.memory()[0]) < 2 or pairing.units < 2:
         return None
     return memory.held(pairing, arms, decision, items[pairing.task]["confirm"])
 
@@ -155,10 +167,15 @@ def _together(
             groups.setdefault((one.pairing.task, *one.pairing.problems), []).append(index)
     if not groups:
         return list(family)
-    differences = [[_difference(family[index].pairing) for index in group] for group in groups.values()]
     nulls = [[_null(family[index]) for index in group] for group in groups.values()]
-    known = [[null or 0.0 for null in group] for group in nulls]
-    comparisons = max_t.max_t(differences, level=1 - alpha, draws=times, rng=rng, nulls=known)
+    asked = [
+        [
+            (family[index].pairing.difference, family[index].pairing.clusters, null or 0.0)
+            for index, null in zip(*each, strict=True)
+        ]
+        for each in zip(groups.values(), nulls, strict=True)
+    ]
+    comparisons = resampled_units.simultaneous(asked, level=1 - alpha, draws=times, rng=rng)
     comparisons = [
         [one if null is not None else one._replace(p=1.0) for one, null in zip(*each, strict=True)]
         for each in zip(comparisons, nulls, strict=True)
@@ -194,14 +211,15 @@ def _isocache(study: Study, pairing: Pairing, estimate: Estimate | None, index: 
     if estimate.memory.matched.matched:
         return row | {"why": "matched"}
     problems = study.lock["items"][pairing.task]["confirm"]
-    own, *references = contrasts.references(pairing, study.columns_by_arm(), budgets, problems)
-    if len(own.correct) < 2:
+    (own, *references), whole = contrasts.references(pairing, study.columns_by_arm(), budgets, problems)
+    clusters = contrasts.clusters_of(study.lock, pairing.task, whole)
+    if resampled_units.number(clusters, len(whole)) < 2:
         return row | {"why": "too few"}
     at = isocache.interpolated(own.correct, own.slots, references)
     if at is None:
         return row | {"why": "outside"}
     method = decision["method"] if METHODS[decision["method"]].draws else "t"
-    (comparison,) = _compare(at.difference[:, None], index, decision, method, [LEVEL])
+    (comparison,) = _compare(at.difference[:, None], clusters, index, decision, method, [LEVEL])
     values = dict(zip(("difference", "low", "high", "p"), map(decimal, comparison), strict=True))
     between = [budgets[at.below], budgets[at.above]]
     return row | {
@@ -218,21 +236,22 @@ def _estimate(
     """
     if held is None:
         return None
-    difference, method, margins, moved = _difference(pairing), decision["method"], None, False
+    difference, method, margins, moved = pairing.difference, decision["method"], None, False
+    of = difference, pairing.clusters
     beside = [name for name in BESIDE if METHODS[method].draws or name == "t"]
     null = equal_memory.null(float(difference.mean()), held.points)
     both = [LEVEL, 1 - corrected]
-    own, measured = _compare(difference, index, decision, method, both, null)
+    own, measured = _compare(*of, index, decision, method, both, null)
     nominal = {
-        name: own if name == method else _compare(difference, index, decision, name, [LEVEL], null)[0]
+        name: own if name == method else _compare(*of, index, decision, name, [LEVEL], null)[0]
         for name in dict.fromkeys([*beside, method])
     }
     if "margin" in decision:
         margin = float(decision["margin"])
-        margins = equal_memory.margins(difference, margin, held.points, alpha=corrected, method=method)
-        alone = equivalence.margins(difference, margin, alpha=corrected, method=method)
+        margins = resampled_units.margins(*of, margin, held.points, alpha=corrected, method=method)
+        alone = resampled_units.margins(*of, margin, 0.0, alpha=corrected, method=method)
         moved = _sides(margins, margin) != _sides(alone, margin)
-    plain = own if null == 0 else _compare(difference, index, decision, method, [LEVEL])[0]
+    plain = own if null == 0 else _compare(*of, index, decision, method, [LEVEL])[0]
     return Estimate(
         nominal=own,
         measured=measured,
@@ -249,12 +268,9 @@ def _sides(limits: Margins, margin: float) -> tuple[bool, ...]:
     return tuple(end > at for end in (limits.low, limits.high) for at in (-margin, margin))
 
 
-def _difference(pairing: Pairing) -> NDArray[np.float64]:
-    return pairing.own - pairing.other
-
-
 def _compare(
     difference: NDArray[np.float64],
+    clusters: Clusters,
     index: int,
     decision: Mapping[str, Any],
     method: str,
@@ -267,7 +283,9 @@ def _compare(
     def rng() -> np.random.Generator:
         return np.random.default_rng([seed, index])
 
-    found = compare_at(method, difference, levels, draws=times, rng=rng, null=tested)
+    found = resampled_units.compare_at(
+        method, difference, clusters, levels, draws=times, rng=rng, null=tested
+    )
     return found if null is not None else [each._replace(p=1.0) for each in found]
 
 
@@ -280,6 +298,8 @@ def _printed(one: Estimated, seen: Contrast | None, holm: float, alpha: float) -
         "subject": pairing.subject,
         "against": pairing.against,
         "n": len(pairing.own),
+        **({} if pairing.clusters is None else {"clusters": pairing.units}),
+        **({"scored": True} if pairing.scored else {}),
         "seeds": pairing.own.shape[1],
         "gains": int((pairing.own > pairing.other).sum()),
         "losses": int((pairing.own < pairing.other).sum()),

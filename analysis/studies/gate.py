@@ -43,7 +43,7 @@ def closed(judged: Mapping[str, Any]) -> set[tuple[str, str]]:
 
 
 def _place(model: str, task: str, lanes: Any, gate: Mapping[str, Any]) -> dict[str, Any]:
-    rows = zip(lanes["state"], lanes["grade"], lanes["stop"], strict=True)
+    rows = zip(*(lanes[name] for name in ("state", "grade", "stop", "correct")), strict=True)
     seen, asked = full_cache.answers(rows), full_cache.needed(gate, model, task)
     why = full_cache.shortfalls(seen, asked)
     published = {} if asked.published is None else {"published": asked.published, "margin": asked.margin}
@@ -53,7 +53,7 @@ def _place(model: str, task: str, lanes: Any, gate: Mapping[str, Any]) -> dict[s
         "task": task,
         "n": int(lanes["problem"].nunique()),
         "lanes": seen.lanes,
-        "correct": seen.correct,
+        "correct": seen.correct if isinstance(seen.correct, int) else decimal(seen.correct),
         "accuracy": decimal(seen.accuracy),
         **shares,
         "no_answer": decimal(Fraction(seen.no_answer, seen.lanes or 1)),

@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 
 from analysis import rules
-from analysis.output.headline import SCREENED, alone
+from analysis.output.headline import SCREENED, alone, fewest
 from analysis.output.printed import decimal
-from analysis.rules.rule import sides
+from analysis.rules.rule import FULL, sides
 from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE
 from analysis.studies import contrasts, gate, statements, unevenness
 from analysis.studies.family import compared
@@ -41,7 +41,8 @@ def judged(study: Study, chosen: Mapping[str, Any] | None = None) -> dict[str, A
     contrast of its model, and no lane of it is missing. What the problems at hand show is computed whatever
     the verdict.
 
-    With a contrast of fewer than 200 problems the word is SCREENED, whatever the rule says.
+    With a contrast of fewer than 200 problems, or clusters of problems where a task has some, the word is
+    SCREENED, whatever the rule says.
     """
     content = study.lock["protocol"]["content"]
     decision = content["decision"]
@@ -58,7 +59,7 @@ def judged(study: Study, chosen: Mapping[str, Any] | None = None) -> dict[str, A
     if owed:
         void, says = True, INCONCLUSIVE
     deviated = _deviated(study.lock)
-    small = any(row["n"] < CONFIRMATORY for row in rows)
+    small = fewest(rows)[0] < CONFIRMATORY
     judgement = {
         "name": study.lock["name"],
         "title": content["title"],
@@ -90,8 +91,17 @@ def judged(study: Study, chosen: Mapping[str, Any] | None = None) -> dict[str, A
         judgement["excluded"] = _excluded(study)
     return judgement | {
         "proves": statements.proves(judgement),
-        "does_not_prove": statements.does_not_prove(judgement, study.lock),
+        "does_not_prove": statements.does_not_prove(judgement, study.lock, _idle(study)),
     }
+
+
+def _idle(study: Study) -> set[tuple[str, ...]]:
+    """(model, task, budget, arm) of every arm with a budget that evicted nothing in any lane measured."""
+    measured = study.lanes[study.lanes["evicted"].notna() & (study.lanes["budget"] != FULL)]
+    if measured["evicted"].all():  # as in most studies
+        return set()
+    most = measured.groupby(LANE[:4])["evicted"].max()
+    return set(most.index[most == 0])
 
 
 def _label(rows: list[dict[str, Any]], small: bool, able: Mapping[str, Any] | None) -> str:
@@ -161,10 +171,11 @@ def _arms(study: Study, *, state: bool) -> list[dict[str, Any]]:
     """One row an arm of a cell, in the order of the grid; means over the lanes that were measured.
 
     state: with the bytes that the policy carried beside the slots. Where a second grader read any text, with
-    the number of lanes on which the two disagree.
+    the number of lanes on which the two disagree and, where scores were compared, by how much they lie apart,
+    mean over lanes. The accuracy of scored answers is their mean score.
     """
     rows = []
-    second = bool(study.lanes["disagrees"].notna().any())
+    second, apart = (bool(study.lanes[name].notna().any()) for name in ("disagrees", "apart"))
     for key, every in study.by_arm().items():
         lanes = every[every["state"] != EXCLUDED]
         problems, accuracy = _solved(lanes)
@@ -182,6 +193,7 @@ def _arms(study: Study, *, state: bool) -> list[dict[str, Any]]:
                 "failed": int(ungraded(lanes).sum()),
                 **({"mean_state_bytes": decimal(lanes["state_bytes"].mean())} if state else {}),
                 **({"disagreements": int(lanes["disagrees"].sum())} if second else {}),
+                **({"scores_apart": decimal(lanes["apart"].mean())} if apart else {}),
                 **({"timeouts": int((lanes["grade"] == TIMEOUT).sum())} if second else {}),
             }
         )

@@ -26,5 +26,5 @@ NAMESAKES: Mapping[str, str] = MappingProxyType(
 
 def words(lock: Mapping[str, Any]) -> list[str]:
     """What the policies of a study are not, each once."""
-    used = {arm["policy"] for arm in lock["protocol"]["content"].get("arms", {}).values()}
+    used = {arm.get("policy") for arm in lock["protocol"]["content"].get("arms", {}).values()}
     return list(dict.fromkeys(said for policy, said in NAMESAKES.items() if policy in used))

@@ -4,7 +4,7 @@ import os
 import zlib
 from pathlib import Path
 
-__all__ = ["MOST", "RecordError", "inflated", "read", "refuse_other", "shards"]
+__all__ = ["MOST", "RecordError", "inflated", "memory", "read", "refuse_other", "shards"]
 
 # Bytes of the largest document and inflated side file that are taken; the shipped ones have up to 65 000 and
 # some hundred thousand.
@@ -48,7 +48,7 @@ def read(path: Path, most: int = MOST) -> bytes:
 
 def shards(folder: Path, pattern: str = "*.jsonl") -> list[tuple[str, bytes]]:
     """Name and bytes of every shard in a folder, by name: each up to an eighth of this machine's memory."""
-    most = _memory() // 8
+    most = memory() // 8
     return [(path.name, read(path, most)) for path in sorted(folder.glob(pattern))]
 
 
@@ -66,7 +66,7 @@ def inflated(path: Path) -> bytes:
     return data
 
 
-def _memory() -> int:
+def memory() -> int:
     """Bytes of this machine; 8 GiB where it does not say."""
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

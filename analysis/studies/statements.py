@@ -1,7 +1,7 @@
 """What a judgement proves and what it does not: plain sentences, computed from the judgement and the lock."""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -33,11 +33,35 @@ def proves(judged: Mapping[str, Any]) -> list[str]:
     return rules.RULES[judged["rule"]].words.proves(judged)
 
 
-def does_not_prove(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[str]:
-    """The limits of this study; those that weigh most come first."""
+def does_not_prove(
+    judged: Mapping[str, Any], lock: Mapping[str, Any], idle: Container[tuple[str, ...]] = ()
+) -> list[str]:
+    """The limits of this study; those that weigh most come first. idle: (model, task, budget, arm) of every
+    arm with a budget of which no lane evicted anything.
+    """
     fresh = [f"Fresh problems: {said}" for said in opened.words(lock)]
     alike = [f"Two separate findings: {said}." for said in _same_kept(lock)]
-    return [*_shortfalls(judged, lock), *fresh, *alike, *_choices(judged, lock), *_scope(lock)]
+    kept = _idle(judged["contrasts"], idle)
+    return [*_shortfalls(judged, lock), *kept, *fresh, *alike, *_choices(judged, lock), *_scope(lock)]
+
+
+def _idle(contrasts: Sequence[Mapping[str, Any]], idle: Container[tuple[str, ...]]) -> list[str]:
+    """Of the contrasts with an arm that never evicted, which is the full cache under another name."""
+    named, found = {}, 0
+    for one in contrasts:
+        arms = [
+            arm
+            for arm in (one["subject"], one["against"])
+            if (one["model"], one["task"], one["budget"], arm) in idle
+        ]
+        found += bool(arms)
+        named |= {f"{arm} at {one['budget']} ({one['model']} {one['task']})": None for arm in arms}
+    if not found:
+        return []
+    return [
+        f"Anything about the policies in {found} of {len(contrasts)} contrasts, where no lane of an arm "
+        f"evicted anything and its answers are the full cache's: {listed(named)}."
+    ]
 
 
 def _same_kept(lock: Mapping[str, Any]) -> list[str]:
@@ -98,9 +122,9 @@ def _shortfalls(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[str]
             )
         sentences += memory_sentences.unequal(contrasts)
     if judged["label"] == "screening-grade":
-        fewest = min(one["n"] for one in contrasts)
+        size = headline.fewest(contrasts)[1]
         sentences.append(
-            f"A confirmation or a refutation: n = {fewest}; effects below 200 problems often shrink or flip."
+            f"A confirmation or a refutation: {size}; effects below 200 problems often shrink or flip."
         )
     return sentences
 

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, TypeAlias
@@ -11,6 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from analysis.studies import plain_files
+from analysis.studies.evicted import removed
 from analysis.studies.plain_files import RecordError
 
 __all__ = [
@@ -29,15 +31,18 @@ __all__ = [
     "probe",
     "probed",
     "read",
+    "scored",
     "ungraded",
 ]
 
 AGAIN = " (again)"  # ends the name of an arm that a probe ran a second time
 LANE = ["model", "task", "budget", "arm", "seed", "problem"]
 EXCLUDED, NOT_RUN = "excluded", "not run"  # states of a lane; the second is that of one without a record
-GRADED = {"correct", "wrong", "no answer"}
+SCORED = "scored"  # an answer whose worth is a number from 0 to 1; of any other it is 1 or 0
+GRADED = {"correct", "wrong", "no answer", SCORED}
+SCORE = re.compile(r"0\.[0-9]{6}|1\.000000")
 MEASURED = ["tokens", "mean_slots", "peak_slots", "mean_bytes", "state_bytes"]
-NOTED = ["disagrees", "granted"]  # of some lanes; NaN of the others
+NOTED = ["disagrees", "apart", "granted", "evicted"]  # of some lanes; NaN of the others
 TIMEOUT = "timeout"  # an answer that nobody could verify in time: not correct, or one such would void a study
 UNGRADED = {"error"}
 Records: TypeAlias = Iterable[tuple[str, Mapping[str, Any]]]  # each with where it stands
@@ -48,11 +53,13 @@ class Study(NamedTuple):
     """A lock and one row for every lane that it registered.
 
     lanes: columns LANE; state ("ok", "failed", "excluded", or "not run" where there is no record); grade;
-    correct (1.0, 0.0, or NaN for a lane without a grade); stop; tokens; mean_slots and peak_slots per KV head
-    and layer; mean_bytes; state_bytes. Measurements are NaN unless the state is "ok". An excluded problem is
-    excluded in every lane of its model that has a record. disagrees: 1.0 or 0.0 where a second grader read
-    the text too, NaN where none did or the first gave no grade. granted: slots per KV head and layer, the
-    mean over events of what the cadence let them leave; NaN without an event or in records of before.
+    correct (1.0, 0.0, a score, or NaN for a lane without a grade); stop; tokens; mean_slots and peak_slots
+    per KV head and layer; mean_bytes; state_bytes. Measurements are NaN unless the state is "ok". An excluded
+    problem is excluded in every lane of its model that has a record. disagrees: 1.0 or 0.0 where a second
+    grader read the text too, NaN where none did or the first gave no grade; apart: where a score is compared,
+    by how much the two differ. granted: slots per KV head and layer, the mean over events of what the cadence
+    let them leave; NaN without an event or in records of before. evicted: how many events left fewer slots
+    than they found. cluster: of the problem, itself where its task has none; there where some task has any.
     """
 
     registration: str  # SHA-256 of the lock
@@ -74,6 +81,11 @@ class Study(NamedTuple):
     def missing(self) -> pd.DataFrame:
         """The lanes without a grade: never run, failed, or ended by an error of the grader."""
         return self.lanes[ungraded(self.lanes)]
+
+
+def scored(lanes: pd.DataFrame) -> bool:
+    """Whether some answer is worth neither nothing nor all: means are then no shares of correct answers."""
+    return not lanes["correct"].dropna().isin((0.0, 1.0)).all()
 
 
 def ungraded(lanes: pd.DataFrame) -> "pd.Series[bool]":
@@ -175,7 +187,12 @@ def _table(
     _check_whole(rows)
     absent: dict[str, Any] = {"state": NOT_RUN, "grade": None, "correct": math.nan, "stop": None}
     absent |= dict.fromkeys((*MEASURED, *NOTED), math.nan)
-    return pd.DataFrame([dict(zip(LANE, lane, strict=True)) | rows.get(lane, absent) for lane in registered])
+    named = {task: item["clusters"] for task, item in lock["items"].items() if "clusters" in item}
+    whole = [dict(zip(LANE, lane, strict=True)) | rows.get(lane, absent) for lane in registered]
+    if named:
+        for row in whole:
+            row["cluster"] = named.get(row["task"], {}).get(row["problem"], row["problem"])
+    return pd.DataFrame(whole)
 
 
 def _longest(content: Mapping[str, Any]) -> int | None:
@@ -232,16 +249,41 @@ def _row(body: dict[str, Any], where: str) -> dict[str, Any]:
     if grade == TIMEOUT:
         row["correct"] = 0.0
     if grade in GRADED:
-        row["correct"] = float(grade == "correct")
+        row["correct"] = _worth(grade, body.get("score"), where)
         if "grade_second" in body:
-            row["disagrees"] = float(grade != body["grade_second"])
+            row |= _second(grade, row["correct"], body, where)
     measured = [body["tokens"], *(cache[name] for name in ("mean", "peak", "mean_bytes", "state_bytes"))]
     row |= {name: _finite(value, name, where) for name, value in zip(MEASURED, measured, strict=True)}
     for name in ("prefill_end", "peak_bytes"):
         _finite(cache[name], name, where)
     if granted := cache.get("granted"):
         row["granted"] = sum(_finite(one, "granted", where) for one in granted) / len(granted)
+    try:
+        row["evicted"] = float(removed(cache.get("events", ())))
+    except (TypeError, ValueError):
+        raise RecordError(f"{where}: events: not a list of [step, slots before, slots after]") from None
     return row
+
+
+def _worth(grade: str, score: Any, where: str) -> float:
+    if (grade == SCORED) != (score is not None):
+        raise RecordError(f"{where}: score: {str(score)[:40]!r} beside the grade {grade!r}")
+    if score is None:
+        return float(grade == "correct")
+    if not isinstance(score, str) or not SCORE.fullmatch(score):
+        raise RecordError(f"{where}: score: {str(score)[:40]!r} is no number from 0 to 1 with six places")
+    return float(score)
+
+
+def _second(grade: str, worth: float, body: Mapping[str, Any], where: str) -> dict[str, float]:
+    """Two grades disagree where they are two, and scores where they differ."""
+    other = body["grade_second"]
+    if SCORED not in (grade, other):
+        return {"disagrees": float(grade != other)}
+    if other not in GRADED:
+        return {"disagrees": 1.0}
+    apart = round(abs(worth - _worth(other, body.get("score_second"), where)), 6)
+    return {"disagrees": float(apart > 0), "apart": apart}
 
 
 def _finite(value: Any, name: str, where: str) -> float:

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from analysis.studies import plain_files
+from analysis.studies import evicted, plain_files
 from analysis.studies.study_files import AGAIN, RecordError, Study, document
 from analysis.studies.study_files import read as read_study
 from figures.canvas import numbers, page
@@ -30,6 +30,7 @@ class Finished(NamedTuple):
     seal: dict[str, Any]
     acts: list[dict[str, Any]]  # the lines of the ledger
     again: Again | None
+    held: list[dict[str, Any]]  # a row an arm: see `evicted.counted`
     protocol: str | None  # protocol.toml, if it is the file that was locked
 
 
@@ -66,6 +67,7 @@ def read(folder: Path, witness: str = numbers.WITNESS) -> Finished:
         seal,
         acts(folder),
         _again(folder),
+        evicted.counted(evicted.bodies(folder / "records"), study.lock["protocol"]["content"]["tasks"]),
         _protocol(folder, study.lock),
     )
 
@@ -108,7 +110,7 @@ def _again(folder: Path) -> Again | None:
             body = json.loads(line)["body"]
             cell = body["cell"]
             place = (cell["model"], cell["task"], cell["budget"], str(cell["seed"]), body["problem"])
-            grades[*place, cell["arm"]] = body["grade"]
+            grades[*place, cell["arm"]] = body["grade"], body.get("score")
     pairs = [
         (grades[*lane, arm.removesuffix(AGAIN)], grade)
         for (*lane, arm), grade in grades.items()

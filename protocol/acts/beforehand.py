@@ -4,6 +4,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from protocol import tasks
 from protocol.acts import lock_again
 from protocol.evidence.audit import amendment
 from protocol.evidence.findings import CannotTell
@@ -38,7 +39,7 @@ def confirm(
         selection.read(study)
     if not study.has(CLAIM):
         late_randomness.drawn(study.lock, value, block)
-    door.refuse_unopenable(study.lock.content["items"], identity)
+    door.refuse_unopenable(tasks.made(study.registered["tasks"], study.folder).values(), identity)
     with claim.running(study):
         pass
 

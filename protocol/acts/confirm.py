@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from protocol import tasks
 from protocol.acts import beforehand, select
 from protocol.acts.locking import unedited
 from protocol.evidence.refusals import BadInput
@@ -52,9 +51,9 @@ def confirm(
         attempt = claim.take(study.registration, value, block)
         held_out = HeldOut(study.lock, study.folder, identity)
         problems = {}
-        for task in planned.protocol.tasks:
-            purpose = "confirm, decrypted" if door.is_encrypted(task.name) else "confirm"
-            problems[task.name] = held_out.ids(task.name, purpose)
+        for name, task in planned.tasks.items():
+            purpose = "confirm, decrypted" if door.is_encrypted(task) else "confirm"
+            problems[name] = held_out.ids(name, purpose)
         opened = _opened(planned, held_out, problems)
         _refuse_seen(study, planned, opened)
         runner.run(
@@ -88,10 +87,12 @@ def _checked_halfway(study: Study, report: Callable[[Progress], None]) -> Callab
 def _opened(planned: Planned, held_out: HeldOut, problems: Mapping[str, Sequence[str]]) -> Opened:
     """Every held-out problem for every model, built this once: compared here, and then run."""
     built: dict[tuple[str, str, str], Problem] = {}
+    known = planned.tasks
     for model in planned.protocol.models:
         count = prompting.counter(load.tokenizer(model, planned.home))
         for task, ids in problems.items():
-            built |= {(model, task, each): tasks.build(task, each, count, held_out) for each in ids}
+            own = known[task]
+            built |= {(model, task, each): door.build(own, task, each, count, held_out) for each in ids}
     return Opened(held_out, held_out.key(), built)
 
 

@@ -11,15 +11,16 @@ from protocol.plan.grid import FULL
 __all__ = ["counted", "shares", "warnings"]
 
 
-def counted(bodies: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+def counted(bodies: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """Lanes that ran, and how many of them were correct, stopped by the limit of tokens, without an answer,
-    failed; and those of excluded problems, which are none of them.
+    failed; and those of excluded problems, which are none of them. Of scored answers `correct` is the sum of
+    the scores, as text.
     """
     listed = list(bodies)
     seen = _answers(listed)
     return {
         "lanes": seen.lanes,
-        "correct": seen.correct,
+        "correct": seen.correct if isinstance(seen.correct, int) else f"{float(seen.correct):.6f}",
         "truncated": seen.truncated,
         "no_answer": seen.no_answer,
         "failed": sum(body["state"] == "failed" for body in listed),
@@ -27,12 +28,14 @@ def counted(bodies: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     }
 
 
-def shares(row: Mapping[str, int]) -> str:
+def shares(row: Mapping[str, Any]) -> str:
     """What `counted` gives, as shares of the lanes that ran."""
     lanes = row["lanes"]
     if not lanes:
         return f"{row['excluded']} excluded"
-    told = f"{row['correct']:>4}/{lanes:<4} {row['correct'] / lanes:>6.1%}"
+    correct = row["correct"]
+    told = f"{correct:>4}/{lanes:<4} " if isinstance(correct, int) else f"{lanes:>4} lanes, mean score"
+    told += f"{float(correct) / lanes:>6.1%}"
     for name, words in (("truncated", "truncated"), ("no_answer", "no answer")):
         told += f"  {row[name] / lanes:>6.1%} {words}"
     return told + "".join(f"  {row[name]} {name}" for name in ("failed", "excluded") if row[name])
@@ -58,4 +61,6 @@ def warnings(protocol: Design, bodies: Iterable[Mapping[str, Any]]) -> list[str]
 
 
 def _answers(bodies: Iterable[Mapping[str, Any]]) -> full_cache.Answers:
-    return full_cache.answers((body["state"], body["grade"], body["stop"]) for body in bodies)
+    return full_cache.answers(
+        (body["state"], body["grade"], body["stop"], body.get("score")) for body in bodies
+    )

@@ -4,14 +4,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from analysis.judge import judge
-from analysis.studies import arms
+from analysis.studies import arms, evicted
 from analysis.studies.study_files import RecordError
 from figures.report import report
 from protocol.evidence.refusals import Tampered
 from protocol.evidence.run import verdict
 from protocol.evidence.run.registration import Registration
 
-__all__ = ["Judgement", "judge_sealed", "selected"]
+__all__ = ["Judgement", "judge_sealed", "kept", "selected"]
 
 
 class Judgement(NamedTuple):
@@ -40,3 +40,9 @@ def selected(judged: dict[str, Any]) -> list[str]:
         f"{subject} is {chosen['arm']} ({arms.words(chosen)}), selected on the development problems",
         "",
     ]
+
+
+def kept(study: Registration) -> list[str]:
+    """Where an arm evicted nothing, in some lanes or in all, as lines to print."""
+    bodies = [record["body"] for record in study.anew().confirmed]
+    return evicted.warnings(evicted.counted(bodies, study.registered["tasks"]))

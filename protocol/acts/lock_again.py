@@ -23,6 +23,8 @@ from typing import Any
 
 import splits
 from analysis.rules import RULES
+from analysis.stats.methods import resampled
+from protocol import grading
 from protocol.acts.locking import beside, form
 from protocol.evidence.bytes import canonical, line_endings
 from protocol.evidence.findings import CannotTell, NotRun
@@ -122,6 +124,9 @@ def check_policies(study: Registration) -> str:
     for arm in design.arms:
         try:
             due[arm.name] = structure(design.policy(arm.name))
+            if arm.press and due[arm.name]["version"] != (of := held.get(arm.name, {}).get("version")):
+                untold.append(f"arm {arm.name}: is of kvpress {of}, another one is installed")
+                del due[arm.name]
         except ValueError as refused:  # a policy, or a setting of one, that is not among those of today
             if mine and arm.policy in CATALOGUE:
                 differences.refuse([f"arms.{arm.name}.set.{refused}"])
@@ -298,9 +303,14 @@ def _checks(design: Design, locked: Mapping[str, Any]) -> Iterator[str]:
     corrected = float(design.decision.alpha) / tests
     due = {"tests": tests, "corrected_alpha": f"{corrected:.6f}"}
     yield from differences.between({name: checks.get(name) for name in due}, due, "checks")
-    sizes = sorted({str(len(item["confirm"])) for item in locked["items"].values()})
+    sizes = sorted({str(len(resampled(item))) for item in locked["items"].values()})
     yield from differences.between(sorted(checks.get("problems", {})), sizes, "checks.problems")
     yield from differences.between(checks.get("golds", {}), _golds(locked), "checks.golds")
+    if wrong := [name for name in checks.get("scored", []) if name not in locked["items"]]:
+        yield f"checks.scored: {differences.shown(wrong[0])} is no task"
+    for name in (name for name in locked["items"] if name in registry.TASKS):
+        scored = grading.scores(registry.get(name).grader)
+        yield from differences.between(name in checks.get("scored", []), scored, f"checks.scored.{name}")
     for size, found in checks.get("problems", {}).items():
         if (looked_up := _looked_up(design, locked, int(size), corrected)) is not None:
             at = f"checks.problems.{size}.type_one_over_nominal"

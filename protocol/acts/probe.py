@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+from analysis.studies import evicted
 from protocol.acts import beforehand, development, select
 from protocol.acts.locking import unedited
 from protocol.acts.locking.same_kept import Alike, alike
@@ -23,6 +24,7 @@ class Probed(NamedTuple):
     selected: dict[str, Any] | None  # of a sweep: what selection.json holds
     alike: list[Alike]
     gate: list[str]  # where the full cache would not pass
+    kept: list[str]  # where an arm evicted nothing
 
 
 def probe(study: Study, report: Callable[[Progress], None]) -> Probed:
@@ -37,8 +39,10 @@ def probe(study: Study, report: Callable[[Progress], None]) -> Probed:
             run(study, report)
         selected = select.select(study) if study.protocol.sweep else None
     recorded = study.registration.anew().probed
-    gate = development.warnings(study.protocol, (record["body"] for record in recorded))
-    return Probed(summary(recorded), selected, alike(recorded), gate)
+    bodies = [record["body"] for record in recorded]
+    gate = development.warnings(study.protocol, bodies)
+    kept = evicted.warnings(evicted.counted(bodies, study.registration.registered["tasks"]))
+    return Probed(summary(recorded), selected, alike(recorded), gate, kept)
 
 
 def run(study: Study, report: Callable[[Progress], None]) -> None:

@@ -53,8 +53,8 @@ def register(
     if not gateless:
         checks.require_gate(protocol, folder / PROTOCOL)
         checks.require_memory(protocol, folder / PROTOCOL)
-    planned = Planned(protocol, home)
-    frozen_items = frozen.items(protocol)
+    planned = Planned(protocol, home, folder=folder)
+    frozen_items = frozen.items(planned)
     planned.files()  # refuses what is not there, before anything is hashed
     planned.refuse_device()
     signer = signing.public(key) if key else None
@@ -65,7 +65,7 @@ def register(
     frozen_weights = planned.weights()
     fitting.refuse_other_weights(planned, frozen_weights)
     fitting.refuse_one_model_twice(frozen_weights)
-    frozen.refuse_wrong_golds(frozen_items)
+    frozen.refuse_wrong_golds(frozen_items, planned.tasks)
     held = {}
     if shares := measured_use.shares(protocol):
         problems = {name: item["dev"] for name, item in frozen_items.items()}

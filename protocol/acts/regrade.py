@@ -1,7 +1,8 @@
 """Grade recorded texts again with the graders and golds of this installation, without a model."""
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ from protocol.evidence.run.records import Record
 from protocol.evidence.run.registration import SEAL, Registration
 from protocol.grading import Grade
 from protocol.locked import drift
+from protocol.tasks import Task, door
 
 __all__ = ["Difference", "Regraded", "check", "regrade"]
 
@@ -23,7 +25,9 @@ READING = ("protocol/grading/", "protocol/tasks/")  # what makes a grade of a te
 
 
 class Difference(NamedTuple):
-    """before: the recorded grade, or the first grader's. after: that of now, or the second grader's."""
+    """before: the recorded grade, or the first grader's, with its score if it has one. after: that of now, or
+    the second grader's.
+    """
 
     lane: str
     before: str
@@ -32,68 +36,94 @@ class Difference(NamedTuple):
 
 class Regraded(NamedTuple):
     """graded: lanes with a grade. changed: those that grade otherwise now. second: how many lanes two graders
-    graded, disagreed: those of them on which the two differ, by their grades now.
+    graded, disagreed: those of them on which the two differ, by their grades now, or by their scores. apart:
+    of scores, the mean of how far the two lie apart, over all lanes that both graded; None without any.
     """
 
     graded: int
     changed: tuple[Difference, ...]
     second: int
     disagreed: tuple[Difference, ...]
+    apart: str | None = None
 
 
 class Graders:
     """The graders and golds of this installation; of the same gold and text each is asked once.
 
     key: that of the claim, where held-out problems were drawn late. identity: a file with the private key of
-    those that are encrypted.
+    those that are encrypted. find: a task by its name, where some are no task's of this installation.
     """
 
-    def __init__(self, key: str | None = None, identity: Path | None = None):
-        self.key, self.identity = key, identity
+    def __init__(
+        self, key: str | None = None, identity: Path | None = None, find: Callable[[str], Task] = tasks.get
+    ):
+        self.key, self.identity, self.find = key, identity, find
         self.graders: dict[str, grading.Grader] = {}
-        self.golds: dict[tuple[str, str], str] = {}
-        self.grades: dict[tuple[str, str, str], tuple[Grade, str | None]] = {}
+        self.golds: dict[tuple[str, str], grading.Gold] = {}
+        self.grades: dict[tuple[str, grading.Gold, str], tuple[Grade, Grade | None]] = {}
 
-    def grade(self, body: Mapping[str, Any]) -> tuple[Grade, str | None]:
+    def grade(self, body: Mapping[str, Any]) -> tuple[Grade, Grade | None]:
         """The grade of a lane that ended well, and what a second grader says where there is one.
 
-        Raises as tasks.get, tasks.gold and making a grader do.
+        Raises as `find`, door.gold and making a grader do.
         """
         task, problem, text = body["cell"]["task"], body["problem"], body["text"]
-        name = tasks.get(task).grader
+        own = self.find(task)
+        name = own.grader
         if (task, problem) not in self.golds:
-            self.golds[task, problem] = tasks.gold(task, problem, self.key, self.identity)
+            self.golds[task, problem] = door.gold(own, problem, self.key, self.identity)
         gold = self.golds[task, problem]
         if (name, gold, text) not in self.grades:
             if name not in self.graders:
-                self.graders[name] = grading.GRADERS[name]()
-            second = grading.SECOND[name].grade(gold, text).status if name in grading.SECOND else None
-            self.grades[name, gold, text] = self.graders[name].grade(gold, text), second
+                self.graders[name] = grading.grader(name)
+            second = grading.second(name)
+            other = None if second is None else grading.best(second.grade, gold, text)
+            self.grades[name, gold, text] = grading.best(self.graders[name].grade, gold, text), other
         return self.grades[name, gold, text]
 
 
 def regrade(
-    bodies: Iterable[Mapping[str, Any]], key: str | None = None, identity: Path | None = None
+    bodies: Iterable[Mapping[str, Any]],
+    key: str | None = None,
+    identity: Path | None = None,
+    find: Callable[[str], Task] = tasks.get,
 ) -> Regraded:
-    """Grade the texts of these record bodies again; lanes that did not end well are left out. key, identity:
-    as Graders has them.
+    """Grade the texts of these record bodies again; lanes that did not end well are left out. key, identity,
+    find: as Graders has them.
     """
-    graded, second = 0, 0
-    changed, disagreed = [], []
-    graders = Graders(key, identity)
+    graded, changed, disagreed = 0, list[Difference](), list[Difference]()
+    both: list[tuple[Grade, Grade]] = []
+    graders = Graders(key, identity, find)
     for body in bodies:
         if body["state"] != "ok":
             continue
-        (again, _, _), other = graders.grade(body)
-        lane = str(records.key(body))
+        again, other = graders.grade(body)
+        lane, now, before = str(records.key(body)), _word(again), _recorded(body)
         graded += 1
-        if again != body["grade"]:
-            changed.append(Difference(lane, body["grade"], again))
-        if other is not None and again not in UNGRADED:
-            second += 1
-            if other != again:
-                disagreed.append(Difference(lane, again, other))
-    return Regraded(graded, tuple(changed), second, tuple(disagreed))
+        if now != before:
+            changed.append(Difference(lane, before, now))
+        if other is not None and again.status not in UNGRADED:
+            both.append((again, other))
+            if _word(other) != now:
+                disagreed.append(Difference(lane, now, _word(other)))
+    return Regraded(graded, tuple(changed), len(both), tuple(disagreed), _apart(both))
+
+
+def _word(grade: Grade) -> str:
+    return grade.status if grade.score is None else f"{grade.status} {grade.score}"
+
+
+def _recorded(body: Mapping[str, Any]) -> str:
+    return " ".join(body[name] for name in ("grade", "score") if name in body)
+
+
+def _apart(both: list[tuple[Grade, Grade]]) -> str | None:
+    """Of lanes that both graders could grade."""
+    if not any(grade.score is not None for pair in both for grade in pair):
+        return None
+    worth = [(one.worth, other.worth) for one, other in both]
+    each = [abs(one - other) for one, other in worth if one is not None and other is not None]
+    return f"{sum(each, Decimal(0)) / len(each):.6f}" if each else None
 
 
 def check(study: Registration, identity: Path | None = None) -> str:
@@ -104,9 +134,9 @@ def check(study: Registration, identity: Path | None = None) -> str:
     moment or another version of the graders, NotRun before anything can be graded.
     """
     graded, wrong, untold, skipped = 0, list[str](), list[str](), set[str]()
-    started = time.monotonic()
+    started, find = time.monotonic(), tasks.finder(study.registered["tasks"], study.folder)
     for found, key in _phases(study):
-        graders = Graders(key, identity)
+        graders = Graders(key, identity, find)
         for record in found:
             body = record["body"]
             task = body["cell"]["task"]
@@ -152,12 +182,14 @@ def _phases(study: Registration) -> Iterator[tuple[list[Record], str | None]]:
         yield study.confirmed, late_randomness.key_of(study.lock, study.claim)
 
 
-def _difference(body: Mapping[str, Any], again: Grade, second: str | None) -> str:
+def _difference(body: Mapping[str, Any], again: Grade, second: Grade | None) -> str:
     now = {
         "grade": again.status,
+        "score": again.score,
         "answer": again.answer,
         "grade_reason": again.reason,
-        "grade_second": second,
+        "grade_second": second and second.status,
+        "score_second": second and second.score,
     }
     told = (f"{name} is {body.get(name)!r}, now {value!r}" for name, value in now.items())
     return next((said for said, name in zip(told, now, strict=True) if body.get(name) != now[name]), "")[:200]

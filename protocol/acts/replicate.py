@@ -2,7 +2,7 @@
 
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -150,5 +150,10 @@ def compare(parent: Registration, child: Registration, judged: dict[str, Any]) -
     return agreed | {
         "lanes": len(first),
         "same_text": sum(first[key]["text"] == again[key]["text"] for key in first),
-        "same_grade": sum(first[key]["grade"] == again[key]["grade"] for key in first),
+        "same_grade": sum(_grade(first[key]) == _grade(again[key]) for key in first),
     }
+
+
+def _grade(body: Mapping[str, Any]) -> tuple[Any, Any]:
+    """With its score, where it has one."""
+    return body["grade"], body.get("score")

@@ -111,7 +111,7 @@ def drifted(study: Registration, environment: Mapping[str, Any]) -> list[str]:
     path = study.folder / PROTOCOL
     now = {PROTOCOL: files.plain_sha256(path)} if files.there(path) else {}
     edited = closure.differences({PROTOCOL: study.lock.content["protocol"]["sha256"]}, now)
-    return edited + drift.drifted(study.lock, files.home(), environment)
+    return edited + drift.drifted(study, files.home(), environment)
 
 
 def step(at: Standing, drifted: Sequence[str], anchored: bool = False) -> str:

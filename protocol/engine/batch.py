@@ -34,6 +34,8 @@ class Row:
     events: list[tuple[int, int, int]]
     granted: list[int]
     """Budgets, one an event."""
+    behind: int = 0
+    """How far its positions lie behind the tokens fed: not 0 where a press numbered its slots anew."""
     token_ids: list[int] = field(default_factory=list)
     held: list[int] = field(default_factory=list)
     allocated: list[int] = field(default_factory=list)
@@ -91,28 +93,32 @@ class Batch:
         for fork in forks:
             wait = max(0, self.first_event - 1)
             room = self.room(fork.lane, fork.counts, len(request.prompt.query), wait)
-            pool = self.slots.pool(shapes(fork.counts, room), forked.keys)
-            before, after = fork.kept.numel(), int(fork.counts.sum())
-            events = [(0, before, after)] if fork.lane.policy.evicts else []
+            masked = fork.given is not None and fork.given.masks
+            pool = self.slots.pool(shapes(fork.counts, room, masked=masked), forked.keys)
             seen, now = len(request.prompt.context), perf_counter()
+            before, after = seen * fork.counts.numel(), int(fork.counts.sum())
+            events = [(0, before, after)] if fork.lane.policy.evicts else []
             granted = [fork.granted] * len(events)
             row = Row(
                 request, fork.number, fork.lane, fork.memory, pool, seen, self.forwards, now, events, granted
             )
+            row.behind = 0 if fork.given is None else seen - fork.given.position
             row.count_state()
             newcomers.setdefault(pool, []).append((row, fork))
         spans = []
         for pool, arrived in newcomers.items():
             places = pool.admit([row for row, _ in arrived])
             for place, (_, fork) in zip(places, arrived, strict=True):
+                own = fork.given or forked
+                hidden = fork.given.hidden if fork.given else [None] * len(fork.kept)
                 for layer, kept in enumerate(fork.kept):
-                    pool.fill(
-                        place, layer, forked.keys[layer], forked.values[layer], kept, fork.counts[layer]
-                    )
+                    stored = own.keys[layer], own.values[layer], kept, fork.counts[layer]
+                    pool.fill(place, layer, *stored, hidden[layer])
             spans.append((pool, places.start, places.stop))
         rows = [row for pool, first, last in spans for row in pool.members[first:last]]
         self.measure(rows)
-        logits = forked.logits.expand(len(rows), -1)
+        given = {fork.number: fork.given or forked for fork in forks}
+        logits = torch.stack([given[row.number].logits for row in rows])
         if request.prompt.query:
             logits = self.feed(spans, [request.prompt.query] * len(rows))
             rows, logits = self.remaining(rows, logits)
@@ -131,7 +137,7 @@ class Batch:
         rows = [row for pool, first, last in spans for row in pool.members[first:last]]
         fed = torch.tensor(token_ids, device=network.device)
         new = fed.shape[1]
-        starts = torch.tensor([row.seen for row in rows], device=network.device)
+        starts = torch.tensor([row.seen - row.behind for row in rows], device=network.device)
         observer = BatchObserver([step_of(*span, new, config.num_attention_heads) for span in spans])
         output = network(
             input_ids=fed,

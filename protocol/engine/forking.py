@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -16,21 +16,24 @@ from protocol.engine.grants import granted
 from protocol.engine.lane_memory import Memory
 from protocol.engine.lanes import Lane, LaneFailure, Model, Request
 from protocol.engine.prefill import Prefilled
+from protocol.presses.pressed import Given, Pressed
 
 
 class Fork(NamedTuple):
     """A lane that waits for a place.
 
-    number: among the lanes of its request. kept: bool [layer, kv_head, n]; counts: its sums, on the CPU.
-    granted: what its cadence gave the first event, per KV head and layer.
+    number: among the lanes of its request. kept: one mask per layer, bool [kv_head, n]; counts: their sums,
+    [layer, kv_head] on the CPU. granted: what its cadence gave the first event, per KV head and layer.
+    given: slots of its own, of which all are kept; else they are those of the prefill that lanes share.
     """
 
     number: int
     lane: Lane
-    kept: Tensor
+    kept: Sequence[Tensor]
     counts: Tensor
     memory: Memory | None
     granted: int
+    given: Given | None = None
 
 
 class Forked(NamedTuple):
@@ -50,8 +53,9 @@ class Forked(NamedTuple):
 
 
 def fork(model: Model, request: Request, chunk: int | None) -> Forked:
-    """Feed the context once, whatever the number of lanes. A ValueError of a policy fails its own lane; what
-    is not finite fails all of them: a policy that drops the slot would answer where another one fails.
+    """Feed the context once, whatever the number of lanes, and once more for each press. A ValueError of a
+    policy fails its own lane; what is not finite fails all of them: a policy that drops the slot would answer
+    where another one fails.
     """
     start = perf_counter()
     context = request.prompt.context
@@ -64,7 +68,17 @@ def fork(model: Model, request: Request, chunk: int | None) -> Forked:
     failures: dict[int, LaneFailure] = {}
     if reason := not_finite(fed):
         failures = dict.fromkeys(range(len(request.lanes)), LaneFailure(reason))
+    pressed = Pressings(model, request)
     for index, lane in enumerate(request.lanes if not failures else ()):
+        if isinstance(lane.policy, Pressed):
+            try:
+                budget = granted(lane.policy.cadence, lane.budget or 0, 0)
+                given = pressed.given(lane.policy, budget, lane.seed)
+            except ValueError as refusal:
+                failures[index] = failure(refusal)
+                continue
+            waiting.append(Fork(index, lane, given.whole(), given.counts(), None, budget, given))
+            continue
         measured = {signal: fed.signals[signal] for signal in lane.policy.needs & fed.signals.keys()}
         view = view_of(model, request, lane, token_ids, measured, len(fed.keys[0]))
         try:
@@ -79,18 +93,39 @@ def fork(model: Model, request: Request, chunk: int | None) -> Forked:
         except ValueError as refusal:
             failures[index] = failure(refusal)
             continue
-        waiting.append(Fork(index, lane, event.kept, event.kept.sum(-1).cpu(), carried, budget))
+        waiting.append(Fork(index, lane, tuple(event.kept), event.kept.sum(-1).cpu(), carried, budget))
     seconds = perf_counter() - start
     return Forked(request, fed.keys, fed.values, fed.logits, waiting, failures, seconds)
 
 
-def not_finite(fed: Prefilled) -> str:
+class Pressings:
+    """What presses leave of one context; what draws nothing runs once for all seeds."""
+
+    def __init__(self, model: Model, request: Request) -> None:
+        self.model = model
+        self.request = request
+        self.left: dict[tuple[int, int, int | None], Given] = {}
+
+    def given(self, press: Pressed, budget: int, seed: int) -> Given:
+        """Raises ValueError for what a press refuses, and where it leaves what is not finite."""
+        for place in ((id(press), budget, None), (id(press), budget, seed)):
+            if place in self.left:
+                return self.left[place]
+        key = sampling.key("view", self.request.problem, seed, bits=64)
+        given = press.left(self.model.network, self.request.prompt.context, budget, key)
+        if reason := not_finite(given, "in what its press leaves"):
+            raise ValueError(reason)
+        self.left[id(press), budget, seed if given.drew else None] = given
+        return given
+
+
+def not_finite(fed: Prefilled | Given, where: str = "in the prompt that all lanes share") -> str:
     """Why no lane can begin here; empty where they can."""
     if not sampling.usable(fed.logits):
-        return f"{sampling.UNUSABLE} at decode step 0, in the prompt that all lanes share"
+        return f"{sampling.UNUSABLE} at decode step 0, {where}"
     for layer, stored in enumerate(zip(fed.keys, fed.values, strict=True)):
         if not all(tensor.isfinite().all() for tensor in stored):
-            return f"keys and values: not finite in layer {layer}, in the prompt that all lanes share"
+            return f"keys and values: not finite in layer {layer}, {where}"
     return ""
 
 

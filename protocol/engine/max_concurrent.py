@@ -9,6 +9,7 @@ import psutil
 import torch
 
 from protocol.engine.lanes import FIRST_EVENT, Lane, Request
+from protocol.presses.pressed import Pressed
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
@@ -43,9 +44,9 @@ def max_concurrent_lanes(
 
 
 def most_slots(request: Request, lane: Lane, max_new_tokens: int, first_event: int = FIRST_EVENT) -> int:
-    """An upper bound of what a KV head of the lane may hold on average."""
+    """An upper bound of what a KV head of the lane may hold on average: a press may leave all of a prompt."""
     context, query = map(len, request.prompt)
-    if lane.budget is None:
+    if lane.budget is None or isinstance(lane.policy, Pressed):
         return context + query + max_new_tokens
     new = max_new_tokens
     if lane.policy.cadence.interval is not None:

@@ -86,6 +86,7 @@ def shown(network: PreTrainedModel, layer: int) -> Iterator[None]:
 
 def shower(layer: int) -> Callable[..., None]:
     def show(module: nn.Module, given: Any, named: dict[str, Any], output: Any) -> None:
-        named["observer"].see(layer, output[0] if isinstance(output, tuple) else output)
+        if "observer" in named:  # it has none where a press runs the model by itself
+            named["observer"].see(layer, output[0] if isinstance(output, tuple) else output)
 
     return show

@@ -19,21 +19,23 @@ class Shape(NamedTuple):
     """Room of one lane in one layer.
 
     flat False: a row per KV head, each of `capacity` slots. flat True: one row for all heads, one after the
-    other, of `capacity` slots in all; what heads of different numbers of slots take.
+    other, of `capacity` slots in all; what heads of different numbers of slots take. masked: some slots, of
+    a shape that is not flat, are held and not attended to.
     """
 
     flat: bool
     capacity: int
+    masked: bool = False
 
 
-def shapes(counts: Tensor, room: int) -> tuple[Shape, ...]:
+def shapes(counts: Tensor, room: int, *, masked: bool = False) -> tuple[Shape, ...]:
     """The room of a lane, layer by layer. counts: slots held now, [layer, kv_head]; room: slots to come."""
     layers = []
     for heads in counts.tolist():
         if len(set(heads)) > 1:
             layers.append(Shape(True, sum(heads) + room * len(heads)))
         else:
-            layers.append(Shape(False, -(-(heads[0] + room) // QUANTUM) * QUANTUM))
+            layers.append(Shape(False, -(-(heads[0] + room) // QUANTUM) * QUANTUM, masked))
     return tuple(layers)
 
 
@@ -64,6 +66,8 @@ class Pool(Generic[Member]):
 
     keys, values: one tensor per layer, [place, row, capacity, d]. A head's slots lie in position order from
         its start; what is not in use is finite, since a masked NaN would still spoil the sum.
+    hidden: what no token sees of the layers whose shape is masked, bool [place, row, capacity], or
+        None.
     starts, lengths: [layer, place, kv_head] int64, on the CPU: reading them never waits for an accelerator.
     """
 
@@ -74,6 +78,10 @@ class Pool(Generic[Member]):
         self.members: list[Member] = []
         self.keys = [self.rows_for(0, keys[layer], shape[layer]) for layer in range(len(shape))]
         self.values = [tensor.clone() for tensor in self.keys]
+        self.hidden = [
+            torch.zeros_like(rows[..., 0], dtype=torch.bool) if own.masked else None
+            for rows, own in zip(self.keys, shape, strict=True)
+        ]
         self.starts = torch.zeros(len(shape), 0, self.heads, dtype=torch.int64)
         self.lengths = self.starts.clone()
 
@@ -101,6 +109,9 @@ class Pool(Generic[Member]):
             for layer, old in enumerate(tensors):
                 tensors[layer] = self.rows_for(places, old, self.shape[layer])
                 tensors[layer][:used] = old[:used]
+        for layer, hidden in enumerate(self.hidden):
+            if hidden is not None:
+                self.hidden[layer] = pad(hidden[:used], (0, 0, 0, 0, 0, places - used))
         change = (0, 0, 0, places - self.places)
         self.starts, self.lengths = pad(self.starts, change), pad(self.lengths, change)
 
@@ -118,7 +129,7 @@ class Pool(Generic[Member]):
             if self.members[place] not in leaving:
                 continue
             member, last = self.members.pop(), len(self.members)
-            for tensor in (*self.keys, *self.values):
+            for tensor in (*self.keys, *self.values, *(each for each in self.hidden if each is not None)):
                 # The next to come does not fill its place, and this one may have left because of a NaN.
                 tensor[place] = 0 if place == last else tensor[last]
             if place != last:
@@ -128,11 +139,19 @@ class Pool(Generic[Member]):
             self.resize(len(self.members))
 
     def fill(
-        self, place: int, layer: int, keys: Tensor, values: Tensor, kept: Tensor, counts: Tensor
+        self,
+        place: int,
+        layer: int,
+        keys: Tensor,
+        values: Tensor,
+        kept: Tensor,
+        counts: Tensor,
+        hidden: Tensor | None = None,
     ) -> None:
         """Store the kept slots of one layer.
 
-        keys, values [kv_head, n, d]; kept [kv_head, n] bool; counts [kv_head] on the CPU, its sums.
+        keys, values [kv_head, n, d]; kept [kv_head, n] bool; counts [kv_head] on the CPU, its sums. hidden
+        [kv_head, n] bool, of a layer all of whose slots are kept: those that no token sees.
         """
         sizes = counts.tolist()
         capacity = self.shape[layer].capacity
@@ -150,6 +169,11 @@ class Pool(Generic[Member]):
                     row[0, start : start + len(part)] = part
             else:
                 row[:, : sizes[0]] = chosen.view(len(sizes), sizes[0], -1)
+        mask = self.hidden[layer]
+        if mask is not None:
+            mask[place] = False  # of a lane that was here before
+            if hidden is not None:
+                mask[place, :, : hidden.shape[1]] = hidden
 
     def stored(self, place: int, layer: int) -> tuple[Tensor, Tensor]:
         """Keys and values [kv_head, n, d] of one lane, n the slots of its fullest head in this layer."""
@@ -164,7 +188,7 @@ class Pool(Generic[Member]):
     def plans(self, places: slice, new: int, queries: int) -> list[Plan]:
         """One plan per layer for `new` tokens of the lanes at these places.
 
-        queries: query heads. Layers of one layout share one plan.
+        queries: query heads. Layers of one layout share one plan, but for what is hidden in them.
         """
         made: dict[tuple[bytes, Shape], Plan] = {}
         plans = []
@@ -173,7 +197,10 @@ class Pool(Generic[Member]):
             key = (torch.stack(layout).numpy().tobytes(), shape)
             if key not in made:
                 made[key] = plan(layout, shape, new, queries, self.keys[layer].device)
-            plans.append(made[key])
+            own, hidden = made[key], self.hidden[layer]
+            if hidden is not None and own.visible is not None:
+                own = own._replace(visible=own.visible & ~hidden[places, :, None, : own.end])
+            plans.append(own)
         return plans
 
     def bytes(self) -> int:
@@ -191,7 +218,7 @@ def plan(layout: Layout, shape: Shape, new: int, queries: int, device: torch.dev
     at = row * shape.capacity + slot
     same = bool((slot == slot[0, 0]).all())
     visible = None
-    if new > 1 or shape.flat or not same:
+    if new > 1 or shape.flat or shape.masked or not same:
         column = torch.arange(end)
         seen = (column >= starts[..., None, None]) & (column <= slot[..., None])  # [lane, kv_head, t, end]
         seen = seen.repeat_interleave(queries // heads, 1)  # [lane, q_head, t, end]

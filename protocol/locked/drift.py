@@ -8,7 +8,6 @@ from typing import Any
 from protocol import tasks
 from protocol.evidence.bytes import files
 from protocol.evidence.lock import closure, identities
-from protocol.evidence.lock.lock import Lock
 from protocol.evidence.refusals import BadInput, Drifted, Refusal
 from protocol.evidence.run.registration import CLAIM, PROTOCOL, Registration
 from protocol.models import paths, sources
@@ -30,16 +29,16 @@ ROOT = Path(__file__).resolve().parents[2]  # the tree whose sources are locked
 NEEDS_TORCH = "torch"  # how it was built and on what it runs: nothing to ask without importing it
 
 
-def drifted(locked: Lock, home: Path, environment: Mapping[str, Any]) -> list[str]:
+def drifted(study: Registration, home: Path, environment: Mapping[str, Any]) -> list[str]:
     """One line for each difference that can be told without torch; what is not here at all is one line too.
 
     environment: `closure.environment()` of now, computed once for many locks. Weights that have not changed
     by device, inode, size and times since they were last hashed are not read again (`identities`), so this is
     for looking; what runs a study hashes them in full.
     """
-    content = locked.content
+    content = study.lock.content
     try:
-        found = of_locked(content) + of_data(content)
+        found = of_locked(content) + of_data(content, study.folder)
         known = {name: value for name, value in content["environment"].items() if name != NEEDS_TORCH}
         found += closure.differences({"environment": known}, {"environment": environment})
         named = {source: files_of(source, home, locked) for source, locked in content["weights"].items()}
@@ -112,9 +111,10 @@ def packages(content: Mapping[str, Any]) -> str:
     return f"{differing.total()} are not those installed here ({by_package})"
 
 
-def of_data(content: Mapping[str, Any]) -> list[str]:
-    """Of the data that tasks read."""
-    return closure.differences(content["data"], tasks.data(content["data"]))
+def of_data(content: Mapping[str, Any], folder: Path) -> list[str]:
+    """Of the data that tasks read. folder: of the registration."""
+    written = (task for task in content["protocol"]["content"]["tasks"] if task["name"] in content["data"])
+    return closure.differences(content["data"], tasks.data(tasks.made(written, folder)))
 
 
 def files_of(source: str, home: Path, locked: Mapping[str, str]) -> dict[str, Path]:

@@ -1,16 +1,18 @@
 """A protocol on this machine: its models' files, the statistics that its arms need, what would run it."""
 
+from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from protocol import tasks
 from protocol.evidence.lock import closure
 from protocol.evidence.refusals import BadInput
 from protocol.evidence.run.registration import PROTOCOL
 from protocol.locked import drift
 from protocol.models import paths, sources
 from protocol.plan import reading
-from protocol.plan.design import Design
+from protocol.plan.design import TASK, Design
 from protocol.plan.full_use import FullUse
 
 __all__ = ["Planned", "read_protocol"]
@@ -26,6 +28,12 @@ class Planned(NamedTuple):
     protocol: Design
     home: Path  # where what was fetched is kept
     full_use: FullUse | None = None  # as it was measured, where a budget is a share of it
+    folder: Path | None = None  # the registration's, where the files of its tasks lie
+
+    @property
+    def tasks(self) -> Mapping[str, tasks.Task]:
+        """What the protocol's tasks are here, by name. Raises BadInput for one that is not here."""
+        return tasks.made(map(TASK.content, self.protocol.tasks), self.folder)
 
     def use(self, model: str, task: str) -> Fraction | None:
         """Mean slots of the full cache at the end of an answer; None where that was not measured."""

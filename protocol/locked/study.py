@@ -57,7 +57,8 @@ def open_study(registration: Registration, home: Path) -> Study:
     if protocol.content() != registration.registered:
         raise Drifted(f"{path}: reads otherwise than the lock says; restore it or register another folder")
     held = registration.lock.content.get(full_use.FIELD)
-    return Study(registration, Planned(protocol, home, None if held is None else full_use.means(held)))
+    use = None if held is None else full_use.means(held)
+    return Study(registration, Planned(protocol, home, use, registration.folder))
 
 
 def refuse_drift(study: Study, *, with_weights: bool, runs_here: bool = True) -> None:
@@ -70,7 +71,7 @@ def refuse_drift(study: Study, *, with_weights: bool, runs_here: bool = True) ->
     if tree.unpacked():
         imports.refuse_loaded()
     sources = drift.of_sources if runs_here else drift.of_locked
-    differences = sources(content) + drift.of_data(content)
+    differences = sources(content) + drift.of_data(content, study.folder)
     locked, now = content["environment"], study.planned.environment()
     differences += closure.differences({"environment": locked}, {"environment": now})
     if with_weights:

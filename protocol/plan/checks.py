@@ -12,6 +12,7 @@ from protocol.evidence.bytes.fields import Fault
 from protocol.evidence.refusals import BadInput, unknown
 from protocol.plan.design import POLICY, Arm, Decision, Design
 from protocol.plan.gate import Place
+from protocol.plan.settings_grid import written_at
 
 __all__ = ["check", "faults", "needs_no_gate", "require_gate", "require_memory"]
 
@@ -108,12 +109,47 @@ def _repeated(design: Design) -> Iterator[str]:
 
 def _policies(design: Design) -> Iterator[str]:
     for arm in design.arms:
+        if (arm.policy is None) == (arm.press is None):
+            said = "missing; name one of" if arm.policy is None else "stands beside press; leave one out of"
+            yield f'arms.{arm.name}.policy: {said} policy = "..." and press = "kvpress:..."'
+            continue
+        if arm.press is not None:
+            yield from _press(design, arm)
+            continue
         try:
             POLICY.read(arm.policy, f"arms.{arm.name}.policy")
         except Fault as fault:
             yield fault.written
         else:
             yield from _settings(design, arm)
+
+
+def _press(design: Design, arm: Arm) -> Iterator[str]:
+    """What a press refuses, and what [generation] asks of every arm and a press cannot do."""
+    from protocol.presses import listed
+
+    generation, at = design.generation, f"arms.{arm.name}"
+    asked = {
+        "interval": generation.interval,
+        "prompt": generation.prompt,
+        "preserve": generation.preserve,
+    }
+    for name, value in asked.items():
+        if value is not None:
+            yield (
+                f"generation.{name}: is asked of every arm, and arm {arm.name!r} is a press, which evicts "
+                "once and by its own rule; leave it or the arm out"
+            )
+    try:
+        listed.refuse_unrunnable(str(arm.press).removeprefix(listed.PREFIX))
+    except ValueError as refused:
+        yield f"{at}.press: {refused}"
+        return
+    try:
+        design.policy(arm.name)
+    except ValueError as refused:
+        set_wrong = any(str(refused).startswith(path) for path in arm.set or ())
+        yield f"{at}.{'set.' if set_wrong else 'press: '}{refused}"
 
 
 def _settings(design: Design, arm: Arm) -> Iterator[str]:
@@ -123,22 +159,23 @@ def _settings(design: Design, arm: Arm) -> Iterator[str]:
     import policies
     from policies.structure import structure
 
-    at = f"arms.{arm.name}.set"
     try:
-        own = structure(policies.get(arm.policy, arm.set))
+        own = structure(policies.get(str(arm.policy), arm.set))
     except ValueError as refused:
-        yield f"{at}.{refused}"
+        path, colon, why = str(refused).partition(": ")
+        yield f"{written_at(design, arm.name, path)}{colon}{why}"
         return
     runs = structure(design.policy(arm.name))
     for path in arm.set:
         pinned = path.replace("protect.", "protect.inner.", 1)
         if own[path] not in (runs.get(path), runs.get(pinned)):
-            yield f"{at}.{path}: [generation] gives every arm another; leave one of both out"
+            at = written_at(design, arm.name, path)
+            yield f"{at}: [generation] gives every arm another; leave one of both out"
     slack = runs["cadence"] == "policies.cadence.Cadence()" and runs["cadence.slack"] == "True"
     if slack and "cadence.interval" in arm.set and design.generation.cadence == "exact":
         yield (
-            f"{at}.cadence.interval: generation.cadence is about arms without an interval of their own, and "
-            'this one has slack; set "cadence.slack" too'
+            f"{written_at(design, arm.name, 'cadence.interval')}: generation.cadence is about arms without "
+            'an interval of their own, and this one has slack; set "cadence.slack" too'
         )
 
 
@@ -168,6 +205,10 @@ def _sweep(design: Design, evicts: Evicts) -> Iterator[str]:
         yield f"decision.subject: is {subject!r}; a sweep confirms its winner, {sweep.name!r}"
     yield from _undefined("sweep.candidates", sweep.candidates, _evicting(design, evicts))
     yield from _undefined("sweep.baseline", [sweep.baseline], _evicting(design, evicts))
+    presses = {arm.name for arm in design.arms if arm.press is not None}
+    for name in (*sweep.candidates, sweep.baseline):
+        if name in presses:
+            yield f"sweep.candidates: {name} is a press; a sweep chooses among policies, so leave it out"
     if sweep.baseline in sweep.candidates:
         yield f"sweep.baseline: {sweep.baseline} is a candidate; name another arm"
 

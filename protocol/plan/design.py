@@ -21,7 +21,7 @@ from protocol.plan import rules
 from protocol.plan.budget import ABudget, Budget
 from protocol.plan.gate import Gate
 from protocol.plan.generation import Generation
-from protocol.plan.kinds import AGAIN, ArmName, ByName, Later, Named, Number, Settings, Tables, Written
+from protocol.plan.kinds import AGAIN, ArmName, ByName, Grids, Later, Named, Number, Settings, Tables, Written
 
 if TYPE_CHECKING:
     from policies import Policy
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AGAIN",
     "ARM",
+    "TASK",
     "Arm",
     "Budget",
     "Claim",
@@ -49,6 +50,7 @@ def _policies() -> tuple[str, ...]:
 
 
 POLICY = Named(_policies, "python -m policies", open=True)
+PRESS = Written(r"kvpress:[A-Za-z]+", "kvpress: and the name of a press, such as kvpress:SnapKVPress")
 # As ssh-keygen writes it, without the comment: the kind, then 51 bytes whose first 19 are the same in all.
 AUDITOR = Written(
     r"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI[A-Za-z0-9+/]{43}",
@@ -77,18 +79,34 @@ class Task(NamedTuple):
     max_new_tokens: Annotated[int, Field(Whole(1, 65536), "New tokens after which a lane is stopped.", 128)]
 
 
+TASK = declared(Task)
+
+
 class Arm(NamedTuple):
-    """A policy under a name of its own."""
+    """A policy, or a press of kvpress, under a name of its own."""
 
     name: str
-    policy: Annotated[str, Field(Later(POLICY), "The policy, by its name.", "snapkv")]
+    policy: Annotated[
+        str | None, Field(Later(POLICY), "The policy, by its name.", "snapkv", without="the arm is a press")
+    ] = None
     set: Annotated[
         Mapping[str, Any] | None,
         Field(
             Settings(),
-            "Settings of it, by the paths that `python -m policies NAME` prints.",
+            "Settings of it, by the paths that `python -m policies NAME` prints; of a press, its own "
+            "arguments by their names (docs/presses.md).",
             {"scoring.window": 64},
             without="all as the policy has them",
+        ),
+    ] = None
+    press: Annotated[
+        str | None,
+        Field(
+            PRESS,
+            "A press of kvpress in place of a policy, where it is installed. Without compression_ratio in "
+            "`set`, it gets the ratio that leaves the budget.",
+            "kvpress:SnapKVPress",
+            without="the arm is a policy",
         ),
     ] = None
 
@@ -215,6 +233,16 @@ class Sweep:
     tolerance: Annotated[
         Decimal, Field(Number("0", "0.1"), "Differences of accuracy up to this one are a tie.", 0.005)
     ]
+    grid: Annotated[
+        Mapping[str, Mapping[str, Any]] | None,
+        Field(
+            Grids(),
+            "Settings that are varied, by candidate: in its place stands one for each combination of values, "
+            "the last setting changing fastest, e.g. crystal+max_trunk-16. The lock has what it makes.",
+            {"crystal": {"scoring.max_trunk": [16, 24, 32, 48]}},
+            without="candidates are arms as they are written",
+        ),
+    ] = None
 
 
 @dataclass(frozen=True)
@@ -265,7 +293,7 @@ class Design:
         tuple[Budget, ...],
         Field(ListOf(ABudget(), 1), "What each KV head of each layer may keep.", [0.3, 128]),
     ]
-    tasks: Annotated[tuple[Task, ...], Field(Tables(declared(Task), 1), "What is asked.")]
+    tasks: Annotated[tuple[Task, ...], Field(Tables(TASK, 1), "What is asked.")]
     arms: Annotated[tuple[Arm, ...], Field(ByName(ARM, "arm"), "The policies.")]
     generation: Annotated[Generation, Field(declared(Generation), "How lanes are decoded.")]
     decision: Annotated[Decision, Field(DECISION, "The question, and the rule that answers it.")]
@@ -304,11 +332,17 @@ class Design:
 
     def policy(self, name: str) -> Policy:
         """The policy of an arm with its settings, with the registered interval where it evicts and has none
-        of its own, and what is registered for all arms in the place of what it protects.
+        of its own, and what is registered for all arms in the place of what it protects; of a press, what
+        runs it.
         """
         import policies  # with torch, which reading and refusing the rest of a protocol does without
 
         arm = self.arm(name)
+        if arm.press is not None:
+            from protocol.presses.pressed import pressed
+
+            return pressed(arm.press, arm.set)
+        assert arm.policy is not None
         policy = policies.get(arm.policy, arm.set)
         if not policy.evicts:
             return policy
@@ -351,8 +385,12 @@ class Design:
         return [model for model in self.models for _ in range(each)]
 
     def content(self) -> dict[str, Any]:
-        """The protocol as canonical JSON can hold it: what the lock records beside the digest of the file."""
-        return DESIGN.content(self)
+        """The protocol as canonical JSON can hold it: what the lock records beside the digest of the file. Of
+        grids it has the arms and candidates that they make.
+        """
+        content = DESIGN.content(self)
+        content.get("sweep", {}).pop("grid", None)
+        return content
 
 
 DESIGN: Table = declared(Design)

@@ -50,4 +50,4 @@ def budget_of(protocol: Design, cell: Cell, prompt_tokens: int, use: Fraction | 
 
 
 def never_evicts(protocol: Design, arm: str) -> bool:
-    return not protocol.policy(arm).evicts
+    return protocol.arm(arm).press is None and not protocol.policy(arm).evicts

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from protocol import tasks
 from protocol.evidence.lock import closure
 from protocol.evidence.run.held_out import Judged
 from protocol.locked import drift
@@ -20,7 +19,7 @@ from protocol.plan import grid
 from protocol.plan.design import Design
 from protocol.running.executors import Job
 from protocol.running.executors.local import executor
-from protocol.tasks import prompting
+from protocol.tasks import door, prompting
 from protocol.tasks.door import Opened
 from protocol.tasks.problem import Problem
 
@@ -58,16 +57,17 @@ def other_weights(study: Study, model: str) -> list[str]:
 class Decoder:
     """Decodes lanes of a judged study as it was locked, each alone: company changes no more than rounding.
 
-    One model is held at a time. The held-out problems are asked for at `door`, and kept.
+    One model is held at a time. The held-out problems are asked for once, and kept.
     """
 
-    def __init__(self, study: Study, confirmed: Design, door: Judged) -> None:
+    def __init__(self, study: Study, confirmed: Design, judged: Judged) -> None:
         """confirmed: what confirm ran: of a sweep, with its winner."""
         self.designs = {"probe": study.protocol.probed(), "confirm": confirmed}
         self.cells = {phase: frozenset(grid.cells(design)) for phase, design in self.designs.items()}
         self.items = study.lock.content["items"]
-        self.door = door
+        self.door = judged
         self.planned = study.planned
+        self.tasks = study.planned.tasks
         self.generation = study.protocol.generation._replace(
             first_event=study.first_event(),
             # More threads than there are processors help nobody, and how many a study names is its own.
@@ -77,7 +77,7 @@ class Decoder:
         self._tokenizers: dict[str, PreTrainedTokenizerBase] = {}
         self._held: dict[tuple[str, Shake | None], LoadedModel] = {}
         self._shake: Shake | None = None
-        opened = {"probe": None, "confirm": Opened(door, door.key(), self._built)}
+        opened = {"probe": None, "confirm": Opened(judged, judged.key(), self._built)}
         self._execute = {
             phase: executor(self._planned(design), {}, opened[phase], self._model)
             for phase, design in self.designs.items()
@@ -110,8 +110,9 @@ class Decoder:
 
     def _problem(self, body: Mapping[str, Any]) -> Problem:
         count = prompting.counter(self._tokenizer(body["cell"]["model"]))
-        door = self.door if body["phase"] == "confirm" else None
-        return tasks.build(body["cell"]["task"], body["problem"], count, door)
+        held_out = self.door if body["phase"] == "confirm" else None
+        name = body["cell"]["task"]
+        return door.build(self.tasks[name], name, body["problem"], count, held_out)
 
     def _tokenizer(self, model: str) -> PreTrainedTokenizerBase:
         if model not in self._tokenizers:

@@ -7,9 +7,10 @@ from pathlib import Path
 from protocol.evidence.refusals import BadInput, Tampered
 from protocol.evidence.run import late_randomness
 from protocol.evidence.run.held_out import HeldOut, Judged
+from protocol.grading.grade import Gold
 from protocol.tasks.dataset import Dataset
 from protocol.tasks.problem import Problem
-from protocol.tasks.registry import Task, get
+from protocol.tasks.registry import Task
 from splits import CONFIRM, bucket
 
 __all__ = ["Opened", "build", "gold", "is_encrypted", "refuse_unopenable"]
@@ -31,14 +32,18 @@ class Opened:
 
 
 def build(
-    name: str, problem_id: str, count: Callable[[str], int], held_out: HeldOut | Judged | None = None
+    task: Task,
+    name: str,
+    problem_id: str,
+    count: Callable[[str], int],
+    held_out: HeldOut | Judged | None = None,
 ) -> Problem:
-    """A problem of the task `name`; one that is held out comes of `held_out`, drawn with the key of its claim
-    if there is one, decrypted with its identity if it is encrypted. count: tokens of a text.
+    """A problem of `task`, which a study calls `name`; one that is held out comes of `held_out`, drawn with
+    the key of its claim if there is one, decrypted with its identity if it is encrypted. count: tokens of a
+    text.
 
     Raises BadInput for a held-out problem without `held_out`, and as its `admit` and Task.build do.
     """
-    task = get(name)
     if _is_held_out(task, problem_id):
         if held_out is None:
             raise BadInput(f"problem {problem_id!r} of {name}: is held out; confirm alone reads it")
@@ -46,28 +51,27 @@ def build(
     return task.build(problem_id, count)
 
 
-def gold(name: str, problem_id: str, key: str | None = None, identity: Path | None = None) -> str:
+def gold(task: Task, problem_id: str, key: str | None = None, identity: Path | None = None) -> Gold:
     """The answer of a problem and nothing else of it: for checking golds and regrading sealed records.
 
     key: that of the claim, where held-out problems were drawn late. identity: a file with the private key,
     where they are encrypted. Raises as Task.build does.
     """
-    task = get(name)
     if (key or identity) and _is_held_out(task, problem_id):
         task = _reached(task, key, identity)
     return task.gold(problem_id)
 
 
-def is_encrypted(name: str) -> bool:
-    """Whether the held-out problems of the task `name` lie here encrypted. Raises as that of Dataset."""
-    return isinstance(task := get(name), Dataset) and task.is_encrypted()
+def is_encrypted(task: Task) -> bool:
+    """Whether the held-out problems of a task lie here encrypted. Raises as that of Dataset."""
+    return isinstance(task, Dataset) and task.is_encrypted()
 
 
-def refuse_unopenable(names: Iterable[str], identity: Path | None) -> None:
+def refuse_unopenable(tasks: Iterable[Task], identity: Path | None) -> None:
     """Raises BadInput unless `identity` opens the held-out problems of each of these tasks that is sealed,
     and for one that none of them needs. Decrypts no problem, so that it may come before the claim.
     """
-    needing = [task for name in names if isinstance(task := get(name), Dataset) and task.is_encrypted()]
+    needing = [task for task in tasks if isinstance(task, Dataset) and task.is_encrypted()]
     for task in needing:
         task.refuse_other_key(identity)
     if identity is not None and not needing:

@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+from protocol.grading.grade import Gold
+
 __all__ = ["THINK", "Fact", "Problem"]
 
 THINK = "<think>\n"  # the prefix that asks a model to reason before it answers
@@ -18,7 +20,7 @@ class Problem(NamedTuple):
     context: str
     question: str
     prefix: str
-    gold: str
+    gold: Gold
     level: str = ""
 
 

@@ -1,13 +1,16 @@
-"""Every task by name.
+"""Every task by name, and the tasks of a protocol.
 
 A name that a registration cites keeps its meaning for good: a changed task is a new name.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from types import MappingProxyType
-from typing import Protocol
+from typing import Any, Protocol
 
+import splits
 from protocol.evidence.refusals import BadInput, hint
+from protocol.grading.grade import Gold
 from protocol.tasks.association import Association
 from protocol.tasks.chain import Chain
 from protocol.tasks.dataset import Dataset, aime24, gsm8k, math500
@@ -16,7 +19,7 @@ from protocol.tasks.problem import Problem
 from protocol.tasks.recital import Recital
 from protocol.tasks.several import Several
 
-__all__ = ["TASKS", "Task", "UnknownTask", "data", "get", "names"]
+__all__ = ["TASKS", "Task", "UnknownTask", "data", "finder", "get", "made", "manifest", "names", "one"]
 
 
 class Task(Protocol):
@@ -34,7 +37,7 @@ class Task(Protocol):
 
     def build(self, problem_id: str, count: Callable[[str], int]) -> Problem: ...
 
-    def gold(self, problem_id: str) -> str: ...
+    def gold(self, problem_id: str) -> Gold: ...
 
     def redrawn(self, seed: int) -> "Task": ...
 
@@ -116,9 +119,31 @@ def names() -> tuple[str, ...]:
     return tuple(TASKS)
 
 
-def data(names: Iterable[str]) -> dict[str, str | dict[str, str]]:
+def one(written: Mapping[str, Any], folder: Path | None) -> Task:
+    """The task that a table `[[tasks]]` of a protocol in `folder` asks for, as a lock holds the table."""
+    return get(str(written["name"]))
+
+
+def made(written: Iterable[Mapping[str, Any]], folder: Path | None) -> dict[str, Task]:
+    """The tasks of a protocol by name. written, folder: as `one` has them, whose refusals it raises."""
+    return {str(each["name"]): one(each, folder) for each in written}
+
+
+def finder(written: Iterable[Mapping[str, Any]], folder: Path | None) -> Callable[[str], Task]:
+    """What finds a task of a protocol by its name, and asks nothing of the others. Raises as `one` does, and
+    UnknownTask for a name that the protocol does not have.
+    """
+    tables = {str(each["name"]): each for each in written}
+    return lambda name: one(tables[name], folder) if name in tables else get(name)
+
+
+def manifest(name: str, task: Task) -> splits.Manifest:
+    """The split of a task: the frozen one. Raises SplitError where it was altered."""
+    return splits.load(name)
+
+
+def data(tasks: Mapping[str, Task]) -> dict[str, str | dict[str, str]]:
     """SHA-256 of the data file of each task that reads one, by part where it is sealed. Raises as
     Dataset.digest does.
     """
-    tasks = {name: get(name) for name in names}
     return {name: task.digest() for name, task in tasks.items() if isinstance(task, Dataset)}

@@ -134,7 +134,7 @@ def ordinary(registration: str, cell: list[Any], problem: str) -> dict[str, Any]
         "answer": "1",
         "grade": "wrong",
         "grade_reason": "",
-        "cache": cache(512 if cell[3] == "full" else 256),
+        "cache": cache(512) | {"events": []} if cell[3] == "full" else cache(256),
         "trajectory": "0" * 64,
     }
 
@@ -147,7 +147,7 @@ def cache(slots: float) -> dict[str, Any]:
         "mean_bytes": 1000,
         "peak_bytes": 1100,
         "state_bytes": 0,
-        "events": [],
+        "events": [[0, 1024, 512]],
     }
 
 

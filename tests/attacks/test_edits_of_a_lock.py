@@ -63,7 +63,7 @@ def study(registered, tmp_path_factory, same_environment) -> Iterator[Study]:
 def read_once(study, monkeypatch):
     """What no edit changes is not read again for each of hundreds."""
     members = bundle.read(study.registration.bundle, study.lock.content["sources"])
-    items = frozen.items(study.protocol)
+    items = frozen.items(study.planned)
     monkeypatch.setattr(bundle, "read", lambda archive, names: {name: members[name] for name in names})
     monkeypatch.setattr(frozen, "items", lambda protocol: copy.deepcopy(items))
     monkeypatch.setattr(opened_before, "claimed", lambda folder: [])

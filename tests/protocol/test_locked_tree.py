@@ -206,7 +206,7 @@ def test_a_new_file_in_the_working_tree_stops_nobody_and_is_not_run(study, tree,
         locked_tree.enter(study.registration, "protocol.confirm")
         place = Path(handed[0][2]["PYTHONPATH"])
         assert not (place / "policies" / "mine.py").exists()
-        assert drift.drifted(study.lock, tree, closure.environment()) == []
+        assert drift.drifted(study.registration, tree, closure.environment()) == []
         with pytest.raises(Drifted, match=r"policies/mine\.py: new"):
             refuse_drift(study, with_weights=False)
         refuse_drift(study, with_weights=False, runs_here=False)
@@ -286,8 +286,9 @@ def test_drift_can_be_told_without_torch_and_names_what_changed(registered, tree
     code = studies.BLOCK_TORCH + (
         "from pathlib import Path\n"
         "from protocol.locked import drift\n"
-        "from protocol.evidence.lock import closure, lock\n"
-        "held = lock.read(Path(sys.argv[1]))\n"
+        "from protocol.evidence.lock import closure\n"
+        "from protocol.evidence.run.registration import Registration\n"
+        "held = Registration(Path(sys.argv[1]))\n"
         "for line in drift.drifted(held, Path(sys.argv[2]), closure.environment()): print(line)\n"
     )
 

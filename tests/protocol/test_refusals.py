@@ -21,7 +21,7 @@ from protocol.locked.study import open_study, refuse_drift
 from protocol.models import __main__ as fetch_models
 from protocol.models import calibration, load
 from protocol.tasks import __main__ as fetch_tasks
-from protocol.tasks import prompting
+from protocol.tasks import prompting, registry
 from protocol.tasks.dataset import Dataset
 
 
@@ -168,22 +168,22 @@ def test_a_held_out_prompt_that_was_calibrated_on_under_another_id_stops_confirm
 
 def test_an_empty_split_is_refused(monkeypatch):
     manifest = splits.load("needle-256")
-    monkeypatch.setattr(frozen.splits, "load", lambda name: manifest._replace(confirm=()))
+    monkeypatch.setattr(registry.splits, "load", lambda name: manifest._replace(confirm=()))
     with pytest.raises(BadInput, match="needle-256: its confirm split is empty"):
-        frozen._frozen("needle-256")
+        frozen._frozen("needle-256", tasks.get("needle-256"))
 
 
 def test_a_task_that_is_not_the_frozen_one_is_refused(monkeypatch):
     manifest = splits.load("needle-256")
-    monkeypatch.setattr(frozen.splits, "load", lambda name: manifest._replace(source="0" * 64))
+    monkeypatch.setattr(registry.splits, "load", lambda name: manifest._replace(source="0" * 64))
     with pytest.raises(Drifted, match="needle-256: is not the task that"):
-        frozen._frozen("needle-256")
+        frozen._frozen("needle-256", tasks.get("needle-256"))
 
 
 def test_register_refuses_an_altered_split(tree, tiny_model, edited, monkeypatch):
     folder = studies.write(tree / "registrations" / "altered", tiny_model)
     edited(tree / "splits" / "needle-256.json", lambda data: data.replace(b"0", b"1", 1))
-    monkeypatch.setattr(frozen.splits, "load", partial(splits.load, folder=tree / "splits"))
+    monkeypatch.setattr(registry.splits, "load", partial(splits.load, folder=tree / "splits"))
     refused(3, "splits/needle-256.json: altered", "register", folder=folder)
 
 

@@ -41,7 +41,7 @@ def planned(twins, tmp_path):
 
 
 def found(planned):
-    return same_kept.same_kept(planned, frozen.items(planned.protocol))
+    return same_kept.same_kept(planned, frozen.items(planned))
 
 
 def pairs(check):

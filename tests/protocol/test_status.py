@@ -305,7 +305,7 @@ def test_a_lock_that_lacks_a_part_is_invalid(shelf):
 
 def test_a_lock_that_lacks_what_only_its_reader_knows_is_invalid(shelf, monkeypatch):
     monkeypatch.setattr(
-        status.drift, "drifted", lambda locked, home, environment: locked.content["environment"]["torch"]
+        status.drift, "drifted", lambda study, home, environment: study.lock.content["environment"]["torch"]
     )
     assert one(registered(shelf), exits=3)["why"] == "lock.json: is not a whole lock: KeyError('torch')"
 

@@ -28,7 +28,7 @@ def follows(
     data: protocol.toml; items: of `frozen.items`; sources: SHA-256 by path; first_event: as registering has
     it.
     """
-    protocol = planned.protocol
+    protocol, known = planned.protocol, planned.tasks
     rule = RULES[protocol.decision.rule].source
     return {
         "protocol": {"sha256": closure.digest_of(data), "content": protocol.content()},
@@ -36,13 +36,14 @@ def follows(
         "policies": {arm.name: structure(protocol.policy(arm.name)) for arm in protocol.arms},
         "items": items,
         "batch": {"first_event": protocol.generation.waits if first_event is None else first_event},
-        "data": tasks.data(items),
+        "data": tasks.data(known),
         "rule": {"name": protocol.decision.rule, "source": rule, "sha256": sources[rule]},
     }
 
 
 def checks(planned: Planned, items: Mapping[str, Any], seen: Mapping[str, Any]) -> dict[str, Any]:
     """The field `checks` of a lock: what the rule can see (seen: of `rule_checks.checks`), what was read of
-    golds, and which arms are alike.
+    golds, which answers have scores, and which arms are alike.
     """
-    return {**seen, **frozen.golds(items), "same_kept": same_kept.same_kept(planned, items)}
+    read = frozen.golds(items, planned.tasks) | frozen.scored(items, planned.tasks)
+    return {**seen, **read, "same_kept": same_kept.same_kept(planned, items)}

@@ -11,15 +11,15 @@ import torch
 import transformers
 
 from policies import Policy
-from protocol import engine, tasks
-from protocol.acts.locking import rule_checks
+from protocol import engine
+from protocol.acts.locking import frozen, rule_checks
 from protocol.evidence.refusals import BadInput
 from protocol.evidence.relations import vocabulary
 from protocol.locked.planned import Planned
 from protocol.models import calibration, load, sources
 from protocol.plan import grid
 from protocol.plan.design import Budget, Design, Task
-from protocol.tasks import prompting
+from protocol.tasks import door, prompting
 
 __all__ = [
     "Checked",
@@ -52,6 +52,7 @@ def checked(planned: Planned, items: Mapping[str, Any], *, again: bool = False) 
     _refuse_calibrated(planned, items)
     _refuse_depths(planned)
     _refuse_unmarked(planned)
+    rule_checks.refuse_counts(planned.protocol, items, frozen.scored(items, planned.tasks).get("scored", []))
     checks = rule_checks.checks(planned.protocol, items, again=again)
     lengths = _lengths(planned, items)
     _refuse_long_prompts(planned, lengths)
@@ -129,12 +130,13 @@ def _refuse_unmarked(planned: Planned) -> None:
 
 def _lengths(planned: Planned, items: Mapping[str, Any]) -> Lengths:
     lengths: Lengths = {}
-    protocol = planned.protocol
+    protocol, known = planned.protocol, planned.tasks
     for source in protocol.models:
         tokenizer = load.tokenizer(source, planned.home)
         count = prompting.counter(tokenizer)
         for task in protocol.tasks:
-            built = (tasks.build(task.name, item, count) for item in items[task.name]["dev"])
+            own, name = known[task.name], task.name
+            built = (door.build(own, name, item, count) for item in items[name]["dev"])
             rendered = (prompting.render(problem, tokenizer, task.query) for problem in built)
             sizes = [(len(context), len(query)) for context, query in rendered]
             lengths[source, task] = [size for size in sizes if protocol.excludes(size[0]) is None]

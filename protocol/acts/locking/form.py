@@ -63,7 +63,8 @@ CHECKS = Table(
     {
         "tests": Field(Whole(1), "Of the family."),
         "corrected_alpha": Field(SHARE, "Of each."),
-        "problems": Field(MapOf(SIZE), "By number of problems."),
+        "problems": Field(MapOf(SIZE), "By number of problems, or of clusters of a task that has some."),
+        "scored": Field(ListOf(Text(), 1), "Tasks.", without="no answer has a score"),
         "rule": Field(
             Table({name: Field(WORDS, name) for name in ("verdicts", "gates")}), "Tried.", without=EARLIER
         ),
@@ -109,7 +110,7 @@ def as_today(locked: Mapping[str, Any], names: tuple[str, ...] = MAKERS) -> bool
 def unheard_of(locked: Mapping[str, Any]) -> Iterator[str]:
     """One line for each field of `checks` that today's code does not write."""
     found = locked["checks"]
-    for name in sorted(found.keys() - CHECKED - {"golds"}):
+    for name in sorted(found.keys() - CHECKED - {"golds", "scored"}):
         yield f"checks.{differences.shown(name)}: is no field of a lock"
     for size, one in found["problems"].items():
         at = f"checks.problems.{differences.shown(size)}"
@@ -170,11 +171,16 @@ def _settings(policies: Mapping[str, Any], arms: Mapping[str, Any]) -> Iterator[
         if not isinstance(own, Mapping):
             yield f"arms.{differences.shown(name)}.set: {differences.shown(own)} is no table of settings"
             continue
+        locked, above = policies.get(name, {}), ""
+        if (press := arm.get("press")) is not None:
+            above = "press."
+            own = {"": str(press).removeprefix("kvpress:"), **own}
         for path, given in own.items():
             pinned = path.replace("protect.", "protect.inner.", 1)
-            held = [policies.get(name, {}).get(place) for place in (path, pinned)]
-            if not any(isinstance(text, str) and _says(text, given) for text in held):
-                at = f"policies.{differences.shown(name)}.{differences.shown(path)}"
+            held = [locked.get(f"{above}{place}".removesuffix(".")) for place in (path, pinned)]
+            names = above and f"kvpress.{given}()" in held  # a press, or one in it
+            if not names and not any(isinstance(text, str) and _says(text, given) for text in held):
+                at = f"policies.{differences.shown(name)}.{above}{differences.shown(path)}".removesuffix(".")
                 yield f"{at}: {differences.shown(held[0])}, where the arm sets {differences.shown(given)}"
 
 

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import splits
-from protocol import tasks
 from protocol.evidence.bytes import files
 from protocol.evidence.refusals import Refusal, Tampered
 from protocol.evidence.run import late_randomness, ledger
 from protocol.evidence.run.registration import CLAIM, SEAL, SHELVES, VERDICT, Registration
 from protocol.locked import drift
+from protocol.tasks import registry
 
 __all__ = ["claimed", "opened_before"]
 
@@ -35,6 +35,8 @@ def opened_before(
     """
     found: list[dict[str, Any]] = []
     recipes = _recipes()
+    tasks = registry.made(_written(content, items), folder)
+    own = {name: task.recipe() for name, task in tasks.items()}
     for study in claimed(folder):
         try:
             locked = study.lock
@@ -44,7 +46,7 @@ def opened_before(
         repeated = {locked.digest, (study.parent or {}).get("lock")}
         if parent is not None and parent["lock"] in repeated:
             continue
-        if shared := _shared(items, content, locked.content, recipes):
+        if shared := _shared(items, own, content, locked.content, recipes):
             found.append({"name": study.name, "lock": locked.digest, "problems": shared})
     return found
 
@@ -83,6 +85,7 @@ def _text(path: Path) -> str:
 
 def _shared(
     items: Mapping[str, Any],
+    own: Mapping[str, str],
     content: Mapping[str, Any],
     earlier: Mapping[str, Any],
     recipes: Mapping[str, str],
@@ -93,21 +96,27 @@ def _shared(
     late = any(late_randomness.FIELD in one for one in (content, earlier["protocol"]["content"]))
     shared = {}
     for task, item in items.items():
-        own, opened = tasks.get(task).recipe(), set[str]()
+        opened = set[str]()
         for name, other in earlier["items"].items():
             drawn_late = late and name not in earlier["data"]
             # Of a manifest that no task of today has, the ids alone can be compared.
-            if recipes.get(other["manifest"], own) == own and not drawn_late:
+            if recipes.get(other["manifest"], own[task]) == own[task] and not drawn_late:
                 opened |= set(other["confirm"])
         if both := [problem for problem in item["confirm"] if problem in opened]:
             shared[task] = both
     return shared
 
 
+def _written(content: Mapping[str, Any], items: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The tables of the tasks, as a protocol has them."""
+    tables = {task["name"]: task for task in content.get("tasks", ())}
+    return [tables.get(name, {"name": name}) for name in items]
+
+
 def _recipes() -> dict[str, str]:
     """The recipe of every task of today that has its manifest, by the digest of that."""
     found = {}
-    for name in tasks.names():
+    for name in registry.names():
         with suppress(splits.SplitError):
-            found[splits.load(name).digest] = tasks.get(name).recipe()
+            found[splits.load(name).digest] = registry.get(name).recipe()
     return found

@@ -20,14 +20,15 @@ from torch import Tensor
 
 from policies import Policy, View
 from policies.policy import Event
-from protocol import engine, tasks
+from protocol import engine
 from protocol.evidence.run.records import Record
 from protocol.locked.planned import Planned
 from protocol.models import load, sources
 from protocol.models.load import LoadedModel
 from protocol.models.made_up import made_up
 from protocol.plan.design import AGAIN, Design, Task
-from protocol.tasks import prompting
+from protocol.tasks import door, prompting
+from protocol.tasks.problem import Problem
 
 __all__ = ["Alike", "alike", "same_kept"]
 
@@ -77,7 +78,7 @@ def same_kept(planned: Planned, items: Mapping[str, Any]) -> dict[str, Any]:
     """The field `checks.same_kept` of a lock, from the first development problems of each task, at every
     budget: `pairs` of arms that keep the same slots, with the share of what they drop that they drop both and
     the number of problems; `on`, what ran for each model; `left_out`, the arms that could not run, since they
-    need statistics of a model that did not.
+    need statistics of a model that did not, or are presses.
 
     It runs on as many threads as are registered, so that it finds the same when it is asked again.
     """
@@ -91,7 +92,7 @@ def same_kept(planned: Planned, items: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _found(planned: Planned, items: Mapping[str, Any]) -> dict[str, Any]:
-    protocol = planned.protocol
+    protocol, known = planned.protocol, planned.tasks
     by_arm: dict[str, dict[Place, Dropped]] = {
         arm.name: {} for arm in protocol.arms if protocol.policy(arm.name).evicts
     }
@@ -105,11 +106,13 @@ def _found(planned: Planned, items: Mapping[str, Any]) -> dict[str, Any]:
         except UNMAKEABLE as why:
             on[source] = f"nothing: no random network of its architecture can be made ({why})"
             continue
+        counter = prompting.counter(model.tokenizer)
         count = max(1, PROBLEMS[on[source]] // len(protocol.tasks))
         for task in protocol.tasks:
             for problem in items[task.name]["dev"][:count]:
                 use = planned.use(source, task.name)
-                dropped = _watched(protocol, model, task, problem, use, short=on[source] == MADE_UP)
+                built = door.build(known[task.name], task.name, problem, counter)
+                dropped = _watched(protocol, model, task, built, use, short=on[source] == MADE_UP)
                 for (arm, budget), lost in dropped.items():
                     by_arm[arm][source, task.name, problem, budget] = lost
     ran = {arm: lanes for arm, lanes in by_arm.items() if lanes}
@@ -184,10 +187,9 @@ def _opened(planned: Planned, source: str, runs: str) -> LoadedModel:
 
 
 def _watched(
-    protocol: Design, model: LoadedModel, task: Task, problem: str, use: Fraction | None, *, short: bool
+    protocol: Design, model: LoadedModel, task: Task, built: Problem, use: Fraction | None, *, short: bool
 ) -> dict[tuple[str, str], Dropped]:
     """By arm and budget, of the evicting arms whose statistics the model has: what one lane dropped."""
-    built = tasks.build(task.name, problem, prompting.counter(model.tokenizer))
     context, query = prompting.render(built, model.tokenizer, task.query)
     if short:
         slots = [budget.of(0, use) for budget in protocol.budgets if budget.share is None]
@@ -195,6 +197,8 @@ def _watched(
     lanes, notes = {}, {}
     for arm, budget in itertools.product(protocol.arms, protocol.budgets):
         policy, place = protocol.policy(arm.name), (arm.name, str(budget))
+        if arm.press is not None:
+            continue  # what it leaves has no numbers
         if policy.evicts and {each.name for each in policy.calibrated} <= model.statistics.keys():
             watched = Watched(**{part.name: getattr(policy, part.name) for part in fields(Policy)})
             lanes[place] = engine.Lane(
@@ -203,7 +207,7 @@ def _watched(
             notes[place] = watched.dropped
     if not lanes:
         return {}
-    request = engine.Request(problem, engine.Prompt(tuple(context), tuple(query)), tuple(lanes.values()))
+    request = engine.Request(built.id, engine.Prompt(tuple(context), tuple(query)), tuple(lanes.values()))
     new = min(_until_an_event(request.lanes, len(context)), NEW, task.max_new_tokens)
     (answers,) = engine.run(model, [request], max_new_tokens=new, max_concurrent=len(lanes)).answers
     more = new < task.max_new_tokens

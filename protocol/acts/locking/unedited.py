@@ -51,7 +51,7 @@ def derived_again(study: Study, *, simulated: bool = True) -> dict[str, Any]:
     if not beside.gateless(registration):
         checks.require_gate(study.protocol, study.folder / PROTOCOL)
         checks.require_memory(study.protocol, study.folder / PROTOCOL)
-    items = frozen.items(study.protocol)
+    items = frozen.items(planned)
     first = None if parent is None else int(parent.lock.content.get("batch", {}).get("first_event", 0))
     data = files.read(study.folder / PROTOCOL)
     due = derived.follows(planned, data, items, locked["sources"], first)

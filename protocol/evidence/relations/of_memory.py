@@ -115,7 +115,9 @@ def left(plan: Plan, lane: Lane, measure: Measure) -> str:
     given = lane.cache.get("granted", [slots] * len(lane.events) if arm.plain else [])
     for (step, before, after), grant in zip(lane.events, given, strict=False):
         most = grant * heads
-        if before <= most:
+        if arm.press:
+            right = 0 < after <= before
+        elif before <= most:
             right = after == before or (arm.bounds and after < before)
         else:
             right = after < before and not (arm.most and after > most) and not (arm.exact and after != most)
@@ -300,7 +302,8 @@ RELATIONS = (
         "left",
         "An event that finds no more than its grant in every head leaves all; else it leaves no more than "
         "the grant, and all of that where the arm's selection uses all of it. Where the arm's routing takes "
-        "the budget as a bound, it may leave less.",
+        "the budget as a bound, it may leave less. A press leaves some of what there is, more or less than "
+        "that.",
         ("cache.events", "cache.granted", "slots"),
         "trajectory",
         left,

@@ -108,10 +108,14 @@ def own_draws(phase: Phase) -> Differences:
     for seeds in arms.values():
         for one, other in itertools.combinations(seeds, 2):
             both = [(one[problem], other[problem]) for problem in one.keys() & other.keys()]
-            unsure = [pair for pair in both if pair[0].body["grade"] != "correct"]
+            unsure = [pair for pair in both if not _right(pair[0])]
             if len(unsure) >= MANY and all(a.body["text"] == b.body["text"] for a, b in both):
                 first, copy = unsure[0]
                 yield copy, f"text is that of {first}, and so in all {len(both)} problems"
+
+
+def _right(lane: Lane) -> bool:
+    return lane.body["grade"] == "correct" or lane.body.get("score") == "1.000000"
 
 
 def full_use(phase: Phase) -> Differences:

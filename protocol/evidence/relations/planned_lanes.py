@@ -15,6 +15,7 @@ AGAIN = " (again)"  # ends the name of the arm that a probe runs a second time
 MOST = 1_000_000  # problems, over all models and tasks
 FULL = "full"  # the budget of an arm that never evicts
 OF_FULL = " of full"  # ends a budget that is a share of what the full cache holds
+PRESS = "protocol.presses.pressed.AsThePress()"  # in the place of a press' selection
 PLAIN = "policies.cadence.Cadence()"
 EVERY = "policies.thinkv.Whenever()"  # a cadence that looks at no budget
 # Selections that leave exactly what an event was granted, and those that leave at most that.
@@ -49,7 +50,7 @@ class Arm(NamedTuple):
     plain: an event fires by `interval` (0: none while decoding) and `slack` and is granted the registered
     budget. most: whether it leaves at most what it is granted; exact: whether it leaves all of that. every:
     whether it fires every `interval` steps, whatever is held. bounds: whether its routing may leave less than
-    it is granted, whatever there is to keep.
+    it is granted, whatever there is to keep. press: whether it is a press, which leaves what it leaves.
     """
 
     plain: bool | None
@@ -59,6 +60,7 @@ class Arm(NamedTuple):
     exact: bool | None
     every: bool = False
     bounds: bool = False
+    press: bool = False
 
 
 class UnitPlan(NamedTuple):
@@ -227,6 +229,7 @@ def _as_locked(settings: Mapping[str, str]) -> Arm:
         exact or None,
         settings["cadence"] == EVERY,
         bounds,
+        selection == PRESS,
     )
 
 

@@ -10,7 +10,14 @@ __all__ = ["BODY", "COSTS", "MEASURED", "STATES", "TRAJECTORY", "fault"]
 
 STATES = ("ok", "failed", "excluded")
 MEASURED = ("stop", "grade", "cache")  # there when a lane ended well, and only then
-_GRADE = Choice("correct", "wrong", "no answer", "timeout", "error")
+# Of some lanes that ended well, and of no others.
+OF_ANSWERS = ("score", "grade_second", "score_second", "thought")
+SCORES = {
+    "grade": "score",
+    "grade_second": "score_second",
+}  # there where the grade is "scored", and only there
+_GRADE = Choice("correct", "wrong", "no answer", "scored", "timeout", "error")
+_SCORE = Text(r"0\.[0-9]{6}|1\.000000", 'a number from 0 to 1 with six places, such as "0.666667"')
 _DECIMAL = Text(r"[0-9]+(\.[0-9]+)?", 'a decimal written as text, such as "0.5"')
 _EVENTS = ListOf(ListOf(Whole(), 3, 3), words="a list of [step, slots before, slots after]")
 
@@ -77,10 +84,12 @@ BODY = Table(
         "stop": Field(OrNull(Choice("eos", "length")), "What ended it; null unless ok."),
         "answer": Field(OrNull(Text()), "What the grader extracted, or null."),
         "grade": Field(OrNull(_GRADE), "What the grader says; null unless ok."),
+        "score": Field(_SCORE, "What the answer is worth.", without='the grade is not "scored"'),
         "grade_reason": Field(Text(), "Why it says so."),
         "grade_second": Field(
             _GRADE, "What a second, independent grader says.", without="no second grader reads the task"
         ),
+        "score_second": Field(_SCORE, "What the answer is worth to it.", without='its grade is not "scored"'),
         "cache": Field(OrNull(_CACHE), "The measured memory; null unless ok."),
         "trajectory": Field(
             OrNull(Text("[0-9a-f]{64}(#[0-9]+)?", "a digest and a place, as <digest>#<place>")),
@@ -120,9 +129,13 @@ def _faults_of_state(body: Mapping[str, Any]) -> Iterator[str]:
                 yield f"body.{name}: is missing; a lane that ended well has one"
         if body["reason"]:
             yield "body.reason: must be empty; a lane that ended well needs none"
+        for grade, score in SCORES.items():
+            if (body.get(grade) == "scored") != (score in body):
+                there = "stands beside another" if score in body else "is missing beside this"
+                yield f"body.{score}: {there} {grade}, {body.get(grade)!r}"
         return
     if not body["reason"]:
         yield f"body.reason: is empty; a record in the state {body['state']!r} says why"
-    for name in (*MEASURED, "trajectory", "grade_second", "thought"):
+    for name in (*MEASURED, "trajectory", *OF_ANSWERS):
         if body.get(name) is not None:
             yield f"body.state: {body['state']!r} goes with no {name}"

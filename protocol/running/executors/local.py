@@ -7,14 +7,14 @@ from typing import Any
 import torch
 import transformers
 
-from protocol import engine, grading, tasks
+from protocol import engine, grading
 from protocol.evidence.bytes import canonical
 from protocol.evidence.run import late_randomness, records
 from protocol.locked.planned import Planned
 from protocol.models.load import LoadedModel, load
 from protocol.plan.grid import Cell, budget_of
 from protocol.running.executors import Execute, Job, Produced
-from protocol.tasks import prompting
+from protocol.tasks import door, prompting
 from protocol.tasks.door import Opened
 from protocol.tasks.problem import Problem
 
@@ -39,19 +39,19 @@ def executor(
     transformers.utils.logging.disable_progress_bar()  # one display at a time: ours
     model_of = read or _held(planned)
     graders: dict[str, grading.Grader] = {}
-    registered = {task.name: task for task in protocol.tasks}
+    registered, known = {task.name: task for task in protocol.tasks}, planned.tasks
     policy_of = {arm.name: protocol.policy(arm.name) for arm in protocol.arms}
     key = opened.held_out.key() if opened else None
 
     def execute(job: Job) -> Produced:
-        model, task, grader = model_of(job.model), registered[job.task], tasks.get(job.task).grader
+        model, task, grader = model_of(job.model), registered[job.task], known[job.task].grader
         if grader not in graders:
-            graders[grader] = grading.GRADERS[grader]()
+            graders[grader] = grading.grader(grader)
         counter = prompting.counter(model.tokenizer)
         problems = [
             opened.problem(job.model, job.task, problem)
             if opened
-            else tasks.build(job.task, problem, counter)
+            else door.build(known[job.task], job.task, problem, counter)
             for problem in job.problems
         ]
         requests, answering = [], []
@@ -105,7 +105,7 @@ def executor(
                     body |= _answered(model, outcome, heads, marks)
                     body["batch"]["joined"] = outcome.joined
                     body["trajectory"] = cited[outcome.held, outcome.allocated]
-                    body |= _graded(problem.gold, body["text"], graders[grader], grading.SECOND.get(grader))
+                    body |= _graded(problem.gold, body["text"], graders[grader], grading.second(grader))
                     costs["decode_seconds"] = f"{outcome.seconds:.3f}"
                 produced[cell, problem.id] = (body, costs)
         return Produced(produced, tuple(trajectories.values()))
@@ -153,11 +153,17 @@ def heads_of(model: LoadedModel) -> int:
 
 
 def _graded(
-    gold: str, text: str, grader: grading.Grader, second: grading.Grader | None
+    gold: grading.Gold, text: str, grader: grading.Grader, second: grading.Grader | None
 ) -> dict[str, str | None]:
-    grade = grader.grade(gold, text)
+    """The score stands beside the grade "scored", and beside no other."""
+    grade = grading.best(grader.grade, gold, text)
     graded = {"answer": grade.answer, "grade": grade.status, "grade_reason": grade.reason}
-    return graded | ({"grade_second": second.grade(gold, text).status} if second else {})
+    graded |= {} if grade.score is None else {"score": grade.score}
+    if second is None:
+        return graded
+    other = grading.best(second.grade, gold, text)
+    scored = {} if other.score is None else {"score_second": other.score}
+    return graded | {"grade_second": other.status} | scored
 
 
 def _answered(

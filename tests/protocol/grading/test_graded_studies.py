@@ -41,14 +41,18 @@ def items(dev, confirm):
     return {"tiny": {"dev": dev, "confirm": confirm}, "needle-256": {"dev": ["n"], "confirm": ["n"]}}
 
 
+def known(*names):
+    return {name: tasks.get(name) for name in names or ("tiny", "needle-256")}
+
+
 def test_golds_that_verify_are_counted_in_the_lock(tiny):
     golds = {"tiny": {"purpose": "gold self-check", "dev": 2, "confirm": 1}}
-    frozen.refuse_wrong_golds(items(["p/0", "p/1"], ["p/2"]))
-    assert frozen.golds(items(["p/0", "p/1"], ["p/2"])) == {"golds": golds}
+    frozen.refuse_wrong_golds(items(["p/0", "p/1"], ["p/2"]), known())
+    assert frozen.golds(items(["p/0", "p/1"], ["p/2"]), known()) == {"golds": golds}
 
 
 def test_a_study_without_mathematical_tasks_has_nothing_to_check():
-    assert frozen.golds({"needle-256": {"dev": ["n"], "confirm": ["n"]}}) == {}
+    assert frozen.golds({"needle-256": {"dev": ["n"], "confirm": ["n"]}}, known("needle-256")) == {}
 
 
 @pytest.mark.parametrize("bad", ["", "{1", "$", "1}{2"])
@@ -58,7 +62,7 @@ def test_a_gold_that_does_not_verify_is_refused_by_its_id_and_not_shown(tiny, mo
     with pytest.raises(
         BadInput, match=rf"tasks: tiny: the gold answer of {place} does not verify"
     ) as refusal:
-        frozen.refuse_wrong_golds(items(["p/0", "p/1"], ["p/2"]))
+        frozen.refuse_wrong_golds(items(["p/0", "p/1"], ["p/2"]), known())
     assert not bad or bad not in str(refusal.value)
 
 

@@ -179,17 +179,17 @@ def test_the_lock_names_both_files(sealed, home):
         "dev": hashlib.sha256(DEV).hexdigest(),
         "confirm": hashlib.sha256((home / "aime24.confirm.jsonl.age").read_bytes()).hexdigest(),
     }
-    assert tasks.data([TASK, "needle-256"]) == {TASK: digests}
-    assert door.is_encrypted(TASK)
-    assert not door.is_encrypted("needle-256")
+    assert tasks.data({name: tasks.get(name) for name in (TASK, "needle-256")}) == {TASK: digests}
+    assert door.is_encrypted(tasks.get(TASK))
+    assert not door.is_encrypted(tasks.get("needle-256"))
     (home / "aime24.dev.jsonl").unlink()
     with pytest.raises(BadInput, match=r"no .*aime24\.dev\.jsonl beside .*; bring both"):
-        tasks.data([TASK])
+        tasks.data({TASK: tasks.get(TASK)})
 
 
 @pytest.mark.parametrize("name", ["age", "ssh"])
 def test_each_recipient_opens_the_held_out_problems_under_the_claim(sealed, keys, tmp_path, name):
-    door.refuse_unopenable([TASK, "needle-256"], keys / name)
+    door.refuse_unopenable([tasks.get(TASK), tasks.get("needle-256")], keys / name)
     held_out = pickle.loads(pickle.dumps(claimed(tmp_path / "study", keys / name)))  # as to another process
     for item in FROZEN.confirm:
         row = json.loads(line(item))
@@ -209,7 +209,7 @@ def test_another_key_opens_nothing(sealed, keys, tmp_path):
     held_out = claimed(tmp_path / "study", keys / "other")
     for read in (
         lambda: tasks.build(TASK, FROZEN.confirm[0], words, held_out),
-        lambda: door.refuse_unopenable([TASK], keys / "other"),
+        lambda: door.refuse_unopenable([tasks.get(TASK)], keys / "other"),
     ):
         with pytest.raises(BadInput, match=r"other: is not a key that .*\.age was encrypted to"):
             read()
@@ -217,10 +217,10 @@ def test_another_key_opens_nothing(sealed, keys, tmp_path):
 
 def test_a_key_is_asked_for_exactly_where_something_is_encrypted(sealed, keys):
     with pytest.raises(BadInput, match="its held-out problems are encrypted; get the private key"):
-        door.refuse_unopenable([TASK, "needle-256"], None)
+        door.refuse_unopenable([tasks.get(TASK), tasks.get("needle-256")], None)
     with pytest.raises(BadInput, match="no task of this study is encrypted here; leave it out"):
-        door.refuse_unopenable(["needle-256"], keys / "age")
-    door.refuse_unopenable(["needle-256"], None)
+        door.refuse_unopenable([tasks.get("needle-256")], keys / "age")
+    door.refuse_unopenable([tasks.get("needle-256")], None)
 
 
 def test_whether_a_key_fits_is_told_by_a_file_whose_content_is_gone(sealed, home, keys):
@@ -228,14 +228,14 @@ def test_whether_a_key_fits_is_told_by_a_file_whose_content_is_gone(sealed, home
     hidden = home / "aime24.confirm.jsonl.age"
     header = hidden.read_bytes()[: -len(HELD)]  # the content and its authentication are longer than HELD
     hidden.write_bytes(header)
-    door.refuse_unopenable([TASK], keys / "age")
+    door.refuse_unopenable([tasks.get(TASK)], keys / "age")
     with pytest.raises(BadInput, match="is not a key"):
-        door.refuse_unopenable([TASK], keys / "other")
+        door.refuse_unopenable([tasks.get(TASK)], keys / "other")
     with pytest.raises(Drifted, match="was altered since it was encrypted"):
         encrypted.decrypt(hidden, keys / "age")
     hidden.write_bytes(b"no header")
     with pytest.raises(Drifted, match="was altered since it was encrypted"):
-        door.refuse_unopenable([TASK], keys / "age")
+        door.refuse_unopenable([tasks.get(TASK)], keys / "age")
 
 
 def test_a_flipped_byte_of_the_encrypted_file_is_found_wherever_it_is(sealed, home, keys):
@@ -309,14 +309,17 @@ def test_what_is_no_private_key_is_refused_by_its_file(sealed, keys, tmp_path):
     ]
     for file in files:
         with pytest.raises(BadInput, match=f"--identity {file}: is no private key of age or ssh without"):
-            door.refuse_unopenable([TASK], file)
+            door.refuse_unopenable([tasks.get(TASK)], file)
     with pytest.raises(BadInput, match="could not be read: No such file"):
-        door.refuse_unopenable([TASK], tmp_path / "nowhere")
+        door.refuse_unopenable([tasks.get(TASK)], tmp_path / "nowhere")
 
 
 def test_without_pyrage_a_sealed_task_says_how_to_get_it_and_is_not_registered(sealed, keys, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyrage", None)
-    for read in (lambda: tasks.data([TASK]), lambda: door.refuse_unopenable([TASK], keys / "age")):
+    for read in (
+        lambda: tasks.data({TASK: tasks.get(TASK)}),
+        lambda: door.refuse_unopenable([tasks.get(TASK)], keys / "age"),
+    ):
         with pytest.raises(BadInput, match=r"pip install 'kv-prereg\[seal\]'"):
             read()
     assert tasks.gold(TASK, FROZEN.dev[0])

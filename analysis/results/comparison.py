@@ -1,0 +1,163 @@
+"""A comparison of result files as a value: its contrasts, its arms, and that nothing was registered."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from analysis.output.told import columns, paragraph, points
+from analysis.results import contrasts, pairs
+from analysis.results.rows import ResultError, Row
+from analysis.results.tables import number
+
+__all__ = ["LABEL", "Comparison", "compare", "of_frame", "text"]
+
+LABEL = "exploratory: nothing was registered"
+SCREENED = 200  # problems below which a study of ours decides nothing either
+
+
+class Comparison(NamedTuple):
+    """said: what was left out, and what could not be checked. alpha: of the whole family."""
+
+    label: str
+    method: str
+    alpha: float
+    every: list[contrasts.Contrast]
+    of: list[pairs.Arm]
+    said: list[str]
+
+    @property
+    def contrasts(self) -> pd.DataFrame:
+        """One row a contrast, columns as `contrasts.Contrast` explains them."""
+        return pd.DataFrame(self.every, columns=contrasts.Contrast._fields)
+
+    @property
+    def arms(self) -> pd.DataFrame:
+        """One row for each arm in a task."""
+        return pd.DataFrame(self.of, columns=pairs.Arm._fields)
+
+    def __repr__(self) -> str:
+        return "\n".join(text(self))
+
+    def data(self) -> dict[str, Any]:
+        """As JSON prints it."""
+        tables = {"contrasts": self.every, "arms": self.of}
+        return {"label": self.label, "method": self.method, "alpha": self.alpha, "said": self.said} | tables
+
+
+def compare(
+    rows: Sequence[Row],
+    *,
+    subject: str | None = None,
+    method: str | None = None,
+    alpha: float = 0.05,
+    draws: int = 10_000,
+    seed: int = 0,
+    common: bool = False,
+    prompts_differ: bool = False,
+    said: Sequence[str] = (),
+) -> Comparison:
+    """The subject, by default the first arm, against every other arm in every task. Raises ResultError for
+    what cannot be paired or compared: see `pairs.paired` and `contrasts.compared`.
+    """
+    found = pairs.paired(rows, subject, common=common, prompts=prompts_differ)
+    done = contrasts.compared(found.pairs, method, alpha=alpha, draws=draws, seed=seed)
+    return Comparison(
+        label=LABEL,
+        method=done.method,
+        alpha=alpha,
+        every=done.contrasts,
+        of=found.arms,
+        said=[*said, *found.said],
+    )
+
+
+def of_frame(frame: pd.DataFrame, **options: Any) -> Comparison:
+    """`compare` of a data frame: columns id, arm and score; task, seed and cluster where there are any.
+
+    Raises ResultError, with the row, for what `tables.read` would refuse in a CSV file.
+    """
+    for name in ("id", "arm", "score"):
+        if name not in frame:
+            raise ResultError(f"frame: {name}: is no column; there are {', '.join(map(str, frame))}")
+    rows = []
+    for place, row in enumerate(frame.to_dict("records")):
+        where, cluster = f"frame: row {place}", row.get("cluster")
+        rows.append(
+            Row(
+                arm=str(row["arm"]),
+                task=str(row.get("task", "")),
+                id=str(row["id"]),
+                seed=str(row.get("seed", 0)),
+                score=number("" if pd.isna(row["score"]) else str(row["score"]), "score", where),
+                cluster=None if cluster is None or pd.isna(cluster) else str(cluster),
+                question=None,
+                prompt=None,
+                where=where,
+            )
+        )
+    return compare(rows, **options)
+
+
+def text(found: Comparison) -> list[str]:
+    """Lines for people; the first says what this is not."""
+    head = [
+        "task",
+        "contrast",
+        "n",
+        "pp",
+        "95 % interval",
+        "simultaneous",
+        "p",
+        "Holm",
+        "max-t",
+        "detectable",
+    ]
+    lines = [found.label, ""]
+    of = ["task", "arm", "problems", "seeds", "mean score, %", "without a score"]
+    lines += columns(of, [_arm(one) for one in found.of])
+    lines += ["", *columns(head, [_row(one) for one in found.every]), ""]
+    family = len(found.every)
+    for sentence in [
+        f"Method: {found.method}. Differences are the first arm minus the second, in percentage points.",
+        f"Simultaneous: together at {100 * (1 - found.alpha):g} %. "
+        "detectable: the smallest true difference that so many problems with this spread find with a power "
+        f"of 80 % at {found.alpha:g}/{family}.",
+        *_warnings(found.every),
+        *found.said,
+    ]:
+        lines += paragraph(sentence)
+    return lines
+
+
+def _warnings(every: Sequence[contrasts.Contrast]) -> list[str]:
+    said = []
+    few = min(one.n if one.clusters is None else one.clusters for one in every)
+    if few < SCREENED:
+        said.append(
+            f"The smallest contrast has {few} problems or clusters; below {SCREENED} it screens, no more."
+        )
+    return said
+
+
+def _arm(one: pairs.Arm) -> list[str]:
+    mean = "-" if pd.isna(one.score) else f"{100 * one.score:.1f}"
+    return [one.task or "-", one.arm, str(one.problems), str(one.seeds), mean, str(one.missing)]
+
+
+def _row(one: contrasts.Contrast) -> list[str]:
+    n = str(one.n) if one.clusters is None else f"{one.n} in {one.clusters} clusters"
+    return [
+        one.task or "-",
+        f"{one.subject} - {one.against}",
+        n,
+        points(one.difference),
+        f"{points(one.low)} to {points(one.high)}",
+        f"{points(one.low_simultaneous)} to {points(one.high_simultaneous)}",
+        *(_p(value) for value in (one.p, one.p_holm, one.p_max_t)),
+        "-" if pd.isna(one.detectable) else f"{100 * one.detectable:.1f}",
+    ]
+
+
+def _p(value: float) -> str:
+    return "<.0001" if value < 1e-4 else f"{value:.4f}".lstrip("0") if value < 1 else "1"

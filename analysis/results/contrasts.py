@@ -1,0 +1,163 @@
+"""Pairs of arms by the registered methods, as a study has them: of each pair a difference, its intervals, its
+p alone and in the family, and the smallest difference that so many problems could have shown.
+"""
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analysis.results.pairs import Pair
+from analysis.results.rows import ResultError
+from analysis.stats import multiplicity, resampled_units, sample_size
+from analysis.stats.comparison import Comparison
+from analysis.stats.interval import DegenerateDifference
+from analysis.stats.methods import METHODS, WITHOUT_COUNTS
+
+__all__ = ["Compared", "Contrast", "compared"]
+
+LEVEL = 0.95  # coverage of the nominal interval
+
+
+class Contrast(NamedTuple):
+    """The subject minus one comparator in one task, in points (-1 to 1).
+
+    low, high: the nominal 95 % interval. low_simultaneous, high_simultaneous: at the Bonferroni level, or of
+    max-t. p_holm, p_max_t: adjusted for all contrasts. detectable: the true difference that so many problems
+    with this spread find with a power of 80 % at the Bonferroni level; NaN without any spread. clusters: how
+    many are resampled instead of problems; None without any. gains, losses: problems and seeds that the
+    subject has a higher, a lower score in.
+    """
+
+    task: str
+    subject: str
+    against: str
+    n: int
+    seeds: int
+    clusters: int | None
+    left_out: int
+    gains: int
+    losses: int
+    difference: float
+    low: float
+    high: float
+    low_simultaneous: float
+    high_simultaneous: float
+    p: float
+    p_holm: float
+    p_max_t: float
+    detectable: float
+
+
+class Compared(NamedTuple):
+    method: str
+    contrasts: list[Contrast]
+
+
+def compared(
+    pairs: Sequence[Pair],
+    method: str | None = None,
+    *,
+    alpha: float = 0.05,
+    draws: int = 10_000,
+    seed: int = 0,
+) -> Compared:
+    """Every pair by one method: `auto` where all scores are 0 or 1 and nothing is in clusters, else `t`,
+    unless another is named. A pair draws the stream (seed, its place), as a registered contrast does.
+
+    Raises ResultError for a method that cannot take scores or clusters, and for fewer than two problems.
+    """
+    plain = all(pair.clusters is None and _whole(pair) for pair in pairs)
+    name = method or ("auto" if plain else "t")
+    if name not in METHODS:
+        raise ResultError(f"method: {name!r} is unknown; name one of {', '.join(METHODS)}")
+    if METHODS[name].counts and not plain:
+        able = ", ".join(WITHOUT_COUNTS)
+        raise ResultError(
+            f"method: {name} counts whole problems, right or wrong; with scores or clusters: {able}"
+        )
+    if not 0 < alpha < 1:
+        raise ResultError(f"alpha: {alpha} is no error rate; write one between 0 and 1, as 0.05")
+    if draws < 1 or seed < 0:
+        raise ResultError("draws, seed: draws are at least 1, a seed is at least 0")
+    try:
+        level = multiplicity.corrected(alpha, len(pairs))
+        together = _together(pairs, alpha, draws, seed)
+        both = [
+            resampled_units.compare_at(
+                name,
+                _difference(pair),
+                pair.clusters,
+                [LEVEL, 1 - level],
+                draws=draws,
+                rng=_stream(seed, place),
+            )
+            for place, pair in enumerate(pairs)
+        ]
+    except DegenerateDifference as problem:
+        raise ResultError(str(problem)) from None
+    holm = multiplicity.adjust([nominal.p for nominal, _ in both]).holm
+    return Compared(
+        name,
+        [
+            _contrast(pair, nominal, joint if METHODS[name].family else wide, adjusted, joint.p, level)
+            for pair, (nominal, wide), joint, adjusted in zip(pairs, both, together, holm, strict=True)
+        ],
+    )
+
+
+def _stream(seed: int, place: int) -> Callable[[], np.random.Generator]:
+    return lambda: np.random.default_rng([seed, place])
+
+
+def _whole(pair: Pair) -> bool:
+    return bool(np.isin(pair.own, (0, 1)).all() and np.isin(pair.other, (0, 1)).all())
+
+
+def _difference(pair: Pair) -> NDArray[np.float64]:
+    return pair.own - pair.other
+
+
+def _together(pairs: Sequence[Pair], alpha: float, draws: int, seed: int) -> list[Comparison]:
+    """max-t over all pairs: those of the same problems are flipped together, others taken for independent."""
+    groups: dict[tuple[object, ...], list[int]] = {}
+    for place, pair in enumerate(pairs):
+        groups.setdefault((pair.task, pair.problems, pair.clusters), []).append(place)
+    asked = [
+        [(_difference(pairs[place]), pairs[place].clusters, 0.0) for place in group]
+        for group in groups.values()
+    ]
+    rng = np.random.default_rng([seed, 0])
+    found = resampled_units.simultaneous(asked, level=1 - alpha, draws=draws, rng=rng)
+    places = itertools.chain(*groups.values())
+    of = dict(zip(places, itertools.chain(*found), strict=True))
+    return [of[place] for place in range(len(pairs))]
+
+
+def _contrast(
+    pair: Pair, nominal: Comparison, wide: Comparison, holm: float, joint: float, level: float
+) -> Contrast:
+    units = resampled_units.units(_difference(pair), pair.clusters)
+    means = units.values.mean(axis=1) * units.scale
+    return Contrast(
+        task=pair.task,
+        subject=pair.subject,
+        against=pair.against,
+        n=len(pair.problems),
+        seeds=pair.own.shape[1],
+        clusters=None if pair.clusters is None else resampled_units.number(pair.clusters, len(pair.problems)),
+        left_out=pair.left_out,
+        gains=int((pair.own > pair.other).sum()),
+        losses=int((pair.own < pair.other).sum()),
+        difference=nominal.mean,
+        low=nominal.low,
+        high=nominal.high,
+        low_simultaneous=wide.low,
+        high_simultaneous=wide.high,
+        p=nominal.p,
+        p_holm=holm,
+        p_max_t=joint,
+        detectable=sample_size.detectable(len(means), float(means.std(ddof=1)), level),
+    )

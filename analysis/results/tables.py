@@ -1,0 +1,77 @@
+"""Tables of scores in CSV: columns `id` and `score`; `arm`, `task`, `cluster`, `seed` where there are any.
+
+The predictions of kvpress are such a table without scores: see `kvpress_predictions`.
+"""
+
+import csv
+import io
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from analysis.results import bounded
+from analysis.results.rows import Found, ResultError, Row, Wanted, at, score
+
+__all__ = ["lines", "number", "read"]
+
+KIND = "table"
+
+
+def lines(path: Path, data: bytes) -> Iterator[tuple[str, dict[str, str]]]:
+    """Every row with its place, by the names of the header; the first is the header's own, {name: name}."""
+    reader = csv.reader(io.StringIO(bounded.text(data, str(path)), newline=""), strict=True)
+    try:
+        header = next(reader, [])
+        names = [name.strip() for name in header]
+        if len(set(names)) != len(names):
+            raise ResultError(f"{path}: line 1: two columns have one name; rename one")
+        yield f"{path}: line 1", dict(zip(names, names, strict=True))
+        for cells in reader:
+            where = f"{path}: line {reader.line_num}"
+            if len(cells) != len(names) and cells:
+                raise ResultError(
+                    f"{where}: has {len(cells)} cells, the header {len(names)}; quote what has commas"
+                )
+            if cells:
+                yield where, dict(zip(names, cells, strict=True))
+    except csv.Error as problem:
+        raise ResultError(f"{path}: line {reader.line_num}: is no CSV ({problem})") from None
+
+
+def read(path: Path, rows: Iterator[tuple[str, Mapping[str, str]]], wanted: Wanted) -> Found:
+    """The rows after the header. Raises ResultError."""
+    metric = wanted.metric or "score"
+    found = []
+    for where, row in rows:
+        for name in ("id", metric):
+            if name not in row:
+                raise ResultError(f"{where}: {name}: is no column; there are {', '.join(row)}")
+        if not row["id"]:
+            raise ResultError(f"{where}: id: is empty; every problem has a name")
+        field = wanted.cluster or ("cluster" if "cluster" in row else None)
+        found.append(
+            Row(
+                arm=row.get("arm", ""),
+                task=row.get("task", ""),
+                id=row["id"],
+                seed=row.get("seed", "") or "0",
+                score=number(row[metric], metric, where),
+                cluster=None if field is None else at(row, field, where),
+                question=None,
+                prompt=None,
+                where=where,
+            )
+        )
+    return Found(KIND, found)
+
+
+def number(text: str, name: str, where: str) -> float:
+    """A score as it is written; NaN for an empty cell."""
+    if not text.strip():
+        return math.nan
+    try:
+        return score(float(text), name, where)
+    except ValueError as problem:
+        if isinstance(problem, ResultError):
+            raise
+        raise ResultError(f"{where}: {name}: {text[:40]!r} is no number; write one in [0, 1]") from None

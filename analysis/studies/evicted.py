@@ -1,0 +1,271 @@
+"""Did it evict? Of every arm, from its records: events, lanes without one, and the ratios that papers print.
+
+What a lane held is read from its record, whose `cache` is the summary of its trajectory (docs/records.md).
+What it would have held with nothing evicted follows from the tokens that were fed. A "ratio" is one number
+for what is not one thing: each definition in use has a name here, and of a study all of them stand side by
+side.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from fractions import Fraction
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeAlias
+
+from analysis.studies import plain_files
+
+__all__ = ["OF_BUDGET", "RATIOS", "Held", "bodies", "counted", "idle", "removed", "warnings"]
+
+PLACE = ("model", "task", "budget", "arm")
+FULL = "full"  # the budget of what never evicts
+Place: TypeAlias = tuple[str, str, str, str]
+
+
+class Held(NamedTuple):
+    """One lane that ended well. Slots are per KV head and layer.
+
+    asked: tokens of a question that is fed after the first event; None where nothing at hand tells them.
+    evicting: events that left fewer slots than they found; fired: all of them.
+    """
+
+    prompt: int
+    budget: int | None
+    generated: int
+    fed: int
+    asked: int | None
+    prefill_end: Fraction
+    mean: Fraction
+    peak: Fraction
+    mean_bytes: int
+    peak_bytes: int
+    evicting: int
+    fired: int
+
+    @property
+    def whole(self) -> Fraction | None:
+        """Slots at the end with nothing evicted: the prompt, the question and every token that was fed."""
+        return None if self.asked is None else Fraction(self.prompt + self.asked + self.fed)
+
+    @property
+    def whole_mean(self) -> Fraction | None:
+        """Their mean over moments: the end of the prefill, a question outside, each token that was fed."""
+        if self.asked is None:
+            return None
+        begun, moments = self.prompt + self.asked, self.fed + 1
+        grown = Fraction(moments * (2 * begun + self.fed), 2)
+        return (grown + self.prompt) / (moments + 1) if self.asked else grown / moments
+
+
+class Ratio(NamedTuple):
+    """The sum of `over` over lanes by the sum of `under`; of a pair of lanes, the arm's and the full cache's
+    on the same problem and seed. full: whether `under` is measured on the full cache's own lane.
+    """
+
+    words: str
+    over: Callable[[Held], Any]
+    under: Callable[[Held], Any]
+    full: bool = False
+
+
+RATIOS: Mapping[str, Ratio] = MappingProxyType(
+    {
+        "prefill": Ratio(
+            "slots at the end of the prefill by tokens of the prompt: 1 - compression_ratio of kvpress",
+            lambda lane: lane.prefill_end,
+            lambda lane: lane.prompt,
+        ),
+        "budget/prompt": Ratio(
+            "the budget by tokens of the prompt, whatever is held while decoding",
+            lambda lane: lane.budget,
+            lambda lane: lane.prompt,
+        ),
+        "budget/text": Ratio(
+            "the budget by tokens of prompt and answer, at the end of the answer",
+            lambda lane: lane.budget,
+            lambda lane: lane.whole,
+        ),
+        "budget/answer": Ratio(
+            "the budget by tokens of the full cache's answer: R-KV's, which leaves the prompt out",
+            lambda lane: lane.budget,
+            lambda lane: lane.generated,
+            full=True,
+        ),
+        "mean": Ratio(
+            "mean slots over all moments by those of the same text with nothing evicted",
+            lambda lane: lane.mean,
+            lambda lane: lane.whole_mean,
+        ),
+        "mean/full": Ratio(
+            "mean slots by those of the full cache, each on its own answer: longer answers hold more",
+            lambda lane: lane.mean,
+            lambda lane: lane.mean,
+            full=True,
+        ),
+        "peak": Ratio(
+            "most slots at any moment by those of the same text with nothing evicted",
+            lambda lane: lane.peak,
+            lambda lane: lane.whole,
+        ),
+        "peak/full": Ratio(
+            "most slots at any moment by the full cache's, each on its own answer",
+            lambda lane: lane.peak,
+            lambda lane: lane.peak,
+            full=True,
+        ),
+        "bytes/full": Ratio(
+            "mean bytes of keys and values by the full cache's, as allocated",
+            lambda lane: lane.mean_bytes,
+            lambda lane: lane.mean_bytes,
+            full=True,
+        ),
+        "peak bytes/full": Ratio(
+            "most bytes of keys and values by the full cache's, as allocated",
+            lambda lane: lane.peak_bytes,
+            lambda lane: lane.peak_bytes,
+            full=True,
+        ),
+    }
+)
+# What an arm held, by its registered budget.
+OF_BUDGET: Mapping[str, Ratio] = MappingProxyType(
+    {
+        "prefill_end": Ratio(
+            "at the end of the prefill", lambda lane: lane.prefill_end, lambda lane: lane.budget
+        ),
+        "mean": Ratio("mean over all moments", lambda lane: lane.mean, lambda lane: lane.budget),
+        "peak": Ratio("most at any moment", lambda lane: lane.peak, lambda lane: lane.budget),
+    }
+)
+
+
+def bodies(records: Path) -> Iterator[dict[str, Any]]:
+    """The bodies of the records in a folder, by shard and line."""
+    for _, data in plain_files.shards(records, "shard-*.jsonl"):
+        for line in data.split(b"\n")[:-1]:
+            yield json.loads(line)["body"]
+
+
+def removed(events: Iterable[Sequence[int]]) -> int:
+    """How many of these events left fewer slots than they found. Each: step, slots before, slots after."""
+    return sum(before > after for _, before, after in events)
+
+
+def counted(
+    recorded: Iterable[Mapping[str, Any]], tasks: Iterable[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """A row for each (model, task, budget, arm), in the order of the records: `lanes` that ended well,
+    `never`, those without an event that left fewer slots than it found, `events` of this kind a lane (mean,
+    least, most), `fired`, the mean number of all events, the mean budget `slots`, and, each a Fraction or
+    None, `of_budget` and `ratios` by the names above.
+
+    recorded: bodies of records of one phase. tasks: as the lock has them, with `name` and `query`.
+    """
+    outside = {task["name"] for task in tasks if task["query"] == "outside"}
+    ended = [body for body in recorded if body["state"] == "ok"]
+    asked = _asked(ended, outside)
+    arms: dict[Place, dict[tuple[int, str], Held]] = {}
+    for body in ended:
+        cell, problem = body["cell"], body["problem"]
+        place = (cell["model"], cell["task"], cell["budget"], cell["arm"])
+        question = asked.get((cell["model"], problem)) if cell["task"] in outside else 0
+        arms.setdefault(place, {})[cell["seed"], problem] = _held(body, question)
+    whole: dict[tuple[str, str], Mapping[tuple[int, str], Held]] = {}
+    for (model, task, budget, _), lanes in arms.items():
+        if budget == FULL:
+            whole.setdefault((model, task), lanes)
+    return [_row(place, lanes, whole.get(place[:2], {})) for place, lanes in arms.items()]
+
+
+def idle(row: Mapping[str, Any]) -> bool:
+    """Whether an arm that has a budget never evicted."""
+    return bool(row["budget"] != FULL and row["never"] == row["lanes"])
+
+
+def warnings(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A line for each place at which an arm with a budget never evicted, and one for all those at which it
+    did so in some lanes alone.
+    """
+    lines = [
+        f"arm {row['arm']} evicted nothing in any of {row['lanes']} lanes at {row['budget']} "
+        f"({row['model']}, {row['task']}): the full cache under another name, no result about its policy"
+        for row in rows
+        if idle(row)
+    ]
+    partly = [row for row in rows if row["budget"] != FULL and 0 < row["never"] < row["lanes"]]
+    if partly:
+        shares = sorted(100 * row["never"] / row["lanes"] for row in partly)
+        least, most = (f"{share:.0f}" for share in (shares[0], shares[-1]))
+        arms, budgets = (", ".join(dict.fromkeys(row[name] for row in partly)) for name in ("arm", "budget"))
+        lines.append(
+            f"{least if least == most else f'{least} to {most}'} % of the lanes of {arms} at {budgets} "
+            "evicted nothing: there the arm is the full cache"
+        )
+    return lines
+
+
+def _asked(ended: Sequence[Mapping[str, Any]], outside: set[str]) -> dict[tuple[str, str], int]:
+    """Tokens of a question outside, by model and problem: what a lane without an event held beyond its prompt
+    and the tokens that were fed to it.
+    """
+    found = {}
+    for body in ended:
+        cache, cell = body["cache"], body["cell"]
+        if cell["task"] in outside and not removed(cache["events"]):
+            held = Fraction(cache["peak"]) - body["prompt_tokens"] - _fed(body)
+            found[cell["model"], body["problem"]] = int(held)
+    return found
+
+
+def _fed(body: Mapping[str, Any]) -> int:
+    """New tokens that were fed: the last one is not, where a lane ran into its limit."""
+    return int(body["tokens"]) - int(body["stop"] == "length")
+
+
+def _held(body: Mapping[str, Any], asked: int | None) -> Held:
+    cache = body["cache"]
+    return Held(
+        prompt=body["prompt_tokens"],
+        budget=body["slots"],
+        generated=body["tokens"],
+        fed=_fed(body),
+        asked=asked,
+        prefill_end=Fraction(cache["prefill_end"]),
+        mean=Fraction(cache["mean"]),
+        peak=Fraction(cache["peak"]),
+        mean_bytes=cache["mean_bytes"],
+        peak_bytes=cache["peak_bytes"],
+        evicting=removed(cache["events"]),
+        fired=len(cache["events"]),
+    )
+
+
+Lanes: TypeAlias = Mapping[tuple[int, str], Held]  # by seed and problem
+
+
+def _row(place: Place, lanes: Lanes, whole: Lanes) -> dict[str, Any]:
+    """whole: the lanes of the full cache of this model and task, empty without any."""
+    every = list(lanes.values())
+    events = [lane.evicting for lane in every]
+    pairs = [(lane, whole[key]) for key, lane in lanes.items() if key in whole]
+    alone = [(lane, lane) for lane in every]
+    budgets = [lane.budget for lane in every if lane.budget is not None]
+    return {
+        **dict(zip(PLACE, place, strict=True)),
+        "lanes": len(every),
+        "never": events.count(0),
+        "events": {"mean": Fraction(sum(events), len(events)), "least": min(events), "most": max(events)},
+        "fired": Fraction(sum(lane.fired for lane in every), len(every)),
+        "slots": Fraction(sum(budgets), len(budgets)) if budgets else None,
+        "of_budget": {name: _ratio(ratio, alone) for name, ratio in OF_BUDGET.items()},
+        "ratios": {name: _ratio(ratio, pairs if ratio.full else alone) for name, ratio in RATIOS.items()},
+    }
+
+
+def _ratio(ratio: Ratio, pairs: Sequence[tuple[Held, Held]]) -> Fraction | None:
+    """None where a lane does not tell, and without any lane."""
+    over = [ratio.over(own) for own, _ in pairs]
+    under = [ratio.under(other) for _, other in pairs]
+    if None in over or None in under or not sum(under):
+        return None
+    return Fraction(sum(over)) / Fraction(sum(under))

@@ -1,0 +1,81 @@
+"""Which presses of kvpress 0.5.5 run as an arm, and why the others do not."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from protocol.evidence.refusals import unknown
+
+__all__ = ["EAGER", "MASKING", "PREFIX", "REFUSED", "RENUMBERING", "RUNS", "refuse_unrunnable"]
+
+PREFIX = "kvpress:"
+
+RUNS = (
+    "AdaKVPress",
+    "BlockPress",
+    "CURPress",
+    "CapPress",
+    "ChunkKVPress",
+    "ChunkPress",
+    "CompactorPress",
+    "CriticalAdaKVPress",
+    "CriticalKVPress",
+    "EntropyGatedChunkKVPress",
+    "ExpectedAttentionPress",
+    "KeyDiffPress",
+    "KeyRerotationPress",
+    "KnormPress",
+    "LagKVPress",
+    "LeverageScorePress",
+    "MergingPress",
+    "NonCausalAttnPress",
+    "ObservedAttentionPress",
+    "PerLayerCompressionPress",
+    "PyramidKVPress",
+    "RandomPress",
+    "SimLayerKVPress",
+    "SnapKVPress",
+    "StreamingLLMPress",
+    "TOVAPress",
+    "ThinKPress",
+)
+EAGER = frozenset({"ObservedAttentionPress"})
+"""They read the attention weights, which transformers gives in its eager attention alone."""
+MASKING = frozenset({"AdaKVPress", "CriticalAdaKVPress"})
+"""They hold every slot, and mask what they evict."""
+RENUMBERING = frozenset({"KeyRerotationPress"})
+"""They turn their keys to the positions 0, 1, 2, ...; what follows is numbered after them."""
+
+HUB = "reads what was trained or measured for a model from the network"
+DECODING = "compresses while decoding, inside a generation of its own; an arm's press compresses the prompt"
+REPLAY = "feeds the context again with texts of its own, by a tokenizer that it looks up"
+REFUSED: Mapping[str, str] = MappingProxyType(
+    {
+        "BasePress": "is the base of all presses, and no method",
+        "CAMPress": DECODING,
+        "ComposedPress": "is a list of presses, which no setting can name",
+        "CompressionRatioDecodingPress": DECODING,
+        "DMSPress": "evicts by a threshold while it decodes, and masks by indices that it keeps itself",
+        "DecodingPress": DECODING,
+        "DuoAttentionPress": HUB,
+        "ExpectedAttentionStatsPress": HUB,
+        "FastKVzipPress": HUB,
+        "FinchPress": "needs a delimiter token between context and question, which no prompt here has",
+        "KVComposePress": "is called by a pipeline of its own, with texts of its own",
+        "KVgradPress": REPLAY,
+        "KVzapPress": HUB,
+        "KVzipPress": REPLAY,
+        "LUKVPress": HUB,
+        "PrefillDecodingPress": DECODING,
+        "QFilterPress": HUB,
+        "RestoreKVPress": HUB,
+        "ScorerPress": "is the base of the presses that score, and no method",
+    }
+)
+
+
+def refuse_unrunnable(name: str) -> None:
+    """Raises ValueError for a press that does not run as an arm, with the reason."""
+    if name in REFUSED:
+        raise ValueError(f"{name} {REFUSED[name]}; choose another press")
+    if name not in RUNS:
+        raise ValueError(unknown("press", name, RUNS, "docs/presses.md"))

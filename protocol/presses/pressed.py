@@ -1,0 +1,198 @@
+"""A press as the policy of an arm, and what it leaves of a context."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor
+
+from policies import Policy, Signal, Verbatim
+from protocol.presses import listed, made
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+__all__ = ["AsThePress", "Given", "Pressed", "pressed"]
+
+
+class Given(NamedTuple):
+    """The slots that a press leaves, as they are, in its own order.
+
+    keys, values: one tensor per layer, [kv_head, n, d]. hidden: slots that are held and that no token sees,
+    bool [kv_head, n]; None in a layer without any. logits: [vocabulary] after the last token. position: of
+    the next token. drew: whether it drew from torch's generator.
+    """
+
+    keys: list[Tensor]
+    values: list[Tensor]
+    hidden: list[Tensor | None]
+    logits: Tensor
+    position: int
+    drew: bool
+
+    @property
+    def masks(self) -> bool:
+        return any(hidden is not None for hidden in self.hidden)
+
+    def counts(self) -> Tensor:
+        """Slots held, [layer, kv_head] on the CPU; what is masked is held."""
+        return torch.tensor([[keys.shape[1]] * keys.shape[0] for keys in self.keys])
+
+    def whole(self) -> list[Tensor]:
+        """Masks that keep everything, one per layer."""
+        return [torch.ones_like(keys[..., 0], dtype=torch.bool) for keys in self.keys]
+
+
+@dataclass(frozen=True)
+class AsThePress(Verbatim):
+    """Stands in every place of a policy that a press fills by itself: none of its methods is ever asked but
+    for `slots`, since nothing is known to be protected.
+    """
+
+    needs: ClassVar[frozenset[Signal]] = frozenset()
+    unused: ClassVar[int] = 0
+    bounds: ClassVar[bool] = False
+
+    def slots(self, filled: Tensor, budget: int, *, decoding: bool, prompt: Tensor | None = None) -> Tensor:
+        return torch.zeros_like(filled)
+
+
+@dataclass(frozen=True)
+class Pressed(Policy):
+    """A press of kvpress, which compresses once, after the context.
+
+    press: its settings (`made.settled`). version: of kvpress. by_budget: whether its compression ratio is the
+    one that leaves the registered budget; else it is as registered, or the press has none.
+    """
+
+    press: Any = None
+    version: str = ""
+    by_budget: bool = True
+
+    def left(self, network: PreTrainedModel, context: Sequence[int], budget: int, key: int) -> Given:
+        """What the press leaves of a context that transformers feeds whole, into a cache of its own.
+
+        budget: slots per KV head and layer; key: of the draws, if there are any. The network is afterwards as
+        it was. Raises ValueError for what the press refuses, and for slots of another shape.
+        """
+        from transformers import DynamicCache
+
+        press = made.built(self.press)
+        if self.by_budget:
+            press.compression_ratio = ratio(budget, len(context))
+        names = {type(each).__name__ for each in (self.press, *inner(self.press))}
+        cache = DynamicCache()
+        fed = torch.tensor([list(context)], device=network.device)
+        attention = "eager" if names & listed.EAGER else "sdpa"
+        with as_it_was(network, attention) as layers, seeded(network, key) as drew:
+            try:
+                with press(network):
+                    output = network(input_ids=fed, past_key_values=cache, logits_to_keep=1)
+            except (AssertionError, ValueError, RuntimeError, IndexError) as refused:
+                said = " ".join(str(refused).split()) or type(refused).__name__
+                raise ValueError(f"{type(self.press).__name__}: {said}") from None
+            masked = [getattr(layer, "masked_key_indices", None) for layer in layers]
+            keys = [layer.keys[0] for layer in cache.layers]
+            values = [layer.values[0] for layer in cache.layers]
+            refuse_reshaped(keys, values, network, len(context))
+            renumbers = type(self.press).__name__ in listed.RENUMBERING
+            return Given(
+                keys,
+                values,
+                [hidden(one, each) for one, each in zip(keys, masked, strict=True)],
+                output.logits[0, -1],
+                cache.get_seq_length() if renumbers else len(context),
+                drew(),
+            )
+
+
+def pressed(source: str, settings: Mapping[str, Any] | None) -> Pressed:
+    """The press that `source` names as the policy of an arm. Raises ValueError, one line: see `made.settled`;
+    and where kvpress is not installed.
+    """
+    settings = settings or {}
+    press = made.settled(source, settings)
+    own = [path for path in settings if path.rpartition(".")[2].startswith(made.RATIO)]
+    free = any(hasattr(each, made.RATIO) for each in (press, *inner(press))) and not own
+    part = AsThePress()
+    return Pressed(
+        scoring=part,  # type: ignore[arg-type]
+        selection=part,  # type: ignore[arg-type]
+        routing=part,  # type: ignore[arg-type]
+        state=part,
+        protect=part,
+        press=press,
+        version=made.version(),
+        by_budget=free,
+    )
+
+
+def inner(described: Any) -> Iterator[Any]:
+    """The presses inside a press, from the outside in."""
+    while (described := getattr(described, made.INNER, None)) is not None:
+        yield described
+
+
+def ratio(budget: int, n: int) -> float:
+    """The compression ratio at which kvpress keeps `budget` of n slots: it truncates n * (1 - ratio), or
+    rounds it, in floats, and a quarter of a slot is within neither's reach.
+    """
+    return max(0.0, 1 - (budget + 0.25) / n)
+
+
+def hidden(keys: Tensor, masked: tuple[Tensor, ...] | None) -> Tensor | None:
+    """keys [kv_head, n, d]; masked: indices of batch, head and slot, as kvpress leaves them at a layer."""
+    if masked is None:
+        return None
+    _, heads, slots = masked
+    mask = torch.zeros(keys.shape[:2], dtype=torch.bool, device=keys.device)
+    mask[heads.to(keys.device), slots.to(keys.device)] = True
+    return mask
+
+
+def refuse_reshaped(
+    keys: Sequence[Tensor], values: Sequence[Tensor], network: PreTrainedModel, n: int
+) -> None:
+    """Raises ValueError for what no cache of this model can hold."""
+    heads = network.config.num_key_value_heads
+    for layer, (key, value) in enumerate(zip(keys, values, strict=True)):
+        right = key.shape == value.shape and key.shape[0] == heads and 1 <= key.shape[1] <= n
+        if not right or key.dtype != network.dtype or value.dtype != network.dtype:
+            raise ValueError(
+                f"leaves keys {list(key.shape)} {key.dtype} and values {list(value.shape)} {value.dtype} in "
+                f"layer {layer}, where the cache has {heads} heads of 1 to {n} slots of {network.dtype}"
+            )
+
+
+@contextmanager
+def as_it_was(network: PreTrainedModel, attention: str) -> Iterator[list[Any]]:
+    """The attention layers of the network, which attend by transformers' own function within this block. What
+    a press leaves at them is taken away afterwards.
+    """
+    before = network.config._attn_implementation
+    blocks: Any = network.base_model.layers
+    layers = [block.self_attn for block in blocks]
+    owned = [set(vars(layer)) | set(layer._modules) for layer in layers]
+    network.set_attn_implementation(attention)
+    try:
+        yield layers
+    finally:
+        network.set_attn_implementation(before)
+        for layer, own in zip(layers, owned, strict=True):
+            for name in (set(vars(layer)) | set(layer._modules)) - own:
+                delattr(layer, name)
+
+
+@contextmanager
+def seeded(network: PreTrainedModel, key: int) -> Iterator[Any]:
+    """torch draws by `key` within this block, and as before after it; gives whether anything was drawn."""
+    on_gpu = network.device.type == "cuda"
+    state = torch.cuda.get_rng_state if on_gpu else torch.get_rng_state
+    with torch.random.fork_rng([network.device] if on_gpu else []):
+        torch.manual_seed(key)
+        first = state()
+        yield lambda: not torch.equal(first, state())
