@@ -23,6 +23,7 @@ __all__ = [
     "MathVerify",
     "best",
     "grader",
+    "names",
     "scored",
     "scores",
     "second",
@@ -40,6 +41,11 @@ def grader(name: str) -> Grader:
     if name not in GRADERS:
         raise BadInput("grader: " + unknown("grader", name, list(GRADERS)))
     return GRADERS[name]()
+
+
+def names() -> tuple[str, ...]:
+    """What `grader` takes."""
+    return tuple(GRADERS)
 
 
 def second(name: str) -> Grader | None:

@@ -5,31 +5,75 @@ from typing import Any
 
 import splits
 from protocol import grading
+from protocol.evidence.bytes import canonical, files
 from protocol.evidence.refusals import BadInput, Drifted
 from protocol.locked.planned import Planned
+from protocol.plan.design import TASK
 from protocol.tasks import Task, door, registry
 
-__all__ = ["golds", "items", "refuse_wrong_golds"]
+__all__ = ["golds", "items", "refuse_wrong_golds", "sized"]
+
+MOST = files.MOST_OF_A_DOCUMENT // 2  # bytes of a lock that problems may take
 
 
 def items(planned: Planned) -> dict[str, Any]:
-    """The frozen split of each task. Raises Drifted for an altered one, BadInput for an empty one."""
+    """The split of each task, as many problems of it as are asked for. Raises Drifted for an altered one,
+    BadInput for an empty one, for more problems than there are, and as the task does.
+    """
     known = planned.tasks
-    return {task.name: _frozen(task.name, known[task.name]) for task in planned.protocol.tasks}
+    found = {
+        task.name: sized(_frozen(task.name, known[task.name]), TASK.content(task))
+        for task in planned.protocol.tasks
+    }
+    if (size := len(canonical.dumps(found))) > MOST:
+        raise BadInput(
+            f"tasks: their problems take {size} bytes of the lock, over {MOST}; give dev and confirm"
+        )
+    return found
+
+
+def sized(split: Mapping[str, Any], written: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a whole split a study has that asks for `dev` and `confirm` problems, or for all of them.
+    written: the table of its task. Raises BadInput for more than there are.
+    """
+    chosen: dict[str, Any] = {}
+    for part in ("dev", "confirm"):
+        ids, asked = split[part], written.get(part)
+        if asked is not None and asked > len(ids):
+            raise BadInput(
+                f"tasks: {written['name']}: {part}: {asked} problems are asked for and there are {len(ids)}; "
+                f"write {len(ids)} or fewer, or leave {part} out"
+            )
+        chosen[part] = list(ids if asked is None else splits.first(ids, asked))
+    here = {*chosen["dev"], *chosen["confirm"]}
+    facts = {
+        kind: {item: text for item, text in split[kind].items() if item in here}
+        for kind in ("clusters", "levels")
+        if kind in split
+    }
+    return {**split, **chosen, **facts}
 
 
 def _frozen(name: str, task: Task) -> dict[str, Any]:
-    """The frozen split of a task, refused when the task no longer generates what the manifest lists."""
+    """The whole split of a task, refused when the task no longer generates what the manifest lists."""
     try:
         manifest = registry.manifest(name, task)
     except splits.SplitError as altered:
-        raise Drifted(f"tasks: {name}: {altered}") from altered
+        raise (Drifted if name in registry.TASKS else BadInput)(f"tasks: {name}: {altered}") from altered
     if tuple(manifest.ids) != tuple(task.ids()) or manifest.source != task.source():
         raise Drifted(f"tasks: {name}: is not the task that splits/{name}.json was made from; restore both")
     for split in ("dev", "confirm"):
         if not getattr(manifest, split):
             raise BadInput(f"tasks: {name}: its {split} split is empty; choose a larger task")
-    return {"manifest": manifest.digest, "dev": list(manifest.dev), "confirm": list(manifest.confirm)}
+    source = {} if name in registry.TASKS else {"source": manifest.source}
+    facts = {"clusters": dict(registry.clusters(task)), "levels": dict(registry.levels(task))}
+    return {
+        "manifest": manifest.digest,
+        **source,
+        "dev": list(manifest.dev),
+        "confirm": list(manifest.confirm),
+        **{kind: own for kind, own in facts.items() if own},
+    }
 
 
 def golds(items: Mapping[str, Any], tasks: Mapping[str, Task]) -> dict[str, Any]:

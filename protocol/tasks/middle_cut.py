@@ -1,0 +1,79 @@
+"""A context that is too long, cut in its middle."""
+
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+from protocol.evidence.refusals import BadInput
+
+__all__ = ["Longest", "cut"]
+
+WORD = re.compile(r"\S+")
+
+
+class Longest(NamedTuple):
+    """The most that a context may hold: words, as white space parts them, or tokens of the model's tokenizer.
+
+    Exactly one of the two; CrystalCache caps its inputs at 20,000 words (section 4.2), LongBench's own script
+    at the tokens of a model's window less some.
+    """
+
+    words: int | None = None
+    tokens: int | None = None
+
+    def valid(self) -> "Longest":
+        """Itself. Raises BadInput unless exactly one is a number of at least 2."""
+        given = [number for number in self if number is not None]
+        if len(given) != 1 or given[0] < 2:
+            raise BadInput(
+                "tasks: longest: write { words = 20000 } or { tokens = 31500 }, one of them, at least 2"
+            )
+        return self
+
+
+def cut(context: str, longest: Longest | None, count: Callable[[str], int]) -> str:
+    """The context, or its first and its last half, where it is longer: prefix and suffix hold the instruction
+    and the question. count: tokens of a text.
+
+    Words: the halves are joined by one space, and the first is longer by one word where the number is odd.
+    Tokens: the longest beginning and end of at most half the tokens each, joined by nothing as in LongBench,
+    which cuts token ids and decodes them; ours ends at any character, since it is given no ids.
+    """
+    if longest is None:
+        return context
+    if longest.words is not None:
+        return _words(context, longest.words)
+    assert longest.tokens is not None
+    if count(context) <= longest.tokens:
+        return context
+    half = longest.tokens // 2
+    head = context[: _most(lambda n: count(context[:n]), longest.tokens - half, len(context))]
+    tail = context[len(context) - _most(lambda n: count(context[len(context) - n :]), half, len(context)) :]
+    while count(head + tail) > longest.tokens:  # tokens of their own at the joint
+        tail = tail[1:]
+    return head + tail
+
+
+def _words(context: str, most: int) -> str:
+    found = list(WORD.finditer(context))
+    if len(found) <= most:
+        return context
+    last, first = found[most - most // 2 - 1], found[-(most // 2)]
+    return f"{context[: last.end()]} {context[first.start() :]}"
+
+
+def _most(size: Callable[[int], int], limit: int, whole: int) -> int:
+    """The largest n below `whole` with size(n) <= limit, by the tokens of a character so far.
+
+    Relies on more characters hardly ever being fewer tokens; what is returned fits in any case.
+    """
+    low, fits, high, over = 0, 0, whole, size(whole)
+    while high - low > 1:
+        guess = low + (limit + 1 - fits) * (high - low) // max(1, over - fits)
+        middle = min(max(guess, low + 1, low + (high - low) // 16), high - 1, high - (high - low) // 16)
+        here = size(middle)
+        if here <= limit:
+            low, fits = middle, here
+        else:
+            high, over = middle, here
+    return low
