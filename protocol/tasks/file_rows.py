@@ -13,6 +13,7 @@ import unicodedata
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple, NoReturn
 
 from protocol.evidence.bytes import canonical, files
@@ -76,9 +77,9 @@ def read(path: Path) -> bytes:
         raise BadInput(f"{path}: could not be read: {error.strerror}") from None
 
 
-def rows(path: Path) -> tuple[Row, ...]:
-    """The problems of a file, in its order. Raises BadInput with the first line that is wrong, and says how
-    many are.
+def rows(path: Path) -> Mapping[str, Row]:
+    """The problems of a file by id, in its order: one a line. Raises BadInput with the first line that is
+    wrong, and says how many are.
     """
     try:
         identity = files.identity(path)
@@ -88,18 +89,18 @@ def rows(path: Path) -> tuple[Row, ...]:
 
 
 @lru_cache(maxsize=8)  # in one process a file is read once, and again when its identity changed
-def _rows(path: Path, identity: str) -> tuple[Row, ...]:
+def _rows(path: Path, identity: str) -> Mapping[str, Row]:
     found, wrong = told(read(path))
     if wrong:
         more = f" ({len(wrong) - 1} more: python -m protocol.tasks check {path})" if len(wrong) > 1 else ""
         raise BadInput(f"{path}: line {wrong[0].line}: {wrong[0].says}{more}")
-    return found
+    return MappingProxyType({row.id: row for row in found.values()})
 
 
-def told(data: bytes) -> tuple[tuple[Row, ...], tuple[Wrong, ...]]:
-    """The lines that can be read, and one fault of each of the others, by line."""
+def told(data: bytes) -> tuple[Mapping[int, Row], tuple[Wrong, ...]]:
+    """The problems of the lines that can be read, by line, and one fault of each line that is wrong."""
     if data.startswith(codecs.BOM_UTF8):
-        return (), (Wrong(1, "begins with a byte order mark; save the file as UTF-8 without one"),)
+        return {}, (Wrong(1, "begins with a byte order mark; save the file as UTF-8 without one"),)
     found: dict[int, Row] = {}
     wrong: dict[int, str] = {}
     for number, line in enumerate(data.removesuffix(b"\n").split(b"\n"), start=1):
@@ -109,7 +110,7 @@ def told(data: bytes) -> tuple[tuple[Row, ...], tuple[Wrong, ...]]:
             wrong[number] = str(fault)
     for number, says in faults(found):
         wrong.setdefault(number, says)
-    return tuple(found.values()), tuple(Wrong(*each) for each in sorted(wrong.items()))
+    return found, tuple(Wrong(*each) for each in sorted(wrong.items()))
 
 
 def faults(found: Mapping[int, Row]) -> Iterator[Wrong]:

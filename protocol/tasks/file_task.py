@@ -34,7 +34,7 @@ class FileTask:
     longest: Longest | None = None
 
     def ids(self) -> tuple[str, ...]:
-        return tuple(self._rows())
+        return tuple(file_rows.rows(self.path))
 
     def build(self, problem_id: str, count: Callable[[str], int]) -> Problem:
         """count: tokens of a text. Raises BadInput for another task's id, and as `file_rows.rows` does."""
@@ -54,10 +54,10 @@ class FileTask:
         return self
 
     def clusters(self) -> Mapping[str, str]:
-        return {name: row.cluster for name, row in self._rows().items() if row.cluster}
+        return {name: row.cluster for name, row in file_rows.rows(self.path).items() if row.cluster}
 
     def levels(self) -> Mapping[str, str]:
-        return {name: row.level for name, row in self._rows().items() if row.level}
+        return {name: row.level for name, row in file_rows.rows(self.path).items() if row.level}
 
     def asked(self, problem_id: str) -> str:
         """SHA-256 of what is asked: the same problem has it in every file and under every id."""
@@ -79,15 +79,14 @@ class FileTask:
 
     def refuse_wrong_golds(self) -> None:
         """Raises BadInput for an answer that its own grader does not take; the message does not show it."""
-        for line, says in wrong_golds(self.grader, dict(enumerate(self._rows().values(), start=1))):
+        for line, says in wrong_golds(
+            self.grader, dict(enumerate(file_rows.rows(self.path).values(), start=1))
+        ):
             raise BadInput(f"{self.path}: line {line}: {says}")
-
-    def _rows(self) -> dict[str, Row]:
-        return {row.id: row for row in file_rows.rows(self.path)}
 
     def _row(self, problem_id: str) -> Row:
         try:
-            return self._rows()[problem_id]
+            return file_rows.rows(self.path)[problem_id]
         except KeyError:
             raise BadInput(f"problem {problem_id!r}: not of this task, whose ids {self.path} has") from None
 

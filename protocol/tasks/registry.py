@@ -143,6 +143,8 @@ def one(written: Mapping[str, Any], folder: Path | None) -> Task:
         return get(name)
     if folder is None:
         raise BadInput(f"tasks: {name}: lies beside a protocol; say where that is")
+    if Path(str(written["file"])).name != written["file"]:
+        raise BadInput(f"tasks: {name}: file {written['file']!r} is no name of a file beside the protocol")
     longest = Longest(**written["longest"]) if "longest" in written else None
     grader, instruction = str(written["grader"]), str(written.get("instruction", ""))
     return FileTask(name, folder / str(written["file"]), grader, instruction, longest)
