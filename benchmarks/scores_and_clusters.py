@@ -44,7 +44,7 @@ SIZES: Mapping[str, Sizes] = MappingProxyType(
 
 
 class Setting(NamedTuple):
-    """sizes: a name of SIZES. truth: "equal", "some lose all" or "large ones gain"."""
+    """sizes: a name of SIZES. truth: "equal", "some lose all" or "large gain"."""
 
     clusters: int
     sizes: str
@@ -82,7 +82,7 @@ def study(setting: Setting, rng: np.random.Generator) -> Study:
         subject = np.where(rng.random(len(of)) < LOST, 0.0, comparator)
         return Study((subject - comparator)[:, None], list(map(str, of)), -LOST * mean)
     difference, truth = subject - comparator, 0.0
-    if setting.truth == "large ones gain":
+    if setting.truth == "large gain":
         drawn = SIZES[setting.sizes](np.random.default_rng(0), 10**6)
         bound = np.median(drawn)
         difference = (difference + RISE * (sizes > bound)[of]) / (1 + RISE)
@@ -121,7 +121,7 @@ def settings() -> list[Setting]:
             (True, False), ("5", "1 to 9", "1 to 60"), (20, 40, 60)
         )
     ]
-    larger = [Setting(clusters, "1 to 60", True, "large ones gain") for clusters in (20, 40, 60)]
+    larger = [Setting(clusters, "1 to 60", True, "large gain") for clusters in (20, 40, 60)]
     return alone + together + larger
 
 
