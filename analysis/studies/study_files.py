@@ -84,7 +84,7 @@ class Study(NamedTuple):
 
 
 def scored(lanes: pd.DataFrame) -> bool:
-    """Whether some answer is worth neither nothing nor all, so that means are mean scores and no shares of correct answers."""
+    """Whether some answer is worth neither nothing nor all: means are then no shares of correct answers."""
     return not lanes["correct"].dropna().isin((0.0, 1.0)).all()
 
 
