@@ -3,7 +3,7 @@
 May import: nothing.
 """
 
-from splits.buckets import BUCKETS, CONFIRM, DEV, bucket
-from splits.manifest import Manifest, SplitError, load, read
+from splits.buckets import BUCKETS, CONFIRM, DEV, bucket, first
+from splits.manifest import Manifest, SplitError, load, made, read
 
-__all__ = ["BUCKETS", "CONFIRM", "DEV", "Manifest", "SplitError", "bucket", "load", "read"]
+__all__ = ["BUCKETS", "CONFIRM", "DEV", "Manifest", "SplitError", "bucket", "first", "load", "made", "read"]

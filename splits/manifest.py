@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from splits.buckets import BUCKETS, CONFIRM, DEV, bucket
 
-__all__ = ["HERE", "Manifest", "SplitError", "canonical", "content", "load", "read"]
+__all__ = ["HERE", "Manifest", "SplitError", "canonical", "content", "load", "made", "read"]
 
 HERE = Path(__file__).resolve().parent
 
@@ -68,11 +68,12 @@ def read(name: str, data: bytes, where: object) -> Manifest:
         raise SplitError(
             f"{where}: altered ({', '.join(wrong) or 'spelling'}); restore it from version control"
         )
-    members: dict[bool, tuple[str, ...]] = {
-        held: tuple(unique_id for unique_id in ids if (bucket(unique_id) in CONFIRM) == held)
-        for held in (False, True)
-    }
-    return Manifest(name, expected["source"], ids, members[False], members[True], expected["digest"])
+    return _manifest(expected)
+
+
+def made(name: str, ids: Iterable[str], source: str) -> Manifest:
+    """The manifest of ids that no file keeps. Raises SplitError as `content` does."""
+    return _manifest(content(name, ids, source))
 
 
 def content(name: str, ids: Iterable[str], source: str) -> dict[str, Any]:
@@ -96,6 +97,15 @@ def content(name: str, ids: Iterable[str], source: str) -> dict[str, Any]:
         "ids": pairs,
     }
     return fields | {"digest": hashlib.sha256(canonical(fields)).hexdigest()}
+
+
+def _manifest(fields: dict[str, Any]) -> Manifest:
+    ids = tuple(unique_id for unique_id, _ in fields["ids"])
+    members: dict[bool, tuple[str, ...]] = {
+        held: tuple(unique_id for unique_id, place in fields["ids"] if (place in CONFIRM) == held)
+        for held in (False, True)
+    }
+    return Manifest(fields["name"], fields["source"], ids, members[False], members[True], fields["digest"])
 
 
 def canonical(value: Any) -> bytes:

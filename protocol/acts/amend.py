@@ -37,7 +37,9 @@ def amend(old: Registration, new: Registration, why: str, key: Path | None) -> A
         late = amendment.after_claim(old.lock, standing.seen(old))
         begun = amendment.begun(old, new.folder)
         if not begun and not new.has(PROTOCOL):
-            files.create(new.folder / PROTOCOL, files.read(old.folder / PROTOCOL))
+            for file in (*old.task_files, PROTOCOL):
+                if not new.has(file):
+                    files.create(new.folder / file, files.read(old.folder / file))
             return Amended(None, late)
         if not begun and new.has(lock.NAME):
             raise AlreadyClaimed(f"{new.folder}: is locked already and amends nothing; name another folder")

@@ -21,22 +21,18 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
 
-import splits
 from analysis.rules import RULES
 from analysis.stats.methods import resampled
-from protocol import grading
-from protocol.acts.locking import beside, form
+from protocol.acts.locking import beside, form, problems_again
 from protocol.evidence.bytes import canonical, line_endings
 from protocol.evidence.findings import CannotTell, NotRun
-from protocol.evidence.lock import bundle, closure, lock
+from protocol.evidence.lock import closure, lock
 from protocol.evidence.refusals import BadInput, Tampered
 from protocol.evidence.run.registration import PROTOCOL, Registration
 from protocol.locked import differences, drift
 from protocol.models import sources
 from protocol.plan import checks, full_use, grid, reading
 from protocol.plan.design import ARM, Design
-from protocol.tasks import registry
-from protocol.tasks.dataset import Dataset
 
 __all__ = ["check", "check_policies"]
 
@@ -73,7 +69,7 @@ def check(study: Registration) -> str:
     if unreadable := form.unreadable(locked):
         raise Tampered(f"{lock.NAME}: {unreadable}")
     untold = [said] if (said := form.unknown_age(locked)) else []
-    wrong = [*_file(study), *form.faults(locked), *_items(study, untold), *_weights(locked)]
+    wrong = [*_file(study), *form.faults(locked), *problems_again.items(study, untold), *_weights(locked)]
     wrong += _of_others(study, untold)
     (wrong if form.as_today(locked) else untold).extend(form.unheard_of(locked))
     try:
@@ -83,8 +79,11 @@ def check(study: Registration) -> str:
     else:
         for derive in (_content, _grid, _batch, _rule, _checks, _environment):
             wrong += derive(design, locked)
+        found = locked["checks"].get("golds", {})
+        wrong += differences.between(found, problems_again.golds(study), "checks.golds")
+        wrong += problems_again.scored(study, untold)
         wrong += _refused(study, design, untold)
-    wrong += _data(locked)
+    wrong += problems_again.data(study)
     differences.refuse(wrong)
     if untold:
         raise CannotTell("; ".join(untold))
@@ -120,21 +119,22 @@ def check_policies(study: Registration) -> str:
         raise CannotTell(f"needs {missing.name}; run: pip install '.[run]'") from None
     design = _design(study)
     mine = form.as_today(study.lock.content, POLICIES)
-    due, untold = {}, []
+    due: dict[str, dict[str, str]] = {}
+    untold: dict[str, list[str]] = {}  # arms, by why
     for arm in design.arms:
         try:
             due[arm.name] = structure(design.policy(arm.name))
             if arm.press and due[arm.name]["version"] != (of := held.get(arm.name, {}).get("version")):
-                untold.append(f"arm {arm.name}: is of kvpress {of}, another one is installed")
+                untold.setdefault(f"is of kvpress {of}, another one is installed", []).append(arm.name)
                 del due[arm.name]
         except ValueError as refused:  # a policy, or a setting of one, that is not among those of today
             if mine and arm.policy in CATALOGUE:
                 differences.refuse([f"arms.{arm.name}.set.{refused}"])
-            untold.append(f"arm {arm.name}: {refused}")
+            untold.setdefault(str(refused), []).append(arm.name)
     if untold:  # first what is known here: no arm hides behind another
         known = {arm: settings for arm, settings in held.items() if arm in due}
         differences.refuse(differences.between(known, due, "policies"))
-        raise CannotTell("; ".join(untold))
+        raise CannotTell("; ".join(f"arm {', '.join(arms)}: {why}" for why, arms in untold.items()))
     cells = [list(cell) for cell in grid.cells(design)]
     wrong = differences.between(study.lock.content["grid"], cells, "grid")
     differences.refuse([*wrong, *differences.between(held, due, "policies")])
@@ -244,38 +244,6 @@ def _required(design: Design) -> Iterator[str]:
             yield str(refused).removeprefix(f"{PROTOCOL}: ")
 
 
-def _items(study: Registration, untold: list[str]) -> Iterator[str]:
-    """From the manifest in the bundle, and from the auditor's own of that name, which is frozen."""
-    locked = study.lock.content
-    asked = [str(task.get("name")) for task in locked["protocol"]["content"]["tasks"]]
-    yield from differences.between(sorted(locked["items"]), sorted(asked), "items")
-    held = bundle.read(study.bundle, [_manifest(name) for name in locked["items"]])
-    for name, item in locked["items"].items():
-        at = _manifest(name)
-        if hashlib.sha256(held.get(at, b"")).hexdigest() != locked["sources"].get(at):
-            yield f"items.{name}: {at} is not in the locked sources as it was locked"
-            continue
-        try:
-            bundled = splits.read(name, held[at], at)
-        except splits.SplitError as wrong:
-            yield f"items.{name}: {wrong}"
-            continue
-        due = {"manifest": bundled.digest, "dev": list(bundled.dev), "confirm": list(bundled.confirm)}
-        yield from differences.between(item, due, f"items.{name}")
-        if name not in registry.TASKS:
-            continue
-        try:
-            own = splits.load(name).digest
-        except splits.SplitError as altered:
-            untold.append(str(altered))
-        else:
-            yield from differences.between(bundled.digest, own, f"items.{name}.manifest")
-
-
-def _manifest(task: str) -> str:
-    return f"splits/{task}.json"
-
-
 def _batch(design: Design, locked: Mapping[str, Any]) -> Iterator[str]:
     """A replication has the first event of its parent, whose lock may be older than the choice."""
     batch = locked.get("batch")
@@ -305,12 +273,6 @@ def _checks(design: Design, locked: Mapping[str, Any]) -> Iterator[str]:
     yield from differences.between({name: checks.get(name) for name in due}, due, "checks")
     sizes = sorted({str(len(resampled(item))) for item in locked["items"].values()})
     yield from differences.between(sorted(checks.get("problems", {})), sizes, "checks.problems")
-    yield from differences.between(checks.get("golds", {}), _golds(locked), "checks.golds")
-    if wrong := [name for name in checks.get("scored", []) if name not in locked["items"]]:
-        yield f"checks.scored: {differences.shown(wrong[0])} is no task"
-    for name in (name for name in locked["items"] if name in registry.TASKS):
-        scored = grading.scores(registry.get(name).grader)
-        yield from differences.between(name in checks.get("scored", []), scored, f"checks.scored.{name}")
     for size, found in checks.get("problems", {}).items():
         if (looked_up := _looked_up(design, locked, int(size), corrected)) is not None:
             at = f"checks.problems.{size}.type_one_over_nominal"
@@ -325,34 +287,6 @@ def _looked_up(design: Design, locked: Mapping[str, Any], problems: int, correct
 
     found = rule_checks.looked_up(design, design.decision.method, problems, corrected)
     return None if found is None else f"{found.ratio:.3f}"
-
-
-def _golds(locked: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of encrypted problems, whose data are in two files, are not read."""
-    if "golds" not in locked["checks"] and not form.as_today(locked):
-        return {}
-    return {
-        name: {
-            "purpose": "gold self-check",
-            "dev": len(item["dev"]),
-            "confirm": 0 if isinstance(locked["data"].get(name), Mapping) else len(item["confirm"]),
-        }
-        for name, item in locked["items"].items()
-        if name in registry.TASKS and registry.get(name).grader == "math"
-    }
-
-
-def _data(locked: Mapping[str, Any]) -> Iterator[str]:
-    """Tasks that read a data file pin it in the source, so that nobody can have registered another."""
-    known = {name: registry.get(name) for name in locked["items"] if name in registry.TASKS}
-    due: dict[str, Any] = {name: task.sha256 for name, task in known.items() if isinstance(task, Dataset)}
-    found = {
-        name: value for name, value in locked["data"].items() if name in known or name not in locked["items"]
-    }
-    for name, value in found.items():
-        if name in due and isinstance(value, Mapping) and value.keys() == {"dev", "confirm"}:
-            due[name] = value  # encrypted to somebody else: its digests are of this file alone
-    yield from differences.between(found, due, "data")
 
 
 def _weights(locked: Mapping[str, Any]) -> Iterator[str]:

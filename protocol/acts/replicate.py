@@ -106,7 +106,8 @@ def new(parent: Study) -> Study:
     named = {"name": name, "lock": parent.lock.digest, **selection.digest(parent.registration)}
     folder.mkdir(parents=True)
     try:
-        shutil.copyfile(parent.folder / PROTOCOL, folder / PROTOCOL)
+        for file in (PROTOCOL, *parent.registration.task_files):
+            shutil.copyfile(parent.folder / file, folder / file)
         register.register(
             folder,
             parent.planned.home,

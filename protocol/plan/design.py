@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from analysis.rules.rule import sides
 from analysis.stats.methods import METHODS
-from protocol import tasks
 from protocol.evidence.bytes.canonical import LARGEST
 from protocol.evidence.bytes.fields import Choice, Field, ListOf, Table, Whole, declared
 from protocol.evidence.run import late_randomness
@@ -22,6 +21,7 @@ from protocol.plan.budget import ABudget, Budget
 from protocol.plan.gate import Gate
 from protocol.plan.generation import Generation
 from protocol.plan.kinds import AGAIN, ArmName, ByName, Grids, Later, Named, Number, Settings, Tables, Written
+from protocol.plan.task import TASK, Task
 
 if TYPE_CHECKING:
     from policies import Policy
@@ -60,26 +60,6 @@ SEEDS = ListOf(Whole(0, LARGEST), 1)
 ARMS = ListOf(Written(), 1)
 MARGIN = Number("0.001", "0.5")  # accuracy points
 DRAWN = tuple(name for name, method in METHODS.items() if method.draws)
-
-
-class Task(NamedTuple):
-    """A frozen set of problems, and how they are asked."""
-
-    name: Annotated[
-        str, Field(Named(tasks.names, "python -m protocol.tasks list"), "The task.", "needle-768")
-    ]
-    query: Annotated[
-        str,
-        Field(
-            Choice("inside", "outside"),
-            'Whether the question stands "inside" the compressed prompt, or comes after the compression.',
-            "inside",
-        ),
-    ]
-    max_new_tokens: Annotated[int, Field(Whole(1, 65536), "New tokens after which a lane is stopped.", 128)]
-
-
-TASK = declared(Task)
 
 
 class Arm(NamedTuple):

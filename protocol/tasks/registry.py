@@ -6,7 +6,7 @@ A name that a registration cites keeps its meaning for good: a changed task is a
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import splits
 from protocol.evidence.refusals import BadInput, hint
@@ -14,20 +14,37 @@ from protocol.grading.grade import Gold
 from protocol.tasks.association import Association, MovedAssociation
 from protocol.tasks.chain import Chain
 from protocol.tasks.dataset import Dataset, aime24, gsm8k, math500
+from protocol.tasks.file_task import FileTask
+from protocol.tasks.middle_cut import Longest
 from protocol.tasks.needle import Needle
 from protocol.tasks.problem import Problem
 from protocol.tasks.recital import Recital
 from protocol.tasks.several import Several
 
-__all__ = ["TASKS", "Task", "UnknownTask", "data", "finder", "get", "made", "manifest", "names", "one"]
+__all__ = [
+    "TASKS",
+    "Task",
+    "UnknownTask",
+    "clusters",
+    "data",
+    "finder",
+    "get",
+    "levels",
+    "made",
+    "manifest",
+    "names",
+    "one",
+]
 
 
+@runtime_checkable
 class Task(Protocol):
     """A frozen set of problems; `splits` says which of them are held out, protocol.tasks.door guards those.
 
-    grader: a name of protocol.grading.GRADERS. gold: the answer of a problem alone. redrawn: the same ids
-    with problems drawn from another seed; published problems stay as they are. recipe: SHA-256 of what makes
-    a problem beside its id, so that two tasks with one recipe have the same problem under the same id.
+    grader: a name that protocol.grading.grader takes. gold: the answer of a problem alone. redrawn: the same
+    ids with problems drawn from another seed; published problems stay as they are. recipe: SHA-256 of what
+    makes a problem beside its id: two tasks with one recipe have the same problem under the same id.
+    source: SHA-256 of all that the problems are made of. What else a task may say: see `clusters`, `levels`.
     """
 
     @property
@@ -127,7 +144,16 @@ def names() -> tuple[str, ...]:
 
 def one(written: Mapping[str, Any], folder: Path | None) -> Task:
     """The task that a table `[[tasks]]` of a protocol in `folder` asks for, as a lock holds the table."""
-    return get(str(written["name"]))
+    name = str(written["name"])
+    if "file" not in written:
+        return get(name)
+    if folder is None:
+        raise BadInput(f"tasks: {name}: lies beside a protocol; say where that is")
+    if Path(str(written["file"])).name != written["file"]:
+        raise BadInput(f"tasks: {name}: file {written['file']!r} is no name of a file beside the protocol")
+    longest = Longest(**written["longest"]) if "longest" in written else None
+    grader, instruction = str(written["grader"]), str(written.get("instruction", ""))
+    return FileTask(name, folder / str(written["file"]), grader, instruction, longest)
 
 
 def made(written: Iterable[Mapping[str, Any]], folder: Path | None) -> dict[str, Task]:
@@ -144,12 +170,36 @@ def finder(written: Iterable[Mapping[str, Any]], folder: Path | None) -> Callabl
 
 
 def manifest(name: str, task: Task) -> splits.Manifest:
-    """The split of a task: the frozen one. Raises SplitError where it was altered."""
-    return splits.load(name)
+    """The split of a task: the frozen one, or that of its ids of now where none is shipped. Raises SplitError
+    where it was altered, or ids do not make one.
+    """
+    return splits.load(name) if name in TASKS else splits.made(name, task.ids(), task.source())
+
+
+def clusters(task: Task) -> Mapping[str, str]:
+    """By id, what a problem shares with others (a template, a document), where a task says it."""
+    return _facts(task, "clusters")
+
+
+def levels(task: Task) -> Mapping[str, str]:
+    """By id, how difficult a problem is in its task's words, where a task says it before it is built."""
+    return _facts(task, "levels")
+
+
+def _facts(task: Task, kind: str) -> Mapping[str, str]:
+    said: Callable[[], Mapping[str, str]] | None = getattr(task, kind, None)
+    return {} if said is None else said()
+
+
+@runtime_checkable
+class Read(Protocol):
+    """A task that reads a data file."""
+
+    def digest(self) -> str | dict[str, str]: ...
 
 
 def data(tasks: Mapping[str, Task]) -> dict[str, str | dict[str, str]]:
     """SHA-256 of the data file of each task that reads one, by part where it is sealed. Raises as
-    Dataset.digest does.
+    Dataset.digest and FileTask.digest do.
     """
-    return {name: task.digest() for name, task in tasks.items() if isinstance(task, Dataset)}
+    return {name: task.digest() for name, task in tasks.items() if isinstance(task, Read)}

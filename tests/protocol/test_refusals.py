@@ -170,14 +170,14 @@ def test_an_empty_split_is_refused(monkeypatch):
     manifest = splits.load("needle-256")
     monkeypatch.setattr(registry.splits, "load", lambda name: manifest._replace(confirm=()))
     with pytest.raises(BadInput, match="needle-256: its confirm split is empty"):
-        frozen._frozen("needle-256", tasks.get("needle-256"))
+        frozen.split("needle-256", tasks.get("needle-256"))
 
 
 def test_a_task_that_is_not_the_frozen_one_is_refused(monkeypatch):
     manifest = splits.load("needle-256")
     monkeypatch.setattr(registry.splits, "load", lambda name: manifest._replace(source="0" * 64))
     with pytest.raises(Drifted, match="needle-256: is not the task that"):
-        frozen._frozen("needle-256", tasks.get("needle-256"))
+        frozen.split("needle-256", tasks.get("needle-256"))
 
 
 def test_register_refuses_an_altered_split(tree, tiny_model, edited, monkeypatch):

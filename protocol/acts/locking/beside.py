@@ -4,6 +4,8 @@ What is not here contradicts nothing: a folder may have been sent alone.
 """
 
 from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from protocol.acts.locking import form, opened_before
@@ -34,7 +36,7 @@ def opened(study: Registration) -> Iterator[str]:
     listed; others may have come since.
     """
     locked, folder = study.lock.content, study.folder
-    if "opened" not in locked or locked["items"].keys() - registry.TASKS.keys():
+    if "opened" not in locked or not all(map(partial(_here, folder), study.registered["tasks"])):
         return
     listed = {one["lock"]: one["problems"] for one in locked["opened"] if one["lock"]}
     others = (other for other in opened_before.claimed(folder) if _locked(other, study.lock.digest))
@@ -91,6 +93,15 @@ def _repeats(study: Registration) -> Iterator[str]:
     if "opened" in own:
         due = other.get("batch", {}).get("first_event", 0)
         yield from differences.between(own.get("batch", {}).get("first_event"), due, "batch.first_event")
+
+
+def _here(folder: Path, task: Mapping[str, Any]) -> bool:
+    """Whether what makes the problems of a task is here."""
+    try:
+        registry.one(task, folder).ids()
+    except Refusal:
+        return False
+    return True
 
 
 def _is(study: Registration, digest: str) -> bool:

@@ -5,36 +5,86 @@ from typing import Any
 
 import splits
 from protocol import grading
+from protocol.evidence.bytes import canonical, files
 from protocol.evidence.refusals import BadInput, Drifted
 from protocol.locked.planned import Planned
+from protocol.plan.design import TASK
 from protocol.tasks import Task, door, registry
+from protocol.tasks.file_task import FileTask
 
-__all__ = ["golds", "items", "refuse_wrong_golds", "scored"]
+__all__ = ["checks_golds", "golds", "items", "refuse_wrong_golds", "scored", "sized", "split"]
+
+MOST = files.MOST_OF_A_DOCUMENT // 2  # bytes of a lock that problems may take
 
 
 def items(planned: Planned) -> dict[str, Any]:
-    """The frozen split of each task. Raises Drifted for an altered one, BadInput for an empty one."""
+    """The split of each task, as many problems of it as are asked for. Raises Drifted for an altered one,
+    BadInput for an empty one, for more problems than there are, and as the task does.
+    """
     known = planned.tasks
-    return {task.name: _frozen(task.name, known[task.name]) for task in planned.protocol.tasks}
+    found = {
+        task.name: sized(split(task.name, known[task.name]), TASK.content(task))
+        for task in planned.protocol.tasks
+    }
+    if (size := len(canonical.dumps(found))) > MOST:
+        raise BadInput(
+            f"tasks: their problems take {size} bytes of the lock, over {MOST}; give dev and confirm"
+        )
+    return found
 
 
-def _frozen(name: str, task: Task) -> dict[str, Any]:
-    """The frozen split of a task, refused when the task no longer generates what the manifest lists."""
+def sized(whole: Mapping[str, Any], written: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a whole split a study has that asks for `dev` and `confirm` problems, or for all of them.
+    written: the table of its task. Raises BadInput for more than there are.
+    """
+    chosen: dict[str, Any] = {}
+    for part in ("dev", "confirm"):
+        ids, asked = whole[part], written.get(part)
+        if asked is not None and asked > len(ids):
+            raise BadInput(
+                f"tasks: {written['name']}: {part}: {asked} problems are asked for and there are {len(ids)}; "
+                f"write {len(ids)} or fewer, or leave {part} out"
+            )
+        chosen[part] = list(ids if asked is None else splits.first(ids, asked))
+    here = {*chosen["dev"], *chosen["confirm"]}
+    facts = {
+        kind: {item: text for item, text in whole[kind].items() if item in here}
+        for kind in ("clusters", "levels")
+        if kind in whole
+    }
+    return {**whole, **chosen, **facts}
+
+
+def split(name: str, task: Task) -> dict[str, Any]:
+    """The whole split of a task, refused when the task no longer generates what the manifest lists."""
     try:
         manifest = registry.manifest(name, task)
     except splits.SplitError as altered:
-        raise Drifted(f"tasks: {name}: {altered}") from altered
+        raise (Drifted if name in registry.TASKS else BadInput)(f"tasks: {name}: {altered}") from altered
     if tuple(manifest.ids) != tuple(task.ids()) or manifest.source != task.source():
         raise Drifted(f"tasks: {name}: is not the task that splits/{name}.json was made from; restore both")
-    for split in ("dev", "confirm"):
-        if not getattr(manifest, split):
-            raise BadInput(f"tasks: {name}: its {split} split is empty; choose a larger task")
-    return {"manifest": manifest.digest, "dev": list(manifest.dev), "confirm": list(manifest.confirm)}
+    for part in ("dev", "confirm"):
+        if not getattr(manifest, part):
+            raise BadInput(f"tasks: {name}: its {part} split is empty; choose a larger task")
+    source = {} if name in registry.TASKS else {"source": manifest.source}
+    facts = {"clusters": dict(registry.clusters(task)), "levels": dict(registry.levels(task))}
+    return {
+        "manifest": manifest.digest,
+        **source,
+        "dev": list(manifest.dev),
+        "confirm": list(manifest.confirm),
+        **{kind: own for kind, own in facts.items() if own},
+    }
+
+
+def checks_golds(task: Task) -> bool:
+    """Whether registering holds the golds of a task to its grader: mathematical ones and those of files."""
+    return task.grader == "math" or isinstance(task, FileTask)
 
 
 def golds(items: Mapping[str, Any], tasks: Mapping[str, Task]) -> dict[str, Any]:
-    """How many mathematical golds registering verifies against themselves; nothing without any. Encrypted
-    ones are not read, and the lock counts none.
+    """How many golds registering holds to their own grader; nothing without any. Encrypted ones are not read,
+    and the lock counts none.
     """
     found = {
         name: {
@@ -43,7 +93,7 @@ def golds(items: Mapping[str, Any], tasks: Mapping[str, Task]) -> dict[str, Any]
             "confirm": 0 if door.is_encrypted(tasks[name]) else len(item["confirm"]),
         }
         for name, item in items.items()
-        if tasks[name].grader == "math"
+        if checks_golds(tasks[name])
     }
     return {"golds": found} if found else {}
 
@@ -55,13 +105,17 @@ def scored(items: Mapping[str, Any], tasks: Mapping[str, Task]) -> dict[str, Any
 
 
 def refuse_wrong_golds(items: Mapping[str, Any], tasks: Mapping[str, Task]) -> None:
-    """Raises BadInput for a mathematical gold that does not verify against itself.
+    """Raises BadInput for a mathematical gold that does not verify against itself, and for one of a file that
+    its own grader does not take.
 
     A gold that its grader does not recognise would make every model wrong. Nothing else is done with those of
     held-out problems: they are no model's output, and the message does not show them. Encrypted ones are not
     read.
     """
-    for name in (name for name in items if tasks[name].grader == "math"):
+    for name in (name for name in items if checks_golds(tasks[name])):
+        if isinstance(written := tasks[name], FileTask):
+            written.refuse_wrong_golds()
+            continue
         task, hidden = tasks[name], door.is_encrypted(tasks[name])
         with grading.MathVerify() as grader:
             for item in (*items[name]["dev"], *([] if hidden else items[name]["confirm"])):

@@ -1,15 +1,16 @@
 """Which held-out problems of a protocol an earlier registration of this repository has opened, by content.
 
-Nothing that is held out is read for it. A problem is known by its id and by the recipe of its task: tasks of
-other names, sizes and splits that share both have the same problem. What is drawn late exists once, for one
-claim. Not seen are registrations that lie elsewhere or were deleted (`status` names those that were
-committed), and published problems that somebody gave other ids.
+No problem is built for it. A problem is known by its id and by the recipe of its task: tasks of other names,
+sizes and splits that share both have the same problem. One of a file is known by what it asks, whatever file
+it stands in and under whatever id. What is drawn late exists once, for one claim. Not seen are registrations
+that lie elsewhere or were deleted (`status` names those that were committed), and published problems that
+somebody gave other ids.
 """
 
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import splits
 from protocol.evidence.bytes import files
@@ -18,6 +19,8 @@ from protocol.evidence.run import late_randomness, ledger
 from protocol.evidence.run.registration import CLAIM, SEAL, SHELVES, VERDICT, Registration
 from protocol.locked import drift
 from protocol.tasks import registry
+from protocol.tasks.file_task import FileTask
+from protocol.tasks.registry import Task
 
 __all__ = ["claimed", "opened_before"]
 
@@ -35,8 +38,8 @@ def opened_before(
     """
     found: list[dict[str, Any]] = []
     recipes = _recipes()
-    tasks = registry.made(_written(content, items), folder)
-    own = {name: task.recipe() for name, task in tasks.items()}
+    own = registry.made(_written(content, items), folder)
+    late = late_randomness.FIELD in content
     for study in claimed(folder):
         try:
             locked = study.lock
@@ -46,7 +49,7 @@ def opened_before(
         repeated = {locked.digest, (study.parent or {}).get("lock")}
         if parent is not None and parent["lock"] in repeated:
             continue
-        if shared := _shared(items, own, content, locked.content, recipes):
+        if shared := _shared(items, own, late, study, recipes):
             found.append({"name": study.name, "lock": locked.digest, "problems": shared})
     return found
 
@@ -85,26 +88,58 @@ def _text(path: Path) -> str:
 
 def _shared(
     items: Mapping[str, Any],
-    own: Mapping[str, str],
-    content: Mapping[str, Any],
-    earlier: Mapping[str, Any],
+    own: Mapping[str, Task],
+    late: bool,
+    earlier: Registration,
     recipes: Mapping[str, str],
 ) -> dict[str, list[str]]:
-    """By task of `items`, the held-out ids whose problem the lock `earlier` holds out too. recipes: by digest
-    of a manifest.
+    """By task of `items`, the held-out ids whose problem `earlier` holds out too. late: whether this study
+    draws problems late. recipes: by digest of a manifest.
     """
-    late = any(late_randomness.FIELD in one for one in (content, earlier["protocol"]["content"]))
-    shared = {}
+    content = earlier.lock.content
+    late = late or late_randomness.FIELD in earlier.registered
+    held = [
+        _held(earlier, name, other, recipes)
+        for name, other in content["items"].items()
+        if not (late and name not in content["data"])
+    ]
+    found = {}
     for task, item in items.items():
-        opened = set[str]()
-        for name, other in earlier["items"].items():
-            drawn_late = late and name not in earlier["data"]
-            # Of a manifest that no task of today has, the ids alone can be compared.
-            if recipes.get(other["manifest"], own[task]) == own[task] and not drawn_late:
-                opened |= set(other["confirm"])
-        if both := [problem for problem in item["confirm"] if problem in opened]:
-            shared[task] = both
-    return shared
+        opened = [
+            problem for problem in item["confirm"] if any(_in(own[task], problem, each) for each in held)
+        ]
+        if opened:
+            found[task] = opened
+    return found
+
+
+class _Held(NamedTuple):
+    """What a study held out of one task: by what is asked where that is a file, else by id and recipe. Of a
+    task that nobody has any more neither is known, and ids alone can be compared.
+    """
+
+    ids: frozenset[str]
+    recipe: str | None
+    asked: frozenset[str] | None
+
+
+def _in(task: Task, problem: str, held: _Held) -> bool:
+    if isinstance(task, FileTask) and held.asked is not None:
+        return task.asked(problem) in held.asked
+    return problem in held.ids and held.recipe in (None, task.recipe())
+
+
+def _held(earlier: Registration, name: str, item: Mapping[str, Any], recipes: Mapping[str, str]) -> _Held:
+    """Of a task of an earlier study, as far as it is here. recipes: by digest of a manifest."""
+    ids = frozenset(item["confirm"])
+    if item["manifest"] in recipes:
+        return _Held(ids, recipes[item["manifest"]], None)
+    with suppress(Refusal, splits.SplitError):  # its file, or who made it, is not here any more
+        task = registry.finder(earlier.registered["tasks"], earlier.folder)(name)
+        if registry.manifest(name, task).digest == item["manifest"]:
+            asked = frozenset(map(task.asked, ids)) if isinstance(task, FileTask) else None
+            return _Held(ids, task.recipe(), asked)
+    return _Held(ids, None, None)
 
 
 def _written(content: Mapping[str, Any], items: Mapping[str, Any]) -> list[Mapping[str, Any]]:

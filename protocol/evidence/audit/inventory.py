@@ -121,8 +121,9 @@ def accounted(study: Registration) -> dict[str, Kind]:
     Raises Tampered as `check` does for what is no plain file or folder in the place of one of ours.
     """
     entries = list(_entries(study.folder))
+    read = _task_files(study)
     for entry in entries:
-        _refuse_special(entry)
+        _refuse_special(entry, read)
     cited = {side: _cited(study, phase) for phase, side in zip(records.FOLDERS, _SIDES, strict=True)}
     return {
         entry.path: "unknown" if entry.kind == "a folder" else _kind(study, entry.path, cited)
@@ -155,14 +156,17 @@ def _entries(folder: Path, below: str = "") -> Iterator[_Entry]:
             yield from _entries(folder, path)
 
 
-def _refuse_special(entry: _Entry) -> None:
+def _refuse_special(entry: _Entry, read: frozenset[str]) -> None:
+    """read: names of the files that tasks read."""
     path = entry.path.rstrip("/")
     if path in _FOLDERS:
         if entry.kind != "a folder":
             raise Tampered(f"{path}: is {entry.kind}; put the folder itself there")
         return
     folder, name = path.rpartition("/")[::2]
-    ours = name in {*_ALWAYS, SELECTION, REPORT} if not folder else folder != FIGURES or name in DRAWINGS
+    ours = (
+        name in {*_ALWAYS, SELECTION, REPORT, *read} if not folder else folder != FIGURES or name in DRAWINGS
+    )
     if ours and entry.kind != "a file" and not (folder and entry.kind == "a folder"):
         raise Tampered(f"{shown(path)}: is {entry.kind}; put the file itself there")
 
@@ -193,10 +197,19 @@ def _conditional(study: Registration, name: str) -> bool:
             return study.swept
         except (Refusal, CannotTell):  # the item of the lock says so
             return True
+    if name.endswith(".jsonl"):
+        return name in _task_files(study)
     if name == attributes.NAME:
         path, own = study.folder / name, attributes.CONTENT
         return path.lstat().st_size == len(own) and files.read(path) == own
     return False
+
+
+def _task_files(study: Registration) -> frozenset[str]:
+    try:
+        return study.task_files
+    except (Refusal, CannotTell):  # the item of the lock says so
+        return frozenset()
 
 
 def _cited(study: Registration, phase: str) -> set[str] | None:

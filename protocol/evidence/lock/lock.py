@@ -56,6 +56,11 @@ _ITEMS = Table(
         "manifest": Field(DIGEST, "Digest of the split."),
         "dev": Field(ListOf(Text()), "Ids of the development problems."),
         "confirm": Field(ListOf(Text()), "Ids of the held-out problems."),
+        "source": Field(
+            DIGEST, "SHA-256 of what the problems are made of.", without="the manifest is a locked source"
+        ),
+        "clusters": Field(MapOf(Text()), "What a problem shares with others, by id.", without="nothing"),
+        "levels": Field(MapOf(Text()), "How difficult a problem is, by id.", without="not said beforehand"),
     }
 )
 _CELL = row(*(4 * [Text()]), Whole(), words="a cell [model, task, budget, arm, seed]")

@@ -111,7 +111,7 @@ def check(study: Registration) -> str:
     repository = Repository(study.folder)
     commits = repository.commits("--all")
     own = repository.commits("HEAD") if repository.head() else {}
-    states = _states(repository, commits)
+    states = _states(repository, commits, _read(study))
     versions = _versions(states)
     ids = {name: _id(repository, versions, study, name) for name in _evidence(study)}
     ahead = []
@@ -201,7 +201,7 @@ def _fault(repository: Repository, name: str, version: str, now: bytes | None) -
     """What is wrong with today's file, given another version of it; None when it only grew since."""
     if now is None:
         return _Fault(f"has {name}, which is gone; restore it", later=True)
-    if name in _DOCUMENTS:
+    if not _grows(name):
         because = "the study was locked before" if name == lock.NAME else "it was replaced"
         return _Fault(f"has another {name}: {because}", later=False)
     found = repository.objects([version])[0]
@@ -215,8 +215,10 @@ def _fault(repository: Repository, name: str, version: str, now: bytes | None) -
     return _Fault(f"{text}: lines were cut off or rewritten", later=then.startswith(today))
 
 
-def _states(repository: Repository, commits: Mapping[str, Any]) -> dict[str, dict[str, str]]:
-    """The evidence that each commit has of the folder: ids by name."""
+def _states(
+    repository: Repository, commits: Mapping[str, Any], read: frozenset[str]
+) -> dict[str, dict[str, str]]:
+    """The evidence that each commit has of the folder: ids by name. read: as `_is_evidence` has it."""
     found = repository.trees(f"{commit}:{repository.prefix}" for commit in commits)
     tops = {commit: tree for commit, tree in zip(commits, found, strict=True) if tree}
     below = sorted({tree[name] for tree in tops.values() for name in _FOLDERS if name in tree})
@@ -228,7 +230,7 @@ def _states(repository: Repository, commits: Mapping[str, Any]) -> dict[str, dic
             shards = within.get(tree.get(name, "")) or {}
             held |= {f"{name}/{each}": identity for each, identity in shards.items()}
         locked = lock.NAME in held
-        states[commit] = {name: identity for name, identity in held.items() if _is_evidence(name, locked)}
+        states[commit] = {each: one for each, one in held.items() if _is_evidence(each, locked, read)}
     return states
 
 
@@ -296,7 +298,12 @@ def _evidence(study: Registration) -> list[str]:
     """The files of a study that are written once or only grow."""
     below = [*study.folder.iterdir(), *(path for each in _PHASES for path in files.listed(study.place(each)))]
     names = [path.relative_to(study.folder).as_posix() for path in below]
-    return sorted(name for name in names if _is_evidence(name, study.has(lock.NAME)))
+    locked = study.has(lock.NAME)
+    return sorted(name for name in names if _is_evidence(name, locked, _read(study)))
+
+
+def _read(study: Registration) -> frozenset[str]:
+    return study.task_files if study.has(lock.NAME) else frozenset()
 
 
 def _locks(registrations: Path) -> list[bytes]:
@@ -321,9 +328,15 @@ def _id(
     return own
 
 
-def _is_evidence(name: str, locked: bool) -> bool:
-    grows = name == ledger.NAME or _SHARD.fullmatch(name) is not None
-    return grows or (name in _DOCUMENTS and (locked or name not in _UNTIL_LOCKED))
+def _is_evidence(name: str, locked: bool, read: frozenset[str]) -> bool:
+    """read: names of the files that the tasks of the study read, which are a part of it once it is locked."""
+    if _grows(name) or (locked and name in read):
+        return True
+    return name in _DOCUMENTS and (locked or name not in _UNTIL_LOCKED)
+
+
+def _grows(name: str) -> bool:
+    return name == ledger.NAME or _SHARD.fullmatch(name) is not None
 
 
 def _whole(data: bytes) -> bytes:

@@ -22,7 +22,17 @@ from protocol.evidence.run import document_fields, ledger, records
 from protocol.evidence.run.ledger import Entry
 from protocol.evidence.run.records import Record
 
-__all__ = ["CITED", "CLAIM", "PROTOCOL", "SEAL", "SELECTION", "SHELVES", "VERDICT", "Registration"]
+__all__ = [
+    "CITED",
+    "CLAIM",
+    "PROTOCOL",
+    "SEAL",
+    "SELECTION",
+    "SHELVES",
+    "TASK_FILES",
+    "VERDICT",
+    "Registration",
+]
 
 PROTOCOL = "protocol.toml"
 SELECTION = "selection.json"
@@ -30,6 +40,7 @@ CLAIM = "claim.json"
 SEAL = "seal.json"
 VERDICT = "verdict.json"
 SHELVES = ("registrations", "replications")  # folders of a repository that hold them
+TASK_FILES = ("file", "data")  # fields of a task that name a file beside the protocol
 # Each document, in writing order, with the event whose line cites it and the field that does.
 CITED: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
@@ -87,6 +98,12 @@ class Registration:
         """The protocol, as the lock holds it."""
         content: Mapping[str, Any] = self.lock.content["protocol"]["content"]
         return content
+
+    @property
+    def task_files(self) -> frozenset[str]:
+        """The names of the files in the folder that the protocol's tasks read."""
+        tasks = self.registered["tasks"]
+        return frozenset(str(task[field]) for task in tasks for field in TASK_FILES if field in task)
 
     @property
     def swept(self) -> bool:

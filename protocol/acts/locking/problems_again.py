@@ -1,0 +1,168 @@
+"""What a lock says of its problems, derived again: the split of each task, the golds that were read, data.
+
+Of a task of ours from its manifest in the bundle and from the auditor's own; of a file from the file beside
+the lock; of a task from elsewhere where that is installed here. Needs no torch.
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import splits
+from protocol import grading
+from protocol.acts.locking import form, frozen
+from protocol.evidence.lock import bundle
+from protocol.evidence.refusals import BadInput, Refusal
+from protocol.evidence.run.registration import Registration
+from protocol.locked import differences
+from protocol.tasks import Task, registry
+from protocol.tasks.dataset import Dataset
+
+__all__ = ["data", "golds", "items", "scored"]
+
+READ = ("protocol/tasks/file_rows.py", "protocol/tasks/file_task.py", "protocol/acts/locking/frozen.py")
+"""What makes a split of a file."""
+
+
+def items(study: Registration, untold: list[str]) -> Iterator[str]:
+    """One line for each thing in the field `items` of a lock that does not follow; `untold` gets what cannot
+    be told here.
+    """
+    locked = study.lock.content
+    tables = {str(task.get("name")): task for task in study.registered["tasks"]}
+    yield from differences.between(sorted(locked["items"]), sorted(tables), "items")
+    held = bundle.read(study.bundle, [_manifest(name) for name in locked["items"]])
+    for name, item in locked["items"].items():
+        table = tables.get(name, {"name": name})
+        at = _manifest(name)
+        if name in registry.TASKS or at in locked["sources"]:
+            if hashlib.sha256(held.get(at, b"")).hexdigest() != locked["sources"].get(at):
+                yield f"items.{name}: {at} is not in the locked sources as it was locked"
+                continue
+            yield from _of_a_manifest(name, item, table, held[at], untold)
+        else:
+            yield from _of_a_task(study, item, table, untold)
+
+
+def _of_a_manifest(
+    name: str, item: Mapping[str, Any], table: Mapping[str, Any], held: bytes, untold: list[str]
+) -> Iterator[str]:
+    """From the manifest in the bundle, and from the auditor's own of that name, which is frozen."""
+    try:
+        bundled = splits.read(name, held, _manifest(name))
+        whole = {"manifest": bundled.digest, "dev": list(bundled.dev), "confirm": list(bundled.confirm)}
+        due = frozen.sized(whole, table)
+    except (splits.SplitError, BadInput) as wrong:
+        yield f"items.{name}: {wrong}"
+        return
+    yield from differences.between(item, due, f"items.{name}")
+    if name not in registry.TASKS:
+        return
+    try:
+        own = splits.load(name).digest
+    except splits.SplitError as altered:
+        untold.append(str(altered))
+    else:
+        yield from differences.between(bundled.digest, own, f"items.{name}.manifest")
+
+
+def _of_a_task(
+    study: Registration, item: Mapping[str, Any], table: Mapping[str, Any], untold: list[str]
+) -> Iterator[str]:
+    """From the file beside the lock, or from what is installed here under the name."""
+    name = str(table["name"])
+    if (file := table.get("file")) and (wrong := _another(study, name, str(file))):
+        yield wrong
+        return
+    try:
+        due = frozen.sized(frozen.split(name, registry.one(table, study.folder)), table)
+    except (Refusal, splits.SplitError) as refused:
+        if file and form.as_today(study.lock.content, READ):
+            yield f"items.{name}: {refused}"
+        else:
+            untold.append(f"items.{name}: {refused}")
+        return
+    differing = differences.between(item, due, f"items.{name}")
+    if file and form.as_today(study.lock.content, READ):
+        yield from differing
+    else:  # another reader, or another version of the package that it comes from, may give other problems
+        untold += differing
+
+
+def _another(study: Registration, name: str, file: str) -> str | None:
+    """What keeps a file from being the one that was locked."""
+    path = study.folder / file
+    if Path(file).name != file or not path.is_file() or path.is_symlink():
+        return f"data.{name}: {file} is not here; bring the file that was locked"
+    found = hashlib.sha256(path.read_bytes()).hexdigest()
+    wrong = differences.between(study.lock.content["data"].get(name), found, f"data.{name}")
+    return wrong[0] if wrong else None
+
+
+def _manifest(task: str) -> str:
+    return f"splits/{task}.json"
+
+
+def golds(study: Registration) -> dict[str, Any]:
+    """The field `checks.golds`. Those of encrypted problems, whose data are in two files, are not read."""
+    locked = study.lock.content
+    if "golds" not in locked["checks"] and not form.as_today(locked):
+        return {}
+    return {
+        name: {
+            "purpose": "gold self-check",
+            "dev": len(item["dev"]),
+            "confirm": 0 if isinstance(locked["data"].get(name), Mapping) else len(item["confirm"]),
+        }
+        for name, item in locked["items"].items()
+        if (task := _known(study).get(name)) is not None and frozen.checks_golds(task)
+    }
+
+
+def data(study: Registration) -> Iterator[str]:
+    """Tasks that read a published data file pin it in the source, so that nobody can have registered another;
+    what a protocol names lies beside it.
+    """
+    locked, known = study.lock.content, _known(study)
+    due: dict[str, Any] = {name: task.sha256 for name, task in known.items() if isinstance(task, Dataset)}
+    read = {task["name"] for task in study.registered["tasks"] if "file" in task or "data" in task}
+    found = {
+        name: value
+        for name, value in locked["data"].items()
+        if (name in known and name not in read) or name not in locked["items"]
+    }
+    for name, value in found.items():
+        if name in due and isinstance(value, Mapping) and value.keys() == {"dev", "confirm"}:
+            due[name] = value  # encrypted to somebody else: its digests are of this file alone
+    yield from differences.between(found, due, "data")
+    for name in sorted(read - locked["data"].keys()):
+        yield f"data.{name}: missing, and the task reads a file"
+
+
+def scored(study: Registration, untold: list[str]) -> Iterator[str]:
+    """The field `checks.scored`: the tasks of which an answer may be worth more than nothing and less than
+    all. `untold` gets those whose grader is not installed here.
+    """
+    said, known = study.lock.content["checks"].get("scored", []), _known(study)
+    for task in study.registered["tasks"]:
+        name = task["name"]
+        if "lm_eval" not in task and name not in known:
+            continue
+        try:
+            due = "lm_eval" in task or grading.scores(known[name].grader)
+        except Refusal as refused:
+            untold.append(f"checks.scored.{name}: {refused}")
+            continue
+        yield from differences.between(name in said, due, f"checks.scored.{name}")
+    if wrong := sorted(set(said) - study.lock.content["items"].keys()):
+        yield f"checks.scored: {differences.shown(wrong[0])} is no task"
+
+
+def _known(study: Registration) -> dict[str, Task]:
+    """The tasks of today, and the files, whose golds and data follow."""
+    return {
+        task["name"]: registry.one(task, study.folder)
+        for task in study.registered["tasks"]
+        if "lm_eval" not in task and (task["name"] in registry.TASKS or "file" in task)
+    }

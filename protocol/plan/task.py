@@ -1,0 +1,226 @@
+"""What is asked, as a person writes it: a task of ours by its name, a file of one's own, one of lm-eval."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, NamedTuple
+
+from protocol import grading, tasks
+from protocol.evidence.bytes.canonical import LARGEST
+from protocol.evidence.bytes.fields import Choice, Fault, Field, ListOf, Schema, Table, Whole, declared
+from protocol.plan.kinds import NAME, Named, Written
+
+__all__ = ["TASK", "Longest", "Task"]
+
+FILE = Written(r"[A-Za-z0-9][A-Za-z0-9._+-]*\.jsonl", "the name of a file beside protocol.toml, NAME.jsonl")
+TAKEN = ("ledger.jsonl",)  # of a registration's own files
+LISTING = "python -m protocol.tasks list"
+# Fields that stand with one way to name a task, and with no other.
+ONLY_WITH = {
+    "grader": ("file",),
+    "instruction": ("file",),
+    "data": ("lm_eval",),
+    "lengths": ("lm_eval",),
+    "longest": ("file", "lm_eval"),
+}
+
+
+class Longest(NamedTuple):
+    """The most that a context may hold, in one of two units."""
+
+    words: Annotated[
+        int | None,
+        Field(Whole(2, LARGEST), "Words, as white space parts them.", 20000, without="not counted"),
+    ] = None
+    tokens: Annotated[
+        int | None, Field(Whole(2, LARGEST), "Tokens of the model's own tokenizer.", without="not counted")
+    ] = None
+
+
+class OneUnit(Table):
+    """A table with exactly one of its fields."""
+
+    def read(self, value: Any, at: str) -> Any:
+        if isinstance(value, Mapping) and len(value.keys() & self.fields) != 1:
+            raise Fault.of(f"{at}: write words or tokens, and one of them")
+        return super().read(value, at)
+
+    def schema(self) -> Schema:
+        return super().schema() | {"minProperties": 1, "not": {"required": list(self.fields)}}
+
+
+class Ours(Named):
+    """A task that has a name here."""
+
+    def missing(self, name: str) -> str:
+        return "missing; name a task of ours, or write file or lm_eval"
+
+
+class Task(NamedTuple):
+    """A frozen set of problems, and how they are asked."""
+
+    name: Annotated[
+        str,
+        Field(
+            Written(NAME.pattern, "a name of ASCII letters, digits and . _ + -"),
+            "The task, one of ours; of a file or a task of lm-eval what the study calls it.",
+            "needle-768",
+            without="the name of the file without its ending, or of the task of lm-eval",
+        ),
+    ]
+    query: Annotated[
+        str,
+        Field(
+            Choice("inside", "outside"),
+            'Whether the question stands "inside" the compressed prompt, or comes after the compression.',
+            "inside",
+        ),
+    ]
+    max_new_tokens: Annotated[int, Field(Whole(1, 65536), "New tokens after which a lane is stopped.", 128)]
+    file: Annotated[
+        str | None,
+        Field(
+            FILE,
+            "Problems of your own, one a line: see docs/tasks.md.",
+            "mine.jsonl",
+            without="the task is one of ours, or of lm-eval",
+        ),
+    ] = None
+    grader: Annotated[
+        str | None,
+        Field(
+            Named(grading.names, "python -m protocol.tasks graders", open=True),
+            "What grades the answers of a file.",
+            "exact",
+            without="refused with a file; other tasks have theirs",
+        ),
+    ] = None
+    instruction: Annotated[
+        str | None,
+        Field(
+            Written(),
+            "With a file: the last thing of each user message.",
+            "Answer with one word.",
+            without="none",
+        ),
+    ] = None
+    lm_eval: Annotated[
+        str | None,
+        Field(
+            Written(r"[A-Za-z0-9][A-Za-z0-9._+-]*", "the name of a task of the installed lm-eval"),
+            "A task of lm-eval.",
+            "longbench_qasper",
+            without="the task is one of ours, or a file",
+        ),
+    ] = None
+    data: Annotated[
+        str | None,
+        Field(
+            FILE,
+            "With lm_eval: its problems, in their original schema.",
+            "qasper.jsonl",
+            without="those of RULER, which lm-eval makes",
+        ),
+    ] = None
+    lengths: Annotated[
+        tuple[int, ...] | None,
+        Field(
+            ListOf(Whole(1, LARGEST), 1),
+            "With a task of RULER: tokens of a prompt.",
+            [4096],
+            without="refused with a task of RULER",
+        ),
+    ] = None
+    longest: Annotated[
+        Longest | None,
+        Field(
+            OneUnit(declared(Longest).fields, Longest),
+            "With a file or data: a longer context is cut in its middle.",
+            {"words": 20000},
+            without="no context is cut",
+        ),
+    ] = None
+    dev: Annotated[
+        int | None,
+        Field(
+            Whole(1, LARGEST),
+            "Development problems: the first by the MD5 of their ids.",
+            40,
+            without="all of them",
+        ),
+    ] = None
+    confirm: Annotated[
+        int | None,
+        Field(
+            Whole(1, LARGEST),
+            "Held-out problems: the first by the MD5 of their ids, so that a smaller study is part of a "
+            "larger one.",
+            200,
+            without="all of them",
+        ),
+    ] = None
+
+
+class OneTask(Table):
+    """The table of a task, with one of the three ways to name it and what stands with that one."""
+
+    def read(self, value: Any, at: str) -> Any:
+        if not isinstance(value, Mapping):
+            return super().read(value, at)
+        ways = [way for way in ("file", "lm_eval") if way in value]
+        if len(ways) == 2:
+            raise Fault.of(f"{at}.lm_eval: stands beside file; a task is one of both")
+        for name, due in ONLY_WITH.items():
+            if name in value and not {*due} & {*ways}:
+                raise Fault.of(f"{at}.{name}: stands with {' or '.join(due)} alone; leave it out")
+        if not ways:
+            return self._ours().read(value, at)
+        if ways == ["file"] and "grader" not in value:
+            raise Fault.of(f"{at}.grader: missing; write what grades the answers, {_some()}")
+        for name in ("file", "data"):
+            if str(value.get(name, "")).lower() in TAKEN:
+                raise Fault.of(f"{at}.{name}: {value[name]} is a file of the registration; rename yours")
+        named = super().read({"name": _default(value), **value}, at)
+        if named.name in tasks.names():
+            raise Fault.of(f"{at}.name: {named.name!r} is the name of a task that is there; write another")
+        return named
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        return ("name", *super().needed)
+
+    def _ours(self) -> Table:
+        """Without a file, the name says which."""
+        own = self.fields["name"]._replace(kind=Ours(tasks.names, LISTING), without=None)
+        return Table({**self.fields, "name": own}, self.made, self.parts)
+
+    def schema(self) -> Schema:
+        whole, name = super().schema(), self.fields["name"]
+        known = {"anyOf": [{"enum": list(tasks.TASKS)}, name.kind.schema()]}
+        described = {key: value for key, value in name.schema().items() if key not in name.kind.schema()}
+        alone = [
+            {"if": _any(due), "then": True, "else": {"properties": {name: False}}}
+            for name, due in ONLY_WITH.items()
+        ]
+        graded = {"if": _any(["file"]), "then": {"required": ["grader"], "properties": {"lm_eval": False}}}
+        return whole | {
+            "properties": {**whole["properties"], "name": known | described},
+            "required": list(super().needed),
+            "anyOf": [{"required": [way]} for way in ("name", "file", "lm_eval")],
+            "allOf": [graded, *alone],
+        }
+
+
+def _default(value: Mapping[str, Any]) -> Any:
+    return str(value["file"]).removesuffix(".jsonl") if "file" in value else value["lm_eval"]
+
+
+def _any(ways: Iterable[str]) -> Schema:
+    return {"anyOf": [{"required": [way]} for way in ways]}
+
+
+def _some() -> str:
+    return f"one of {', '.join(grading.names())}"
+
+
+TASK = OneTask(declared(Task).fields, made=Task)

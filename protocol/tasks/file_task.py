@@ -1,0 +1,123 @@
+"""A task that is a file of one's own, beside the protocol that names it."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+from protocol import grading
+from protocol.evidence.bytes import canonical
+from protocol.evidence.lock import closure
+from protocol.evidence.refusals import BadInput
+from protocol.grading import Gold, Grader
+from protocol.tasks import file_rows
+from protocol.tasks.file_rows import Row, Wrong
+from protocol.tasks.middle_cut import Longest, cut
+from protocol.tasks.problem import Problem
+
+__all__ = ["FileTask", "wrong_golds"]
+
+
+@dataclass(frozen=True)
+class FileTask:
+    """The problems of the lines of `path`, in their order, which `file_rows` reads.
+
+    name: as the protocol calls it. grader: a name that protocol.grading takes. instruction: the last thing of
+    the user message, on a line of its own: it follows the question, and so comes after the compression where
+    the question does. longest: contexts beyond it are cut in their middle.
+    """
+
+    name: str
+    path: Path
+    grader: str
+    instruction: str = ""
+    longest: Longest | None = None
+
+    def ids(self) -> tuple[str, ...]:
+        return tuple(file_rows.rows(self.path))
+
+    def build(self, problem_id: str, count: Callable[[str], int]) -> Problem:
+        """count: tokens of a text. Raises BadInput for another task's id, and as `file_rows.rows` does."""
+        row = self._row(problem_id)
+        context = cut(row.context, self.longest, count)
+        asked = [text for text in (row.question, self.instruction) if text]
+        if not row.question:  # all of it is context, and stands inside
+            context, asked = "\n".join([context, *asked]), []
+        return Problem(row.id, context, "\n".join(asked), row.prefix, row.gold, row.level)
+
+    def gold(self, problem_id: str) -> Gold:
+        """Raises as `build` does."""
+        return self._row(problem_id).gold
+
+    def redrawn(self, seed: int) -> "FileTask":
+        """Itself: what was written is not drawn."""
+        return self
+
+    def clusters(self) -> Mapping[str, str]:
+        return {name: row.cluster for name, row in file_rows.rows(self.path).items() if row.cluster}
+
+    def levels(self) -> Mapping[str, str]:
+        return {name: row.level for name, row in file_rows.rows(self.path).items() if row.level}
+
+    def asked(self, problem_id: str) -> str:
+        """SHA-256 of what is asked: the same problem has it in every file and under every id."""
+        return self._row(problem_id).asked()
+
+    def recipe(self) -> str:
+        """As `Task.recipe`, for files that are not here any more: two of them share what shares an id."""
+        return canonical.digest({"family": "file"})
+
+    def source(self) -> str:
+        """SHA-256 of what the problems are made of: the file, the instruction and the cut."""
+        longest = None if self.longest is None else self.longest._asdict()
+        parts = {"family": "file", "file": self.digest(), "instruction": self.instruction, "longest": longest}
+        return canonical.digest(parts)
+
+    def digest(self) -> str:
+        """SHA-256 of the file. Raises as `file_rows.read` does."""
+        return closure.digest_of(file_rows.read(self.path))
+
+    def refuse_wrong_golds(self) -> None:
+        """Raises BadInput for an answer that its own grader does not take; the message does not show it."""
+        for line, says in wrong_golds(
+            self.grader, dict(enumerate(file_rows.rows(self.path).values(), start=1))
+        ):
+            raise BadInput(f"{self.path}: line {line}: {says}")
+
+    def _row(self, problem_id: str) -> Row:
+        try:
+            return file_rows.rows(self.path)[problem_id]
+        except KeyError:
+            raise BadInput(f"problem {problem_id!r}: not of this task, whose ids {self.path} has") from None
+
+
+def wrong_golds(name: str, found: Mapping[int, Row]) -> Iterator[Wrong]:
+    """The lines with an answer that the named grader does not take for itself, whoever would give it: every
+    model would be wrong. Of a grader from elsewhere, which may want answers in a form of its own, those that
+    it cannot grade.
+    """
+    with _opened(grading.grader(name)) as grader:
+        for line, row in found.items():
+            answers = {"answer": row.gold} if isinstance(row.gold, str) else _numbered(row.gold)
+            for field, gold in answers.items():
+                if not _takes(grader, gold, name in grading.GRADERS):
+                    fix = "write one that it can compare, or choose another grader"
+                    yield Wrong(line, f"{field}: is not right by its own grader, {name}; {fix}")
+                    break
+
+
+def _takes(grader: Grader, gold: str, ours: bool) -> bool:
+    """Whether the answer is right when it is all of the text, or stands in a box."""
+    if isinstance(grader, grading.MathVerify) and grader.compare(gold, gold) != "same":
+        return False
+    grades = (grader.grade(gold, text) for text in (rf"\boxed{{{gold}}}", gold))
+    return any(grade.worth == 1 if ours else grade.status != "error" for grade in grades)
+
+
+def _numbered(golds: tuple[str, ...]) -> dict[str, str]:
+    return {f"answers[{place}]": gold for place, gold in enumerate(golds)}
+
+
+def _opened(grader: Grader) -> AbstractContextManager[Grader]:
+    """One that holds a process ends it."""
+    return grader if isinstance(grader, AbstractContextManager) else nullcontext(grader)
