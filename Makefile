@@ -38,22 +38,23 @@ format: .venv/installed
 model: .venv/installed  ## the only step that downloads weights
 	$(BIN)/python -m protocol.models fetch $(MODEL)
 
+# Bytecode is made as it is imported: that of all 15,000 modules takes as long as the rest of an installation.
 # The CPU build of torch: already at hand, else from its own index, else whatever the registry has (macOS).
 define install-torch
-$(1) -m pip install -q $(2) "torch==2.13.0+cpu" \
-  || $(1) -m pip install -q $(2) --extra-index-url https://download.pytorch.org/whl/cpu "torch==2.13.0+cpu" \
-  || $(1) -m pip install -q $(2) "torch==2.13.0"
+$(1) -m pip install -q --no-compile $(2) "torch==2.13.0+cpu" \
+  || $(1) -m pip install -q --no-compile $(2) --extra-index-url https://download.pytorch.org/whl/cpu "torch==2.13.0+cpu" \
+  || $(1) -m pip install -q --no-compile $(2) "torch==2.13.0"
 endef
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(call install-torch,$(BIN)/python,-c constraints.txt)
-	$(BIN)/pip install -q -c constraints.txt -e ".[run,anchor,seal,dev]"
+	$(BIN)/pip install -q --no-compile -c constraints.txt -e ".[run,anchor,seal,dev]"
 	touch $@
 
 # Unconstrained: kvpress and constraints.txt ask for different versions of transformers.
 .venv-parity/installed: pyproject.toml
 	$(PYTHON) -m venv .venv-parity
 	$(call install-torch,.venv-parity/bin/python)
-	.venv-parity/bin/pip install -q -e ".[parity]"
+	.venv-parity/bin/pip install -q --no-compile -e ".[parity]"
 	touch $@

@@ -238,22 +238,14 @@ def _cell(
 
     held = memory.held(pairing, arms, decision, lock["items"][pairing.task]["confirm"])
     null = equal_memory.null(float(difference.mean()), held.points)
-    (measured,) = resampled_units.compare_at(
-        method,
-        difference,
-        pairing.clusters,
-        [1 - levels.contrast],
-        draws=times,
-        rng=rng,
-        null=null or 0.0,
-    )
+    of, level = (difference, pairing.clusters), 1 - levels.contrast
+    (measured,) = resampled_units.compare_at(method, *of, [level], draws=times, rng=rng, null=null or 0.0)
     interval = equal_memory.widened(measured, held.points)
     p = interval.p if null is not None else 1.0
     if claim.margin is not None:
         one_sided = method if method in equivalence.METHODS else "t"
         equivalent = resampled_units.margins(
-            difference,
-            pairing.clusters,
+            *of,
             claim.margin,
             held.points,
             alpha=levels.claim,
@@ -276,8 +268,8 @@ def _cell(
     says = outcome(claim, p_claim, levels.claim, interval)
     if says != UNDECIDED:
         return Cell(*place, n, effect, says, None, "")
-    of = resampled_units.units(difference, pairing.clusters)
-    spread = of.scale * float(problem_means(of.values).std(ddof=1))
+    units, scale = resampled_units.units(*of)
+    spread = scale * float(problem_means(units).std(ddof=1))
     toward = abs(interval.mean) < claim.margin if claim.margin else ahead * interval.mean > 0
     needs = needed(interval.mean, spread, levels.claim if toward else levels.contrast, claim.margin)
     return Cell(*place, n, effect, says, needs, "" if needs else "no difference to plan with")

@@ -86,11 +86,12 @@ def _parts(files: Finished) -> dict[str, Html]:
     attempts = [act["event"] for act in files.acts].count("attempt")
     correction = numbers.correction(judged["method"], judged)
     caption = f"Registered contrasts: {judged['family']}, {correction}"
+    said = sentences(*more) if (more := numbers.scores(judged["contrasts"])) else ""
     return {
         "title": element("title", f"{judged['verdict']}: {judged['title']}"),
         "heading": report_sections.heading(files),
         "verdict": report_sections.after(files),
-        "contrasts": report_tables.contrasts(caption, judged["contrasts"]),
+        "contrasts": Html(said + report_tables.contrasts(caption, judged["contrasts"])),
         "cells": Html(
             report_tables.arms(judged, lanes)
             + report_memory.did_it_evict(files.held)

@@ -38,6 +38,7 @@ def verdict_table(judged: Mapping[str, Any], witness: str = numbers.WITNESS) -> 
         *filter(None, [full_cache.word(judged)]),
         "",
         *_aligned(heads, rows),
+        *numbers.scores(judged["contrasts"]),
         "",
         *_aligned(ARMS, [_arm(one) for one in judged["arms"]]),
     ]
@@ -67,7 +68,11 @@ ARMS = (
 
 def _contrast(one: Mapping[str, Any], alone: bool) -> tuple[str, ...]:
     """alone: there is one subject, which stands in the line of the rule."""
-    where = (*place(one), one["against"] if alone else f"{one['subject']}, {one['against']}", str(one["n"]))
+    where = (
+        *place(one),
+        one["against"] if alone else f"{one['subject']}, {one['against']}",
+        numbers.size(one),
+    )
     if one["difference"] is None:
         return (*where, "", "not estimated", "", "", "")
     mark = "better" if one["better"] else "worse" if one["worse"] else ""

@@ -33,13 +33,18 @@ def main(argv: list[str] | None = None, *, typed: bool = False) -> int:
     def act() -> int:
         if typed:
             imports.refuse_uncovered()
+        # With scipy, which --help and every refusal above do without.
+        from analysis.trial import power_words
+
         locked = register(args.folder, sources.home(), key=args.sign)
-        checks = locked.content["checks"]
+        checks, decision = locked.content["checks"], locked.content["protocol"]["content"]["decision"]
+        power = power_words.words(checks, decision["method"])
         lines = [
             f"locked {args.folder} as {locked.digest}",
             f"{len(locked.content['grid'])} cells; "
             f"{checks['tests']} tests at {checks['corrected_alpha']} each",
             *(size(count, check) for count, check in checks["problems"].items()),
+            *power,
             *errors(checks),
             *full_use.words(locked.content.get(full_use.FIELD, {})),
             *opened.words(locked.content),
@@ -48,7 +53,7 @@ def main(argv: list[str] | None = None, *, typed: bool = False) -> int:
             f"next: python -m protocol.probe {args.folder}, "
             f"{'then' if Registration(args.folder).swept else 'or'} python -m protocol.confirm {args.folder}",
         ]
-        values = {"lock": locked.digest, "checks": checks, "opened": locked.content["opened"]}
+        values = {"lock": locked.digest, "checks": checks, "opened": locked.content["opened"], "power": power}
         command.say(args.json, "\n".join(lines), values)
         return 0
 
@@ -66,14 +71,7 @@ def errors(checks: dict[str, Any]) -> list[str]:
 
 
 def size(problems: str, check: dict[str, Any]) -> str:
-    effects = ", ".join(
-        f"{effect} when {float(share):.0%} of them differ"
-        for share, effect in check["minimal_detectable_effect"].items()
-    )
-    return (
-        f"{problems} problems: type-I error {check['type_one_over_nominal']} x nominal; "
-        f"smallest detectable difference {effects}"
-    )
+    return f"{problems} problems: type-I error {check['type_one_over_nominal']} x nominal"
 
 
 if __name__ == "__main__":

@@ -5,8 +5,8 @@
 Every cell of probe and confirm runs on a few development problems; nothing is locked, no held-out problem is
 opened and nothing is kept unless --out names a folder. Prints what each arm answered, where the full cache
 would not pass the gate, where an arm evicted nothing, failures with their reasons, seconds, peak memory, what
-the whole study would take at the measured speed, and arms that keep the same slots. A device that is not here
-is replaced by the CPU in float32.
+the whole study would take at the measured speed, arms that keep the same slots, and the differences that a
+study of the registered size can see. A device that is not here is replaced by the CPU in float32.
 
 Exit status: 0 every lane ran; 2 bad input, or what registering would refuse; 3 some lanes failed.
 """
@@ -65,7 +65,8 @@ def act(args: Options) -> int:
     if not Registration(args.folder).has(lock.NAME):  # a lock of before there were gates keeps its protocol
         checks.require_gate(protocol, args.folder / PROTOCOL)
         checks.require_memory(protocol, args.folder / PROTOCOL)
-    # With torch, which --help and every refusal above do without.
+    # With scipy and torch, which --help and every refusal above do without.
+    from analysis.trial import power_words
     from protocol.acts import development, rehearse
 
     acted = rehearse.acted(protocol, args.tokens)
@@ -77,6 +78,7 @@ def act(args: Options) -> int:
     confirmed, asked = rehearsal.bodies["confirm"], protocol.content()["tasks"]
     values = summary(rehearsal) | {
         "gate": development.warnings(protocol, confirmed),
+        "power": power_words.words(rehearsal.detectable, protocol.decision.method),
         "never_evicted": evicted.warnings(evicted.counted(confirmed, asked)),
     }
     command.say(args.json, text(values, models, args.tokens, development.shares), values)
@@ -150,6 +152,7 @@ def text(
     ]
     lines += full_use.words(values["full_use"])
     lines += same_kept.words(values["same_kept"])
+    lines += values["power"]
     return "\n".join(lines)
 
 

@@ -11,17 +11,14 @@ from numpy.typing import NDArray
 
 from analysis.results.pairs import Pair
 from analysis.results.rows import ResultError
-from analysis.stats import max_t, multiplicity, sample_size
-from analysis.stats.clusters import clustered
+from analysis.stats import multiplicity, resampled_units, sample_size
 from analysis.stats.comparison import Comparison
-from analysis.stats.interval import DegenerateDifference, problem_means
-from analysis.stats.methods import METHODS
-from analysis.stats.paired_tests import compare_at
+from analysis.stats.interval import DegenerateDifference
+from analysis.stats.methods import METHODS, WITHOUT_COUNTS
 
-__all__ = ["WHOLE", "Compared", "Contrast", "compared"]
+__all__ = ["Compared", "Contrast", "compared"]
 
 LEVEL = 0.95  # coverage of the nominal interval
-WHOLE = ("exact-bootstrap", "restricted-likelihood", "auto")  # methods that count problems right and wrong
 
 
 class Contrast(NamedTuple):
@@ -59,13 +56,6 @@ class Compared(NamedTuple):
     contrasts: list[Contrast]
 
 
-class Unit(NamedTuple):
-    """What is resampled: values[problem or cluster, seed or 1], divided by `scale` to lie in [-1, 1]."""
-
-    values: NDArray[np.float64]
-    scale: float
-
-
 def compared(
     pairs: Sequence[Pair],
     method: str | None = None,
@@ -83,8 +73,8 @@ def compared(
     name = method or ("auto" if plain else "t")
     if name not in METHODS:
         raise ResultError(f"method: {name!r} is unknown; name one of {', '.join(METHODS)}")
-    if name in WHOLE and not plain:
-        able = ", ".join(one for one in METHODS if one not in WHOLE)
+    if METHODS[name].counts and not plain:
+        able = ", ".join(WITHOUT_COUNTS)
         raise ResultError(
             f"method: {name} counts whole problems, right or wrong; with scores or clusters: {able}"
         )
@@ -93,12 +83,18 @@ def compared(
     if draws < 1 or seed < 0:
         raise ResultError("draws, seed: draws are at least 1, a seed is at least 0")
     try:
-        units = [_unit(pair) for pair in pairs]
         level = multiplicity.corrected(alpha, len(pairs))
-        together = _together(pairs, units, alpha, draws, seed)
+        together = _together(pairs, alpha, draws, seed)
         both = [
-            compare_at(name, unit.values, [LEVEL, 1 - level], draws=draws, rng=_stream(seed, place))
-            for place, unit in enumerate(units)
+            resampled_units.compare_at(
+                name,
+                _difference(pair),
+                pair.clusters,
+                [LEVEL, 1 - level],
+                draws=draws,
+                rng=_stream(seed, place),
+            )
+            for place, pair in enumerate(pairs)
         ]
     except DegenerateDifference as problem:
         raise ResultError(str(problem)) from None
@@ -106,10 +102,8 @@ def compared(
     return Compared(
         name,
         [
-            _contrast(pair, unit, nominal, joint if METHODS[name].family else wide, adjusted, joint.p, level)
-            for pair, unit, (nominal, wide), joint, adjusted in zip(
-                pairs, units, both, together, holm, strict=True
-            )
+            _contrast(pair, nominal, joint if METHODS[name].family else wide, adjusted, joint.p, level)
+            for pair, (nominal, wide), joint, adjusted in zip(pairs, both, together, holm, strict=True)
         ],
     )
 
@@ -122,63 +116,46 @@ def _whole(pair: Pair) -> bool:
     return bool(np.isin(pair.own, (0, 1)).all() and np.isin(pair.other, (0, 1)).all())
 
 
-def _unit(pair: Pair) -> Unit:
-    """A cluster value can lie outside [-1, 1], which the methods refuse: they get it scaled, since none of
-    their answers but the cut at -1 and 1 depends on the scale.
-    """
-    difference = pair.own - pair.other
-    if pair.clusters is None:
-        return Unit(difference, 1.0)
-    values = clustered(problem_means(difference), pair.clusters)
-    scale = max(1.0, float(np.abs(values).max()))
-    return Unit(values[:, None] / scale, scale)
+def _difference(pair: Pair) -> NDArray[np.float64]:
+    return pair.own - pair.other
 
 
-def _together(
-    pairs: Sequence[Pair], units: Sequence[Unit], alpha: float, draws: int, seed: int
-) -> list[Comparison]:
+def _together(pairs: Sequence[Pair], alpha: float, draws: int, seed: int) -> list[Comparison]:
     """max-t over all pairs: those of the same problems are flipped together, others taken for independent."""
     groups: dict[tuple[object, ...], list[int]] = {}
     for place, pair in enumerate(pairs):
         groups.setdefault((pair.task, pair.problems, pair.clusters), []).append(place)
-    found = max_t.max_t(
-        [[units[place].values for place in group] for group in groups.values()],
-        level=1 - alpha,
-        draws=draws,
-        rng=np.random.default_rng([seed, 0]),
-    )
+    asked = [
+        [(_difference(pairs[place]), pairs[place].clusters, 0.0) for place in group]
+        for group in groups.values()
+    ]
+    rng = np.random.default_rng([seed, 0])
+    found = resampled_units.simultaneous(asked, level=1 - alpha, draws=draws, rng=rng)
     places = itertools.chain(*groups.values())
     of = dict(zip(places, itertools.chain(*found), strict=True))
     return [of[place] for place in range(len(pairs))]
 
 
 def _contrast(
-    pair: Pair,
-    unit: Unit,
-    nominal: Comparison,
-    wide: Comparison,
-    holm: float,
-    joint: float,
-    level: float,
+    pair: Pair, nominal: Comparison, wide: Comparison, holm: float, joint: float, level: float
 ) -> Contrast:
-    ends = [nominal.low, nominal.high, wide.low, wide.high]
-    low, high, low_wide, high_wide = (float(np.clip(end * unit.scale, -1, 1)) for end in ends)
-    means = unit.values.mean(axis=1) * unit.scale
+    units = resampled_units.units(_difference(pair), pair.clusters)
+    means = units.values.mean(axis=1) * units.scale
     return Contrast(
         task=pair.task,
         subject=pair.subject,
         against=pair.against,
         n=len(pair.problems),
         seeds=pair.own.shape[1],
-        clusters=None if pair.clusters is None else len(means),
+        clusters=None if pair.clusters is None else resampled_units.number(pair.clusters, len(pair.problems)),
         left_out=pair.left_out,
         gains=int((pair.own > pair.other).sum()),
         losses=int((pair.own < pair.other).sum()),
-        difference=nominal.mean * unit.scale,
-        low=low,
-        high=high,
-        low_simultaneous=low_wide,
-        high_simultaneous=high_wide,
+        difference=nominal.mean,
+        low=nominal.low,
+        high=nominal.high,
+        low_simultaneous=wide.low,
+        high_simultaneous=wide.high,
         p=nominal.p,
         p_holm=holm,
         p_max_t=joint,

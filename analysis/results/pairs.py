@@ -1,5 +1,6 @@
 """Arms of result files paired by problem: nothing that cannot be paired is left out in silence."""
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -114,11 +115,11 @@ def _arm(task: str, arm: str, table: Table) -> Arm:
     means = [np.mean(there) for seeds in table.values() if (there := _scores(seeds))]
     seeds = max(len(one) for one in table.values())
     score = float(np.mean(means)) if means else np.nan
-    return Arm(task, arm, len(table), seeds, score, sum(np.isnan(row.score) for row in rows))
+    return Arm(task, arm, len(table), seeds, score, sum(math.isnan(row.score) for row in rows))
 
 
 def _scores(seeds: Mapping[str, Row]) -> list[float]:
-    return [row.score for row in seeds.values() if not np.isnan(row.score)]
+    return [row.score for row in seeds.values() if not math.isnan(row.score)]
 
 
 def _pair(
@@ -184,7 +185,7 @@ def _some(ids: Sequence[str]) -> str:
 
 def _whole(own: Mapping[str, Row], other: Mapping[str, Row]) -> bool:
     rows = (*own.values(), *other.values())
-    return own.keys() == other.keys() and not any(np.isnan(row.score) for row in rows)
+    return own.keys() == other.keys() and not any(math.isnan(row.score) for row in rows)
 
 
 def _seed(name: str) -> tuple[int, str]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-__all__ = ["FEW", "MARGINS", "METHODS", "WITHOUT_COUNTS", "Method", "draws"]
+__all__ = ["FEW", "MARGINS", "METHODS", "WITHOUT_COUNTS", "Method", "draws", "resampled"]
 
 FEW = 500  # differing problems below which `auto` is exact; benchmarks/validity has the simulation
 
@@ -37,6 +37,7 @@ METHODS: Mapping[str, Method] = MappingProxyType(
             "the restricted-likelihood test (the exact chance of the sum under the likeliest shares that "
             "have no difference, with the interval that inverts it; no draws and no seed)",
             draws=False,
+            counts=True,
         ),
         "auto": Method(
             f"the restricted-likelihood test where fewer than {FEW} problems differ, in either direction, "
@@ -65,3 +66,16 @@ MARGINS = ("t", "restricted-likelihood", "auto")  # that may be registered with 
 def draws(decision: Mapping[str, Any]) -> tuple[int, int]:
     """Draws and seed of a registered decision; what is drawn beside a method without any has 10,000 and 0."""
     return decision.get("draws", 10_000), decision.get("seed", 0)
+
+
+def resampled(item: Mapping[str, Any]) -> list[str]:
+    """The held-out problems of a task, as a lock holds them; of a task with clusters the first of each: so
+    many are resampled.
+    """
+    clusters = item.get("clusters")
+    if clusters is None:
+        return list(item["confirm"])
+    first: dict[str, str] = {}
+    for problem in item["confirm"]:
+        first.setdefault(clusters.get(problem, problem), problem)
+    return list(first.values())

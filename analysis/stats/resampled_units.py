@@ -1,8 +1,8 @@
 """What a method resamples: problems, or whole clusters of problems where they come in clusters.
 
-Every method is given one value a unit. The values of clusters of unequal sizes may lie outside [-1, 1], within
-which methods take their values; they are divided by a power of two, which no rounding notices, and what is
-found is multiplied by it again: intervals, tests of signs and resampled means keep their scale.
+Every method is given one value a unit. The values of clusters of unequal sizes may lie outside [-1, 1], the
+range that methods take; they are divided by a power of two, which no rounding notices, and what is found is
+multiplied by it again: intervals, tests of signs and resampled means keep their scale.
 """
 
 from collections.abc import Callable, Sequence

@@ -299,6 +299,7 @@ def _printed(one: Estimated, seen: Contrast | None, holm: float, alpha: float) -
         "against": pairing.against,
         "n": len(pairing.own),
         **({} if pairing.clusters is None else {"clusters": pairing.units}),
+        **({"scored": True} if pairing.scored else {}),
         "seeds": pairing.own.shape[1],
         "gains": int((pairing.own > pairing.other).sum()),
         "losses": int((pairing.own < pairing.other).sum()),

@@ -59,7 +59,7 @@ class Study(NamedTuple):
     grader read the text too, NaN where none did or the first gave no grade; apart: where a score is compared,
     by how much the two differ. granted: slots per KV head and layer, the mean over events of what the cadence
     let them leave; NaN without an event or in records of before. evicted: how many events left fewer slots
-    than they found.
+    than they found. cluster: of the problem, itself where its task has none; there where some task has any.
     """
 
     registration: str  # SHA-256 of the lock
@@ -84,8 +84,8 @@ class Study(NamedTuple):
 
 
 def scored(lanes: pd.DataFrame) -> bool:
-    """Whether some answer has a score, so that means are mean scores and no shares of correct answers."""
-    return bool((lanes["grade"] == SCORED).any())
+    """Whether some answer is worth neither nothing nor all: means are then no shares of correct answers."""
+    return not lanes["correct"].dropna().isin((0.0, 1.0)).all()
 
 
 def ungraded(lanes: pd.DataFrame) -> "pd.Series[bool]":
@@ -187,7 +187,12 @@ def _table(
     _check_whole(rows)
     absent: dict[str, Any] = {"state": NOT_RUN, "grade": None, "correct": math.nan, "stop": None}
     absent |= dict.fromkeys((*MEASURED, *NOTED), math.nan)
-    return pd.DataFrame([dict(zip(LANE, lane, strict=True)) | rows.get(lane, absent) for lane in registered])
+    named = {task: item["clusters"] for task, item in lock["items"].items() if "clusters" in item}
+    whole = [dict(zip(LANE, lane, strict=True)) | rows.get(lane, absent) for lane in registered]
+    if named:
+        for row in whole:
+            row["cluster"] = named.get(row["task"], {}).get(row["problem"], row["problem"])
+    return pd.DataFrame(whole)
 
 
 def _longest(content: Mapping[str, Any]) -> int | None:

@@ -62,7 +62,7 @@ def cells(contrast: Mapping[str, Any]) -> dict[str, str]:
         "Δ (pp)": numbers.points(contrast["difference"]),
         "95 % interval": numbers.interval(contrast["low"], contrast["high"]),
         "p": numbers.p_value(contrast["p"]),
-        "n": str(contrast["n"]),
+        "n": numbers.size(contrast),
         "cache": f"{float(contrast['cache_ratio']):.3f}",
     }
 

@@ -1,5 +1,6 @@
 """The curves of a study: accuracy of every arm over its budgets, against what was measured of it."""
 
+import itertools
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -25,6 +26,11 @@ class Curves(NamedTuple):
     arms: dict[str, list[Point]]
     full: Point | None
 
+    @property
+    def shares(self) -> list[Share]:
+        every = [*itertools.chain(*self.arms.values()), *([self.full] if self.full else [])]
+        return [point.accuracy for point in every]
+
 
 def curved(
     judged: Mapping[str, Any], lanes: Any, measured: Callable[[Mapping[str, Any], Any], float]
@@ -34,7 +40,7 @@ def curved(
     lanes: those of `study_files.read`. measured: of a judged arm and its lanes, where they stand on the axis.
     """
     by_arm = {
-        key: (share(group, group["correct"] == 1, group["correct"].notna()), group)
+        key: (share(group, group["correct"], group["correct"].notna()), group)
         for key, group in lanes.groupby(["model", "task", "budget", "arm"])
     }
     found: dict[tuple[str, str], Curves] = {}

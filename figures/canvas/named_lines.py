@@ -10,6 +10,7 @@ from matplotlib.transforms import blended_transform_factory
 from figures.canvas.curves import Curves
 from figures.canvas.lines import DASHES, MARKERS
 from figures.canvas.page import INK, MARGIN, PALE, Sheet, inches, sheet
+from figures.canvas.shares import label
 
 __all__ = ["FULL", "PLOT", "Laid", "apart", "laid", "panel", "scored", "styles"]
 
@@ -69,7 +70,7 @@ def laid(places: Sequence[Curves], title: str, said: Sequence[str], notes: Seque
     across, block = BESIDE + wide + names, ABOVE + tall + UNDER
     columns = max(map(len, rows))
     paper = sheet(2 * MARGIN + columns * across, block * len(rows) + 0.1, title, said, notes)
-    panels = []
+    panels, said_y = [], label(itertools.chain.from_iterable(place.shares for place in places))
     for row, own in enumerate(rows):
         for column, place in enumerate(own):
             up = 0.1 + block * (len(rows) - 1 - row) + UNDER
@@ -77,7 +78,7 @@ def laid(places: Sequence[Curves], title: str, said: Sequence[str], notes: Seque
             axes.set_title(f"{place.model} · {place.task}", loc="left", size=8.5, weight="bold")
             axes.set_ylim(*_bounds(places))
             axes.set_xlabel(axis if row == len(rows) - 1 else "")
-            axes.set_ylabel("correct answers, %" if column == 0 else "")
+            axes.set_ylabel(said_y if column == 0 else "")
             panels.append((axes, place))
     return Laid(paper, panels, (wide, tall))
 

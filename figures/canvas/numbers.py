@@ -1,6 +1,6 @@
 """How judged numbers are printed, alike in every table and drawing: differences in pp, p with four digits."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -20,6 +20,8 @@ __all__ = [
     "outcome",
     "p_value",
     "points",
+    "scores",
+    "size",
     "verdict_line",
     "word",
 ]
@@ -30,6 +32,24 @@ WITNESS = "UNANCHORED"  # what every verdict line says until proofs of outside w
 GRADES: Mapping[str, str] = MappingProxyType(
     {"screening-grade": "n < 200", "confirmatory-grade": "n ≥ 200", "uninformative": "n ≥ 200"}
 )
+
+
+def size(contrast: Mapping[str, Any]) -> str:
+    """Problems and, where they come in clusters, in how many: "120/24"."""
+    return "/".join(str(contrast[name]) for name in ("n", "clusters") if name in contrast)
+
+
+def scores(contrasts: Iterable[Mapping[str, Any]]) -> list[str]:
+    """What has to be said of contrasts with scores or clusters; nothing of right and wrong answers alone."""
+    every, said = list(contrasts), []
+    if any("scored" in one for one in every):
+        said.append(
+            "Accuracy is the mean score, from 0 to 1; gains and losses are answers that score higher, or "
+            "lower."
+        )
+    if any("clusters" in one for one in every):
+        said.append("n: problems/clusters. Intervals and p resample whole clusters.")
+    return said
 
 
 def points(decimal: str) -> str:

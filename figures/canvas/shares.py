@@ -1,47 +1,64 @@
-"""Shares of answers, with limits that count problems: answers to one problem are not independent."""
+"""Shares of answers and mean scores, with limits that count problems: answers to one problem are not
+independent, nor are problems of one cluster.
+"""
 
 import math
+from collections.abc import Iterable
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
-__all__ = ["Share", "share"]
+__all__ = ["Share", "label", "share"]
 
 
 class Share(NamedTuple):
-    """`having` of `of` answers, as a share (0 to 1) with its 95 % limits; NaN of no answers."""
+    """`having` of `of` answers, as a share (0 to 1) with its 95 % limits; NaN of no answers. Of scores
+    `having` is their sum, and the share their mean.
+    """
 
     share: float
     low: float
     high: float
-    having: int
+    having: float
     of: int
+
+    @property
+    def scored(self) -> bool:
+        """Whether some answer has a score, as far as the sum shows it."""
+        return self.having != int(self.having)
+
+
+def label(shares: Iterable[Share]) -> str:
+    """Of an axis with these shares."""
+    return "mean score, %" if any(one.scored for one in shares) else "correct answers, %"
 
 
 def share(answers: Any, having: Any, among: Any) -> Share:
     """The share of the answers `among` that are `having`.
 
-    answers: lanes of `analysis.studies.study_files.read`; having, among: booleans, one a lane.
+    answers: lanes of `analysis.studies.study_files.read`; having, among: booleans, one a lane; having may be
+        scores from 0 to 1, which need no value outside `among`.
 
     Wilson's limits (1927) at the effective number of answers, their number over the design effect of drawing
     whole problems (Franco et al. 2019, J. Survey Statistics and Methodology 7:334; linearised variance of the
     ratio, without their correction for degrees of freedom). Never more than the answers there are: with one
     seed these are Wilson's limits. Where all answers are alike nothing tells the design effect, and a problem
-    counts once.
+    counts once. Of problems in clusters, whole clusters are drawn. Scores vary no more than right and wrong
+    answers of the same mean, so that their limits are no narrower than they ought to be.
     """
     among = among.astype(bool)
-    having = having.astype(bool) & among
-    count, of = int(having.sum()), int(among.sum())
+    having = having.where(among, 0).astype(float)
+    count, of = round(float(having.sum()), 6), int(among.sum())
     if of == 0:
         return Share(math.nan, math.nan, math.nan, 0, 0)
     mean = count / of
-    problem = answers["problem"]
+    problem = answers["cluster" if "cluster" in answers else "problem"]
     residual = (having - mean * among).groupby(problem).sum()
     independent, clustered = of * mean * (1 - mean), float((residual**2).sum())
     if independent == 0:
         size = float(problem[among].nunique())
     else:
         size = of * independent / max(independent, clustered)
-    return Share(mean, *_wilson(mean, size), count, of)
+    return Share(mean, *_wilson(mean, size), int(count) if count == int(count) else count, of)
 
 
 def _wilson(mean: float, size: float) -> tuple[float, float]:

@@ -35,7 +35,7 @@ def contrasts(caption: str, rows: Sequence[Mapping[str, Any]]) -> Html:
 
 
 def _contrast(one: Mapping[str, Any]) -> list[str | Number]:
-    counts = (Number.of(one[name]) for name in ("n", "gains", "losses"))
+    counts = Number(numbers.size(one), one["n"]), *(Number.of(one[name]) for name in ("gains", "losses"))
     row: list[str | Number] = [*place(one), one["subject"], one["against"], *counts]
     if one["difference"] is None:
         return [*row, *[Number("not estimated", None)] * 6, "nothing"]
@@ -56,6 +56,7 @@ def arms(judged: Mapping[str, Any], lanes: Any) -> Html:
     more = {
         "mean_state_bytes": "policy state, bytes",
         "disagreements": "second grader disagrees",
+        "scores_apart": "scores apart, mean",
         "timeouts": "grader timeouts",
     }
     more = {name: head for name, head in more.items() if name in judged["arms"][0]}
@@ -72,7 +73,7 @@ def arms(judged: Mapping[str, Any], lanes: Any) -> Html:
         row += [_decimal(one["mean_slots"], 1), _decimal(one["peak_slots"], 1)]
         row += [_decimal(one["mean_bytes"], 0), _decimal(one["mean_tokens"], 1)]
         row += [Number.of(one["no_answer"]), Number.of(one["truncated"])]
-        row += [_decimal(one[name], 0) for name in more]
+        row += [_decimal(one[name], 3 if name == "scores_apart" else 0) for name in more]
         rows.append(row)
     return table("Accuracy and cost of every arm (exploratory)", heads, rows)
 

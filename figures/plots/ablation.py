@@ -5,6 +5,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from analysis.stats.methods import resampled
 from analysis.studies.arms import runs
 from figures.canvas import numbers, page
 from figures.canvas.contrasts import axis, counts
@@ -55,6 +56,7 @@ def ablation(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> Figure:
             "◇ passes but counts for nothing, since memory was not matched (†).",
             f"discordant: share of the answers in which {subject} and the variant differ. Shaded: effects "
             "smaller than what the study finds with 80 % power, as registered:",
+            *numbers.scores(contrasts),
             *(_registered(task, lock) for task in dict.fromkeys(one["task"] for one in contrasts)),
         ],
     )
@@ -70,7 +72,7 @@ def ablation(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> Figure:
 
 def _bar(drawn: Table, y: int, index: int, one: Mapping[str, Any]) -> None:
     if one["difference"] is None:
-        drawn.cells(y, {"simultaneous interval": "not estimated", "n": str(one["n"])}, color=PALE)
+        drawn.cells(y, {"simultaneous interval": "not estimated", "n": numbers.size(one)}, color=PALE)
         return
     effect, low, high = (-float(one[key]) for key in ("difference", "high_simultaneous", "low_simultaneous"))
     passes, axes = one["better"] or one["worse"], drawn.axes
@@ -83,7 +85,7 @@ def _bar(drawn: Table, y: int, index: int, one: Mapping[str, Any]) -> None:
         "effect (pp)": numbers.points(str(effect)),
         "simultaneous interval": numbers.interval(str(low), str(high)),
         "p": numbers.p_value(one["p"]),
-        "n": str(one["n"]),
+        "n": numbers.size(one),
         "discordant": f"{page.percent((one['gains'] + one['losses']) / (one['n'] * one['seeds']))} %",
     }
     drawn.cells(y, cells, weight="bold" if counts(one) else "normal")
@@ -114,12 +116,13 @@ def _registered(task: str, lock: Mapping[str, Any]) -> str:
     for shade, (share, effect) in zip(SHADES, _detectable(task, lock).items(), strict=True):
         found = "none" if effect == "none" else f"{page.percent(float(effect))} pp ({shade})"
         parts.append(f"{found} if {100 * float(share):.0f} % of the problems are discordant")
-    return f"{task}, {len(lock['items'][task]['confirm'])} problems: {'; '.join(parts)}."
+    size, item = len(resampled(lock["items"][task])), lock["items"][task]
+    return f"{task}, {size} {'clusters' if 'clusters' in item else 'problems'}: {'; '.join(parts)}."
 
 
 def _detectable(task: str, lock: Mapping[str, Any]) -> dict[str, str]:
     """The smallest effects that were registered as detectable, or "none", by share of discordant problems,
     the smaller share first.
     """
-    check = lock["checks"]["problems"][str(len(lock["items"][task]["confirm"]))]
+    check = lock["checks"]["problems"][str(len(resampled(lock["items"][task])))]
     return dict(sorted(check["minimal_detectable_effect"].items()))

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 
-from analysis.stats import bootstrap
+from analysis.stats import bootstrap, resampled_units
 from analysis.stats.interval import exact
+from analysis.studies.study_files import scored
 from figures.canvas import page
 from figures.canvas.page import INK, PALE
 from figures.canvas.rows import entries, grouped, groups, place, point, table
@@ -49,8 +50,7 @@ def accuracy(judged: Mapping[str, Any], lanes: Any) -> Figure:
             "Intervals per arm; contrasts are paired: see forest. Intervals that overlap decide nothing.",
         ],
         [
-            "Line: 95 % interval over problems, exact (Clopper-Pearson) with one seed, with more a bootstrap "
-            "of problem means. Not corrected for the number of arms.",
+            f"Line: 95 % interval over problems, {_how(lanes)}. Not corrected for the number of arms.",
             f"■ {subject}, the subject of the registered contrasts. ○ other arms. Dashed: full cache, on the "
             "same problems. Problems without a grade are left out.",
         ],
@@ -58,7 +58,7 @@ def accuracy(judged: Mapping[str, Any], lanes: Any) -> Figure:
     )
     axes = drawn.axes
     axes.set_xlim(-3, 103)
-    axes.set_xlabel("correct answers, %")
+    axes.set_xlabel("mean score, %" if scored(lanes) else "correct answers, %")
     for y, number, arm in entries(rows):
         one, own = found[*place(arm), arm["arm"]], arm["arm"] == subject
         drawn.cells(y, _printed(one), weight="bold" if own else "normal")
@@ -83,19 +83,32 @@ def accuracy(judged: Mapping[str, Any], lanes: Any) -> Figure:
 def solved(lanes: Any) -> Solved:
     """lanes: those of one arm of a cell. The seeds of a problem are averaged first.
 
-    With one seed the interval is exact; with more it is a percentile bootstrap over problems (10,000 draws,
-    seed 0), for a mean of means is no count.
+    With one seed the interval is exact; with more, of scores and of problems in clusters it is a percentile
+    bootstrap over problems or clusters (10,000 draws, seed 0), for a mean of means is no count.
     """
-    means = lanes.groupby("problem")["correct"].mean().dropna().to_numpy()
+    each = lanes.groupby("problem")["correct"].mean().dropna()
+    means, clusters = each.to_numpy(), None
+    if "cluster" in lanes:
+        clusters = lanes.groupby("problem")["cluster"].first()[each.index].tolist()
     problems = len(means)
     if problems == 0:
         return Solved(math.nan, math.nan, math.nan, 0)
-    if lanes["seed"].nunique() == 1:
+    if lanes["seed"].nunique() == 1 and clusters is None and not scored(lanes):
         return Solved(float(means.mean()), *exact(int(means.sum()), problems), problems)
-    if problems == 1:
-        return Solved(float(means[0]), 0.0, 1.0, 1)
-    interval = bootstrap.paired(means[:, None], rng=np.random.default_rng(0))
+    if resampled_units.number(clusters, problems) == 1:
+        return Solved(float(means.mean()), 0.0, 1.0, problems)
+    of = resampled_units.units(means[:, None], clusters)
+    interval = of.whole(bootstrap.paired(of.values, rng=np.random.default_rng(0)))
     return Solved(interval.mean, max(0.0, interval.low), min(1.0, interval.high), problems)
+
+
+def _how(lanes: Any) -> str:
+    """What the intervals are, in words."""
+    if "cluster" in lanes:
+        return "a bootstrap of clusters of problems where a task has some"
+    if scored(lanes):
+        return "a bootstrap of problem means"
+    return "exact (Clopper-Pearson) with one seed, with more a bootstrap of problem means"
 
 
 def _printed(one: Solved) -> dict[str, str]:

@@ -12,7 +12,7 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.transforms import ScaledTranslation
 
-from figures.canvas import named_lines, numbers, page
+from figures.canvas import named_lines, numbers, page, shares
 from figures.canvas.curves import Curves, Point, curved
 from figures.canvas.lines import styles
 from figures.canvas.page import INK, MARGIN, PALE, inches
@@ -106,7 +106,8 @@ def _side_by_side(
         said,
         _notes(margin, None),
     )
-    handles = []
+    handles: list[Any] = []
+    accuracy = shares.label(itertools.chain.from_iterable(place.shares for place in places))
     for row, across in enumerate(rows):
         for column, place in enumerate(across):
             left, up = MARGIN + BESIDE + column * (BESIDE + plot), block * (len(rows) - 1 - row)
@@ -114,7 +115,7 @@ def _side_by_side(
             axes.set_title(f"{place.model} · {place.task}", loc="left", size=8.5, weight="bold")
             handles = _panel(axes, place, style, smallest, margin)
             axes.set_xlabel(label if row == len(rows) - 1 else "")
-            axes.set_ylabel("correct answers, %" if column == 0 else "")
+            axes.set_ylabel(accuracy if column == 0 else "")
     handles += [axes.plot([], [], markersize=5, label=arm, **style[arm])[0] for arm in arms]
     paper.figure.legend(
         handles=handles,

@@ -53,6 +53,7 @@ def forest(judged: Mapping[str, Any]) -> Figure:
             f"{EQUAL}: where memory was not matched, against the {second} interpolated between its budgets; "
             "outside: those budgets do not bracket the slots. Decides nothing."
         )
+    notes += numbers.scores(contrasts)
     sheet = page.sheet(framed.width, body, title[:1].upper() + title[1:], _heading(judged), notes)
     top = body
     for name, rows in panels.items():

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from figures.canvas import page
 from figures.canvas.lines import styles
 from figures.canvas.page import INK, MARGIN, PALE, inches
-from figures.canvas.shares import Share, share
+from figures.canvas.shares import Share, label, share
 
 __all__ = ["Level", "levelled", "levels"]
 
@@ -42,7 +42,7 @@ def levelled(lanes: Any) -> list[Level]:
     found = []
     for (model, task, budget, arm), cell in rows.groupby(["model", "task", "budget", "arm"], sort=False):
         for level, one in cell.groupby("level"):
-            accuracy = share(one, one["correct"] == 1, one["correct"].notna())
+            accuracy = share(one, one["correct"], one["correct"].notna())
             found.append(Level(model, task, budget, arm, int(level), accuracy, one["problem"].nunique()))
     return found
 
@@ -93,7 +93,7 @@ def levels(judged: Mapping[str, Any], cells: Sequence[Level]) -> Figure:
             axes.set_title(f"{' · '.join(place)} · budget {budget}", loc="left", size=8.5, weight="bold")
             _panel(axes, budget, shown, style)
             axes.set_xlabel("level" if row == len(places) - 1 else "")
-            axes.set_ylabel("correct answers, %" if column == 0 else "")
+            axes.set_ylabel(label(one.accuracy for one in cells) if column == 0 else "")
     handles = [axes.plot([], [], markersize=5, label=arm, **style[arm])[0] for arm in arms]
     paper.figure.legend(
         handles=handles,

@@ -16,7 +16,7 @@ from matplotlib.patches import Rectangle
 from analysis.studies.settings_grid import Grid, NoGrid, grid
 from figures.canvas import page
 from figures.canvas.page import INK, MARGIN, PALE, inches
-from figures.canvas.shares import Share, share
+from figures.canvas.shares import Share, label, share
 
 __all__ = ["Map", "mapped", "settings_map"]
 
@@ -25,7 +25,14 @@ TITLE, UNDER, APART = 0.42, 0.42, 0.3  # inches: over a panel, for the values un
 MOST = 13.0  # inches across, before panels go on in the next row
 STEP = 5  # pp: the colours go from a multiple of it to another, at least two of it apart
 BAR = 1.8  # inches, of the scale of colours
-FACTS = ["grade", "stop", "tokens", "mean_slots", "peak_slots"]  # of a lane, by which two are alike
+FACTS = [
+    "grade",
+    "correct",
+    "stop",
+    "tokens",
+    "mean_slots",
+    "peak_slots",
+]  # of a lane
 
 
 class Map(NamedTuple):
@@ -59,7 +66,7 @@ def mapped(
     found: dict[tuple[str, str, str], Map] = {}
     full = {}
     for (model, task, budget, arm), own in lanes.groupby(["model", "task", "budget", "arm"], sort=False):
-        accuracy = share(own, own["correct"] == 1, own["correct"].notna())
+        accuracy = share(own, own["correct"], own["correct"].notna())
         if budget == "full":
             full[model, task] = accuracy
         elif arm in place_of and accuracy.of:
@@ -128,9 +135,10 @@ def _across(panels: Sequence[Map], wide: float) -> int:
 
 
 def _notes(of: Grid, panels: Sequence[Map], counted: str) -> list[str]:
-    half = max((cell.high - cell.low) / 2 for panel in panels for cell in panel.cells.values())
+    cells = [cell for panel in panels for cell in panel.cells.values()]
+    half = max((cell.high - cell.low) / 2 for cell in cells)
     notes = [
-        f"Each cell: correct answers in %{counted}. 95 % interval of a cell (Wilson): up to "
+        f"Each cell: {label(cells)[:-3]} in %{counted}. 95 % interval of a cell (Wilson): up to "
         f"{100 * half:.1f} pp to either side. The best of {len(of.arms)} cells looks better here than "
         "on other problems.",
     ]

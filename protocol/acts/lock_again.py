@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.rules import RULES
+from analysis.stats.methods import resampled
 from protocol.acts.locking import beside, form, problems_again
 from protocol.evidence.bytes import canonical, line_endings
 from protocol.evidence.findings import CannotTell, NotRun
@@ -80,6 +81,7 @@ def check(study: Registration) -> str:
             wrong += derive(design, locked)
         found = locked["checks"].get("golds", {})
         wrong += differences.between(found, problems_again.golds(study), "checks.golds")
+        wrong += problems_again.scored(study)
         wrong += _refused(study, design, untold)
     wrong += problems_again.data(study)
     differences.refuse(wrong)
@@ -268,7 +270,7 @@ def _checks(design: Design, locked: Mapping[str, Any]) -> Iterator[str]:
     corrected = float(design.decision.alpha) / tests
     due = {"tests": tests, "corrected_alpha": f"{corrected:.6f}"}
     yield from differences.between({name: checks.get(name) for name in due}, due, "checks")
-    sizes = sorted({str(len(item["confirm"])) for item in locked["items"].values()})
+    sizes = sorted({str(len(resampled(item))) for item in locked["items"].values()})
     yield from differences.between(sorted(checks.get("problems", {})), sizes, "checks.problems")
     for size, found in checks.get("problems", {}).items():
         if (looked_up := _looked_up(design, locked, int(size), corrected)) is not None:

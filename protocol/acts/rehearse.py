@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from protocol.acts.locking import fitting, frozen, measured_use, same_kept
+from protocol.acts.locking import fitting, frozen, measured_use, rule_checks, same_kept
 from protocol.evidence.refusals import BadInput
 from protocol.evidence.run import records
 from protocol.locked.planned import Planned
@@ -35,7 +35,8 @@ class Rehearsal(NamedTuple):
 
     seconds: of everything that was run. peak_bytes: resident memory of the process, and on a GPU what torch
     took of its own. same_kept: as the check of this name in a lock. full_use: as this field of it, on the
-    problems that were run; empty where no budget is a share of it.
+    problems that were run; empty where no budget is a share of it. detectable: of `rule_checks`, of
+    the registered size.
     """
 
     bodies: dict[str, list[dict[str, Any]]]
@@ -44,6 +45,7 @@ class Rehearsal(NamedTuple):
     peak_bytes: int
     same_kept: dict[str, Any]
     full_use: dict[str, Any]
+    detectable: dict[str, Any]
 
 
 def stand_ins(protocol: Design, named: Sequence[str]) -> dict[str, str]:
@@ -104,7 +106,8 @@ def rehearse(planned: Planned, models: Mapping[str, str], problems: int, folder:
         which = "dev" if phase == "probe" else "confirm"
         whole[phase] = sum(len(items[cell.task][which]) for cell in cells)
     seconds = time.monotonic() - started
-    return Rehearsal(bodies, whole, seconds, _peak_bytes(), same_kept.same_kept(playing, items), used)
+    kept, seen = same_kept.same_kept(playing, items), rule_checks.detectable(protocol, items)
+    return Rehearsal(bodies, whole, seconds, _peak_bytes(), kept, used, seen)
 
 
 def played(protocol: Design, models: Mapping[str, str]) -> Design:

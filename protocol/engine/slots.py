@@ -19,8 +19,8 @@ class Shape(NamedTuple):
     """Room of one lane in one layer.
 
     flat False: a row per KV head, each of `capacity` slots. flat True: one row for all heads, one after the
-    other, of `capacity` slots in all; what heads of different numbers of slots take. masked: some slots are
-    held and not attended to.
+    other, of `capacity` slots in all; what heads of different numbers of slots take. masked: some slots, of
+    a shape that is not flat, are held and not attended to.
     """
 
     flat: bool
@@ -33,7 +33,7 @@ def shapes(counts: Tensor, room: int, *, masked: bool = False) -> tuple[Shape, .
     layers = []
     for heads in counts.tolist():
         if len(set(heads)) > 1:
-            layers.append(Shape(True, sum(heads) + room * len(heads), masked))
+            layers.append(Shape(True, sum(heads) + room * len(heads)))
         else:
             layers.append(Shape(False, -(-(heads[0] + room) // QUANTUM) * QUANTUM, masked))
     return tuple(layers)
@@ -148,10 +148,10 @@ class Pool(Generic[Member]):
         counts: Tensor,
         hidden: Tensor | None = None,
     ) -> None:
-        """Store the kept slots of one layer, in a place that is filled for the first time or is not masked.
+        """Store the kept slots of one layer.
 
         keys, values [kv_head, n, d]; kept [kv_head, n] bool; counts [kv_head] on the CPU, its sums. hidden
-        [kv_head, n] bool: what of them no token sees.
+        [kv_head, n] bool, of a layer all of whose slots are kept: those that no token sees.
         """
         sizes = counts.tolist()
         capacity = self.shape[layer].capacity
@@ -170,10 +170,10 @@ class Pool(Generic[Member]):
             else:
                 row[:, : sizes[0]] = chosen.view(len(sizes), sizes[0], -1)
         mask = self.hidden[layer]
-        if hidden is not None and mask is not None:
-            parts = torch.split(hidden[kept], sizes)
-            for head, (start, part) in enumerate(zip(starts, parts, strict=True)):
-                mask[place, 0 if self.shape[layer].flat else head, start : start + len(part)] = part
+        if mask is not None:
+            mask[place] = False  # of a lane that was here before
+            if hidden is not None:
+                mask[place, :, : hidden.shape[1]] = hidden
 
     def stored(self, place: int, layer: int) -> tuple[Tensor, Tensor]:
         """Keys and values [kv_head, n, d] of one lane, n the slots of its fullest head in this layer."""

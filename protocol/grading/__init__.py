@@ -1,21 +1,27 @@
 """Grading: from generated text to a grade with its reason.
 
-grader = grading.grader("math")     # or "boxed", "exact"; made once, used for every text
+grader = grading.grader("math")     # made once, used for every text
 grade = grading.best(grader.grade, problem.gold, text)
 
-May import: protocol.evidence; math_verify, sympy.
+May import: protocol.harness, protocol.evidence; math_verify, sympy.
 """
 
+import sys
 from collections.abc import Callable, Mapping
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
 from types import MappingProxyType
 
 from protocol.evidence.refusals import BadInput, unknown
-from protocol.grading import boxed, exact, spelling
+from protocol.grading import boxed, choice, code, corrected, exact, f1, rouge, spelling
 from protocol.grading.grade import Gold, Grade, Grader, best, scored
 from protocol.grading.mathverify import MathVerify
+from protocol.grading.official import Official
+from protocol.harness import PREFIX
 
 __all__ = [
     "GRADERS",
+    "GROUP",
     "SECOND",
     "Gold",
     "Grade",
@@ -29,30 +35,74 @@ __all__ = [
     "second",
 ]
 
+GROUP = "kv_prereg.graders"
 GRADERS: Mapping[str, Callable[[], Grader]] = MappingProxyType(
-    {"exact": lambda: exact, "boxed": lambda: boxed, "math": MathVerify}
+    {
+        "exact": lambda: exact,
+        "boxed": lambda: boxed,
+        "math": MathVerify,
+        "choice": lambda: choice,
+        "f1": lambda: f1,
+        "rouge": lambda: rouge,
+        "code": lambda: code,
+    }
 )
 # Whose verdict is recorded beside that of the grader.
 SECOND: Mapping[str, Grader] = MappingProxyType({"math": spelling})
+ALWAYS_ONE_OR_ZERO = ("exact", "boxed", "math", "choice")
 
 
 def grader(name: str) -> Grader:
-    """Made anew. Raises BadInput for a name that no grader has."""
-    if name not in GRADERS:
-        raise BadInput("grader: " + unknown("grader", name, list(GRADERS)))
-    return GRADERS[name]()
+    """The grader of this name: one of ours, an entry point of `kv_prereg.graders`, or "lm_eval:" and a task,
+    which is the official scorer of the installed lm-eval.
 
-
-def names() -> tuple[str, ...]:
-    """What `grader` takes."""
-    return tuple(GRADERS)
+    Raises BadInput for an unknown name, and where what it needs is not installed.
+    """
+    if name.startswith(PREFIX):
+        return Official(name.removeprefix(PREFIX))
+    if name in GRADERS:
+        return GRADERS[name]()
+    points = _plugins(tuple(sys.path))
+    if name not in points:
+        raise BadInput(unknown("grader", name, [*names(), f"{PREFIX}<task>"]))
+    try:
+        made = points[name].load()()
+    except ImportError as error:
+        raise BadInput(
+            f"grader {name!r}: its entry point cannot be imported ({error}); install it again"
+        ) from None
+    if not callable(getattr(made, "grade", None)):
+        raise BadInput(f"grader {name!r}: is no grader; let its entry point return one with grade()")
+    plugin: Grader = made
+    return plugin
 
 
 def second(name: str) -> Grader | None:
-    """The grader whose verdict is recorded beside that of the named one; None where there is none."""
-    return SECOND.get(name)
+    """Whose verdict is recorded beside that of the grader `name`; it decides nothing."""
+    return corrected.scorer(name.removeprefix(PREFIX)) if name.startswith(PREFIX) else SECOND.get(name)
 
 
 def scores(name: str) -> bool:
-    """Whether the grades of the named grader may be "scored": it says so by an attribute `scores`."""
-    return bool(getattr(grader(name), "scores", False))
+    """Whether a grade of this grader may be a score between 0 and 1. That of an entry point may, unless it
+    says by an attribute `scores` that it never is. Raises as `grader` does for such a one.
+    """
+    if name in GRADERS or name.startswith(PREFIX):
+        return name not in ALWAYS_ONE_OR_ZERO
+    return bool(getattr(grader(name), "scores", True))
+
+
+def names() -> tuple[str, ...]:
+    """Ours, then those of entry points, by name; the official scorers of lm-eval are not among them."""
+    return (*GRADERS, *sorted(_plugins(tuple(sys.path))))
+
+
+@cache
+def _plugins(path: tuple[str, ...]) -> Mapping[str, EntryPoint]:
+    """By name, of the distributions on `path`, which is sys.path. A name that is taken is refused: it would
+    change what a registration means.
+    """
+    points: dict[str, EntryPoint] = {}
+    for point in entry_points(group=GROUP):
+        if point.name in GRADERS or points.setdefault(point.name, point) != point:
+            raise BadInput(f"grader {point.name!r}: is taken; rename the entry point of {point.value}")
+    return MappingProxyType(points)

@@ -12,6 +12,7 @@ from protocol.evidence.bytes.fields import Fault
 from protocol.evidence.refusals import BadInput, unknown
 from protocol.plan.design import POLICY, Arm, Decision, Design
 from protocol.plan.gate import Place
+from protocol.plan.settings_grid import written_at
 
 __all__ = ["check", "faults", "needs_no_gate", "require_gate", "require_memory"]
 
@@ -158,22 +159,23 @@ def _settings(design: Design, arm: Arm) -> Iterator[str]:
     import policies
     from policies.structure import structure
 
-    at = f"arms.{arm.name}.set"
     try:
         own = structure(policies.get(str(arm.policy), arm.set))
     except ValueError as refused:
-        yield f"{at}.{refused}"
+        path, colon, why = str(refused).partition(": ")
+        yield f"{written_at(design, arm.name, path)}{colon}{why}"
         return
     runs = structure(design.policy(arm.name))
     for path in arm.set:
         pinned = path.replace("protect.", "protect.inner.", 1)
         if own[path] not in (runs.get(path), runs.get(pinned)):
-            yield f"{at}.{path}: [generation] gives every arm another; leave one of both out"
+            at = written_at(design, arm.name, path)
+            yield f"{at}: [generation] gives every arm another; leave one of both out"
     slack = runs["cadence"] == "policies.cadence.Cadence()" and runs["cadence.slack"] == "True"
     if slack and "cadence.interval" in arm.set and design.generation.cadence == "exact":
         yield (
-            f"{at}.cadence.interval: generation.cadence is about arms without an interval of their own, and "
-            'this one has slack; set "cadence.slack" too'
+            f"{written_at(design, arm.name, 'cadence.interval')}: generation.cadence is about arms without "
+            'an interval of their own, and this one has slack; set "cadence.slack" too'
         )
 
 

@@ -20,7 +20,7 @@ from protocol.plan import rules
 from protocol.plan.budget import ABudget, Budget
 from protocol.plan.gate import Gate
 from protocol.plan.generation import Generation
-from protocol.plan.kinds import AGAIN, ArmName, ByName, Later, Named, Number, Settings, Tables, Written
+from protocol.plan.kinds import AGAIN, ArmName, ByName, Grids, Later, Named, Number, Settings, Tables, Written
 from protocol.plan.task import TASK, Task
 
 if TYPE_CHECKING:
@@ -213,6 +213,16 @@ class Sweep:
     tolerance: Annotated[
         Decimal, Field(Number("0", "0.1"), "Differences of accuracy up to this one are a tie.", 0.005)
     ]
+    grid: Annotated[
+        Mapping[str, Mapping[str, Any]] | None,
+        Field(
+            Grids(),
+            "Settings that are varied, by candidate: in its place stands one for each combination of values, "
+            "the last setting changing fastest, e.g. crystal+max_trunk-16. The lock has what it makes.",
+            {"crystal": {"scoring.max_trunk": [16, 24, 32, 48]}},
+            without="candidates are arms as they are written",
+        ),
+    ] = None
 
 
 @dataclass(frozen=True)
@@ -355,8 +365,12 @@ class Design:
         return [model for model in self.models for _ in range(each)]
 
     def content(self) -> dict[str, Any]:
-        """The protocol as canonical JSON can hold it: what the lock records beside the digest of the file."""
-        return DESIGN.content(self)
+        """The protocol as canonical JSON can hold it: what the lock records beside the digest of the file. Of
+        grids it has the arms and candidates that they make.
+        """
+        content = DESIGN.content(self)
+        content.get("sweep", {}).pop("grid", None)
+        return content
 
 
 DESIGN: Table = declared(Design)

@@ -147,6 +147,59 @@ class Settings(Kind):
         return {path: _setting(given, f"{at}.{_path(path, at)}") for path, given in value.items()}
 
 
+@dataclass(frozen=True)
+class Grids(Kind):
+    """Values of settings by the arm that is varied and by their paths."""
+
+    words: str = "a table of tables: by arm, the paths of settings, each with a list of values"
+
+    def holds(self, value: Any) -> bool:
+        return isinstance(value, Mapping)
+
+    def schema(self) -> Schema:
+        values = {"type": "array", "minItems": 1}
+        over = {"type": "object", "minProperties": 1, "additionalProperties": values}
+        return {"type": "object", "minProperties": 1, "additionalProperties": over}
+
+    def content(self, value: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+        return {arm: Settings().content(over) for arm, over in value.items()}
+
+    def read(self, value: Any, at: str) -> dict[str, dict[str, Any]]:
+        super().read(value, at)
+        if not value:
+            raise Fault.of(f"{at}: varies no arm; leave it out")
+        return {arm_name(arm, f"{at}."): self._over(over, f"{at}.{arm}") for arm, over in value.items()}
+
+    def _over(self, value: Any, at: str) -> dict[str, Any]:
+        if not isinstance(value, Mapping):
+            raise Fault.of(
+                f'{at}: write a table of settings with lists of values, "path" = [...], not {value!r}'
+            )
+        if not value:
+            raise Fault.of(f"{at}: varies nothing; leave it out")
+        return {path: self._values(values, f"{at}.{_path(path, at)}") for path, values in value.items()}
+
+    def _values(self, value: Any, at: str) -> tuple[Any, ...]:
+        if not isinstance(value, list) or not value:
+            if isinstance(value, Mapping):
+                _setting(value, at)
+            raise Fault.of(f"{at}: write a list of values, not {value!r}")
+        read = tuple(_setting(one, f"{at}[{place}]") for place, one in enumerate(value))
+        for place, one in enumerate(read):
+            if one in read[:place]:
+                raise Fault.of(f"{at}: {setting_text(one)} stands twice; name each value once")
+        return read
+
+
+def setting_text(value: Any) -> str:
+    """As it stands in the name of an arm that a grid makes."""
+    if isinstance(value, tuple):
+        return "_".join(map(setting_text, value))
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:f}" if isinstance(value, Decimal) else str(value)
+
+
 def _path(text: str, at: str) -> str:
     """Of a setting; on one line, as what is said of it has to be."""
     if not text.strip():

@@ -10,7 +10,7 @@ from decimal import Decimal
 
 from protocol.evidence.bytes.fields import Fault
 from protocol.evidence.refusals import BadInput
-from protocol.plan import checks
+from protocol.plan import checks, settings_grid
 from protocol.plan.design import DESIGN, Design
 
 __all__ = ["parse", "read"]
@@ -43,7 +43,7 @@ def read(data: bytes, where: str) -> Design:
     except (ValueError, ArithmeticError):  # thousands of digits, or an exponent of as many
         raise BadInput(f"{where}: has a number that nobody can mean; write one of a few digits") from None
     try:
-        design: Design = DESIGN.read(document, "")
+        design: Design = settings_grid.expanded(DESIGN.read(document, ""))
     except Fault as fault:
         raise BadInput(f"{where}: {fault.written}") from None
     return design

@@ -87,17 +87,11 @@ class Pressed(Policy):
         names = {type(each).__name__ for each in (self.press, *inner(self.press))}
         cache = DynamicCache()
         fed = torch.tensor([list(context)], device=network.device)
-        eager = bool(names & listed.EAGER)
-        with as_it_was(network, "eager" if eager else "sdpa") as layers, seeded(network, key) as drew:
+        attention = "eager" if names & listed.EAGER else "sdpa"
+        with as_it_was(network, attention) as layers, seeded(network, key) as drew:
             try:
                 with press(network):
-                    output = network(
-                        input_ids=fed,
-                        past_key_values=cache,
-                        use_cache=True,
-                        logits_to_keep=1,
-                        **({"output_attentions": True} if eager else {}),
-                    )
+                    output = network(input_ids=fed, past_key_values=cache, logits_to_keep=1)
             except (AssertionError, ValueError, RuntimeError, IndexError) as refused:
                 said = " ".join(str(refused).split()) or type(refused).__name__
                 raise ValueError(f"{type(self.press).__name__}: {said}") from None

@@ -6,7 +6,7 @@ A held-out problem is built with the open `HeldOut` of a claimed study alone. `t
 builder behind this door, for tests and benchmarks. The tasks of a study are asked for by its protocol, since
 they may be files that lie beside it: see `Planned.tasks`, and `door` for their problems.
 
-May import: splits, protocol.grading, protocol.evidence; pyrage, transformers.
+May import: splits, protocol.grading, protocol.harness, protocol.evidence; pyrage, transformers.
 """
 
 from collections.abc import Callable

@@ -1,11 +1,11 @@
 """What a lock says, in plain sentences: the facts from which registration texts are put together."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from analysis.rules import RULES
 from analysis.rules.rule import against_full
-from analysis.stats.methods import METHODS
+from analysis.stats.methods import METHODS, resampled
 from analysis.studies import arms, full_use, opened, same_kept
 from protocol.evidence.run.ledger import Entry
 from protocol.texts import gate
@@ -118,11 +118,17 @@ def conditions(lock: Mapping[str, Any]) -> list[str]:
 
 
 def measured(lock: Mapping[str, Any]) -> list[str]:
+    scored = _scored(lock)
     return [
         "Primary outcome: the difference in accuracy, the share of held-out problems answered correctly, "
         "subject minus comparator, paired by problem. A locked grader compares each answer with the known "
         "one; its grades are correct, wrong, no answer, timeout (counted as not correct) and error (no "
         "grade).",
+        *(
+            f"Answers of {_list(scored)} have the grade scored and a score from 0 to 1; of them the accuracy "
+            "is the mean score."
+            for _ in scored[:1]
+        ),
         "Memory: slots per KV head and layer, counted after the prefill and after each decode step, and "
         "averaged over the generation; bytes and peaks are kept beside.",
     ]
@@ -133,17 +139,25 @@ def analysis(lock: Mapping[str, Any]) -> list[str]:
     method = METHODS.get(decision["method"])
     words = decision["method"] if method is None else method.words.format(**decision)
     level = "are those of max-t" if method and method.family else "have the Bonferroni level"
+    clusters = [
+        f"The problems of {task} come in {len(resampled(item))} clusters: whole clusters stand in place of "
+        "problems wherever one is resampled or counted, and the difference stays the mean over problems."
+        for task, item in lock["items"].items()
+        if "clusters" in item
+    ]
     return [
         f"Each contrast is one (model, task, budget, comparator): {lock['checks']['tests']} of them. Seeds "
         f"of a problem are averaged first, so the problem is the unit. The method is {words}; the "
-        f"simultaneous intervals {level}."
+        f"simultaneous intervals {level}.",
+        *clusters,
     ]
 
 
 def exclusions(lock: Mapping[str, Any]) -> list[str]:
     above = _content(lock).get("exclude", {}).get("prompt_tokens_above")
     if above is None:
-        return ["No problem is excluded, and there are no outliers: an answer is correct or it is not."]
+        outliers = "every score counts as it is" if _scored(lock) else "an answer is correct or it is not"
+        return [f"No problem is excluded, and there are no outliers: {outliers}."]
     return [
         f"A problem whose context has more than {above} tokens under a model's tokenizer is excluded for "
         "that model, in all arms alike, before anything is generated. Nothing else is excluded."
@@ -179,22 +193,47 @@ def sample(lock: Mapping[str, Any]) -> list[str]:
 
 
 def power(lock: Mapping[str, Any]) -> list[str]:
-    said = []
+    said, items = [], lock["items"].values()
+    clusters = {len(resampled(item)) for item in items if "clusters" in item}
+    problems = {len(resampled(item)) for item in items if "clusters" not in item}
     for size, check in lock["checks"]["problems"].items():
         effects = [
             f"{effect if effect != 'none' else 'none at all'} where {float(share):.0%} of the problems differ"
             for share, effect in check["minimal_detectable_effect"].items()
         ]
+        what = _units(int(size), problems, clusters)
         said.append(
-            f"With {size} problems, the smallest difference in accuracy found with 80 % power at the level "
+            f"With {size} {what}, the smallest difference in accuracy found with 80 % power at the level "
             f"of one contrast is {'; '.join(effects)}. On simulated null data the method's type-I error is "
             f"{check['type_one_over_nominal']} times the nominal one."
+        )
+    if clusters:
+        said.append(
+            "A number of clusters is looked at as so many problems: what holds where the answers of a "
+            "cluster are all alike."
+        )
+    if scored := _scored(lock):
+        said.append(
+            "These numbers are of simulated answers that are right or wrong; no scores, as those of "
+            f"{_list(scored)}, were simulated."
         )
     if "rule" in lock["checks"]:
         said.append(
             "Before locking, the rule was run on synthetic data that must give each verdict: checks.rule."
         )
     return said
+
+
+def _units(size: int, problems: Container[int], clusters: Container[int]) -> str:
+    """What of this size is resampled."""
+    words = [word for word, of in (("problems", problems), ("clusters", clusters)) if size in of]
+    return " or ".join(words or ["problems"])
+
+
+def _scored(lock: Mapping[str, Any]) -> list[str]:
+    """The tasks whose answers have scores."""
+    found: list[str] = lock["checks"].get("scored", [])
+    return found
 
 
 def seeds(lock: Mapping[str, Any]) -> list[str]:

@@ -12,7 +12,7 @@ import studies
 from studies import ROOT
 
 PAGE = (ROOT / "docs" / "your-own.md").read_text()
-FILES = {name: text for name, text in re.findall(r"^```(?:python|toml) (\S+)\n(.*?)^```$", PAGE, re.M | re.S)}
+FILES = dict(re.findall(r"^```(?:python|toml) (\S+)\n(.*?)^```$", PAGE, re.M | re.S))
 COMMANDS = [
     line
     for block in re.findall(r"^```console\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)

@@ -43,6 +43,7 @@ def follows(
 
 def checks(planned: Planned, items: Mapping[str, Any], seen: Mapping[str, Any]) -> dict[str, Any]:
     """The field `checks` of a lock: what the rule can see (seen: of `rule_checks.checks`), what was read of
-    golds, and which arms are alike.
+    golds, which answers have scores, and which arms are alike.
     """
-    return {**seen, **frozen.golds(items, planned.tasks), "same_kept": same_kept.same_kept(planned, items)}
+    read = frozen.golds(items, planned.tasks) | frozen.scored(items, planned.tasks)
+    return {**seen, **read, "same_kept": same_kept.same_kept(planned, items)}

@@ -12,7 +12,7 @@ import transformers
 
 from policies import Policy
 from protocol import engine
-from protocol.acts.locking import rule_checks
+from protocol.acts.locking import frozen, rule_checks
 from protocol.evidence.refusals import BadInput
 from protocol.evidence.relations import vocabulary
 from protocol.locked.planned import Planned
@@ -52,6 +52,7 @@ def checked(planned: Planned, items: Mapping[str, Any], *, again: bool = False) 
     _refuse_calibrated(planned, items)
     _refuse_depths(planned)
     _refuse_unmarked(planned)
+    rule_checks.refuse_counts(planned.protocol, items, frozen.scored(items, planned.tasks).get("scored", []))
     checks = rule_checks.checks(planned.protocol, items, again=again)
     lengths = _lengths(planned, items)
     _refuse_long_prompts(planned, lengths)

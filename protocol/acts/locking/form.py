@@ -63,7 +63,8 @@ CHECKS = Table(
     {
         "tests": Field(Whole(1), "Of the family."),
         "corrected_alpha": Field(SHARE, "Of each."),
-        "problems": Field(MapOf(SIZE), "By number of problems."),
+        "problems": Field(MapOf(SIZE), "By number of problems, or of clusters of a task that has some."),
+        "scored": Field(ListOf(Text(), 1), "Tasks.", without="no answer has a score"),
         "rule": Field(
             Table({name: Field(WORDS, name) for name in ("verdicts", "gates")}), "Tried.", without=EARLIER
         ),
@@ -109,7 +110,7 @@ def as_today(locked: Mapping[str, Any], names: tuple[str, ...] = MAKERS) -> bool
 def unheard_of(locked: Mapping[str, Any]) -> Iterator[str]:
     """One line for each field of `checks` that today's code does not write."""
     found = locked["checks"]
-    for name in sorted(found.keys() - CHECKED - {"golds"}):
+    for name in sorted(found.keys() - CHECKED - {"golds", "scored"}):
         yield f"checks.{differences.shown(name)}: is no field of a lock"
     for size, one in found["problems"].items():
         at = f"checks.problems.{differences.shown(size)}"

@@ -12,7 +12,7 @@ from protocol.plan.design import TASK
 from protocol.tasks import Task, door, registry
 from protocol.tasks.file_task import FileTask
 
-__all__ = ["checks_golds", "golds", "items", "refuse_wrong_golds", "sized", "split"]
+__all__ = ["checks_golds", "golds", "items", "refuse_wrong_golds", "scored", "sized", "split"]
 
 MOST = files.MOST_OF_A_DOCUMENT // 2  # bytes of a lock that problems may take
 
@@ -96,6 +96,12 @@ def golds(items: Mapping[str, Any], tasks: Mapping[str, Task]) -> dict[str, Any]
         if checks_golds(tasks[name])
     }
     return {"golds": found} if found else {}
+
+
+def scored(items: Mapping[str, Any], tasks: Mapping[str, Task]) -> dict[str, Any]:
+    """The tasks whose answers have scores; nothing without any."""
+    found = [name for name in items if grading.scores(tasks[name].grader)]
+    return {"scored": found} if found else {}
 
 
 def refuse_wrong_golds(items: Mapping[str, Any], tasks: Mapping[str, Task]) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import splits
+from protocol import grading
 from protocol.acts.locking import form, frozen
 from protocol.evidence.lock import bundle
 from protocol.evidence.refusals import BadInput, Refusal
@@ -18,7 +19,7 @@ from protocol.locked import differences
 from protocol.tasks import Task, registry
 from protocol.tasks.dataset import Dataset
 
-__all__ = ["data", "golds", "items"]
+__all__ = ["data", "golds", "items", "scored"]
 
 READ = ("protocol/tasks/file_rows.py", "protocol/tasks/file_task.py", "protocol/acts/locking/frozen.py")
 """What makes a split of a file."""
@@ -117,6 +118,17 @@ def golds(study: Registration) -> dict[str, Any]:
         for name, item in locked["items"].items()
         if (task := _known(study).get(name)) is not None and frozen.checks_golds(task)
     }
+
+
+def scored(study: Registration) -> Iterator[str]:
+    """One line for each task whose answers have scores where `checks.scored` says otherwise."""
+    locked, known = study.lock.content, _known(study)
+    said = locked["checks"].get("scored", [])
+    if wrong := [name for name in said if name not in locked["items"]]:
+        yield f"checks.scored: {differences.shown(wrong[0])} is no task"
+    for name, task in known.items():
+        due = grading.scores(task.grader)
+        yield from differences.between(name in said, due, f"checks.scored.{name}")
 
 
 def data(study: Registration) -> Iterator[str]:

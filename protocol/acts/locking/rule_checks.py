@@ -1,14 +1,14 @@
 """What the rule can see at the planned size; needs no model and no torch."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from analysis.rules import RULES
 from analysis.stats import power
-from analysis.stats.methods import METHODS, draws
+from analysis.stats.methods import METHODS, WITHOUT_COUNTS, draws, resampled
 from analysis.trial import error_rates, error_table, self_test, simulated_studies, type_one
 from analysis.trial.populations import SYMMETRIC, Setting
 from analysis.trial.type_one import LIMIT, TypeOne
@@ -17,7 +17,7 @@ from protocol.evidence.refusals import BadInput
 from protocol.plan import grid
 from protocol.plan.design import Design
 
-__all__ = ["checks", "looked_up"]
+__all__ = ["checks", "detectable", "looked_up", "refuse_counts"]
 
 SOON = 300  # problems up to which a simulation takes a few seconds
 OWN_LEVELS = ("branch",)  # rules that take a contrast at another level than the corrected one
@@ -27,17 +27,46 @@ DISCORDANCES = (0.2, 0.6)  # shares of problems on which the arms differ, for wh
 INSTEAD = ("restricted-likelihood", "auto", "sign-flip", "t", "max-t")
 
 
+def refuse_counts(protocol: Design, items: Mapping[str, Any], scored: Sequence[str]) -> None:
+    """Raises BadInput where a task has scores or clusters and the method counts right and wrong answers."""
+    decision = protocol.decision
+    if not METHODS[decision.method].counts:
+        return
+    for name, item in items.items():
+        if name in scored or "clusters" in item:
+            what = "scored answers" if name in scored else "clusters"
+            takes = [method for method in WITHOUT_COUNTS if not _refused(protocol, method)]
+            raise BadInput(
+                f"decision.method: {decision.method} counts right and wrong answers, each problem for "
+                f"itself, and {name} has {what}; write {' or '.join(takes)}, which take them"
+            )
+
+
+def _refused(protocol: Design, method: str) -> bool:
+    """Whether the registered rule does not go with a method."""
+    decision = protocol.content()["decision"]
+    rule = RULES[protocol.decision.rule]
+    return rule.refusal(decision | {"method": method}, decision.get("at_least") or 1) is not None
+
+
 def checks(protocol: Design, items: Mapping[str, Any], *, again: bool = False) -> dict[str, Any]:
     """What the rule can see at the planned size; refuses a method, and a rule, that errs too often there.
 
     again: of a replication, which decides as its parent did. What a new registration would be refused for is
     then found and written all the same.
+
+    Everything is tried on made-up answers that are right or wrong, one a problem. Of a task with clusters it
+    is as many answers as there are clusters: what is left where the answers of a cluster are all alike.
     """
+    items = {
+        name: {field: value for field, value in item.items() if field != "clusters"}
+        | {"confirm": resampled(item)}
+        for name, item in items.items()
+    }
     decision = protocol.decision
     models = protocol.family()
     corrected = float(decision.alpha) / len(models)
-    sizes = sorted({len(item["confirm"]) for item in items.values()})
-    alone = {size: _check_size(protocol, size, corrected, again) for size in sizes}
+    alone = {size: _check_size(protocol, size, corrected, again) for size in _sizes(items)}
     plan = simulated_studies.Plan(protocol.content(), [list(cell) for cell in grid.cells(protocol)], items)
     try:
         rule = self_test.tried(plan)
@@ -51,23 +80,44 @@ def checks(protocol: Design, items: Mapping[str, Any], *, again: bool = False) -
             f"studies without a difference (at least {errors.wrong.low:.3f}) where {errors.setting}; the "
             f"limit is {LIMIT} x alpha; use fewer contrasts, or another method or rule"
         )
+    seen = detectable(protocol, items)
     return {
-        "tests": len(models),
-        "corrected_alpha": f"{corrected:.6f}",
+        "tests": seen["tests"],
+        "corrected_alpha": seen["corrected_alpha"],
         "problems": {
             str(size): {
                 "type_one_over_nominal": f"{error.ratio:.3f}",
                 "type_one_setting": str(error.setting),
-                "minimal_detectable_effect": {
-                    f"{discordance:.1f}": _smallest(protocol, size, corrected, discordance)
-                    for discordance in DISCORDANCES
-                },
+                **seen["problems"][str(size)],
             }
             for size, error in alone.items()
         },
         "rule": rule,
         "decision_errors": error_rates.printed(errors),
     }
+
+
+def detectable(protocol: Design, items: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of `checks` that says which differences can be seen: seconds, and nothing is refused."""
+    tests = len(protocol.family())
+    corrected = float(protocol.decision.alpha) / tests
+    return {
+        "tests": tests,
+        "corrected_alpha": f"{corrected:.6f}",
+        "problems": {
+            str(size): {
+                "minimal_detectable_effect": {
+                    f"{discordance:.1f}": _smallest(protocol, size, corrected, discordance)
+                    for discordance in DISCORDANCES
+                }
+            }
+            for size in _sizes(items)
+        },
+    }
+
+
+def _sizes(items: Mapping[str, Any]) -> list[int]:
+    return sorted({len(item["confirm"]) for item in items.values()})
 
 
 def _check_size(protocol: Design, problems: int, corrected: float, again: bool) -> TypeOne:
@@ -148,9 +198,8 @@ def _margin(protocol: Design) -> tuple[float, float]:
 
 def _instead(protocol: Design, problems: int, corrected: float, rng: np.random.Generator) -> str:
     """The method to register in place of one that is refused."""
-    decision = protocol.content()["decision"]
     for name in INSTEAD:
-        if RULES[protocol.decision.rule].refusal(decision | {"method": name}, decision.get("at_least") or 1):
+        if _refused(protocol, name):
             continue
         if not _type_one(protocol, name, problems, corrected, rng).exceeds():
             return f"use {name}, which holds there"

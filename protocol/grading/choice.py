@@ -1,0 +1,86 @@
+"""The choice that an answer states: a letter, or a class by its name."""
+
+import re
+from collections.abc import Sequence
+
+from protocol.grading import boxed
+from protocol.grading.grade import Grade
+from protocol.grading.said import plain, said, shown, stated
+
+__all__ = ["grade", "last_class", "letter"]
+
+ALONE = re.compile(r"[\s(\[*]*([A-Za-z])[\s)\].:,*]*")  # the whole of what is read
+HEAD = re.compile(r"[\s(\[*]*([A-Z])(?:[)\].:,*]|\s*\Z)")  # "B) since", "(B)", "B."
+# A letter alone. "A" before a word in small letters is an article, "I" a pronoun, and "not B" is no choice.
+LETTER = re.compile(r"(?<![\w'])(?<!\bnot )(?<!\bnot \()([A-Z])(?![\w'])(?!(?<=[AI]) +[a-z])")
+
+
+def grade(gold: str, text: str) -> Grade:
+    """Correct if and only if the last stated choice is `gold`.
+
+    A gold answer of one letter, A to Z or a to z, is compared with `letter`; another one, in plain
+    characters, with what the text boxes, else states after "answer is" and the like, else with its last line.
+    """
+    if not plain(gold):
+        return Grade("error", None, "the gold answer is empty")
+    answer = said(text)
+    if not answer:
+        return Grade("no answer", None, "the text says nothing")
+    if re.fullmatch(r"[A-Za-z]", gold.strip()):
+        found = letter(answer)
+        if found is None:
+            return Grade("no answer", None, "no letter is stated as the choice")
+        right = found == gold.strip().upper()
+    else:
+        found = _named(answer)
+        right = plain(found) == plain(gold)
+    return Grade("correct" if right else "wrong", shown(found), "" if right else "another choice is stated")
+
+
+def letter(answer: str) -> str | None:
+    r"""The letter in the last box, else the first after the last "answer is" and the like, else that of the
+    last line that is a letter or begins with one ("B) since ..."), else the last letter that stands alone.
+
+    A capital, or what stands alone in the text, in the box or after "answer is".
+    """
+    for part in (boxed.last(answer), stated(answer)):
+        if part is None:
+            continue
+        line = _line(part)
+        if first := ALONE.fullmatch(line) or HEAD.match(part) or LETTER.search(line):
+            return first.group(1).upper()
+    if alone := ALONE.fullmatch(answer):
+        return alone.group(1).upper()
+    if headed := [head for line in answer.splitlines() if (head := HEAD.match(line))]:
+        return headed[-1].group(1)
+    others = LETTER.findall(answer)
+    return others[-1] if others else None
+
+
+def last_class(answer: str, classes: Sequence[str]) -> str | None:
+    """The class whose name stands last in the text, of names inside one another the longest; None without.
+
+    Where the text states an answer ("answer is" and the like), what follows is read first.
+    """
+    by_name = {plain(name): name for name in classes if plain(name)}
+    if not by_name:
+        return None
+    longest_first = sorted(by_name, key=len, reverse=True)
+    name = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, longest_first))})(?!\w)")
+    for part in (stated(answer), answer):
+        if part is not None and (found := name.findall(plain(part))):
+            return by_name[found[-1]]
+    return None
+
+
+def _named(answer: str) -> str:
+    box, after = boxed.last(answer), stated(answer)
+    if box is not None:
+        return box
+    return _line(after) if after is not None and _line(after) else answer.splitlines()[-1]
+
+
+def _line(text: str) -> str:
+    """The first sentence of the first line that holds anything."""
+    line = next((line for line in text.splitlines() if line.strip()), "")
+    return re.split(r"[.!?](?:\s|\Z)", line, maxsplit=1)[0].strip(" *")

@@ -1,0 +1,43 @@
+"""Similarity of the next lines of code, as LongBench scores completion."""
+
+import re
+
+from protocol.grading import common
+from protocol.grading.grade import Grade, scored
+from protocol.grading.said import said, shown
+
+__all__ = ["LONGEST", "grade", "lines"]
+
+LONGEST = 2_000  # characters of code that are compared, the first ones
+FENCE = re.compile(r"^[ \t]*(?:```|~~~)[^\n]*$", re.MULTILINE)
+# A whole line of comment. "#include" is code, "#!" and "# " are not.
+COMMENT = re.compile(r"\s*(?:#(?:[\s#!]|\Z)|//)")
+
+
+def grade(gold: str, text: str) -> Grade:
+    """1 - (insertions and deletions of characters) / (characters of both), of as many lines as gold has.
+
+    What is compared are the first lines of code: of the first fenced block where there is one; lines without
+    anything and, unless gold begins with one, lines of comment are passed over; white space around a line is
+    not compared. Departs from LongBench's `code_sim_score`, which passes over every line that holds "#", "//"
+    or a back quote, as code may, takes the sentence before a fence for code, and scores by whichever of two
+    measures `fuzzywuzzy` finds installed; this is the one of python-Levenshtein.
+    """
+    wanted = lines(gold, with_comments=True)
+    if not wanted:
+        return Grade("error", None, "the gold answer has no line of code")
+    given = lines(said(text), with_comments=COMMENT.match(wanted[0]) is not None)[: len(wanted)]
+    answer, right = "\n".join(given)[:LONGEST], "\n".join(wanted)[:LONGEST]
+    if not answer:
+        return scored(0, None, "the answer has no line of code")
+    score = common.similarity(right, answer)
+    return scored(score, shown(answer), "" if score == 1 else "not the gold line of code")
+
+
+def lines(text: str, with_comments: bool) -> list[str]:
+    if opening := FENCE.search(text):
+        block = text[opening.end() :]
+        closing = FENCE.search(block)
+        text = block[: closing.start()] if closing else block
+    kept = (line.strip() for line in text.splitlines())
+    return [line for line in kept if line and (with_comments or not COMMENT.match(line))]

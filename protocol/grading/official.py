@@ -1,0 +1,41 @@
+"""What lm-eval's own scorer says of a text: the official score of a task, whatever is wrong with it."""
+
+import json
+
+from protocol import harness
+from protocol.grading.grade import Grade, scored
+from protocol.grading.said import shown, unmarked
+
+__all__ = ["Official"]
+
+
+class Official:
+    """The first metric of the installed task, by its first filter; in a process of its own.
+
+    A gold answer is a row of the task's data, as JSON. The text is what the model wrote without special
+    tokens, as lm-eval decodes it, thoughts included, cut where the first of the task's stop strings begins:
+    lm-eval stops there, our engine at its end token or the most new tokens. A score of -1 is lm-eval's for a
+    length that was not run, and another metric is taken.
+    """
+
+    def __init__(self, task: str):
+        self._task = task
+        self._facts = harness.shared().facts(task)
+
+    def grade(self, gold: str, text: str) -> Grade:
+        """Always "scored", but "timeout" where scoring took too long, "error" for a score outside 0 to 1."""
+        try:
+            values, answer = harness.shared().scores(self._task, json.loads(gold), unmarked(text))
+        except harness.TookTooLong as slow:
+            return Grade("timeout", None, str(slow))
+        name, value = self._first({name: value for name, value in values.items() if value != -1})
+        if value is None or not 0 <= value <= 1:
+            return Grade("error", shown(answer), f"lm-eval's {name} is {value}, not from 0 to 1")
+        return scored(value, shown(answer), "" if value == 1 else f"lm-eval's {name}")
+
+    def _first(self, values: dict[str, float]) -> tuple[str, float | None]:
+        """The task's first metric; RULER's is the length of the problem, by its name."""
+        for name, value in values.items():
+            if name.partition("/")[2] == self._facts.metric:
+                return name, value
+        return next(iter(values.items()), (self._facts.metric, None))

@@ -1,0 +1,35 @@
+"""ROUGE-L of an answer: F1 of the longest common subsequence of words (Lin 2004, section 3.1)."""
+
+import re
+import unicodedata
+
+from protocol.grading import common
+from protocol.grading.grade import Grade, scored
+from protocol.grading.said import said, shown
+
+__all__ = ["WORDS", "grade", "words"]
+
+WORDS = 4_000  # of an answer that are compared, the first ones
+WORD = re.compile(r"\w+")
+
+
+def grade(gold: str, text: str) -> Grade:
+    """With precision and recall alike (beta = 1), over the whole text as one sentence, without stemming.
+
+    Departs from the `rouge` package that LongBench calls: that one cuts sentences at full stops, takes the
+    union of their subsequences, and for a long text without one runs out of recursion, which LongBench counts
+    as 0. A gold answer without words gives "error".
+    """
+    wanted, answer = words(gold), said(text)
+    if not wanted:
+        return Grade("error", None, "the gold answer has no words")
+    given = words(answer)
+    if not given:
+        return scored(0, shown(answer), "the answer has no words")
+    score = common.similarity(wanted, given)
+    return scored(score, shown(answer), "" if score == 1 else "not its words in their order")
+
+
+def words(text: str) -> list[str]:
+    """Runs of letters, digits and underscores, case folded, at most 4,000."""
+    return WORD.findall(unicodedata.normalize("NFKC", text).casefold())[:WORDS]

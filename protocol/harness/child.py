@@ -1,0 +1,113 @@
+"""A second process that answers line by line, is killed at a deadline and started anew when next asked."""
+
+import json
+import os
+import select
+import subprocess
+import sys
+import time
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any, Literal
+
+__all__ = ["Child"]
+
+
+class Child:
+    """A Python script that first says {"ready": ...}, then answers a line of JSON with one of its own, or
+    with {"count": text} while it works on it, which is answered by a number.
+
+    arguments: of the script. starting: seconds until it says so. environment: added to that of this process.
+    It ends with this object, with the interpreter, and when the interpreter is killed: its input ends.
+    """
+
+    def __init__(
+        self, script: Path, arguments: Sequence[str], starting: float, environment: Mapping[str, str]
+    ):
+        # -P: the modules beside the script are not on its path.
+        self._command = [sys.executable, "-P", str(script), *arguments]
+        self._starting = starting
+        self._environment = dict(environment)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._read = bytearray()
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._end()
+            self._process = None
+
+    def ask(
+        self, question: Mapping[str, Any], deadline: float, count: Callable[[str], int] | None = None
+    ) -> dict[str, Any] | Literal["timeout", "died"]:
+        """Its answer within `deadline` seconds. After the other two it is started anew for the next question.
+
+        count: what answers its requests to count; the seconds that this takes are not counted.
+        """
+        try:
+            process = self._started()
+            if isinstance(process, str):
+                return process
+            self._write(process, question)
+            reply = self._reply(process, deadline)
+            while isinstance(reply, dict) and reply.keys() == {"count"} and count is not None:
+                self._write(process, {"counted": count(reply["count"])})
+                reply = self._reply(process, deadline)
+        except BrokenPipeError:
+            reply = "died"
+        if isinstance(reply, str):
+            self.close()
+        return reply
+
+    def _started(self) -> subprocess.Popen[bytes] | Literal["timeout", "died"]:
+        if self._process is None:
+            self._read.clear()
+            self._process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                bufsize=0,
+                env=os.environ | {"PYTHONHASHSEED": "0"} | self._environment,
+                start_new_session=True,  # an interrupted terminal interrupts us, not what is being scored
+            )
+            self._end = weakref.finalize(self, _end, self._process)
+            ready = self._reply(self._process, self._starting)
+            if isinstance(ready, str):
+                return ready
+        return self._process
+
+    def _write(self, process: subprocess.Popen[bytes], value: Mapping[str, Any]) -> None:
+        line = memoryview(json.dumps(value).encode() + b"\n")
+        while line:
+            line = line[_pipe(process.stdin).write(line) :]
+
+    def _reply(
+        self, process: subprocess.Popen[bytes], seconds: float
+    ) -> dict[str, Any] | Literal["timeout", "died"]:
+        end = time.monotonic() + seconds
+        replies = _pipe(process.stdout).fileno()
+        while b"\n" not in self._read:
+            readable, _, _ = select.select([replies], [], [], max(0.0, end - time.monotonic()))
+            if not readable:
+                return "timeout"
+            part = os.read(replies, 1 << 16)
+            if not part:
+                return "died"
+            self._read += part
+        line, _, rest = self._read.partition(b"\n")
+        self._read = rest
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+
+def _pipe(end: IO[bytes] | None) -> IO[bytes]:
+    assert end is not None  # Popen was told to make it
+    return end
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+    _pipe(process.stdin).close()
+    _pipe(process.stdout).close()

@@ -1,0 +1,135 @@
+"""What is asked of lm-eval, and what it answers."""
+
+import functools
+import importlib.metadata
+import importlib.util
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from protocol.evidence.refusals import BadInput, unknown
+from protocol.harness.child import Child
+
+__all__ = ["PREFIX", "Facts", "Harness", "Prompt", "Scores", "TookTooLong", "installed", "shared"]
+
+PREFIX = "lm_eval:"  # of the name of a grader that is an official scorer
+WORKER = Path(__file__).with_name("worker.py")
+STARTING = 240.0  # seconds for importing datasets and listing 14,000 task files, on the slowest of machines
+DEADLINE = 120.0  # seconds for one answer; ROUGE of two texts of 2,000 words takes 3
+MEMORY = 16 * 2**30  # bytes of address space: arrow reserves much more than it uses
+# Nothing is fetched: data are given, and a task that wants more is refused.
+OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+
+
+class Facts(NamedTuple):
+    """version: of the task file. metric: the first of its list. until: texts at which an answer ends.
+    longest: its `max_gen_toks`, None where it says nothing. shots: examples before a problem.
+    """
+
+    version: str
+    metric: str
+    until: tuple[str, ...]
+    longest: int | None
+    shots: int
+
+
+class Prompt(NamedTuple):
+    """text: examples and problem as one user message. prefix: with what the answer begins; may be empty."""
+
+    text: str
+    prefix: str
+
+
+class Scores(NamedTuple):
+    """values: by "filter/metric", in the task's order. answer: the text as it was scored."""
+
+    values: Mapping[str, float]
+    answer: str
+
+
+class TookTooLong(BadInput):
+    """No answer within the deadline, or the process ended, for want of memory."""
+
+
+def installed() -> str:
+    """The installed version. Raises BadInput without one."""
+    if importlib.util.find_spec("lm_eval") is None:
+        raise BadInput("lm_eval: is not installed; pip install 'kv-prereg[tasks]'")
+    return importlib.metadata.version("lm_eval")
+
+
+class Harness:
+    """One process with lm-eval, started when first asked; close it, or use it in a `with` block.
+
+    Every method raises BadInput for a task that lm-eval does not have or that cannot run here, with the
+    reason.
+    """
+
+    def __init__(self, deadline: float = DEADLINE):
+        installed()
+        self._deadline = deadline
+        self._child = Child(WORKER, [str(MEMORY), str(2 * deadline + 1)], STARTING, OFFLINE)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the process. It may be asked again: another is started."""
+        self._child.close()
+
+    def facts(self, task: str) -> Facts:
+        told = self._asked({"do": "facts", "task": task})
+        return Facts(told["version"], told["metric"], tuple(told["until"]), told["longest"], told["shots"])
+
+    def prompt(self, task: str, row: Mapping[str, Any]) -> Prompt:
+        """What lm-eval asks of a model for this row of data in the original schema."""
+        told = self._asked({"do": "prompt", "task": task, "row": row})
+        return Prompt(told["text"], told["prefix"])
+
+    def scores(self, task: str, row: Mapping[str, Any], text: str) -> Scores:
+        """The official scores of a text, cut where the first of the task's stop strings begins.
+
+        Raises TookTooLong.
+        """
+        told = self._asked({"do": "scores", "task": task, "row": row, "text": text})
+        return Scores(told["values"], told["answer"])
+
+    def ruler(self, task: str, length: int, key: str, count: Callable[[str], int]) -> dict[str, Any]:
+        """A problem of RULER as lm-eval's row, drawn with `key`, of at most `length` tokens by `count`, the
+        room for the answer included. Its answers (`outputs`) depend on task, length and key alone.
+        """
+        try:
+            row = self._asked({"do": "ruler", "task": task, "length": length, "key": key}, count)
+        except TookTooLong:  # or it gave up: two of the generators try for ever
+            row = {"outputs": []}
+        if not row["outputs"]:
+            raise BadInput(
+                f"lm_eval task {task!r}: length {length} is too short for any problem of it; write more"
+            )
+        return row
+
+    def _asked(
+        self, question: Mapping[str, Any], count: Callable[[str], int] | None = None
+    ) -> dict[str, Any]:
+        reply = self._child.ask(question, self._deadline, count)
+        if isinstance(reply, str):
+            raise TookTooLong(f"lm-eval's process {'ended' if reply == 'died' else 'took too long'}")
+        if "unknown" in reply:
+            raise BadInput(
+                unknown("task of lm-eval", str(question["task"]), reply["unknown"], "lm-eval ls tasks")
+            )
+        if "refused" in reply:
+            raise BadInput(f"lm_eval task {question['task']!r}: {reply['refused']}")
+        return reply
+
+
+@functools.cache
+def shared() -> Harness:
+    """The one of this process, since starting another takes seconds. Raises as Harness does."""
+    return Harness()

@@ -1,0 +1,314 @@
+"""The process that runs lm-eval: a line of JSON comes in, one goes out. Imports nothing else of ours.
+
+Started by protocol.harness as `python -P worker.py BYTES SECONDS`. BYTES limits its address space where the
+system can. SECONDS ends it for certain, should its parent have died while it computed. What a model wrote
+reaches lm-eval as the text that it scores and in no other way; tasks that run it as code are refused.
+"""
+
+import hashlib
+import importlib
+import json
+import os
+import random
+import re
+import signal
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
+from importlib.metadata import version
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+NAME = re.compile(rb"^task:[ \t]*[\"']?([\w.+-]+)", re.MULTILINE)
+NIAH = ("niah_single_1", "niah_multikey_2", "niah_multikey_3")
+GENERATED = (*NIAH, "ruler_vt", "ruler_cwe", "ruler_fwe")
+NEEDS = {
+    "niah_single_2": "essays of the hub",
+    "niah_single_3": "essays of the hub",
+    "niah_multikey_1": "essays of the hub",
+    "niah_multivalue": "essays of the hub",
+    "niah_multiquery": "essays of the hub",
+    "ruler_qa_squad": "the data of SQuAD",
+    "ruler_qa_hotpot": "the data of HotpotQA",
+}
+
+
+class Refused(Exception):
+    """This task cannot run here; the message says why."""
+
+
+class Unknown(Exception):
+    """lm-eval has no task of this name."""
+
+
+def main() -> None:
+    size, seconds = int(sys.argv[1]), float(sys.argv[2])
+    limit(size)
+    replies = os.fdopen(os.dup(sys.stdout.fileno()), "w", buffering=1)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # generators print
+
+    def count(text: str) -> int:
+        print(json.dumps({"count": text}), file=replies)
+        return int(json.loads(sys.stdin.readline())["counted"])
+
+    lm_eval = LmEval(count)
+    print(json.dumps({"ready": True}), file=replies)
+    while line := sys.stdin.readline():
+        signal.setitimer(signal.ITIMER_REAL, seconds)  # no handler: the system ends the process
+        print(json.dumps(answer(lm_eval, json.loads(line))), file=replies)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def limit(size: int) -> None:
+    try:
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (size, size))
+    except (ImportError, ValueError, OSError):  # not this system
+        return
+
+
+def answer(lm_eval: "LmEval", question: Mapping[str, Any]) -> dict[str, Any]:
+    task = question["task"]
+    try:
+        match question["do"]:
+            case "facts":
+                return lm_eval.facts(task)
+            case "prompt":
+                return lm_eval.prompt(task, question["row"])
+            case "scores":
+                return lm_eval.scores(task, question["row"], question["text"])
+            case "ruler":
+                return lm_eval.ruler(task, question["length"], question["key"])
+    except Unknown:
+        return {"unknown": lm_eval.names()}
+    except Refused as refused:
+        return {"refused": str(refused)}
+    except MemoryError:
+        os._exit(1)
+    except Exception as error:  # of a task file, a template or data that do not fit it
+        return {"refused": f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"}
+    raise AssertionError(question["do"])
+
+
+def listed(root: Path) -> dict[str, Path]:
+    """The file of every task. lm-eval's own TaskManager reads the same folders and takes 40 s."""
+    found: dict[str, Path] = {}
+    for folder, _, files in os.walk(root):
+        for name in sorted(files):
+            if name.endswith((".yaml", ".yml")):
+                path = Path(folder, name)
+                if named := NAME.search(path.read_bytes()):
+                    found.setdefault(named.group(1).decode(), path)
+    return found
+
+
+class LmEval:
+    """count: tokens of a text, asked of the parent."""
+
+    def __init__(self, count: Callable[[str], int]):
+        import nltk
+        from lm_eval.api.instance import Instance
+        from lm_eval.api.task import ConfigurableTask
+        from lm_eval.tasks import _yaml_loader
+
+        nltk.download = lambda *_, **__: False  # RULER's generators would fetch what only its essays need
+        self._instance, self._task, self._load = Instance, ConfigurableTask, _yaml_loader.load_yaml
+        self._files = listed(Path(_yaml_loader.__file__).parent)
+        self._built = lru_cache(maxsize=4)(self._build)
+        self._count = count
+
+    def names(self) -> list[str]:
+        return sorted(self._files)
+
+    def facts(self, task: str) -> dict[str, Any]:
+        config = self._config(task)
+        settings = config.get("generation_kwargs") or {}
+        until = settings.get("until") or []
+        return {
+            "version": str((config.get("metadata") or {}).get("version", "")),
+            "metric": str(config["metric_list"][0]["metric"]),
+            "until": [until] if isinstance(until, str) else list(until),
+            "longest": settings.get("max_gen_toks"),
+            "shots": int(config.get("num_fewshot") or 0),
+        }
+
+    def prompt(self, task: str, row: Mapping[str, Any]) -> dict[str, Any]:
+        shots = self.facts(task)["shots"]
+        built = self._built(task, json.dumps(row))
+        document = built.eval_docs[0]
+        prefix = built.resolve_field(document, built.config.gen_prefix) if built.config.gen_prefix else ""
+        built.set_fewshot_seed(1234)  # as lm-eval does by default
+        return {"text": built.fewshot_context(document, num_fewshot=shots), "prefix": prefix or ""}
+
+    def scores(self, task: str, row: Mapping[str, Any], text: str) -> dict[str, Any]:
+        facts = self.facts(task)
+        for stop in facts["until"]:
+            text = text.split(stop)[0] if stop else text
+        built = self._built(task, json.dumps(row))
+        document = built.eval_docs[0]
+        asked = self._instance(request_type="generate_until", doc=document, arguments=("", {}), idx=0)
+        asked.resps = [text]
+        built._instances = [asked]
+        built.apply_filters()
+        values = {
+            f"{name}/{metric}": float(value)
+            for name, kept in asked.filtered_resps.items()
+            for metric, value in built.process_results(document, [kept]).items()
+            if isinstance(value, (int, float)) or hasattr(value, "item")
+        }
+        return {"values": values, "answer": text}
+
+    def ruler(self, task: str, length: int, key: str) -> dict[str, Any]:
+        if task in NEEDS:
+            raise Refused(f"its problems are made of {NEEDS[task]}; write one of {', '.join(GENERATED)}")
+        if task not in GENERATED:
+            raise Refused(f"is no generated task of RULER; write one of {', '.join(GENERATED)}")
+        return dict(drawn(task, length, key, self._count))
+
+    def _config(self, task: str) -> dict[str, Any]:
+        if task not in self._files:
+            raise Unknown
+        config: dict[str, Any] = self._load(self._files[task], resolve_func=False)  # runs none of its code
+        if (kind := config.get("output_type", "generate_until")) != "generate_until":
+            raise Refused(f"asks for {kind}, which no evicted cache answers; write a generative task")
+        if task.startswith("minerva_math") and not version("antlr4-python3-runtime").startswith("4.11"):
+            raise Refused(
+                "asks for antlr4-python3-runtime 4.11 and our math-verify for another; write our task math500"
+            )
+        if config.get("unsafe_code"):
+            raise Refused("runs what a model wrote as code")
+        if config.get("doc_to_image") or config.get("doc_to_audio"):
+            raise Refused("asks about pictures or sound")
+        metrics = config.get("metric_list") or []
+        if not metrics or not metrics[0].get("higher_is_better", True):
+            raise Refused("has no metric of which more is better")
+        if any(metric.get("hf_evaluate") for metric in metrics):
+            raise Refused("fetches its metric")
+        split = (config.get("fewshot_config") or {}).get("split") or config.get("fewshot_split")
+        fixed = (config.get("fewshot_config") or {}).get("samples")
+        if config.get("num_fewshot") and not fixed:
+            raise Refused(
+                f"shows {config['num_fewshot']} examples of its {split or 'training'} split, not here; "
+                "write a task with examples of its own, as gsm8k_cot has, or one without"
+            )
+        config = self._load(self._files[task], resolve_func=True)
+        return config
+
+    def _build(self, task: str, row: str) -> Any:
+        """lm-eval's task over this one row."""
+        import datasets
+
+        config, document = self._config(task), json.loads(row)
+        if task.startswith("longbench_") and "question" not in document:
+            document["question"] = document.pop(
+                "input", ""
+            )  # the original's name, and that of lm-eval's copy
+        split = config.get("test_split") or config.get("validation_split")
+        if split is None:
+            raise Refused("has neither a test nor a validation split")
+        unused = ("training_split", "fewshot_split", "dataset_kwargs")
+        config = {name: value for name, value in config.items() if name not in unused or value == split}
+        config["custom_dataset"] = lambda **_: {split: datasets.Dataset.from_list([document])}
+        built: Any = self._task(config=config)
+        if len(built.eval_docs) != 1:
+            raise Refused("leaves this row out (its process_docs); remove the row")
+        return built
+
+
+def drawn(task: str, length: int, key: str, count: Callable[[str], int]) -> Mapping[str, Any]:
+    """One problem by the generator of the installed lm-eval, run for one sample.
+
+    It first looks for how much filler fits, with random texts, then draws the sample. Each text is drawn of
+    `key` and what it is for alone, so that the sample's answers do not depend on how long the search was,
+    that is on the tokenizer.
+    """
+
+    def tokens(text: str) -> SimpleNamespace:
+        """A tokenizer of which the generators ask how many ids there are."""
+        return SimpleNamespace(input_ids=range(count(text)))
+
+    make: Callable[[], Any]
+    if task in NIAH:
+        names: Any = importlib.import_module("lm_eval.tasks.ruler.niah_utils")
+        module: Any = importlib.import_module("lm_eval.tasks.ruler.prepare_niah")
+        settings: dict[str, Any] = {}
+        names.generate_samples = lambda haystack, **given: settings.update(given, haystack=haystack) or []
+        names.get_tokenizer, names.download_dataset = lambda *_: None, list
+        getattr(names, task)(max_seq_lengths=[length])
+        make = lambda: module.generate_samples(**settings | {"num_samples": 1, "TOKENIZER": tokens})  # noqa: E731
+    elif task == "ruler_vt":
+        module = importlib.import_module("lm_eval.tasks.ruler.vt_utils")
+        sample: Any = module.sys_vartrack_w_noise_random
+
+        def make() -> Any:
+            shown = sample(tokenizer=tokens, num_samples=1, max_seq_length=500, incremental=5)[0]
+            return sample(tokenizer=tokens, num_samples=1, max_seq_length=length, icl_example=shown)
+    elif task == "ruler_cwe":
+        module = importlib.import_module("lm_eval.tasks.ruler.cwe_utils")
+        make = lambda: module.sys_word_pair_random(1, length, tokens)  # noqa: E731
+    else:
+        module = importlib.import_module("lm_eval.tasks.ruler.fwe_utils")
+        make = lambda: module.sys_kwext(tokens, length, num_samples=1)  # noqa: E731
+    with Reseeded(module, f"{length}|{task}", key):
+        (row,) = make()
+    return {name: value.item() if hasattr(value, "item") else value for name, value in row.items()}
+
+
+class Reseeded:
+    """Within it, every text that a generator module makes is drawn of its purpose and key alone.
+
+    The sample is what is made after its progress bar began.
+    """
+
+    def __init__(self, module: Any, searching: str, key: str):
+        self._module, self._searching, self._key = module, searching, key
+        self._kept = {name: getattr(module, name) for name in ("generate_input_output", "tqdm", "random")}
+
+    def __enter__(self) -> None:
+        module, original = self._module, self._kept["generate_input_output"]
+        purpose, attempts = self._searching, list[Any]()
+
+        def began(items: Iterable[Any], **_: Any) -> Iterable[Any]:
+            nonlocal purpose
+            purpose = self._key
+            attempts.clear()
+            return items
+
+        def made(*given: Any, **named: Any) -> Any:
+            import numpy
+
+            if purpose == self._key and (given, named) in attempts:
+                os._exit(1)  # too short a length, for which two of the generators try the same for ever
+            attempts.append((given, named))
+            seed = f"{purpose}|{named.get('is_icl', False)}"
+            number = int.from_bytes(hashlib.sha256(seed.encode()).digest()[:4])
+            random.seed(seed)
+            numpy.random.seed(number)
+            if hasattr(module, "RNG"):
+                module.RNG.seed(seed)
+            return original(*given, **named)
+
+        module.generate_input_output, module.tqdm = made, began
+        if hasattr(module, "RNG"):
+            module.random = Prefixed()
+
+    def __exit__(self, *_: object) -> None:
+        for name, value in self._kept.items():
+            setattr(self._module, name, value)
+
+
+class Prefixed:
+    """`random.sample` whose first items do not depend on how many are asked for, as each is drawn in turn."""
+
+    def sample(self, items: Sequence[Any], k: int) -> list[Any]:
+        left = list(items)
+        for place in range(k):
+            other = random.randrange(place, len(left))
+            left[place], left[other] = left[other], left[place]
+        return left[:k]
+
+
+if __name__ == "__main__":
+    main()

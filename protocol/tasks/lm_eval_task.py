@@ -1,0 +1,191 @@
+"""Tasks of lm-eval over data of yours, in the schema in which they were published.
+
+Prompts and official scores are those of the installed lm-eval, whose files the lock holds with those of every
+other distribution; nothing of it is in this repository, and nothing is fetched.
+"""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeAlias
+
+from protocol import harness
+from protocol.evidence.bytes import canonical
+from protocol.evidence.lock import closure
+from protocol.evidence.refusals import BadInput
+from protocol.tasks.middle_cut import Longest, cut
+from protocol.tasks.problem import Problem
+
+__all__ = ["CRYSTALCACHE", "LmEvalTask"]
+
+# The subsets of LongBench that CrystalCache reports (section 4.2 and table 15), by lm-eval's names; the list
+# in its section 4.2 misspells two.
+CRYSTALCACHE = tuple(
+    f"longbench_{subset}"
+    for subset in (
+        *("narrativeqa", "qasper", "multifieldqa_en", "hotpotqa", "2wikimqa", "musique"),
+        *("trec", "triviaqa", "samsum", "passage_count", "passage_retrieval_en"),
+    )
+)
+IDS = ("_id", "unique_id", "id", "ID")
+ID = re.compile(r"[A-Za-z0-9._-]{1,80}")
+SHORT, LONG = 4000, 8000  # words, at which LongBench-E parts its problems by length
+
+Row: TypeAlias = Mapping[str, Any]  # in the schema in which it was published
+
+
+class Rows(NamedTuple):
+    by_id: Mapping[str, Row]
+    are_numbered: bool  # for want of ids of their own
+
+
+@dataclass(frozen=True)
+class LmEvalTask:
+    """The problems <lm_eval>/<id>, one a row of `data`, JSON lines: its own id, or its line where rows have
+    none.
+
+    lm_eval: the task's name there. longest: a longer prompt is cut in its middle. A gold answer is the row,
+    as JSON. Rows with one `context`, as questions about one article are, are a cluster; the levels of
+    LongBench are the lengths by which LongBench-E parts it. What follows the context in a prompt, from the
+    line after it, is the question.
+    """
+
+    name: str
+    lm_eval: str
+    data: Path
+    longest: Longest | None = None
+
+    @property
+    def grader(self) -> str:
+        return f"{harness.PREFIX}{self.lm_eval}"
+
+    def ids(self) -> tuple[str, ...]:
+        """Raises BadInput, naming the line, for data that is no JSON lines."""
+        return tuple(self._rows())
+
+    def build(self, problem_id: str, count: Callable[[str], int]) -> Problem:
+        """count: tokens of a text. Raises BadInput for another task's id, and as harness.Harness does."""
+        row = self._row(problem_id)
+        prompt = harness.shared().prompt(self.lm_eval, row)
+        text = cut(prompt.text, self.longest, count)
+        context, question = asked(text, prompt.text, str(row.get("context") or ""))
+        level = self.levels().get(problem_id, "")
+        return Problem(problem_id, context, question, prompt.prefix, self.gold(problem_id), level)
+
+    def gold(self, problem_id: str) -> str:
+        return json.dumps(self._row(problem_id), ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+
+    def clusters(self) -> Mapping[str, str]:
+        """By id, the digest of the context; empty where no two rows have the same."""
+        by_id = {
+            each: canonical.digest(str(row["context"]))[:16]
+            for each, row in self._rows().items()
+            if row.get("context")
+        }
+        alone = len(by_id) < len(self._rows()) or max(Counter(by_id.values()).values(), default=0) < 2
+        return {} if alone else by_id
+
+    def levels(self) -> Mapping[str, str]:
+        """By id, "0-4k", "4-8k" or "8k+" words; empty where the rows do not say."""
+        lengths = {each: row.get("length") for each, row in self._rows().items()}
+        if not self.lm_eval.startswith("longbench_"):
+            return {}
+        by_id = {each: _level(length) for each, length in lengths.items() if isinstance(length, int)}
+        return by_id if len(by_id) == len(lengths) else {}
+
+    def redrawn(self, seed: int) -> "LmEvalTask":
+        """Itself: what is published is not drawn."""
+        return self
+
+    def recipe(self) -> str:
+        """As `Task.recipe`: a published problem is known by its published id, a line by the file it is in."""
+        data = self.digest() if self._read().are_numbered else ""
+        return canonical.digest({"family": "lm_eval", "data": data})
+
+    def source(self) -> str:
+        """SHA-256 of what the problems are made of, but for lm-eval itself."""
+        longest = None if self.longest is None else self.longest._asdict()
+        parts = {"family": "lm_eval", "task": self.lm_eval, "data": self.digest(), "longest": longest}
+        return canonical.digest(parts)
+
+    def digest(self) -> str:
+        """SHA-256 of the data file."""
+        return closure.digest_of(_bytes(self.data))
+
+    def _row(self, problem_id: str) -> Row:
+        rows = self._rows()
+        if problem_id not in rows:
+            raise BadInput(
+                f"problem {problem_id!r}: not of this task, whose ids run from {next(iter(rows), 'nothing')}"
+            )
+        return rows[problem_id]
+
+    def _rows(self) -> Mapping[str, Row]:
+        return self._read().by_id
+
+    def _read(self) -> Rows:
+        return _rows(self.lm_eval, self.data, _bytes(self.data))
+
+
+def asked(text: str, whole: str, context: str) -> tuple[str, str]:
+    """(what stands before the question, the question) of a prompt that was cut of `whole`: the question is
+    what follows `context` from the line after it. Put together with a line feed they are the prompt again.
+
+    A prompt that does not hold its context once, or goes on in the same line, has no question apart.
+    """
+    _, found, after = whole.partition(context) if context else (whole, "", "")
+    if not found or context in after or not text.endswith(after):
+        return text, ""
+    blank = len(after) - len(after.lstrip())
+    line = after.rfind("\n", 0, blank)
+    if line < 0 or not after[line + 1 :].strip():
+        return text, ""
+    question = after[line + 1 :]
+    return text[: len(text) - len(question) - 1], question
+
+
+def _level(words: int) -> str:
+    return "0-4k" if words < SHORT else "4-8k" if words < LONG else "8k+"
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise BadInput(
+            f"tasks: data: {path} could not be read ({error.strerror}); put the file there"
+        ) from None
+
+
+@lru_cache(maxsize=16)  # of bytes, whose hash is remembered: a changed file is other bytes
+def _rows(task: str, path: Path, data: bytes) -> Rows:
+    rows: list[Row] = []
+    for number, line in enumerate(data.removesuffix(b"\n").split(b"\n"), start=1):
+        try:
+            row = json.loads(line.decode("utf-8"), parse_constant=_refuse)
+        except (ValueError, RecursionError) as error:
+            raise BadInput(f"{path}: line {number}: is no JSON ({error}); write one object a line") from None
+        if not isinstance(row, dict):
+            raise BadInput(f"{path}: line {number}: is no JSON object; write one object a line")
+        rows.append(row)
+    own = _own_ids(rows)
+    ids = own or [f"{number:04d}" for number in range(len(rows))]
+    by_id = {f"{task}/{each}": row for each, row in zip(ids, rows, strict=True)}
+    return Rows(MappingProxyType(by_id), are_numbered=own is None)
+
+
+def _own_ids(rows: list[Row]) -> list[str] | None:
+    for field in IDS:
+        found = [str(row.get(field, "")) for row in rows]
+        if len(set(found)) == len(rows) and all(ID.fullmatch(each) for each in found):
+            return found
+    return None
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON")

@@ -1,0 +1,94 @@
+"""RULER's generated tasks (arXiv:2404.06654), by the generators of the installed lm-eval."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from protocol import harness
+from protocol.evidence.bytes import canonical
+from protocol.evidence.refusals import BadInput
+from protocol.tasks.problem import Problem
+
+__all__ = ["GENERATED", "REPETITIONS", "Ruler"]
+
+# Those that need nothing but word lists; the others ask for essays or question sets of the hub.
+GENERATED = (
+    *("niah_single_1", "niah_multikey_2", "niah_multikey_3"),
+    *("ruler_vt", "ruler_cwe", "ruler_fwe"),
+)
+REPETITIONS = 500  # of a length, as lm-eval and RULER make
+
+
+@dataclass(frozen=True)
+class Ruler:
+    """Problems <lm_eval>/<length>/<index>, 500 of a length; the level is the length.
+
+    lengths: tokens of a prompt without its chat template, the room for the answer included, as RULER has it;
+        counted by the model's own tokenizer.
+
+    A problem depends on its id, `seed` and the tokenizer alone; its answers do not depend on the tokenizer.
+    Departs from lm-eval, which draws all problems of a length in one sequence: each is drawn of its id, by
+    the same generator. The last line is the question.
+    """
+
+    name: str
+    lm_eval: str
+    lengths: tuple[int, ...]
+    seed: int = 42
+
+    @property
+    def grader(self) -> str:
+        return f"{harness.PREFIX}{self.lm_eval}"
+
+    def ids(self) -> tuple[str, ...]:
+        return tuple(
+            f"{self.lm_eval}/{length}/{index:03d}" for length in self.lengths for index in range(REPETITIONS)
+        )
+
+    def build(self, problem_id: str, count: Callable[[str], int]) -> Problem:
+        """count: tokens of a text. Raises BadInput for another task's id and for a length in which no problem
+        fits, and as harness.Harness does.
+        """
+        length, key = self._place(problem_id)
+        row = harness.shared().ruler(self.lm_eval, length, key, count)
+        context, _, question = str(row["input"]).strip().rpartition("\n")
+        gold = _gold(length, row["outputs"])
+        return Problem(problem_id, context, question, str(row["gen_prefix"]), gold, str(length))
+
+    def gold(self, problem_id: str) -> str:
+        """The row without its text, as JSON. Raises as `build` does."""
+        length, key = self._place(problem_id)
+        # The answers are the same for every tokenizer: four characters a token will do.
+        row = harness.shared().ruler(self.lm_eval, length, key, lambda text: len(text) // 4)
+        return _gold(length, row["outputs"])
+
+    def clusters(self) -> Mapping[str, str]:
+        return {}
+
+    def levels(self) -> Mapping[str, str]:
+        return {each: each.split("/")[-2] for each in self.ids()}
+
+    def redrawn(self, seed: int) -> "Ruler":
+        return replace(self, seed=seed)
+
+    def recipe(self) -> str:
+        """As `Task.recipe`: task and length stand in the id."""
+        return canonical.digest({"family": "ruler", "seed": str(self.seed)})
+
+    def source(self) -> str:
+        """SHA-256 of what the problems are made of, but for lm-eval itself."""
+        lengths = [str(length) for length in self.lengths]
+        parts = {"family": "ruler", "task": self.lm_eval, "lengths": lengths, "seed": str(self.seed)}
+        return canonical.digest(parts)
+
+    def _place(self, problem_id: str) -> tuple[int, str]:
+        """(length, what the problem is drawn of)."""
+        if problem_id not in self.ids():
+            raise BadInput(f"problem {problem_id!r}: not of this task, whose ids run from {self.ids()[0]}")
+        _, length, index = problem_id.rsplit("/", 2)
+        return int(length), f"{self.seed}|{self.lm_eval}|{length}|{index}"
+
+
+def _gold(length: int, outputs: list[str]) -> str:
+    """What lm-eval's scorer reads of a row, and empty what its template asks for."""
+    row = {"gen_prefix": "", "input": "", "max_length": length, "outputs": outputs}
+    return canonical.dumps(row).decode()
