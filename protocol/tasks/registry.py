@@ -228,8 +228,8 @@ def levels(task: Task) -> Mapping[str, str]:
 
 
 def _facts(task: Task, kind: str) -> Mapping[str, str]:
-    said: Callable[[], Mapping[str, str]] | None = getattr(task, kind, None)
-    return {} if said is None else said()
+    said = getattr(task, kind, None)
+    return dict(said()) if callable(said) else {}  # a setting of this name says nothing of problems
 
 
 @runtime_checkable
