@@ -24,6 +24,7 @@ from figures.html import (
     glossary,
     markup,
     report_index,
+    report_levels,
     report_memory,
     report_sections,
     report_tables,
@@ -97,7 +98,7 @@ def _parts(files: Finished) -> dict[str, Html]:
             + report_memory.did_it_evict(files.held)
             + report_tables.states(lanes, attempts)
         ),
-        "sensitivity": report_sections.sensitivity(files),
+        "sensitivity": Html(report_sections.sensitivity(files) + report_levels.by_level(files.levels)),
         "deviations": report_sections.deviations(files),
         "provenance": report_sections.provenance(files),
         "protocol": report_sections.protocol(files),

@@ -3,6 +3,7 @@ own, saved as a user would save one, and a study of it, registered, probed and c
 """
 
 import fcntl
+import functools
 import gc
 import json
 import multiprocessing.forkserver
@@ -16,6 +17,7 @@ import pytest
 import studies
 
 import splits
+from splits.manifest import HERE
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # a test that reaches for a hub is wrong
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # two workers and their children share the cores
@@ -49,6 +51,38 @@ def pytest_collection_finish() -> None:
 def pytest_sessionfinish() -> None:
     """Ends the process that others are forked from, so that its time is counted."""
     multiprocessing.forkserver._forkserver._stop()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def repository_as_it_stands() -> Iterator[None]:
+    """The sources of this repository, its splits and its shipped registrations stay as they are while tests
+    run: each process reads them once. Reading them again was half of an audit of a study that is made here.
+    Whatever lies elsewhere is read as ever.
+    """
+    from protocol.acts.locking import opened_before
+    from protocol.evidence.lock import closure
+    from protocol.evidence.run.registration import SHELVES, Registration
+
+    shipped = functools.cache(Registration)
+    own = functools.cache(closure.sources)
+    manifest = functools.cache(splits.load)
+    shelves = {studies.ROOT / name for name in SHELVES}
+
+    def registration(folder: Path) -> Registration:
+        return (shipped if folder.parent in shelves else Registration)(folder)
+
+    def sources(root: Path) -> dict[str, str]:
+        return dict(own(root)) if root == studies.ROOT else read_sources(root)
+
+    def load(name: str, folder: Path = HERE) -> splits.Manifest:
+        return manifest(name) if folder == HERE else read_manifest(name, folder)
+
+    read_sources, read_manifest = closure.sources, splits.load
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(opened_before, "Registration", registration)
+        patch.setattr(closure, "sources", sources)
+        patch.setattr(splits, "load", load)
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -127,6 +161,26 @@ def confirmed(made, probed) -> Iterator[Path]:
     yield from unchanged(made("confirmed", after(probed, "confirm")) / STUDY)
 
 
+@pytest.fixture(scope="session")
+def sweep_registered(made, tiny_model) -> Iterator[Path]:
+    """The same with a sweep of two candidates, and the next two."""
+
+    def register(shelves: Path) -> None:
+        carried_out("register", studies.write(shelves / STUDY, tiny_model, studies.SWEEP))
+
+    yield from unchanged(made("sweep-registered", register) / STUDY)
+
+
+@pytest.fixture(scope="session")
+def sweep_probed(made, sweep_registered) -> Iterator[Path]:
+    yield from unchanged(made("sweep-probed", after(sweep_registered, "probe")) / STUDY)
+
+
+@pytest.fixture(scope="session")
+def swept(made, sweep_probed) -> Iterator[Path]:
+    yield from unchanged(made("swept", after(sweep_probed, "confirm")) / STUDY)
+
+
 def after(study: Path, act: str) -> Callable[[Path], None]:
     return lambda to: carried_out(act, shutil.copytree(study, to / STUDY))
 
@@ -139,8 +193,10 @@ def unchanged(folder: Path) -> Iterator[Path]:
 
 
 def carried_out(act: str, folder: Path) -> None:
-    done = studies.here(act, folder)
+    """What the command said lies above the shelf."""
+    done = studies.here(act, folder, drawn=True)
     assert done.returncode in (0, 10, 11), done.stderr  # a model that knows nothing confirms nothing
+    (folder.parent.parent / f"{act}.txt").write_text(done.stdout)
 
 
 def save_tiny_model(folder: Path) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from protocol.evidence.lock import closure
+from protocol.evidence.lock import closure, installed_files
 from protocol.locked import drift, imports
 from protocol.locked import tree as locked_tree
 
@@ -119,16 +119,22 @@ def plain() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
 
-def here(name: str, *arguments: object, tree: Path | None = None) -> subprocess.CompletedProcess:
+def here(
+    name: str, *arguments: object, tree: Path | None = None, drawn: bool = False
+) -> subprocess.CompletedProcess:
     """The same in this process, which has torch already: for the many commands that need no process of their
     own. tree: as it is typed in that source tree, where it is refused before the locked one is entered.
+    drawn: whether a verdict is drawn too, which takes as long as running the study.
     """
     out, err = io.StringIO(), io.StringIO()
     with contextlib.ExitStack() as held:
         held.enter_context(contextlib.redirect_stdout(out))
         held.enter_context(contextlib.redirect_stderr(err))
         held.enter_context(mock.patch.object(closure, "environment", surroundings))
+        held.enter_context(mock.patch.object(installed_files, "versions", installed))
         held.enter_context(remembering(name))
+        if not drawn:
+            held.enter_context(undrawn(name))
         if tree is not None:
             held.enter_context(mock.patch.object(drift, "ROOT", tree))
             held.enter_context(mock.patch.object(locked_tree, "ROOT", tree))
@@ -139,11 +145,25 @@ def here(name: str, *arguments: object, tree: Path | None = None) -> subprocess.
     return subprocess.CompletedProcess(name, status, out.getvalue(), err.getvalue())
 
 
-# This process stays in one environment, and hashing all of it takes seconds.
+# This process stays in one environment. Hashing all of it takes seconds, reading what is installed as long
+# as all the rest of an audit.
 surroundings = functools.cache(closure.environment)
+installed = functools.cache(installed_files.versions)
 
 # What the rule can see of a protocol, and which of its arms are alike: seconds, and the same each time.
 SEEN: dict[str, Any] = {}
+
+
+@contextlib.contextmanager
+def undrawn(name: str) -> Iterator[None]:
+    """Within it a verdict is written and not drawn."""
+    if name not in ("confirm", "replicate"):
+        yield
+        return
+    from protocol.acts import judge
+
+    with mock.patch.object(judge, "report", lambda folder: folder / "report.html"):
+        yield
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from analysis.explored.by_level import by_level
 from analysis.studies import evicted, plain_files
 from analysis.studies.study_files import AGAIN, RecordError, Study, document
 from analysis.studies.study_files import read as read_study
@@ -31,6 +32,7 @@ class Finished(NamedTuple):
     acts: list[dict[str, Any]]  # the lines of the ledger
     again: Again | None
     held: list[dict[str, Any]]  # a row an arm: see `evicted.counted`
+    levels: list[dict[str, Any]]  # a row a contrast and level: see `by_level`
     protocol: str | None  # protocol.toml, if it is the file that was locked
 
 
@@ -68,6 +70,7 @@ def read(folder: Path, witness: str = numbers.WITNESS) -> Finished:
         acts(folder),
         _again(folder),
         evicted.counted(evicted.bodies(folder / "records"), study.lock["protocol"]["content"]["tasks"]),
+        by_level(study),
         _protocol(folder, study.lock),
     )
 

@@ -81,7 +81,7 @@ def check(study: Registration) -> str:
             wrong += derive(design, locked)
         found = locked["checks"].get("golds", {})
         wrong += differences.between(found, problems_again.golds(study), "checks.golds")
-        wrong += problems_again.scored(study)
+        wrong += problems_again.scored(study, untold)
         wrong += _refused(study, design, untold)
     wrong += problems_again.data(study)
     differences.refuse(wrong)
@@ -119,21 +119,22 @@ def check_policies(study: Registration) -> str:
         raise CannotTell(f"needs {missing.name}; run: pip install '.[run]'") from None
     design = _design(study)
     mine = form.as_today(study.lock.content, POLICIES)
-    due, untold = {}, []
+    due: dict[str, dict[str, str]] = {}
+    untold: dict[str, list[str]] = {}  # arms, by why
     for arm in design.arms:
         try:
             due[arm.name] = structure(design.policy(arm.name))
             if arm.press and due[arm.name]["version"] != (of := held.get(arm.name, {}).get("version")):
-                untold.append(f"arm {arm.name}: is of kvpress {of}, another one is installed")
+                untold.setdefault(f"is of kvpress {of}, another one is installed", []).append(arm.name)
                 del due[arm.name]
         except ValueError as refused:  # a policy, or a setting of one, that is not among those of today
             if mine and arm.policy in CATALOGUE:
                 differences.refuse([f"arms.{arm.name}.set.{refused}"])
-            untold.append(f"arm {arm.name}: {refused}")
+            untold.setdefault(str(refused), []).append(arm.name)
     if untold:  # first what is known here: no arm hides behind another
         known = {arm: settings for arm, settings in held.items() if arm in due}
         differences.refuse(differences.between(known, due, "policies"))
-        raise CannotTell("; ".join(untold))
+        raise CannotTell("; ".join(f"arm {', '.join(arms)}: {why}" for why, arms in untold.items()))
     cells = [list(cell) for cell in grid.cells(design)]
     wrong = differences.between(study.lock.content["grid"], cells, "grid")
     differences.refuse([*wrong, *differences.between(held, due, "policies")])

@@ -60,15 +60,15 @@ def letter(answer: str) -> str | None:
 def last_class(answer: str, classes: Sequence[str]) -> str | None:
     """The class whose name stands last in the text, of names inside one another the longest; None without.
 
-    Where the text states an answer ("answer is" and the like), what follows is read first.
+    Where the text states an answer ("answer is" and the like), the sentence after it is read first.
     """
     by_name = {plain(name): name for name in classes if plain(name)}
     if not by_name:
         return None
     longest_first = sorted(by_name, key=len, reverse=True)
     name = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, longest_first))})(?!\w)")
-    for part in (stated(answer), answer):
-        if part is not None and (found := name.findall(plain(part))):
+    for part in (_line(stated(answer) or ""), answer):
+        if found := name.findall(plain(part)):
             return by_name[found[-1]]
     return None
 

@@ -140,6 +140,9 @@ def _press(design: Design, arm: Arm) -> Iterator[str]:
                 f"generation.{name}: is asked of every arm, and arm {arm.name!r} is a press, which evicts "
                 "once and by its own rule; leave it or the arm out"
             )
+    if (sweep := design.sweep) is not None and arm.name in (*sweep.candidates, sweep.baseline):
+        field = "baseline" if arm.name == sweep.baseline else "candidates"
+        yield f"sweep.{field}: {arm.name} is a press; a sweep chooses among policies, so leave it out"
     try:
         listed.refuse_unrunnable(str(arm.press).removeprefix(listed.PREFIX))
     except ValueError as refused:
@@ -205,10 +208,6 @@ def _sweep(design: Design, evicts: Evicts) -> Iterator[str]:
         yield f"decision.subject: is {subject!r}; a sweep confirms its winner, {sweep.name!r}"
     yield from _undefined("sweep.candidates", sweep.candidates, _evicting(design, evicts))
     yield from _undefined("sweep.baseline", [sweep.baseline], _evicting(design, evicts))
-    presses = {arm.name for arm in design.arms if arm.press is not None}
-    for name in (*sweep.candidates, sweep.baseline):
-        if name in presses:
-            yield f"sweep.candidates: {name} is a press; a sweep chooses among policies, so leave it out"
     if sweep.baseline in sweep.candidates:
         yield f"sweep.baseline: {sweep.baseline} is a candidate; name another arm"
 

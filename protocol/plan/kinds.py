@@ -280,7 +280,8 @@ class ByName(Kind):
         return {"type": "object", "additionalProperties": self.table.schema(), **names}
 
     def missing(self, name: str) -> str:
-        return f"missing; add the table [{name}], and in it NAME = {{ {', '.join(self.table.needed)} }}"
+        needed = self.table.needed or list(self.table.fields)[:1]  # of several of which one is needed
+        return f"missing; add the table [{name}], and in it NAME = {{ {', '.join(needed)} }}"
 
     def content(self, value: Iterable[Any]) -> dict[str, Any]:
         return {one.name: self.table.content(one) for one in value}

@@ -1,6 +1,6 @@
 """Delayed Association: a fact, then mentions of its topic among filler (CrystalCache, appendix B)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
@@ -10,7 +10,7 @@ from protocol.tasks import draws, filler
 from protocol.tasks.length import longest
 from protocol.tasks.problem import Fact, Problem
 
-__all__ = ["FRAMING", "TOPICS", "Association"]
+__all__ = ["FRAMING", "TOPICS", "Association", "MovedAssociation"]
 
 FRAMING = (
     "The following is a report about recent events."  # the paper asks for a brief sentence and gives none
@@ -107,15 +107,22 @@ class Association:
         mentions = draws.shuffled(pool, self.seed, problem_id, "mentions")
         value = self.gold(problem_id)
         passage = draws.shuffled(filler.ORGANISATION, self.seed, problem_id, "filler")
+        depth = self._depth(problem_id)
 
         def make(n: int) -> Problem:
             text = filler.sentences(passage, n)
-            for already, mention in enumerate(mentions):
-                text.insert(round((already + 1) * n / (len(mentions) + 1)) + already, mention)
-            context = " ".join([FRAMING, fact.stated(value), *text])
-            return Problem(problem_id, context, fact.question, fact.stem, value)
+            before = [round((already + 1) * n / (len(mentions) + 1)) for already in range(len(mentions))]
+            for already, (place, mention) in enumerate(zip(before, mentions, strict=True)):
+                text.insert(place + already, mention)
+            stands = round(depth * n)
+            text.insert(stands + sum(place < stands for place in before), fact.stated(value))
+            return Problem(problem_id, " ".join([FRAMING, *text]), fact.question, fact.stem, value)
 
         return longest(make, self.length, count)
+
+    def _depth(self, problem_id: str) -> float:
+        """The share of the filler's sentences that stands before the fact."""
+        return 0.0
 
     def gold(self, problem_id: str) -> str:
         return draws.value(self.seed, problem_id)
@@ -134,3 +141,40 @@ class Association:
         topics = [[list(topic.fact), list(topic.high), list(topic.low)] for topic in TOPICS]
         parts: dict[str, Any] = {"family": "association", "framing": FRAMING, "topics": topics}
         return canonical.digest(parts | {"filler": list(filler.ORGANISATION), **asdict(self)})
+
+
+@dataclass(frozen=True)
+class MovedAssociation(Association):
+    """Problems association-moved/<length>/<density>/<depth>/<index>: the fact stands at a depth of the
+    filler, and opens the prompt at depth 0 alone. `repetitions` a density and depth.
+
+    depths: the share of the filler's sentences that stands before the fact, as in a needle. Mentions stand
+        where they stand without it, so that some come before the fact.
+
+    Ours: the paper's fact always opens the prompt (appendix B.2, step 3), so that a policy that keeps early
+    tokens keeps it, whatever it knows of the mentions.
+    """
+
+    depths: tuple[str, ...] = ("0", "0.25", "0.5", "0.75", "1")
+
+    def ids(self) -> tuple[str, ...]:
+        indices = range(self.first, self.first + self.repetitions)
+        return tuple(
+            f"association-moved/{self.length}/{density}/{depth}/{i:03d}"
+            for density in self.densities
+            for depth in self.depths
+            for i in indices
+        )
+
+    def levels(self) -> Mapping[str, str]:
+        """The depth of the fact: what this task is there to vary."""
+        return {item: item.split("/")[3] for item in self.ids()}
+
+    def recipe(self) -> str:
+        return canonical.digest({"family": "association, moved", "of": super().recipe()})
+
+    def source(self) -> str:
+        return canonical.digest({"family": "association, moved", "of": super().source()})
+
+    def _depth(self, problem_id: str) -> float:
+        return float(problem_id.split("/")[3])

@@ -14,7 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 import splits
 from protocol.evidence.refusals import BadInput, hint
 from protocol.grading.grade import Gold
-from protocol.tasks.association import Association
+from protocol.tasks.association import Association, MovedAssociation
 from protocol.tasks.chain import Chain
 from protocol.tasks.dataset import Dataset, aime24, gsm8k, math500
 from protocol.tasks.file_task import FileTask
@@ -104,6 +104,12 @@ TASKS: Mapping[str, Task] = MappingProxyType(
         ),
         "association-4k-16k": Several(
             tuple(Association(length, repetitions=58) for length in (4096, 8192, 16384))
+        ),
+        # The fact at five depths instead of the beginning alone, with the fewest repetitions that hold at
+        # least 200 problems back.
+        "association-moved-1024": MovedAssociation(1024, repetitions=34),
+        "association-moved-4k-16k": Several(
+            tuple(MovedAssociation(length, repetitions=11) for length in (4096, 8192, 16384))
         ),
         # Short chains are the more frequent, as they are what a budget of 64 slots can still hold.
         "chain": Chain((6, 7, 8, 9, 10, 12, 14, 16, 20, 24), repetitions=50, calibration=100),

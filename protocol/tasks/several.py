@@ -1,11 +1,11 @@
 """One task made of several: problems of other lengths that count as one set."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from protocol.evidence.bytes import canonical
 from protocol.evidence.refusals import BadInput
-from protocol.tasks.association import Association
+from protocol.tasks.association import Association, MovedAssociation
 from protocol.tasks.needle import Needle
 from protocol.tasks.problem import Problem
 
@@ -41,6 +41,15 @@ class Several:
 
     def gold(self, problem_id: str) -> str:
         return self.parts[0].gold(problem_id)
+
+    def levels(self) -> Mapping[str, str]:
+        """As the parts say it, if they do; else the length of each part, in tokens."""
+        return {
+            item: own.get(item, str(part.length))
+            for part in self.parts
+            for own in [part.levels() if isinstance(part, MovedAssociation) else {}]
+            for item in part.ids()
+        }
 
     def redrawn(self, seed: int) -> "Several":
         return Several(tuple(part.redrawn(seed) for part in self.parts))

@@ -4,7 +4,6 @@ Each such rewrite is named by an item of the audit. Those that nothing in a fold
 what can.
 """
 
-import functools
 import re
 
 import pytest
@@ -27,7 +26,6 @@ from protocol.evidence.lock import installed_files
 from protocol.evidence.run.registration import Registration
 from protocol.texts import audited as texts
 
-VERSIONS = functools.cache(installed_files.versions)
 TOLD = ("failed", "cannot tell", "unfinished")
 THREATS = studies.ROOT / "docs" / "threat-model.md"
 REWRITES = cases(
@@ -41,18 +39,6 @@ REWRITES = cases(
 )
 
 
-@pytest.fixture(scope="session")
-def swept(made, tiny_model):
-    """A finished study with a sweep."""
-
-    def make(shelves):
-        folder = studies.write(shelves / "registrations" / "study", tiny_model, studies.SWEEP)
-        for act in ("register", "probe", "confirm"):
-            assert studies.here(act, folder).returncode in (0, 10, 11)
-
-    return made("swept", make) / "registrations" / "study"
-
-
 @pytest.fixture
 def opened(request, confirmed, swept):
     def open_one(case: Case):
@@ -64,7 +50,7 @@ def opened(request, confirmed, swept):
 @pytest.fixture(autouse=True)
 def installed_once(monkeypatch):
     """What is installed stays as it is, and takes as long to read as all the rest of an audit."""
-    monkeypatch.setattr(installed_files, "versions", VERSIONS)
+    monkeypatch.setattr(installed_files, "versions", studies.installed)
 
 
 def audited(folder, asked=None):

@@ -1,24 +1,17 @@
 """Amending and withdrawing, on a study of the tiny model: what the commands say, write and refuse."""
 
-import functools
 import json
 import shutil
 
 import pytest
 import studies
 
-from protocol.evidence.lock import closure, lock
+from protocol.evidence.lock import lock
 from protocol.evidence.run import ledger
 
+pytestmark = pytest.mark.usefixtures("same_environment")
+
 WHY = ("--reason", "The seed was mistyped.")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def installed():
-    """What is installed does not change here, and reading it takes seconds: read once."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(closure, "environment", functools.cache(closure.environment))
-        yield
 
 
 @pytest.fixture(autouse=True)

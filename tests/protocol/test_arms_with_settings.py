@@ -170,5 +170,5 @@ def test_a_setting_that_its_policy_refuses_cannot_have_been_locked(locked, tmp_p
     with pytest.raises(Tampered, match=r"arms.short.set.scoring.window: too wide"):
         lock_again.check_policies(study)
     monkeypatch.setattr(form, "as_today", lambda *_: False)  # other code may take it
-    with pytest.raises(CannotTell, match=r"arm short: scoring.window: too wide"):
+    with pytest.raises(CannotTell, match=r"arm short, long: scoring.window: too wide"):
         lock_again.check_policies(study)

@@ -18,6 +18,8 @@ from protocol.running import runner
 from protocol.running.executors import Job, local
 from splits import load
 
+pytestmark = pytest.mark.usefixtures("same_environment")
+
 TASK = "association-256"  # whose question stands outside
 CRYSTAL = {"crystal-token-level": "crystal"}  # which 0.8 of 204 tokens does not fit
 
@@ -58,8 +60,14 @@ def test_the_question_is_whole_until_the_answer_has_begun(steps, cadence):
 
 def locked(folder, model, changes=None):
     studies.write(folder, model, changes)
-    register.register(folder, folder)
+    with studies.remembering("register"):
+        register.register(folder, folder)
     return open_study(Registration(folder), folder)
+
+
+def replicated(study):
+    with studies.remembering("replicate"):
+        return replicate.new(study)
 
 
 WRITTEN = {"threads = 1": "threads = 1\ninterval = 6\nfirst_event = 0"}
@@ -70,7 +78,7 @@ def test_the_lock_says_when_the_first_event_may_fire(tiny_model, tmp_path, chang
     study = locked(tmp_path / "registrations" / "study", tiny_model, changes)
     assert study.lock.content["batch"]["first_event"] == first_event
     assert study.first_event() == first_event
-    again = replicate.new(study)
+    again = replicated(study)
     assert again.first_event() == first_event
 
 
@@ -85,7 +93,7 @@ def test_a_replication_of_an_older_lock_decodes_as_that_did(tiny_model, tmp_path
     lock.write(study.folder, content)
     older = open_study(Registration(study.folder), tmp_path)
     assert older.first_event() == 0
-    again = replicate.new(older)
+    again = replicated(older)
     assert again.first_event() == 0
     assert again.lock.content["batch"]["first_event"] == 0
     with pytest.raises(BadInput, match="fewer than the 194 that arm 'crystal' protects at most"):

@@ -35,7 +35,7 @@ def finished(made, tiny_model, same_environment):
     def make(root):
         folder = studies.write(root / STUDY, tiny_model, SHARE)
         for act in ("register", "probe", "confirm"):
-            done = studies.here(act, folder)
+            done = studies.here(act, folder, drawn=True)
             assert done.returncode in (0, 11), done.stderr
             (root / act).write_text(done.stdout + done.stderr)
             shutil.copytree(folder, root / "after" / act / "study")

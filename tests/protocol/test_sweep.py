@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import shutil
 
 import pytest
@@ -12,32 +13,20 @@ from protocol.evidence.run import ledger, records, selection
 from protocol.evidence.run.registration import Registration
 
 
-@pytest.fixture(scope="module")
-def locked(tiny_model, tmp_path_factory):
-    """A registered study that nobody has probed; copy it before use."""
-    place = tmp_path_factory.mktemp("sweep") / "registrations" / "study"
-    folder = studies.write(place, tiny_model, studies.SWEEP)
-    done = studies.here("register", folder)
-    assert done.returncode == 0, done.stderr
-    assert f"next: python -m protocol.probe {folder}, then python -m protocol.confirm" in done.stdout
-    return folder
+@pytest.fixture
+def locked(sweep_registered):
+    """A registered study that nobody has probed; copy it before use, as the next two."""
+    return sweep_registered
 
 
-@pytest.fixture(scope="module")
-def probed(locked, tmp_path_factory):
-    folder = shutil.copytree(locked, tmp_path_factory.mktemp("sweep") / "registrations" / "study")
-    done = studies.here("probe", folder)
-    assert done.returncode == 0, done.stderr
-    return folder
+@pytest.fixture
+def probed(sweep_probed):
+    return sweep_probed
 
 
-@pytest.fixture(scope="module")
-def confirmed(probed, tmp_path_factory):
-    folder = shutil.copytree(probed, tmp_path_factory.mktemp("sweep") / "registrations" / "study")
-    done = studies.here("confirm", folder)
-    assert done.returncode in (10, 11), done.stderr
-    assert "chosen is h2o (policy h2o), selected on the development problems" in done.stdout
-    return folder
+@pytest.fixture
+def confirmed(swept):
+    return swept
 
 
 def copy(folder, tmp_path):
@@ -46,6 +35,15 @@ def copy(folder, tmp_path):
 
 def lines(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_each_command_says_what_follows(locked, confirmed):
+    said = [
+        (folder.parent.parent / f"{act}.txt").read_text()
+        for folder, act in ((locked, "register"), (confirmed, "confirm"))
+    ]
+    assert re.search(r"next: python -m protocol\.probe \S+, then python -m protocol\.confirm", said[0])
+    assert "chosen is h2o (policy h2o), selected on the development problems" in said[1]
 
 
 def test_the_grid_has_the_sweeps_name_and_no_candidate(locked):
@@ -302,7 +300,8 @@ def test_killed_and_resumed_probe_and_confirm_change_nothing(locked, probed, con
     assert studies.here("audit", folder).returncode == 0
 
 
-def test_a_replication_takes_its_parents_selection_and_does_not_probe(confirmed):
+def test_a_replication_takes_its_parents_selection_and_does_not_probe(confirmed, tmp_path):
+    confirmed = copy(confirmed, tmp_path)
     done = studies.here("replicate", confirmed)
     assert done.returncode in (10, 11), done.stderr
     assert "agrees with study" in done.stdout

@@ -120,17 +120,6 @@ def golds(study: Registration) -> dict[str, Any]:
     }
 
 
-def scored(study: Registration) -> Iterator[str]:
-    """One line for each task whose answers have scores where `checks.scored` says otherwise."""
-    locked, known = study.lock.content, _known(study)
-    said = locked["checks"].get("scored", [])
-    if wrong := [name for name in said if name not in locked["items"]]:
-        yield f"checks.scored: {differences.shown(wrong[0])} is no task"
-    for name, task in known.items():
-        due = grading.scores(task.grader)
-        yield from differences.between(name in said, due, f"checks.scored.{name}")
-
-
 def data(study: Registration) -> Iterator[str]:
     """Tasks that read a published data file pin it in the source, so that nobody can have registered another;
     what a protocol names lies beside it.
@@ -149,6 +138,25 @@ def data(study: Registration) -> Iterator[str]:
     yield from differences.between(found, due, "data")
     for name in sorted(read - locked["data"].keys()):
         yield f"data.{name}: missing, and the task reads a file"
+
+
+def scored(study: Registration, untold: list[str]) -> Iterator[str]:
+    """The field `checks.scored`: the tasks of which an answer may be worth more than nothing and less than
+    all. `untold` gets those whose grader is not installed here.
+    """
+    said, known = study.lock.content["checks"].get("scored", []), _known(study)
+    for task in study.registered["tasks"]:
+        name = task["name"]
+        if "lm_eval" not in task and name not in known:
+            continue
+        try:
+            due = "lm_eval" in task or grading.scores(known[name].grader)
+        except Refusal as refused:
+            untold.append(f"checks.scored.{name}: {refused}")
+            continue
+        yield from differences.between(name in said, due, f"checks.scored.{name}")
+    if wrong := sorted(set(said) - study.lock.content["items"].keys()):
+        yield f"checks.scored: {differences.shown(wrong[0])} is no task"
 
 
 def _known(study: Registration) -> dict[str, Task]:

@@ -38,7 +38,7 @@ def refuse_counts(protocol: Design, items: Mapping[str, Any], scored: Sequence[s
             takes = [method for method in WITHOUT_COUNTS if not _refused(protocol, method)]
             raise BadInput(
                 f"decision.method: {decision.method} counts right and wrong answers, each problem for "
-                f"itself, and {name} has {what}; write {' or '.join(takes)}, which take them"
+                f"itself, and {name} has {what}; write {' or '.join(takes)}"
             )
 
 
@@ -49,15 +49,20 @@ def _refused(protocol: Design, method: str) -> bool:
     return rule.refusal(decision | {"method": method}, decision.get("at_least") or 1) is not None
 
 
-def checks(protocol: Design, items: Mapping[str, Any], *, again: bool = False) -> dict[str, Any]:
+def checks(
+    protocol: Design, items: Mapping[str, Any], *, again: bool = False, scored: Sequence[str] = ()
+) -> dict[str, Any]:
     """What the rule can see at the planned size; refuses a method, and a rule, that errs too often there.
 
     again: of a replication, which decides as its parent did. What a new registration would be refused for is
     then found and written all the same.
 
     Everything is tried on made-up answers that are right or wrong, one a problem. Of a task with clusters it
-    is as many answers as there are clusters: what is left where the answers of a cluster are all alike.
+    is as many answers as there are clusters: what is left where the answers of a cluster are all alike. So
+    with scores (scored: the names of their tasks) or clusters nothing is refused for an error that no method
+    is free of that takes them; the error is written.
     """
+    counts = not scored and not any("clusters" in item for item in items.values())
     items = {
         name: {field: value for field, value in item.items() if field != "clusters"}
         | {"confirm": resampled(item)}
@@ -66,7 +71,7 @@ def checks(protocol: Design, items: Mapping[str, Any], *, again: bool = False) -
     decision = protocol.decision
     models = protocol.family()
     corrected = float(decision.alpha) / len(models)
-    alone = {size: _check_size(protocol, size, corrected, again) for size in _sizes(items)}
+    alone = {size: _check_size(protocol, size, corrected, again, counts) for size in _sizes(items)}
     plan = simulated_studies.Plan(protocol.content(), [list(cell) for cell in grid.cells(protocol)], items)
     try:
         rule = self_test.tried(plan)
@@ -74,7 +79,7 @@ def checks(protocol: Design, items: Mapping[str, Any], *, again: bool = False) -
         raise BadInput(f"decision.rule: {vacuous}") from None
     _, seed = draws(plan.content["decision"])
     errors = error_rates.errors(plan, np.random.default_rng([seed, len(models)]), _settings(protocol, alone))
-    if errors.exceeds(float(decision.alpha)) and not again:
+    if errors.exceeds(float(decision.alpha)) and counts and not again:
         raise BadInput(
             f"decision.rule: {decision.rule} by {decision.method} decides {errors.wrong.share:.3f} of "
             f"studies without a difference (at least {errors.wrong.low:.3f}) where {errors.setting}; the "
@@ -117,11 +122,14 @@ def detectable(protocol: Design, items: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _sizes(items: Mapping[str, Any]) -> list[int]:
-    return sorted({len(item["confirm"]) for item in items.values()})
+    return sorted({len(resampled(item)) for item in items.values()})
 
 
-def _check_size(protocol: Design, problems: int, corrected: float, again: bool) -> TypeOne:
-    """Type-I error of the registered method at one task's size, refused where it is too large."""
+def _check_size(protocol: Design, problems: int, corrected: float, again: bool, counts: bool) -> TypeOne:
+    """Type-I error of the registered method at one task's size, refused where it is too large.
+
+    counts: whether answers are right or wrong, each problem for itself.
+    """
     decision, seeds = protocol.decision, len(protocol.seeds)
     times, seed = draws(protocol.content()["decision"])
     # max-t draws for the whole family at once.
@@ -133,12 +141,17 @@ def _check_size(protocol: Design, problems: int, corrected: float, again: bool) 
         )
     rng = np.random.default_rng([seed, problems])
     error = _type_one(protocol, decision.method, problems, corrected, rng)
-    if error.exceeds() and not again:
+    instead = _instead(protocol, problems, corrected, rng, counts) if error.exceeds() and not again else None
+    if instead or (error.exceeds() and counts and not again):
         raise BadInput(
             f"decision.method: {decision.method} at {problems} problems, {seeds} seeds and level "
             f"{error.rate / error.ratio:.5f} has {error.ratio:.3f} x the nominal type-I error (at least "
             f"{error.ratio_low:.3f}) where {error.setting}; the limit is {LIMIT}; "
-            + _instead(protocol, problems, corrected, rng)
+            + (
+                f"use {instead}, which holds there"
+                if instead
+                else "no method holds there; plan more problems"
+            )
         )
     return error
 
@@ -196,14 +209,16 @@ def _margin(protocol: Design) -> tuple[float, float]:
     )
 
 
-def _instead(protocol: Design, problems: int, corrected: float, rng: np.random.Generator) -> str:
-    """The method to register in place of one that is refused."""
+def _instead(
+    protocol: Design, problems: int, corrected: float, rng: np.random.Generator, counts: bool
+) -> str | None:
+    """The method to register in place of one that is refused; None where none holds."""
     for name in INSTEAD:
-        if _refused(protocol, name):
+        if _refused(protocol, name) or (METHODS[name].counts and not counts):
             continue
         if not _type_one(protocol, name, problems, corrected, rng).exceeds():
-            return f"use {name}, which holds there"
-    return "no method holds there; plan more problems"
+            return name
+    return None
 
 
 def _smallest(protocol: Design, problems: int, corrected: float, discordance: float) -> str:

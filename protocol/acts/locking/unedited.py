@@ -60,7 +60,8 @@ def derived_again(study: Study, *, simulated: bool = True) -> dict[str, Any]:
         again = None if parent is None else parent.lock.content.get(full_use.FIELD)
         due[full_use.FIELD] = again or measured_use.measured(planned, study.development())
     if simulated:
-        seen = rule_checks.checks(study.protocol, items, again=parent is not None)
+        scored = frozen.scored(items, planned.tasks).get("scored", [])
+        seen = rule_checks.checks(study.protocol, items, again=parent is not None, scored=scored)
         due["checks"] = derived.checks(planned, items, seen)
     due["parent"] = None
     if parent is not None:

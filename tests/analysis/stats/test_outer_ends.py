@@ -30,7 +30,10 @@ def intervals(method: str, cells: list[np.ndarray]) -> list[Comparison]:
 
 
 @pytest.mark.parametrize("method", COMPARE)
-@pytest.mark.parametrize(("gained", "problems", "seeds"), [(0.02, 201, 3), (0.01, 299, 1)])
+@pytest.mark.parametrize(
+    ("gained", "problems", "seeds"),
+    [(0.02, 201, 3), pytest.param(0.01, 299, 1, marks=pytest.mark.soak)],
+)
 def test_a_family_of_intervals_covers_gains_without_a_loss(method, gained, problems, seeds):
     held = 0
     for study in families(gained, problems, seeds):

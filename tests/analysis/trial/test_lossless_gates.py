@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import study
+from sampled import sampled
 
 from analysis import rules
 from analysis.rules import smallest_lossless
@@ -144,8 +145,10 @@ GATES = {
 }
 
 
-@pytest.mark.parametrize("gate", GATES)
-@pytest.mark.parametrize("rule", ["equivalent", "non_inferior", "smallest_lossless"])
+RULES = ["equivalent", "non_inferior", "smallest_lossless"]
+
+
+@pytest.mark.parametrize(("rule", "gate"), sampled(RULES, [*GATES], of=2))
 def test_a_full_cache_that_cannot_do_the_task_is_noticed_where_it_is_the_comparator(rule, gate):
     plan = planned(rule)
     gates = self_test.tried(plan._replace(content=plan.content | {"gate": GATES[gate]}))["gates"]
@@ -154,8 +157,7 @@ def test_a_full_cache_that_cannot_do_the_task_is_noticed_where_it_is_the_compara
     assert gates["the answers of the full cache are cut"] == INCONCLUSIVE
 
 
-@pytest.mark.parametrize("gate", GATES)
-@pytest.mark.parametrize("rule", ["equivalent", "non_inferior", "smallest_lossless"])
+@pytest.mark.parametrize(("rule", "gate"), sampled(RULES, [*GATES], of=2))
 def test_a_judge_that_does_not_look_at_the_gate_is_refused(monkeypatch, rule, gate):
     monkeypatch.setattr(judgement.gate, "passed", lambda made: None)
     plan = planned(rule)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 from plain_forward import History, of_lane, plain_forward
+from sampled import sampled
 from test_lanes import told
 from tiny_networks import (
     DIM,
@@ -53,9 +54,9 @@ def lived(context, query, budget, cadence, new, first_event):
     return held, events
 
 
-@pytest.mark.parametrize("first_event", [0, 1, 2, 7, 50])
-@pytest.mark.parametrize("context", [30, 6])
-@pytest.mark.parametrize("query", [0, 3, 9])
+@pytest.mark.parametrize(
+    ("first_event", "context", "query"), sampled([0, 1, 2, 7, 50], [30, 6], [0, 3, 9], of=3)
+)
 def test_slots_held_and_events_are_those_of_a_count_by_hand(context, query, first_event):
     lanes = [
         lane(drawn(1, routing, cadence), budget)

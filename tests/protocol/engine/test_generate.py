@@ -6,6 +6,7 @@ import pytest
 import torch
 from many_lanes import two_dozen_lanes
 from plain_forward import plain_forward
+from sampled import sampled
 from tiny_networks import (
     FAMILIES,
     VOCABULARY,
@@ -25,8 +26,7 @@ from protocol.engine import Outcome, Request
 from protocol.engine.sampling import Draw
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("query", [0, 1, 5])
+@pytest.mark.parametrize(("family", "query"), sampled(FAMILIES, [0, 1, 5], of=2))
 def test_full_and_a_full_budget_equal_generate_token_for_token(family, query, device):
     model = tiny(family, device=device)
     for seed in range(2):

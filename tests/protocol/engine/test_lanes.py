@@ -3,6 +3,7 @@
 import pytest
 import torch
 from many_lanes import two_dozen_lanes
+from sampled import sampled
 from tiny_networks import (
     FAMILIES,
     LAYERS,
@@ -41,8 +42,7 @@ def shapes_of_forwards(model):
     return shapes
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize(("family", "temperature"), sampled(FAMILIES, [0.0, 0.8], of=2))
 def test_a_lane_alone_and_in_a_batch_of_24_says_and_holds_the_same(family, temperature, device):
     model, lanes = tiny(family, device=device), two_dozen_lanes()
     settings = {"max_new_tokens": 8, "temperature": temperature}

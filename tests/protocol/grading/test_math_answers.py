@@ -146,11 +146,26 @@ def test_only_the_last_box_counts(grader):
     assert grader.grade("4", r"\boxed{4} or \boxed{3} or \boxed{2}").status == "wrong"
 
 
-def test_the_29_hostile_strings_are_graded_and_none_of_them_runs(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+# Each of these takes its deadline and a new process. The tower of four has a test of its own, too.
+ENDLESS = {
+    *("tower of four", "huge power", "factorials of factorials"),
+    *("sum to a milliard", "nested integrals", "tiny power"),
+}
+
+
+def test_hostile_strings_are_29_and_23_of_them_are_tried_each_time():
     assert len(HOSTILE) == 29
+    assert len(HOSTILE.keys() - ENDLESS) == 23
+
+
+@pytest.mark.parametrize("names", [HOSTILE.keys() - ENDLESS, pytest.param(ENDLESS, marks=pytest.mark.soak)])
+def test_hostile_strings_are_graded_and_none_of_them_runs(tmp_path, monkeypatch, names):
+    monkeypatch.chdir(tmp_path)
     with MathVerify(deadline=DEADLINE) as grader:
-        for name, answer in HOSTILE.items():
+        for name in HOSTILE:
+            if name not in names:
+                continue
+            answer = HOSTILE[name]
             began = time.monotonic()
             for text in (answer, boxes(answer)):
                 status = grader.grade("42", text).status

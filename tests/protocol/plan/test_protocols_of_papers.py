@@ -19,6 +19,7 @@ def test_the_claim_of_crystalcache_is_asked_at_its_lengths_depths_budgets_and_an
     assert settings == {
         "needle": ({"4096", "8192", "16384", "32640"}, {"0", "0.25", "0.5", "0.75", "1"}),
         "association": ({"4096", "8192", "16384"}, {"high", "low"}),
+        "association-moved": ({"4096", "8192", "16384"}, {"high", "low"}),  # ours, not the paper's
     }
     assert [str(budget) for budget in protocol.budgets] == ["0.3", "0.5"]
     assert [model.partition("@")[0] for model in protocol.models] == [
@@ -27,5 +28,5 @@ def test_the_claim_of_crystalcache_is_asked_at_its_lengths_depths_budgets_and_an
         "hf:Qwen/Qwen3-8B",
     ]
     # A claim of all comparisons is confirmed by all of them.
-    assert int(protocol.decision.own["at_least"]) == 3 * 2 * 2 * len(protocol.decision.against)
+    assert int(protocol.decision.own["at_least"]) == 3 * 3 * 2 * len(protocol.decision.against)
     assert protocol.generation.temperature == 0

@@ -80,11 +80,18 @@ def test_a_needle_stands_at_its_depth(name):
 
 
 @pytest.mark.parametrize("name", [name for name in EVERY if name.startswith("association")])
-def test_an_association_opens_with_its_fact_and_holds_the_mentions_of_its_density(name):
+def test_an_association_holds_the_mentions_of_its_density_and_opens_with_its_fact_unless_it_is_moved(name):
     pools = {topic.fact.stem: {"high": topic.high, "low": topic.low} for topic in association.TOPICS}
     sizes = {"high": 4, "low": 2}
     for problem in problems(name):
-        assert problem.context.startswith(f"{association.FRAMING} {stated(problem)} ")
+        before, after = problem.context.split(stated(problem))
+        if name.startswith("association-moved"):
+            rest = words(before) - words(association.FRAMING)
+            assert before.startswith(association.FRAMING)
+            # As a needle: the depth counts sentences of filler; mentions are spaced evenly among them.
+            assert rest / (rest + words(after)) == pytest.approx(float(problem.id.split("/")[3]), abs=0.1)
+        else:
+            assert before == f"{association.FRAMING} "
         for density, mentions in pools[problem.prefix].items():
             assert len(mentions) == sizes[density]
             there = [problem.context.count(mention) for mention in mentions]
@@ -116,7 +123,7 @@ def test_many_lines_have_a_number_each():
     "name",
     [
         *("needle-1024", "association-1024", "needle-1536", "association-1280", "recital-448"),
-        *("needle-4k-32k", "association-4k-16k"),
+        *("needle-4k-32k", "association-4k-16k", "association-moved-1024", "association-moved-4k-16k"),
     ],
 )
 def test_tasks_of_large_studies_hold_at_least_200_problems_back(name):
@@ -132,6 +139,42 @@ def test_the_long_tasks_have_the_lengths_and_depths_of_the_paper_alike_often():
         found = Counter(tuple(item.split("/")[1:3]) for item in tasks.get(name).ids())
         assert found.keys() == {(str(length), each) for length in lengths for each in settings}
         assert len(set(found.values())) == 1
+
+
+@pytest.mark.parametrize("name", ["association-moved-1024", "association-moved-4k-16k"])
+def test_a_moved_fact_stands_at_every_depth_of_a_needle_alike_often(name):
+    task = tasks.get(name)
+    found = Counter(tuple(item.split("/")[1:4]) for item in task.ids())
+    assert len(set(found.values())) == 1
+    assert {depth for *_, depth in found} == {"0", "0.25", "0.5", "0.75", "1"}
+    levels = task.levels()
+    assert set(levels) == set(task.ids())
+    assert all(level == item.split("/")[3] for item, level in levels.items())
+    confirmed = Counter(levels[item] for item in splits.load(name).confirm)
+    assert min(confirmed.values()) >= 30
+
+
+def test_an_association_whose_fact_is_moved_to_the_beginning_is_an_association():
+    """By words: as the task that it is moved from, if values and orders were drawn alike."""
+    moved = association.MovedAssociation(768, repetitions=1)
+    item = moved.ids()[0]
+    assert item == "association-moved/768/high/0/000"
+    problem = moved.build(item, words)
+    still = association.Association.build(ByThatName(768, repetitions=1), item, words)
+    assert problem == still
+
+
+class ByThatName(association.Association):
+    def ids(self):
+        return ("association-moved/768/high/0/000",)
+
+
+def test_the_lengths_of_a_task_of_several_are_its_levels_and_a_single_length_is_none():
+    levels = tasks.get("needle-4k-32k").levels()
+    assert set(levels.values()) == {"4096", "8192", "16384", "32640"}
+    assert all(level == item.split("/")[1] for item, level in levels.items())
+    assert set(tasks.get("association-4k-16k").levels().values()) == {"4096", "8192", "16384"}
+    assert not hasattr(tasks.get("needle-1024"), "levels")
 
 
 def test_a_task_of_several_has_the_problems_of_its_parts_and_refuses_what_is_none():
@@ -225,9 +268,11 @@ MEANING = {
     "needle-1536": "694b828c13bacb3161213fbe56103f3b17403b386b3120ab43e5e829cf716d29",
     "association-1280": "8055562a1b98ba90019fb0e810db45702be000492305ba8747f2112ad1c6b60b",
     "recital-448": "748102f4619b5d0721d5faa06ddeb3f3496564e5db8731ce2a5eaf6a4259213b",
+    "association-moved-1024": "2d8e3c72e6ec795e6f0f0f09074a643e71567ab4c0f7ea2a35c09660ea7137ae",
     # Of every seventeenth problem: of 32 thousand tokens each takes its time.
     "needle-4k-32k": "7d62fa0a7d8c475921fc05cf2121e9f36d353c582c665e344a56135ab75ef6ad",
     "association-4k-16k": "77eb54d015d4f56901ddc3d524cdc5a75363958087a9160463a7ea4e9d9606cd",
+    "association-moved-4k-16k": "592d8727565c6d70f8c4cee19a5afec051bd312969ea52538bcf8a5e48a615c3",
 }
 
 

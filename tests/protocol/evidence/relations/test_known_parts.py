@@ -10,6 +10,7 @@ from policies.crystal.dissolution import ExceedingDissolution
 from policies.structure import structure
 from policies.thinkv import Whenever
 from protocol.evidence.relations import planned_lanes
+from protocol.presses.pressed import AsThePress, Pressed
 
 EVICTING = [name for name in policies.names() if policies.get(name).evicts]
 
@@ -33,3 +34,11 @@ def test_plain_cadences_and_those_that_look_at_no_budget_are_named_as_they_are(n
     found = structure(policies.get(name))["cadence"]
     assert (found == planned_lanes.PLAIN) == (type(cadence) is Cadence)
     assert (found == planned_lanes.EVERY) == (type(cadence) is Whenever)
+
+
+def test_a_press_is_known_by_what_stands_in_place_of_its_selection():
+    part = AsThePress()
+    parts = dict.fromkeys(("scoring", "selection", "routing", "state", "protect"), part)
+    arm = planned_lanes._as_locked(structure(Pressed(**parts)))
+    assert arm == planned_lanes.Arm(True, 0, True, None, None, press=True)
+    assert not any(planned_lanes._as_locked(structure(policies.get(name))).press for name in EVICTING)

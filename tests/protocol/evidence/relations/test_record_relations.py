@@ -14,7 +14,7 @@ from record_rewrites import BREAKS, an_event_leaves, an_event_while_it_answers, 
 from protocol.evidence.audit import sense
 from protocol.evidence.bytes import canonical
 from protocol.evidence.relations.listed import FREE, RELATIONS
-from protocol.evidence.relations.planned_lanes import plan_of
+from protocol.evidence.relations.planned_lanes import PRESS, plan_of
 from protocol.evidence.relations.vocabulary import Words, words_of
 from protocol.evidence.run import record_fields, records
 
@@ -188,6 +188,16 @@ def test_a_routing_that_bounds_may_leave_less_than_its_grant_and_none_more(tmp_p
     assert ("left" in made.broken(tmp_path)) == less
     an_event_leaves(other, 1)
     assert "left" in other.broken(tmp_path)
+
+
+def test_a_press_may_leave_more_or_less_than_its_budget_and_no_more_than_there_was(tmp_path, made):
+    made.content["policies"]["a"] = made.content["policies"]["a"] | {"selection": PRESS}
+    for more in (-1, 1):
+        other = copy.deepcopy(made)
+        an_event_leaves(other, more)
+        assert "left" not in other.broken(tmp_path)
+    an_event_leaves(made, 1000)
+    assert "left" in made.broken(tmp_path)
 
 
 def test_an_event_after_the_mark_is_named_whatever_the_cadence(tmp_path, studies_made):

@@ -1,0 +1,294 @@
+"""The engine as a model of lm-eval: a prompt and its strings to stop at in, a text out, and what was held.
+
+A prompt is one text; the harness has no question apart from its context, so that what is fed after the
+compression can only be counted in tokens from the end. It is tokenised as the tokenizer does by itself, with
+its beginning-of-sequence token unless the text has it. One that does not fit is refused, and never cut.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+import torch
+from lm_eval.api.model import LM
+
+import policies
+from policies.structure import structure
+from protocol import engine
+from protocol.evidence.bytes import canonical
+from protocol.evidence.bytes.fields import Fault
+from protocol.evidence.bytes.files import home
+from protocol.evidence.refusals import BadInput, hint
+from protocol.models.load import load
+from protocol.plan.budget import ABudget, Budget
+
+__all__ = ["LABEL", "EngineLM", "cut"]
+
+LABEL = "exploratory: nothing was registered"
+ARGUMENTS = ("model", "policy", "set", "budget", "query", "seed", "dtype", "log")
+OF_THE_HARNESS = ("batch_size", "max_batch_size", "device")
+# Of a request's generation arguments; any other is refused.
+ASKED = ("until", "max_gen_toks", "do_sample", "temperature", "top_p")
+LONGEST = 256  # new tokens where a task names no number, as the harness's own models have it
+
+
+class Held(NamedTuple):
+    """What one request held. Slots per KV head and layer."""
+
+    prompt_tokens: int
+    tokens: int  # decoded, with those after the cut
+    budget: int | None
+    mean_slots: float
+    peak_slots: float
+    mean_bytes: int
+    state_bytes: int
+    events: tuple[tuple[int, int, int], ...]
+
+
+class Asked(NamedTuple):
+    """What requests have to share to be decoded together."""
+
+    max_new_tokens: int
+    temperature: float
+    top_p: float
+    stop_ids: frozenset[int]
+
+
+class EngineLM(LM):  # type: ignore[misc]
+    """generate_until under one policy and budget. Raises BadInput, in one line, for whatever it cannot do:
+    log-likelihoods, which are read off a prefill and never off an evicted cache, and the response cache,
+    whose keys do not know the policy, so that one policy would be given the answers of another.
+    """
+
+    def __init__(self, model: str = "", **given: Any):
+        super().__init__()
+        if not model:
+            raise BadInput("model_args: model: is missing; write model=chain-llama, or another source")
+        for name in given:
+            if name not in (*ARGUMENTS, *OF_THE_HARNESS):
+                raise BadInput(f"model_args: {name}: is unknown; {hint(name, ARGUMENTS)}")
+        name, settings = str(given.get("policy", "full")), given.get("set") or {}
+        if not isinstance(settings, Mapping):
+            raise BadInput(
+                'model_args: set: is no object; write {"scoring.window": 64} within JSON model_args'
+            )
+        try:
+            self.policy = policies.get(name, settings)
+        except (ValueError, KeyError) as refusal:
+            raise BadInput(f"model_args: {refusal}") from None
+        self.budget = _budget(given.get("budget"), self.policy.evicts)
+        self.query, self.seed = _count(given, "query"), _count(given, "seed")
+        self.lanes = _lanes(given.get("batch_size"))
+        self.log = Path(given["log"]) if given.get("log") else None
+        if self.log is not None and self.log.exists():
+            raise BadInput(f"model_args: log: {self.log} exists; name a new file")
+        dtype, device = str(given.get("dtype", "float32")), _device(given.get("device"))
+        self.loaded = load(model, home(), dtype=dtype, device=device)
+        self.held: list[Held] = []
+
+    def generate_until(self, requests: list[Any], disable_tqdm: bool = False) -> list[str]:
+        """The texts, cut at the first of their `until` strings, in the order of the requests."""
+        together: dict[Asked, list[int]] = {}
+        for place, request in enumerate(requests):
+            together.setdefault(self._asked(request.args[1]), []).append(place)
+        texts = [""] * len(requests)
+        for asked, places in together.items():
+            prompts = [self._prompt(requests[place].args[0], asked.max_new_tokens) for place in places]
+            ran = engine.run(
+                replace(self.loaded, stop_ids=self.loaded.stop_ids | asked.stop_ids),
+                [
+                    engine.Request(str(place), prompt, (self._lane(place, prompt),))
+                    for place, prompt in zip(places, prompts, strict=True)
+                ],
+                max_new_tokens=asked.max_new_tokens,
+                temperature=asked.temperature,
+                top_p=asked.top_p,
+                max_concurrent=self.lanes,
+            )
+            for place, prompt, answers in zip(places, prompts, ran.answers, strict=True):
+                outcome = answers.outcomes[0]
+                if isinstance(outcome, engine.LaneFailure):
+                    raise BadInput(
+                        f"request {place}: failed: {outcome.reason}; the harness has no value for an answer "
+                        "that is not there, so nothing is scored: choose another budget"
+                    )
+                text = self.loaded.tokenizer.decode(outcome.token_ids, skip_special_tokens=True)
+                texts[place] = cut(text, _until(requests[place].args[1]))
+                self._note(place, prompt, outcome, texts[place])
+        return texts
+
+    def get_model_info(self) -> dict[str, Any]:
+        """What the harness puts into its results beside its own: the policy, and the memory of all."""
+        held = self.held
+        memory: dict[str, Any] = {"requests": len(held)}
+        if held:
+            memory |= {
+                "mean_slots": sum(one.mean_slots for one in held) / len(held),
+                "peak_slots": max(one.peak_slots for one in held),
+                "mean_bytes": sum(one.mean_bytes for one in held) // len(held),
+                "state_bytes": max(one.state_bytes for one in held),
+                "mean_prompt_tokens": sum(one.prompt_tokens for one in held) / len(held),
+                "events": sum(len(one.events) for one in held),
+                "never_evicted": sum(all(after >= before for _, before, after in one.events) for one in held),
+            }
+        about = {
+            "label": LABEL,
+            "model": self.loaded.name,
+            "policy": structure(self.policy),
+            "budget": None if self.budget is None else str(self.budget),
+            "query_tokens": self.query,
+            "memory": memory,
+        }
+        return {"kv_prereg": about}
+
+    def loglikelihood(self, requests: list[Any], disable_tqdm: bool = False) -> NoReturn:
+        raise BadInput(
+            "loglikelihood: is read off the prompt's own prefill, never off an evicted cache, so that every "
+            "policy would score alike; choose a task that generates (output_type: generate_until)"
+        )
+
+    def loglikelihood_rolling(self, requests: list[Any], disable_tqdm: bool = False) -> NoReturn:
+        self.loglikelihood(requests)
+
+    def set_cache_hook(self, cache_hook: Any) -> NoReturn:
+        raise BadInput(
+            "use_cache: its keys are prompts alone, so that a second policy would be given the answers of "
+            "the first; leave it out"
+        )
+
+    @property
+    def tokenizer_name(self) -> str:
+        return str(self.loaded.name)
+
+    def chat_template(self, chat_template: bool | str = False) -> str:
+        return str(self.loaded.tokenizer.chat_template or "") if chat_template else ""
+
+    def apply_chat_template(
+        self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True
+    ) -> str:
+        if self.loaded.tokenizer.chat_template is None:
+            raise BadInput(f"apply_chat_template: {self.loaded.name} has no chat template; leave it out")
+        return str(
+            self.loaded.tokenizer.apply_chat_template(
+                chat_history,
+                tokenize=False,
+                add_generation_prompt=add_generation_prompt,
+                continue_final_message=not add_generation_prompt,
+            )
+        )
+
+    def _asked(self, given: Mapping[str, Any]) -> Asked:
+        for name, value in given.items():
+            if name not in ASKED and value is not None:
+                raise BadInput(f"gen_kwargs: {name}: is unknown to the engine; it takes {', '.join(ASKED)}")
+        samples = bool(given.get("do_sample", False)) or "do_sample" not in given
+        temperature = float(given.get("temperature") or 0) if samples else 0.0
+        ends = (self.loaded.tokenizer(text, add_special_tokens=False)["input_ids"] for text in _until(given))
+        alone = frozenset(ids[0] for ids in ends if len(ids) == 1)
+        top_p = given.get("top_p")
+        return Asked(
+            int(given.get("max_gen_toks") or LONGEST),
+            temperature,
+            1.0 if top_p is None else float(top_p),
+            alone,
+        )
+
+    def _prompt(self, text: str, max_new_tokens: int) -> engine.Prompt:
+        tokenizer = self.loaded.tokenizer
+        marked = tokenizer.bos_token is not None and text.startswith(tokenizer.bos_token)
+        ids = tuple(tokenizer(text, add_special_tokens=not marked)["input_ids"])
+        most = getattr(self.loaded.network.config, "max_position_embeddings", None)
+        if most is not None and len(ids) + max_new_tokens > most:
+            raise BadInput(
+                f"prompt: {len(ids)} tokens and {max_new_tokens} new ones exceed the {most} positions of "
+                f"{self.loaded.name}; it is not cut: choose shorter problems"
+            )
+        if self.query >= len(ids):
+            raise BadInput(f"model_args: query: {self.query} tokens of a prompt of {len(ids)}; name fewer")
+        inside = len(ids) - self.query
+        return engine.Prompt(ids[:inside], ids[inside:])
+
+    def _lane(self, place: int, prompt: engine.Prompt) -> engine.Lane:
+        slots = None if self.budget is None else self.budget.of(len(prompt.context))
+        return engine.Lane(str(place), self.policy, slots, self.seed)
+
+    def _note(self, place: int, prompt: engine.Prompt, outcome: engine.Outcome, text: str) -> None:
+        config = self.loaded.network.config
+        heads = config.num_hidden_layers * config.num_key_value_heads
+        slots = None if self.budget is None else self.budget.of(len(prompt.context))
+        held = Held(
+            prompt_tokens=len(prompt.context) + len(prompt.query),
+            tokens=len(outcome.token_ids),
+            budget=slots,
+            mean_slots=sum(outcome.held) / len(outcome.held) / heads,
+            peak_slots=max(outcome.held) / heads,
+            mean_bytes=sum(outcome.allocated) // len(outcome.allocated),
+            state_bytes=outcome.state_bytes,
+            events=outcome.events,
+        )
+        self.held.append(held)
+        if self.log is not None:
+            asked = canonical.digest([list(prompt.context), list(prompt.query)])
+            line = {"request": place, "prompt": asked, **held._asdict(), "text": text}
+            with self.log.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line, ensure_ascii=False) + "\n")
+
+
+def cut(text: str, until: Sequence[str]) -> str:
+    """What stands before the first of the strings, whichever comes first."""
+    places = [at for end in until if (at := text.find(end)) >= 0]
+    return text[: min(places)] if places else text
+
+
+def _until(given: Mapping[str, Any]) -> list[str]:
+    """Empty strings, which end every text where it begins, are left out as the harness does."""
+    until = given.get("until") or []
+    return [end for end in ([until] if isinstance(until, str) else until) if end]
+
+
+def _budget(given: Any, evicts: bool) -> Budget | None:
+    if given is None:
+        if evicts:
+            raise BadInput(
+                "model_args: budget: is missing; write slots, as budget=64, or a share, as budget=0.3"
+            )
+        return None
+    if not evicts:
+        raise BadInput("model_args: budget: the policy never evicts; leave it out")
+    try:
+        budget = ABudget().read(Decimal(str(given)) if isinstance(given, float) else given, "budget")
+    except Fault as fault:
+        raise BadInput(f"model_args: {fault.written}") from None
+    if budget.of_full is not None:
+        raise BadInput(
+            "model_args: budget: a share of the full cache's use is measured by a study; write slots"
+        )
+    return budget
+
+
+def _count(given: Mapping[str, Any], name: str) -> int:
+    value = given.get(name, 0)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise BadInput(f"model_args: {name}: {value!r} is no whole number from 0 on")
+    return value
+
+
+def _device(given: Any) -> str:
+    """The harness asks for cuda:0 where nobody asked for anything, and for the CPU where there is none."""
+    name = str(given or "cpu")
+    return "cpu" if name.startswith("cuda") and not torch.cuda.is_available() else name
+
+
+def _lanes(batch_size: Any) -> int | None:
+    """Lanes at once; as many as fit for "auto" and without a number."""
+    text = str(batch_size or "auto")
+    if text.partition(":")[0] == "auto":
+        return None
+    if not text.isdecimal() or int(text) < 1:
+        raise BadInput(f"batch_size: {text!r} is no number of lanes; write one, or auto")
+    return int(text)

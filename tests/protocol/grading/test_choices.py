@@ -1,0 +1,90 @@
+"""The last stated choice, and the traps on the way to it."""
+
+import pytest
+
+from protocol.grading import choice
+
+LETTERS = [
+    ("B", "B"),
+    ("(B)", "B"),
+    ("**B**", "B"),
+    ("b", "B"),
+    ("a", "A"),
+    ("B<|im_end|>", "B"),
+    ("<think>C, surely</think>\n\nB", "B"),
+    ("The answer is B.", "B"),
+    ("The answer is (c).", "C"),
+    ("The answer is (C) because B is wrong", "C"),
+    ("Answer: **C**\nD is wrong", "C"),
+    ("The answer is A. No: the answer is D.", "D"),
+    ("Choice: D) x", "D"),
+    ("the answer is\n\nB", "B"),
+    ("The answer is not A, it is C", "C"),
+    ("I think it is B, not A", "B"),
+    ("not A but B", "B"),
+    ("A good answer is B", "B"),
+    ("I would say that a plan is D", "D"),
+    ("Both A and B are right, so D.", "D"),
+    ("A. Paris is wrong.\nB. London is right.", "B"),
+    (r"\boxed{C}, not the answer is B", "C"),
+    (r"The answer is \boxed{\text{C}}", "C"),
+    ("Answer: none of them", None),
+    ("ABBA", None),
+    ("I cannot say.", None),
+    ("", None),
+    ("<think>The answer is B", None),  # a thought that does not end says nothing
+]
+
+
+@pytest.mark.parametrize(("text", "stated"), LETTERS)
+def test_the_last_stated_letter_is_the_choice(text, stated):
+    for gold in "ABCD":
+        status = "no answer" if stated is None else "correct" if gold == stated else "wrong"
+        assert choice.grade(gold, text)[:2] == (status, stated)
+        assert choice.grade(gold.lower(), text).status == status
+
+
+WORDS = [
+    ("yes", "Yes.", "correct"),
+    ("yes", "no", "wrong"),
+    ("yes", "The answer is yes, as the text says. No doubt.", "wrong"),  # "yes, as the text says"
+    ("yes", "The answer is yes. No doubt.", "correct"),
+    ("yes", r"\boxed{yes} and no", "correct"),
+    ("New York", "It could be Paris.\nnew york", "correct"),
+    ("New York", "York", "wrong"),
+    ("New York", "Answer: **New York**", "correct"),
+    ("yes", "", "no answer"),
+    ("...", "yes", "error"),
+]
+
+
+@pytest.mark.parametrize(("gold", "text", "status"), WORDS)
+def test_a_choice_that_is_no_letter_is_compared_whole(gold, text, status):
+    assert choice.grade(gold, text).status == status
+
+
+CLASSES = ("Description", "Description of a person", "Food", "Other location", "City")
+STATED = [
+    ("Food", "Food"),
+    ("description of a PERSON", "Description of a person"),
+    ("Not Food but Description", "Description"),
+    ("The answer is City. Food comes next.", "City"),
+    ("Foods", None),
+    ("", None),
+]
+
+
+@pytest.mark.parametrize(("text", "stated"), STATED)
+def test_the_class_that_stands_last_is_stated_and_the_longest_name_is_meant(text, stated):
+    assert choice.last_class(text, CLASSES) == stated
+
+
+def test_without_classes_none_is_stated():
+    assert choice.last_class("Food", ()) is None
+
+
+@pytest.mark.parametrize(
+    "text", ["A " * 10**4, "((" * 10**4, "answer is " * 10**4, "not " * 10**4, "answer" + " " * 10**5]
+)
+def test_a_hostile_text_is_read_to_an_end(text):
+    assert choice.grade("B", text).status in ("wrong", "no answer")

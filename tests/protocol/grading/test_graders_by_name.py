@@ -1,0 +1,87 @@
+"""Graders are found by name: ours, those of entry points, and lm-eval's where it is installed."""
+
+import importlib.util
+from importlib.metadata import EntryPoint
+
+import pytest
+
+from protocol import grading
+from protocol.evidence.refusals import BadInput
+
+
+class Shouting:
+    """A grader of somebody else: correct in capitals."""
+
+    scores = False
+
+    @staticmethod
+    def grade(gold, text):
+        return grading.Grade("correct" if text == gold.upper() else "wrong", text, "")
+
+
+@pytest.fixture
+def plugins(monkeypatch):
+    """Makes these the entry points of every distribution that is installed."""
+
+    def installed(**points):
+        found = [EntryPoint(name, value, grading.GROUP) for name, value in points.items()]
+        monkeypatch.setattr(grading, "entry_points", lambda group: found if group == grading.GROUP else [])
+        grading._plugins.cache_clear()
+
+    yield installed
+    grading._plugins.cache_clear()
+
+
+@pytest.mark.parametrize("name", ["exact", "boxed", "choice", "f1", "rouge", "code"])
+def test_every_name_gives_a_grader_that_grades(name):
+    assert grading.grader(name).grade("7", r"\boxed{7}").status in ("correct", "wrong", "scored")
+    assert grading.second(name) is None
+
+
+def test_those_that_score_say_so_and_the_others_never_score():
+    assert [name for name in grading.names() if grading.scores(name)] == ["f1", "rouge", "code"]
+    assert grading.scores("lm_eval:longbench_qasper")
+
+
+def test_an_unknown_name_is_refused_with_the_nearest():
+    with pytest.raises(BadInput, match="unknown grader 'rogue'; did you mean 'rouge'"):
+        grading.grader("rogue")
+
+
+def test_an_entry_point_is_a_grader_by_its_name(plugins):
+    plugins(shouting=f"{__name__}:Shouting")
+    assert grading.grader("shouting").grade("yes", "YES").status == "correct"
+    assert grading.names()[-1] == "shouting"
+    assert not grading.scores("shouting")
+
+
+def test_an_entry_point_may_score_unless_it_says_that_it_does_not(plugins, monkeypatch):
+    monkeypatch.delattr(Shouting, "scores")
+    plugins(shouting=f"{__name__}:Shouting")
+    assert grading.scores("shouting")
+
+
+def test_an_entry_point_cannot_take_the_name_of_a_grader(plugins):
+    plugins(shouting=f"{__name__}:Shouting", exact=f"{__name__}:Shouting")
+    with pytest.raises(BadInput, match="grader 'exact': is taken; rename the entry point"):
+        grading.grader("shouting")
+
+
+@pytest.mark.parametrize(
+    ("value", "says"), [("no_such_module:x", "cannot be imported"), ("builtins:dict", "is no grader")]
+)
+def test_an_entry_point_that_gives_no_grader_is_refused_in_one_line(plugins, value, says):
+    plugins(broken=value)
+    with pytest.raises(BadInput, match=f"grader 'broken': .*{says}"):
+        grading.grader("broken")
+
+
+def test_without_lm_eval_its_scorers_are_refused_with_the_line_to_type(monkeypatch):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "lm_eval" else find(name))
+    from protocol import harness
+
+    harness.shared.cache_clear()
+    with pytest.raises(BadInput, match=r"lm_eval: is not installed; pip install 'kv-prereg\[tasks\]'"):
+        grading.grader("lm_eval:longbench_qasper")
+    assert grading.second("lm_eval:longbench_qasper") is not None

@@ -1,0 +1,123 @@
+"""What registering says of scores and clusters: which methods take them, and at which size they are tried."""
+
+import pytest
+from test_error_rates_of_a_protocol import design
+
+from analysis.stats.methods import METHODS, resampled
+from analysis.trial import error_rates
+from protocol.acts.locking import rule_checks
+from protocol.evidence.refusals import BadInput
+from protocol.texts import sentences
+
+COUNTING = ["restricted-likelihood", "auto", "exact-bootstrap"]
+TAKING = ["t", "bootstrap", "sign-flip", "max-t"]
+
+
+def items(problems: int, clusters: int | None = None) -> dict:
+    ids = [f"p{number:04d}" for number in range(problems)]
+    item = {"dev": [], "confirm": ids, "manifest": "0"}
+    if clusters:
+        item["clusters"] = {problem: str(place % clusters) for place, problem in enumerate(ids)}
+    return {task: dict(item) for task in ("needle-256", "association-256")}
+
+
+@pytest.mark.parametrize("method", COUNTING)
+@pytest.mark.parametrize("what", ["scored answers", "clusters"])
+def test_a_method_that_counts_is_refused_in_one_line_that_names_those_that_do_not(method, what):
+    clusters = 30 if what == "clusters" else None
+    scored = ["association-256"] if what == "scored answers" else []
+    task = "needle-256" if clusters else "association-256"
+    with pytest.raises(BadInput) as refused:
+        rule_checks.refuse_counts(design(1, method), items(287, clusters), scored)
+    assert str(refused.value) == (
+        f"decision.method: {method} counts right and wrong answers, each problem for itself, and {task} has "
+        f"{what}; write bootstrap or t or sign-flip or max-t"
+    )
+
+
+def test_of_a_rule_with_a_margin_the_methods_are_named_that_have_one():
+    own = {'rule = "superior"': 'rule = "non_inferior"\nmargin = 0.1', "at_least = 1\n": ""}
+    with pytest.raises(BadInput, match=r"; write t$"):
+        rule_checks.refuse_counts(design(1, "auto", **own), items(287, 30), [])
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_counts_or_takes_scores_and_clusters(method):
+    assert method in (COUNTING if METHODS[method].counts else TAKING)
+    rule_checks.refuse_counts(design(1, method), items(287), [])
+    if method in TAKING:
+        rule_checks.refuse_counts(design(1, method), items(287, 30), ["needle-256"])
+
+
+def test_the_problems_of_a_cluster_are_tried_as_one(monkeypatch):
+    """The made-up studies, error rates and power are those of as many problems as there are clusters."""
+    tried = []
+    monkeypatch.setattr(rule_checks.self_test, "tried", lambda plan: tried.append(plan.items) or {})
+    found = rule_checks.checks(design(1, "sign-flip"), items(280, 40))
+    assert found == rule_checks.checks(design(1, "sign-flip"), items(40))
+    assert list(found["problems"]) == ["40"]
+    assert [len(one["needle-256"]["confirm"]) for one in tried] == [40, 40]
+    assert not any("clusters" in item for one in tried for item in one.values())
+
+
+def test_of_a_task_with_clusters_the_first_problem_of_each_is_tried():
+    item = {"confirm": ["d", "b", "c", "a"], "clusters": {"a": "x", "b": "y", "c": "y", "d": "x", "dev": "z"}}
+    assert resampled(item) == ["d", "b"]
+    assert resampled({"confirm": ["d", "b"]}) == ["d", "b"]
+
+
+class Erring:
+    """What the simulation of a rule that errs too often gives."""
+
+    wrong, setting = error_rates.Share(0.2, 0.15, 0.25), "anywhere"
+
+    def exceeds(self, alpha):
+        return True
+
+
+def test_an_error_that_no_method_is_free_of_that_takes_scores_is_written_and_not_refused(monkeypatch):
+    """With three seeds, of which an exact method alone holds."""
+    monkeypatch.setattr(rule_checks.self_test, "tried", lambda plan: {})
+    monkeypatch.setattr(error_rates, "errors", lambda *of: Erring())
+    monkeypatch.setattr(error_rates, "printed", lambda rates: {})
+    with pytest.raises(BadInput, match="use restricted-likelihood, which holds there"):
+        rule_checks.checks(design(3, "t"), items(287))
+    found = rule_checks.checks(design(3, "t"), items(287), scored=["needle-256"])
+    assert float(found["problems"]["287"]["type_one_over_nominal"]) > 1.2
+    with pytest.raises(BadInput, match=r"decides 0\.200 of studies"):
+        rule_checks.checks(design(1, "t"), items(287))
+
+
+def lock(scored=(), clusters=None):
+    checks = {
+        "tests": 4,
+        "corrected_alpha": "0.012500",
+        "problems": {
+            str(clusters or 280): {
+                "type_one_over_nominal": "1.0",
+                "minimal_detectable_effect": {"0.2": "0.1"},
+            }
+        },
+    }
+    decision = {"method": "t", "missing": "inconclusive"}
+    return {
+        "checks": checks | ({"scored": list(scored)} if scored else {}),
+        "items": items(280, clusters),
+        "protocol": {"content": {"decision": decision}},
+    }
+
+
+def test_a_registration_text_says_what_is_scored_and_of_what_its_numbers_are():
+    made = lock(scored=["needle-256"])
+    assert "of them the accuracy is the mean score" in " ".join(sentences.measured(made))
+    assert "every score counts as it is" in " ".join(sentences.exclusions(made))
+    assert "no scores, as those of needle-256, were simulated" in " ".join(sentences.power(made))
+    plain = lock()
+    every = [*sentences.measured(plain), *sentences.power(plain), *sentences.analysis(plain)]
+    assert not any("score" in said or "cluster" in said for said in every)
+
+
+def test_a_registration_text_counts_clusters():
+    made = lock(clusters=40)
+    assert "With 40 clusters, the smallest difference" in " ".join(sentences.power(made))
+    assert "The problems of needle-256 come in 40 clusters" in " ".join(sentences.analysis(made))

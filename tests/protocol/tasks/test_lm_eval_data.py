@@ -1,0 +1,116 @@
+"""What a task of lm-eval says of its data without lm-eval: ids, levels, clusters, digests, refusals."""
+
+import json
+
+import pytest
+
+from protocol.evidence.refusals import BadInput
+from protocol.tasks.lm_eval_task import LmEvalTask, asked
+from protocol.tasks.middle_cut import Longest
+from protocol.tasks.ruler import REPETITIONS, Ruler
+
+
+def written(path, *rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def row(number, **other):
+    return {"_id": f"q{number}", "input": "Who?", "context": f"Text {number}.", "answers": ["A"]} | other
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "data.jsonl"
+
+
+def test_rows_are_known_by_their_own_ids(path):
+    task = LmEvalTask("mine", "longbench_qasper", written(path, row(1), row(2)))
+    assert task.ids() == ("longbench_qasper/q1", "longbench_qasper/q2")
+    assert json.loads(task.gold("longbench_qasper/q2")) == row(2)
+    assert task.grader == "lm_eval:longbench_qasper"
+
+
+@pytest.mark.parametrize("other", [{"_id": "q1"}, {"_id": "a b"}, {"_id": ""}])
+def test_rows_without_ids_of_their_own_are_known_by_their_lines(path, other):
+    task = LmEvalTask("mine", "longbench_qasper", written(path, row(1), row(2, **other)))
+    assert task.ids() == ("longbench_qasper/0000", "longbench_qasper/0001")
+
+
+def test_a_published_id_is_the_problem_in_any_file_and_a_line_in_its_own(path, tmp_path):
+    def recipes(*rows):
+        files = (written(path, *rows), written(tmp_path / "other.jsonl", *rows, row(9)))
+        return {LmEvalTask("mine", "longbench_qasper", each).recipe() for each in files}
+
+    assert len(recipes(row(1))) == 1
+    assert len(recipes(row(1, _id=""), row(2, _id=""))) == 2
+
+
+def test_questions_about_one_text_are_a_cluster(path):
+    task = LmEvalTask("m", "longbench_qasper", written(path, row(1), row(2), row(3, context="Text 1.")))
+    first, second, third = task.clusters().values()
+    assert first == third != second
+    assert LmEvalTask("m", "longbench_qasper", written(path, row(1), row(2))).clusters() == {}
+    assert LmEvalTask("m", "gsm8k_cot", written(path, {"question": "1"}, {"question": "2"})).clusters() == {}
+
+
+def test_levels_are_the_lengths_of_longbench_e(path):
+    rows = [row(number, length=length) for number, length in enumerate((0, 3999, 4000, 7999, 8000))]
+    task = LmEvalTask("m", "longbench_qasper", written(path, *rows))
+    assert list(task.levels().values()) == ["0-4k", "0-4k", "4-8k", "4-8k", "8k+"]
+    assert LmEvalTask("m", "longbench_qasper", written(path, row(1, length=1), row(2))).levels() == {}
+
+
+def test_what_a_problem_is_made_of_moves_the_source(path):
+    sources = {LmEvalTask("m", "longbench_qasper", written(path, row(1))).source()}
+    sources.add(LmEvalTask("m", "longbench_qasper", path, Longest(words=100)).source())
+    sources.add(LmEvalTask("m", "longbench_hotpotqa", path).source())
+    sources.add(LmEvalTask("m", "longbench_qasper", written(path, row(2))).source())
+    assert len(sources) == 4
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [("{", "is no JSON"), ("[1]", "is no JSON object"), ("", "is no JSON"), ('{"a": NaN}', "NaN is no JSON")],
+)
+def test_a_line_that_is_no_row_is_refused_by_its_number(path, line, says):
+    path.write_text(f"{json.dumps(row(1))}\n{line}\n")
+    with pytest.raises(BadInput, match=f"data.jsonl: line 2: .*{says}"):
+        LmEvalTask("m", "longbench_qasper", path).ids()
+
+
+def test_data_that_are_not_there_are_refused(path):
+    with pytest.raises(BadInput, match=r"data: .*data\.jsonl could not be read"):
+        LmEvalTask("m", "longbench_qasper", path).ids()
+
+
+PROMPTS = [  # whole, context, what is before the question, the question
+    ("Read.\n\nText\n\n Answer: Who?", "Text", "Read.\n\nText\n", " Answer: Who?"),
+    ("Read.\nText\nWho?", "Text", "Read.\nText", "Who?"),
+    ("Read.\nText Who?", "Text", "Read.\nText Who?", ""),  # goes on in the same line
+    ("Text, and Text\nWho?", "Text", "Text, and Text\nWho?", ""),  # which of the two?
+    ("Read.\nText\n", "Text", "Read.\nText\n", ""),
+    ("Who?", "", "Who?", ""),
+]
+
+
+@pytest.mark.parametrize(("whole", "context", "before", "question"), PROMPTS)
+def test_the_question_is_what_follows_the_context_from_the_next_line(whole, context, before, question):
+    assert asked(whole, whole, context) == (before, question)
+    assert not question or f"{before}\n{question}" == whole
+
+
+def test_a_question_that_the_cut_reached_is_none():
+    assert asked("Read ... Who?", "Read.\nText\nAnd who is it? Who?", "Text") == ("Read ... Who?", "")
+    assert asked("Read ...t\nWho?", "Read.\nText\nWho?", "Text") == ("Read ...t", "Who?")
+
+
+def test_rulers_ids_say_task_length_and_index():
+    task = Ruler("r", "ruler_vt", (2048, 4096))
+    assert task.ids()[:2] == ("ruler_vt/2048/000", "ruler_vt/2048/001")
+    assert len(task.ids()) == len(set(task.ids())) == 2 * REPETITIONS
+    assert set(task.levels().values()) == {"2048", "4096"}
+    assert task.recipe() != task.redrawn(7).recipe()
+    assert task.source() != Ruler("r", "ruler_vt", (2048,)).source()
+    with pytest.raises(BadInput, match="not of this task"):
+        task.build("ruler_vt/1024/000", len)

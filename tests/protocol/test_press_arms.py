@@ -1,0 +1,130 @@
+"""A press as an arm, as far as it is told without kvpress: what is refused, and what a lock has to say of it.
+
+tests/parity runs presses.
+"""
+
+import copy
+import sys
+
+import pytest
+import studies
+
+from analysis.studies import arms, namesakes
+from protocol.acts.locking import form
+from protocol.evidence.refusals import BadInput
+from protocol.plan import reading
+from protocol.presses import listed
+
+PLAIN = studies.PROTOCOL.format(model="/nowhere")
+RANDOM = 'random = { policy = "random" }'
+PRESS = 'random = { press = "kvpress:SnapKVPress" }'
+
+
+@pytest.fixture
+def without_kvpress(monkeypatch):
+    monkeypatch.setitem(sys.modules, "kvpress", None)
+
+
+THREADS = "threads = 1"
+REFUSED = {
+    'random = { press = "SnapKVPress" }': "arms.random.press: write kvpress: and the name of a press",
+    "random = { }": 'arms.random.policy: missing; name one of policy = "..." and press = "kvpress:..."',
+    'random = { policy = "random", press = "kvpress:KnormPress" }': "arms.random.policy: stands beside press",
+    'random = { press = "kvpress:FinchPress" }': "arms.random.press: FinchPress needs a delimiter token",
+    'random = { press = "kvpress:KVzipPress" }': "arms.random.press: KVzipPress feeds the context again",
+    'random = { press = "kvpress:SnapPress" }': "unknown press 'SnapPress'; did you mean 'SnapKVPress'?",
+    PRESS: "arms.random.press: kvpress cannot be imported here (kvpress); run: pip install 'kvpress==0.5.5'",
+}
+
+
+@pytest.mark.parametrize("line", REFUSED)
+def test_what_is_wrong_with_a_press_is_named_without_kvpress(line, without_kvpress):
+    with pytest.raises(BadInput, match=r"^[^\n]+$") as refused:
+        reading.parse(PLAIN.replace(RANDOM, line).encode(), "protocol.toml")
+    assert REFUSED[line] in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ("interval = 16", "interval"),
+        ('interval = 16\nprompt = "competes"', "interval"),
+        ('prompt = "pinned"', "prompt"),
+        ("preserve = { prompt = true, recent = 4 }", "preserve"),
+    ],
+)
+def test_what_is_asked_of_every_arm_and_no_press_can_do_is_refused(given, field, without_kvpress):
+    text = PLAIN.replace(RANDOM, PRESS).replace(THREADS, f"{THREADS}\n{given}")
+    with pytest.raises(BadInput, match=rf"generation.{field}: is asked of every arm, and arm 'random' is a"):
+        reading.parse(text.encode(), "protocol.toml")
+
+
+def test_a_press_is_no_candidate_of_a_sweep(without_kvpress):
+    text = PLAIN
+    for old, new in studies.SWEEP.items():
+        text = text.replace(old, new)
+    with pytest.raises(BadInput, match=r"sweep.candidates: random is a press; a sweep"):
+        reading.parse(text.replace(RANDOM, PRESS).encode(), "protocol.toml")
+
+
+def test_registering_a_press_without_kvpress_writes_nothing(tmp_path, tiny_model, without_kvpress):
+    folder = studies.write(tmp_path / "study", tiny_model, {RANDOM: PRESS})
+    before = studies.snapshot(folder)
+    done = studies.here("register", folder)
+    assert done.returncode == 2
+    assert "pip install 'kvpress==0.5.5'" in done.stderr
+    assert studies.snapshot(folder) == before
+
+
+def test_every_refusal_gives_a_reason():
+    assert all(len(reason.split()) > 3 for reason in listed.REFUSED.values())
+    assert not set(listed.REFUSED) & set(listed.RUNS)
+
+
+# What a lock says of one
+
+ARM = {"press": "kvpress:ChunkKVPress", "set": {"press": "SnapKVPress", "press.window_size": 16}}
+SETTINGS = {
+    "press": "kvpress.ChunkKVPress()",
+    "press.chunk_length": "20",
+    "press.press": "kvpress.SnapKVPress()",
+    "press.press.window_size": "16",
+}
+
+
+@pytest.fixture(scope="module")
+def locked(registered):
+    content = copy.deepcopy(studies.content(registered / "lock.json"))
+    content["protocol"]["content"]["arms"]["random"] = copy.deepcopy(ARM)
+    content["policies"]["random"] |= SETTINGS
+    return content
+
+
+def faults(content):
+    return [fault for fault in form.faults(content) if "random" in fault]
+
+
+def test_a_lock_that_says_what_its_arm_sets_has_no_fault(locked):
+    assert not faults(locked)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "said"),
+    [
+        ("press", "kvpress.BlockPress()", "where the arm sets 'ChunkKVPress'"),
+        ("press.press", "kvpress.KnormPress()", "where the arm sets 'SnapKVPress'"),
+        ("press.press.window_size", "64", "'64', where the arm sets 16"),
+    ],
+)
+def test_a_lock_that_says_another_press_or_setting_is_named(locked, path, value, said):
+    content = copy.deepcopy(locked)
+    content["policies"]["random"][path] = value
+    (fault,) = faults(content)
+    assert fault.startswith("policies.'random'.press")
+    assert fault.endswith(said)
+
+
+def test_an_arm_is_told_by_its_press(locked):
+    assert arms.words(ARM) == "press kvpress:ChunkKVPress, press = SnapKVPress, press.window_size = 16"
+    assert arms.runs(ARM) == "kvpress:ChunkKVPress"
+    assert namesakes.words({"protocol": {"content": {"arms": {"a": ARM}}}}) == []

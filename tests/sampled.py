@@ -1,0 +1,18 @@
+"""Of a grid of cases `make test` runs a sample, `make soak` the others."""
+
+from collections.abc import Sequence
+from itertools import product
+
+import pytest
+
+
+def sampled(*axes: Sequence[object], of: int) -> list[object]:
+    """Every case of the grid; `make test` runs one in `of`, where the places of its values on their axes add
+    up to a multiple of it. So of two axes every value of one that is no shorter than `of` is met.
+    """
+    cases = []
+    for places in product(*(range(len(axis)) for axis in axes)):
+        values = [axis[place] for axis, place in zip(axes, places, strict=True)]
+        marks = () if sum(places) % of == 0 else pytest.mark.soak
+        cases.append(pytest.param(*values, marks=marks))
+    return cases
