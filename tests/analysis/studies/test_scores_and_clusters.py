@@ -109,8 +109,9 @@ def test_a_verdict_on_scores_counts_every_part_of_one(tmp_path):
 
 
 def test_a_lead_of_less_than_one_answer_in_all_is_a_lead(tmp_path):
-    """0.002 on each of 200 problems: 0.4 of an answer, which rounded would be a tie."""
-    found = judged(tmp_path, lambda lane: worth(0.5 + 0.002 * (lane[3] == "crystal")), problems=200)
+    """0.001 to 0.003 on each of 200 problems: 0.4 of an answer, which rounded would be a tie."""
+    ahead = lambda lane: (lane[3] == "crystal") * (0.001 + number(lane) / 100_000)  # noqa: E731
+    found = judged(tmp_path, lambda lane: worth(0.5 + ahead(lane)), problems=200)
     assert found["verdict"] == "CONFIRMED"
 
 
