@@ -36,6 +36,7 @@ from policies.policy import Event, Policy, pinned
 from policies.protect import Pinned, Preserve, Protect, RecentHalf
 from policies.routing import Adaptive, PerHead, PerLayer, Pyramid, Shared
 from policies.selection import Chunks, Diverse, TopK
+from policies.signals import Norms, of_all_layers
 from policies.state import Verbatim
 
 __all__ = [
@@ -54,6 +55,7 @@ __all__ = [
     "FedSignal",
     "HiddenSignal",
     "Measured",
+    "Norms",
     "PerHead",
     "PerLayer",
     "Pinned",
@@ -83,5 +85,6 @@ __all__ = [
     "diff",
     "get",
     "names",
+    "of_all_layers",
     "pinned",
 ]

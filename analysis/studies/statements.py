@@ -47,7 +47,7 @@ def does_not_prove(
 
 def _idle(contrasts: Sequence[Mapping[str, Any]], idle: Container[tuple[str, ...]]) -> list[str]:
     """Of the contrasts with an arm that never evicted, which is the full cache under another name."""
-    named, found = {}, 0
+    found, named = 0, dict[str, None]()
     for one in contrasts:
         arms = [
             arm

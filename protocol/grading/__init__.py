@@ -77,11 +77,6 @@ def grader(name: str) -> Grader:
     return plugin
 
 
-def names() -> tuple[str, ...]:
-    """What `grader` takes."""
-    return tuple(GRADERS)
-
-
 def second(name: str) -> Grader | None:
     """Whose verdict is recorded beside that of the grader `name`; it decides nothing."""
     return corrected.scorer(name.removeprefix(PREFIX)) if name.startswith(PREFIX) else SECOND.get(name)

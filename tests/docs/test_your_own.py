@@ -23,7 +23,7 @@ OWN = ("my-policy/my_policy.py", "my-policy/pyproject.toml", "make_questions.py"
 
 @pytest.mark.parametrize("name", OWN)
 def test_what_is_ones_own_takes_ten_lines(name):
-    assert len(FILES[name].splitlines()) <= 10
+    assert len([line for line in FILES[name].splitlines() if line]) <= 10
 
 
 @pytest.fixture(scope="module")
