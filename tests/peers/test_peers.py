@@ -241,7 +241,21 @@ def test_a_text_ends_before_the_first_string_that_ends_it():
     assert cut(";", [";"]) == ""
 
 
-def test_the_command_line_runs_it_and_refuses_in_one_line(task, tmp_path):
+def test_a_refusal_of_the_command_line_is_one_line_and_its_status(monkeypatch, capsys):
+    import lm_eval.__main__ as theirs
+
+    from protocol.adapters.lm_eval import main
+
+    def refuse():
+        raise BadInput("budget: no")
+
+    monkeypatch.setattr(theirs, "cli_evaluate", refuse)
+    monkeypatch.setattr(sys, "argv", ["lm_eval", "run"])
+    assert main() == 2
+    assert capsys.readouterr().err == "BadInput: budget: no\n"
+
+
+def test_the_command_line_runs_it(task, tmp_path):
     """As docs/compare.md has it; the harness reads its index of tasks, which takes most of the time."""
     command = [sys.executable, "-m", "protocol.adapters.lm_eval", "run", "--model", "kv-prereg"]
     command += ["--include_path", str(task), "--tasks", "chain_dev", "--limit", "2", "--log_samples"]
