@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from protocol import grading
 from protocol.acts.locking import frozen
 from protocol.acts.locking.opened_before import opened_before
 from protocol.evidence.lock import attributes, bundle, closure, lock, signing
@@ -17,9 +18,12 @@ from protocol.evidence.outside import history
 from protocol.evidence.refusals import BadInput
 from protocol.evidence.run import ledger
 from protocol.evidence.run.registration import PROTOCOL, Registration
+from protocol.locked import imports
 from protocol.locked.drift import ROOT
 from protocol.locked.planned import Planned, read_protocol
 from protocol.plan import checks, full_use
+from protocol.plan.design import Design
+from protocol.tasks.registry import GROUP
 
 __all__ = ["register"]
 
@@ -55,6 +59,7 @@ def register(
         checks.require_memory(protocol, folder / PROTOCOL)
     planned = Planned(protocol, home, folder=folder)
     frozen_items = frozen.items(planned)
+    _refuse_uncovered(protocol)
     planned.files()  # refuses what is not there, before anything is hashed
     planned.refuse_device()
     signer = signing.public(key) if key else None
@@ -102,6 +107,17 @@ def register(
     attributes.write(folder)
     lock.write(folder, content)
     return _completed(opened, key)
+
+
+def _refuse_uncovered(protocol: Design) -> None:
+    """Raises BadInput for a policy, a task or a grader from elsewhere whose code no lock would hold."""
+    named = {
+        "kv_prereg.policies": {arm.policy for arm in protocol.arms if arm.policy is not None},
+        GROUP: {task.name for task in protocol.tasks if task.file is None and task.lm_eval is None},
+        grading.GROUP: {task.grader for task in protocol.tasks if task.grader is not None},
+    }
+    for group, names in named.items():
+        imports.refuse_elsewhere(group, names)
 
 
 def _completed(study: Registration, key: Path | None) -> Lock:

@@ -4,10 +4,12 @@ A closure covers the tree whose sources are locked, Python's own library and the
 installed in. What PYTHONPATH, a .pth file or an editable install adds beside these stands in no lock.
 """
 
+import importlib.util
 import os
 import sys
 import sysconfig
 from collections.abc import Iterable, Iterator, Mapping
+from importlib.metadata import entry_points
 from types import ModuleType
 from typing import Any
 
@@ -15,7 +17,7 @@ from protocol.evidence.lock import closure, installed_files
 from protocol.evidence.refusals import BadInput
 from protocol.locked.drift import ROOT
 
-__all__ = ["loaded", "mapped", "refuse_loaded", "refuse_uncovered", "searched"]
+__all__ = ["loaded", "mapped", "refuse_elsewhere", "refuse_loaded", "refuse_uncovered", "searched"]
 
 FIX = "unset PYTHONPATH, and install what is there without --editable"
 SITES = {"site-packages", "dist-packages"}  # below Python's library, and no part of it
@@ -33,6 +35,21 @@ def refuse_uncovered() -> None:
 def refuse_loaded() -> None:
     """Raises BadInput for a module that lies in such a place, however Python came there."""
     _refuse([*loaded(sys.modules)], "Python has imported")
+
+
+def refuse_elsewhere(group: str, names: Iterable[str]) -> None:
+    """Raises BadInput for an entry point of these names that another distribution adds and whose module lies
+    in such a place: that of an editable install is where its author edits it.
+    """
+    for point in entry_points(group=group):
+        if point.name in names:
+            spec = importlib.util.find_spec(point.module.partition(".")[0])
+            places = [spec.origin, *(spec.submodule_search_locations or ())] if spec else []
+            for place in places:
+                if place and os.path.isabs(place) and not _below(place):
+                    raise BadInput(
+                        f"entry point {point.name} of {group}: lies in {place}, which no lock covers; {FIX}"
+                    )
 
 
 def searched(path: Iterable[str]) -> Iterator[str]:

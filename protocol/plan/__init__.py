@@ -1,5 +1,5 @@
 """What an experiment is, before anything runs: protocol.toml as frozen values, and its grid of cells.
 
 May import: policies, analysis.rules, analysis.stats.methods, protocol.presses, protocol.tasks,
-protocol.evidence.
+protocol.grading, protocol.evidence.
 """

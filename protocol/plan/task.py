@@ -128,7 +128,7 @@ class Task(NamedTuple):
             ListOf(Whole(1, LARGEST), 1),
             "With a task of RULER: tokens of a prompt.",
             [4096],
-            without="refused with a task of RULER",
+            without="refused with a task of RULER, which makes its problems",
         ),
     ] = None
     longest: Annotated[
@@ -177,7 +177,11 @@ class OneTask(Table):
             return self._ours().read(value, at)
         if ways == ["file"] and "grader" not in value:
             raise Fault.of(f"{at}.grader: missing; write what grades the answers, {_some()}")
-        for name in ("file", "data"):
+        if "lm_eval" in ways and ("data" in value) == ("lengths" in value):
+            raise Fault.of(f"{at}.data: write the file of its problems or, of RULER, lengths; one of the two")
+        for name in ("file", "lm_eval", "data"):
+            if name in value:
+                self.fields[name].kind.read(value[name], f"{at}.{name}")
             if str(value.get(name, "")).lower() in TAKEN:
                 raise Fault.of(f"{at}.{name}: {value[name]} is a file of the registration; rename yours")
         named = super().read({"name": _default(value), **value}, at)
@@ -203,11 +207,16 @@ class OneTask(Table):
             for name, due in ONLY_WITH.items()
         ]
         graded = {"if": _any(["file"]), "then": {"required": ["grader"], "properties": {"lm_eval": False}}}
+        either = [
+            {"required": ["data"], "properties": {"lengths": False}},
+            {"required": ["lengths"], "properties": {"data": False}},
+        ]
+        fed = {"if": _any(["lm_eval"]), "then": {"anyOf": either}}
         return whole | {
             "properties": {**whole["properties"], "name": known | described},
             "required": list(super().needed),
             "anyOf": [{"required": [way]} for way in ("name", "file", "lm_eval")],
-            "allOf": [graded, *alone],
+            "allOf": [graded, fed, *alone],
         }
 
 

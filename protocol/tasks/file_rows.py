@@ -69,10 +69,9 @@ def read(path: Path) -> bytes:
     except FileNotFoundError:
         raise BadInput(f"{path}: no such file; put it there, beside the protocol that names it") from None
     except Tampered:
-        what = (
-            f"has over {MOST} bytes; split it" if path.is_file() and not path.is_symlink() else "is no file"
-        )
-        raise BadInput(f"{path}: {what}; put the file itself there, no link") from None
+        if path.is_file() and not path.is_symlink():
+            raise BadInput(f"{path}: has over {MOST} bytes; make it a smaller one") from None
+        raise BadInput(f"{path}: is no plain file; put the file itself there") from None
     except OSError as error:
         raise BadInput(f"{path}: could not be read: {error.strerror}") from None
 
@@ -126,7 +125,7 @@ def faults(found: Mapping[int, Row]) -> Iterator[Wrong]:
         has = {number for number, row in found.items() if getattr(row, name)}
         if has and (lacking := [number for number in found if number not in has]):
             yield Wrong(
-                lacking[0], f"{name}: missing, and line {min(has)} has one; give all lines one, or none"
+                lacking[0], f"{name}: missing, and line {min(has)} has one; give one to all or to none"
             )
 
 
@@ -198,9 +197,7 @@ def _name(name: str, value: Any) -> str:
     """One line, in one spelling, none of whose characters is hidden."""
     text = _normal(name, _seen(name, _of_text(name, value), lambda character: False))
     if not text.strip() or text != text.strip():
-        raise _Fault(
-            f"{name}: {_shown(text)} is empty, or has white space around it; name it, or leave it out"
-        )
+        raise _Fault(f"{name}: {_shown(text)} is empty or has white space around it; strip it, or name one")
     if len(text) > MOST_OF_A_NAME:
         raise _Fault(f"{name}: has {len(text)} characters, over {MOST_OF_A_NAME}; shorten it")
     return text

@@ -3,7 +3,10 @@
 A name that a registration cites keeps its meaning for good: a changed task is a new name.
 """
 
+import sys
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
@@ -15,13 +18,16 @@ from protocol.tasks.association import Association, MovedAssociation
 from protocol.tasks.chain import Chain
 from protocol.tasks.dataset import Dataset, aime24, gsm8k, math500
 from protocol.tasks.file_task import FileTask
+from protocol.tasks.lm_eval_task import LmEvalTask
 from protocol.tasks.middle_cut import Longest
 from protocol.tasks.needle import Needle
 from protocol.tasks.problem import Problem
 from protocol.tasks.recital import Recital
+from protocol.tasks.ruler import Ruler
 from protocol.tasks.several import Several
 
 __all__ = [
+    "GROUP",
     "TASKS",
     "Task",
     "UnknownTask",
@@ -35,6 +41,10 @@ __all__ = [
     "names",
     "one",
 ]
+
+
+GROUP = "kv_prereg.tasks"
+"""Entry-point group of other distributions; each entry point is the name and a value that is a Task."""
 
 
 @runtime_checkable
@@ -61,6 +71,9 @@ class Task(Protocol):
     def recipe(self) -> str: ...
 
     def source(self) -> str: ...
+
+
+_ASKED = ("grader", "ids", "build", "gold", "redrawn", "recipe", "source")  # of a task by its users
 
 
 class UnknownTask(BadInput):
@@ -132,28 +145,62 @@ TASKS: Mapping[str, Task] = MappingProxyType(
 
 
 def get(name: str) -> Task:
-    """Raises UnknownTask, which suggests a near name."""
-    if name not in TASKS:
-        raise UnknownTask(f"task {name!r}: unknown; {hint(name, TASKS, 'python -m protocol.tasks list')}")
-    return TASKS[name]
+    """One of ours, or of another distribution. Raises UnknownTask, which suggests a near name, and BadInput
+    for an entry point that is no task.
+    """
+    if name in TASKS:
+        return TASKS[name]
+    points = _installed(tuple(sys.path))
+    if name not in points:
+        raise UnknownTask(f"task {name!r}: unknown; {hint(name, names(), 'python -m protocol.tasks list')}")
+    try:
+        task = points[name].load()
+    except (ImportError, AttributeError) as error:
+        raise BadInput(
+            f"task {name!r}: its entry point cannot be loaded ({error}); install it again"
+        ) from None
+    if lacking := [each for each in _ASKED if not hasattr(task, each)]:
+        raise BadInput(f"entry point {name} of {GROUP} must be a task, and has no {lacking[0]}; name a value")
+    own: Task = task
+    return own
 
 
 def names() -> tuple[str, ...]:
-    return tuple(TASKS)
+    """Every name: ours in their order, then those of other distributions, sorted."""
+    return (*TASKS, *sorted(_installed(tuple(sys.path))))
+
+
+@cache  # a look at every distribution takes a hundred times as long as all else that `get` does
+def _installed(path: tuple[str, ...]) -> Mapping[str, EntryPoint]:
+    """Entry points by name of the distributions on `path`, which is sys.path. A name that is taken is
+    refused: it would change what a registration means.
+    """
+    points: dict[str, EntryPoint] = {}
+    for point in entry_points(group=GROUP):
+        if point.name in TASKS or points.setdefault(point.name, point) != point:
+            raise BadInput(f"entry point {point.name} of {GROUP} is taken: rename the task in {point.value}")
+    return MappingProxyType(points)
 
 
 def one(written: Mapping[str, Any], folder: Path | None) -> Task:
     """The task that a table `[[tasks]]` of a protocol in `folder` asks for, as a lock holds the table."""
     name = str(written["name"])
-    if "file" not in written:
-        return get(name)
-    if folder is None:
-        raise BadInput(f"tasks: {name}: lies beside a protocol; say where that is")
-    if Path(str(written["file"])).name != written["file"]:
-        raise BadInput(f"tasks: {name}: file {written['file']!r} is no name of a file beside the protocol")
     longest = Longest(**written["longest"]) if "longest" in written else None
-    grader, instruction = str(written["grader"]), str(written.get("instruction", ""))
-    return FileTask(name, folder / str(written["file"]), grader, instruction, longest)
+    if "file" in written:
+        grader, instruction = str(written["grader"]), str(written.get("instruction", ""))
+        return FileTask(name, _beside(folder, written["file"]), grader, instruction, longest)
+    if "lm_eval" not in written:
+        return get(name)
+    if "lengths" in written:
+        return Ruler(name, str(written["lm_eval"]), tuple(written["lengths"]))
+    return LmEvalTask(name, str(written["lm_eval"]), _beside(folder, written["data"]), longest)
+
+
+def _beside(folder: Path | None, file: object) -> Path:
+    """A file beside a protocol: a plain name, whatever a lock that was edited says."""
+    if folder is None or Path(str(file)).name != file:
+        raise BadInput(f"tasks: {file!r}: is no file beside a protocol; put it there and write its name")
+    return folder / str(file)
 
 
 def made(written: Iterable[Mapping[str, Any]], folder: Path | None) -> dict[str, Task]:
@@ -187,8 +234,8 @@ def levels(task: Task) -> Mapping[str, str]:
 
 
 def _facts(task: Task, kind: str) -> Mapping[str, str]:
-    said: Callable[[], Mapping[str, str]] | None = getattr(task, kind, None)
-    return {} if said is None else said()
+    said = getattr(task, kind, None)
+    return dict(said()) if callable(said) else {}  # a setting of this name says nothing of problems
 
 
 @runtime_checkable

@@ -1,0 +1,395 @@
+"""Problems of one's own in a file: what is read, what is refused by line and field, what a line makes."""
+
+import json
+
+import pytest
+import studies
+from json_schema import fits
+
+from protocol import grading, tasks
+from protocol.evidence.refusals import BadInput
+from protocol.plan import reading
+from protocol.plan.design import DESIGN
+from protocol.tasks import __main__ as command
+from protocol.tasks import door, file_rows
+from protocol.tasks.file_task import FileTask
+from protocol.tasks.middle_cut import Longest
+from splits import CONFIRM, bucket
+
+GOOD = {"id": "fox/1", "context": "A fox ate 3 hens.", "question": "How many hens?", "answer": "3"}
+OTHER = {"id": "fox/2", "context": "A fox ate 4 hens.", "question": "How many hens?", "answer": "4"}
+
+
+def line(**changed):
+    row = {**GOOD, **changed}
+    return json.dumps({name: value for name, value in row.items() if value is not None}).encode()
+
+
+def words(text):
+    return len(text.split())
+
+
+BROKEN = {
+    "a byte order mark": (b"\xef\xbb\xbf" + line(), "line 1: begins with a byte order mark"),
+    "not UTF-8": (line() + b"\n\xff{}", "line 2: not UTF-8 at byte 1; save the file as UTF-8"),
+    "CR LF": (line() + b"\r\n", "line 1: ends in CR LF; save the file with LF alone"),
+    "an empty line": (line() + b"\n\n" + json.dumps(OTHER).encode(), "line 2: is empty; delete it"),
+    "an empty file": (b"", "line 1: is empty"),
+    "no JSON": (b'{"id": "a",}', "line 1: no JSON: "),
+    "a list": (b"[1, 2]", "line 1: is [1, 2]; write an object with id, context"),
+    "NaN": (b'{"id": NaN}', "line 1: NaN is no JSON; answers are text, in quotes"),
+    "an endless number": (b'{"id": ' + b"1" * 5000 + b"}", "line 1: has a number that nobody can mean"),
+    "deep nesting": (b"[" * 200_000, "line 1: nested too deeply"),
+    "a key twice": (b'{"id": "a", "id": "b"}', "line 1: id: stands twice; keep one of them"),
+    "an unknown field": (line(anwser="3"), "line 1: unknown field 'anwser'; did you mean 'answer'?"),
+    "no id": (line(id=None), "line 1: id: missing; every problem has one"),
+    "a number as id": (line(id=7), "line 1: id: write text, not 7; text stands in quotes"),
+    "an empty id": (line(id=""), "line 1: id: '' is empty or has white space around it"),
+    "an id with a space before it": (line(id=" a"), "line 1: id: ' a' is empty or has white space"),
+    "an id that is not NFC": (line(id="e\u0301"), "line 1: id: is not NFC; normalise it"),
+    "an id with a tab": (line(id="a\tb"), "line 1: id: has U+0009 at character 2, which cannot be seen"),
+    "a long id": (line(id="a" * 201), "line 1: id: has 201 characters, over 200; shorten it"),
+    "an id twice": (line() + b"\n" + line(context="B"), "line 2: id: 'fox/1' is that of line 1 too"),
+    "a problem twice": (line() + b"\n" + line(id="b"), "line 2: context: asks what line 1 asks; leave one"),
+    "no context": (line(context=None), "line 1: context: missing"),
+    "an empty context": (line(context=""), "line 1: context: is empty; a problem without a passage"),
+    "a context with white space": (line(context="A \n"), "line 1: context: has white space around it"),
+    "a hidden sign": (line(context="A\u200bB"), "line 1: context: has U+200B at character 2"),
+    "half of a pair": (line(question="\ud800?"), "line 1: question: has U+D800 at character 1"),
+    "a filler": (line(question="a\u3164b"), "line 1: question: has U+3164 at character 2"),
+    "no answer": (line(answer=None), "line 1: answer: missing; write it, or answers"),
+    "two fields of answers": (line(answers=["3"]), "line 1: answer: stands beside answers; leave one"),
+    "an empty answer": (line(answer=""), "line 1: answer: is empty"),
+    "a number as answer": (line(answer=3), "line 1: answer: write text, not 3; text stands in quotes"),
+    "a truth as answer": (line(answer=True), "line 1: answer: write text, not True"),
+    "answers that are no list": (line(answer=None, answers="3"), "line 1: answers: write a list of texts"),
+    "no answers": (line(answer=None, answers=[]), "line 1: answers: write a list of texts, not []"),
+    "one of the answers is none": (
+        line(answer=None, answers=["3", None]),
+        "answers[1]: write text, not None",
+    ),
+    "an answer twice": (line(answer=None, answers=["3", "3"]), "line 1: answers[1]: '3' stands twice"),
+    "an answer that is not NFC": (line(answer="e\u0301"), "line 1: answer: is not NFC"),
+    "a level that is no text": (line(level=3), "line 1: level: write text, not 3"),
+    "an empty cluster": (line(cluster=""), "line 1: cluster: '' is empty"),
+    "a cluster on some lines": (
+        line(cluster="a") + b"\n" + json.dumps(OTHER).encode(),
+        "line 2: cluster: missing, and line 1 has one; give one to all or to none",
+    ),
+    "a prefix that is no text": (line(prefix=["x"]), "line 1: prefix: write text, not ['x']"),
+}
+
+
+@pytest.fixture
+def written(tmp_path):
+    def write(data, name="mine.jsonl"):
+        path = tmp_path / name
+        path.write_bytes(data)
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_a_broken_file_is_refused_by_line_and_field(what, written):
+    data, says = BROKEN[what]
+    path = written(data)
+    with pytest.raises(BadInput) as refusal:
+        file_rows.rows(path)
+    assert str(refusal.value).startswith(f"{path}: line ")
+    assert says in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+    assert len(str(refusal.value)) < len(str(path)) + 200
+
+
+def test_a_line_that_is_too_long_is_refused(written, monkeypatch):
+    monkeypatch.setattr(file_rows, "MOST_OF_A_LINE", 100)
+    with pytest.raises(BadInput, match=r"line 1: has \d+ bytes, over 100; shorten its context"):
+        file_rows.rows(written(line(context="A" * 100)))
+
+
+def test_what_is_no_plain_file_is_refused(written, tmp_path):
+    (tmp_path / "link.jsonl").symlink_to(written(line()))
+    (tmp_path / "folder.jsonl").mkdir()
+    for name, says in (("link", "is no plain file"), ("folder", "is no plain"), ("none", "no such file")):
+        with pytest.raises(BadInput, match=rf"{name}\.jsonl: {says}"):
+            file_rows.rows(tmp_path / f"{name}.jsonl")
+
+
+def test_what_is_written_is_what_is_read(written):
+    """Persian joins letters with a sign that prints nothing; a line feed at the end may be missing."""
+    rows = [
+        {**GOOD, "level": "easy", "cluster": "hens", "prefix": "<think>\n"},
+        {
+            "id": "b",
+            "context": "A\tB\nن\u200cن",
+            "answers": ["x", "y"],
+            "level": "hard",
+            "cluster": "c",
+        },
+    ]
+    data = "\n".join(json.dumps(row, ensure_ascii=False) for row in rows).encode()
+    for ending in (b"", b"\n"):
+        found = file_rows.rows(written(data + ending))
+        assert found["fox/1"] == ("fox/1", *list(GOOD.values())[1:], "easy", "hens", "<think>\n")
+        assert found["b"] == ("b", rows[1]["context"], "", ("x", "y"), "hard", "c", "")
+        assert list(found) == ["fox/1", "b"]
+
+
+def test_a_file_that_changes_is_read_again(written):
+    path = written(line())
+    assert list(file_rows.rows(path)) == ["fox/1"]
+    assert list(file_rows.rows(written(line(id="another")))) == ["another"]
+
+
+# ---------------------------------------------------------------- check
+
+
+def test_check_says_every_wrong_line_up_to_twenty(written, capsys):
+    lines = [line(id=f"p/{number}", context=f"Fox {number}") for number in range(5)]
+    lines += [line(id=f"q/{number}", context=f"Fox {number}!", answer=number) for number in range(25)]
+    path = written(b"\n".join(lines))
+    assert command.main(["check", str(path)]) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert said[:20] == [
+        f"{path}: line {number}: answer: write text, not {number - 6}; text stands in quotes"
+        for number in range(6, 26)
+    ]
+    assert said[20:] == [f"{path}: 25 lines are wrong: those above and 5 more"]
+    with pytest.raises(BadInput, match=rf"line 6: .* \(24 more: python -m protocol.tasks check {path}\)"):
+        file_rows.rows(path)
+
+
+def test_check_says_how_the_problems_are_split(written, capsys):
+    ids = [f"p/{number}" for number in range(12)]
+    rows = [line(id=item, context=f"Fox {item}", cluster=f"c{place // 2}") for place, item in enumerate(ids)]
+    path = written(b"\n".join(rows))
+    assert command.main(["check", str(path), "--grader", "exact"]) == 0
+    held = [item for item in ids if bucket(item) in CONFIRM]
+    dev, confirm = (
+        {place // 2 for place, item in enumerate(ids) if (item in held) == side} for side in (0, 1)
+    )
+    assert capsys.readouterr().out.splitlines() == [
+        f"{path}: {12 - len(held)} dev, {len(held)} confirm",
+        f"clusters: {len(dev)} dev, {len(confirm)} confirm, {len(dev & confirm)} in both",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("grader", "good", "bad"),
+    [
+        ("exact", "3", None),
+        ("boxed", r"\frac{1}{2}", r"\frac{1}{2"),
+        ("choice", "B", None),
+        ("f1", "the red fox", "the"),
+        ("rouge", "the red fox", "..."),
+        ("code", "return x", None),
+    ],
+)
+def test_an_answer_is_held_to_its_own_grader(grader, good, bad, written, capsys):
+    path = written(line() + b"\n" + line(id="b", context="B", answer=None, answers=["4", good]))
+    assert command.main(["check", str(path), "--grader", grader]) == 0
+    FileTask("mine", path, grader).refuse_wrong_golds()
+    if bad is None:  # any answer is one
+        return
+    path = written(line() + b"\n" + line(id="b", context="B", answer=None, answers=["4", bad]))
+    assert command.main(["check", str(path), "--grader", grader]) == 2
+    says = f"line 2: answers[1]: is not right by its own grader, {grader}; write one that it can compare"
+    assert says in capsys.readouterr().err
+    with pytest.raises(BadInput) as refusal:
+        FileTask("mine", path, grader).refuse_wrong_golds()
+    assert says in str(refusal.value)
+    assert ascii(bad) not in str(refusal.value)
+
+
+# ---------------------------------------------------------------- what is built
+
+
+def test_a_problem_is_its_line_and_the_instruction_comes_last(written):
+    path = written(
+        line(level="easy", prefix="It ate")
+        + b"\n"
+        + line(id="b", context="Say 3.", question=None, level="hard")
+    )
+    task = FileTask("mine", path, "exact", "Answer with one number.")
+    asked = "How many hens?\nAnswer with one number."
+    assert task.build("fox/1", words) == ("fox/1", GOOD["context"], asked, "It ate", "3", "easy")
+    assert task.build("b", words)[:3] == ("b", "Say 3.\nAnswer with one number.", "")
+    assert FileTask("mine", path, "exact").build("fox/1", words).question == "How many hens?"
+    assert (task.gold("b"), task.levels(), task.clusters()) == ("3", {"fox/1": "easy", "b": "hard"}, {})
+    assert task.redrawn(5) is task
+    with pytest.raises(BadInput, match="problem 'c': not of this task"):
+        task.build("c", words)
+
+
+def test_a_context_that_is_too_long_is_cut_in_its_middle_and_the_question_is_not(written):
+    path = written(line(context="one two three four five six", question="one two three four five six?"))
+    task = FileTask("mine", path, "exact", "Answer.", Longest(words=4))
+    assert task.build("fox/1", words)[1:3] == ("one two five six", "one two three four five six?\nAnswer.")
+
+
+def test_what_is_asked_does_not_depend_on_names_and_answers(written):
+    one = FileTask("mine", written(line(), "a.jsonl"), "exact")
+    two = FileTask(
+        "other", written(line(id="b", answer=None, answers=["3", "three"], level="x"), "b.jsonl"), "f1"
+    )
+    three = FileTask("third", written(line(question="How many foxes?"), "c.jsonl"), "exact")
+    assert one.asked("fox/1") == two.asked("b") != three.asked("fox/1")
+    assert one.source() != two.source()
+    assert one.source() != FileTask("mine", one.path, "exact", "Answer.").source()
+
+
+def test_a_held_out_line_is_built_through_the_door_alone(written):
+    ids = [f"p/{number}" for number in range(10)]
+    task = FileTask(
+        "mine", written(b"\n".join(line(id=item, context=f"Fox {item}") for item in ids)), "exact"
+    )
+    for item in ids:
+        if bucket(item) in CONFIRM:
+            with pytest.raises(BadInput, match=f"problem '{item}' of mine: is held out; confirm alone"):
+                door.build(task, "mine", item, words)
+        else:
+            assert door.build(task, "mine", item, words) == task.build(item, words)
+
+
+# ---------------------------------------------------------------- in a protocol
+
+NEEDLE = 'name = "needle-256"\n'
+SETTINGS = {
+    "a folder": (
+        'file = "data/mine.jsonl"\ngrader = "exact"',
+        "tasks[0].file: write the name of a file beside",
+    ),
+    "a way up": (
+        'file = "../mine.jsonl"\ngrader = "exact"',
+        "tasks[0].file: write the name of a file beside",
+    ),
+    "another ending": ('file = "mine.json"\ngrader = "exact"', "tasks[0].file: write the name of a file"),
+    "a file of ours": (
+        'file = "Ledger.jsonl"\ngrader = "exact"',
+        "tasks[0].file: Ledger.jsonl is a file of the",
+    ),
+    "no grader": (
+        'file = "mine.jsonl"',
+        "tasks[0].grader: missing; write what grades the answers, one of exact",
+    ),
+    "an unknown grader": (
+        'file = "mine.jsonl"\ngrader = "rogue"',
+        "unknown grader 'rogue'; did you mean 'rouge'",
+    ),
+    "a name of ours": (
+        'name = "chain"\nfile = "mine.jsonl"\ngrader = "exact"',
+        "tasks[0].name: 'chain' is the name of a task that is there; write another",
+    ),
+    "a stem of ours": (
+        'file = "chain.jsonl"\ngrader = "exact"',
+        "tasks[0].name: 'chain' is the name of a task",
+    ),
+    "a name that no file has": (
+        'name = "a b"\nfile = "a.jsonl"\ngrader = "exact"',
+        "tasks[0].name: write a name",
+    ),
+    "a grader of ours": (
+        NEEDLE + 'grader = "exact"',
+        "tasks[0].grader: stands with file alone; leave it out",
+    ),
+    "an instruction to ours": (
+        NEEDLE + 'instruction = "Go."',
+        "tasks[0].instruction: stands with file alone",
+    ),
+    "two ways": ('file = "a.jsonl"\ngrader = "f1"\nlm_eval = "x"', "tasks[0].lm_eval: stands beside file"),
+    "data of a file": (
+        'file = "a.jsonl"\ngrader = "f1"\ndata = "b.jsonl"',
+        "tasks[0].data: stands with lm_eval",
+    ),
+    "lm_eval without data": (
+        'lm_eval = "gsm8k"',
+        "tasks[0].data: write the file of its problems or, of RULER",
+    ),
+    "lm_eval with both": ('lm_eval = "x"\ndata = "b.jsonl"\nlengths = [64]', "tasks[0].data: write the file"),
+    "a grader of lm_eval": (
+        'lm_eval = "x"\ndata = "b.jsonl"\ngrader = "f1"',
+        "tasks[0].grader: stands with file",
+    ),
+    "two units": (
+        'file = "a.jsonl"\ngrader = "f1"\nlongest = { words = 9, tokens = 9 }',
+        "tasks[0].longest: write words or tokens, and one of them",
+    ),
+    "no unit": ('file = "a.jsonl"\ngrader = "f1"\nlongest = {}', "tasks[0].longest: write words or tokens"),
+    "a cut of ours": (
+        NEEDLE + "longest = { words = 9 }",
+        "tasks[0].longest: stands with file or lm_eval alone",
+    ),
+    "no problem": (NEEDLE + "dev = 0", "tasks[0].dev: write a whole number from 1 to 2^53-1, not 0"),
+    "a number in quotes": (NEEDLE + 'confirm = "9"', "tasks[0].confirm: write a whole number from 1"),
+    "an unknown field": (NEEDLE + "confrim = 9", "tasks[0].confrim: unknown field 'confrim'; did you mean"),
+    "no task at all": ("dev = 3", "tasks[0].name: missing; name a task of ours, or write file or lm_eval"),
+    "an empty instruction": (
+        'file = "a.jsonl"\ngrader = "f1"\ninstruction = ""',
+        "tasks[0].instruction: write text",
+    ),
+}
+TEXT = studies.PROTOCOL.format(model="/nowhere")
+
+
+def protocol(task):
+    text = TEXT.replace(NEEDLE, f"{task}\n", 1)
+    assert text != TEXT or task == NEEDLE
+    return reading.read(text.encode(), "protocol.toml")
+
+
+@pytest.mark.parametrize("what", SETTINGS)
+def test_a_task_that_cannot_be_is_refused_with_its_field(what):
+    task, says = SETTINGS[what]
+    with pytest.raises(BadInput) as refusal:
+        protocol(task)
+    assert says in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("task", "content"),
+    [
+        (NEEDLE + "dev = 4\nconfirm = 5", {"name": "needle-256", "dev": 4, "confirm": 5}),
+        ('file = "a.jsonl"\ngrader = "f1"', {"name": "a", "file": "a.jsonl", "grader": "f1"}),
+        (
+            'name = "b"\nfile = "a.jsonl"\ngrader = "f1"\ninstruction = "Go."\nlongest = { tokens = 9 }',
+            {"name": "b", "file": "a.jsonl", "grader": "f1", "instruction": "Go.", "longest": {"tokens": 9}},
+        ),
+        ('lm_eval = "x"\ndata = "b.jsonl"', {"name": "x", "lm_eval": "x", "data": "b.jsonl"}),
+        ('lm_eval = "x"\nlengths = [64, 128]', {"name": "x", "lm_eval": "x", "lengths": [64, 128]}),
+    ],
+)
+def test_a_task_is_locked_as_it_was_written_and_has_a_name(task, content):
+    assert protocol(task).content()["tasks"][0] == {"query": "inside", "max_new_tokens": 24, **content}
+
+
+def test_the_schema_takes_what_is_read_and_refuses_what_is_not():
+    whole = DESIGN.schema()
+    table = whole["properties"]["tasks"]["items"]
+    asked = {"query": "inside", "max_new_tokens": 24}
+    for good in (
+        {"name": "needle-256", "dev": 3},
+        {"name": "of-an-entry-point"},
+        {"file": "a.jsonl", "grader": "f1", "longest": {"words": 9}},
+        {"lm_eval": "x", "data": "a.jsonl"},
+        {"lm_eval": "x", "lengths": [3]},
+    ):
+        assert fits(table, {**asked, **good}, whole), good
+    for bad in (
+        {},
+        {"name": "needle-256", "grader": "f1"},
+        {"name": "needle-256", "longest": {"words": 9}},
+        {"file": "a.jsonl"},
+        {"file": "a.json", "grader": "f1"},
+        {"file": "a.jsonl", "grader": "f1", "lm_eval": "x"},
+        {"file": "a.jsonl", "grader": "f1", "longest": {"words": 9, "tokens": 9}},
+        {"lm_eval": "x"},
+        {"lm_eval": "x", "data": "a.jsonl", "lengths": [3]},
+    ):
+        assert not fits(table, {**asked, **bad}, whole), bad
+
+
+def test_every_grader_that_the_page_names_is_there():
+    assert {"exact", "boxed", "math", "choice", "f1", "rouge", "code"} <= {*grading.names()}
+    assert "mine" not in tasks.names()

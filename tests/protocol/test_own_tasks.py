@@ -1,0 +1,209 @@
+"""A study of a file of one's own, with clusters, beside a task of ours taken in part: from its lock to its
+replication, and whatever is done to the file meanwhile.
+"""
+
+import json
+import shutil
+
+import pytest
+import studies
+
+import splits
+from protocol import tasks
+from protocol.acts import replicate
+from protocol.acts.locking import frozen, problems_again
+from protocol.acts.locking.opened_before import opened_before
+from protocol.evidence.audit import inventory
+from protocol.evidence.lock import lock
+from protocol.evidence.refusals import BadInput
+from protocol.evidence.run import records
+from protocol.evidence.run.registration import Registration
+from protocol.locked import drift
+from protocol.locked.planned import Planned, read_protocol
+from protocol.locked.study import open_study
+
+FILE = "questions.jsonl"
+CHANGES = {
+    'name = "needle-256"\n': 'name = "needle-256"\ndev = 2\nconfirm = 8\n',
+    'name = "association-256"\nquery = "outside"': (
+        f'file = "{FILE}"\ngrader = "exact"\ninstruction = "Answer with the number."\n'
+        'dev = 2\nconfirm = 9\nquery = "outside"'
+    ),
+    'against = ["random", "streaming"]': 'against = ["random"]',
+    'streaming = { policy = "streaming" }\n': "",
+    'policy = "crystal-token-level"': 'policy = "knorm"',
+    "max_new_tokens = 24": "max_new_tokens = 4",
+}
+
+
+def written(folder, model, rows, changes=CHANGES):
+    folder = studies.write(folder, model, changes)
+    (folder / FILE).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def rows():
+    """Passages of words that the tiny model has, of which two share a cluster."""
+    task = tasks.get("needle-256").redrawn(7)
+    built = [task.build(item, lambda text: len(text.split())) for item in task.ids()]
+    return [
+        {
+            "id": f"mine/{number}",
+            "context": problem.context,
+            "question": problem.question,
+            "answer": problem.gold,
+            "cluster": f"c{number // 2}",
+        }
+        for number, problem in enumerate(built)
+    ]
+
+
+@pytest.fixture(scope="module")
+def done(made, tiny_model, rows):
+    """Confirmed; each command with what it said."""
+
+    def make(shelves):
+        folder = written(shelves / "registrations" / "study", tiny_model, rows)
+        for act in ("register", "probe", "confirm"):
+            said = studies.here(act, folder)
+            assert said.returncode in (0, 10, 11), said.stderr
+
+    return made("own-tasks", make) / "registrations" / "study"
+
+
+@pytest.fixture
+def study(done, tmp_path):
+    return shutil.copytree(done, tmp_path / "registrations" / "study")
+
+
+def hashed_first(ids, confirm, count):
+    own = [item for item in ids if (splits.bucket(item) in splits.CONFIRM) == confirm]
+    return [item for item in own if item in splits.first(own, count)]
+
+
+def test_the_lock_has_the_chosen_problems_their_clusters_and_the_digest_of_the_file(done, rows):
+    content = studies.content(done / "lock.json")
+    item, ids = content["items"]["questions"], [row["id"] for row in rows]
+    assert item["dev"] == hashed_first(ids, False, 2)
+    assert item["confirm"] == hashed_first(ids, True, 9)
+    clusters = {row["id"]: row["cluster"] for row in rows}
+    assert item["clusters"] == {each: clusters[each] for each in (*item["dev"], *item["confirm"])}
+    assert "levels" not in item
+    assert content["data"] == {"questions": studies.closure.files.sha256(done / FILE)}
+    assert content["checks"]["golds"]["questions"] == {"purpose": "gold self-check", "dev": 2, "confirm": 9}
+    ours = content["items"]["needle-256"]
+    whole = splits.load("needle-256")
+    assert (ours["manifest"], len(ours["dev"]), len(ours["confirm"])) == (whole.digest, 2, 8)
+    assert set(ours) == {"manifest", "dev", "confirm"}
+
+
+def test_what_runs_are_these_problems_and_the_audit_holds(done):
+    content = studies.content(done / "lock.json")
+    for phase, split in (("probe", "dev"), ("records", "confirm")):
+        ran = {(one["body"]["cell"]["task"], one["body"]["problem"]) for one in records.read(done / phase)}
+        assert ran == {(name, each) for name, item in content["items"].items() for each in item[split]}
+    judged = studies.content(done / "verdict.json")["judged"]
+    (row,) = [row for row in judged["contrasts"] if row["task"] == "questions"]
+    item = content["items"]["questions"]
+    held = {item["clusters"][each] for each in item["confirm"]}
+    assert (row["n"], row["clusters"]) == (9, len(held))
+    said = studies.here("audit", done)
+    assert said.returncode == 0, said.stdout
+    assert "NOT VOUCHED FOR" not in said.stdout
+    assert inventory.accounted(Registration(done))[FILE] == "evidence"
+    assert studies.here("regrade", done).returncode == 0
+
+
+def test_the_file_goes_with_a_replication_and_an_amendment(study, tmp_path):
+    said = studies.here("replicate", study)
+    assert said.returncode in (0, 10, 11), said.stderr
+    child = tmp_path / "replications" / "study-001"
+    assert (child / FILE).read_bytes() == (study / FILE).read_bytes()
+    assert lock.read(child).content["items"] == lock.read(study).content["items"]
+    new = tmp_path / "registrations" / "study-b"
+    studies.here("amend", study, new, "--reason", "a test")
+    assert (new / FILE).read_bytes() == (study / FILE).read_bytes()
+
+
+@pytest.mark.parametrize("change", ["edited", "gone", "a link"])
+def test_a_file_that_changes_after_the_lock_is_found(change, study, same_environment):
+    path = study / FILE
+    match change:
+        case "edited":
+            path.write_bytes(path.read_bytes().replace(b'"cluster": "c0"', b'"cluster": "c9"'))
+        case "gone":
+            path.unlink()
+        case _:
+            path.rename(study.parent / FILE)
+            path.symlink_to(study.parent / FILE)
+    said = studies.here("audit", study)
+    assert said.returncode == 3, said.stdout
+    opened = Registration(study)
+    found = drift.drifted(opened, study, studies.surroundings())
+    assert any("questions" in line for line in found)
+
+
+def test_a_lock_whose_problems_were_edited_is_found(study):
+    content = studies.content(study / "lock.json")
+    item = content["items"]["questions"]
+    for field, value in (
+        ("confirm", item["confirm"][:-1]),
+        ("dev", item["dev"][::-1]),
+        ("clusters", {**item["clusters"], item["confirm"][0]: "another"}),
+        ("manifest", "0" * 64),
+        ("source", "0" * 64),
+    ):
+        edited = {**content, "items": {**content["items"], "questions": {**item, field: value}}}
+        wrong = list(problems_again.items(Registration.of(study, lock.Lock(edited, "0" * 64)), untold := []))
+        assert wrong
+        assert wrong[0].startswith(f"items.questions.{field}"), wrong
+        assert untold == []
+
+
+@pytest.fixture
+def alone(monkeypatch, tmp_path):
+    monkeypatch.setattr(drift, "ROOT", tmp_path / "sources")
+
+
+def test_the_same_problem_in_another_file_under_another_id_was_opened_before(
+    study, alone, rows, tiny_model, tmp_path
+):
+    held = set(studies.content(study / "lock.json")["items"]["questions"]["confirm"])
+    renamed = [{**row, "id": f"other-{row['id']}", "answer": "7", "cluster": "one"} for row in rows]
+    fresh = [{**row, "question": f"{row['question']} Say it twice."} for row in rows]
+    for name, own, due in (
+        ("renamed", renamed, {f"other-{item}" for item in held}),
+        ("fresh", fresh, set()),
+    ):
+        folder = written(tmp_path / "registrations" / name, tiny_model, own)
+        _, protocol = read_protocol(folder)
+        items = frozen.items(Planned(protocol, tmp_path, folder=folder))
+        found = opened_before(folder, {"questions": items["questions"]}, protocol.content(), None)
+        shared = {item for one in found for item in one["problems"].get("questions", ())}
+        assert shared == due & set(items["questions"]["confirm"])
+        assert bool(shared) == bool(due)
+
+
+def test_a_file_that_cannot_be_read_or_graded_is_refused_and_nothing_is_written(tiny_model, tmp_path, rows):
+    for number, (broken, says) in enumerate(
+        (
+            ([*rows, {**rows[0], "id": "again"}], f"line {len(rows) + 1}: context: asks what line 1 asks"),
+            ([{**rows[0], "answer": ""}, *rows[1:]], "line 1: answer: is empty"),
+            (rows[:1], "questions: its "),
+        )
+    ):
+        folder = written(tmp_path / f"study-{number}", tiny_model, broken)
+        before = studies.snapshot(folder)
+        said = studies.here("register", folder)
+        assert (said.returncode, said.stderr.count("\n")) == (2, 1), said.stderr
+        assert says in said.stderr
+        assert studies.snapshot(folder) == before
+
+
+def test_a_replication_without_its_file_leaves_no_folder(study, tmp_path):
+    opened = open_study(Registration(study), tmp_path)
+    (study / FILE).unlink()
+    with pytest.raises((BadInput, FileNotFoundError)):
+        replicate.new(opened)
+    assert not (tmp_path / "replications").exists()
