@@ -19,7 +19,7 @@ class Answers(NamedTuple):
     lanes: int
     correct: Fraction | int  # of scored answers, the sum of their scores
     truncated: int  # stopped by max_new_tokens
-    cut: int  # of these, without a correct answer; of scored ones, without the whole score
+    cut: int  # of these, without a correct answer; of scored ones, those that score nothing
     no_answer: int
     ungraded: int
 
@@ -68,7 +68,7 @@ def answers(lanes: Iterable[tuple[str, str | None, str | None, object]]) -> Answ
         lanes=len(counted),
         correct=sum(worth),
         truncated=sum(stopped for _, stopped in cut),
-        cut=sum(stopped and one != 1 for one, stopped in cut),
+        cut=sum(stopped and not one for one, stopped in cut),
         no_answer=grades.count("no answer"),
         ungraded=sum(grade in (None, "error") for grade in grades),
     )

@@ -171,11 +171,11 @@ def test_a_gate_asks_for_the_mean_score_of_the_full_cache(tmp_path, needed, pass
         assert place["why"] == ["the full cache scores 0.475 on 40 lanes (gate: 0.475001)"]
 
 
-def test_an_answer_that_is_cut_before_its_whole_score_counts_as_cut(tmp_path):
+def test_a_scored_answer_counts_as_cut_where_it_scores_nothing(tmp_path):
     gate = {"accuracy": "0.1", "truncated": "0.5"}
-    record = lambda lane: worth(1.0 if number(lane) < 20 else 0.9, stop="length")  # noqa: E731
+    record = lambda lane: worth(0.3 * (number(lane) < 20), stop="length")  # noqa: E731
     assert judged(tmp_path / "half", record, gate=gate)["gate"]["passed"]
-    fewer = lambda lane: worth(1.0 if number(lane) < 19 else 0.9, stop="length")  # noqa: E731
+    fewer = lambda lane: worth(0.3 * (number(lane) < 19), stop="length")  # noqa: E731
     place = judged(tmp_path / "more", fewer, gate=gate)["gate"]["places"][0]
     assert "21 of 40 answers of the full cache are cut" in place["why"][0]
 
