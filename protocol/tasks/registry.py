@@ -148,9 +148,9 @@ def get(name: str) -> Task:
     """One of ours, or of another distribution. Raises UnknownTask, which suggests a near name, and BadInput
     for an entry point that is no task.
     """
+    points = _installed(tuple(sys.path))
     if name in TASKS:
         return TASKS[name]
-    points = _installed(tuple(sys.path))
     if name not in points:
         raise UnknownTask(f"task {name!r}: unknown; {hint(name, names(), 'python -m protocol.tasks list')}")
     try:
