@@ -3,6 +3,7 @@
 import csv
 import hashlib
 import json
+import uuid
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -53,12 +54,14 @@ def lm_eval(path: Path, scores: Sequence[float], metric: str = "exact_match", **
 
 
 def inspect_log(scores: Sequence[Sequence[float]], words: bool = True) -> dict[str, Any]:
-    """A log as 0.3.285 writes it in JSON. words: 1 and 0 as C and I."""
+    """A log as 0.3.285 writes it in JSON. words: 1 and 0 as C and I. Messages
+    have other ids in every run.
+    """
     samples = [
         {
             "id": name,
             "epoch": epoch,
-            "input": [{"id": sha(f"{name}{epoch}"), "role": "user", "content": f"question {name}"}],
+            "input": [{"id": uuid.uuid4().hex, "role": "user", "content": f"question {name}"}],
             "target": name,
             "metadata": {"template": f"t{number % 12}"},
             "scores": {"match": {"value": ("C" if score else "I") if words else float(score)}},

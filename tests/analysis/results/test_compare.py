@@ -151,6 +151,18 @@ def test_scores_between_zero_and_one_are_compared_by_t_and_not_by_counting(tmp_p
     assert "name one of bootstrap" in refused(capsys, table, "--method", "wilcoxon")
 
 
+def test_words_of_inspect_ai_are_the_numbers_that_it_makes_of_them(tmp_path, capsys):
+    """Its `value_to_float`: correct 1, partial .5, incorrect and no answer 0."""
+    log = files.inspect_log([[1]] * 4)
+    for sample, word in zip(log["samples"], "CPIN", strict=True):
+        sample["scores"]["match"]["value"] = word
+    (tmp_path / "a.json").write_text(json.dumps(log))
+    (tmp_path / "b.json").write_text(json.dumps(files.inspect_log([[1], [0.5], [0], [0]], words=False)))
+    found = compared(capsys, tmp_path / "a.json", tmp_path / "b.json")
+    assert [arm["score"] for arm in found["arms"]] == ["0.375000"] * 2
+    assert (found["contrasts"][0]["gains"], found["contrasts"][0]["losses"]) == (0, 0)
+
+
 def test_a_frame_has_missing_scores_refused_by_row():
     frame = pd.DataFrame({"id": [1, 2] * 2, "arm": list("aabb"), "score": [1, 0, None, 1]})
     with pytest.raises(RecordError, match="score: 1 problems of b have none: '1'"):
