@@ -51,6 +51,8 @@ def test_questions_about_one_text_are_a_cluster(path):
     first, second, third = task.clusters().values()
     assert first == third != second
     assert LmEvalTask("m", "longbench_qasper", written(path, row(1), row(2))).clusters() == {}
+    some = written(path, row(1), row(2, context="Text 1."), row(3, context=""))
+    assert LmEvalTask("m", "longbench_qasper", some).clusters() == {}  # of the third nobody knows
     assert LmEvalTask("m", "gsm8k_cot", written(path, {"question": "1"}, {"question": "2"})).clusters() == {}
 
 
@@ -89,6 +91,7 @@ PROMPTS = [  # whole, context, what is before the question, the question
     ("Read.\nText\nWho?", "Text", "Read.\nText", "Who?"),
     ("Read.\nText Who?", "Text", "Read.\nText Who?", ""),  # goes on in the same line
     ("Text, and Text\nWho?", "Text", "Text, and Text\nWho?", ""),  # which of the two?
+    ("Text\nText\nWho?", "Text", "Text\nText\nWho?", ""),
     ("Read.\nText\n", "Text", "Read.\nText\n", ""),
     ("Who?", "", "Who?", ""),
 ]
