@@ -7,7 +7,7 @@ MODEL := smollm2-135m
 # busy one (benchmarks/RESULTS.md).
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: confirm test soak parity check reports format model
+.PHONY: confirm test soak parity peers check reports format model
 
 confirm: .venv/installed  ## replicate the shipped alpha-chain; ends well whenever the study ran to a verdict
 	$(BIN)/python -m protocol.replicate registrations/alpha-chain || { s=$$?; [ $$s -eq 10 ] || [ $$s -eq 11 ] || exit $$s; }
@@ -20,6 +20,9 @@ soak: model  ## every kill, every flipped byte, every judgement of which `make t
 
 parity: .venv-parity/installed  ## our policies against the presses of kvpress, in an environment of its own
 	.venv-parity/bin/python -m pytest tests/parity
+
+peers: .venv-peers/installed  ## lm-eval and inspect_ai on our engine and models, in an environment of their own
+	.venv-peers/bin/python -m pytest tests/peers
 
 check: .venv/installed  ## format, lint, types
 	$(BIN)/ruff format --check .
@@ -57,4 +60,11 @@ endef
 	$(PYTHON) -m venv .venv-parity
 	$(call install-torch,.venv-parity/bin/python)
 	.venv-parity/bin/pip install -q --no-compile -e ".[parity]"
+	touch $@
+
+# Unconstrained, as each peer asks for what it needs.
+.venv-peers/installed: pyproject.toml
+	$(PYTHON) -m venv .venv-peers
+	$(call install-torch,.venv-peers/bin/python)
+	.venv-peers/bin/pip install -q -e ".[run,tasks,peers]"
 	touch $@

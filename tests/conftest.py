@@ -10,8 +10,9 @@ import multiprocessing.forkserver
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import studies
@@ -59,7 +60,7 @@ def repository_as_it_stands() -> Iterator[None]:
     run: each process reads them once. Reading them again was half of an audit of a study that is made here.
     Whatever lies elsewhere is read as ever.
     """
-    from protocol.acts.locking import opened_before
+    from protocol.acts.locking import beside, opened_before
     from protocol.evidence.lock import closure
     from protocol.evidence.run.registration import SHELVES, Registration
 
@@ -71,15 +72,25 @@ def repository_as_it_stands() -> Iterator[None]:
     def registration(folder: Path) -> Registration:
         return (shipped if folder.parent in shelves else Registration)(folder)
 
+    @functools.cache
+    def once_committed(folder: Path, commit: str) -> bool:
+        return ask_git(shipped(folder), {"commit": commit})
+
+    def committed(study: Registration, git: Mapping[str, Any] | None) -> bool:
+        if git is None or study.folder.parent not in shelves:
+            return ask_git(study, git)
+        return once_committed(study.folder, git["commit"])
+
     def sources(root: Path) -> dict[str, str]:
         return dict(own(root)) if root == studies.ROOT else read_sources(root)
 
     def load(name: str, folder: Path = HERE) -> splits.Manifest:
         return manifest(name) if folder == HERE else read_manifest(name, folder)
 
-    read_sources, read_manifest = closure.sources, splits.load
+    read_sources, read_manifest, ask_git = closure.sources, splits.load, beside._committed
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(opened_before, "Registration", registration)
+        patch.setattr(beside, "_committed", committed)
         patch.setattr(closure, "sources", sources)
         patch.setattr(splits, "load", load)
         yield

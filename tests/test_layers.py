@@ -50,6 +50,7 @@ WITHOUT_TORCH = [
     "protocol.witnesses",
     "analysis.ablations",
     "analysis.claims",
+    "analysis.compare",
     "analysis.diagnostics",
     "analysis.judge",
     "analysis.stats.power",

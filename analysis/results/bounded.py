@@ -6,7 +6,7 @@ import os
 import stat
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -51,9 +51,9 @@ def parsed(read: bytes, where: str) -> Any:
         raise ResultError(f"{where}: is not JSON ({problem}); was it cut short?") from None
 
 
-def members(read: bytes, where: str) -> Iterator[tuple[str, bytes]]:
-    """Name and bytes of every file in a zip file, in its order. Raises ResultError for what is none, is
-    damaged, or holds more than fits.
+def members(read: bytes, where: str, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
+    """Name and bytes of every wanted file in a zip file, in its order. Raises ResultError for what is none,
+    is damaged, or holds more than fits.
     """
     try:
         with zipfile.ZipFile(io.BytesIO(read)) as packed:
@@ -61,7 +61,7 @@ def members(read: bytes, where: str) -> Iterator[tuple[str, bytes]]:
             if len(entries) > ENTRIES:
                 raise ResultError(f"{where}: has {len(entries)} entries; at most {ENTRIES} are read")
             left = memory() // 8
-            for entry in entries:
+            for entry in (one for one in entries if wanted(one.filename)):
                 inside = f"{where}: {entry.filename}"
                 most = min(MOST_INFLATED, left)
                 found = _zstd(read, entry, most, inside) if entry.compress_type == ZSTD else None

@@ -11,6 +11,7 @@ from analysis.results.rows import Found, ResultError, Row, Wanted, at, chosen, d
 __all__ = ["read", "read_zip"]
 
 KIND = "inspect_ai log"
+HEADER = "header.json"
 # As inspect_ai reads them (scorer/_metric.py, value_to_float); any other text is no score here.
 WORDS = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
 
@@ -18,16 +19,21 @@ WORDS = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
 def read_zip(path: Path, data: bytes, wanted: Wanted) -> Found:
     """Of an .eval file. Raises ResultError."""
     header, samples = None, []
-    for name, member in bounded.members(data, str(path)):
-        if name == "header.json":
-            header = bounded.parsed(member, f"{path}: {name}")
-        elif name.startswith("samples/") and name.endswith(".json"):
-            samples.append((f"{path}: {name}", bounded.parsed(member, f"{path}: {name}")))
+    for name, member in bounded.members(data, str(path), _read):
+        read = bounded.parsed(member, f"{path}: {name}")
+        if name == HEADER:
+            header = read
+        else:
+            samples.append((f"{path}: {name}", read))
     if header is None:
         raise ResultError(
             f"{path}: header.json: is missing; the log did not finish, or is none of inspect_ai"
         )
     return _found(path, header, samples, wanted)
+
+
+def _read(name: str) -> bool:
+    return name == HEADER or (name.startswith("samples/") and name.endswith(".json"))
 
 
 def read(path: Path, log: Mapping[str, Any], wanted: Wanted) -> Found:

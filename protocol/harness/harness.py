@@ -17,6 +17,7 @@ PREFIX = "lm_eval:"  # of the name of a grader that is an official scorer
 WORKER = Path(__file__).with_name("worker.py")
 STARTING = 240.0  # seconds for importing datasets and listing 14,000 task files, on the slowest of machines
 DEADLINE = 120.0  # seconds for one answer; ROUGE of two texts of 2,000 words takes 3
+GENERATING = 600.0  # for one problem of RULER, whose word list takes 11 s of a processor to import
 MEMORY = 16 * 2**30  # bytes of address space: arrow reserves much more than it uses
 # Nothing is fetched: data are given, and a task that wants more is refused.
 OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
@@ -49,7 +50,11 @@ class Scores(NamedTuple):
 
 
 class TookTooLong(BadInput):
-    """No answer within the deadline, or the process ended, for want of memory."""
+    """No answer within the deadline."""
+
+
+class Ended(TookTooLong):
+    """The process ended while it worked on an answer, for want of memory or since there is none."""
 
 
 def installed() -> str:
@@ -69,7 +74,7 @@ class Harness:
     def __init__(self, deadline: float = DEADLINE):
         installed()
         self._deadline = deadline
-        self._child = Child(WORKER, [str(MEMORY), str(2 * deadline + 1)], STARTING, OFFLINE)
+        self._child = Child(WORKER, [str(MEMORY), str(2 * GENERATING + 1)], STARTING, OFFLINE)
 
     def __enter__(self) -> Self:
         return self
@@ -105,8 +110,9 @@ class Harness:
         room for the answer included. Its answers (`outputs`) depend on task, length and key alone.
         """
         try:
-            row = self._asked({"do": "ruler", "task": task, "length": length, "key": key}, count)
-        except TookTooLong:  # or it gave up: two of the generators try for ever
+            question = {"do": "ruler", "task": task, "length": length, "key": key}
+            row = self._asked(question, GENERATING, count)
+        except Ended:  # it gave up, where two of the generators would try for ever
             row = {"outputs": []}
         if not row["outputs"]:
             raise BadInput(
@@ -115,11 +121,16 @@ class Harness:
         return row
 
     def _asked(
-        self, question: Mapping[str, Any], count: Callable[[str], int] | None = None
+        self,
+        question: Mapping[str, Any],
+        deadline: float | None = None,
+        count: Callable[[str], int] | None = None,
     ) -> dict[str, Any]:
-        reply = self._child.ask(question, self._deadline, count)
-        if isinstance(reply, str):
-            raise TookTooLong(f"lm-eval's process {'ended' if reply == 'died' else 'took too long'}")
+        reply = self._child.ask(question, self._deadline if deadline is None else deadline, count)
+        if reply == "timeout":
+            raise TookTooLong(f"lm_eval task {question['task']!r}: took too long; try again")
+        if reply == "died":
+            raise Ended(f"lm_eval task {question['task']!r}: its process ended; give it more memory")
         if "unknown" in reply:
             raise BadInput(
                 unknown("task of lm-eval", str(question["task"]), reply["unknown"], "lm-eval ls tasks")

@@ -114,8 +114,9 @@ class LmEval:
         from lm_eval.tasks import _yaml_loader
 
         nltk.download = lambda *_, **__: False  # RULER's generators would fetch what only its essays need
-        self._instance, self._task, self._load = Instance, ConfigurableTask, _yaml_loader.load_yaml
-        self._files = listed(Path(_yaml_loader.__file__).parent)
+        self._instance, self._task, self._yaml = Instance, ConfigurableTask, _yaml_loader
+        self._root = Path(_yaml_loader.__file__).parent
+        self._files = listed(self._root)
         self._built = lru_cache(maxsize=4)(self._build)
         self._count = count
 
@@ -170,7 +171,7 @@ class LmEval:
     def _config(self, task: str) -> dict[str, Any]:
         if task not in self._files:
             raise Unknown
-        config: dict[str, Any] = self._load(self._files[task], resolve_func=False)  # runs none of its code
+        config: dict[str, Any] = self._yaml.load_yaml(self._files[task], resolve_func=False)
         if (kind := config.get("output_type", "generate_until")) != "generate_until":
             raise Refused(f"asks for {kind}, which no evicted cache answers; write a generative task")
         if task.startswith("minerva_math") and not version("antlr4-python3-runtime").startswith("4.11"):
@@ -193,7 +194,6 @@ class LmEval:
                 f"shows {config['num_fewshot']} examples of its {split or 'training'} split, not here; "
                 "write a task with examples of its own, as gsm8k_cot has, or one without"
             )
-        config = self._load(self._files[task], resolve_func=True)
         return config
 
     def _build(self, task: str, row: str) -> Any:
@@ -211,10 +211,23 @@ class LmEval:
         unused = ("training_split", "fewshot_split", "dataset_kwargs")
         config = {name: value for name, value in config.items() if name not in unused or value == split}
         config["custom_dataset"] = lambda **_: {split: datasets.Dataset.from_list([document])}
-        built: Any = self._task(config=config)
+        built: Any = self._task(config=self._with_functions(config))
         if len(built.eval_docs) != 1:
             raise Refused("leaves this row out (its process_docs); remove the row")
         return built
+
+    def _with_functions(self, value: Any) -> Any:
+        """Functions for what names one in a task file. lm-eval would import those of data sets too, which for
+        RULER's takes 11 s and a gigabyte.
+        """
+        match value:
+            case dict():
+                return {name: self._with_functions(each) for name, each in value.items()}
+            case list():
+                return [self._with_functions(each) for each in value]
+            case str() if value.startswith(f"{self._root}{os.sep}"):
+                return self._yaml._import_fun_from_str(value)
+        return value
 
 
 def drawn(task: str, length: int, key: str, count: Callable[[str], int]) -> Mapping[str, Any]:

@@ -435,3 +435,37 @@ def test_claims_of_a_screening_are_called_that(tmp_path, capsys):
     for problems, said in ((210, False), (120, True)):
         ablations.main([str(same(tmp_path / str(problems), gate, problems))])
         assert ("Screening: with 120 problems" in capsys.readouterr().out) == said
+
+
+# ---------------------------------------------------------------- scores and clusters
+
+
+def test_a_claim_about_scores_in_clusters_is_tested_on_clusters(tmp_path):
+    """Every problem five times in its cluster: what is said of it is what 60 problems say."""
+    says = {
+        "one": {"arm": "plain", "says": "worse"},
+        "two": {"arm": "plain", "says": "same", "margin": "0.2"},
+    }
+    arms = content("plain", claims=says) | {}
+    arms["decision"]["method"] = "t"
+
+    def scores(copies):
+        def change(lane):
+            number = int(lane[5][1:]) // copies
+            score = (number * 37 % 101) / 101 - 0.05 * (lane[3] == "plain") * (number % 3)
+            return {"grade": "scored", "score": f"{max(score, 0):.6f}"}
+
+        return change
+
+    alone = audit(finished(tmp_path / "s", arms, 60, scores(1)))
+    ids = [f"p{number:03d}" for number in range(300)]
+    named = {problem: f"c{place // 5}" for place, problem in enumerate(ids)}
+    items = {task: item | {"clusters": named} for task, item in study.items(arms, ids).items()}
+    copied = audit(finished(tmp_path / "again", arms, 300, scores(5), items=items))
+    for one, other in zip(alone["claims"], copied["claims"], strict=True):
+        assert other["p"] == pytest.approx(one["p"])
+        assert other["outcome"] == one["outcome"]
+        (own,), (its,) = one["cells"], other["cells"]
+        assert its.effect == pytest.approx(own.effect)
+        assert (own.n, its.n, its.needs) == (60, 300, own.needs)
+    assert alone["claims"][0]["outcome"] == "supported"

@@ -137,6 +137,27 @@ def test_the_selection_is_that_counted_by_hand(tmp_path):
     assert found["again"] == {"lanes": 16, "differ": 0}
 
 
+def test_scores_are_selected_by_their_exact_means(tmp_path):
+    """A third of each solved problem: differences are a third of those above, to the last place."""
+
+    def third(body):
+        score = "0.333333" if body["grade"] == "correct" else "0.000000"
+        first = in_cell(body, "base" + AGAIN, "64", 5, "p3")
+        return body | {"grade": "scored", "score": "0.000001" if first else score}
+
+    found = select(write(tmp_path / "study", third))
+    differences = {(cell["candidate"], cell["budget"]): cell["difference"] for cell in found["cells"]}
+    assert differences == {
+        ("light", "64"): "0.083333",
+        ("light", "128"): "-0.083333",
+        ("heavy", "64"): "0.083333",
+        ("heavy", "128"): "0.041667",
+    }
+    assert found["means"] == {"light": "0.000000", "heavy": "0.062500"}
+    assert found["winner"] == "heavy"
+    assert found["again"] == {"lanes": 16, "differ": 1}
+
+
 def test_the_repeated_baseline_is_counted_and_does_not_decide(tmp_path):
     def other(body):
         moved = in_cell(body, "base" + AGAIN, "64", 5, "p3")

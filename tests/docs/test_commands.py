@@ -13,7 +13,8 @@ PAGE = (ROOT / "docs" / "commands.md").read_text()
 ROWS = [
     [cell.strip() for cell in line.strip("|").split("|")] for line in PAGE.splitlines() if line[:1] == "|"
 ]
-WORKERS = {"protocol.grading.worker", "protocol.locked.first_process"}  # run by commands, not by people
+# Run by commands, not by people.
+WORKERS = {"protocol.grading.worker", "protocol.harness.worker", "protocol.locked.first_process"}
 OURS = sorted(name for name in commands() - WORKERS if not name.startswith("benchmarks."))
 
 

@@ -127,3 +127,13 @@ def test_what_was_charged_for_memory_has_a_column_where_anything_was():
     assert [row[-2] for row in rows[1:3]] == ["+1.2", "all"]
     assert [row[-2] for row in (rows[0], rows[3])] == ["1.004", "1.004"]
     assert not any("charge" in row for row in map(str.split, lines(judgements.judgement([equal]))))
+
+
+def test_a_contrast_in_clusters_has_both_counts_and_one_of_scores_says_what_is_meant():
+    row = judgements.contrast("snapkv", *judgements.FIVE["snapkv"])
+    plain = lines(judgements.judgement([row]))
+    assert not any("score" in line or "clusters" in line for line in plain)
+    shown = lines(judgements.judgement([row | {"clusters": 24, "scored": True}]))
+    assert any(" 96/24 " in line for line in shown)
+    assert any(line.startswith("Accuracy is the mean score") for line in shown)
+    assert "n: problems/clusters. Intervals and p resample whole clusters." in shown

@@ -6,7 +6,6 @@ draws one mask for all layers) and `h2o` as published (no press). kvpress has no
 """
 
 import math
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -27,12 +26,11 @@ from policies.pyramidkv import pyramidkv
 from policies.signals import AttentionSums, Norms, attention_rows
 from policies.snapkv import WindowAttention, snapkv
 from policies.streaming import streaming
+from protocol.presses import made
 
 if find_spec("kvpress") is None:
     pytest.skip("kvpress is not installed here: run `make parity`", allow_module_level=True)
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # one of its dependencies imports a deprecated module
-    import kvpress
+kvpress = made.installed()
 
 SEEDS = range(40)
 DIM = 16

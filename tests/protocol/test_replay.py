@@ -398,6 +398,7 @@ LONG = "x" * 200
         (body(LONG, cache=body()["cache"] | {"mean": "4.100000"}), [body(LONG)] * 6, "beyond"),
         (body(LONG, cache=body()["cache"] | {"mean": "4.100000"}), [body(LONG[:9])] * 6, "edge"),
         (body(LONG, grade="correct"), [body(LONG[:9])] * 6, "beyond"),  # one text has one grade
+        (body(LONG, score="0.500000"), [body(LONG[:9])] * 6, "beyond"),  # and one score
         (body(LONG, prompt="2" * 64), [body(LONG[:9])] * 6, "beyond"),
         (body("", state="failed", cache=None, grade=None), [body(LONG)] * 6, "beyond"),
     ],

@@ -215,10 +215,10 @@ def test_probing_says_which_arms_its_lanes_do_not_tell_apart(capsys, monkeypatch
     from protocol.acts import probe as act
     from protocol.locked import study
 
-    done = act.Probed([], None, [same_kept.Alike(("a", "b"), 19, 20)], [])
+    done = act.Probed([], None, [same_kept.Alike(("a", "b"), 19, 20)], [], ["arm a evicted nothing"])
     monkeypatch.setattr(act, "probe", lambda *given: done)
     monkeypatch.setattr(study, "open_study", lambda *given: SimpleNamespace())
     assert probe.main([str(registered)]) == 0
-    assert "arms a and b gave the same text from the same memory on 19 of 20 development lanes" in (
-        capsys.readouterr().out
-    )
+    said = capsys.readouterr().out
+    assert "arms a and b gave the same text from the same memory on 19 of 20 development lanes" in said
+    assert "arm a evicted nothing" in said

@@ -12,7 +12,7 @@ from protocol.plan.design import TASK
 from protocol.tasks import Task, door, registry
 from protocol.tasks.file_task import FileTask
 
-__all__ = ["checks_golds", "golds", "items", "refuse_wrong_golds", "scored", "sized", "split"]
+__all__ = ["checks_golds", "facts", "golds", "items", "refuse_wrong_golds", "scored", "sized", "split"]
 
 MOST = files.MOST_OF_A_DOCUMENT // 2  # bytes of a lock that problems may take
 
@@ -47,12 +47,12 @@ def sized(whole: Mapping[str, Any], written: Mapping[str, Any]) -> dict[str, Any
             )
         chosen[part] = list(ids if asked is None else splits.first(ids, asked))
     here = {*chosen["dev"], *chosen["confirm"]}
-    facts = {
+    said = {
         kind: {item: text for item, text in whole[kind].items() if item in here}
         for kind in ("clusters", "levels")
         if kind in whole
     }
-    return {**whole, **chosen, **facts}
+    return {**whole, **chosen, **said}
 
 
 def split(name: str, task: Task) -> dict[str, Any]:
@@ -67,14 +67,19 @@ def split(name: str, task: Task) -> dict[str, Any]:
         if not getattr(manifest, part):
             raise BadInput(f"tasks: {name}: its {part} split is empty; choose a larger task")
     source = {} if name in registry.TASKS else {"source": manifest.source}
-    facts = {"clusters": dict(registry.clusters(task)), "levels": dict(registry.levels(task))}
     return {
         "manifest": manifest.digest,
         **source,
         "dev": list(manifest.dev),
         "confirm": list(manifest.confirm),
-        **{kind: own for kind, own in facts.items() if own},
+        **facts(task),
     }
+
+
+def facts(task: Task) -> dict[str, dict[str, str]]:
+    """What else a task says of its problems, by id, where it says anything."""
+    said = {"clusters": dict(registry.clusters(task)), "levels": dict(registry.levels(task))}
+    return {kind: own for kind, own in said.items() if own}
 
 
 def checks_golds(task: Task) -> bool:

@@ -23,6 +23,8 @@ __all__ = ["data", "golds", "items", "scored"]
 
 READ = ("protocol/tasks/file_rows.py", "protocol/tasks/file_task.py", "protocol/acts/locking/frozen.py")
 """What makes a split of a file."""
+SAID = ("protocol/tasks/association.py", "protocol/tasks/several.py", "protocol/acts/locking/frozen.py")
+"""What locks the levels of tasks of ours."""
 
 
 def items(study: Registration, untold: list[str]) -> Iterator[str]:
@@ -40,18 +42,35 @@ def items(study: Registration, untold: list[str]) -> Iterator[str]:
             if hashlib.sha256(held.get(at, b"")).hexdigest() != locked["sources"].get(at):
                 yield f"items.{name}: {at} is not in the locked sources as it was locked"
                 continue
-            yield from _of_a_manifest(name, item, table, held[at], untold)
+            said = _facts(locked, name)
+            yield from _of_a_manifest(name, item, table, held[at], said, untold)
         else:
             yield from _of_a_task(study, item, table, untold)
 
 
+def _facts(locked: Mapping[str, Any], name: str) -> dict[str, dict[str, str]]:
+    """What a task of ours says of its problems beside their ids, which earlier code did not lock: of a lock
+    that is not of today what it has of them.
+    """
+    if name not in registry.TASKS:
+        return {}
+    said, today = frozen.facts(registry.TASKS[name]), form.as_today(locked, SAID)
+    return {kind: own for kind, own in said.items() if today or kind in locked["items"][name]}
+
+
 def _of_a_manifest(
-    name: str, item: Mapping[str, Any], table: Mapping[str, Any], held: bytes, untold: list[str]
+    name: str,
+    item: Mapping[str, Any],
+    table: Mapping[str, Any],
+    held: bytes,
+    said: Mapping[str, Any],
+    untold: list[str],
 ) -> Iterator[str]:
     """From the manifest in the bundle, and from the auditor's own of that name, which is frozen."""
     try:
         bundled = splits.read(name, held, _manifest(name))
         whole = {"manifest": bundled.digest, "dev": list(bundled.dev), "confirm": list(bundled.confirm)}
+        whole |= said
         due = frozen.sized(whole, table)
     except (splits.SplitError, BadInput) as wrong:
         yield f"items.{name}: {wrong}"

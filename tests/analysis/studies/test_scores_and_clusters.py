@@ -108,6 +108,13 @@ def test_a_verdict_on_scores_counts_every_part_of_one(tmp_path):
     assert (found["verdict"], found["contrasts"][0]["difference"]) == ("CONFIRMED", "0.400000")
 
 
+def test_a_lead_of_less_than_one_answer_in_all_is_a_lead(tmp_path):
+    """0.001 to 0.003 on each of 200 problems: 0.4 of an answer, which rounded would be a tie."""
+    ahead = lambda lane: (lane[3] == "crystal") * (0.001 + number(lane) / 100_000)  # noqa: E731
+    found = judged(tmp_path, lambda lane: worth(0.5 + ahead(lane)), problems=200)
+    assert found["verdict"] == "CONFIRMED"
+
+
 @pytest.mark.parametrize("method", ["exact-bootstrap", "restricted-likelihood", "auto"])
 @pytest.mark.parametrize("what", ["scores", "clusters"])
 def test_a_method_that_counts_right_answers_judges_no_scores_and_no_clusters(tmp_path, method, what):

@@ -51,3 +51,15 @@ def test_models_that_move_together_are_told_apart_by_their_pairs():
 def test_cells_that_are_not_on_both_models_are_refused_by_name(primary, transfer, says):
     with pytest.raises(DegenerateDifference, match=says):
         table(primary, transfer)
+
+
+def test_problems_in_clusters_are_compared_by_clusters():
+    """Four copies of a problem in its cluster are that problem."""
+    primary, transfer = cells(0, won=0.5), cells(1, won=0.3)
+    (alone,) = table(primary, transfer)
+    copies = [{"won": np.repeat(each["won"], 4, axis=0)} for each in (primary, transfer)]
+    names = np.repeat([str(i) for i in range(80)], 4).tolist()
+    (found,) = table(*copies, clusters={"won": names})
+    for part in ("primary", "transfer", "apart"):
+        assert getattr(found, part) == pytest.approx(getattr(alone, part))
+    assert table(*copies)[0].apart.high < found.apart.high

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from figures.canvas.shares import share
+from figures.canvas.shares import label, share
 
 
 def answers(*problems: list[int]) -> tuple[pd.DataFrame, pd.Series]:
@@ -93,3 +93,29 @@ def test_limits_of_dependent_answers_hold_about_as_often_as_they_say():
         found = share(table, having, every(table))
         held += found.low <= p <= found.high
     assert held >= 182  # 95 % of 200, less two and a half standard errors
+
+
+def test_scores_have_their_mean_and_limits_of_answers_with_that_mean():
+    """Scores vary no more than right and wrong answers do: Wilson's limits at the number of problems."""
+    values = [0.25, 1.0, 0.0, 0.6, 0.9, 0.35, 0.5, 0.4]
+    table = pd.DataFrame({"problem": [f"p{i}" for i in range(8)], "having": values})
+    found = share(table, table["having"], every(table))
+    assert (found.share, found.having, found.of) == (0.5, 4, 8)
+    assert found[:3] == pytest.approx(share(*answers(*([i < 4] for i in range(8))), every(table))[:3])
+
+
+def test_a_share_of_scores_says_so_and_one_of_answers_does_not():
+    table = pd.DataFrame({"problem": ["a", "b", "c"], "having": [0.25, 1.0, math.nan]})
+    scores = share(table, table["having"], table["having"].notna())
+    assert (scores.share, scores.having, scores.of) == (0.625, 1.25, 2)
+    right = share(*(of := answers([1], [0])), every(of[0]))
+    assert [label([right]), label([right, scores])] == ["correct answers, %", "mean score, %"]
+
+
+def test_answers_of_a_cluster_count_as_far_as_they_differ():
+    """Five problems that always agree are one: the limits are those of their clusters alone."""
+    once, having = answers(*([int(i < 12)] for i in range(40)))
+    five = pd.concat([once] * 5, ignore_index=True)
+    clusters = five.assign(problem=[f"q{i}" for i in range(200)], cluster=five["problem"])
+    alone = share(once, having, every(once))
+    assert share(clusters, clusters["having"], every(clusters))[:3] == pytest.approx(alone[:3])

@@ -3,6 +3,8 @@ import math
 import judgements
 import lanes
 import looking
+import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 from scipy import stats
@@ -154,3 +156,22 @@ def test_every_text_lies_on_the_page_and_on_no_other(length):
     assert f"{model} · needle-512 · budget 0.3" in looking.said(figure)
     assert looking.off_the_page(figure) == []
     assert looking.overlapping(figure) == []
+
+
+def test_scores_and_clusters_of_an_arm_are_resampled():
+    """Of scores no count is exact. Copies of a problem in its cluster leave the interval as it is."""
+    scores = {f"{i}": (i * 7 % 11) / 10 for i in range(30)}
+    one = lanes.table(lanes.lanes("crystal", scores)).assign(
+        correct=lambda table: table["problem"].map(scores)
+    )
+    found = solved(one)
+    assert found.mean == pytest.approx(sum(scores.values()) / 30)
+    means = np.array([scores[f"{i}"] for i in range(30)])
+    drawn = np.random.default_rng(0).choice(means, (10_000, 30)).mean(axis=1)
+    assert (found.low, found.high) == pytest.approx(np.quantile(drawn, [0.025, 0.975]), abs=0.01)
+    copies = pd.concat(
+        [one.assign(problem=one["problem"] + f"/{n}", cluster=one["problem"]) for n in range(4)]
+    )
+    again = solved(copies)
+    assert (again.low, again.high) == pytest.approx((found.low, found.high), abs=0.01)
+    assert again.problems == 120

@@ -52,8 +52,8 @@ def test_the_schema_has_the_fields_of_a_written_record(folder):
 
     record, body = json.loads(line), schema["properties"]["body"]
     same(schema, record)
-    # In the records of mathematical tasks alone, and in those of generation.think_only.
-    registered = {"grade_second", "thought"}
+    # Of answers that a second grader reads, of scored ones, and of generation.think_only.
+    registered = {"grade_second", "score", "score_second", "thought"}
     assert registered <= body["properties"].keys() - body["required"]
     others = {name: field for name, field in body["properties"].items() if name not in registered}
     same({"properties": others, "required": [*body["required"], "batch"]}, record["body"])
@@ -125,7 +125,8 @@ def starts():
     body = finished_study.body("e" * 64, "crystal", "p2")
     costs = {"attempt": 1, "prefill_seconds": "0.1", "decode_seconds": "2"}
     yield {"body": body, "costs": costs}
-    yield {"body": body | {"trajectory": "e" * 64, "grade_second": "wrong"}, "costs": costs | {"lanes": 3}}
+    scored = {"grade": "scored", "score": "0.500000", "grade_second": "scored", "score_second": "1.000000"}
+    yield {"body": body | {"trajectory": "e" * 64} | scored, "costs": costs | {"lanes": 3}}
     for state in ("failed", "excluded"):
         yield {"body": body | NOTHING | {"state": state, "reason": "why"}, "costs": {"attempt": 2}}
     yield {"body": {name: value for name, value in body.items() if name != "batch"}, "costs": costs}
