@@ -113,7 +113,8 @@ def packages(content: Mapping[str, Any]) -> str:
 
 def of_data(content: Mapping[str, Any], folder: Path) -> list[str]:
     """Of the data that tasks read. folder: of the registration."""
-    written = (task for task in content["protocol"]["content"]["tasks"] if task["name"] in content["data"])
+    registered = content["protocol"]["content"]["tasks"]
+    written = (task for task in registered if tasks.called(task) in content["data"])
     return closure.differences(content["data"], tasks.data(tasks.made(written, folder)))
 
 

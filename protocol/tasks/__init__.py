@@ -16,7 +16,7 @@ from protocol.evidence.run.held_out import HeldOut, Judged
 from protocol.grading.grade import Gold
 from protocol.tasks import door
 from protocol.tasks.problem import Problem
-from protocol.tasks.registry import TASKS, Task, UnknownTask, data, finder, get, made, names
+from protocol.tasks.registry import TASKS, Task, UnknownTask, called, data, finder, get, made, names
 
 __all__ = [
     "TASKS",
@@ -24,6 +24,7 @@ __all__ = [
     "Task",
     "UnknownTask",
     "build",
+    "called",
     "data",
     "finder",
     "get",

@@ -31,6 +31,7 @@ __all__ = [
     "TASKS",
     "Task",
     "UnknownTask",
+    "called",
     "clusters",
     "data",
     "finder",
@@ -182,15 +183,29 @@ def _installed(path: tuple[str, ...]) -> Mapping[str, EntryPoint]:
     return MappingProxyType(points)
 
 
+def called(written: Mapping[str, Any]) -> str:
+    """What a study calls a task; nothing where a lock that was edited does not say."""
+    return str(written.get("name", ""))
+
+
 def one(written: Mapping[str, Any], folder: Path | None) -> Task:
-    """The task that a table `[[tasks]]` of a protocol in `folder` asks for, as a lock holds the table."""
-    name = str(written["name"])
-    longest = Longest(**written["longest"]) if "longest" in written else None
+    """The task that a table `[[tasks]]` of a protocol in `folder` asks for, as a lock holds the table. Raises
+    BadInput for one that is not here, and for a table of a lock that was edited.
+    """
+    if not {"file", "lm_eval"} & written.keys():
+        return get(called(written))
+    try:
+        return _of_a_file(written, folder)
+    except (KeyError, TypeError) as lacking:
+        raise BadInput(f"tasks: {called(written)}: is no table of a task: {lacking}; restore it") from None
+
+
+def _of_a_file(written: Mapping[str, Any], folder: Path | None) -> Task:
+    """One whose problems lie in a file beside the protocol or, of RULER, are made by lm-eval."""
+    name, longest = called(written), Longest(**written["longest"]) if "longest" in written else None
     if "file" in written:
         grader, instruction = str(written["grader"]), str(written.get("instruction", ""))
         return FileTask(name, _beside(folder, written["file"]), grader, instruction, longest)
-    if "lm_eval" not in written:
-        return get(name)
     if "lengths" in written:
         return Ruler(name, str(written["lm_eval"]), tuple(written["lengths"]))
     return LmEvalTask(name, str(written["lm_eval"]), _beside(folder, written["data"]), longest)
@@ -205,14 +220,14 @@ def _beside(folder: Path | None, file: object) -> Path:
 
 def made(written: Iterable[Mapping[str, Any]], folder: Path | None) -> dict[str, Task]:
     """The tasks of a protocol by name. written, folder: as `one` has them, whose refusals it raises."""
-    return {str(each["name"]): one(each, folder) for each in written}
+    return {called(each): one(each, folder) for each in written}
 
 
 def finder(written: Iterable[Mapping[str, Any]], folder: Path | None) -> Callable[[str], Task]:
     """What finds a task of a protocol by its name, and asks nothing of the others. Raises as `one` does, and
     UnknownTask for a name that the protocol does not have.
     """
-    tables = {str(each["name"]): each for each in written}
+    tables = {called(each): each for each in written}
     return lambda name: one(tables[name], folder) if name in tables else get(name)
 
 

@@ -32,7 +32,7 @@ def items(study: Registration, untold: list[str]) -> Iterator[str]:
     be told here.
     """
     locked = study.lock.content
-    tables = {str(task.get("name")): task for task in study.registered["tasks"]}
+    tables = {registry.called(task): task for task in study.registered["tasks"]}
     yield from differences.between(sorted(locked["items"]), sorted(tables), "items")
     held = bundle.read(study.bundle, [_manifest(name) for name in locked["items"]])
     for name, item in locked["items"].items():
@@ -145,7 +145,7 @@ def data(study: Registration) -> Iterator[str]:
     """
     locked, known = study.lock.content, _known(study)
     due: dict[str, Any] = {name: task.sha256 for name, task in known.items() if isinstance(task, Dataset)}
-    read = {task["name"] for task in study.registered["tasks"] if "file" in task or "data" in task}
+    read = {registry.called(task) for task in study.registered["tasks"] if "file" in task or "data" in task}
     found = {
         name: value
         for name, value in locked["data"].items()
@@ -165,7 +165,7 @@ def scored(study: Registration, untold: list[str]) -> Iterator[str]:
     """
     said, known = study.lock.content["checks"].get("scored", []), _known(study)
     for task in study.registered["tasks"]:
-        name = task["name"]
+        name = registry.called(task)
         if "lm_eval" not in task and name not in known:
             continue
         try:
@@ -180,8 +180,6 @@ def scored(study: Registration, untold: list[str]) -> Iterator[str]:
 
 def _known(study: Registration) -> dict[str, Task]:
     """The tasks of today, and the files, whose golds and data follow."""
-    return {
-        task["name"]: registry.one(task, study.folder)
-        for task in study.registered["tasks"]
-        if "lm_eval" not in task and (task["name"] in registry.TASKS or "file" in task)
-    }
+    own = (task for task in study.registered["tasks"] if "lm_eval" not in task)
+    known = (task for task in own if "file" in task or registry.called(task) in registry.TASKS)
+    return registry.made(known, study.folder)
