@@ -66,5 +66,5 @@ endef
 .venv-peers/installed: pyproject.toml
 	$(PYTHON) -m venv .venv-peers
 	$(call install-torch,.venv-peers/bin/python)
-	.venv-peers/bin/pip install -q -e ".[run,tasks,peers]"
+	.venv-peers/bin/pip install -q --no-compile -e ".[run,tasks,peers]"
 	touch $@
