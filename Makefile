@@ -22,7 +22,7 @@ parity: .venv-parity/installed  ## our policies against the presses of kvpress, 
 	.venv-parity/bin/python -m pytest tests/parity
 
 peers: .venv-peers/installed  ## lm-eval and inspect_ai on our engine and models, in an environment of their own
-	.venv-peers/bin/python -m pytest tests/peers
+	.venv-peers/bin/python -m pytest -W default tests/peers  # inspect_ai leaves streams open
 
 check: .venv/installed  ## format, lint, types
 	$(BIN)/ruff format --check .
