@@ -111,6 +111,7 @@ def namespaces(tmp_path_factory):
         pytest.skip("this machine gives tests no mounts of their own")
 
 
+@pytest.mark.soak
 def test_a_disk_that_is_too_small_for_the_records_ends_in_one_line(namespaces, unconfirmed, tmp_path):
     """A real file system of a few pages: what fits is kept, and a larger disk continues it."""
     kept, small = tmp_path / "kept", tmp_path / "small"

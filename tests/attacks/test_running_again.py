@@ -52,6 +52,7 @@ def test_the_study_is_locked_anew_under_its_old_name(study, tiny_model):
     caught(study, "history", "lock.json")
 
 
+@pytest.mark.soak
 def test_the_study_is_run_a_second_time_under_another_name(study):
     """The folder is deleted, its lock brought back as another folder and confirmed there: its files fit each
     other. The history has the same lock, claimed, under the first name.

@@ -81,6 +81,7 @@ def test_a_study_whose_arms_form_a_grid_gets_a_heat_map_after_its_curves(tmp_pat
     assert named(folder) == ["forest", "accuracy", "budget_curve", "settings_map", "needle"]
 
 
+@pytest.mark.soak
 def test_the_witness_stands_in_every_drawing(tmp_path, monkeypatch):
     word, said = "ANCHORED (lock by ots block 900000)", {}
 

@@ -120,6 +120,7 @@ def test_one_model_cannot_play_two():
         rehearsal.played(protocol, dict.fromkeys(models, "chain-llama"))
 
 
+@pytest.mark.soak
 def test_a_rehearsal_on_chain_problems_runs_every_registered_lane(tmp_path):
     """The default study itself: sweep, two embedded models, events while decoding."""
     folder = tmp_path / "alpha-chain"

@@ -50,9 +50,13 @@ def changed(tmp_path_factory):
     return tree
 
 
-DEAR = {  # 200,000 registered draws for each of 48 contrasts; 54,704 records
+DEAR = {  # 200,000 registered draws for each of 48 contrasts; 54,704 records; four that others resemble
     "crystal-retrieval": pytest.mark.soak,
     "reasoning-field": pytest.mark.soak,
+    "lossless-chain": pytest.mark.soak,
+    "crystal-ablations": pytest.mark.soak,
+    "crystal-long": pytest.mark.soak,
+    "retrieval": pytest.mark.soak,
 }
 
 

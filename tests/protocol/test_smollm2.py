@@ -28,7 +28,7 @@ def smollm2():
         pytest.skip(str(missing))
 
 
-@pytest.mark.parametrize("query", ["inside", "outside"])
+@pytest.mark.parametrize("query", ["inside", pytest.param("outside", marks=pytest.mark.soak)])
 def test_a_covering_budget_reproduces_greedy_generation(smollm2, query):
     item = splits.load("needle-256").dev[0]
     words = smollm2.tokenizer

@@ -146,6 +146,7 @@ def test_batches_with_refill_and_events_are_resumed_whole(tiny_model, tmp_path):
     assert {body["batch"]["joined"] for body in bodies} > {0}, "some lanes had to wait for a place"
 
 
+@pytest.mark.soak
 def test_two_confirms_at_once_run_once(locked, tmp_path):
     folder = copy(locked, tmp_path)
     both = [studies.start("confirm", folder) for _ in range(2)]

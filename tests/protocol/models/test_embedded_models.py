@@ -25,7 +25,7 @@ def lanes():
     yield from (engine.Lane(str(budget), evicting, budget, 0) for budget in (64, 128))
 
 
-@pytest.fixture(scope="module", params=MODELS)
+@pytest.fixture(scope="module", params=[MODELS[0], pytest.param(MODELS[1], marks=pytest.mark.soak)])
 def answered(request):
     """(key of the lane, problem) -> grade, on calibration problems of every level."""
     model = load.load(request.param, NOWHERE)

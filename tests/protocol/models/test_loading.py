@@ -112,6 +112,7 @@ def test_smollm2_splits_text_as_its_published_tokenizer_does(smollm):
     assert [smollm.tokenizer.decode([token]) for token in ids] == pieces
 
 
+@pytest.mark.soak
 def test_smollm2_answers_needles_from_its_full_cache(smollm):
     task = tasks.get("needle-256")
     development = [item for item in task.ids() if splits.bucket(item) in splits.DEV][::2]
