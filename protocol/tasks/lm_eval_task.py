@@ -18,6 +18,7 @@ from protocol import harness
 from protocol.evidence.bytes import canonical
 from protocol.evidence.lock import closure
 from protocol.evidence.refusals import BadInput
+from protocol.tasks import file_rows
 from protocol.tasks.middle_cut import Longest, cut
 from protocol.tasks.problem import Problem
 
@@ -32,6 +33,7 @@ CRYSTALCACHE = tuple(
         *("trec", "triviaqa", "samsum", "passage_count", "passage_retrieval_en"),
     )
 )
+MOST = 1 << 30  # bytes of a data file
 IDS = ("_id", "unique_id", "id", "ID")
 ID = re.compile(r"[A-Za-z0-9._-]{1,80}")
 SHORT, LONG = 4000, 8000  # words, at which LongBench-E parts its problems by length
@@ -102,6 +104,10 @@ class LmEvalTask:
         """Itself: what is published is not drawn."""
         return self
 
+    def asked(self, problem_id: str) -> str:
+        """SHA-256 of the row without its name: the same problem has it under every id."""
+        return canonical.digest({"row": self._bare(problem_id)})
+
     def recipe(self) -> str:
         """As `Task.recipe`: a published problem is known by its published id, a line by the file it is in."""
         data = self.digest() if self._read().are_numbered else ""
@@ -115,7 +121,7 @@ class LmEvalTask:
 
     def digest(self) -> str:
         """SHA-256 of the data file."""
-        return closure.digest_of(_bytes(self.data))
+        return closure.digest_of(file_rows.read(self.data, MOST))
 
     def _row(self, problem_id: str) -> Row:
         rows = self._rows()
@@ -125,11 +131,15 @@ class LmEvalTask:
             )
         return rows[problem_id]
 
+    def _bare(self, problem_id: str) -> str:
+        row = {name: value for name, value in self._row(problem_id).items() if name not in IDS}
+        return json.dumps(row, ensure_ascii=True, sort_keys=True)
+
     def _rows(self) -> Mapping[str, Row]:
         return self._read().by_id
 
     def _read(self) -> Rows:
-        return _rows(self.lm_eval, self.data, _bytes(self.data))
+        return _rows(self.lm_eval, self.data, file_rows.read(self.data, MOST))
 
 
 def asked(text: str, whole: str, context: str) -> tuple[str, str]:
@@ -151,15 +161,6 @@ def asked(text: str, whole: str, context: str) -> tuple[str, str]:
 
 def _level(words: int) -> str:
     return "0-4k" if words < SHORT else "4-8k" if words < LONG else "8k+"
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise BadInput(
-            f"tasks: data: {path} could not be read ({error.strerror}); put the file there"
-        ) from None
 
 
 @lru_cache(maxsize=16)  # of bytes, whose hash is remembered: a changed file is other bytes

@@ -9,6 +9,7 @@ import pytest
 import studies
 
 import splits
+from analysis.studies import opened
 from protocol import tasks
 from protocol.acts import replicate
 from protocol.acts.locking import frozen, problems_again
@@ -21,6 +22,7 @@ from protocol.evidence.run.registration import Registration
 from protocol.locked import drift
 from protocol.locked.planned import Planned, read_protocol
 from protocol.locked.study import open_study
+from protocol.texts import known
 
 FILE = "questions.jsonl"
 CHANGES = {
@@ -139,8 +141,7 @@ def test_a_file_that_changes_after_the_lock_is_found(change, study, same_environ
             path.symlink_to(study.parent / FILE)
     said = studies.here("audit", study)
     assert said.returncode == 3, said.stdout
-    opened = Registration(study)
-    found = drift.drifted(opened, study, studies.surroundings())
+    found = drift.drifted(Registration(study), study, studies.surroundings())
     assert any("questions" in line for line in found)
 
 
@@ -185,25 +186,130 @@ def test_the_same_problem_in_another_file_under_another_id_was_opened_before(
         assert bool(shared) == bool(due)
 
 
-def test_a_file_that_cannot_be_read_or_graded_is_refused_and_nothing_is_written(tiny_model, tmp_path, rows):
+def changed(rows, at, **fields):
+    return [
+        {name: value for name, value in {**row, **fields}.items() if value is not None}
+        if place == at
+        else row
+        for place, row in enumerate(rows)
+    ]
+
+
+def test_a_file_that_cannot_be_read_asked_or_graded_is_refused_and_nothing_is_written(
+    tiny_model, tmp_path, rows
+):
+    """Also where a line is wrong that is held out, whose prompt is measured and not kept: after the claim it
+    would be too late.
+    """
+    ids = [row["id"] for row in rows]
+    held, dev = (ids.index(hashed_first(ids, side, size)[0]) for side, size in ((True, 9), (False, 2)))
+    asked = rows[dev]["question"]
     for number, (broken, says) in enumerate(
         (
             ([*rows, {**rows[0], "id": "again"}], f"line {len(rows) + 1}: context: asks what line 1 asks"),
+            (
+                changed(rows, held, context=f"{rows[dev]['context']} \n\u200d{asked}", question=None),
+                f"line {max(held, dev) + 1}: context: asks what line {min(held, dev) + 1} asks",
+            ),
             ([{**rows[0], "answer": ""}, *rows[1:]], "line 1: answer: is empty"),
             (rows[:1], "questions: its "),
+            (changed(rows, held, context="word " * 4000 + "."), "a prompt of 40"),
+            (changed(rows, held, question=None), f"{ids[held]!r}: has no separate question"),
+            (
+                changed(rows, held, question=f"{asked} Is it {rows[held]['answer']}?"),
+                f"line {held + 1}: answer: stands in the question, and exact is right where",
+            ),
+            (changed(rows, held, prefix=f"It is {rows[held]['answer']}"), "answer: stands in the prefix"),
+            (changed(rows, held, answer="e"), "answer: is one letter, which almost any text has"),
         )
     ):
         folder = written(tmp_path / f"study-{number}", tiny_model, broken)
         before = studies.snapshot(folder)
         said = studies.here("register", folder)
-        assert (said.returncode, said.stderr.count("\n")) == (2, 1), said.stderr
-        assert says in said.stderr
+        assert (said.returncode, said.stderr.count("\n")) == (2, 1), (number, said)
+        assert says in said.stderr, number
         assert studies.snapshot(folder) == before
 
 
+TWO = {
+    **CHANGES,
+    'name = "needle-256"\n': 'file = "other.jsonl"\ngrader = "exact"\n',
+}
+
+
+@pytest.mark.parametrize(
+    ("renamed", "query", "says"),
+    [
+        (lambda item: f"other-{item}", "inside", "for development; leave one of the two out"),
+        (lambda item: item, "outside", "is asked by other in the same way; a problem counts once"),
+        (lambda item: item, "inside", None),
+    ],
+)
+def test_one_problem_in_two_files_is_held_out_or_developed_on_and_counts_once(
+    renamed, query, says, tiny_model, tmp_path, rows
+):
+    changes = {**TWO, 'query = "inside"': f'instruction = "Answer with the number."\nquery = "{query}"'}
+    folder = written(tmp_path / "study", tiny_model, rows, changes)
+    other = [{**row, "id": renamed(row["id"])} for row in rows]
+    (folder / "other.jsonl").write_text("".join(json.dumps(row) + "\n" for row in other))
+    _, protocol = read_protocol(folder)
+    planned = Planned(protocol, tmp_path, folder=folder)
+    if says is None:  # asked in two ways
+        assert frozen.items(planned).keys() == {"other", "questions"}
+        return
+    with pytest.raises(BadInput, match=says):
+        frozen.items(planned)
+
+
+@pytest.mark.parametrize("change", ["edited", "gone"])
+def test_an_earlier_file_that_is_not_here_as_it_was_locked_is_told(
+    change, study, alone, rows, tiny_model, tmp_path
+):
+    renamed = [{**row, "id": f"other-{row['id']}"} for row in rows]
+    if change == "edited":
+        (study / FILE).write_bytes((study / FILE).read_bytes() + b" ")
+    else:
+        (study / FILE).unlink()
+    folder = written(tmp_path / "registrations" / "later", tiny_model, renamed)
+    _, protocol = read_protocol(folder)
+    items = frozen.items(Planned(protocol, tmp_path, folder=folder))
+    own = {"questions": items["questions"]}
+    found = opened_before(folder, own, protocol.content(), None)
+    assert found == [{"name": "study", "lock": None, "problems": {}}]
+    assert opened.words({"items": own, "opened": found}) == [
+        "What study, which was claimed, had opened could not be read."
+    ]
+
+
+def test_clusters_that_are_developed_on_too_are_said_where_a_verdict_is(done):
+    lock = studies.content(done / "lock.json")
+    item = lock["items"]["questions"]
+    of, dev, held = item["clusters"], item["dev"], item["confirm"]
+    both = {of[one] for one in held if of[one] in {of[other] for other in dev}}
+    told = studies.content(done / "verdict.json")["judged"]["does_not_prove"]
+    said = [one for one in told if one.startswith("Clusters that nobody developed on")]
+    assert len(said) == bool(both)
+    problems = {"dev": ["a", "b"], "confirm": ["c", "d", "e"]}
+    made = {**problems, "clusters": {"a": "one", "b": "two", "c": "one", "d": "three", "e": "one"}}
+    assert opened.developed({"items": {"mine": made}}) == [
+        "1 of 2 clusters of held-out problems of mine have development problems too: 2 of 3 held-out "
+        "problems are in them."
+    ]
+    assert opened.developed({"items": {"mine": problems}}) == []
+
+
+def test_a_file_of_ones_own_is_not_called_published(done):
+    lock = studies.content(done / "lock.json")
+    said = known.answers(lock)
+    assert not any("published" in one for one in said)
+    assert any(one.startswith("The problems of questions stand in a file of the author's") for one in said)
+    lock["data"]["math500"] = "0" * 64
+    assert any("problems of math500 are published" in one for one in known.answers(lock))
+
+
 def test_a_replication_without_its_file_leaves_no_folder(study, tmp_path):
-    opened = open_study(Registration(study), tmp_path)
+    parent = open_study(Registration(study), tmp_path)
     (study / FILE).unlink()
     with pytest.raises((BadInput, FileNotFoundError)):
-        replicate.new(opened)
+        replicate.new(parent)
     assert not (tmp_path / "replications").exists()

@@ -22,7 +22,7 @@ from protocol.tasks import registry
 from protocol.tasks.file_task import FileTask
 from protocol.tasks.registry import Task
 
-__all__ = ["claimed", "opened_before"]
+__all__ = ["claimed", "lost", "opened_before"]
 
 _EVENTS = ("claim", "attempt", "held-out")  # of a ledger, each of which is written under a claim
 
@@ -31,7 +31,8 @@ def opened_before(
     folder: Path, items: Mapping[str, Any], content: Mapping[str, Any], parent: Mapping[str, str] | None
 ) -> list[dict[str, Any]]:
     """The field `opened` of a lock: {name, lock, problems: ids by task} of every claimed registration that
-    shares held-out problems with `items`; one whose lock cannot be read has neither lock nor problems.
+    shares held-out problems with `items`; one whose lock cannot be read has neither lock nor problems, nor
+    has, where files are asked about, one whose own file is not here as it was locked.
 
     folder, content: of the registration and its protocol. parent: the study that it replicates, which is left
     out with its other replications, since a replication says that itself.
@@ -51,7 +52,21 @@ def opened_before(
             continue
         if shared := _shared(items, own, late, study, recipes):
             found.append({"name": study.name, "lock": locked.digest, "problems": shared})
+        elif any(isinstance(task, FileTask) for task in own.values()) and lost(study):
+            found.append({"name": study.name, "lock": None, "problems": {}})
     return found
+
+
+def lost(study: Registration) -> bool:
+    """Whether a file of its questions is not here as it was locked, so that nobody can tell what they are."""
+    for table in study.registered["tasks"]:
+        if "file" not in table:
+            continue
+        name = registry.called(table)
+        item = study.lock.content["items"].get(name, {})
+        if _made(study, name, item) is None:
+            return True
+    return False
 
 
 def claimed(folder: Path) -> list[Registration]:
@@ -134,12 +149,19 @@ def _held(earlier: Registration, name: str, item: Mapping[str, Any], recipes: Ma
     ids = frozenset(item["confirm"])
     if item["manifest"] in recipes:
         return _Held(ids, recipes[item["manifest"]], None)
-    with suppress(Refusal, splits.SplitError):  # its file, or who made it, is not here any more
+    if (task := _made(earlier, name, item)) is None:
+        return _Held(ids, None, None)
+    asked = frozenset(map(task.asked, ids)) if isinstance(task, FileTask) else None
+    return _Held(ids, task.recipe(), asked)
+
+
+def _made(earlier: Registration, name: str, item: Mapping[str, Any]) -> Task | None:
+    """A task of an earlier study, as it was locked; None where its file, or who made it, is not here."""
+    with suppress(Refusal, splits.SplitError):
         task = registry.finder(earlier.registered["tasks"], earlier.folder)(name)
-        if registry.manifest(name, task).digest == item["manifest"]:
-            asked = frozenset(map(task.asked, ids)) if isinstance(task, FileTask) else None
-            return _Held(ids, task.recipe(), asked)
-    return _Held(ids, None, None)
+        if registry.manifest(name, task).digest == item.get("manifest"):
+            return task
+    return None
 
 
 def _written(content: Mapping[str, Any], items: Mapping[str, Any]) -> list[Mapping[str, Any]]:
