@@ -83,14 +83,12 @@ class LmEvalTask:
         return json.dumps(self._row(problem_id), ensure_ascii=False, sort_keys=True, separators=(",", ":"))
 
     def clusters(self) -> Mapping[str, str]:
-        """By id, the digest of the context; empty where no two rows have the same."""
+        """By id, the digest of the context or, without one, the id; empty where no two have the same."""
         by_id = {
-            each: canonical.digest(str(row["context"]))[:16]
+            each: canonical.digest(str(row["context"]))[:16] if row.get("context") else each
             for each, row in self._rows().items()
-            if row.get("context")
         }
-        alone = len(by_id) < len(self._rows()) or max(Counter(by_id.values()).values(), default=0) < 2
-        return {} if alone else by_id
+        return by_id if max(Counter(by_id.values()).values(), default=0) > 1 else {}
 
     def levels(self) -> Mapping[str, str]:
         """By id, "0-4k", "4-8k" or "8k+" words; empty where the rows do not say."""

@@ -22,6 +22,7 @@ from protocol.evidence.run.registration import Registration
 from protocol.locked import drift
 from protocol.locked.planned import Planned, read_protocol
 from protocol.locked.study import open_study
+from protocol.tasks import registry
 from protocol.texts import known
 
 FILE = "questions.jsonl"
@@ -160,6 +161,32 @@ def test_a_lock_whose_problems_were_edited_is_found(study):
         assert wrong
         assert wrong[0].startswith(f"items.questions.{field}"), wrong
         assert untold == []
+
+
+@pytest.mark.parametrize("table", [{"data": "data.jsonl"}, {"lengths": [64]}])
+def test_what_a_lock_says_of_a_task_of_lm_eval_is_derived_without_lm_eval(table, study):
+    """Its ids, clusters and levels are those of the file beside the lock, or of the lengths."""
+    rows = [
+        {"_id": f"q{number}", "input": f"Who {number}?", "context": f"Text {number // 2}.", "answers": ["A"]}
+        for number in range(20)
+    ]
+    (study / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    table = {"name": "theirs", "lm_eval": "niah_single_1", **table}
+    item = frozen.split("theirs", registry.one(table, study))
+    kind = "clusters" if "data" in table else "levels"
+    content = studies.content(study / "lock.json")
+    content["data"]["theirs"] = studies.closure.files.sha256(study / "data.jsonl")
+    opened = Registration.of(study, lock.Lock(content, "0" * 64))
+    first = item["confirm"][0]
+    for edited, at in (
+        (item, None),
+        ({**item, "confirm": item["confirm"][1:]}, "confirm"),
+        ({**item, kind: {**item[kind], first: "alone"}}, kind),
+    ):
+        wrong = list(problems_again._of_a_task(opened, edited, table, untold := []))
+        assert untold == []
+        assert bool(wrong) == bool(at)
+        assert all(line.startswith(f"items.theirs.{at}") for line in wrong), wrong
 
 
 @pytest.fixture
