@@ -35,6 +35,7 @@ CRYSTALCACHE = tuple(
 )
 MOST = 1 << 30  # bytes of a data file
 IDS = ("_id", "unique_id", "id", "ID")
+ASKED = ("context", "input", "question", "prompt", "problem", "Problem")  # of LongBench and of the others
 ID = re.compile(r"[A-Za-z0-9._-]{1,80}")
 SHORT, LONG = 4000, 8000  # words, at which LongBench-E parts its problems by length
 
@@ -103,8 +104,13 @@ class LmEvalTask:
         return self
 
     def asked(self, problem_id: str) -> str:
-        """SHA-256 of the row without its name: the same problem has it under every id."""
-        return canonical.digest({"row": self._bare(problem_id)})
+        """SHA-256 of what a row asks: the same problem has it under every id, and for every task that reads
+        it. Of a row without a field of ASKED, of all of it but its id.
+        """
+        row = self._row(problem_id)
+        said = {name: row[name] for name in ASKED if name in row}
+        said = said or {name: value for name, value in row.items() if name not in IDS}
+        return canonical.digest({"row": json.dumps(said, sort_keys=True)})
 
     def recipe(self) -> str:
         """As `Task.recipe`: a published problem is known by its published id, a line by the file it is in."""
@@ -128,10 +134,6 @@ class LmEvalTask:
                 f"problem {problem_id!r}: not of this task, whose ids run from {next(iter(rows), 'nothing')}"
             )
         return rows[problem_id]
-
-    def _bare(self, problem_id: str) -> str:
-        row = {name: value for name, value in self._row(problem_id).items() if name not in IDS}
-        return json.dumps(row, ensure_ascii=True, sort_keys=True)
 
     def _rows(self) -> Mapping[str, Row]:
         return self._read().by_id

@@ -13,6 +13,7 @@ from analysis.studies import opened
 from protocol import tasks
 from protocol.acts import replicate
 from protocol.acts.locking import frozen, problems_again
+from protocol.acts.locking import opened_before as opened_before_lock
 from protocol.acts.locking.opened_before import opened_before
 from protocol.evidence.audit import inventory
 from protocol.evidence.lock import lock
@@ -286,6 +287,36 @@ def test_one_problem_in_two_files_is_held_out_or_developed_on_and_counts_once(
         return
     with pytest.raises(BadInput, match=says):
         frozen.items(planned)
+
+
+def test_a_row_that_another_task_of_lm_eval_reads_under_another_id_was_opened_before(
+    study, alone, tmp_path, monkeypatch
+):
+    """Rows of LongBench are those of LongBench-E too."""
+    rows = [
+        {"_id": f"q{place}", "input": f"Who {place}?", "context": "A.", "answers": ["B"]}
+        for place in range(9)
+    ]
+    later = tmp_path / "registrations" / "later"
+    later.mkdir()
+    tables, items = [], []
+    for folder, name, key in ((study, "longbench_qasper", "_id"), (later, "longbench_qasper_e", "no_id")):
+        data = [{**row, key: row["_id"]} for row in rows[::-1]]
+        for row in data:
+            row.pop("_id") if key != "_id" else None
+        (folder / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in data))
+        tables.append({"name": name, "lm_eval": name, "data": "data.jsonl"})
+        items.append({name: frozen.split(name, registry.one(tables[-1], folder))})
+    content = studies.content(study / "lock.json")
+    content["items"], content["protocol"]["content"]["tasks"] = items[0], tables[:1]
+    earlier = Registration.of(study, lock.Lock(content, "0" * 64))
+    monkeypatch.setattr(opened_before_lock, "claimed", lambda folder: [earlier])
+    (found,) = opened_before(later, items[1], {"tasks": tables[1:]}, None)
+    held = {int(item.rpartition("q")[2]) for item in items[0]["longbench_qasper"]["confirm"]}
+    numbers = {8 - int(item[-4:]) for item in items[1]["longbench_qasper_e"]["confirm"]}
+    same = {8 - int(item[-4:]) for item in found["problems"]["longbench_qasper_e"]}
+    assert same == held & numbers
+    assert same
 
 
 @pytest.mark.parametrize("change", ["edited", "gone"])

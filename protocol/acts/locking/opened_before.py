@@ -2,9 +2,10 @@
 
 No problem is built for it. A problem is known by its id and by the recipe of its task: tasks of other names,
 sizes and splits that share both have the same problem. One of a file is known by what it asks, whatever file
-it stands in and under whatever id. What is drawn late exists once, for one claim. Not seen are registrations
-that lie elsewhere or were deleted (`status` names those that were committed), and published problems that
-somebody gave other ids.
+it stands in and under whatever id; so is one of lm-eval's, whatever task of it reads the row. What is drawn
+late exists once, for one claim. Not seen are registrations that lie elsewhere or were deleted (`status` names
+those that were committed), and published problems that somebody gave other ids, or copied from a task of ours
+or of lm-eval into a file.
 """
 
 from collections.abc import Mapping
@@ -16,10 +17,11 @@ import splits
 from protocol.evidence.bytes import files
 from protocol.evidence.refusals import Refusal, Tampered
 from protocol.evidence.run import late_randomness, ledger
-from protocol.evidence.run.registration import CLAIM, SEAL, SHELVES, VERDICT, Registration
+from protocol.evidence.run.registration import CLAIM, SEAL, SHELVES, TASK_FILES, VERDICT, Registration
 from protocol.locked import drift
 from protocol.tasks import registry
 from protocol.tasks.file_task import FileTask
+from protocol.tasks.lm_eval_task import LmEvalTask
 from protocol.tasks.registry import Task
 
 __all__ = ["claimed", "lost", "opened_before"]
@@ -52,7 +54,7 @@ def opened_before(
             continue
         if shared := _shared(items, own, late, study, recipes):
             found.append({"name": study.name, "lock": locked.digest, "problems": shared})
-        elif any(isinstance(task, FileTask) for task in own.values()) and lost(study):
+        elif any(isinstance(task, FileTask | LmEvalTask) for task in own.values()) and lost(study):
             found.append({"name": study.name, "lock": None, "problems": {}})
     return found
 
@@ -60,7 +62,7 @@ def opened_before(
 def lost(study: Registration) -> bool:
     """Whether a file of its questions is not here as it was locked, so that nobody can tell what they are."""
     for table in study.registered["tasks"]:
-        if "file" not in table:
+        if not any(field in table for field in TASK_FILES):
             continue
         name = registry.called(table)
         item = study.lock.content["items"].get(name, {})
@@ -129,7 +131,7 @@ def _shared(
 
 
 class _Held(NamedTuple):
-    """What a study held out of one task: by what is asked where that is a file, else by id and recipe. Of a
+    """What a study held out of one task: by what is asked where a file says it, else by id and recipe. Of a
     task that nobody has any more neither is known, and ids alone can be compared.
     """
 
@@ -139,8 +141,10 @@ class _Held(NamedTuple):
 
 
 def _in(task: Task, problem: str, held: _Held) -> bool:
-    if isinstance(task, FileTask) and held.asked is not None:
-        return task.asked(problem) in held.asked
+    if isinstance(task, FileTask | LmEvalTask) and held.asked is not None:
+        found = task.asked(problem) in held.asked
+        if found or isinstance(task, FileTask):
+            return found
     return problem in held.ids and held.recipe in (None, task.recipe())
 
 
@@ -151,7 +155,7 @@ def _held(earlier: Registration, name: str, item: Mapping[str, Any], recipes: Ma
         return _Held(ids, recipes[item["manifest"]], None)
     if (task := _made(earlier, name, item)) is None:
         return _Held(ids, None, None)
-    asked = frozenset(map(task.asked, ids)) if isinstance(task, FileTask) else None
+    asked = frozenset(map(task.asked, ids)) if isinstance(task, FileTask | LmEvalTask) else None
     return _Held(ids, task.recipe(), asked)
 
 

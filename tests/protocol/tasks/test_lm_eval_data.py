@@ -105,6 +105,11 @@ def test_a_row_asks_the_same_under_every_id(path, tmp_path):
     two = LmEvalTask("n", "longbench_qasper", written(tmp_path / "b.jsonl", row(1, _id="another")))
     assert one.asked("longbench_qasper/q1") == two.asked("longbench_qasper/another")
     assert one.asked("longbench_qasper/q1") != one.asked("longbench_qasper/q2")
+    other = written(tmp_path / "c.jsonl", row(1, _id="", answers=["B"], length=7, added=1), row(2, _id=""))
+    three = LmEvalTask("o", "longbench_qasper_e", other)
+    assert one.asked("longbench_qasper/q1") == three.asked("longbench_qasper_e/0000")
+    four = LmEvalTask("o", "x", written(tmp_path / "d.jsonl", {"id": "1", "a": "b"}, {"id": "2", "a": "c"}))
+    assert len(set(map(four.asked, four.ids()))) == 2
 
 
 PROMPTS = [  # whole, context, what is before the question, the question
