@@ -126,7 +126,8 @@ def _is_easy(name: str, gold: str, said: Mapping[str, Any]) -> str | None:
         return "is one letter, which almost any text has, and exact asks no more; choose the grader choice"
     for field in ("question", "prefix", "instruction"):
         if SPOTTED[name](gold, str(said[field])).status == "correct":
-            return f"stands in the {field}, and {name} is right where that is repeated; reword one of them"
+            fix = "reword one of them, or choose another grader"
+            return f"stands in the {field}, and {name} is right where that is repeated; {fix}"
     return None
 
 
