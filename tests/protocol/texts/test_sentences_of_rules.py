@@ -23,6 +23,7 @@ def lock(**decision: Any) -> dict[str, Any]:
     } | decision
     return {
         "protocol": {"content": {"question": "Is it so?", "decision": made, "models": ["tiny"]}},
+        "items": {"needle": {"dev": ["a"], "confirm": ["b", "c"]}},
         "sources": {},
         "checks": {"tests": 2, "corrected_alpha": "0.025000"},
         "rule": {"name": made["rule"], "source": "analysis/rules/superior.py", "sha256": "0" * 64},
