@@ -48,6 +48,7 @@ def main(argv: list[str] | None = None, *, typed: bool = False) -> int:
             *errors(checks),
             *full_use.words(locked.content.get(full_use.FIELD, {})),
             *opened.words(locked.content),
+            *opened.developed(locked.content),
             *same_kept.words(checks["same_kept"]),
             *installed_files.words(locked.content["environment"]["altered"]),
             f"next: python -m protocol.probe {args.folder}, "

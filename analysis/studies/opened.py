@@ -1,9 +1,11 @@
-"""Held-out problems that had been opened before a study was locked, from its lock alone."""
+"""What of the held-out problems was known before they were read, from the lock alone: those that had been
+opened before it, and clusters that are developed on too.
+"""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-__all__ = ["Opened", "opened", "words"]
+__all__ = ["Opened", "developed", "opened", "words"]
 
 
 class Opened(NamedTuple):
@@ -41,3 +43,18 @@ def words(lock: Mapping[str, Any]) -> list[str]:
         )
     unread = [one["name"] for one in lock.get("opened", []) if one["lock"] is None]
     return said + [f"What {name}, which was claimed, had opened could not be read." for name in unread]
+
+
+def developed(lock: Mapping[str, Any]) -> list[str]:
+    """A sentence a task of whose clusters (documents, templates) some are in both splits."""
+    said = []
+    for task, item in lock["items"].items():
+        of = item.get("clusters", {})
+        dev, confirm = ({of[each] for each in item[part] if each in of} for part in ("dev", "confirm"))
+        if both := dev & confirm:
+            held = sum(of.get(each) in both for each in item["confirm"])
+            said.append(
+                f"{len(both)} of {len(confirm)} clusters of held-out problems of {task} have development "
+                f"problems too: {held} of {len(item['confirm'])} held-out problems are in them."
+            )
+    return said

@@ -40,6 +40,7 @@ def does_not_prove(
     arm with a budget of which no lane evicted anything.
     """
     fresh = [f"Fresh problems: {said}" for said in opened.words(lock)]
+    fresh += [f"Clusters that nobody developed on: {said}" for said in opened.developed(lock)]
     alike = [f"Two separate findings: {said}." for said in _same_kept(lock)]
     kept = _idle(judged["contrasts"], idle)
     return [*_shortfalls(judged, lock), *kept, *fresh, *alike, *_choices(judged, lock), *_scope(lock)]

@@ -2,7 +2,8 @@
 
 Nothing is written before every check has passed. Held-out problems are not opened: ids come from the frozen
 manifests, prompt lengths from the development split. Of held-out mathematical problems the answers alone are
-read, to verify against themselves, unless they are encrypted; the lock's `checks.golds` says so.
+read, to verify against themselves, unless they are encrypted; the lock's `checks.golds` says so. A file of
+one's own is read whole: that no problem stands in it twice, and how long the held-out ones are.
 """
 
 from collections.abc import Callable, Mapping

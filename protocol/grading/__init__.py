@@ -17,6 +17,7 @@ from protocol.grading import boxed, choice, code, corrected, exact, f1, rouge, s
 from protocol.grading.grade import Gold, Grade, Grader, best, scored
 from protocol.grading.mathverify import MathVerify
 from protocol.grading.official import Official
+from protocol.grading.theirs import Theirs
 from protocol.harness import PREFIX
 
 __all__ = [
@@ -67,14 +68,13 @@ def grader(name: str) -> Grader:
         raise BadInput(unknown("grader", name, [*names(), f"{PREFIX}<task>"]))
     try:
         made = points[name].load()()
-    except ImportError as error:
+    except (ImportError, AttributeError, TypeError) as error:
         raise BadInput(
             f"grader {name!r}: its entry point cannot be imported ({error}); install it again"
         ) from None
     if not callable(getattr(made, "grade", None)):
         raise BadInput(f"grader {name!r}: is no grader; let its entry point return one with grade()")
-    plugin: Grader = made
-    return plugin
+    return Theirs(made)
 
 
 def second(name: str) -> Grader | None:
@@ -83,8 +83,8 @@ def second(name: str) -> Grader | None:
 
 
 def scores(name: str) -> bool:
-    """Whether a grade of this grader may be a score between 0 and 1. That of an entry point may, unless it
-    says by an attribute `scores` that it never is. Raises as `grader` does for such a one.
+    """Whether a grade of this grader may be a score between 0 and 1; of an entry point see `Theirs.scores`.
+    Raises as `grader` does for such a one.
     """
     if name in GRADERS or name.startswith(PREFIX):
         return name not in ALWAYS_ONE_OR_ZERO

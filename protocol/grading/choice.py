@@ -12,7 +12,14 @@ __all__ = ["grade", "last_class", "letter"]
 ALONE = re.compile(r"[\s(\[*]*([A-Za-z])[\s)\].:,*]*")  # the whole of what is read
 HEAD = re.compile(r"[\s(\[*]*([A-Z])(?:[)\].:,*]|\s*\Z)")  # "B) since", "(B)", "B."
 # A letter alone. "A" before a word in small letters is an article, "I" a pronoun, and "not B" is no choice.
-LETTER = re.compile(r"(?<![\w'])(?<!\bnot )(?<!\bnot \()([A-Z])(?![\w'])(?!(?<=[AI]) +[a-z])")
+NOT = "".join(rf"(?<!{word} )(?<!{word} \()" for word in (r"\bnot", "n't", r"\bnor", r"\b[Nn]either"))
+LETTER = re.compile(rf"(?<![\w']){NOT}([A-Z])(?![\w'])(?!(?<=[AI]) +[a-z])")
+# Several, of which none is chosen: "B or C", "A, B, C and D". Not "B and A is wrong".
+ONE = r"\(?[A-Z]\)?(?![\w'])"
+SEVERAL = re.compile(
+    rf"(?<![\w']){ONE}(?:\s*,\s*{ONE})*\s*,?\s*(?:(?:or|nor|/)\s*{ONE}|(?:and|&)\s*{ONE}(?!\s*[a-z]))"
+)
+LETTERS = re.compile(r"[\W\d_]*[A-Z](?:[\W\d_]+[A-Z])+[\W\d_]*")
 
 
 def grade(gold: str, text: str) -> Grade:
@@ -41,20 +48,32 @@ def letter(answer: str) -> str | None:
     r"""The letter in the last box, else the first after the last "answer is" and the like, else that of the
     last line that is a letter or begins with one ("B) since ..."), else the last letter that stands alone.
 
-    A capital, or what stands alone in the text, in the box or after "answer is".
+    A capital, or what stands alone in the text, in the box or after "answer is". Who names several ("B or C",
+    or letters and nothing else) chooses none.
     """
+    if _lists(answer):
+        return None
     for part in (boxed.last(answer), stated(answer)):
         if part is None:
             continue
         line = _line(part)
+        if SEVERAL.match(line.lstrip()) or _lists(line):
+            return None
         if first := ALONE.fullmatch(line) or HEAD.match(part) or LETTER.search(line):
             return first.group(1).upper()
     if alone := ALONE.fullmatch(answer):
         return alone.group(1).upper()
     if headed := [head for line in answer.splitlines() if (head := HEAD.match(line))]:
         return headed[-1].group(1)
-    others = LETTER.findall(answer)
-    return others[-1] if others else None
+    places = {one.start(1): one.group(1) for one in LETTER.finditer(answer)}
+    if any(one.start() <= max(places, default=-1) < one.end() for one in SEVERAL.finditer(answer)):
+        return None
+    return places[max(places)] if places else None
+
+
+def _lists(text: str) -> bool:
+    """Whether it holds several letters and nothing else."""
+    return LETTERS.fullmatch(text) is not None and len(set(re.findall("[A-Z]", text))) > 1
 
 
 def last_class(answer: str, classes: Sequence[str]) -> str | None:

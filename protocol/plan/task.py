@@ -179,13 +179,19 @@ class OneTask(Table):
             raise Fault.of(f"{at}.grader: missing; write what grades the answers, {_some()}")
         if "lm_eval" in ways and ("data" in value) == ("lengths" in value):
             raise Fault.of(f"{at}.data: write the file of its problems or, of RULER, lengths; one of the two")
+        if "lengths" in value and "longest" in value:
+            raise Fault.of(
+                f"{at}.longest: stands beside lengths, which say how long a prompt is; leave it out"
+            )
         for name in ("file", "lm_eval", "data"):
             if name in value:
                 self.fields[name].kind.read(value[name], f"{at}.{name}")
             if str(value.get(name, "")).lower() in TAKEN:
                 raise Fault.of(f"{at}.{name}: {value[name]} is a file of the registration; rename yours")
         named = super().read({"name": _default(value), **value}, at)
-        if named.name in tasks.names():
+        if twice := [length for length in named.lengths or () if named.lengths.count(length) > 1]:
+            raise Fault.of(f"{at}.lengths: {twice[0]} stands twice; name each once")
+        if named.name.lower() in tasks.names():
             raise Fault.of(f"{at}.name: {named.name!r} is the name of a task that is there; write another")
         return named
 
@@ -209,7 +215,7 @@ class OneTask(Table):
         graded = {"if": _any(["file"]), "then": {"required": ["grader"], "properties": {"lm_eval": False}}}
         either = [
             {"required": ["data"], "properties": {"lengths": False}},
-            {"required": ["lengths"], "properties": {"data": False}},
+            {"required": ["lengths"], "properties": {"data": False, "longest": False}},
         ]
         fed = {"if": _any(["lm_eval"]), "then": {"anyOf": either}}
         return whole | {

@@ -13,7 +13,7 @@ from protocol.tasks.problem import Problem
 from protocol.tasks.registry import Task
 from splits import CONFIRM, bucket
 
-__all__ = ["Opened", "build", "gold", "is_encrypted", "refuse_unopenable"]
+__all__ = ["Opened", "build", "gold", "is_encrypted", "refuse_unopenable", "size"]
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,15 @@ def gold(task: Task, problem_id: str, key: str | None = None, identity: Path | N
     if (key or identity) and _is_held_out(task, problem_id):
         task = _reached(task, key, identity)
     return task.gold(problem_id)
+
+
+def size(
+    task: Task, problem_id: str, count: Callable[[str], int], sized: Callable[[Problem], tuple[int, int]]
+) -> tuple[int, int]:
+    """How long a problem of a file is, and nothing else of it: held-out ones are as long as their author made
+    them, and too late it is when they do not fit. count: tokens of a text; sized: tokens of a prompt.
+    """
+    return sized(task.build(problem_id, count))
 
 
 def is_encrypted(task: Task) -> bool:

@@ -47,8 +47,12 @@ class Row(NamedTuple):
     prefix: str
 
     def asked(self) -> str:
-        """SHA-256 of what is asked, whatever it is called and whatever its answer is taken to be."""
-        return canonical.digest({"context": self.context, "question": self.question})
+        """SHA-256 of what is asked, whatever it is called and whatever its answer is taken to be: of its
+        words in one spelling, wherever lines break, question and context part, or a sign prints nothing.
+        """
+        text = unicodedata.normalize("NFC", f"{self.context}\n{self.question}")
+        seen = "".join(c for c in text if c not in JOINERS and not _is_variant(c))
+        return canonical.digest({"asked": " ".join(seen.split())})
 
 
 class Wrong(NamedTuple):
@@ -62,15 +66,15 @@ class _Fault(Exception):
     """What is wrong with a line."""
 
 
-def read(path: Path) -> bytes:
-    """The bytes of a task file. Raises BadInput for one that is not there, or is no plain file."""
+def read(path: Path, most: int = MOST) -> bytes:
+    """The bytes of a task file. Raises BadInput for one that is not there, is no plain file, or too large."""
     try:
-        return files.read(path, MOST)
+        return files.read(path, most)
     except FileNotFoundError:
         raise BadInput(f"{path}: no such file; put it there, beside the protocol that names it") from None
     except Tampered:
         if path.is_file() and not path.is_symlink():
-            raise BadInput(f"{path}: has over {MOST} bytes; make it a smaller one") from None
+            raise BadInput(f"{path}: has over {most} bytes; make it a smaller one") from None
         raise BadInput(f"{path}: is no plain file; put the file itself there") from None
     except OSError as error:
         raise BadInput(f"{path}: could not be read: {error.strerror}") from None
@@ -196,6 +200,8 @@ def _answer(name: str, value: Any) -> str:
 def _name(name: str, value: Any) -> str:
     """One line, in one spelling, none of whose characters is hidden."""
     text = _normal(name, _seen(name, _of_text(name, value), lambda character: False))
+    if odd := next((c for c in text if _is_variant(c) or (c.isspace() and c != " ")), None):
+        raise _Fault(f"{name}: has U+{ord(odd):04X}, with which two names look alike; delete it")
     if not text.strip() or text != text.strip():
         raise _Fault(f"{name}: {_shown(text)} is empty or has white space around it; strip it, or name one")
     if len(text) > MOST_OF_A_NAME:
@@ -225,6 +231,11 @@ def _seen(name: str, text: str, allowed: Callable[[str], bool]) -> str:
                 f"{name}: has U+{ord(character):04X} at character {place}, which cannot be seen; delete it"
             )
     return text
+
+
+def _is_variant(character: str) -> bool:
+    """Which drawing of the letter before it is meant; alone it prints nothing."""
+    return "\ufe00" <= character <= "\ufe0f" or "\U000e0100" <= character <= "\U000e01ef"
 
 
 def _normal(name: str, text: str) -> str:

@@ -4,18 +4,25 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 from protocol import grading
 from protocol.evidence.bytes import canonical
 from protocol.evidence.lock import closure
 from protocol.evidence.refusals import BadInput
-from protocol.grading import Gold, Grader
+from protocol.grading import Gold, Grade, Grader, boxed, exact
 from protocol.tasks import file_rows
 from protocol.tasks.file_rows import Row, Wrong
 from protocol.tasks.middle_cut import Longest, cut
 from protocol.tasks.problem import Problem
 
 __all__ = ["FileTask", "wrong_golds"]
+
+# Graders that take an answer wherever it stands, and what finds it there.
+SPOTTED: Mapping[str, Callable[[str, str], Grade]] = MappingProxyType(
+    {"exact": exact.grade, "boxed": boxed.grade, "math": boxed.grade}
+)
 
 
 @dataclass(frozen=True)
@@ -79,9 +86,8 @@ class FileTask:
 
     def refuse_wrong_golds(self) -> None:
         """Raises BadInput for an answer that its own grader does not take; the message does not show it."""
-        for line, says in wrong_golds(
-            self.grader, dict(enumerate(file_rows.rows(self.path).values(), start=1))
-        ):
+        found = dict(enumerate(file_rows.rows(self.path).values(), start=1))
+        for line, says in wrong_golds(self.grader, found, self.instruction):
             raise BadInput(f"{self.path}: line {line}: {says}")
 
     def _row(self, problem_id: str) -> Row:
@@ -91,10 +97,10 @@ class FileTask:
             raise BadInput(f"problem {problem_id!r}: not of this task, whose ids {self.path} has") from None
 
 
-def wrong_golds(name: str, found: Mapping[int, Row]) -> Iterator[Wrong]:
+def wrong_golds(name: str, found: Mapping[int, Row], instruction: str = "") -> Iterator[Wrong]:
     """The lines with an answer that the named grader does not take for itself, whoever would give it: every
     model would be wrong. Of a grader from elsewhere, which may want answers in a form of its own, those that
-    it cannot grade.
+    it cannot grade. Nor with one that a text without any knowledge has: every model could be right.
     """
     with _opened(grading.grader(name)) as grader:
         for line, row in found.items():
@@ -104,6 +110,25 @@ def wrong_golds(name: str, found: Mapping[int, Row]) -> Iterator[Wrong]:
                     fix = "write one that it can compare, or choose another grader"
                     yield Wrong(line, f"{field}: is not right by its own grader, {name}; {fix}")
                     break
+                if says := _is_easy(name, gold, {**row._asdict(), "instruction": instruction}):
+                    yield Wrong(line, f"{field}: {says}")
+                    break
+
+
+def _is_easy(name: str, gold: str, said: Mapping[str, Any]) -> str | None:
+    """Why a text that knows nothing is right: it repeats what it was told, or has the letter somewhere.
+
+    Choices do stand in their question, and what has a score is worth little for repeating it.
+    """
+    if name not in SPOTTED:
+        return None
+    if name == "exact" and len(gold) == 1 and gold.isascii() and gold.isalpha():
+        return "is one letter, which almost any text has, and exact asks no more; choose the grader choice"
+    for field in ("question", "prefix", "instruction"):
+        if SPOTTED[name](gold, str(said[field])).status == "correct":
+            fix = "reword one of them, or choose another grader"
+            return f"stands in the {field}, and {name} is right where that is repeated; {fix}"
+    return None
 
 
 def _takes(grader: Grader, gold: str, ours: bool) -> bool:

@@ -18,6 +18,7 @@ from protocol import harness
 from protocol.evidence.bytes import canonical
 from protocol.evidence.lock import closure
 from protocol.evidence.refusals import BadInput
+from protocol.tasks import file_rows
 from protocol.tasks.middle_cut import Longest, cut
 from protocol.tasks.problem import Problem
 
@@ -32,7 +33,9 @@ CRYSTALCACHE = tuple(
         *("trec", "triviaqa", "samsum", "passage_count", "passage_retrieval_en"),
     )
 )
+MOST = 1 << 30  # bytes of a data file
 IDS = ("_id", "unique_id", "id", "ID")
+ASKED = ("context", "input", "question", "prompt", "problem", "Problem")  # of LongBench and of the others
 ID = re.compile(r"[A-Za-z0-9._-]{1,80}")
 SHORT, LONG = 4000, 8000  # words, at which LongBench-E parts its problems by length
 
@@ -81,14 +84,12 @@ class LmEvalTask:
         return json.dumps(self._row(problem_id), ensure_ascii=False, sort_keys=True, separators=(",", ":"))
 
     def clusters(self) -> Mapping[str, str]:
-        """By id, the digest of the context; empty where no two rows have the same."""
+        """By id, the digest of the context or, without one, the id; empty where no two have the same."""
         by_id = {
-            each: canonical.digest(str(row["context"]))[:16]
+            each: canonical.digest(str(row["context"]))[:16] if row.get("context") else each
             for each, row in self._rows().items()
-            if row.get("context")
         }
-        alone = len(by_id) < len(self._rows()) or max(Counter(by_id.values()).values(), default=0) < 2
-        return {} if alone else by_id
+        return by_id if max(Counter(by_id.values()).values(), default=0) > 1 else {}
 
     def levels(self) -> Mapping[str, str]:
         """By id, "0-4k", "4-8k" or "8k+" words; empty where the rows do not say."""
@@ -101,6 +102,15 @@ class LmEvalTask:
     def redrawn(self, seed: int) -> "LmEvalTask":
         """Itself: what is published is not drawn."""
         return self
+
+    def asked(self, problem_id: str) -> str:
+        """SHA-256 of what a row asks: the same problem has it under every id, and for every task that reads
+        it. Of a row without a field of ASKED, of all of it but its id.
+        """
+        row = self._row(problem_id)
+        said = {name: row[name] for name in ASKED if name in row}
+        said = said or {name: value for name, value in row.items() if name not in IDS}
+        return canonical.digest({"row": json.dumps(said, sort_keys=True)})
 
     def recipe(self) -> str:
         """As `Task.recipe`: a published problem is known by its published id, a line by the file it is in."""
@@ -115,7 +125,7 @@ class LmEvalTask:
 
     def digest(self) -> str:
         """SHA-256 of the data file."""
-        return closure.digest_of(_bytes(self.data))
+        return closure.digest_of(file_rows.read(self.data, MOST))
 
     def _row(self, problem_id: str) -> Row:
         rows = self._rows()
@@ -129,7 +139,7 @@ class LmEvalTask:
         return self._read().by_id
 
     def _read(self) -> Rows:
-        return _rows(self.lm_eval, self.data, _bytes(self.data))
+        return _rows(self.lm_eval, self.data, file_rows.read(self.data, MOST))
 
 
 def asked(text: str, whole: str, context: str) -> tuple[str, str]:
@@ -151,15 +161,6 @@ def asked(text: str, whole: str, context: str) -> tuple[str, str]:
 
 def _level(words: int) -> str:
     return "0-4k" if words < SHORT else "4-8k" if words < LONG else "8k+"
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise BadInput(
-            f"tasks: data: {path} could not be read ({error.strerror}); put the file there"
-        ) from None
 
 
 @lru_cache(maxsize=16)  # of bytes, whose hash is remembered: a changed file is other bytes

@@ -49,9 +49,10 @@ def render(problem: Problem, tokenizer: "PreTrainedTokenizerBase", query: str) -
     if query == "outside" and not problem.question:
         raise BadInput(f'problem {problem.id!r}: has no separate question; write query = "inside"')
     text = _text(problem, tokenizer)
-    cut = text.rfind(problem.question)
-    if cut < 0 or problem.context not in text[:cut]:
+    start = text.find(_asked(problem))  # not the question's alone, which its prefix may repeat
+    if start < 0:
         raise BadInput(f"problem {problem.id!r}: the chat template changes its text; use another tokenizer")
+    cut = start + len(problem.context) + 1 if problem.question else len(text)
     before, after = (_ids(tokenizer, part) for part in (text[:cut], text[cut:]))
     return (before + after, []) if query == "inside" else (before, after)
 
@@ -65,8 +66,12 @@ def _ids(tokenizer: "PreTrainedTokenizerBase", text: str) -> list[int]:
     return list(tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
+def _asked(problem: Problem) -> str:
+    return f"{problem.context}\n{problem.question}" if problem.question else problem.context
+
+
 def _text(problem: Problem, tokenizer: "PreTrainedTokenizerBase") -> str:
-    asked = f"{problem.context}\n{problem.question}" if problem.question else problem.context
+    asked = _asked(problem)
     if tokenizer.chat_template is None:
         opened = f"{tokenizer.bos_token or ''}{asked}\nAnswer: "
     else:

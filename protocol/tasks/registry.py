@@ -250,7 +250,18 @@ def levels(task: Task) -> Mapping[str, str]:
 
 def _facts(task: Task, kind: str) -> Mapping[str, str]:
     said = getattr(task, kind, None)
-    return dict(said()) if callable(said) else {}  # a setting of this name says nothing of problems
+    if not callable(said):  # a setting of this name says nothing of problems
+        return {}
+    found: object = said()
+    known = set(task.ids())
+    if not isinstance(found, Mapping):
+        raise BadInput(f"tasks: {kind}() gave a {type(found).__name__}; return texts by id")
+    for item, text in found.items():
+        if item not in known or not isinstance(text, str) or not text:
+            raise BadInput(
+                f"tasks: {kind}() gave {item!a} and {text!a}; return texts by id of the task's own"
+            )
+    return dict(found)
 
 
 @runtime_checkable

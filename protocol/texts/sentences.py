@@ -8,7 +8,7 @@ from analysis.rules.rule import against_full
 from analysis.stats.methods import METHODS, resampled
 from analysis.studies import arms, full_use, opened, same_kept
 from protocol.evidence.run.ledger import Entry
-from protocol.texts import gate
+from protocol.texts import gate, known
 
 _SOURCES = {
     "nonce": "a number that the registered auditor draws and signs after the lock",
@@ -266,24 +266,11 @@ def looked(lock: Mapping[str, Any]) -> list[str]:
             said.append(
                 "It was amended after its held-out problems were claimed: the verdict can only be DEVIATED."
             )
-    said += opened.words(lock)
+    said += [*opened.words(lock), *opened.developed(lock)]
     for model, weights in lock["weights"].items():
         if used := sorted(name for name in weights if name.startswith("statistics-")):
             said.append(f"Statistics of {model} had been measured on other problems or texts: {_list(used)}.")
-    for task, check in lock["checks"].get("golds", {}).items():
-        said.append(
-            f"The known answers of {task} ({check['confirm']} held out) were read to verify that the grader "
-            f"recognises each of them; no model was run on them."
-        )
-    if hidden := [task for task, data in lock["data"].items() if isinstance(data, dict)]:
-        said.append(
-            f"The held-out problems of {_list(hidden)} lay encrypted to somebody's key when this was locked; "
-            "whether its author had read them before no lock can show."
-        )
-    if lock["data"]:
-        said.append(
-            f"The problems of {_list(lock['data'])} are published, and a model may have been trained on them."
-        )
+    said += known.answers(lock)
     return [
         *said,
         *_watched(lock["checks"].get("same_kept"), lock["protocol"]["content"]["arms"]),

@@ -9,9 +9,11 @@ import pytest
 import studies
 
 import splits
+from analysis.studies import opened
 from protocol import tasks
 from protocol.acts import replicate
 from protocol.acts.locking import frozen, problems_again
+from protocol.acts.locking import opened_before as opened_before_lock
 from protocol.acts.locking.opened_before import opened_before
 from protocol.evidence.audit import inventory
 from protocol.evidence.lock import lock
@@ -21,6 +23,8 @@ from protocol.evidence.run.registration import Registration
 from protocol.locked import drift
 from protocol.locked.planned import Planned, read_protocol
 from protocol.locked.study import open_study
+from protocol.tasks import registry
+from protocol.texts import known
 
 FILE = "questions.jsonl"
 CHANGES = {
@@ -139,8 +143,7 @@ def test_a_file_that_changes_after_the_lock_is_found(change, study, same_environ
             path.symlink_to(study.parent / FILE)
     said = studies.here("audit", study)
     assert said.returncode == 3, said.stdout
-    opened = Registration(study)
-    found = drift.drifted(opened, study, studies.surroundings())
+    found = drift.drifted(Registration(study), study, studies.surroundings())
     assert any("questions" in line for line in found)
 
 
@@ -159,6 +162,32 @@ def test_a_lock_whose_problems_were_edited_is_found(study):
         assert wrong
         assert wrong[0].startswith(f"items.questions.{field}"), wrong
         assert untold == []
+
+
+@pytest.mark.parametrize("table", [{"data": "data.jsonl"}, {"lengths": [64]}])
+def test_what_a_lock_says_of_a_task_of_lm_eval_is_derived_without_lm_eval(table, study):
+    """Its ids, clusters and levels are those of the file beside the lock, or of the lengths."""
+    rows = [
+        {"_id": f"q{number}", "input": f"Who {number}?", "context": f"Text {number // 2}.", "answers": ["A"]}
+        for number in range(20)
+    ]
+    (study / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    table = {"name": "theirs", "lm_eval": "niah_single_1", **table}
+    item = frozen.split("theirs", registry.one(table, study))
+    kind = "clusters" if "data" in table else "levels"
+    content = studies.content(study / "lock.json")
+    content["data"]["theirs"] = studies.closure.files.sha256(study / "data.jsonl")
+    opened = Registration.of(study, lock.Lock(content, "0" * 64))
+    first = item["confirm"][0]
+    for edited, at in (
+        (item, None),
+        ({**item, "confirm": item["confirm"][1:]}, "confirm"),
+        ({**item, kind: {**item[kind], first: "alone"}}, kind),
+    ):
+        wrong = list(problems_again._of_a_task(opened, edited, table, untold := []))
+        assert untold == []
+        assert bool(wrong) == bool(at)
+        assert all(line.startswith(f"items.theirs.{at}") for line in wrong), wrong
 
 
 @pytest.fixture
@@ -185,25 +214,160 @@ def test_the_same_problem_in_another_file_under_another_id_was_opened_before(
         assert bool(shared) == bool(due)
 
 
-def test_a_file_that_cannot_be_read_or_graded_is_refused_and_nothing_is_written(tiny_model, tmp_path, rows):
+def changed(rows, at, **fields):
+    return [
+        {name: value for name, value in {**row, **fields}.items() if value is not None}
+        if place == at
+        else row
+        for place, row in enumerate(rows)
+    ]
+
+
+def test_a_file_that_cannot_be_read_asked_or_graded_is_refused_and_nothing_is_written(
+    tiny_model, tmp_path, rows
+):
+    """Also where a line is wrong that is held out, whose prompt is measured and not kept: after the claim it
+    would be too late.
+    """
+    ids = [row["id"] for row in rows]
+    held, dev = (ids.index(hashed_first(ids, side, size)[0]) for side, size in ((True, 9), (False, 2)))
+    asked = rows[dev]["question"]
     for number, (broken, says) in enumerate(
         (
             ([*rows, {**rows[0], "id": "again"}], f"line {len(rows) + 1}: context: asks what line 1 asks"),
+            (
+                changed(rows, held, context=f"{rows[dev]['context']} \n\u200d{asked}", question=None),
+                f"line {max(held, dev) + 1}: context: asks what line {min(held, dev) + 1} asks",
+            ),
             ([{**rows[0], "answer": ""}, *rows[1:]], "line 1: answer: is empty"),
             (rows[:1], "questions: its "),
+            (changed(rows, held, context="word " * 4000 + "."), "a prompt of 40"),
+            (changed(rows, held, question=None), f"{ids[held]!r}: has no separate question"),
+            (
+                changed(rows, held, question=f"{asked} Is it {rows[held]['answer']}?"),
+                f"line {held + 1}: answer: stands in the question, and exact is right where",
+            ),
+            (changed(rows, held, prefix=f"It is {rows[held]['answer']}"), "answer: stands in the prefix"),
+            (changed(rows, held, answer="e"), "answer: is one letter, which almost any text has"),
         )
     ):
         folder = written(tmp_path / f"study-{number}", tiny_model, broken)
         before = studies.snapshot(folder)
         said = studies.here("register", folder)
-        assert (said.returncode, said.stderr.count("\n")) == (2, 1), said.stderr
-        assert says in said.stderr
+        assert (said.returncode, said.stderr.count("\n")) == (2, 1), (number, said)
+        assert says in said.stderr, number
         assert studies.snapshot(folder) == before
 
 
+TWO = {
+    **CHANGES,
+    'name = "needle-256"\n': 'file = "other.jsonl"\ngrader = "exact"\n',
+}
+
+
+@pytest.mark.parametrize(
+    ("renamed", "query", "says"),
+    [
+        (lambda item: f"other-{item}", "inside", "for development; leave one of the two out"),
+        (lambda item: item, "outside", "is asked by other in the same way; a problem counts once"),
+        (lambda item: item, "inside", None),
+    ],
+)
+def test_one_problem_in_two_files_is_held_out_or_developed_on_and_counts_once(
+    renamed, query, says, tiny_model, tmp_path, rows
+):
+    changes = {**TWO, 'query = "inside"': f'instruction = "Answer with the number."\nquery = "{query}"'}
+    folder = written(tmp_path / "study", tiny_model, rows, changes)
+    other = [{**row, "id": renamed(row["id"])} for row in rows]
+    (folder / "other.jsonl").write_text("".join(json.dumps(row) + "\n" for row in other))
+    _, protocol = read_protocol(folder)
+    planned = Planned(protocol, tmp_path, folder=folder)
+    if says is None:  # asked in two ways
+        assert frozen.items(planned).keys() == {"other", "questions"}
+        return
+    with pytest.raises(BadInput, match=says):
+        frozen.items(planned)
+
+
+def test_a_row_that_another_task_of_lm_eval_reads_under_another_id_was_opened_before(
+    study, alone, tmp_path, monkeypatch
+):
+    """Rows of LongBench are those of LongBench-E too."""
+    rows = [
+        {"_id": f"q{place}", "input": f"Who {place}?", "context": "A.", "answers": ["B"]}
+        for place in range(9)
+    ]
+    later = tmp_path / "registrations" / "later"
+    later.mkdir()
+    tables, items = [], []
+    for folder, name, key in ((study, "longbench_qasper", "_id"), (later, "longbench_qasper_e", "no_id")):
+        data = [{**row, key: row["_id"]} for row in rows[::-1]]
+        for row in data:
+            row.pop("_id") if key != "_id" else None
+        (folder / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in data))
+        tables.append({"name": name, "lm_eval": name, "data": "data.jsonl"})
+        items.append({name: frozen.split(name, registry.one(tables[-1], folder))})
+    content = studies.content(study / "lock.json")
+    content["items"], content["protocol"]["content"]["tasks"] = items[0], tables[:1]
+    earlier = Registration.of(study, lock.Lock(content, "0" * 64))
+    monkeypatch.setattr(opened_before_lock, "claimed", lambda folder: [earlier])
+    (found,) = opened_before(later, items[1], {"tasks": tables[1:]}, None)
+    held = {int(item.rpartition("q")[2]) for item in items[0]["longbench_qasper"]["confirm"]}
+    numbers = {8 - int(item[-4:]) for item in items[1]["longbench_qasper_e"]["confirm"]}
+    same = {8 - int(item[-4:]) for item in found["problems"]["longbench_qasper_e"]}
+    assert same == held & numbers
+    assert same
+
+
+@pytest.mark.parametrize("change", ["edited", "gone"])
+def test_an_earlier_file_that_is_not_here_as_it_was_locked_is_told(
+    change, study, alone, rows, tiny_model, tmp_path
+):
+    renamed = [{**row, "id": f"other-{row['id']}"} for row in rows]
+    if change == "edited":
+        (study / FILE).write_bytes((study / FILE).read_bytes() + b" ")
+    else:
+        (study / FILE).unlink()
+    folder = written(tmp_path / "registrations" / "later", tiny_model, renamed)
+    _, protocol = read_protocol(folder)
+    items = frozen.items(Planned(protocol, tmp_path, folder=folder))
+    own = {"questions": items["questions"]}
+    found = opened_before(folder, own, protocol.content(), None)
+    assert found == [{"name": "study", "lock": None, "problems": {}}]
+    assert opened.words({"items": own, "opened": found}) == [
+        "What study, which was claimed, had opened could not be read."
+    ]
+
+
+def test_clusters_that_are_developed_on_too_are_said_where_a_verdict_is(done):
+    lock = studies.content(done / "lock.json")
+    item = lock["items"]["questions"]
+    of, dev, held = item["clusters"], item["dev"], item["confirm"]
+    both = {of[one] for one in held if of[one] in {of[other] for other in dev}}
+    told = studies.content(done / "verdict.json")["judged"]["does_not_prove"]
+    said = [one for one in told if one.startswith("Clusters that nobody developed on")]
+    assert len(said) == bool(both)
+    problems = {"dev": ["a", "b"], "confirm": ["c", "d", "e"]}
+    made = {**problems, "clusters": {"a": "one", "b": "two", "c": "one", "d": "three", "e": "one"}}
+    assert opened.developed({"items": {"mine": made}}) == [
+        "1 of 2 clusters of held-out problems of mine have development problems too: 2 of 3 held-out "
+        "problems are in them."
+    ]
+    assert opened.developed({"items": {"mine": problems}}) == []
+
+
+def test_a_file_of_ones_own_is_not_called_published(done):
+    lock = studies.content(done / "lock.json")
+    said = known.answers(lock)
+    assert not any("published" in one for one in said)
+    assert any(one.startswith("The problems of questions stand in a file of the author's") for one in said)
+    lock["data"]["math500"] = "0" * 64
+    assert any("problems of math500 are published" in one for one in known.answers(lock))
+
+
 def test_a_replication_without_its_file_leaves_no_folder(study, tmp_path):
-    opened = open_study(Registration(study), tmp_path)
+    parent = open_study(Registration(study), tmp_path)
     (study / FILE).unlink()
     with pytest.raises((BadInput, FileNotFoundError)):
-        replicate.new(opened)
+        replicate.new(parent)
     assert not (tmp_path / "replications").exists()

@@ -33,7 +33,7 @@ def contradictions(study: Registration) -> Iterator[str]:
 def opened(study: Registration) -> Iterator[str]:
     """The same of earlier registrations, by the recipes of today's tasks. One that is here shares the
     problems that the lock says. One whose claim is in the commit that the lock names was here then, and is
-    listed; others may have come since.
+    listed; others may have come since. Nothing is said of one whose file of questions is gone.
     """
     locked, folder = study.lock.content, study.folder
     if "opened" not in locked or not all(map(partial(_here, folder), study.registered["tasks"])):
@@ -47,6 +47,8 @@ def opened(study: Registration) -> Iterator[str]:
     now = {one["lock"]: one["problems"] for one in found}
     for other in asked:
         digest = other.lock.digest
+        if opened_before.lost(other):  # what it held out cannot be told any more
+            continue
         due = now.get(digest, {})
         if digest in listed:
             yield from differences.between(listed[digest], due, f"opened.{other.name}")

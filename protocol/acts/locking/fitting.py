@@ -1,10 +1,12 @@
 """Whether a protocol fits its models: prompts their positions, budgets what is protected, lanes the memory.
 
-It reads tokenizers and configurations; prompts are those of development problems.
+It reads tokenizers and configurations; prompts are those of development problems. Of a file of one's own the
+held-out ones are measured too, since nothing makes them alike: how long they are is all that is kept.
 """
 
 import itertools
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
@@ -20,6 +22,9 @@ from protocol.models import calibration, load, sources
 from protocol.plan import grid
 from protocol.plan.design import Budget, Design, Task
 from protocol.tasks import door, prompting
+from protocol.tasks.file_task import FileTask
+from protocol.tasks.lm_eval_task import LmEvalTask
+from protocol.tasks.problem import Problem
 
 __all__ = [
     "Checked",
@@ -34,7 +39,7 @@ __all__ = [
 
 LONG = 1024  # tokens of an answer in which a unit of slots that begins in the prompt may end
 
-# Tokens of (context, query) of every development problem, by model and task.
+# Tokens of (context, query) of every problem that is measured, by model and task.
 Lengths: TypeAlias = dict[tuple[str, Task], list[tuple[int, int]]]
 
 
@@ -137,15 +142,23 @@ def _lengths(planned: Planned, items: Mapping[str, Any]) -> Lengths:
         count = prompting.counter(tokenizer)
         for task in protocol.tasks:
             own, name = known[task.name], task.name
-            built = (door.build(own, name, item, count) for item in items[name]["dev"])
-            rendered = (prompting.render(problem, tokenizer, task.query) for problem in built)
-            sizes = [(len(context), len(query)) for context, query in rendered]
-            lengths[source, task] = [size for size in sizes if protocol.excludes(size[0]) is None]
-            if not lengths[source, task]:
+            sized = partial(_sized, tokenizer=tokenizer, query=task.query)
+            sizes = [sized(door.build(own, name, item, count)) for item in items[name]["dev"]]
+            kept = [size for size in sizes if protocol.excludes(size[0]) is None]
+            if not kept:
                 raise BadInput(
                     f"exclude: leaves no development problem of {task.name}; raise prompt_tokens_above"
                 )
+            if isinstance(own, FileTask | LmEvalTask):
+                held = [door.size(own, item, count, sized) for item in items[name]["confirm"]]
+                kept += [size for size in held if protocol.excludes(size[0]) is None]
+            lengths[source, task] = kept
     return lengths
+
+
+def _sized(problem: Problem, tokenizer: Any, query: str) -> tuple[int, int]:
+    context, asked = prompting.render(problem, tokenizer, query)
+    return len(context), len(asked)
 
 
 def _refuse_long_prompts(planned: Planned, lengths: Lengths) -> None:
@@ -162,8 +175,8 @@ def _refuse_long_prompts(planned: Planned, lengths: Lengths) -> None:
 
 def refuse_small_budgets(planned: Planned, lengths: Lengths, budgets: Iterable[Budget]) -> None:
     """A budget below what a policy can come to protect is refused by name, on the shortest and the longest
-    development prompts: a share is smallest on the one, a pinned prompt largest on the other. Of a budget
-    that changes from round to round, the smallest counts.
+    prompts: a share is smallest on the one, a pinned prompt largest on the other. Of a budget that changes
+    from round to round, the smallest counts.
 
     What the text decides, such as how long a protected trunk is, is taken at its most: else the lanes whose
     text asks for more would fail, in this arm alone, and what is missing would not be missing at random.
@@ -186,8 +199,8 @@ def refuse_small_budgets(planned: Planned, lengths: Lengths, budgets: Iterable[B
 
 
 def refuse_one_budget_twice(planned: Planned, lengths: Lengths, budgets: Iterable[Budget]) -> None:
-    """Two budgets that are the same slots on every development prompt of a model and task: the same lanes
-    would count as two contrasts of the rule.
+    """Two budgets that are the same slots on every prompt of a model and task: the same lanes would count as
+    two contrasts of the rule. lengths: of the prompts that were measured.
     """
     for (model, task), each in lengths.items():
         seen: dict[tuple[int, ...], Budget] = {}

@@ -11,6 +11,7 @@ from protocol.locked.planned import Planned
 from protocol.plan.design import TASK
 from protocol.tasks import Task, door, registry
 from protocol.tasks.file_task import FileTask
+from protocol.tasks.lm_eval_task import LmEvalTask
 
 __all__ = ["checks_golds", "facts", "golds", "items", "refuse_wrong_golds", "scored", "sized", "split"]
 
@@ -19,18 +20,50 @@ MOST = files.MOST_OF_A_DOCUMENT // 2  # bytes of a lock that problems may take
 
 def items(planned: Planned) -> dict[str, Any]:
     """The split of each task, as many problems of it as are asked for. Raises Drifted for an altered one,
-    BadInput for an empty one, for more problems than there are, and as the task does.
+    BadInput for an empty one, for more problems than there are, for a problem that is held out and developed
+    on, or held out twice, and as the task does.
     """
     known = planned.tasks
     found = {
         task.name: sized(split(task.name, known[task.name]), TASK.content(task))
         for task in planned.protocol.tasks
     }
+    _refuse_one_problem_twice(planned, found)
     if (size := len(canonical.dumps(found))) > MOST:
         raise BadInput(
             f"tasks: their problems take {size} bytes of the lock, over {MOST}; give dev and confirm"
         )
     return found
+
+
+def _refuse_one_problem_twice(planned: Planned, items: Mapping[str, Any]) -> None:
+    """By what is asked in files of one's own, whatever file, task and id it stands in: a held-out problem
+    that is a development problem is not held out, and one that two tasks ask in the same way counts twice.
+    """
+    developed: dict[str, str] = {}
+    held: dict[tuple[str, Any], str] = {}
+    own = [
+        (table, task)
+        for table in planned.protocol.tasks
+        if isinstance(task := planned.tasks[table.name], FileTask | LmEvalTask)
+    ]
+    for table, task in own:
+        for item in items[table.name]["dev"]:
+            developed.setdefault(task.asked(item), f"{item!a} of {table.name}")
+    for table, task in own:
+        way = table._replace(name="", file=None, data=None, max_new_tokens=1, dev=None, confirm=None)
+        for item in items[table.name]["confirm"]:
+            asked = task.asked(item)
+            if other := developed.get(asked):
+                raise BadInput(
+                    f"tasks: {table.name}: {item!a} is held out and asks what {other} asks, for development; "
+                    "leave one of the two out"
+                )
+            if (first := held.setdefault((asked, way), table.name)) != table.name:
+                raise BadInput(
+                    f"tasks: {table.name}: {item!a} is asked by {first} in the same way; a problem counts "
+                    "once, so leave it out of one of the two"
+                )
 
 
 def sized(whole: Mapping[str, Any], written: Mapping[str, Any]) -> dict[str, Any]:

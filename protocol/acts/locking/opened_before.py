@@ -2,9 +2,10 @@
 
 No problem is built for it. A problem is known by its id and by the recipe of its task: tasks of other names,
 sizes and splits that share both have the same problem. One of a file is known by what it asks, whatever file
-it stands in and under whatever id. What is drawn late exists once, for one claim. Not seen are registrations
-that lie elsewhere or were deleted (`status` names those that were committed), and published problems that
-somebody gave other ids.
+it stands in and under whatever id; so is one of lm-eval's, whatever task of it reads the row. What is drawn
+late exists once, for one claim. Not seen are registrations that lie elsewhere or were deleted (`status` names
+those that were committed), and published problems that somebody gave other ids, or copied from a task of ours
+or of lm-eval into a file.
 """
 
 from collections.abc import Mapping
@@ -16,13 +17,14 @@ import splits
 from protocol.evidence.bytes import files
 from protocol.evidence.refusals import Refusal, Tampered
 from protocol.evidence.run import late_randomness, ledger
-from protocol.evidence.run.registration import CLAIM, SEAL, SHELVES, VERDICT, Registration
+from protocol.evidence.run.registration import CLAIM, SEAL, SHELVES, TASK_FILES, VERDICT, Registration
 from protocol.locked import drift
 from protocol.tasks import registry
 from protocol.tasks.file_task import FileTask
+from protocol.tasks.lm_eval_task import LmEvalTask
 from protocol.tasks.registry import Task
 
-__all__ = ["claimed", "opened_before"]
+__all__ = ["claimed", "lost", "opened_before"]
 
 _EVENTS = ("claim", "attempt", "held-out")  # of a ledger, each of which is written under a claim
 
@@ -31,7 +33,8 @@ def opened_before(
     folder: Path, items: Mapping[str, Any], content: Mapping[str, Any], parent: Mapping[str, str] | None
 ) -> list[dict[str, Any]]:
     """The field `opened` of a lock: {name, lock, problems: ids by task} of every claimed registration that
-    shares held-out problems with `items`; one whose lock cannot be read has neither lock nor problems.
+    shares held-out problems with `items`; one whose lock cannot be read has neither lock nor problems, nor
+    has, where files are asked about, one whose own file is not here as it was locked.
 
     folder, content: of the registration and its protocol. parent: the study that it replicates, which is left
     out with its other replications, since a replication says that itself.
@@ -51,7 +54,21 @@ def opened_before(
             continue
         if shared := _shared(items, own, late, study, recipes):
             found.append({"name": study.name, "lock": locked.digest, "problems": shared})
+        elif any(isinstance(task, FileTask | LmEvalTask) for task in own.values()) and lost(study):
+            found.append({"name": study.name, "lock": None, "problems": {}})
     return found
+
+
+def lost(study: Registration) -> bool:
+    """Whether a file of its questions is not here as it was locked, so that nobody can tell what they are."""
+    for table in study.registered["tasks"]:
+        if not any(field in table for field in TASK_FILES):
+            continue
+        name = registry.called(table)
+        item = study.lock.content["items"].get(name, {})
+        if _made(study, name, item) is None:
+            return True
+    return False
 
 
 def claimed(folder: Path) -> list[Registration]:
@@ -114,7 +131,7 @@ def _shared(
 
 
 class _Held(NamedTuple):
-    """What a study held out of one task: by what is asked where that is a file, else by id and recipe. Of a
+    """What a study held out of one task: by what is asked where a file says it, else by id and recipe. Of a
     task that nobody has any more neither is known, and ids alone can be compared.
     """
 
@@ -124,8 +141,10 @@ class _Held(NamedTuple):
 
 
 def _in(task: Task, problem: str, held: _Held) -> bool:
-    if isinstance(task, FileTask) and held.asked is not None:
-        return task.asked(problem) in held.asked
+    if isinstance(task, FileTask | LmEvalTask) and held.asked is not None:
+        found = task.asked(problem) in held.asked
+        if found or isinstance(task, FileTask):
+            return found
     return problem in held.ids and held.recipe in (None, task.recipe())
 
 
@@ -134,12 +153,19 @@ def _held(earlier: Registration, name: str, item: Mapping[str, Any], recipes: Ma
     ids = frozenset(item["confirm"])
     if item["manifest"] in recipes:
         return _Held(ids, recipes[item["manifest"]], None)
-    with suppress(Refusal, splits.SplitError):  # its file, or who made it, is not here any more
+    if (task := _made(earlier, name, item)) is None:
+        return _Held(ids, None, None)
+    asked = frozenset(map(task.asked, ids)) if isinstance(task, FileTask | LmEvalTask) else None
+    return _Held(ids, task.recipe(), asked)
+
+
+def _made(earlier: Registration, name: str, item: Mapping[str, Any]) -> Task | None:
+    """A task of an earlier study, as it was locked; None where its file, or who made it, is not here."""
+    with suppress(Refusal, splits.SplitError):
         task = registry.finder(earlier.registered["tasks"], earlier.folder)(name)
-        if registry.manifest(name, task).digest == item["manifest"]:
-            asked = frozenset(map(task.asked, ids)) if isinstance(task, FileTask) else None
-            return _Held(ids, task.recipe(), asked)
-    return _Held(ids, None, None)
+        if registry.manifest(name, task).digest == item.get("manifest"):
+            return task
+    return None
 
 
 def _written(content: Mapping[str, Any], items: Mapping[str, Any]) -> list[Mapping[str, Any]]:

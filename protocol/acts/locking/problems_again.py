@@ -14,15 +14,18 @@ from protocol import grading
 from protocol.acts.locking import form, frozen
 from protocol.evidence.lock import bundle
 from protocol.evidence.refusals import BadInput, Refusal
-from protocol.evidence.run.registration import Registration
+from protocol.evidence.run.registration import TASK_FILES, Registration
 from protocol.locked import differences
 from protocol.tasks import Task, registry
 from protocol.tasks.dataset import Dataset
 
 __all__ = ["data", "golds", "items", "scored"]
 
-READ = ("protocol/tasks/file_rows.py", "protocol/tasks/file_task.py", "protocol/acts/locking/frozen.py")
-"""What makes a split of a file."""
+READ = (
+    *("protocol/tasks/file_rows.py", "protocol/tasks/file_task.py", "protocol/acts/locking/frozen.py"),
+    *("protocol/tasks/lm_eval_task.py", "protocol/tasks/ruler.py"),
+)
+"""What makes a split of a file, or of a task of lm-eval, which need not be installed for it."""
 SAID = ("protocol/tasks/association.py", "protocol/tasks/several.py", "protocol/acts/locking/frozen.py")
 """What locks the levels of tasks of ours."""
 
@@ -91,19 +94,21 @@ def _of_a_task(
 ) -> Iterator[str]:
     """From the file beside the lock, or from what is installed here under the name."""
     name = str(table["name"])
-    if (file := table.get("file")) and (wrong := _another(study, name, str(file))):
+    ours = not {"file", "lm_eval"}.isdisjoint(table)
+    file = next((table[field] for field in TASK_FILES if field in table), None)
+    if file and (wrong := _another(study, name, str(file))):
         yield wrong
         return
     try:
         due = frozen.sized(frozen.split(name, registry.one(table, study.folder)), table)
     except (Refusal, splits.SplitError) as refused:
-        if file and form.as_today(study.lock.content, READ):
+        if ours and form.as_today(study.lock.content, READ):
             yield f"items.{name}: {refused}"
         else:
             untold.append(f"items.{name}: {refused}")
         return
     differing = differences.between(item, due, f"items.{name}")
-    if file and form.as_today(study.lock.content, READ):
+    if ours and form.as_today(study.lock.content, READ):
         yield from differing
     else:  # another reader, or another version of the package that it comes from, may give other problems
         untold += differing

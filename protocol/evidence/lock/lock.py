@@ -91,7 +91,9 @@ _AMENDS = Table(
 _OPENED = Table(
     {
         "name": Field(Text(), "The folder of a registration that was claimed before this lock."),
-        "lock": Field(OrNull(DIGEST), "Its lock; null where that cannot be read."),
+        "lock": Field(
+            OrNull(DIGEST), "Its lock; null where that, or its own file of problems, cannot be read."
+        ),
         "problems": Field(MapOf(ListOf(Text(), 1)), "Ids of the held-out problems that both have, by task."),
     }
 )

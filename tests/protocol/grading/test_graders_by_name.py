@@ -61,6 +61,44 @@ def test_an_entry_point_may_score_unless_it_says_that_it_does_not(plugins, monke
     assert grading.scores("shouting")
 
 
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (True, "no grade: a bool"),
+        (("correct", "7", "", None), "no grade: a tuple"),
+        (grading.Grade("right", "7", ""), "no grade: an unknown status"),
+        (grading.Grade("wrong", 7, ""), "no grade: an answer or a reason that is no text"),
+        (grading.Grade("wrong", "\ud800", ""), "no grade: an answer or a reason that is no text"),
+        (grading.Grade("correct", "7", "", "1.000000"), "no grade: a score beside another status"),
+        (grading.Grade("scored", "7", "", "0.500000"), "no grade: a score, and it says that it never gives"),
+        (KeyError("7"), "failed: KeyError"),
+    ],
+)
+def test_what_is_no_grade_of_an_entry_point_is_an_error_and_never_an_answer(
+    given, says, plugins, monkeypatch
+):
+    def grade(gold, text):
+        if isinstance(given, Exception):
+            raise given
+        return given
+
+    monkeypatch.setattr(Shouting, "grade", staticmethod(grade))
+    plugins(shouting=f"{__name__}:Shouting")
+    found = grading.grader("shouting").grade("yes", "YES")
+    assert (found.status, found.answer, found.score) == ("error", None, None)
+    assert says in found.reason
+
+
+@pytest.mark.parametrize("score", ["7.0", "1.000001", "0.5", "nan", None, 0.5])
+def test_a_score_of_an_entry_point_is_from_nothing_to_all(score, plugins, monkeypatch):
+    monkeypatch.setattr(Shouting, "scores", True)
+    for given, status in ((score, "error"), ("0.500000", "scored")):
+        own = grading.Grade("scored", "7", "", given)
+        monkeypatch.setattr(Shouting, "grade", staticmethod(lambda gold, text, own=own: own))
+        plugins(shouting=f"{__name__}:Shouting")
+        assert grading.grader("shouting").grade("yes", "YES").status == status
+
+
 def test_an_entry_point_cannot_take_the_name_of_a_grader(plugins):
     plugins(shouting=f"{__name__}:Shouting", exact=f"{__name__}:Shouting")
     with pytest.raises(BadInput, match="grader 'exact': is taken; rename the entry point"):

@@ -1,11 +1,13 @@
 """What a task of lm-eval says of its data without lm-eval: ids, levels, clusters, digests, refusals."""
 
 import json
+import os
+from pathlib import Path
 
 import pytest
 
 from protocol.evidence.refusals import BadInput
-from protocol.tasks.lm_eval_task import LmEvalTask, asked
+from protocol.tasks.lm_eval_task import MOST, LmEvalTask, asked
 from protocol.tasks.middle_cut import Longest
 from protocol.tasks.ruler import REPETITIONS, Ruler
 
@@ -52,7 +54,8 @@ def test_questions_about_one_text_are_a_cluster(path):
     assert first == third != second
     assert LmEvalTask("m", "longbench_qasper", written(path, row(1), row(2))).clusters() == {}
     some = written(path, row(1), row(2, context="Text 1."), row(3, context=""))
-    assert LmEvalTask("m", "longbench_qasper", some).clusters() == {}  # of the third nobody knows
+    third = LmEvalTask("m", "longbench_qasper", some).clusters()
+    assert list(third.values()) == [first, first, "longbench_qasper/q3"]  # a text of its own, or nobody knows
     assert LmEvalTask("m", "gsm8k_cot", written(path, {"question": "1"}, {"question": "2"})).clusters() == {}
 
 
@@ -81,9 +84,32 @@ def test_a_line_that_is_no_row_is_refused_by_its_number(path, line, says):
         LmEvalTask("m", "longbench_qasper", path).ids()
 
 
-def test_data_that_are_not_there_are_refused(path):
-    with pytest.raises(BadInput, match=r"data: .*data\.jsonl could not be read"):
+@pytest.mark.parametrize(
+    ("made", "says"),
+    [
+        (lambda path: None, "no such file; put it there"),
+        (os.mkfifo, "is no plain file"),  # which nobody would fill
+        (lambda path: path.symlink_to(__file__), "is no plain file"),
+        (Path.mkdir, "is no plain file"),
+        (lambda path: (path.touch(), os.truncate(path, MOST + 1)), f"has over {MOST} bytes"),
+    ],
+)
+def test_data_that_are_no_plain_file_are_refused(made, says, path):
+    made(path)
+    with pytest.raises(BadInput, match=rf"data\.jsonl: {says}"):
         LmEvalTask("m", "longbench_qasper", path).ids()
+
+
+def test_a_row_asks_the_same_under_every_id(path, tmp_path):
+    one = LmEvalTask("m", "longbench_qasper", written(path, row(1), row(2)))
+    two = LmEvalTask("n", "longbench_qasper", written(tmp_path / "b.jsonl", row(1, _id="another")))
+    assert one.asked("longbench_qasper/q1") == two.asked("longbench_qasper/another")
+    assert one.asked("longbench_qasper/q1") != one.asked("longbench_qasper/q2")
+    other = written(tmp_path / "c.jsonl", row(1, _id="", answers=["B"], length=7, added=1), row(2, _id=""))
+    three = LmEvalTask("o", "longbench_qasper_e", other)
+    assert one.asked("longbench_qasper/q1") == three.asked("longbench_qasper_e/0000")
+    four = LmEvalTask("o", "x", written(tmp_path / "d.jsonl", {"id": "1", "a": "b"}, {"id": "2", "a": "c"}))
+    assert len(set(map(four.asked, four.ids()))) == 2
 
 
 PROMPTS = [  # whole, context, what is before the question, the question

@@ -79,6 +79,22 @@ def test_a_question_that_also_stands_in_the_context_is_cut_at_its_last_place(tok
     assert tokenizer.decode(query).startswith("What is the code?<|im_end|>")
 
 
+@pytest.mark.parametrize(
+    ("question", "prefix"),
+    [("What is the code?", "What is the code? It is"), ("assistant", ""), ("Answer:", ""), ("s", "")],
+)
+def test_a_question_that_the_prefix_or_the_template_repeats_is_cut_where_it_is_asked(
+    question, prefix, tokenizer
+):
+    problem = PROBLEM._replace(question=question, prefix=prefix)
+    for template in (CHAT, None):
+        tokenizer.chat_template = template
+        context, query = prompting.render(problem, tokenizer, "outside")
+        assert tokenizer.decode(context).endswith("The code is 7. What is next?\n")
+        assert tokenizer.decode(query).startswith(question)
+        assert tokenizer.decode(query).endswith(prefix or ("assistant\n" if template else "Answer: "))
+
+
 def test_a_template_that_changes_the_text_is_refused(tokenizer):
     tokenizer.chat_template = "{% for m in messages %}{{ m['content'] | upper }}{% endfor %}"
     with pytest.raises(BadInput, match="chat template changes its text"):

@@ -48,9 +48,26 @@ BROKEN = {
     "an id with a space before it": (line(id=" a"), "line 1: id: ' a' is empty or has white space"),
     "an id that is not NFC": (line(id="e\u0301"), "line 1: id: is not NFC; normalise it"),
     "an id with a tab": (line(id="a\tb"), "line 1: id: has U+0009 at character 2, which cannot be seen"),
+    "an id with a drawing": (line(id="a\ufe0f"), "line 1: id: has U+FE0F, with which two names look alike"),
+    "a cluster with a hard space": (
+        line(cluster="a\u00a0b"),
+        "line 1: cluster: has U+00A0, with which two names look alike; delete it",
+    ),
     "a long id": (line(id="a" * 201), "line 1: id: has 201 characters, over 200; shorten it"),
     "an id twice": (line() + b"\n" + line(context="B"), "line 2: id: 'fox/1' is that of line 1 too"),
     "a problem twice": (line() + b"\n" + line(id="b"), "line 2: context: asks what line 1 asks; leave one"),
+    "a problem in other lines": (
+        line() + b"\n" + line(id="b", context="A fox\nate 3\u00a0hens. How many", question="hens?"),
+        "line 2: context: asks what line 1 asks; leave one",
+    ),
+    "a problem all in its context": (
+        line() + b"\n" + line(id="b", context="A fox ate 3 hens. How many hens?", question=None),
+        "line 2: context: asks what line 1 asks; leave one",
+    ),
+    "a problem in another spelling": (
+        line(context="Caf\u00e9") + b"\n" + line(id="b", context="Caf\u200de\u0301\ufe0f"),
+        "line 2: context: asks what line 1 asks; leave one",
+    ),
     "no context": (line(context=None), "line 1: context: missing"),
     "an empty context": (line(context=""), "line 1: context: is empty; a problem without a passage"),
     "a context with white space": (line(context="A \n"), "line 1: context: has white space around it"),
@@ -315,6 +332,60 @@ SETTINGS = {
         'file = "a.jsonl"\ngrader = "f1"\nlongest = { words = 9, tokens = 9 }',
         "tasks[0].longest: write words or tokens, and one of them",
     ),
+    "a cut of what is as long as it says": (
+        'lm_eval = "x"\nlengths = [64]\nlongest = { words = 9 }',
+        "tasks[0].longest: stands beside lengths",
+    ),
+    "a length twice": ('lm_eval = "x"\nlengths = [64, 128, 64]', "tasks[0].lengths: 64 stands twice"),
+    "a name of ours in capitals": (
+        'name = "Needle-256"\nfile = "mine.jsonl"\ngrader = "exact"',
+        "tasks[0].name: 'Needle-256' is the name of a task that is there; write another",
+    ),
+    "a grader of lm-eval by hand": (
+        'file = "mine.jsonl"\ngrader = "lm_eval:longbench_qasper"',
+        "unknown grader 'lm_eval:longbench_qasper'",
+    ),
+    "no text as instruction": (
+        'file = "a.jsonl"\ngrader = "f1"\ninstruction = 3',
+        "tasks[0].instruction: write text, not 3",
+    ),
+    "a hidden sign in an instruction": (
+        'file = "a.jsonl"\ngrader = "f1"\ninstruction = "a\\u200bb"',
+        "tasks[0].instruction: has U+200B",
+    ),
+    "an instruction to be written": (
+        'file = "a.jsonl"\ngrader = "f1"\ninstruction = "TODO"',
+        "tasks[0].instruction: placeholder left unfilled",
+    ),
+    "a truth as size": (NEEDLE + "dev = true", "tasks[0].dev: write a whole number from 1"),
+    "more than any file has": (NEEDLE + "dev = 99999999999999999999", "tasks[0].dev: write a whole number"),
+    "a list of sizes": (NEEDLE + "confirm = [9]", "tasks[0].confirm: write a whole number"),
+    "a part of a size": (NEEDLE + "confirm = 1.5", "tasks[0].confirm: write a whole number"),
+    "a cut to one word": (
+        'file = "a.jsonl"\ngrader = "f1"\nlongest = { words = 1 }',
+        "tasks[0].longest.words: write a whole number from 2",
+    ),
+    "a cut to a number": ('file = "a.jsonl"\ngrader = "f1"\nlongest = 3', "tasks[0].longest: write a table"),
+    "a cut in another unit": (
+        'file = "a.jsonl"\ngrader = "f1"\nlongest = { word = 9 }',
+        "tasks[0].longest: write words or tokens",
+    ),
+    "a cluster of a task": (
+        'file = "a.jsonl"\ngrader = "f1"\ncluster = "id"',
+        "tasks[0].cluster: unknown field 'cluster'",
+    ),
+    "a seed of a task": (
+        'lm_eval = "x"\ndata = "b.jsonl"\nseed = 3',
+        "tasks[0].seed: unknown field 'seed'",
+    ),
+    "no length": ('lm_eval = "x"\nlengths = []', "tasks[0].lengths: write a list with at least one entry"),
+    "a length of nothing": ('lm_eval = "x"\nlengths = [0]', "tasks[0].lengths[0]: write a whole number"),
+    "a length in words": ('lm_eval = "x"\nlengths = ["4k"]', "tasks[0].lengths[0]: write a whole number"),
+    "data in a folder": ('lm_eval = "x"\ndata = "../b.jsonl"', "tasks[0].data: write the name of a file"),
+    "a name of nothing": ('name = "."\nfile = "a.jsonl"\ngrader = "f1"', "tasks[0].name: write a name of"),
+    "a file that is a list": ('file = ["a.jsonl"]\ngrader = "f1"', "tasks[0].file: write text, not ["),
+    "a file without a name": ('file = ".jsonl"\ngrader = "f1"', "tasks[0].file: write the name of a file"),
+    "an end that cannot be seen": ('file = "a.jsonl\\u0000"\ngrader = "f1"', "tasks[0].file: has U+0000"),
     "no unit": ('file = "a.jsonl"\ngrader = "f1"\nlongest = {}', "tasks[0].longest: write words or tokens"),
     "a cut of ours": (
         NEEDLE + "longest = { words = 9 }",

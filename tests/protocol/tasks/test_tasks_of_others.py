@@ -109,6 +109,24 @@ def test_ids_that_make_no_split_are_refused(others, monkeypatch):
         frozen.split("squares", task)
 
 
+@pytest.mark.parametrize(
+    ("said", "says"),
+    [
+        ({"squares/1": 3}, "levels() gave 'squares/1' and 3; return texts by id of the task's own"),
+        ({"squares/1": ""}, "levels() gave 'squares/1' and ''"),
+        ({"cubes/1": "easy"}, "levels() gave 'cubes/1' and 'easy'"),
+        (["easy"], "levels() gave a list; return texts by id"),
+    ],
+)
+def test_what_a_task_says_of_its_problems_is_text_by_their_ids(said, says, others, monkeypatch):
+    others("[kv_prereg.tasks]\nsquares = kv_elsewhere:squares\n")
+    task = tasks.get("squares")
+    monkeypatch.setattr(type(task), "levels", lambda self: said)
+    with pytest.raises(BadInput) as refusal:
+        frozen.split("squares", task)
+    assert says in str(refusal.value)
+
+
 def test_code_that_is_installed_is_taken(others):
     others("[kv_prereg.tasks]\nsquares = kv_elsewhere:squares\n")
     imports.refuse_elsewhere("kv_prereg.tasks", ["squares"])
