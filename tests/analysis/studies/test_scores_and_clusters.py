@@ -257,6 +257,16 @@ def test_what_is_confirmed_counts_clusters(tmp_path, clusters, word):
     assert any("clusters = 199" in said for said in found["does_not_prove"]) == (word == "SCREENED")
 
 
+def test_a_giant_cluster_confirms_nothing_however_many_small_ones_stand_beside_it(tmp_path):
+    """201 clusters, of which one has 200 of 400 problems: 400^2 / (200^2 + 200) = 3.98."""
+    won = lambda lane: {"grade": "correct"} if lane[3] == "crystal" and number(lane) % 3 else {}  # noqa: E731
+    found = judged(tmp_path, won, 400, lambda i: str(max(i, 199)))
+    (row,) = found["contrasts"]
+    assert (row["clusters"], row["effective_clusters"]) == (201, 3)
+    assert (found["verdict"], found["label"]) == ("SCREENED", "screening-grade")
+    assert any("clusters = 201, as 3 of one size" in said for said in found["does_not_prove"])
+
+
 def test_one_cluster_gives_no_estimate(tmp_path):
     found = judged(tmp_path, answers, clusters=lambda i: "all")
     assert found["contrasts"][0]["difference"] is None
