@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.results import bounded
-from analysis.results.rows import Found, ResultError, Row, Wanted, at, chosen, digest, score
+from analysis.results.rows import Found, ResultError, Row, Wanted, at, chosen, digest, errors, score
 
 __all__ = ["read", "read_zip"]
 
@@ -62,7 +62,7 @@ def _found(path: Path, header: Any, samples: list[tuple[str, Any]], wanted: Want
     )
     rows = [_row(str(task), where, sample, metric, wanted) for where, sample in each]
     said = (f"{path.name}: status {status!r}",) if status != "success" else ()
-    return Found(KIND, rows, said)
+    return Found(KIND, rows, (*said, *errors(metric)))
 
 
 def _row(task: str, where: str, sample: Mapping[str, Any], metric: str, wanted: Wanted) -> Row:
@@ -84,6 +84,7 @@ def _row(task: str, where: str, sample: Mapping[str, Any], metric: str, wanted: 
         question=(KIND, digest(_said(sample.get("input")), *asked)),
         prompt=None,
         where=where,
+        measure=((f"metric of an {KIND}", metric),),
     )
 
 
