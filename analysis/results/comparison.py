@@ -159,8 +159,8 @@ def _warnings(every: Sequence[contrasts.Contrast]) -> list[str]:
     ]
     if any(one.effective_clusters is not None and one.effective_clusters < FEW for one in every):
         said.append(
-            f"Of fewer than {FEW} clusters, or of uneven ones, a 95 % interval holds in 85 to 96 % of studies "
-            "(docs/decisions/scores-and-clusters.md)."
+            f"Of fewer than {FEW} clusters, or of uneven ones, a 95 % interval holds in 85 to 96 % of "
+            "studies (docs/decisions/scores-and-clusters.md)."
         )
     return said
 

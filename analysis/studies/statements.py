@@ -121,6 +121,11 @@ def _shortfalls(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[str]
                 f"were not matched within {tolerance}: {listed(unmatched)}."
             )
         sentences += memory_sentences.unequal(contrasts)
+    if scored := sorted({one["task"] for one in contrasts if "scored" in one}):
+        sentences.append(
+            f"That more answers are right: those of {listed(scored)} have scores from 0 to 1, and their "
+            "means are compared."
+        )
     if judged["label"] == "screening-grade":
         size = headline.fewest(contrasts)[1]
         sentences.append(
