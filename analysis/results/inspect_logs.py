@@ -1,6 +1,7 @@
 """Logs of inspect_ai: a JSON document, or a zip file of its header and of one document a sample (.eval)."""
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -61,8 +62,15 @@ def _found(path: Path, header: Any, samples: list[tuple[str, Any]], wanted: Want
         str(path),
     )
     rows = [_row(str(task), where, sample, metric, wanted) for where, sample in each]
-    said = (f"{path.name}: status {status!r}",) if status != "success" else ()
+    said = [f"{path.name}: status {status!r}"] if status != "success" else []
+    limited = Counter(_limit(sample) for _, sample in each if sample.get("limit") is not None)
+    said += [f"{path.name}: {count} samples ran into the limit of {kind}" for kind, count in limited.items()]
     return Found(KIND, rows, (*said, *errors(metric)))
+
+
+def _limit(sample: Mapping[str, Any]) -> str:
+    limit = sample["limit"]
+    return str(limit.get("type")) if isinstance(limit, Mapping) else str(limit)
 
 
 def _row(task: str, where: str, sample: Mapping[str, Any], metric: str, wanted: Wanted) -> Row:

@@ -232,6 +232,16 @@ def test_samples_that_ended_in_an_error_are_left_out_and_counted(tmp_path, capsy
     assert "score: 1 problems of 'toy' of b have none: 'p001'" in found["said"]
 
 
+def test_samples_that_ran_into_a_limit_are_counted(tmp_path, capsys):
+    """They are scored, mostly as wrong: an arm that thinks longer loses by them."""
+    log = files.inspect_log([[one] for one in ONE])
+    files.inspect_zip(tmp_path / "a.eval", log)
+    log["samples"][1] |= {"limit": {"type": "token", "limit": 512}}
+    files.inspect_zip(tmp_path / "b.eval", log)
+    said = compared(capsys, tmp_path / "a.eval", tmp_path / "b.eval")["said"]
+    assert [one for one in said if "limit" in one] == ["b.eval: 1 samples ran into the limit of token"]
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
