@@ -115,7 +115,10 @@ def checks(
 
 
 def detectable(protocol: Design, items: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of `checks` that says which differences can be seen: seconds, and nothing is refused."""
+    """The part of `checks` that says which differences can be seen: seconds, and too few clusters alone are
+    refused.
+    """
+    _refuse_few(items)
     tests = len(protocol.family())
     corrected = float(protocol.decision.alpha) / tests
     return {
@@ -146,6 +149,12 @@ def _check_size(protocol: Design, problems: int, corrected: float, again: bool, 
     times, seed = draws(protocol.content()["decision"])
     # max-t draws for the whole family at once.
     drawn = float(decision.alpha) if METHODS[decision.method].family else corrected
+    least = 2.0 ** (1 - problems)  # the smallest p of signs
+    if decision.method == "sign-flip" and least > drawn:
+        raise BadInput(
+            f"decision.method: sign-flip of {problems} problems or clusters has no p below {least:.5f}, and "
+            f"a contrast is decided at {drawn:.5f}; plan more of them or fewer contrasts"
+        )
     if not power.draws_enough(decision.method, times, drawn, problems):
         raise BadInput(
             f"decision.draws: {times} draws leave too few in a tail at the level "

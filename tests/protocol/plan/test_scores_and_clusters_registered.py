@@ -87,6 +87,14 @@ def test_few_or_uneven_clusters_are_refused_in_one_line(sizes):
     given["needle-256"]["clusters"] = dict(zip(given["needle-256"]["confirm"], labels, strict=True))
     with pytest.raises(BadInput, match=r"^tasks\.needle-256: cluster: .* weigh as [14] clusters .* [^\n]*$"):
         rule_checks.checks(design(1, "t"), given)
+    with pytest.raises(BadInput, match=r"^tasks\.needle-256: cluster: "):
+        rule_checks.detectable(design(1, "t"), given)
+
+
+def test_signs_of_too_few_clusters_are_no_matter_of_draws():
+    """Of 6 clusters the smallest p is 2 / 2^6."""
+    with pytest.raises(BadInput, match=r"sign-flip of 6 problems or clusters has no p below 0\.03125"):
+        rule_checks.checks(design(1, "sign-flip"), items(60, 6))
 
 
 class Erring:
