@@ -18,6 +18,7 @@ __all__ = [
     "draws",
     "effective",
     "resampled",
+    "together",
 ]
 
 FEW = 500  # differing problems below which `auto` is exact; benchmarks/validity has the simulation
@@ -106,3 +107,11 @@ def effective(clusters: Iterable[str]) -> int:
     """
     sizes = Counter(clusters).values()
     return sum(sizes) ** 2 // sum(size * size for size in sizes)
+
+
+def together(item: Mapping[str, Any]) -> str:
+    """How many clusters the held-out problems of a task come in, in words."""
+    there = len({item["clusters"].get(problem, problem) for problem in item["confirm"]})
+    weigh = len(resampled(item))
+    alike = f", whose sizes differ so that they weigh as {weigh} of one size" if weigh < there else ""
+    return f"{there} clusters{alike}"
