@@ -22,7 +22,7 @@ parity: .venv-parity/installed  ## our policies against the presses of kvpress, 
 	.venv-parity/bin/python -m pytest tests/parity
 
 peers: .venv-peers/installed  ## lm-eval and inspect_ai on our engine and models, in an environment of their own
-	.venv-peers/bin/python -m pytest tests/peers
+	.venv-peers/bin/python -m pytest -W default tests/peers  # inspect_ai leaves streams open
 
 check: .venv/installed  ## format, lint, types
 	$(BIN)/ruff format --check .
@@ -66,5 +66,5 @@ endef
 .venv-peers/installed: pyproject.toml
 	$(PYTHON) -m venv .venv-peers
 	$(call install-torch,.venv-peers/bin/python)
-	.venv-peers/bin/pip install -q -e ".[run,tasks,peers]"
+	.venv-peers/bin/pip install -q --no-compile -e ".[run,tasks,peers]"
 	touch $@

@@ -346,7 +346,7 @@ def test_nothing_but_the_door_calls_a_raw_builder_and_nothing_but_confirm_opens_
     assert all(found.values())
 
 
-FAMILIES = ("needle", "association", "recital", "several")
+FAMILIES = ("needle", "association", "recital", "several", "lm_eval_task")
 
 
 def called(function):

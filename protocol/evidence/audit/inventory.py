@@ -121,7 +121,9 @@ def accounted(study: Registration) -> dict[str, Kind]:
     Raises Tampered as `check` does for what is no plain file or folder in the place of one of ours.
     """
     entries = list(_entries(study.folder))
-    read = _task_files(study)
+    for entry in entries:
+        _refuse_special(entry)
+    read = _task_files(study)  # of the lock, which is opened when all that is always ours is a plain file
     for entry in entries:
         _refuse_special(entry, read)
     cited = {side: _cited(study, phase) for phase, side in zip(records.FOLDERS, _SIDES, strict=True)}
@@ -156,7 +158,7 @@ def _entries(folder: Path, below: str = "") -> Iterator[_Entry]:
             yield from _entries(folder, path)
 
 
-def _refuse_special(entry: _Entry, read: frozenset[str]) -> None:
+def _refuse_special(entry: _Entry, read: frozenset[str] = frozenset()) -> None:
     """read: names of the files that tasks read."""
     path = entry.path.rstrip("/")
     if path in _FOLDERS:

@@ -325,7 +325,7 @@ def test_exporting_needs_neither_torch_nor_a_network(study, form):
 
 def test_arms_that_locking_could_not_run_are_not_said_to_differ():
     found = {"on": {"m": "a random network of its architecture"}, "pairs": [], "left_out": ["1d", "thinkv"]}
-    said = " ".join(sentences._watched(found))
+    said = " ".join(sentences._watched(found, {}))
     assert "That was seen of no two arms." in said
     assert "Not run, for want of statistics of a model that ran: 1d, thinkv." in said
-    assert "Not run" not in " ".join(sentences._watched(found | {"left_out": []}))
+    assert "Not run" not in " ".join(sentences._watched(found | {"left_out": []}, {}))
