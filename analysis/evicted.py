@@ -36,7 +36,7 @@ def found(folder: Path) -> dict[str, Any]:
     study = read(folder) if held_out else development(folder)
     content = study.lock["protocol"]["content"]
     recorded = evicted.bodies(folder / ("records" if held_out else "probe"))
-    rows = evicted.counted(recorded, content["tasks"])
+    rows = evicted.counted(recorded, content)
     return {
         "name": study.lock["name"],
         "title": content["title"],
@@ -81,7 +81,7 @@ def _counted(row: Mapping[str, Any]) -> tuple[str, ...]:
     share = f"{100 * row['never'] / row['lanes']:.0f} %"
     return (
         *(row[name] for name in PLACE),
-        str(row["lanes"]),
+        str(row["lanes"]) + (f" ({row['failed']} failed)" if row["failed"] else ""),
         "by design" if row["slots"] is None else f"{row['never']} ({share})",
         f"{float(events['mean']):.1f}",
         f"{events['least']}, {events['most']}",

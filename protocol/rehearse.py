@@ -75,7 +75,7 @@ def act(args: Options) -> int:
     with tempfile.TemporaryDirectory() as nothing_kept:
         place = args.out or Path(nothing_kept)
         rehearsal = rehearse.rehearse(planned, models, args.problems, place)
-    confirmed, asked = rehearsal.bodies["confirm"], protocol.content()["tasks"]
+    confirmed, asked = rehearsal.bodies["confirm"], protocol.content()
     values = summary(rehearsal) | {
         "gate": development.warnings(protocol, confirmed),
         "power": power_words.words(rehearsal.detectable, protocol.decision.method),

@@ -1,6 +1,7 @@
 """The words of a verdict line: what was decided, or that nothing was, and for which model."""
 
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 __all__ = ["SCREENED", "alone", "fewest", "line", "says", "word"]
@@ -26,9 +27,19 @@ def word(judged: Mapping[str, Any], letters: str = "") -> str:
 
 
 def fewest(contrasts: Sequence[Mapping[str, Any]]) -> tuple[int, str]:
-    """The smallest number of problems of a contrast, or of clusters where its task has some; and in words."""
-    size, clusters = min((one.get("clusters", one["n"]), "clusters" in one) for one in contrasts)
-    return size, f"clusters = {size}" if clusters else f"n = {size}"
+    """The smallest number of problems of a contrast, or of clusters where its task has some; and in words.
+
+    Clusters of unequal sizes count as so many of one size as weigh alike (`stats.methods.effective`).
+    """
+    return min((_size(one) for one in contrasts), key=itemgetter(0))
+
+
+def _size(contrast: Mapping[str, Any]) -> tuple[int, str]:
+    if "clusters" not in contrast:
+        return contrast["n"], f"n = {contrast['n']}"
+    there = contrast["clusters"]
+    weigh = contrast.get("effective_clusters", there)
+    return weigh, f"clusters = {there}" if weigh == there else f"clusters = {there}, as {weigh} of one size"
 
 
 def alone(judged: Mapping[str, Any]) -> str:

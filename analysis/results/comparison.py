@@ -12,7 +12,9 @@ from analysis.results.tables import number
 
 __all__ = ["LABEL", "Comparison", "compare", "of_frame", "text"]
 
+COLUMNS = "id", "arm", "score", "task", "seed", "cluster"  # of a frame
 LABEL = "exploratory: nothing was registered"
+FEW = 40  # clusters, of one size, below which intervals hold less often than they say
 SCREENED = 200  # problems below which a study of ours decides nothing either
 
 
@@ -68,7 +70,14 @@ def compare(
         alpha=alpha,
         every=done.contrasts,
         of=found.arms,
-        said=[*said, *found.said],
+        said=[*said, *found.said, _corrected(len(found.pairs))],
+    )
+
+
+def _corrected(family: int) -> str:
+    what = "one contrast and nothing else" if family == 1 else f"these {family} contrasts and nothing else"
+    return (
+        f"p and intervals are corrected for {what}: not for what else was compared, or chosen by its result"
     )
 
 
@@ -77,20 +86,28 @@ def of_frame(frame: pd.DataFrame, **options: Any) -> Comparison:
 
     Raises ResultError, with the row, for what `tables.read` would refuse in a CSV file.
     """
+    if not isinstance(frame, pd.DataFrame):
+        raise ResultError(f"frame: is no pandas.DataFrame but {type(frame).__name__}; pass id, arm and score")
+    if not frame.columns.is_unique:
+        raise ResultError("frame: two columns have one name; rename one")
     for name in ("id", "arm", "score"):
         if name not in frame:
             raise ResultError(f"frame: {name}: is no column; there are {', '.join(map(str, frame))}")
     rows = []
     for place, row in enumerate(frame.to_dict("records")):
-        where, cluster = f"frame: row {place}", row.get("cluster")
+        where = f"frame: row {place}"
+        given = {str(name): "" if pd.isna(row[name]) else str(row[name]) for name in COLUMNS if name in row}
+        for name in ("id", "arm"):
+            if not given[name]:
+                raise ResultError(f"{where}: {name}: is missing; every row has one")
         rows.append(
             Row(
-                arm=str(row["arm"]),
-                task=str(row.get("task", "")),
-                id=str(row["id"]),
-                seed=str(row.get("seed", 0)),
-                score=number("" if pd.isna(row["score"]) else str(row["score"]), "score", where),
-                cluster=None if cluster is None or pd.isna(cluster) else str(cluster),
+                arm=given["arm"],
+                task=given.get("task", ""),
+                id=given["id"],
+                seed=given.get("seed", "") or "0",
+                score=number(given["score"], "score", where),
+                cluster=given.get("cluster") or None,
                 question=None,
                 prompt=None,
                 where=where,
@@ -131,32 +148,47 @@ def text(found: Comparison) -> list[str]:
 
 
 def _warnings(every: Sequence[contrasts.Contrast]) -> list[str]:
-    said = []
     few = min(one.n if one.clusters is None else one.clusters for one in every)
-    if few < SCREENED:
+    weigh = min(one.n if one.effective_clusters is None else one.effective_clusters for one in every)
+    least = min(few, weigh)
+    if least >= SCREENED:
+        return []
+    alike = "" if weigh >= few else f" that weigh as {weigh} of one size"
+    said = [
+        f"The smallest contrast has {few} problems or clusters{alike}; below {SCREENED} it screens, no more."
+    ]
+    if any(one.effective_clusters is not None and one.effective_clusters < FEW for one in every):
         said.append(
-            f"The smallest contrast has {few} problems or clusters; below {SCREENED} it screens, no more."
+            f"Of fewer than {FEW} clusters, or of uneven ones, a 95 % interval holds in 85 to 96 % of "
+            "studies (docs/decisions/scores-and-clusters.md)."
         )
     return said
 
 
 def _arm(one: pairs.Arm) -> list[str]:
     mean = "-" if pd.isna(one.score) else f"{100 * one.score:.1f}"
-    return [one.task or "-", one.arm, str(one.problems), str(one.seeds), mean, str(one.missing)]
+    return [_flat(one.task) or "-", _flat(one.arm), str(one.problems), str(one.seeds), mean, str(one.missing)]
 
 
 def _row(one: contrasts.Contrast) -> list[str]:
     n = str(one.n) if one.clusters is None else f"{one.n} in {one.clusters} clusters"
+    if one.clusters is not None and one.clusters != one.effective_clusters:
+        n += f", as {one.effective_clusters}"
     return [
-        one.task or "-",
-        f"{one.subject} - {one.against}",
+        _flat(one.task) or "-",
+        _flat(f"{one.subject} - {one.against}"),
         n,
         points(one.difference),
         f"{points(one.low)} to {points(one.high)}",
         f"{points(one.low_simultaneous)} to {points(one.high_simultaneous)}",
         *(_p(value) for value in (one.p, one.p_holm, one.p_max_t)),
-        "-" if pd.isna(one.detectable) else f"{100 * one.detectable:.1f}",
+        "-" if pd.isna(one.detectable) else "none" if one.detectable > 1 else f"{100 * one.detectable:.1f}",
     ]
+
+
+def _flat(name: str) -> str:
+    """On one line of a table, whatever a stranger's file calls it."""
+    return " ".join(name.split())
 
 
 def _p(value: float) -> str:

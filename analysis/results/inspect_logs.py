@@ -1,12 +1,13 @@
 """Logs of inspect_ai: a JSON document, or a zip file of its header and of one document a sample (.eval)."""
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from analysis.results import bounded
-from analysis.results.rows import Found, ResultError, Row, Wanted, at, chosen, digest, score
+from analysis.results.rows import Found, ResultError, Row, Wanted, at, chosen, digest, errors, score
 
 __all__ = ["read", "read_zip"]
 
@@ -61,8 +62,15 @@ def _found(path: Path, header: Any, samples: list[tuple[str, Any]], wanted: Want
         str(path),
     )
     rows = [_row(str(task), where, sample, metric, wanted) for where, sample in each]
-    said = (f"{path.name}: status {status!r}",) if status != "success" else ()
-    return Found(KIND, rows, said)
+    said = [f"{path.name}: status {status!r}"] if status != "success" else []
+    limited = Counter(_limit(sample) for _, sample in each if sample.get("limit") is not None)
+    said += [f"{path.name}: {count} samples ran into the limit of {kind}" for kind, count in limited.items()]
+    return Found(KIND, rows, (*said, *errors(metric)))
+
+
+def _limit(sample: Mapping[str, Any]) -> str:
+    limit = sample["limit"]
+    return str(limit.get("type")) if isinstance(limit, Mapping) else str(limit)
 
 
 def _row(task: str, where: str, sample: Mapping[str, Any], metric: str, wanted: Wanted) -> Row:
@@ -84,6 +92,7 @@ def _row(task: str, where: str, sample: Mapping[str, Any], metric: str, wanted: 
         question=(KIND, digest(_said(sample.get("input")), *asked)),
         prompt=None,
         where=where,
+        measure=((f"metric of an {KIND}", metric),),
     )
 
 

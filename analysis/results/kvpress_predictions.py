@@ -95,6 +95,7 @@ def read(
                 question=(KIND, digest(task, answer)),
                 prompt=(KIND, digest(row.get("question", ""), row.get("answer_prefix", ""))),
                 where=where,
+                measure=((f"dataset of {KIND}", dataset),),
             )
         )
     metrics = beside("metrics.json")

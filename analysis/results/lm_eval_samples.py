@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.results import bounded
-from analysis.results.rows import Found, ResultError, Row, Wanted, at, chosen, digest, score
+from analysis.results.rows import Found, ResultError, Row, Wanted, at, chosen, digest, errors, score
 
 __all__ = ["read", "task_of"]
 
@@ -35,6 +35,9 @@ def read(path: Path, data: bytes, wanted: Wanted) -> Found:
     filters = dict.fromkeys(str(record.get("filter", "none")) for _, record in records)
     kept = chosen(wanted.filter, filters, "filter", str(path))
     rows, elsewhere = [], 0
+    measure: tuple[tuple[str, str], ...] = ((f"metric of {KIND}", metric),)
+    if any("filter" in record for _, record in records):
+        measure += ((f"filter of {KIND}", kept),)
     for where, record in records:
         if str(record.get("filter", "none")) != kept:
             continue
@@ -44,8 +47,10 @@ def read(path: Path, data: bytes, wanted: Wanted) -> Found:
         if value == -1 and metric.isdecimal():
             elsewhere += 1
             continue
-        rows.append(_row(path, where, record, score(value, metric, where), wanted))
+        row = _row(path, where, record, score(value, metric, where), wanted)
+        rows.append(row._replace(measure=measure))
     said = [f"{path.name}: metric {metric}, filter {kept}"] if len(metrics) > 1 or len(filters) > 1 else []
+    said += errors(metric)
     if elsewhere:
         said.append(f"{path.name}: {elsewhere} problems of another length than {metric} are left out")
     return Found(KIND, rows, tuple(said))

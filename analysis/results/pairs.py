@@ -65,6 +65,8 @@ def paired(
         raise ResultError(f"subject: {own!r} is no arm; there are {', '.join(arms) or 'none'}")
     if len(arms) < 2:
         raise ResultError(f"arms: there is {own!r} alone; name a second file, or a file with two arms")
+    if len({" ".join(arm.split()) for arm in arms}) < len(arms):
+        raise ResultError(f"arm: {', '.join(map(repr, arms))}: two differ by spaces alone; write one alike")
     tables = _tables(_one_task(rows))
     others = [arm for arm in arms if arm != own]
     tasks = list(dict.fromkeys(task for task, _ in tables))
@@ -148,6 +150,13 @@ def _pair(
     values = [
         np.array([[rows[seed].score for seed in order] for rows in side]) for side in zip(*both, strict=True)
     ]
+    if np.array_equal(values[0], values[1]):
+        alike = f"{names[0]} and {names[1]} have the same score everywhere; so have two files of one run"
+        said.append(f"{task}: {alike}" if task else alike)
+    if any(one.startswith("score: ") for one in said):
+        said.append(
+            "what has no score is seldom missing by chance: an arm that fails on hard problems gains by it"
+        )
     every = len(own.keys() | other.keys())
     return Pair(
         task=task,
@@ -199,6 +208,7 @@ def _check(names: tuple[str, str], both: Sequence[Both], prompts: bool) -> list[
     """
     said, unknown, other_words = [], set(), set()
     for one, two in ((own[seed], other[seed]) for own, other in both for seed in own):
+        _one_measure(one, two)
         if one.question is None or two.question is None or one.question[0] != two.question[0]:
             unknown.add(one.id)
         elif one.question != two.question:
@@ -221,6 +231,17 @@ def _check(names: tuple[str, str], both: Sequence[Both], prompts: bool) -> list[
     if other_words:
         said.append(f"{len(other_words)} problems were given to {names[0]} and {names[1]} in different texts")
     return said
+
+
+def _one_measure(one: Row, two: Row) -> None:
+    """Raises ResultError where two scores are known to be of different metrics or filters."""
+    other = dict(two.measure)
+    for what, name in one.measure:
+        if other.get(what, name) != name:
+            raise ResultError(
+                f"{two.where}: {what}: {other[what]!r}, and {name!r} at {one.where}; two metrics are no "
+                "pair: name files that have one in common"
+            )
 
 
 def _clusters(both: Sequence[Both]) -> tuple[str, ...] | None:

@@ -8,8 +8,11 @@ from typing import Any, NamedTuple
 
 from analysis.studies.plain_files import RecordError
 
-__all__ = ["Found", "ResultError", "Row", "Wanted", "at", "chosen", "digest", "score"]
+__all__ = ["Found", "ResultError", "Row", "Wanted", "at", "chosen", "digest", "errors", "score"]
 
+# Metrics of which less is better.
+ERRORS = {"wer", "cer", "ter", "mer", "brier", "perplexity", "word_perplexity", "byte_perplexity"}
+ERRORS |= {"bits_per_byte", "loss", "nll", "error", "error_rate", "ece", "edit_distance", "levenshtein"}
 NAMES = 12  # of a list of names in a refusal
 
 
@@ -22,7 +25,8 @@ class Row(NamedTuple):
 
     question, prompt: (what was digested, digest) of what identifies the question, and of the text that the
     model was given; None where the file does not tell. Of two rows they are compared where the first parts
-    are alike. where: file and line.
+    are alike. where: file and line. measure: what the score is, by kind, as far as the file tells: two arms
+    are compared under one.
     """
 
     arm: str
@@ -34,6 +38,7 @@ class Row(NamedTuple):
     question: tuple[str, str] | None
     prompt: tuple[str, str] | None
     where: str
+    measure: tuple[tuple[str, str], ...] = ()
 
 
 class Found(NamedTuple):
@@ -73,8 +78,15 @@ def score(value: Any, name: str, where: str) -> float:
             f"{where}: {name}: {number} is not finite; leave the score empty where there is none"
         )
     if not 0 <= number <= 1:
-        raise ResultError(f"{where}: {name}: {number:g} lies outside [0, 1]; divide percentages by 100")
-    return number
+        raise ResultError(f"{where}: {name}: {number:.12g} lies outside [0, 1]; divide percentages by 100")
+    return number + 0.0  # of -0.0 the zero
+
+
+def errors(metric: str) -> list[str]:
+    """What has to be said of a metric that counts errors, by its usual names."""
+    if metric.lower().rsplit("/", 1)[-1].removesuffix("_score") not in ERRORS:
+        return []
+    return [f"{metric}: less of it is better: where the first arm has more, it is the worse one"]
 
 
 def chosen(name: str | None, names: Iterable[str], option: str, where: str) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from analysis.results import bounded
-from analysis.results.rows import Found, ResultError, Row, Wanted, at, score
+from analysis.results.rows import Found, ResultError, Row, Wanted, at, errors, score
 
 __all__ = ["lines", "number", "read"]
 
@@ -62,7 +62,7 @@ def read(path: Path, rows: Iterator[tuple[str, Mapping[str, str]]], wanted: Want
                 where=where,
             )
         )
-    return Found(KIND, found)
+    return Found(KIND, found, tuple(errors(metric)))
 
 
 def number(text: str, name: str, where: str) -> float:
@@ -70,8 +70,9 @@ def number(text: str, name: str, where: str) -> float:
     if not text.strip():
         return math.nan
     try:
-        return score(float(text), name, where)
-    except ValueError as problem:
-        if isinstance(problem, ResultError):
-            raise
-        raise ResultError(f"{where}: {name}: {text[:40]!r} is no number; write one in [0, 1]") from None
+        value = float(text)
+    except ValueError:
+        value = None
+    if value is None or "_" in text or not text.isascii():  # Python reads 0_1 as 1
+        raise ResultError(f"{where}: {name}: {text[:40]!r} is no number; write one in [0, 1]")
+    return score(value, name, where)

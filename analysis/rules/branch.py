@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from analysis.rules.gates import WON, Family, Gate, Outcome, all_lost, due, lost, ordinary, ungraded, unseen
 from analysis.rules.rule import Contrast, Decision, Field, Refusal, Rule, Words, gain, harmed
-from analysis.rules.sentences import significant
+from analysis.rules.sentences import more_right, significant
 from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
 from analysis.stats.methods import METHODS
 
@@ -163,8 +163,8 @@ def report(contrasts: Sequence[Contrast], decision: Decision) -> dict[str, Any]:
 
 def _hypothesis(decision: Decision, checks: Mapping[str, Any]) -> str:
     return (
-        f"Hypothesis (directional): at equal measured memory, {decision['subject']} answers more of "
-        f"the held-out problems correctly than {', '.join(decision['against'])} on "
+        f"Hypothesis (directional): at equal measured memory, {decision['subject']} "
+        f"{more_right(decision, checks)} on "
         f"{decision['primary_model']}, and is not harmed on {decision['transfer_model']}."
     )
 

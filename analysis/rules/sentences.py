@@ -5,7 +5,7 @@ from typing import Any
 
 from analysis.stats.methods import METHODS
 
-__all__ = ["contrast", "listed", "short", "significant"]
+__all__ = ["contrast", "listed", "more_right", "short", "significant"]
 
 
 def significant(judged: Mapping[str, Any]) -> list[str]:
@@ -14,13 +14,15 @@ def significant(judged: Mapping[str, Any]) -> list[str]:
     how = f"{judged['method']}, level {short(judged['alpha'])}"
     how += ", simultaneous" if METHODS[judged["method"]].family else ", Bonferroni"
     facts = []
-    for word, key in (("more", "better"), ("less", "worse")):
-        named = [contrast(row) for row in contrasts if row[key]]
-        if named:
-            facts.append(
-                f"{subject} was significantly {word} accurate in {len(named)} of {len(contrasts)} contrasts "
-                f"({how}): {listed(named)}."
-            )
+    for words, key in (
+        (("more accurate", "scored significantly higher"), "better"),
+        (("less accurate", "scored significantly lower"), "worse"),
+    ):
+        for word, scored in ((f"was significantly {words[0]}", False), (words[1], True)):
+            named = [contrast(row) for row in contrasts if row[key] and ("scored" in row) == scored]
+            if named:
+                where = f"{len(named)} of {len(contrasts)} contrasts ({how}): {listed(named)}"
+                facts.append(f"{subject} {word} in {where}.")
     return facts
 
 
@@ -36,3 +38,13 @@ def listed(words: Iterable[str]) -> str:
 
 def short(decimal: str) -> str:
     return decimal.rstrip("0").rstrip(".") if "." in decimal else decimal
+
+
+def more_right(decision: Mapping[str, Any], checks: Mapping[str, Any]) -> str:
+    """What a rule asks of the subject beside its comparators, as a clause. checks: of the lock, which names
+    the tasks whose answers have scores.
+    """
+    others = ", ".join(decision["against"])
+    if checks.get("scored"):
+        return f"has a higher mean score on the held-out problems than {others}"
+    return f"answers more of the held-out problems correctly than {others}"

@@ -5,7 +5,7 @@ from typing import Any
 
 from analysis.rules.gates import WON, Family, Gate, Outcome, Vacuous, due, lost, ordinary, ungraded, unseen
 from analysis.rules.rule import Contrast, Decision, Field, Refusal, Rule, Words, better, harmed, whole, worse
-from analysis.rules.sentences import significant
+from analysis.rules.sentences import more_right, significant
 from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
 from analysis.stats.methods import METHODS
 
@@ -89,8 +89,8 @@ def gates(family: Family) -> dict[str, Gate]:
 
 def _hypothesis(decision: Decision, checks: Mapping[str, Any]) -> str:
     return (
-        f"Hypothesis (directional): at equal measured memory, {decision['subject']} answers more of "
-        f"the held-out problems correctly than {', '.join(decision['against'])}, significantly so in at "
+        f"Hypothesis (directional): at equal measured memory, {decision['subject']} "
+        f"{more_right(decision, checks)}, significantly so in at "
         f"least {decision['at_least']} of {checks['tests']} contrasts and significantly worse in none."
     )
 

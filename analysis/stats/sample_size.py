@@ -45,9 +45,10 @@ def needed(mean: float, spread: float, level: float, margin: float | None = None
 def detectable(problems: int, spread: float, level: float) -> float:
     """The smallest true difference (points) that so many problems tell from zero at `level`, two-sided, with
     80 % power; NaN where no spread was measured to plan with. spread: of the problems' differences, with
-    n - 1. Normal approximation, as in `needed`, whose inverse it is.
+    n - 1. By the quantiles of Student's t, which of few problems or clusters are far wider than the normal
+    ones of `needed`. It may lie above 1: no difference is found then.
     """
     if spread == 0:
         return math.nan
-    sure = float(stats.norm.isf(level / 2) + stats.norm.ppf(POWER))
+    sure = float(stats.t.isf(level / 2, problems - 1) + stats.t.ppf(POWER, problems - 1))
     return sure * spread / math.sqrt(problems)

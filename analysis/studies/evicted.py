@@ -7,6 +7,7 @@ side.
 """
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -14,10 +15,13 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
 from analysis.studies import plain_files
+from analysis.studies.arms import presses
 
 __all__ = ["OF_BUDGET", "RATIOS", "Held", "bodies", "counted", "idle", "removed", "warnings"]
 
 PLACE = ("model", "task", "budget", "arm")
+FAILED = "failed"  # the state of a lane
+MASKED = "it holds every slot, whether or not it masks some, so that nothing is shown at its budget"
 FULL = "full"  # the budget of what never evicts
 Place: TypeAlias = tuple[str, str, str, str]
 
@@ -151,30 +155,45 @@ def removed(events: Iterable[Sequence[int]]) -> int:
     return sum(before > after for _, before, after in events)
 
 
-def counted(
-    recorded: Iterable[Mapping[str, Any]], tasks: Iterable[Mapping[str, Any]]
-) -> list[dict[str, Any]]:
+def counted(recorded: Iterable[Mapping[str, Any]], content: Mapping[str, Any]) -> list[dict[str, Any]]:
     """A row for each (model, task, budget, arm), in the order of the records: `lanes` that ended well,
     `never`, those without an event that left fewer slots than it found, `events` of this kind a lane (mean,
     least, most), `fired`, the mean number of all events, the mean budget `slots`, and, each a Fraction or
     None, `of_budget` and `ratios` by the names above.
 
-    recorded: bodies of records of one phase. tasks: as the lock has them, with `name` and `query`.
+    `failed` counts the lanes that did not end well, of which nothing else is in a row; `press` says that the
+    arm is one.
+
+    recorded: bodies of records of one phase. content: of the protocol, as the lock has it.
     """
-    outside = {task["name"] for task in tasks if task["query"] == "outside"}
-    ended = [body for body in recorded if body["state"] == "ok"]
+    outside = {task["name"] for task in content["tasks"] if task["query"] == "outside"}
+    pressed, failed = presses(content), Counter[Place]()
+    ended = []
+    for body in recorded:
+        if body["state"] == "ok":
+            ended.append(body)
+        elif body["state"] == FAILED:
+            failed[_place(body)] += 1
     asked = _asked(ended, outside)
     arms: dict[Place, dict[tuple[int, str], Held]] = {}
     for body in ended:
-        cell, problem = body["cell"], body["problem"]
-        place = (cell["model"], cell["task"], cell["budget"], cell["arm"])
+        cell, problem, place = body["cell"], body["problem"], _place(body)
         question = asked.get((cell["model"], problem)) if cell["task"] in outside else 0
         arms.setdefault(place, {})[cell["seed"], problem] = _held(body, question)
     whole: dict[tuple[str, str], Mapping[tuple[int, str], Held]] = {}
     for (model, task, budget, _), lanes in arms.items():
         if budget == FULL:
             whole.setdefault((model, task), lanes)
-    return [_row(place, lanes, whole.get(place[:2], {})) for place, lanes in arms.items()]
+    return [
+        _row(place, lanes, whole.get(place[:2], {}))
+        | {"failed": failed[place], "press": place[-1] in pressed}
+        for place, lanes in arms.items()
+    ]
+
+
+def _place(body: Mapping[str, Any]) -> Place:
+    cell = body["cell"]
+    return cell["model"], cell["task"], cell["budget"], cell["arm"]
 
 
 def idle(row: Mapping[str, Any]) -> bool:
@@ -188,7 +207,8 @@ def warnings(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """
     lines = [
         f"arm {row['arm']} evicted nothing in any of {row['lanes']} lanes at {row['budget']} "
-        f"({row['model']}, {row['task']}): the full cache under another name, no result about its policy"
+        f"({row['model']}, {row['task']}): "
+        + (MASKED if row["press"] else "the full cache under another name, no result about its policy")
         for row in rows
         if idle(row)
     ]
@@ -199,8 +219,15 @@ def warnings(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         arms, budgets = (", ".join(dict.fromkeys(row[name] for row in partly)) for name in ("arm", "budget"))
         lines.append(
             f"{least if least == most else f'{least} to {most}'} % of the lanes of {arms} at {budgets} "
-            "evicted nothing: there the arm is the full cache"
+            "evicted nothing: there the arm "
+            + ("holds every slot" if any(row["press"] for row in partly) else "is the full cache")
         )
+    lines += [
+        f"arm {row['arm']} failed in {row['failed']} of {row['failed'] + row['lanes']} lanes at "
+        f"{row['budget']} ({row['model']}, {row['task']}): what it held there is not counted"
+        for row in rows
+        if row["failed"]
+    ]
     return lines
 
 

@@ -11,7 +11,7 @@ from analysis.output.printed import decimal
 from analysis.rules.rule import Contrast, better, worse
 from analysis.stats import equal_memory, isocache, multiplicity, resampled_units
 from analysis.stats.comparison import Comparison, Margins
-from analysis.stats.methods import METHODS, WITHOUT_COUNTS, draws
+from analysis.stats.methods import METHODS, WITHOUT_COUNTS, draws, effective
 from analysis.stats.resampled_units import Clusters
 from analysis.studies import contrasts, memory
 from analysis.studies.contrasts import Pairing
@@ -298,7 +298,7 @@ def _printed(one: Estimated, seen: Contrast | None, holm: float, alpha: float) -
         "subject": pairing.subject,
         "against": pairing.against,
         "n": len(pairing.own),
-        **({} if pairing.clusters is None else {"clusters": pairing.units}),
+        **_clusters(pairing.clusters),
         **({"scored": True} if pairing.scored else {}),
         "seeds": pairing.own.shape[1],
         "gains": int((pairing.own > pairing.other).sum()),
@@ -328,6 +328,14 @@ def _printed(one: Estimated, seen: Contrast | None, holm: float, alpha: float) -
         | {"better": better(seen, alpha), "worse": worse(seen, alpha)}
         | {"matched": cache.matched}
     )
+
+
+def _clusters(clusters: Clusters) -> dict[str, int]:
+    """How many there are and, where these weigh less for their uneven sizes, how many equal ones do."""
+    if clusters is None:
+        return {}
+    there, weigh = len(set(clusters)), effective(clusters)
+    return {"clusters": there} | ({"effective_clusters": weigh} if weigh < there else {})
 
 
 ESTIMATED = (

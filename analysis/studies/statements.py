@@ -11,7 +11,7 @@ from analysis.rules import full_cache
 from analysis.rules.rule import against_full, sides
 from analysis.rules.sentences import contrast, listed, short
 from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
-from analysis.studies import memory_sentences, namesakes, opened, same_kept
+from analysis.studies import arms, memory_sentences, namesakes, opened, same_kept
 from analysis.studies.study_files import NOT_RUN
 
 __all__ = ["does_not_prove", "proves"]
@@ -42,27 +42,35 @@ def does_not_prove(
     fresh = [f"Fresh problems: {said}" for said in opened.words(lock)]
     fresh += [f"Clusters that nobody developed on: {said}" for said in opened.developed(lock)]
     alike = [f"Two separate findings: {said}." for said in _same_kept(lock)]
-    kept = _idle(judged["contrasts"], idle)
+    kept = _idle(judged["contrasts"], idle, arms.presses(lock["protocol"]["content"]))
     return [*_shortfalls(judged, lock), *kept, *fresh, *alike, *_choices(judged, lock), *_scope(lock)]
 
 
-def _idle(contrasts: Sequence[Mapping[str, Any]], idle: Container[tuple[str, ...]]) -> list[str]:
-    """Of the contrasts with an arm that never evicted, which is the full cache under another name."""
-    found, named = 0, dict[str, None]()
-    for one in contrasts:
-        arms = [
-            arm
-            for arm in (one["subject"], one["against"])
-            if (one["model"], one["task"], one["budget"], arm) in idle
-        ]
-        found += bool(arms)
-        named |= {f"{arm} at {one['budget']} ({one['model']} {one['task']})": None for arm in arms}
-    if not found:
-        return []
-    return [
-        f"Anything about the policies in {found} of {len(contrasts)} contrasts, where no lane of an arm "
-        f"evicted anything and its answers are the full cache's: {listed(named)}."
-    ]
+def _idle(
+    contrasts: Sequence[Mapping[str, Any]], idle: Container[tuple[str, ...]], presses: Container[str]
+) -> list[str]:
+    """Of the contrasts with an arm that never evicted, which is the full cache under another name; but for a
+    press, which may mask in place.
+    """
+    sentences = []
+    for press, what in (
+        (False, "no lane of an arm evicted anything and its answers are the full cache's"),
+        (True, "a press held every slot in every lane, whether or not it masks some"),
+    ):
+        found, named = 0, dict[str, None]()
+        for one in contrasts:
+            held = [
+                arm
+                for arm in (one["subject"], one["against"])
+                if (one["model"], one["task"], one["budget"], arm) in idle and (arm in presses) == press
+            ]
+            found += bool(held)
+            named |= {f"{arm} at {one['budget']} ({one['model']} {one['task']})": None for arm in held}
+        if found:
+            about = "their registered budget" if press else "the policies"
+            where = f"{found} of {len(contrasts)} contrasts, where {what}"
+            sentences.append(f"Anything about {about} in {where}: {listed(named)}.")
+    return sentences
 
 
 def _same_kept(lock: Mapping[str, Any]) -> list[str]:
@@ -122,6 +130,11 @@ def _shortfalls(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[str]
                 f"were not matched within {tolerance}: {listed(unmatched)}."
             )
         sentences += memory_sentences.unequal(contrasts)
+    if scored := sorted({one["task"] for one in contrasts if "scored" in one}):
+        sentences.append(
+            f"That more answers are right: those of {listed(scored)} have scores from 0 to 1, and their "
+            "means are compared."
+        )
     if judged["label"] == "screening-grade":
         size = headline.fewest(contrasts)[1]
         sentences.append(

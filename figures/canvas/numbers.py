@@ -49,6 +49,9 @@ def scores(contrasts: Iterable[Mapping[str, Any]]) -> list[str]:
         )
     if any("clusters" in one for one in every):
         said.append("n: problems/clusters. Intervals and p resample whole clusters.")
+    if uneven := [one for one in every if "effective_clusters" in one]:
+        least = min(one["effective_clusters"] for one in uneven)
+        said.append(f"Clusters differ in size; the fewest weigh as {least} of one size.")
     return said
 
 

@@ -69,7 +69,7 @@ def read(folder: Path, witness: str = numbers.WITNESS) -> Finished:
         seal,
         acts(folder),
         _again(folder),
-        evicted.counted(evicted.bodies(folder / "records"), study.lock["protocol"]["content"]["tasks"]),
+        evicted.counted(evicted.bodies(folder / "records"), study.lock["protocol"]["content"]),
         by_level(study),
         _protocol(folder, study.lock),
     )

@@ -41,7 +41,7 @@ def probe(study: Study, report: Callable[[Progress], None]) -> Probed:
     recorded = study.registration.anew().probed
     bodies = [record["body"] for record in recorded]
     gate = development.warnings(study.protocol, bodies)
-    kept = evicted.warnings(evicted.counted(bodies, study.registration.registered["tasks"]))
+    kept = evicted.warnings(evicted.counted(bodies, study.registration.registered))
     return Probed(summary(recorded), selected, alike(recorded), gate, kept)
 
 

@@ -78,6 +78,7 @@ def rehearse(planned: Planned, models: Mapping[str, str], problems: int, folder:
     protocol = planned.protocol
     playing = planned._replace(protocol=played(protocol, models))
     items = frozen.items(playing)
+    seen = rule_checks.detectable(protocol, items)
     fitting.checked(playing, items)
     split = {name: item["dev"][:problems] for name, item in items.items()}
     used: dict[str, Any] = {}
@@ -106,7 +107,7 @@ def rehearse(planned: Planned, models: Mapping[str, str], problems: int, folder:
         which = "dev" if phase == "probe" else "confirm"
         whole[phase] = sum(len(items[cell.task][which]) for cell in cells)
     seconds = time.monotonic() - started
-    kept, seen = same_kept.same_kept(playing, items), rule_checks.detectable(protocol, items)
+    kept = same_kept.same_kept(playing, items)
     return Rehearsal(bodies, whole, seconds, _peak_bytes(), kept, used, seen)
 
 

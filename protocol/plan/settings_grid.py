@@ -1,6 +1,7 @@
 """A grid of settings: the candidates that a sweep makes of one arm, one for each combination of values."""
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,6 +12,8 @@ from protocol.plan.design import Arm, Design
 from protocol.plan.kinds import NAME, setting_text
 
 __all__ = ["expanded", "written_at"]
+
+MOST = 500  # candidates of one grid; every one is probed, and the best of so many is best by luck
 
 
 def expanded(design: Design) -> Design:
@@ -56,6 +59,8 @@ def _made(arm: Arm, over: Mapping[str, Sequence[Any]]) -> list[Arm]:
     own = arm.set or {}
     if both := sorted({*own} & {*over}):
         raise Fault.of(f"sweep.grid.{arm.name}.{both[0]}: arms.{arm.name} sets it too; leave one of both out")
+    if (count := math.prod(map(len, over.values()))) > MOST:
+        raise Fault.of(f"sweep.grid.{arm.name}: makes {count} candidates; name values for at most {MOST}")
     names, values = _names(arm.name, over), itertools.product(*over.values())
     return [
         arm._replace(name=name, set={**own, **dict(zip(over, each, strict=True))})

@@ -5,7 +5,7 @@ from typing import Any
 
 from analysis.rules import RULES
 from analysis.rules.rule import against_full
-from analysis.stats.methods import METHODS, resampled
+from analysis.stats.methods import METHODS, resampled, together
 from analysis.studies import arms, full_use, opened, same_kept
 from protocol.evidence.run.ledger import Entry
 from protocol.texts import gate, known
@@ -140,7 +140,7 @@ def analysis(lock: Mapping[str, Any]) -> list[str]:
     words = decision["method"] if method is None else method.words.format(**decision)
     level = "are those of max-t" if method and method.family else "have the Bonferroni level"
     clusters = [
-        f"The problems of {task} come in {len(resampled(item))} clusters: whole clusters stand in place of "
+        f"The problems of {task} come in {together(item)}: whole clusters stand in place of "
         "problems wherever one is resampled or counted, and the difference stays the mean over problems."
         for task, item in lock["items"].items()
         if "clusters" in item

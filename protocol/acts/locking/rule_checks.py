@@ -8,7 +8,7 @@ import numpy as np
 
 from analysis.rules import RULES
 from analysis.stats import power
-from analysis.stats.methods import METHODS, WITHOUT_COUNTS, draws, resampled
+from analysis.stats.methods import LEAST, METHODS, WITHOUT_COUNTS, draws, resampled
 from analysis.trial import error_rates, error_table, self_test, simulated_studies, type_one
 from analysis.trial.populations import SYMMETRIC, Setting
 from analysis.trial.type_one import LIMIT, TypeOne
@@ -42,6 +42,16 @@ def refuse_counts(protocol: Design, items: Mapping[str, Any], scored: Sequence[s
             )
 
 
+def _refuse_few(items: Mapping[str, Any]) -> None:
+    """Raises BadInput where so few clusters, or so uneven ones, weigh that no method's interval holds."""
+    for name, item in items.items():
+        if "clusters" in item and (weigh := len(resampled(item))) < LEAST:
+            raise BadInput(
+                f"tasks.{name}: cluster: the held-out problems weigh as {weigh} clusters of one size, and of "
+                f"fewer than {LEAST} no interval holds; name smaller or more even clusters, or more of them"
+            )
+
+
 def _refused(protocol: Design, method: str) -> bool:
     """Whether the registered rule does not go with a method."""
     decision = protocol.content()["decision"]
@@ -58,10 +68,12 @@ def checks(
     then found and written all the same.
 
     Everything is tried on made-up answers that are right or wrong, one a problem. Of a task with clusters it
-    is as many answers as there are clusters: what is left where the answers of a cluster are all alike. So
-    with scores (scored: the names of their tasks) or clusters nothing is refused for an error that no method
-    is free of that takes them; the error is written.
+    is as many answers as there are clusters, or equal clusters that weigh as much: what is left where the
+    answers of a cluster are all alike. Fewer than `LEAST` are refused. So with scores (scored: the names of
+    their tasks) or clusters nothing is refused for an error that no method is free of that takes them; the
+    error is written.
     """
+    _refuse_few(items)
     counts = not scored and not any("clusters" in item for item in items.values())
     items = {
         name: {field: value for field, value in item.items() if field != "clusters"}
@@ -103,7 +115,10 @@ def checks(
 
 
 def detectable(protocol: Design, items: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of `checks` that says which differences can be seen: seconds, and nothing is refused."""
+    """The part of `checks` that says which differences can be seen: seconds, and too few clusters alone are
+    refused.
+    """
+    _refuse_few(items)
     tests = len(protocol.family())
     corrected = float(protocol.decision.alpha) / tests
     return {
@@ -134,6 +149,12 @@ def _check_size(protocol: Design, problems: int, corrected: float, again: bool, 
     times, seed = draws(protocol.content()["decision"])
     # max-t draws for the whole family at once.
     drawn = float(decision.alpha) if METHODS[decision.method].family else corrected
+    least = 2.0 ** (1 - problems)  # the smallest p of signs
+    if decision.method == "sign-flip" and least > drawn:
+        raise BadInput(
+            f"decision.method: sign-flip of {problems} problems or clusters has no p below {least:.5f}, and "
+            f"a contrast is decided at {drawn:.5f}; plan more of them or fewer contrasts"
+        )
     if not power.draws_enough(decision.method, times, drawn, problems):
         raise BadInput(
             f"decision.draws: {times} draws leave too few in a tail at the level "

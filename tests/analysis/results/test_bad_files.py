@@ -71,6 +71,48 @@ def test_a_line_that_does_not_fit_is_named(both, capsys, change, says):
     assert str(both[1]) in err or "problems of" in err
 
 
+@pytest.mark.parametrize(
+    ("own", "other", "says"),
+    [
+        ({"metric": "f1"}, {}, "metric of lm-eval samples: 'exact_match', and 'f1' at"),
+        ({"filter": "strict-match"}, {"filter": "flexible-extract"}, "filter of lm-eval samples: 'flexible-"),
+    ],
+)
+def test_two_metrics_or_filters_are_no_pair(tmp_path, capsys, own, other, says):
+    """Each file has one alone, so that nothing had to be chosen."""
+    one = files.lm_eval(tmp_path / "a" / "samples_toy.jsonl", ONE, **own)
+    two = files.lm_eval(tmp_path / "b" / "samples_toy.jsonl", ONE[::-1], **other)
+    assert says in refused(capsys, one, two)
+
+
+def test_two_scorers_of_inspect_ai_are_no_pair(tmp_path, capsys):
+    for name, scorer in (("a", "match"), ("b", "includes")):
+        log = files.inspect_log([[one] for one in ONE])
+        for sample in log["samples"]:
+            sample["scores"] = {scorer: sample["scores"]["match"]}
+        (tmp_path / f"{name}.json").write_text(json.dumps(log))
+    err = refused(capsys, tmp_path / "a.json", tmp_path / "b.json")
+    assert "metric of an inspect_ai log: 'includes', and 'match' at" in err
+
+
+@pytest.mark.parametrize(("metric", "less"), [("wer", True), ("f1", False)])
+def test_of_a_metric_that_counts_errors_it_is_said_that_less_is_better(tmp_path, capsys, metric, less):
+    paths = [
+        files.lm_eval(tmp_path / arm / "samples_toy.jsonl", scores, metric)
+        for arm, scores in (("a", ONE), ("b", ONE[::-1]))
+    ]
+    said = compared(capsys, *paths)["said"]
+    assert any(one.startswith(f"{metric}: less of it is better") for one in said) == less
+
+
+def test_what_no_correction_knows_is_said(tmp_path, capsys, both):
+    said = compared(capsys, *both)["said"]
+    assert "toy: a and b have the same score everywhere; so have two files of one run" in said
+    assert "corrected for one contrast and nothing else: not for what else was compared" in said[-1]
+    lines(both[1], (3, {"exact_match": 0}))
+    assert not any("same score everywhere" in one for one in compared(capsys, *both)["said"])
+
+
 def test_what_is_left_out_is_counted_and_only_when_asked_for(both, capsys):
     lines(both[1], (3, {"doc_id": 7}))
     refused(capsys, *both)
@@ -84,7 +126,7 @@ def test_what_is_left_out_is_counted_and_only_when_asked_for(both, capsys):
 def test_other_texts_are_let_pass_only_when_said_and_counted(both, capsys):
     lines(both[1], (3, {"prompt_hash": "0" * 64}))
     found = compared(capsys, *both, "--prompts-differ")
-    assert found["said"][-1] == "toy: 1 problems were given to a and b in different texts"
+    assert "toy: 1 problems were given to a and b in different texts" in found["said"]
 
 
 def test_one_of_several_metrics_or_filters_is_compared(tmp_path, capsys):
@@ -190,12 +232,25 @@ def test_samples_that_ended_in_an_error_are_left_out_and_counted(tmp_path, capsy
     assert "score: 1 problems of 'toy' of b have none: 'p001'" in found["said"]
 
 
+def test_samples_that_ran_into_a_limit_are_counted(tmp_path, capsys):
+    """They are scored, mostly as wrong: an arm that thinks longer loses by them."""
+    log = files.inspect_log([[one] for one in ONE])
+    files.inspect_zip(tmp_path / "a.eval", log)
+    log["samples"][1] |= {"limit": {"type": "token", "limit": 512}}
+    files.inspect_zip(tmp_path / "b.eval", log)
+    said = compared(capsys, tmp_path / "a.eval", tmp_path / "b.eval")["said"]
+    assert [one for one in said if "limit" in one] == ["b.eval: 1 samples ran into the limit of token"]
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
         ("id,arm,score\n1,a,1\n1,b\n", "line 3: has 2 cells, the header 3; quote what has commas"),
         ("id,arm,score\n1,a,1\n1,b,yes\n", "line 3: score: 'yes' is no number"),
         ("id,arm,score\n1,a,1\n1,b,nan\n", "line 3: score: nan is not finite"),
+        ("id,arm,score\n1,a,1\n1,b,0_1\n", "line 3: score: '0_1' is no number"),
+        ("id,arm,score\n1,a,1\n1,b,1.0000001\n", "line 3: score: 1.0000001 lies outside"),
+        ("id,arm,score\n1,a,1\n1,a ,1\n", "two differ by spaces alone"),
         ("id,arm,score\n1,a,1\n1,b,1e999\n", "line 3: score: inf is not finite"),
         ("id,arm,score\n1,a,1\n,b,1\n", "line 3: id: is empty"),
         ("id,arm,score\n1,a,1\n1,b,\n", "score: 1 problems of b have none: '1'"),
@@ -208,7 +263,7 @@ def test_samples_that_ended_in_an_error_are_left_out_and_counted(tmp_path, capsy
         ("id,arm,score\n1,a,1\n1,b,1\n", "1 problem(s) show no spread"),
         ("id,arm,score,cluster\n1,a,1,x\n2,a,1,\n1,b,1,x\n2,b,1,\n", "line 3: cluster: '' names no cluster"),
         ("id,arm,score,cluster\n1,a,1,x\n2,a,1,x\n1,b,1,y\n2,b,1,x\n", "'1' has 2; a problem is in one"),
-        ("id,arm,score,cluster\n1,a,1,x\n2,a,1,x\n1,b,1,x\n2,b,1,x\n", "1 cluster(s) show no spread"),
+        ("id,arm,score,cluster\n1,a,1,x\n2,a,1,x\n1,b,1,x\n2,b,1,x\n", "1 clusters weigh as 1 of one size"),
         ("id,arm,score,seed\n1,a,1,0\n1,b,1,1\n", "seed: 1 problems have other seeds in b: '1'"),
         ("", "is empty; name samples_*.jsonl"),
     ],
@@ -253,6 +308,38 @@ def test_a_bomb_is_let_go_of_before_it_is_whole(tmp_path, capsys, monkeypatch):
     assert "samples/p_epoch_1.json: holds over 131072 bytes; no log does" in refused(capsys, bomb, bomb)
     monkeypatch.setattr(bounded, "ENTRIES", 0)
     assert "has 1 entries; at most 0 are read" in refused(capsys, bomb, bomb)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "method", "says"),
+    [
+        ([10, 10, 10], "t", "3 clusters weigh as 3 of one size, and of fewer than 5 no interval holds"),
+        ([200, *[1] * 60], "sign-flip", "61 clusters weigh as 1 of one size"),
+        ([2] * 20, "bootstrap", "of 20 clusters of one size its interval does not hold"),
+        ([1] * 20, "bootstrap", "of 20 clusters of one size its interval does not hold"),
+    ],
+)
+def test_clusters_of_which_no_interval_holds_are_refused(tmp_path, capsys, sizes, method, says):
+    names = [f"c{place}" for place, size in enumerate(sizes) for _ in range(size)]
+    scores = {arm: [[i % few / 4] for i in range(len(names))] for arm, few in (("a", 3), ("b", 4))}
+    table = files.table(tmp_path / "scores.csv", scores, cluster=names)
+    assert says in refused(capsys, table, "--method", method)
+
+
+def test_a_name_of_several_lines_makes_no_line_of_the_answer(tmp_path, capsys):
+    path = tmp_path / "scores.csv"
+    path.write_text(
+        "id,arm,score\n"
+        + "".join(
+            f'{i},"{arm}",{i % few / 2}\n' for arm, few in (("a\nCONFIRMED", 2), ("b", 3)) for i in (1, 2)
+        )
+    )
+    assert main([str(path)]) == 0
+    out = capsys.readouterr().out
+    assert "a CONFIRMED - b" in out
+    assert not any(line.startswith("CONFIRMED") for line in out.splitlines())
+    row = next(line for line in out.splitlines() if "a CONFIRMED - b" in line)
+    assert row.endswith("none")  # of two problems no difference is found that there can be
 
 
 def test_names_that_a_terminal_obeys_are_shown(tmp_path, capsys):

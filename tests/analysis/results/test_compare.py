@@ -118,26 +118,28 @@ def test_clusters_widen_and_are_counted(tmp_path, capsys):
 
 
 def test_clusters_of_unequal_size_have_the_robust_error(tmp_path, capsys):
-    """One cluster has most problems and goes its own way: its value lies outside [-1, 1] and is not cut."""
-    own = [[1.0]] * 30 + [[0.0]] * 10
-    other = [[0.0]] * 30 + [[0.0]] * 5 + [[1.0]] * 5
-    names = ["big"] * 30 + [f"c{i}" for i in range(10)]
+    """One cluster is three times as large and goes its own way: its value lies outside [-1, 1] and is not
+    cut. Sizes 12 and twelve of 4: 3600 / 336 = 10.7.
+    """
+    own = [1.0] * 12 + [0.0] * 48
+    other = [0.0] * 36 + [1.0] * 24
+    names = ["big"] * 12 + [f"c{i // 4}" for i in range(48)]
     row = analysis.compare(
         pd.DataFrame(
             [
-                {"id": i, "arm": arm, "score": scores[i][0], "cluster": names[i]}
+                {"id": i, "arm": arm, "score": scores[i], "cluster": names[i]}
                 for arm, scores in (("own", own), ("other", other))
-                for i in range(40)
+                for i in range(60)
             ]
         )
     ).every[0]
-    mean = (30 - 5) / 40
-    sums = [30 * (1 - mean), *[0 - mean] * 5, *[-1 - mean] * 5]
-    robust = (sum(one**2 for one in sums) * 11 / 10) ** 0.5 / 40
-    assert (row.clusters, row.difference) == (11, pytest.approx(mean))
-    # Student's quantile of ten degrees of freedom, from a table.
-    assert row.low == pytest.approx(mean - 2.228139 * robust, abs=1e-6)
-    assert row.detectable == pytest.approx((1.959964 + 0.841621) * robust, abs=1e-6)
+    mean = (12 - 24) / 60
+    sums = [12 * (1 - mean), *[4 * (0 - mean)] * 6, *[4 * (-1 - mean)] * 6]
+    robust = (sum(one**2 for one in sums) * 13 / 12) ** 0.5 / 60
+    assert (row.clusters, row.effective_clusters, row.difference) == (13, 10, pytest.approx(mean))
+    # Student's quantiles of twelve degrees of freedom, from a table.
+    assert row.low == pytest.approx(mean - 2.178813 * robust, abs=1e-6)
+    assert row.detectable == pytest.approx((2.178813 + 0.872609) * robust, abs=1e-5)
 
 
 def test_scores_between_zero_and_one_are_compared_by_t_and_not_by_counting(tmp_path, capsys):
@@ -169,6 +171,13 @@ def test_a_frame_has_missing_scores_refused_by_row():
         analysis.compare(frame)
     with pytest.raises(RecordError, match="arm: is no column"):
         analysis.compare(frame.drop(columns="arm"))
+    for column in ("id", "arm"):
+        with pytest.raises(RecordError, match=f"frame: row 1: {column}: is missing"):
+            analysis.compare(frame.assign(score=1, **{column: [1, None, 2, 3]}))
+    with pytest.raises(RecordError, match="two columns have one name"):
+        analysis.compare(pd.concat([frame, frame[["score"]]], axis=1))
+    with pytest.raises(RecordError, match=r"is no pandas\.DataFrame but list"):
+        analysis.compare(frame.to_dict("records"))
     with pytest.raises(RecordError, match=r"frame: row 0: score: 71 lies outside \[0, 1\]"):
         analysis.compare(frame.assign(score=71))
 

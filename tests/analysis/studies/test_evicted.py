@@ -4,6 +4,7 @@ import itertools
 import json
 from fractions import Fraction
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 import study
@@ -16,6 +17,7 @@ SHIPPED = sorted((Path(__file__).resolve().parents[3] / "registrations").glob("*
 ALPHA = Path(__file__).resolve().parents[3] / "registrations" / "alpha-chain"
 HEADS = 6
 INSIDE, OUTSIDE = ({"name": "needle", "query": query} for query in ("inside", "outside"))
+CONTENT = {"tasks": [INSIDE], "arms": {"h2o": {"policy": "h2o"}}}
 
 
 def lane(arm, prompt, budget, generated, *, asked=0, every=4, stop="eos", problem="p0"):
@@ -68,8 +70,8 @@ def lane(arm, prompt, budget, generated, *, asked=0, every=4, stop="eos", proble
     return body, moments
 
 
-def by_arm(bodies, task=INSIDE):
-    return {row["arm"]: row for row in evicted.counted(bodies, [task])}
+def by_arm(bodies, task=INSIDE, arms=MappingProxyType({})):
+    return {row["arm"]: row for row in evicted.counted(bodies, {"tasks": [task], "arms": arms})}
 
 
 def test_each_ratio_of_one_lane_counted_by_hand():
@@ -140,9 +142,27 @@ def test_an_event_that_removes_nothing_is_no_eviction():
     )
 
 
+def test_a_press_that_holds_every_slot_may_mask_and_is_not_called_the_full_cache():
+    """kvpress masks in place what AdaKV evicts: its answers are not those of the full cache."""
+    idle, _ = lane("ada", 10, 99, 30)
+    row = by_arm([idle], arms={"ada": {"press": "kvpress:AdaKVPress"}})["ada"]
+    (said,) = evicted.warnings([row])
+    assert said.endswith(
+        "holds every slot, whether or not it masks some, so that nothing is shown at its budget"
+    )
+    assert "full cache" not in said
+
+
+def test_lanes_that_failed_are_warned_of():
+    lanes = [lane("h2o", 10, 6, 3, problem=str(n))[0] for n in range(3)]
+    (row,) = evicted.counted([*lanes[:2], lanes[2] | study.FAILED], CONTENT)
+    assert (row["lanes"], row["failed"]) == (2, 1)
+    assert "arm h2o failed in 1 of 3 lanes at 6" in evicted.warnings([row])[0]
+
+
 def test_lanes_that_never_evicted_are_warned_of_in_one_line():
     lanes = [lane("h2o", 10 * n, 25, 3, problem=str(n))[0] for n in (1, 2, 3, 4)]
-    rows = evicted.counted([*lanes, lane("full", 10, None, 3)[0]], [INSIDE])
+    rows = evicted.counted([*lanes, lane("full", 10, None, 3)[0]], CONTENT)
     assert rows[0]["never"] == 2
     assert evicted.warnings(rows) == [
         "50 % of the lanes of h2o at 25 evicted nothing: there the arm is the full cache"
@@ -150,13 +170,13 @@ def test_lanes_that_never_evicted_are_warned_of_in_one_line():
 
 
 def test_what_always_evicts_and_what_never_may_is_not_warned_of():
-    rows = evicted.counted([lane("h2o", 10, 6, 3)[0], lane("full", 10, None, 3)[0]], [INSIDE])
+    rows = evicted.counted([lane("h2o", 10, 6, 3)[0], lane("full", 10, None, 3)[0]], CONTENT)
     assert evicted.warnings(rows) == []
 
 
 def test_failed_and_excluded_lanes_are_no_lanes():
     failed = lane("h2o", 10, 6, 3)[0] | study.FAILED
-    assert evicted.counted([failed], [INSIDE]) == []
+    assert evicted.counted([failed], CONTENT) == []
 
 
 # ---------------------------------------------------------------- judged
@@ -181,6 +201,17 @@ def test_an_arm_that_never_evicted_proves_nothing_about_its_policy(tmp_path):
     (said,) = about(judged(tmp_path / "s", lambda problem: [[0, 256, 256]]))
     assert said.startswith("Anything about the policies in 2 of 2 contrasts")
     assert "crystal at 0.5 (tiny needle)" in said
+
+
+def test_answers_of_a_press_that_holds_every_slot_are_not_said_to_be_the_full_caches(tmp_path):
+    content = study.content()
+    content["arms"]["crystal"] = {"press": "kvpress:AdaKVPress"}
+    idle = {"cache": study.cache(256) | {"events": [[0, 256, 256]]}}
+    change = lambda lane: idle if lane[3] == "crystal" else {}  # noqa: E731
+    found = judge.judge(study.write(tmp_path / "s", content, 12, change))
+    assert about(found) == []
+    (said,) = [said for said in found["does_not_prove"] if "a press held every slot" in said]
+    assert said.startswith("Anything about their registered budget in 2 of 2 contrasts")
 
 
 def test_one_lane_that_evicts_is_an_arm_that_evicts(tmp_path):

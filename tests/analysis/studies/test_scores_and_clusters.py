@@ -57,6 +57,23 @@ def test_the_accuracy_of_scored_answers_is_their_mean_score(tmp_path):
     assert "clusters" not in row
 
 
+def test_nothing_is_said_of_right_answers_where_scores_are_compared(tmp_path):
+    ahead = lambda lane: worth(0.5 if lane[3] == "crystal" else 0.4 + number(lane) % 7 / 100)  # noqa: E731
+    found = judged(tmp_path / "scores", ahead, 200)
+    assert found["verdict"] == "CONFIRMED"
+    assert found["proves"] == [
+        "crystal scored significantly higher in 1 of 1 contrasts (t, level 0.05, Bonferroni): tiny needle at "
+        "0.5 against snapkv."
+    ]
+    assert any(
+        said.startswith("That more answers are right: those of needle") for said in found["does_not_prove"]
+    )
+    right = lambda lane: {"grade": "correct" if lane[3] == "crystal" else "wrong"}  # noqa: E731
+    counted = judged(tmp_path / "counts", right, 200)
+    assert counted["proves"][0].startswith("crystal was significantly more accurate in 1 of 1")
+    assert not any("more answers are right" in said for said in counted["does_not_prove"])
+
+
 def test_student_on_scores_is_that_of_the_problems_means(tmp_path):
     found = judged(tmp_path, lambda lane: worth(drawn(lane)))["contrasts"][0]
     each = [
@@ -255,6 +272,16 @@ def test_what_is_confirmed_counts_clusters(tmp_path, clusters, word):
     found = judged(tmp_path, won, 400, lambda i: str(i % clusters))
     assert found["verdict"] == word
     assert any("clusters = 199" in said for said in found["does_not_prove"]) == (word == "SCREENED")
+
+
+def test_a_giant_cluster_confirms_nothing_however_many_small_ones_stand_beside_it(tmp_path):
+    """201 clusters, of which one has 200 of 400 problems: 400^2 / (200^2 + 200) = 3.98."""
+    won = lambda lane: {"grade": "correct"} if lane[3] == "crystal" and number(lane) % 3 else {}  # noqa: E731
+    found = judged(tmp_path, won, 400, lambda i: str(max(i, 199)))
+    (row,) = found["contrasts"]
+    assert (row["clusters"], row["effective_clusters"]) == (201, 3)
+    assert (found["verdict"], found["label"]) == ("SCREENED", "screening-grade")
+    assert any("clusters = 201, as 3 of one size" in said for said in found["does_not_prove"])
 
 
 def test_one_cluster_gives_no_estimate(tmp_path):

@@ -117,6 +117,10 @@ AT = "p: sweep.grid.crystal"
         (grid("scoring.max_trunk = [16]"), f'{AT}.scoring: write the whole path in quotes, "scoring.max'),
         (grid('"scoring.max_trunk" = [1e40]'), f"{AT}.scoring.max_trunk[0]: "),
         (grid('"scoring.impact.rarity" = ["a b"]'), f"{AT}.scoring.impact.rarity: 'a b' cannot stand in"),
+        (
+            grid(*(f'"scoring.{name}" = {list(range(1, 101))}' for name in ("max_trunk", "steepness"))),
+            f"{AT}: makes 10000 candidates; name values for at most 500",
+        ),
         (grid('" " = [1]'), f"{AT}: has a path without a name"),
         (grid(), f"{AT}: varies nothing; leave it out"),
         (grid(TRUNK, arm="cristal"), "p: sweep.grid.cristal: unknown arm 'cristal'"),

@@ -3,7 +3,7 @@
 import pytest
 from test_error_rates_of_a_protocol import design
 
-from analysis.stats.methods import METHODS, resampled
+from analysis.stats.methods import METHODS, effective, resampled
 from analysis.trial import error_rates
 from protocol.acts.locking import rule_checks
 from protocol.evidence.refusals import BadInput
@@ -64,6 +64,37 @@ def test_of_a_task_with_clusters_the_first_problem_of_each_is_tried():
     item = {"confirm": ["d", "b", "c", "a"], "clusters": {"a": "x", "b": "y", "c": "y", "d": "x", "dev": "z"}}
     assert resampled(item) == ["d", "b"]
     assert resampled({"confirm": ["d", "b"]}) == ["d", "b"]
+
+
+def test_uneven_clusters_are_tried_as_so_many_of_one_size_as_weigh_alike():
+    """Sizes 6, 1, 1, 1, 1: 100 / 40 = 2.5."""
+    item = {"confirm": list("abcdefghij"), "clusters": dict.fromkeys("abcdef", "x")}
+    assert effective(item["clusters"].get(one, one) for one in item["confirm"]) == 2
+    assert resampled(item) == ["a", "g"]
+    lock = {
+        "items": {"mine": item},
+        "checks": {"tests": 1},
+        "protocol": {"content": {"decision": {"method": "t"}}},
+    }
+    said = " ".join(sentences.analysis(lock))
+    assert "mine come in 5 clusters, whose sizes differ so that they weigh as 2 of one size" in said
+
+
+@pytest.mark.parametrize("sizes", [(70, 70, 70, 70), (1000, *[1] * 200)])
+def test_few_or_uneven_clusters_are_refused_in_one_line(sizes):
+    given = items(sum(sizes))
+    labels = [str(place) for place, size in enumerate(sizes) for _ in range(size)]
+    given["needle-256"]["clusters"] = dict(zip(given["needle-256"]["confirm"], labels, strict=True))
+    with pytest.raises(BadInput, match=r"^tasks\.needle-256: cluster: .* weigh as [14] clusters .* [^\n]*$"):
+        rule_checks.checks(design(1, "t"), given)
+    with pytest.raises(BadInput, match=r"^tasks\.needle-256: cluster: "):
+        rule_checks.detectable(design(1, "t"), given)
+
+
+def test_signs_of_too_few_clusters_are_no_matter_of_draws():
+    """Of 6 clusters the smallest p is 2 / 2^6."""
+    with pytest.raises(BadInput, match=r"sign-flip of 6 problems or clusters has no p below 0\.03125"):
+        rule_checks.checks(design(1, "sign-flip"), items(60, 6))
 
 
 class Erring:

@@ -23,7 +23,7 @@ def lock(**decision: Any) -> dict[str, Any]:
     } | decision
     return {
         "protocol": {"content": {"question": "Is it so?", "decision": made, "models": ["tiny"]}},
-        "items": {"needle": {"dev": ["a"], "confirm": ["b", "c"]}},
+        "items": {},
         "sources": {},
         "checks": {"tests": 2, "corrected_alpha": "0.025000"},
         "rule": {"name": made["rule"], "source": "analysis/rules/superior.py", "sha256": "0" * 64},
@@ -53,6 +53,16 @@ def test_a_rule_with_a_margin_is_said_with_it(rule, hypothesis, confirmed, refut
     said = " ".join(say.inference(made))
     assert confirmed in said
     assert refuted in said
+
+
+@pytest.mark.parametrize("rule", ["superior", "branch"])
+def test_what_is_scored_is_not_said_to_be_answered_correctly(rule):
+    made = lock(rule=rule, at_least=2, primary_model="qwen", transfer_model="llama")
+    assert "crystal answers more of the held-out problems correctly than" in " ".join(say.hypothesis(made))
+    made["checks"]["scored"] = ["needle"]
+    said = " ".join(say.hypothesis(made))
+    assert "crystal has a higher mean score on the held-out problems than snapkv, h2o" in said
+    assert "correctly" not in said
 
 
 def test_a_branch_is_refuted_at_the_level_of_its_deciding_model_and_by_older_rules_at_alpha():
