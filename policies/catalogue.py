@@ -117,7 +117,11 @@ def find(name: str) -> Policy:
             else f"known: {', '.join(names()[:7])}, ...; python -m policies lists all"
         )
         raise UnknownPolicy(f"no policy named {name!r}; {hint}")
-    policy = others[name].load()
+    try:
+        policy = others[name].load()
+    except Exception as error:  # whatever a stranger's module does when it is imported
+        said = " ".join(f"{type(error).__name__}: {error}".split())
+        raise ValueError(f"entry point {name} of {GROUP} cannot be loaded ({said}); mend it") from None
     if not isinstance(policy, Policy):
         raise ValueError(f"entry point {name} of {GROUP} must be a Policy, not {type(policy).__name__}")
     return policy

@@ -68,7 +68,7 @@ def test_an_entry_point_cannot_take_the_name_of_a_grader(plugins):
 
 
 @pytest.mark.parametrize(
-    ("value", "says"), [("no_such_module:x", "cannot be imported"), ("builtins:dict", "is no grader")]
+    ("value", "says"), [("no_such_module:x", "cannot be loaded"), ("builtins:dict", "is no grader")]
 )
 def test_an_entry_point_that_gives_no_grader_is_refused_in_one_line(plugins, value, says):
     plugins(broken=value)
