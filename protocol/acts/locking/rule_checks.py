@@ -135,9 +135,14 @@ def _check_size(protocol: Design, problems: int, corrected: float, again: bool, 
     # max-t draws for the whole family at once.
     drawn = float(decision.alpha) if METHODS[decision.method].family else corrected
     if not power.draws_enough(decision.method, times, drawn, problems):
+        if times >= (needed := power.draws_needed(drawn)):
+            raise BadInput(
+                f"tasks: {problems} held-out problems or clusters are too few for {decision.method} to find "
+                f"anything at the level {drawn:.5f}; take more of them, or another method"
+            )
         raise BadInput(
             f"decision.draws: {times} draws leave too few in a tail at the level "
-            f"{drawn:.5f}; register at least {power.draws_needed(drawn)}"
+            f"{drawn:.5f}; register at least {needed}"
         )
     rng = np.random.default_rng([seed, problems])
     error = _type_one(protocol, decision.method, problems, corrected, rng)
