@@ -120,7 +120,7 @@ def _facts(name: str) -> str:
     try:
         policy = get(name)
     except Exception as broken:  # code of another distribution, which keeps no list from the reader
-        return f"cannot be loaded: {' '.join(str(broken).split())}"
+        return f"refused: {' '.join(str(broken).split())}"
     return "; ".join([*source, f"needs {_needs(policy.needs)}", _events(policy), _protects(policy)])
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
-from dataclasses import fields, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass, replace
 from difflib import get_close_matches
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -39,7 +39,7 @@ from policies.tova import tova
 from policies.triattention import gates
 from policies.uniform import random
 
-__all__ = ["CATALOGUE", "GROUP", "diff", "get", "names"]
+__all__ = ["CATALOGUE", "GROUP", "diff", "get", "names", "unlocked"]
 
 CATALOGUE: Mapping[str, Policy] = MappingProxyType(
     {
@@ -117,10 +117,41 @@ def find(name: str) -> Policy:
             else f"known: {', '.join(names()[:7])}, ...; python -m policies lists all"
         )
         raise UnknownPolicy(f"no policy named {name!r}; {hint}")
-    policy = others[name].load()
-    if not isinstance(policy, Policy):
-        raise ValueError(f"entry point {name} of {GROUP} must be a Policy, not {type(policy).__name__}")
+    try:
+        policy = others[name].load()
+    except Exception as error:  # whatever a stranger's module does when it is imported
+        said = " ".join(f"{type(error).__name__}: {error}".split())
+        raise ValueError(f"entry point {name} of {GROUP} cannot be loaded ({said}); mend it") from None
+    if type(policy) is not Policy:
+        raise ValueError(
+            f"entry point {name} of {GROUP} must be a Policy, not {type(policy).__name__}; a rule of its own "
+            "is one of its parts, such as the scoring"
+        )
+    for path, value in unlocked(policy):
+        raise ValueError(
+            f"entry point {name} of {GROUP}: {path} is {type(value).__name__}, whose settings can change "
+            "after they were locked; make it a frozen dataclass, of numbers, texts and tuples"
+        )
     return policy
+
+
+def unlocked(value: Any, above: str = "") -> Iterator[tuple[str, Any]]:
+    """The paths of what a lock cannot hold of a part: whatever is no frozen dataclass and no plain value."""
+    for field in fields(value):
+        path, inner = f"{above}{field.name}", getattr(value, field.name)
+        if is_dataclass(inner) and not isinstance(inner, type):
+            if not inner.__dataclass_params__.frozen:  # type: ignore[attr-defined]
+                yield path, inner
+            yield from unlocked(inner, f"{path}.")
+            continue
+        try:
+            hash(inner)
+        except TypeError:
+            yield path, inner
+            continue
+        # What is known by its place in memory alone is another one in each process.
+        if inner is not None and not isinstance(inner, type) and _by_place(type(inner)):
+            yield path, inner
 
 
 @cache  # a look at every distribution takes a hundred times as long as all else that `get` does
@@ -136,3 +167,7 @@ def installed(path: tuple[str, ...]) -> Mapping[str, EntryPoint]:
                 f"entry point {point.name} of {GROUP} is taken: rename the policy in {point.value}"
             )
     return MappingProxyType(points)
+
+
+def _by_place(kind: type) -> bool:
+    return getattr(kind, "__hash__", None) is getattr(object, "__hash__", None)

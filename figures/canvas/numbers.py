@@ -120,5 +120,5 @@ def verdict_line(judged: Mapping[str, Any]) -> str:
     method, alpha = judged["method"], f"alpha {level(judged['alpha'])}"
     if not METHODS[method].family:
         alpha += f" ({correction(method, judged)})"
-    finds = "finds, deciding nothing, " if judged["verdict"] != headline.says(judged) else ""
-    return f"rule {judged['rule']}: {finds}{RULES[judged['rule']].words.line(judged)}; {method}, {alpha}"
+    idle = ", which decides nothing here" if judged["verdict"] != headline.says(judged) else ""
+    return f"rule {judged['rule']}{idle}: {RULES[judged['rule']].words.line(judged)}; {method}, {alpha}"

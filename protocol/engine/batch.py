@@ -256,7 +256,7 @@ class Batch:
             remembered=memory.remembered,
             routed=memory.routed,
         )
-        event = row.lane.policy.event(view, budget)
+        event = forking.compressed(row.lane.policy, view, budget)
         counts = self.move(row, cached, event.kept, self.room(row.lane, event.kept.sum(-1).cpu()))
         memory.compact(event, stored, row.seen)
         row.events.append((row.step, int(lengths.sum()), int(counts.sum())))

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from policies import Remembered, Signal, View
+from policies import Event, Policy, Remembered, Signal, View
 from protocol.engine import lane_memory, prefill, sampling
 from protocol.engine.grants import granted
 from protocol.engine.lane_memory import Memory
@@ -84,7 +84,7 @@ def fork(model: Model, request: Request, chunk: int | None) -> Forked:
         try:
             # All of the context may stay for a policy that never evicts.
             budget = len(context) if lane.budget is None else granted(lane.policy.cadence, lane.budget, 0)
-            event = lane.policy.event(view, budget)
+            event = compressed(lane.policy, view, budget)
             carried = None
             if lane.policy.cadence.interval is not None:
                 carried = lane_memory.begin(
@@ -156,6 +156,18 @@ def view_of(
         prompt=min(len(token_ids), len(request.prompt.context) + len(request.prompt.query)),
         routed=routed,
     )
+
+
+def compressed(policy: Policy, view: View, budget: int) -> Event:
+    """Its event. Raises ValueError for whatever the policy raises, since it may be a stranger's, and one lane
+    is no reason to lose the others; what the machine lacks is nobody's fault.
+    """
+    try:
+        return policy.event(view, budget)
+    except (ValueError, MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as broken:
+        raise ValueError(f"{type(broken).__name__}: {broken}") from broken
 
 
 def failure(refusal: ValueError) -> LaneFailure:

@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 from protocol.evidence.refusals import BadInput, unknown
 from protocol.grading import boxed, choice, code, corrected, exact, f1, rouge, spelling
-from protocol.grading.grade import Gold, Grade, Grader, best, scored
+from protocol.grading.grade import Gold, Grade, Grader, best, guarded, scored
 from protocol.grading.mathverify import MathVerify
 from protocol.grading.official import Official
 from protocol.grading.theirs import Theirs
@@ -30,6 +30,7 @@ __all__ = [
     "MathVerify",
     "best",
     "grader",
+    "guarded",
     "names",
     "scored",
     "scores",
@@ -68,10 +69,11 @@ def grader(name: str) -> Grader:
         raise BadInput(unknown("grader", name, [*names(), f"{PREFIX}<task>"]))
     try:
         made = points[name].load()()
-    except (ImportError, AttributeError, TypeError) as error:
-        raise BadInput(
-            f"grader {name!r}: its entry point cannot be imported ({error}); install it again"
-        ) from None
+    except BadInput:  # which says itself what is missing
+        raise
+    except Exception as error:  # whatever a stranger's module does when it is imported or called
+        said = " ".join(f"{type(error).__name__}: {error}".split())
+        raise BadInput(f"grader {name!r}: its entry point cannot be loaded ({said}); mend it") from None
     if not callable(getattr(made, "grade", None)):
         raise BadInput(f"grader {name!r}: is no grader; let its entry point return one with grade()")
     return Theirs(made)

@@ -1,13 +1,20 @@
 """What a grader says about a text, and what a grader is."""
 
+import re
 from collections.abc import Callable
 from decimal import ROUND_HALF_EVEN, Decimal
-from typing import Literal, NamedTuple, Protocol, TypeAlias
+from typing import Literal, NamedTuple, Protocol, TypeAlias, get_args
 
-__all__ = ["Gold", "Grade", "Grader", "best", "scored"]
+__all__ = ["Gold", "Grade", "Grader", "best", "guarded", "scored"]
 
 Gold: TypeAlias = str | tuple[str, ...]  # an answer, or several of which each is right
 STEP = Decimal("0.000001")
+SCORE = re.compile(r"0\.[0-9]{6}|1\.000000")
+LONGEST = 300  # characters of a reason that a stranger gives
+
+
+Status: TypeAlias = Literal["correct", "wrong", "no answer", "scored", "timeout", "error"]
+STATUSES = get_args(Status)
 
 
 class Grade(NamedTuple):
@@ -19,7 +26,7 @@ class Grade(NamedTuple):
     study; an error leaves the lane without a grade.
     """
 
-    status: Literal["correct", "wrong", "no answer", "scored", "timeout", "error"]
+    status: Status
     answer: str | None
     reason: str
     score: str | None = None
@@ -51,8 +58,43 @@ def best(grade: Callable[[str, str], Grade], gold: Gold, text: str) -> Grade:
     one makes it correct.
     """
     if isinstance(gold, str):
-        return grade(gold, text)
-    found = [grade(each, text) for each in gold]
+        return guarded(grade, gold, text)
+    found = [guarded(grade, each, text) for each in gold]
     ungraded = [one for one in found if one.status in ("timeout", "error")]
     top = max(found, key=lambda one: one.worth or Decimal(0))
     return ungraded[0] if ungraded and top.worth != 1 else top
+
+
+def guarded(grade: Callable[[str, str], Grade], gold: str, text: str) -> Grade:
+    """The grade, or "error" where the grader raises or says what is no grade: one from elsewhere may, and one
+    text that it cannot read is no reason to lose the others.
+    """
+    try:
+        said = grade(gold, text)
+    except MemoryError:
+        raise
+    except Exception as error:
+        return Grade("error", None, f"{type(error).__name__}: {' '.join(str(error).split())}"[:LONGEST])
+    if reason := _fault(said):
+        return Grade("error", None, f"the grader's answer {reason}"[:LONGEST])
+    return said
+
+
+def _fault(said: object) -> str:
+    """Why this is no grade; "" for one."""
+    if not isinstance(said, Grade):
+        return f"is {type(said).__name__}, not a Grade"
+    if said.status not in STATUSES:
+        return f"has the status {said.status!r}"
+    if not _is_text(said.reason) or not (said.answer is None or _is_text(said.answer)):
+        return "has an answer or a reason that is no text"
+    if (said.status == "scored") != (said.score is not None):
+        return f"has the status {said.status!r} and the score {said.score!r}"
+    if said.score is not None and not (isinstance(said.score, str) and SCORE.fullmatch(said.score)):
+        return f"has the score {said.score!r}, which is no text of a number from 0 to 1 with six places"
+    return ""
+
+
+def _is_text(value: object) -> bool:
+    """Half of a surrogate pair cannot be recorded."""
+    return isinstance(value, str) and not re.search("[\ud800-\udfff]", value)

@@ -34,8 +34,11 @@ class Official:
         return scored(value, shown(answer), "" if value == 1 else f"lm-eval's {name}")
 
     def _first(self, values: dict[str, float]) -> tuple[str, float | None]:
-        """The task's first metric; RULER's is the length of the problem, by its name."""
+        """The task's first metric; RULER's is the length of the problem, by its name, and no other takes the
+        place of a metric that is not there.
+        """
         for name, value in values.items():
-            if name.partition("/")[2] == self._facts.metric:
+            metric = name.partition("/")[2]
+            if metric == self._facts.metric or (metric.isdecimal() and self._facts.metric.isdecimal()):
                 return name, value
-        return next(iter(values.items()), (self._facts.metric, None))
+        return self._facts.metric, None

@@ -120,8 +120,13 @@ def _policies(design: Design) -> Iterator[str]:
             POLICY.read(arm.policy, f"arms.{arm.name}.policy")
         except Fault as fault:
             yield fault.written
-        else:
-            yield from _settings(design, arm)
+            continue
+        try:
+            design.policy(arm.name)
+        except ValueError as refused:  # of an entry point; those of settings are told with their paths
+            if arm.set is None:
+                yield f"arms.{arm.name}.policy: {refused}"
+        yield from _settings(design, arm)
 
 
 def _press(design: Design, arm: Arm) -> Iterator[str]:

@@ -15,6 +15,7 @@ __all__ = ["TASK", "Longest", "Task"]
 FILE = Written(r"[A-Za-z0-9][A-Za-z0-9._+-]*\.jsonl", "the name of a file beside protocol.toml, NAME.jsonl")
 TAKEN = ("ledger.jsonl",)  # of a registration's own files
 LISTING = "python -m protocol.tasks list"
+MOST_TOKENS = 1 << 20  # of a prompt of RULER, whose generator would fill the memory with a longer one
 # Fields that stand with one way to name a task, and with no other.
 ONLY_WITH = {
     "grader": ("file",),
@@ -125,7 +126,7 @@ class Task(NamedTuple):
     lengths: Annotated[
         tuple[int, ...] | None,
         Field(
-            ListOf(Whole(1, LARGEST), 1),
+            ListOf(Whole(1, MOST_TOKENS), 1),
             "With a task of RULER: tokens of a prompt.",
             [4096],
             without="refused with a task of RULER, which makes its problems",
@@ -189,8 +190,8 @@ class OneTask(Table):
             if str(value.get(name, "")).lower() in TAKEN:
                 raise Fault.of(f"{at}.{name}: {value[name]} is a file of the registration; rename yours")
         named = super().read({"name": _default(value), **value}, at)
-        if twice := [length for length in named.lengths or () if named.lengths.count(length) > 1]:
-            raise Fault.of(f"{at}.lengths: {twice[0]} stands twice; name each once")
+        for twice in sorted({each for each in named.lengths or () if named.lengths.count(each) > 1}):
+            raise Fault.of(f"{at}.lengths: {twice} stands twice; name each length once")
         if named.name.lower() in tasks.names():
             raise Fault.of(f"{at}.name: {named.name!r} is the name of a task that is there; write another")
         return named

@@ -135,7 +135,7 @@ def _takes(grader: Grader, gold: str, ours: bool) -> bool:
     """Whether the answer is right when it is all of the text, or stands in a box."""
     if isinstance(grader, grading.MathVerify) and grader.compare(gold, gold) != "same":
         return False
-    grades = (grader.grade(gold, text) for text in (rf"\boxed{{{gold}}}", gold))
+    grades = (grading.guarded(grader.grade, gold, text) for text in (rf"\boxed{{{gold}}}", gold))
     return any(grade.worth == 1 if ours else grade.status != "error" for grade in grades)
 
 

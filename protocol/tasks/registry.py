@@ -156,10 +156,9 @@ def get(name: str) -> Task:
         raise UnknownTask(f"task {name!r}: unknown; {hint(name, names(), 'python -m protocol.tasks list')}")
     try:
         task = points[name].load()
-    except (ImportError, AttributeError) as error:
-        raise BadInput(
-            f"task {name!r}: its entry point cannot be loaded ({error}); install it again"
-        ) from None
+    except Exception as error:  # whatever a stranger's module does when it is imported
+        said = " ".join(f"{type(error).__name__}: {error}".split())
+        raise BadInput(f"task {name!r}: its entry point cannot be loaded ({said}); mend it") from None
     if lacking := [each for each in _ASKED if not hasattr(task, each)]:
         raise BadInput(f"entry point {name} of {GROUP} must be a task, and has no {lacking[0]}; name a value")
     own: Task = task

@@ -33,7 +33,6 @@ def longbench(number, **other):
         "context": f"Passage 1:\nShe lives in Paris, at number {number}.\n\nPassage 2:\nHe does not.\n",
         "answers": ["Paris", f"at number {number}"],
         "length": 14,
-        "dataset": "mine",
         "language": "en",
         "all_classes": None,
         "_id": f"q{number}",

@@ -156,9 +156,14 @@ def _check_size(protocol: Design, problems: int, corrected: float, again: bool, 
             f"a contrast is decided at {drawn:.5f}; plan more of them or fewer contrasts"
         )
     if not power.draws_enough(decision.method, times, drawn, problems):
+        if times >= (needed := power.draws_needed(drawn)):
+            raise BadInput(
+                f"tasks: {problems} held-out problems or clusters are too few for {decision.method} to find "
+                f"anything at the level {drawn:.5f}; take more of them, or another method"
+            )
         raise BadInput(
             f"decision.draws: {times} draws leave too few in a tail at the level "
-            f"{drawn:.5f}; register at least {power.draws_needed(drawn)}"
+            f"{drawn:.5f}; register at least {needed}"
         )
     rng = np.random.default_rng([seed, problems])
     error = _type_one(protocol, decision.method, problems, corrected, rng)

@@ -19,8 +19,10 @@ import transformers
 from torch import Tensor
 
 from policies import Policy, View
+from policies.catalogue import CATALOGUE
 from policies.policy import Event
 from protocol import engine
+from protocol.evidence.refusals import BadInput
 from protocol.evidence.run.records import Record
 from protocol.locked.planned import Planned
 from protocol.models import load, sources
@@ -211,10 +213,31 @@ def _watched(
     new = min(_until_an_event(request.lanes, len(context)), NEW, task.max_new_tokens)
     (answers,) = engine.run(model, [request], max_new_tokens=new, max_concurrent=len(lanes)).answers
     more = new < task.max_new_tokens
+    _refuse_broken(protocol, lanes, answers.outcomes)
     return {
         place: notes[place] if _told(lane, outcome, more=more) else None
         for (place, lane), outcome in zip(lanes.items(), answers.outcomes, strict=True)
     }
+
+
+def _refuse_broken(
+    protocol: Design,
+    lanes: Mapping[tuple[str, str], engine.Lane],
+    outcomes: Sequence[engine.Outcome | engine.LaneFailure],
+) -> None:
+    """Raises BadInput for a policy of another distribution that fails at every budget: it would at each
+    problem, and nothing would be compared.
+    """
+    failed: dict[str, list[str]] = defaultdict(list)
+    for (arm, _), outcome in zip(lanes, outcomes, strict=True):
+        if isinstance(outcome, engine.LaneFailure):
+            failed[arm].append(outcome.reason)
+    for arm, reasons in failed.items():
+        if (
+            len(reasons) == sum(name == arm for name, _ in lanes)
+            and protocol.arm(arm).policy not in CATALOGUE
+        ):
+            raise BadInput(f"arms.{arm}.policy: fails at every budget: {reasons[0]}; mend it")
 
 
 def _told(lane: engine.Lane, outcome: engine.Outcome | engine.LaneFailure, *, more: bool) -> bool:

@@ -64,14 +64,14 @@ def test_an_entry_point_may_score_unless_it_says_that_it_does_not(plugins, monke
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        (True, "no grade: a bool"),
-        (("correct", "7", "", None), "no grade: a tuple"),
-        (grading.Grade("right", "7", ""), "no grade: an unknown status"),
-        (grading.Grade("wrong", 7, ""), "no grade: an answer or a reason that is no text"),
-        (grading.Grade("wrong", "\ud800", ""), "no grade: an answer or a reason that is no text"),
-        (grading.Grade("correct", "7", "", "1.000000"), "no grade: a score beside another status"),
-        (grading.Grade("scored", "7", "", "0.500000"), "no grade: a score, and it says that it never gives"),
-        (KeyError("7"), "failed: KeyError"),
+        (True, "is bool, not a Grade"),
+        (("correct", "7", "", None), "is tuple, not a Grade"),
+        (grading.Grade("right", "7", ""), "has the status 'right'"),
+        (grading.Grade("wrong", 7, ""), "has an answer or a reason that is no text"),
+        (grading.Grade("wrong", "\ud800", ""), "has an answer or a reason that is no text"),
+        (grading.Grade("correct", "7", "", "1.000000"), "has the status 'correct' and the score '1.000000'"),
+        (grading.Grade("scored", "7", "", "0.500000"), "is a score, and it says that it never gives"),
+        (KeyError("7"), "KeyError: '7'"),
     ],
 )
 def test_what_is_no_grade_of_an_entry_point_is_an_error_and_never_an_answer(
@@ -106,7 +106,7 @@ def test_an_entry_point_cannot_take_the_name_of_a_grader(plugins):
 
 
 @pytest.mark.parametrize(
-    ("value", "says"), [("no_such_module:x", "cannot be imported"), ("builtins:dict", "is no grader")]
+    ("value", "says"), [("no_such_module:x", "cannot be loaded"), ("builtins:dict", "is no grader")]
 )
 def test_an_entry_point_that_gives_no_grader_is_refused_in_one_line(plugins, value, says):
     plugins(broken=value)

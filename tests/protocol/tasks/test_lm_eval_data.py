@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from protocol import harness
 from protocol.evidence.refusals import BadInput
-from protocol.tasks.lm_eval_task import MOST, LmEvalTask, asked
+from protocol.harness import Prompt
+from protocol.tasks.lm_eval_task import MOST, LmEvalTask, asked, keeps_question
 from protocol.tasks.middle_cut import Longest
 from protocol.tasks.ruler import REPETITIONS, Ruler
 
@@ -49,13 +51,15 @@ def test_a_published_id_is_the_problem_in_any_file_and_a_line_in_its_own(path, t
 
 
 def test_questions_about_one_text_are_a_cluster(path):
-    task = LmEvalTask("m", "longbench_qasper", written(path, row(1), row(2), row(3, context="Text 1.")))
+    task = LmEvalTask(
+        "m", "longbench_qasper", written(path, row(1), row(2), row(3, context="Text 1.", input="Why?"))
+    )
     first, second, third = task.clusters().values()
     assert first == third != second
     assert LmEvalTask("m", "longbench_qasper", written(path, row(1), row(2))).clusters() == {}
-    some = written(path, row(1), row(2, context="Text 1."), row(3, context=""))
-    third = LmEvalTask("m", "longbench_qasper", some).clusters()
-    assert list(third.values()) == [first, first, "longbench_qasper/q3"]  # a text of its own, or nobody knows
+    some = written(path, row(1), row(2, context="Text 1.", input="Why?"), row(3, context=""))
+    third = LmEvalTask("m", "mine", some).clusters()
+    assert list(third.values()) == [first, first, "mine/q3"]  # a text of its own, or nobody knows
     assert LmEvalTask("m", "gsm8k_cot", written(path, {"question": "1"}, {"question": "2"})).clusters() == {}
 
 
@@ -63,7 +67,10 @@ def test_levels_are_the_lengths_of_longbench_e(path):
     rows = [row(number, length=length) for number, length in enumerate((0, 3999, 4000, 7999, 8000))]
     task = LmEvalTask("m", "longbench_qasper", written(path, *rows))
     assert list(task.levels().values()) == ["0-4k", "0-4k", "4-8k", "4-8k", "8k+"]
-    assert LmEvalTask("m", "longbench_qasper", written(path, row(1, length=1), row(2))).levels() == {}
+    assert (
+        LmEvalTask("m", "longbench_qasper", written(path, row(1, length=1), row(2, length=None))).levels()
+        == {}
+    )
 
 
 def test_what_a_problem_is_made_of_moves_the_source(path):
@@ -82,6 +89,70 @@ def test_a_line_that_is_no_row_is_refused_by_its_number(path, line, says):
     path.write_text(f"{json.dumps(row(1))}\n{line}\n")
     with pytest.raises(BadInput, match=f"data.jsonl: line 2: .*{says}"):
         LmEvalTask("m", "longbench_qasper", path).ids()
+
+
+TEXTS = r"line 1: answers: is no list of texts"
+UNREAD = {  # of rows that lm-eval asks and scores all the same
+    "answers": ([row(1, answers="Paris")], TEXTS),  # "P" would be right
+    "none": ([row(1, answers=[])], TEXTS),
+    "numbers": ([row(1, answers=[5])], TEXTS),
+    "unasked": ([{"context": "a", "answers": ["A"]}], "line 1: input: is no text"),
+    "empty": ([row(1, context="")], "line 1: context: is empty"),
+    "lacking": ([row(1), {**row(2), "length": 5}], "line 2: length: line 1 has none; give every row"),
+    "fewer": ([row(1, length=5), row(2)], "line 2: length: missing, and line 1 has it"),
+    "subset": ([row(1, dataset="hotpotqa")], "line 1: dataset: 'hotpotqa', where longbench_qasper asks"),
+    "twice": ([row(1), row(2), row(3, context="Text 1.")], "line 3: asks what line 1 asks"),
+}
+
+
+@pytest.mark.parametrize("fault", UNREAD)
+def test_rows_that_would_be_scored_otherwise_than_they_mean_are_refused(path, fault):
+    rows, says = UNREAD[fault]
+    with pytest.raises(BadInput, match=f"data.jsonl: {says}"):
+        LmEvalTask("m", "longbench_qasper", written(path, *rows)).ids()
+
+
+def test_classes_are_asked_for_where_the_score_reads_them(path):
+    classes = written(path, row(1, all_classes=["A", "B"], dataset="trec_e"))
+    assert LmEvalTask("m", "longbench_trec", classes).ids()
+    with pytest.raises(BadInput, match="line 1: all_classes: is no list"):
+        LmEvalTask("m", "longbench_trec", written(path, row(1, all_classes=None))).ids()
+
+
+def test_a_field_that_stands_twice_and_half_a_character_are_refused(path):
+    for line in ('{"a": 1, "a": 2}', r'{"a": "\ud800"}'):
+        path.write_text(f"{line}\n")
+        with pytest.raises(BadInput, match="line 1: is no JSON"):
+            LmEvalTask("m", "mine", path).ids()
+
+
+WHOLE = "Read.\nA long text.\nWho is it? Answer:"
+LOST = [  # what is left, the row, whether its question is
+    ("Read.\nA text.\nWho is it? Answer:", {"context": "A long text.", "input": "Who is it?"}, True),
+    ("Read.\nA is it? Answer:", {"context": "A long text.", "input": "Who is it?"}, False),
+    ("Read.\nA Answer:", {"context": "A long text."}, False),  # an instruction is asked too
+    ("Read.\nA text.\nWho is it? Answer:", {"input": "A long text.", "question": "Who is it?"}, True),
+    ("Read.\nA is it? Answer:", {"input": "A long text.", "question": "Who is it?"}, False),
+    ("Read. Answer:", {"question": "Who is it?"}, False),
+]
+
+
+@pytest.mark.parametrize(("text", "row", "kept"), LOST)
+def test_a_cut_that_reaches_the_question_is_told(text, row, kept):
+    assert keeps_question(text, WHOLE, row) is kept
+
+
+def test_a_question_is_never_cut_away(path, monkeypatch):
+    class Harness:
+        def prompt(self, task, row):
+            return Prompt(f"Read.\n{row['context']}\n{row['input']}\nAnswer:", "")
+
+    monkeypatch.setattr(harness, "shared", Harness)
+    data = written(path, row(1, context="A text of some ten words, which nobody has to read."))
+    fits = LmEvalTask("m", "longbench_qasper", data, Longest(words=8)).build("longbench_qasper/q1", len)
+    assert fits.question == "Who?\nAnswer:"
+    with pytest.raises(BadInput, match="longest: cuts the question of problem 'longbench_qasper/q1' away"):
+        LmEvalTask("m", "longbench_qasper", data, Longest(words=3)).build("longbench_qasper/q1", len)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +176,11 @@ def test_a_row_asks_the_same_under_every_id(path, tmp_path):
     two = LmEvalTask("n", "longbench_qasper", written(tmp_path / "b.jsonl", row(1, _id="another")))
     assert one.asked("longbench_qasper/q1") == two.asked("longbench_qasper/another")
     assert one.asked("longbench_qasper/q1") != one.asked("longbench_qasper/q2")
-    other = written(tmp_path / "c.jsonl", row(1, _id="", answers=["B"], length=7, added=1), row(2, _id=""))
+    other = written(
+        tmp_path / "c.jsonl",
+        row(1, _id="", answers=["B"], length=7, added=1),
+        row(2, _id="", length=7, added=1),
+    )
     three = LmEvalTask("o", "longbench_qasper_e", other)
     assert one.asked("longbench_qasper/q1") == three.asked("longbench_qasper_e/0000")
     four = LmEvalTask("o", "x", written(tmp_path / "d.jsonl", {"id": "1", "a": "b"}, {"id": "2", "a": "c"}))
