@@ -31,7 +31,7 @@ CHANGES = {
     'name = "needle-256"\n': 'name = "needle-256"\ndev = 2\nconfirm = 8\n',
     'name = "association-256"\nquery = "outside"': (
         f'file = "{FILE}"\ngrader = "exact"\ninstruction = "Answer with the number."\n'
-        'dev = 2\nconfirm = 9\nquery = "outside"'
+        'dev = 2\nconfirm = 11\nquery = "outside"'
     ),
     'against = ["random", "streaming"]': 'against = ["random"]',
     'streaming = { policy = "streaming" }\n': "",
@@ -48,7 +48,7 @@ def written(folder, model, rows, changes=CHANGES):
 
 @pytest.fixture(scope="module")
 def rows():
-    """Passages of words that the tiny model has, of which two share a cluster."""
+    """Passages of words that the tiny model has, of which the first two pairs share a cluster."""
     task = tasks.get("needle-256").redrawn(7)
     built = [task.build(item, lambda text: len(text.split())) for item in task.ids()]
     return [
@@ -57,7 +57,7 @@ def rows():
             "context": problem.context,
             "question": problem.question,
             "answer": problem.gold,
-            "cluster": f"c{number // 2}",
+            "cluster": f"c{number // 2 if number < 4 else number}",
         }
         for number, problem in enumerate(built)
     ]
@@ -90,12 +90,12 @@ def test_the_lock_has_the_chosen_problems_their_clusters_and_the_digest_of_the_f
     content = studies.content(done / "lock.json")
     item, ids = content["items"]["questions"], [row["id"] for row in rows]
     assert item["dev"] == hashed_first(ids, False, 2)
-    assert item["confirm"] == hashed_first(ids, True, 9)
+    assert item["confirm"] == hashed_first(ids, True, 11)
     clusters = {row["id"]: row["cluster"] for row in rows}
     assert item["clusters"] == {each: clusters[each] for each in (*item["dev"], *item["confirm"])}
     assert "levels" not in item
     assert content["data"] == {"questions": studies.closure.files.sha256(done / FILE)}
-    assert content["checks"]["golds"]["questions"] == {"purpose": "gold self-check", "dev": 2, "confirm": 9}
+    assert content["checks"]["golds"]["questions"] == {"purpose": "gold self-check", "dev": 2, "confirm": 11}
     ours = content["items"]["needle-256"]
     whole = splits.load("needle-256")
     assert (ours["manifest"], len(ours["dev"]), len(ours["confirm"])) == (whole.digest, 2, 8)
@@ -111,7 +111,7 @@ def test_what_runs_are_these_problems_and_the_audit_holds(done):
     (row,) = [row for row in judged["contrasts"] if row["task"] == "questions"]
     item = content["items"]["questions"]
     held = {item["clusters"][each] for each in item["confirm"]}
-    assert (row["n"], row["clusters"]) == (9, len(held))
+    assert (row["n"], row["clusters"]) == (11, len(held))
     said = studies.here("audit", done)
     assert said.returncode == 0, said.stdout
     assert "NOT VOUCHED FOR" not in said.stdout
