@@ -23,8 +23,8 @@ __all__ = [
 
 FEW = 500  # differing problems below which `auto` is exact; benchmarks/validity has the simulation
 
-# Clusters of one size, or that weigh as much, below which no interval holds: of one large cluster and many
-# small ones that weigh as 4, 34 to 65 % of nominal 95 % intervals hold, as 1 few do (benchmarks).
+# Clusters of one size, or that weigh as much, below which no interval holds: where one large cluster and many
+# small ones weigh as 3, 38 to 66 % of nominal 95 % intervals do (benchmarks.uneven_clusters).
 LEAST = 5
 
 
