@@ -97,6 +97,7 @@ def test_a_killed_process_is_a_refusal(tiny_model, tmp_path):
     assert not multiprocessing.active_children()
 
 
+@pytest.mark.soak
 def test_processes_end_with_a_parent_that_was_killed(tiny_model, tmp_path):
     protocol(tmp_path / "study", tiny_model, 2)
     script = tmp_path / "workers.py"

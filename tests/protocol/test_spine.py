@@ -94,6 +94,7 @@ def test_the_claim_comes_before_the_first_held_out_id(confirmed):
     assert events.index("claim") < events.index("held-out") < events.index("seal") < events.index("verdict")
 
 
+@pytest.mark.soak
 def test_killed_at_random_moments_and_resumed_seals_the_same_outcome(locked, confirmed, tmp_path):
     folder = copy(locked, tmp_path)
     moments = random.Random(5)

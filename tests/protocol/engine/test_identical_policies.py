@@ -107,6 +107,7 @@ def test_no_two_policies_keep_the_same_slots_at_every_event(with_room, tight, la
     assert alike(with_room + tight + later) == pairs(ALIKE_IN_ALL + ALIKE_FOR_LONG)
 
 
+@pytest.mark.soak
 def test_a_long_answer_tells_apart_what_short_ones_do_not():
     for names in ALIKE_FOR_LONG:
         assert not alike([kept(100, interval=16, new=150, names=sorted(names))])

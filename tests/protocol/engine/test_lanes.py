@@ -122,9 +122,12 @@ def test_a_problem_whose_lanes_all_fail_leaves_the_other_problems_as_they_are():
         ]
 
 
-def test_a_fault_of_a_policy_that_is_no_refusal_is_not_hidden():
-    with pytest.raises(KeyError, match="never declared"):
-        answer(tiny(), outside(40), [lane(noted(Faulty()), 9)], max_new_tokens=4)
+def test_a_fault_of_a_policy_fails_its_own_lane_and_is_not_hidden():
+    faulty, sound = answer(
+        tiny(), outside(40), [lane(noted(Faulty()), 9), lane(drawn(), 9)], max_new_tokens=4
+    )
+    assert faulty == LaneFailure("KeyError: 'a signal it never declared'")
+    assert len(sound.token_ids) == 4
 
 
 def test_a_request_that_is_given_twice_is_answered_twice():

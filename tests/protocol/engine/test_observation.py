@@ -5,7 +5,7 @@ import pkgutil
 
 import pytest
 import torch
-from tiny_networks import Earliest, Faulty, all_kept, answer, drawn, lane, noted, outside, tiny
+from tiny_networks import Earliest, Exhausted, all_kept, answer, drawn, lane, noted, outside, tiny
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
@@ -44,8 +44,8 @@ def test_other_models_and_the_model_itself_compute_the_same_before_and_after():
 def test_the_model_is_given_back_as_it_was_when_a_run_breaks():
     model = tiny()
     model.network.set_attn_implementation("eager")
-    lanes = [lane(noted(Earliest(frozenset({HiddenChange((1,), None)}))), 5), lane(noted(Faulty()), 5)]
-    with pytest.raises(KeyError):
+    lanes = [lane(noted(Earliest(frozenset({HiddenChange((1,), None)}))), 5), lane(noted(Exhausted()), 5)]
+    with pytest.raises(MemoryError):
         answer(model, outside(40), lanes, max_new_tokens=3)
     assert model.network.config._attn_implementation == "eager"
     assert hooks(model) == hooks(tiny())

@@ -234,3 +234,13 @@ class Faulty:
 
     def score(self, view):
         raise KeyError("a signal it never declared")
+
+
+@dataclass(frozen=True)
+class Exhausted:
+    """A scoring on a machine without memory for it, which is nobody's fault: the run breaks."""
+
+    needs = frozenset()
+
+    def score(self, view):
+        raise MemoryError
