@@ -20,7 +20,7 @@ from protocol.evidence.bytes import canonical, files
 from protocol.evidence.refusals import BadInput, Tampered, unknown
 from protocol.grading.grade import Gold
 
-__all__ = ["Row", "Wrong", "faults", "read", "rows", "told"]
+__all__ = ["Row", "Wrong", "faults", "identity", "read", "rows", "told"]
 
 MOST = 1 << 28  # bytes of a file: parsing takes six times as much memory
 MOST_OF_A_LINE = 1 << 24  # bytes: 30 times the longest document of LongBench
@@ -84,11 +84,15 @@ def rows(path: Path) -> Mapping[str, Row]:
     """The problems of a file by id, in its order: one a line. Raises BadInput with the first line that is
     wrong, and says how many are.
     """
+    return _rows(path, identity(path))
+
+
+def identity(path: Path) -> str:
+    """By which a file that was read is known to be the same; "" of none, which reading it tells."""
     try:
-        identity = files.identity(path)
-    except OSError:  # which reading it tells
-        identity = ""
-    return _rows(path, identity)
+        return files.identity(path)
+    except OSError:
+        return ""
 
 
 @lru_cache(maxsize=8)  # in one process a file is read once, and again when its identity changed

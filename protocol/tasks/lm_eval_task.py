@@ -151,7 +151,7 @@ class LmEvalTask:
         return self._read().by_id
 
     def _read(self) -> Rows:
-        return _rows(self.lm_eval, self.data, file_rows.read(self.data, MOST))
+        return _rows(self.lm_eval, self.data, file_rows.identity(self.data))
 
 
 def asked(text: str, whole: str, context: str) -> tuple[str, str]:
@@ -189,8 +189,9 @@ def _level(words: int) -> str:
     return "0-4k" if words < SHORT else "4-8k" if words < LONG else "8k+"
 
 
-@lru_cache(maxsize=16)  # of bytes, whose hash is remembered: a changed file is other bytes
-def _rows(task: str, path: Path, data: bytes) -> Rows:
+@lru_cache(maxsize=16)  # in one process a file is read once, and again when its identity changed
+def _rows(task: str, path: Path, identity: str) -> Rows:
+    data = file_rows.read(path, MOST)
     rows: list[Row] = []
     seen: dict[str, int] = {}
     for number, line in enumerate(data.removesuffix(b"\n").split(b"\n"), start=1):
