@@ -44,6 +44,7 @@ def main(argv: list[str] | None = None, *, typed: bool = False) -> int:
             f"{len(locked.content['grid'])} cells; "
             f"{checks['tests']} tests at {checks['corrected_alpha']} each",
             *(size(count, check) for count, check in checks["problems"].items()),
+            *scored(checks),
             *power,
             *errors(checks),
             *full_use.words(locked.content.get(full_use.FIELD, {})),
@@ -69,6 +70,14 @@ def errors(checks: dict[str, Any]) -> list[str]:
         f"where nothing differs the rule says CONFIRMED in {confirmed:.1%} and REFUTED in {refuted:.1%} of "
         f"studies, at worst (where {shares['setting']})"
     ]
+
+
+def scored(checks: dict[str, Any]) -> list[str]:
+    """What error rates and power do not know of answers with scores."""
+    tasks = checks.get("scored", [])
+    return [
+        f"errors and power are of right and wrong answers; those of {', '.join(tasks)} have scores"
+    ] * bool(tasks)
 
 
 def size(problems: str, check: dict[str, Any]) -> str:

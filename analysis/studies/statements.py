@@ -220,6 +220,15 @@ def _choices(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[str]:
     return sentences
 
 
+def _whose(content: Mapping[str, Any]) -> str:
+    """Whose code the arms ran."""
+    presses = [name for name, arm in content["arms"].items() if "press" in arm]
+    if not presses:
+        return "these are this project's implementations"
+    ours = "" if len(presses) == len(content["arms"]) else ", the others this project's implementations"
+    return f"{listed(presses)} ran kvpress' code on the prompt{ours}"
+
+
 def _scope(lock: Mapping[str, Any]) -> list[str]:
     content = lock["protocol"]["content"]
     generation = content["generation"]
@@ -234,7 +243,7 @@ def _scope(lock: Mapping[str, Any]) -> list[str]:
         f"Other tasks: only {listed(tasks)} ran{generated}.",
         f"Other budgets or decoding: only {listed(content['budgets'])}, {sampling}, {generation['dtype']}.",
         "Lower peak memory: every arm holds its whole prompt until its event; slots count from then on.",
-        "The policies as their authors published them: these are this project's implementations.",
+        f"The policies as their authors published them: {_whose(content)}.",
         *(f"Other policies of the same name: {said}." for said in namesakes.words(lock)),
         _seeds(content),
         "Order in time: this judgement rests on no outside witness; anchors, where there are any, stand "

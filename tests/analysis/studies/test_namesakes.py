@@ -3,7 +3,7 @@
 import pytest
 
 import policies
-from analysis.studies import namesakes
+from analysis.studies import namesakes, statements
 
 
 def lock(*names):
@@ -36,3 +36,11 @@ def test_two_arms_of_one_definition_are_told_once_and_other_studies_say_nothing(
     assert len(namesakes.words(lock("chunkkv", "chunkkv-20"))) == 1
     assert namesakes.words(lock("h2o", "snapkv")) == []
     assert namesakes.words({"protocol": {"content": {}}}) == []
+
+
+def test_an_arm_that_ran_a_press_is_not_called_an_implementation_of_ours():
+    own, press = {"policy": "snapkv"}, {"press": "kvpress:SnapKVPress"}
+    assert statements._whose({"arms": {"a": own}}) == "these are this project's implementations"
+    mixed = statements._whose({"arms": {"a": own, "b": press}})
+    assert mixed == "b ran kvpress' code on the prompt, the others this project's implementations"
+    assert statements._whose({"arms": {"b": press}}) == "b ran kvpress' code on the prompt"

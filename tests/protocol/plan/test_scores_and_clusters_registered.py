@@ -5,6 +5,7 @@ from test_error_rates_of_a_protocol import design
 
 from analysis.stats.methods import METHODS, effective, resampled
 from analysis.trial import error_rates
+from protocol import register
 from protocol.acts.locking import rule_checks
 from protocol.evidence.refusals import BadInput
 from protocol.texts import sentences
@@ -152,3 +153,10 @@ def test_a_registration_text_counts_clusters():
     made = lock(clusters=40)
     assert "With 40 clusters, the smallest difference" in " ".join(sentences.power(made))
     assert "The problems of needle-256 come in 40 clusters" in " ".join(sentences.analysis(made))
+
+
+def test_registering_says_that_its_errors_do_not_know_scores():
+    assert register.scored({}) == []
+    assert register.scored({"scored": ["qasper"]}) == [
+        "errors and power are of right and wrong answers; those of qasper have scores"
+    ]
