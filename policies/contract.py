@@ -8,33 +8,54 @@ ValueError
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
-from policies.calibrated import Calibrated
+from policies.measured import (
+    AskedSignal,
+    AttentionSignal,
+    CacheSignal,
+    Fed,
+    FedSignal,
+    HiddenSignal,
+    Measured,
+    OutputSignal,
+    Rotation,
+    Rows,
+    Signal,
+)
 
 __all__ = [
     "Allocation",
+    "AskedSignal",
     "AttentionSignal",
     "BudgetError",
     "CacheSignal",
+    "Codec",
+    "Decoding",
     "Fed",
     "FedSignal",
     "HiddenSignal",
     "InBands",
     "InUnits",
     "Measured",
+    "Merging",
+    "OutputSignal",
     "Protection",
     "Remembered",
+    "Rescores",
+    "Rotation",
     "Routing",
     "Rows",
     "Scores",
     "Scoring",
+    "Sees",
     "Segments",
     "Selection",
     "Signal",
+    "State",
     "Trunks",
     "UnknownPolicy",
     "View",
@@ -48,145 +69,6 @@ class BudgetError(ValueError):
 
 class UnknownPolicy(ValueError):
     """No policy of this name."""
-
-
-class Rows(NamedTuple):
-    """Consecutive rows of causal attention, as the engine forms them."""
-
-    attention: Tensor
-    """[..., q_head, row, slot], float32 or better; 0 where a row may not see a slot. In a prefill the slots
-    are those up to the last row; while decoding there is one row, and a leading axis for the layers. The
-    next block overlays this one: a signal keeps sums or copies, never a view.
-    """
-    layer: int
-    """Layer of the rows in a prefill; the first of the stacked layers while decoding."""
-    start: int
-    """Number of rows before the first of these."""
-    total: int
-    """Rows there are in all: the length of the prompt, or as many as have been seen while decoding."""
-    kv_heads: int
-    """Of the layer: query head h reads KV head h // (query heads / KV heads)."""
-    decoded: bool = False
-    """Whether they are rows of tokens of the answer, and not of the prompt."""
-    logits: Tensor | None = None
-    """As `attention`, before the softmax: -inf where a row may not see a slot. For a signal that is `raw`."""
-
-
-@runtime_checkable
-class AttentionSignal(Protocol):
-    """What attention says of the slots, folded over blocks of rows, so that no [n, n] is ever held.
-
-    Signals are frozen, hashable values: equal signals are measured once, whoever needs them.
-    """
-
-    @property
-    def window(self) -> int | None:
-        """How many rows, counted from the last, it reads; None for all of them."""
-        ...
-
-    @property
-    def carried(self) -> bool:
-        """Whether it can be measured while decoding.
-
-        Without a window its state is then part of the policy's per-slot memory: every tensor in it has the
-        axes [layer, head, slot], and the engine keeps the columns of the kept slots at an event. It has as
-        many heads as the queries, or the keys, or one, where all heads of a layer hold the same slots.
-        """
-        ...
-
-    @property
-    def afresh(self) -> bool:
-        """Whether it begins anew after each event, in place of being carried over it.
-
-        It then reads one layer, and what outlives an event is in the memory of the scoring.
-        """
-        ...
-
-    @property
-    def raw(self) -> bool:
-        """Whether it reads `Rows.logits`."""
-        ...
-
-    @property
-    def of_tokens(self) -> bool:
-        """Whether its state is of the tokens that were fed, one entry each on the last axis, and not of the
-        slots: then no event evicts from it.
-        """
-        ...
-
-    def reads(self, layer: int) -> bool: ...
-
-    def attend(self, rows: Rows, before: Any | None) -> Any:
-        """The state after these rows, given the state before them (None at the first)."""
-        ...
-
-    def result(self, state: Any) -> Any:
-        """What a View holds, out of the state after the last row; the state stays as it is."""
-        ...
-
-
-@runtime_checkable
-class CacheSignal(Protocol):
-    """What the stored keys and values say of the slots, measured at every event."""
-
-    def summarise(self, layer: int, keys: Tensor, values: Tensor, filled: Tensor) -> Any:
-        """keys and values [kv_head, n, d] with their RoPE rotation, filled [kv_head, n]: where a slot is."""
-        ...
-
-
-class Fed(NamedTuple):
-    """What a forward shows of the tokens that it fed."""
-
-    keys: Tensor
-    """[..., kv_head, t, d] with their RoPE rotation; while decoding, a leading axis for the layers."""
-    values: Tensor
-    """As `keys`."""
-    start: int
-    """Position of the first."""
-    prompt: int
-    """How many tokens the prompt has."""
-
-
-@runtime_checkable
-class FedSignal(Protocol):
-    """What keys and values say of the tokens, folded over the tokens as they are fed.
-
-    Its state is of tokens and not of slots: no event evicts from it.
-    """
-
-    def reads(self, layer: int) -> bool: ...
-
-    def fold(self, fed: Fed, before: Any | None) -> Any:
-        """The state after these tokens, however many at a time they are fed. In every tensor of it a leading
-        axis for the layers while decoding, and none in the prefill.
-        """
-        ...
-
-    def result(self, state: Any) -> Any:
-        """What a View holds, out of the state after the last token; the state stays as it is."""
-        ...
-
-
-@runtime_checkable
-class HiddenSignal(Protocol):
-    """What the output of some decoder layers says of the tokens, folded over the tokens as they are fed."""
-
-    def layers_in(self, layers: int) -> tuple[int, ...]:
-        """The layers that it reads in a model of so many, ascending. ValueError where it finds none."""
-        ...
-
-    def change(self, hidden: Tensor, before: Any | None) -> Any:
-        """hidden [t, width] of the next t tokens in one layer; the state after them, however many at a time
-        they are fed. It is never evicted from.
-        """
-        ...
-
-
-Measured: TypeAlias = AttentionSignal | CacheSignal | FedSignal | HiddenSignal
-"""What the engine measures on the way."""
-
-Signal: TypeAlias = Measured | Calibrated
-"""What a policy may ask for."""
 
 
 class View(NamedTuple):
@@ -216,6 +98,14 @@ class View(NamedTuple):
     """What the routing carried from the last event; None at the first."""
     budget: int | None = None
     """Slots per KV head and layer that the event may leave, of which a `Policy` tells its parts."""
+    rotation: Rotation | None = None
+    """Of the model; None where it does not turn every pair of a head."""
+    weights: Tensor | None = None
+    """[layer | 1, kv_head | 1, n] float32, how many tokens each slot stands for; None where each is one."""
+    lines: tuple[range, ...] = ()
+    """Positions of the lines that begin with the mark of the policy's decoding, oldest first, each up to its
+    line feed; the last one may be unfinished.
+    """
 
     @property
     def positions(self) -> Tensor:
@@ -371,6 +261,121 @@ class Routing(Protocol):
 
     def allocate(self, view: View, scores: Scores, protected: Tensor, budget: int) -> Allocation:
         """view, scores, protected: as a selection gets them. `view.routed` is what it carried."""
+        ...
+
+
+@runtime_checkable
+class Rescores(Protocol):
+    """A routing that scores some heads otherwise than the policy's scoring does."""
+
+    @property
+    def needs(self) -> frozenset[Signal]: ...
+
+    def rescored(self, view: View, scores: Scores) -> Scores:
+        """The scores that are routed, [layer | 1, kv_head | 1, n], in the place of those of the scoring."""
+        ...
+
+
+class Merging(NamedTuple):
+    """Slots that go on in others, as a state has it. All [layer, kv_head, n]."""
+
+    kept: Tensor
+    """bool, the slots that are there afterwards, in each head as many as the selection kept, or fewer. A
+    merged slot stands in the place, and at the position, of one of its own.
+    """
+    into: Tensor
+    """int64, the kept slot in which each slot goes on: its own number where it stays as it is, -1 where it is
+    dropped and where no slot is.
+    """
+    shares: Tensor
+    """float32 or better, the part of each slot in the mean of the one that it goes on in: those that go on in
+    one sum to 1.
+    """
+
+
+class Codec(Protocol):
+    """How values are stored, of one model. Keys are stored as computed."""
+
+    @property
+    def width(self) -> int:
+        """Numbers of a stored value."""
+        ...
+
+    def encode(self, layer: int, values: Tensor) -> Tensor:
+        """[..., kv_head, t, d] -> [..., kv_head, t, width]."""
+        ...
+
+    def decode(self, layer: int, stored: Tensor) -> Tensor:
+        """[..., kv_head, t, width] -> [..., kv_head, t, d]: the value that attention sees."""
+        ...
+
+    def expand(self, layer: int, attended: Tensor) -> Tensor:
+        """[..., q_head, t, width] -> [..., q_head, t, d]: means of stored values, by weights that sum to 1,
+        as the means of their decoded ones.
+        """
+        ...
+
+
+class State(Protocol):
+    """What a slot stores."""
+
+    @property
+    def needs(self) -> frozenset[Signal]:
+        """What it reads at an event, and what was calibrated for it."""
+        ...
+
+    @property
+    def merges(self) -> bool:
+        """Whether slots may stand for several tokens; then their number is stored with each, in float32."""
+        ...
+
+    @property
+    def mass(self) -> bool:
+        """Whether the logarithm of this number is added to the attention logit of the slot."""
+        ...
+
+    def merge(self, view: View, scores: Scores, protected: Tensor, kept: Tensor) -> Merging | None:
+        """What becomes of the slots, given those that the selection kept; None where they are all there is.
+
+        scores, protected: as a selection gets them; kept bool [layer, kv_head, n].
+        """
+        ...
+
+    def codec(self, statistics: Mapping[str, Any]) -> Codec | None:
+        """How values are stored; None where as computed. statistics: what was calibrated of the model, by
+        name. ValueError for what does not fit.
+        """
+        ...
+
+    def slot_bytes(self, width: int, itemsize: int) -> int:
+        """Bytes of one slot of one head in one layer, of keys and values of `width` numbers each."""
+        ...
+
+
+class Decoding(Protocol):
+    """What the model is asked, and how text is emitted given that the cache is compressed."""
+
+    @property
+    def asks(self) -> str:
+        """What is said to the model after the question; empty for nothing."""
+        ...
+
+    @property
+    def mark(self) -> str:
+        """What the lines of `View.lines` begin with; empty where none is looked for."""
+        ...
+
+    def pins(self, view: View, budget: int) -> Tensor:
+        """[layer | 1, kv_head | 1, n] bool, slots that no selection may drop, beside the protected ones."""
+        ...
+
+
+@runtime_checkable
+class Sees(Protocol):
+    """A protection that looks at the text."""
+
+    def seen(self, view: View, budget: int) -> Tensor:
+        """As `Protection.slots`, in its place."""
         ...
 
 

@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from policies.contract import View
 
 __all__ = ["Plain"]
 
@@ -10,3 +16,9 @@ __all__ = ["Plain"]
 @dataclass(frozen=True)
 class Plain:
     """The prompt of the task, unchanged, and no pinned spans."""
+
+    asks: ClassVar[str] = ""
+    mark: ClassVar[str] = ""
+
+    def pins(self, view: View, budget: int) -> Tensor:
+        return torch.zeros_like(view.filled)

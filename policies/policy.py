@@ -14,16 +14,21 @@ from policies.calibrated import Calibrated
 from policies.contract import (
     AttentionSignal,
     BudgetError,
+    Decoding,
     HiddenSignal,
     InBands,
     InUnits,
+    Merging,
     Protection,
     Remembered,
+    Rescores,
     Routing,
     Scores,
     Scoring,
+    Sees,
     Selection,
     Signal,
+    State,
     View,
     WholeUnits,
 )
@@ -45,6 +50,8 @@ class Event(NamedTuple):
     """What the scoring remembers of the kept slots."""
     routed: Any = None
     """What the routing carries to the next event."""
+    merging: Merging | None = None
+    """Which slots go on in the kept ones; None where those are all there is."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +67,8 @@ class Policy:
     selection: Selection = field(default_factory=TopK)
     routing: Routing = field(default_factory=Shared)
     cadence: Cadence = field(default_factory=Cadence)
-    state: Verbatim = field(default_factory=Verbatim)
-    decoding: Plain = field(default_factory=Plain)
+    state: State = field(default_factory=Verbatim)
+    decoding: Decoding = field(default_factory=Plain)
     protect: Protection = field(default_factory=Protect)
 
     @property
@@ -71,7 +78,10 @@ class Policy:
     @property
     def needs(self) -> frozenset[Signal]:
         """What the engine must measure before `keep` is called."""
-        return self.scoring.needs | self.selection.needs if self.evicts else frozenset()
+        if not self.evicts:
+            return self.state.needs
+        routed = self.routing.needs if isinstance(self.routing, Rescores) else frozenset()
+        return self.scoring.needs | self.selection.needs | routed | self.state.needs
 
     @property
     def calibrated(self) -> tuple[Calibrated, ...]:
@@ -133,32 +143,50 @@ class Policy:
             return Event(whole(view), None)
         view = view._replace(budget=budget)
         filled = view.filled
-        decoding = view.stored is not None
-        prompt = filled & (view.positions < view.prompt) if decoding else None
-        protected = self.protect.slots(filled, budget, decoding=decoding, prompt=prompt)
+        protected = self.protected(view, budget)
         if not fits:
             refuse_below(budget, int(protected.sum(-1).max()), self.protect)
         scores = self.scoring.score(view)
         refuse_non_finite(scores.slots, filled)
-        kept, carried = (whole(view), view.routed) if fits else self.choose(view, scores, protected, budget)
+        event = Event(whole(view), None, view.routed)
+        if not fits:
+            event = self.choose(view, scores, protected, budget)
         if not carries:
-            return Event(kept, None)
-        return Event(kept, None if scores.memory is None else scores.memory.after(kept), carried)
+            return event._replace(routed=None)
+        return event._replace(memory=None if scores.memory is None else scores.memory.after(event.kept))
 
-    def choose(self, view: View, scores: Scores, protected: Tensor, budget: int) -> tuple[Tensor, Any]:
-        """Kept slots of an event that drops some, and what the routing carries.
+    def protected(self, view: View, budget: int) -> Tensor:
+        """[layer | 1, kv_head | 1, n] bool, what no selection may drop: protected slots and pinned ones."""
+        if isinstance(self.protect, Sees):
+            own = self.protect.seen(view, budget)
+        else:
+            filled, decoding = view.filled, view.stored is not None
+            prompt = filled & (view.positions < view.prompt) if decoding else None
+            own = self.protect.slots(filled, budget, decoding=decoding, prompt=prompt)
+        return own | self.decoding.pins(view, budget) if self.decoding.mark else own
+
+    def choose(self, view: View, scores: Scores, protected: Tensor, budget: int) -> Event:
+        """An event that drops some slots, but for the memory of the scoring.
 
         protected [layer | 1, kv_head | 1, n].
         """
         filled = view.filled
+        if isinstance(self.routing, Rescores):
+            scores = self.routing.rescored(view, scores)
+            refuse_non_finite(scores.slots, filled)
         routed = self.routing.route(scores, view.layers, view.kv_heads)
         routed = routed._replace(slots=routed.slots.masked_fill(~filled, -torch.inf))
         allocation = self.routing.allocate(view, routed, protected, budget)
         refuse_overspent(allocation.counts, budget, bounds=self.routing.bounds)
         kept = self.selection.select(view, routed, protected, allocation.counts)
+        merging = self.state.merge(view, routed, protected, kept)
+        if merging is not None:
+            kept = merging.kept
         most = max(map(self.reach, protected.flatten(0, 1))) if self.exceeds else 0
-        refuse_broken(kept, filled, protected, allocation.counts, self.selection.unused, most)
-        return kept.expand(view.layers, view.kv_heads, -1).clone(), allocation.carried
+        unused = self.selection.unused if merging is None else int(allocation.counts.max())
+        refuse_broken(kept, filled, protected, allocation.counts, unused, most)
+        kept = kept.expand(view.layers, view.kv_heads, -1).clone()
+        return Event(kept, None, allocation.carried, merging)
 
 
 def pinned(policy: Policy) -> Policy:

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from policies.contract import Codec, Merging, Scores, Signal, View
 
 __all__ = ["Verbatim"]
 
@@ -10,3 +16,16 @@ __all__ = ["Verbatim"]
 @dataclass(frozen=True)
 class Verbatim:
     """Key and value as the model computed them, in its precision and at their original RoPE position."""
+
+    needs: ClassVar[frozenset[Signal]] = frozenset()
+    merges: ClassVar[bool] = False
+    mass: ClassVar[bool] = False
+
+    def merge(self, view: View, scores: Scores, protected: Tensor, kept: Tensor) -> Merging | None:
+        return None
+
+    def codec(self, statistics: Mapping[str, Any]) -> Codec | None:
+        return None
+
+    def slot_bytes(self, width: int, itemsize: int) -> int:
+        return 2 * width * itemsize

@@ -186,11 +186,11 @@ class Batch:
                     )
                     memory.add(read, watch.layers)
             if step.shown:
-                keys, values = step.all_fed()
+                keys, values, queries = step.all_fed()
                 for index, lane in enumerate(step.shown):
                     memory = members[lane].memory
                     assert memory is not None
-                    memory.take(keys[:, index], values[:, index], members[lane].seen)
+                    memory.take(keys[:, index], values[:, index], queries[:, index], members[lane].seen)
             if step.noted:
                 queries = step.all_queries()
                 for index, lane in enumerate(step.noted):

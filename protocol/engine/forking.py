@@ -16,6 +16,7 @@ from protocol.engine.grants import granted
 from protocol.engine.lane_memory import Memory
 from protocol.engine.lanes import Lane, LaneFailure, Model, Request
 from protocol.engine.prefill import Prefilled
+from protocol.engine.rotation import rotation_of
 from protocol.presses.pressed import Given, Pressed
 
 
@@ -87,8 +88,9 @@ def fork(model: Model, request: Request, chunk: int | None) -> Forked:
             event = compressed(lane.policy, view, budget)
             carried = None
             if lane.policy.cadence.interval is not None:
+                prompt, turned = len(context) + query, rotation_of(model.network)
                 carried = lane_memory.begin(
-                    lane.policy, fed.states, fed.recent, event, len(context), fed.scale, len(context) + query
+                    lane.policy, fed.states, fed.recent, event, len(context), fed.scale, prompt, turned
                 )
         except ValueError as refusal:
             failures[index] = failure(refusal)
@@ -155,6 +157,7 @@ def view_of(
         memory=remembered,
         prompt=min(len(token_ids), len(request.prompt.context) + len(request.prompt.query)),
         routed=routed,
+        rotation=rotation_of(model.network),
     )
 
 

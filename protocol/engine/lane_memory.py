@@ -14,13 +14,13 @@ from torch.nn.functional import pad
 from policies import (
     AttentionSignal,
     CacheSignal,
-    Calibrated,
     Event,
     Fed,
     FedSignal,
     HiddenSignal,
     Policy,
     Remembered,
+    Rotation,
     Rows,
     Signal,
 )
@@ -36,18 +36,19 @@ single token does. What waits counts as state.
 class Waiting:
     """New tokens that are not folded yet.
 
-    hidden: by layer, a tensor [t, width] a forward. keys, values: [layer, kv_head, t, d] a forward. start:
-    position of the first of these.
+    hidden: by layer, a tensor [t, width] a forward. keys, values, queries: [layer, head, t, d] a forward.
+    start: position of the first of these.
     """
 
     hidden: dict[int, list[Tensor]] = field(default_factory=dict)
     keys: list[Tensor] = field(default_factory=list)
     values: list[Tensor] = field(default_factory=list)
+    queries: list[Tensor] = field(default_factory=list)
     start: int = 0
 
     def bytes(self) -> int:
         hidden = (tensor for forwards in self.hidden.values() for tensor in forwards)
-        return sum(tensor.nbytes for tensor in (*hidden, *self.keys, *self.values))
+        return sum(tensor.nbytes for tensor in (*hidden, *self.keys, *self.values, *self.queries))
 
 
 @dataclass
@@ -57,7 +58,7 @@ class Memory:
     positions: [layer, kv_head, n] int64 of the slots at the last event; -1 beyond those of a head. Slots
         since then stand at consecutive positions, from `fed` on.
     fed: tokens seen at the last event.
-    prompt: tokens of the prompt, with those of a question that is fed later.
+    prompt: tokens of the prompt, with those of a question that is fed later. rotation: of the model.
     layers: those whose attention some signal sums up. raw: whether one of these reads logits.
     sums: states of attention signals without a window, stacked over the layers that they read; None of one
         that has just begun afresh.
@@ -74,6 +75,7 @@ class Memory:
     fed: int
     scale: float
     prompt: int
+    rotation: Rotation | None = None
     layers: tuple[int, ...] = ()
     raw: bool = False
     sums: dict[AttentionSignal, Any] = field(default_factory=dict)
@@ -117,12 +119,15 @@ class Memory:
             if len(waiting) == AT_ONCE:
                 self.fold_hidden(layer)
 
-    def take(self, keys: Tensor, values: Tensor, seen: int) -> None:
-        """keys and values [layer, kv_head, t, d] of new tokens, the first at position `seen`."""
+    def take(self, keys: Tensor, values: Tensor, queries: Tensor, seen: int) -> None:
+        """keys and values [layer, kv_head, t, d] and queries [layer, q_head, t, d] of new tokens, the first
+        at position `seen`.
+        """
         if not self.waiting.keys:
             self.waiting.start = seen
         self.waiting.keys.append(keys)
         self.waiting.values.append(values)
+        self.waiting.queries.append(queries)
         if len(self.waiting.keys) == AT_ONCE:
             self.fold_fed()
 
@@ -141,12 +146,15 @@ class Memory:
     def fold_fed(self) -> None:
         if not self.waiting.keys:
             return
-        keys, values = torch.cat(self.waiting.keys, -2), torch.cat(self.waiting.values, -2)
+        waiting = (self.waiting.keys, self.waiting.values, self.waiting.queries)
+        whole = [torch.cat(forwards, -2) for forwards in waiting]
         for signal, before in self.fed_states.items():
-            read = layers_of(signal, len(keys))
-            own = (keys, values) if len(read) == len(keys) else (keys[read], values[read])
-            self.fed_states[signal] = signal.fold(Fed(*own, self.waiting.start, self.prompt), before)
-        self.waiting.keys, self.waiting.values = [], []
+            read = layers_of(signal, len(whole[0]))
+            # Most signals read every layer there is, of which no copy is made.
+            keys, values, queries = whole if len(read) == len(whole[0]) else [part[read] for part in whole]
+            fed = Fed(keys, values, self.waiting.start, self.prompt, queries, self.rotation)
+            self.fed_states[signal] = signal.fold(fed, before)
+        self.waiting.keys, self.waiting.values, self.waiting.queries = [], [], []
 
     def stored(self, seen: int, slots: int) -> Tensor:
         """[layer, kv_head, slots], the position of every slot once `seen` tokens have been fed."""
@@ -181,9 +189,10 @@ def begin(
     seen: int,
     scale: float,
     prompt: int,
+    rotation: Rotation | None,
 ) -> Memory:
     """The memory after the first event. states, recent: of the prefill. prompt: tokens of it, all in all."""
-    memory = Memory(torch.empty(0), 0, scale, prompt)
+    memory = Memory(torch.empty(0), 0, scale, prompt, rotation)
     for signal in policy.needs:
         if isinstance(signal, HiddenSignal):
             memory.traces[signal] = {
@@ -233,7 +242,7 @@ def measured(
             signals[signal] = tuple(
                 signal.summarise(layer, *cached[layer], stored[layer] >= 0) for layer in layers
             )
-        elif not isinstance(signal, Calibrated):
+        elif isinstance(signal, AttentionSignal):
             of_layer = dict[int, Any]()
             for index, layer in enumerate(layers_of(signal, len(layers))):
                 if signal.window is not None:

@@ -17,11 +17,13 @@ from policies import (
     FedSignal,
     HiddenSignal,
     Measured,
+    Rotation,
     Rows,
     Signal,
 )
 from policies.signals import BLOCK, attention_logits, wide
 from protocol.engine.lanes import Model
+from protocol.engine.rotation import rotation_of
 from protocol.evidence.refusals import BadInput
 
 MASKED = 512
@@ -54,12 +56,20 @@ class Recorder:
     """
 
     def __init__(
-        self, total: int, signals: Iterable[Signal], recent: int, *, prompt: int, layers: int
+        self,
+        total: int,
+        signals: Iterable[Signal],
+        recent: int,
+        *,
+        prompt: int,
+        layers: int,
+        rotation: Rotation | None = None,
     ) -> None:
         """prompt: tokens that it has, with those of a question that is fed later. layers: of the model."""
         self.total = total
         self.prompt = prompt
         self.layers = range(layers)
+        self.rotation = rotation
         self.start = 0  # tokens of the chunks before
         self.keys: list[Tensor] = []
         self.values: list[Tensor] = []
@@ -76,7 +86,7 @@ class Recorder:
 
     def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
         own, self.scale = queries[0], scale
-        self.fold(layer, Fed(keys[0], values[0], self.start, self.prompt))
+        self.fold(layer, Fed(keys[0], values[0], self.start, self.prompt, own, self.rotation))
         keys, values = self.store(layer, keys[0], values[0])
         self.remember(layer, own)
         start, stop = self.start, keys.shape[1]
@@ -157,6 +167,7 @@ class Recorder:
         states = self.states_of(signal)
         if isinstance(signal, HiddenSignal):
             return states
+        assert isinstance(signal, (AttentionSignal, FedSignal))
         return tuple(None if state is None else signal.result(state) for state in states)
 
     def states_of(self, signal: Measured) -> tuple[Any, ...]:
@@ -193,7 +204,8 @@ def feed(
     """
     network = model.network
     layers = network.config.num_hidden_layers
-    recorder = Recorder(len(context), signals, recent, prompt=len(context) + query, layers=layers)
+    prompt, rotation = len(context) + query, rotation_of(network)
+    recorder = Recorder(len(context), signals, recent, prompt=prompt, layers=layers, rotation=rotation)
     token_ids = torch.tensor(context, device=network.device)
     positions = torch.arange(len(context), device=network.device)
     size = len(context) if chunk is None else chunk

@@ -268,8 +268,8 @@ class Step(Generic[Member]):
     watches: the attention of the new tokens, for those of these lanes whose policies read it.
     noted: the ones whose policies read it later, over the slots of then, and need the queries.
     queries: of the new tokens, one tensor per layer, [noted, q_head, t, d].
-    shown: the ones whose policies fold the keys and values of the new tokens.
-    fed: these keys and values, one pair per layer, [shown, kv_head, t, d].
+    shown: the ones whose policies fold queries, keys and values of the new tokens.
+    fed: these, keys, values and queries of each layer, [shown, head, t, d].
     """
 
     def __init__(
@@ -290,7 +290,7 @@ class Step(Generic[Member]):
         self.noted = list(noted)
         self.queries: list[Tensor] = []
         self.shown = list(shown)
-        self.fed: list[tuple[Tensor, Tensor]] = []
+        self.fed: list[tuple[Tensor, Tensor, Tensor]] = []
 
     def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
         """Append the new slots in place; a new token sees all older slots of its head, and itself."""
@@ -308,7 +308,7 @@ class Step(Generic[Member]):
         if self.noted:
             self.queries.append(queries[self.noted])
         if self.shown:
-            self.fed.append((keys[self.shown], values[self.shown]))
+            self.fed.append((keys[self.shown], values[self.shown], queries[self.shown]))
         for watch in self.watches:
             if layer in watch.layers:
                 self.watch(layer, watch, packed[watch.lanes], used_keys[watch.lanes], scale)
@@ -347,10 +347,10 @@ class Step(Generic[Member]):
         """[layer, noted, q_head, t, d]"""
         return torch.stack(self.queries)
 
-    def all_fed(self) -> tuple[Tensor, Tensor]:
-        """Keys and values, [layer, shown, kv_head, t, d] each."""
-        keys, values = zip(*self.fed, strict=True)
-        return torch.stack(keys), torch.stack(values)
+    def all_fed(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Keys, values and queries, [layer, shown, head, t, d] each."""
+        keys, values, queries = zip(*self.fed, strict=True)
+        return torch.stack(keys), torch.stack(values), torch.stack(queries)
 
     def end(self) -> None:
         """Count the new slots."""

@@ -628,7 +628,7 @@ def test_a_routing_that_bounds_leaves_at_most_the_budget_at_every_event(name):
         view = an_event(policy, [[260, 220], [231, 247]])
         later = view._replace(token_ids=torch.arange(N + more) % 40, routed=routed)
         for budget in (240, 200):
-            kept, _, routed = policy.event(later._replace(routed=routed), budget)
+            kept, _, routed, _ = policy.event(later._replace(routed=routed), budget)
             assert not (kept & ~later.filled).any()
             assert kept.sum() <= 4 * budget
             left.append(int(kept.sum()) / 4 / budget)
@@ -647,7 +647,7 @@ def at_a_breath(name: str) -> tuple[Policy, View]:
 def test_a_breath_meets_the_budget_and_remembers_the_slots_it_keeps(name):
     policy, view = at_a_breath(name)
     for budget in (7, 140, 177, 201):
-        kept, memory, _ = policy.event(view, budget)
+        kept, memory, *_ = policy.event(view, budget)
         assert kept.shape == (2, 2, view.slots)
         assert torch.equal(kept, kept[:1, :1].expand_as(kept))
         assert 0 <= budget - int(kept[0, 0].sum()) <= policy.selection.unused
@@ -660,7 +660,7 @@ def test_a_breath_meets_the_budget_and_remembers_the_slots_it_keeps(name):
 @every_crystal
 def test_a_breath_with_room_for_all_keeps_what_is_there_and_remembers_it(name):
     policy, view = at_a_breath(name)
-    kept, memory, _ = policy.event(view, view.slots)
+    kept, memory, *_ = policy.event(view, view.slots)
     assert kept.all()
     assert len(memory.slots) == view.slots
     assert torch.equal(memory.crystallization, policy.scoring.score(view).trunks.crystallization)

@@ -223,10 +223,11 @@ def test_a_new_token_sees_the_slots_of_its_own_lane_and_head_and_what_is_watched
         step.end()
         for row, lane in enumerate(watched):
             seen, asked = step.watches[0].all_weights()[0, row], step.all_queries()[0, row]
-            raw, (fed_keys, fed_values) = step.watches[0].all_logits()[0, row], step.all_fed()
+            raw, (fed_keys, fed_values, fed_queries) = step.watches[0].all_logits()[0, row], step.all_fed()
             assert torch.equal(asked, queries[lane])
             assert torch.equal(fed_keys[0, row], keys[lane])
             assert torch.equal(fed_values[0, row], values[lane])
+            assert torch.equal(fed_queries[0, row], queries[lane])
             for (query_head, token), share in expected[lane][1].items():
                 torch.testing.assert_close(seen[query_head, token, : len(share)], share)
                 assert not seen[query_head, token, len(share) :].any()
