@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from time import perf_counter
 
 import torch
@@ -13,47 +12,10 @@ from policies import Rows
 from protocol.engine import forking, grants, sampling
 from protocol.engine.forking import Fork, Forked
 from protocol.engine.lane_memory import Memory, measured
-from protocol.engine.lanes import Lane, LaneFailure, Model, Outcome, Request
+from protocol.engine.lanes import Lane, LaneFailure, Model, Outcome
+from protocol.engine.rows import BatchObserver, Row, cached_of, outcome, step_of
 from protocol.engine.sampling import Draw
-from protocol.engine.slots import Pool, Slots, Step, Watched, padded, shapes
-
-
-@dataclass(eq=False)
-class Row:
-    """One row of the batch: a lane while it decodes."""
-
-    request: Request
-    number: int
-    lane: Lane
-    memory: Memory | None
-    pool: Pool[Row]
-    seen: int
-    """Tokens fed."""
-    joined: int
-    since: float
-    events: list[tuple[int, int, int]]
-    granted: list[int]
-    """Budgets, one an event."""
-    behind: int = 0
-    """How far its positions lie behind the tokens fed: not 0 where a press numbered its slots anew."""
-    token_ids: list[int] = field(default_factory=list)
-    held: list[int] = field(default_factory=list)
-    allocated: list[int] = field(default_factory=list)
-    state_bytes: int = 0
-
-    @property
-    def place(self) -> int:
-        return self.pool.members.index(self)
-
-    @property
-    def step(self) -> int:
-        """New tokens fed."""
-        return self.seen - len(self.request.prompt.context) - len(self.request.prompt.query)
-
-    def count_state(self) -> None:
-        """Note the bytes of the memory, which grows between events: called before each, and at the end."""
-        if self.memory is not None:
-            self.state_bytes = max(self.state_bytes, self.memory.bytes())
+from protocol.engine.slots import Pool, Slots, shapes
 
 
 class Batch:
@@ -332,55 +294,3 @@ class Batch:
             self.slots.dismiss(leaving)
             for row, result in leaving.items():
                 self.done(row, result)
-
-
-def outcome(row: Row, stop: str) -> Outcome:
-    row.count_state()
-    return Outcome(
-        tuple(row.token_ids),
-        stop,
-        tuple(row.held),
-        tuple(row.allocated),
-        row.state_bytes,
-        tuple(row.events),
-        tuple(row.granted),
-        row.joined,
-        perf_counter() - row.since,
-    )
-
-
-def cached_of(row: Row) -> list[tuple[Tensor, Tensor]]:
-    """Keys and values of a lane, layer by layer: [kv_head, n, d], n the slots of its fullest head."""
-    slots, layers = int(row.pool.lengths[:, row.place].max()), range(len(row.pool.shape))
-    return [padded(row.pool.stored(row.place, layer), slots) for layer in layers]
-
-
-def step_of(pool: Pool[Row], first: int, last: int, new: int, queries: int) -> Step[Row]:
-    """The forward of the rows at places first..last-1, which shows their memories what they carry."""
-    carried = [(lane, row.memory) for lane, row in enumerate(pool.members[first:last]) if row.memory]
-    watched: dict[Watched, list[int]] = {}
-    for lane, memory in carried:
-        if memory.layers:
-            watched.setdefault(Watched(memory.layers, memory.raw), []).append(lane)
-    noted = [lane for lane, memory in carried if memory.recent is not None]
-    shown = [lane for lane, memory in carried if memory.fed_states]
-    return Step(pool, range(first, last), new, queries, watched, noted, shown)
-
-
-class BatchObserver:
-    """The observer of a forward of the batch: every pool attends for its own lanes, one after the other."""
-
-    def __init__(self, steps: Sequence[Step[Row]]) -> None:
-        self.steps = steps
-        self.hidden: dict[int, Tensor] = {}
-
-    def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
-        output, first = torch.empty_like(queries), 0
-        for step in self.steps:
-            own = slice(first, first + len(step.places))
-            output[own] = step.attend(layer, queries[own], keys[own], values[own], scale)
-            first = own.stop
-        return output
-
-    def see(self, layer: int, hidden: Tensor) -> None:
-        self.hidden[layer] = hidden

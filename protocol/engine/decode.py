@@ -8,12 +8,13 @@ from time import perf_counter
 import torch
 
 from policies import AttentionSignal, CacheSignal, Calibrated, FedSignal, HiddenSignal
-from protocol.engine.batch import Batch, Row
+from protocol.engine.batch import Batch
 from protocol.engine.forking import Forked, fork
 from protocol.engine.lanes import FIRST_EVENT, Answers, Lane, LaneFailure, Model, Outcome, Request, Run
 from protocol.engine.max_concurrent import max_concurrent_for
 from protocol.engine.observation import observed
 from protocol.engine.prefill import check
+from protocol.engine.rows import Row
 from protocol.evidence.refusals import BadInput
 
 

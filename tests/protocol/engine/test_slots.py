@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from protocol.engine.slots import QUANTUM, Pool, Shape, Slots, Step, Watched, shapes
+from protocol.engine.slots import QUANTUM, Pool, Shape, Slots, shapes
+from protocol.engine.stepping import Step, Watched
 
 DIM = 2
 
