@@ -8,14 +8,16 @@ from time import perf_counter
 import torch
 from torch import Tensor
 
-from policies import Rows
-from protocol.engine import forking, grants, sampling
+from policies import Rows, State
+from protocol.engine import forking, grants, merging, sampling
 from protocol.engine.forking import Fork, Forked
+from protocol.engine.forms import Form
 from protocol.engine.lane_memory import Memory, measured
 from protocol.engine.lanes import Lane, LaneFailure, Model, Outcome
-from protocol.engine.rows import BatchObserver, Row, cached_of, outcome, step_of
+from protocol.engine.rotation import rotation_of
+from protocol.engine.rows import BatchObserver, Row, cached_of, outcome, step_of, weights_of
 from protocol.engine.sampling import Draw
-from protocol.engine.slots import Pool, Slots, shapes
+from protocol.engine.slots import Cached, Pool, Slots, shapes
 
 
 class Batch:
@@ -29,6 +31,7 @@ class Batch:
         top_p: float,
         first_event: int,
         marks: frozenset[int],
+        forms: Mapping[State, Form],
         done: Callable[[Row, Outcome | LaneFailure], None],
     ) -> None:
         self.model = model
@@ -37,6 +40,8 @@ class Batch:
         self.top_p = top_p
         self.first_event = first_event
         self.marks = marks
+        self.forms = forms
+        self.rotation = rotation_of(model.network)
         self.done = done
         self.slots: Slots[Row] = Slots()
         self.forwards = 0
@@ -56,7 +61,8 @@ class Batch:
             wait = max(0, self.first_event - 1)
             room = self.room(fork.lane, fork.counts, len(request.prompt.query), wait)
             masked = fork.given is not None and fork.given.masks
-            pool = self.slots.pool(shapes(fork.counts, room, masked=masked), forked.keys)
+            form = self.forms[fork.lane.policy.state]
+            pool = self.slots.pool(shapes(fork.counts, room, masked=masked), forked.keys, form)
             seen, now = len(request.prompt.context), perf_counter()
             before, after = seen * fork.counts.numel(), int(fork.counts.sum())
             events = [(0, before, after)] if fork.lane.policy.evicts else []
@@ -74,8 +80,11 @@ class Batch:
                 own = fork.given or forked
                 hidden = fork.given.hidden if fork.given else [None] * len(fork.kept)
                 for layer, kept in enumerate(fork.kept):
-                    stored = own.keys[layer], own.values[layer], kept, fork.counts[layer]
-                    pool.fill(place, layer, *stored, hidden[layer])
+                    fed = Cached(own.keys[layer], own.values[layer])
+                    at = torch.arange(kept.shape[-1], device=kept.device).expand(kept.shape)
+                    cached = merging.of_layer(fork.merging, layer, fed, at, self.rotation)
+                    coded = cached._replace(values=pool.form.encoded(layer, cached.values))
+                    pool.fill(place, layer, coded, kept, fork.counts[layer], hidden[layer])
             spans.append((pool, places.start, places.stop))
         rows = [row for pool, first, last in spans for row in pool.members[first:last]]
         self.measure(rows)
@@ -204,42 +213,49 @@ class Batch:
         device = self.model.network.device
         lengths = row.pool.lengths[:, row.place].clone()
         stored = memory.stored(row.seen, int(lengths.max()))
-        cached = cached_of(row)
+        cached, form = cached_of(row), row.pool.form
+        weights = weights_of(cached, stored >= 0)
         prompt = row.request.prompt
         view = forking.view_of(
             self.model,
             row.request,
             row.lane,
             torch.tensor((*prompt.context, *prompt.query, *row.token_ids)[: row.seen], device=device),
-            measured(memory, row.lane.policy, stored, row.seen, cached),
+            measured(memory, row.lane.policy, stored, row.seen, cached, form),
             row.pool.heads,
             step=row.seen,
             stored=stored,
             remembered=memory.remembered,
             routed=memory.routed,
+            weights=weights,
         )
         event = forking.compressed(row.lane.policy, view, budget)
+        event = merging.checked(event, view.filled, merges=form.weighed)
+        cached = [
+            merging.of_layer(event.merging, layer, own, stored[layer], self.rotation)
+            for layer, own in enumerate(cached)
+        ]
         counts = self.move(row, cached, event.kept, self.room(row.lane, event.kept.sum(-1).cpu()))
         memory.compact(event, stored, row.seen)
         row.events.append((row.step, int(lengths.sum()), int(counts.sum())))
         row.granted.append(budget)
 
-    def move(self, row: Row, cached: Sequence[tuple[Tensor, Tensor]], kept: Tensor, room: int) -> Tensor:
+    def move(self, row: Row, cached: Sequence[Cached], kept: Tensor, room: int) -> Tensor:
         """Move the kept slots of a lane together, into a place with so much room; returns their counts.
 
-        cached: of `cached_of`; kept [layer, kv_head, n].
+        cached: as of `cached_of`; kept [layer, kv_head, n].
         """
         pool, place = row.pool, row.place
         counts = kept.sum(-1).cpu()
         shape = shapes(counts, room)
         if shape != pool.shape:
-            row.pool = self.slots.pool(shape, [keys for keys, _ in cached])
+            row.pool = self.slots.pool(shape, [own.keys for own in cached], pool.form)
             (target,) = row.pool.admit([row])
             self.peak_bytes = max(self.peak_bytes, self.slots.bytes())  # of the old pool and the new
         else:
             target = place
-        for layer, (keys, values) in enumerate(cached):
-            row.pool.fill(target, layer, keys, values, kept[layer], counts[layer])
+        for layer, own in enumerate(cached):
+            row.pool.fill(target, layer, own, kept[layer], counts[layer])
         if shape != pool.shape:
             self.slots.vacate(pool, (row,))
         return counts

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from protocol.engine.lane_memory import Memory
 from protocol.engine.lanes import Lane, Outcome, Request
-from protocol.engine.slots import Pool, padded
+from protocol.engine.slots import Cached, Pool
 from protocol.engine.stepping import Step, Watched
 
 
@@ -68,10 +68,19 @@ def outcome(row: Row, stop: str) -> Outcome:
     )
 
 
-def cached_of(row: Row) -> list[tuple[Tensor, Tensor]]:
-    """Keys and values of a lane, layer by layer: [kv_head, n, d], n the slots of its fullest head."""
+def cached_of(row: Row) -> list[Cached]:
+    """The slots of a lane, layer by layer, as many in each as its fullest head has in any."""
     slots, layers = int(row.pool.lengths[:, row.place].max()), range(len(row.pool.shape))
-    return [padded(row.pool.stored(row.place, layer), slots) for layer in layers]
+    return [row.pool.stored(row.place, layer).padded(slots) for layer in layers]
+
+
+def weights_of(cached: Sequence[Cached], filled: Tensor) -> Tensor | None:
+    """[layer, kv_head, n] float32, how many tokens each slot stands for; None where that is not stored.
+
+    filled [layer, kv_head, n].
+    """
+    weights = [own.weights for own in cached if own.weights is not None]
+    return torch.stack(weights).masked_fill(~filled, 0) if weights else None
 
 
 def step_of(pool: Pool[Row], first: int, last: int, new: int, queries: int) -> Step[Row]:

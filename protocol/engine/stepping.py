@@ -14,6 +14,9 @@ from protocol.engine.slots import Pool
 
 Member = TypeVar("Member")
 
+FEW = 64
+"""Query rows of a KV head, over lanes' groups and new tokens, up to which the logits are formed whole."""
+
 
 class Watched(NamedTuple):
     """What of the attention a policy reads: which layers, and whether the raw logits beside the weights."""
@@ -83,13 +86,15 @@ class Step(Generic[Member]):
 
     def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
         """Append the new slots in place; a new token sees all older slots of its head, and itself."""
-        pool, made = self.pool, self.plans[layer]
+        pool, made, form = self.pool, self.plans[layer], self.pool.form
         lanes, heads, _, dim = keys.shape
         flat = pool.shape[layer].flat
         stored_keys = pool.keys[layer][self.own]
         stored_values = pool.values[layer][self.own]
+        width = stored_values.shape[-1]
         stored_keys.view(-1, dim).index_copy_(0, made.at, keys.reshape(-1, dim))
-        stored_values.view(-1, dim).index_copy_(0, made.at, values.reshape(-1, dim))
+        coded = form.encoded(layer, values)
+        stored_values.view(-1, width).index_copy_(0, made.at, coded.reshape(-1, width))
 
         # The query heads that read a row become rows of one product, so that no key is ever repeated.
         packed = queries.reshape(lanes, 1 if flat else heads, -1, dim)
@@ -101,15 +106,15 @@ class Step(Generic[Member]):
         for watch in self.watches:
             if layer in watch.layers:
                 self.watch(layer, watch, packed[watch.lanes], used_keys[watch.lanes], scale)
-        output = scaled_dot_product_attention(
-            packed, used_keys, used_values, attn_mask=made.visible, scale=scale
-        )
-        return output.reshape(queries.shape)
+        output = attended(packed, used_keys, used_values, made.mask, scale)
+        return form.expanded(layer, output.reshape(*queries.shape[:-1], width))
 
     def watch(self, layer: int, watch: Watch, packed: Tensor, keys: Tensor, scale: float) -> None:
         """Add what is read of a layer, from the packed queries and the keys of its lanes."""
-        visible = self.plans[layer].visible
+        visible, bias = self.plans[layer].visible, self.plans[layer].bias
         logits = (wide(packed) * scale) @ wide(keys).transpose(-1, -2)
+        if bias is not None:
+            logits += bias[watch.lanes]
         if visible is not None:
             logits.masked_fill_(~visible[watch.lanes], -torch.inf)
         watch.weights.append(self.by_head(layer, watch.lanes, logits.softmax(-1), 0))
@@ -144,3 +149,22 @@ class Step(Generic[Member]):
     def end(self) -> None:
         """Count the new slots."""
         self.pool.lengths[:, self.own] += self.new
+
+
+def attended(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, scale: float) -> Tensor:
+    """[lane, row, query rows, d] over [lane, row, n, d] and values of `width` numbers: [..., width].
+
+    mask: bool, where to attend, or what is added to the logits. Values narrower than keys: no fused kernel of
+    a CPU takes them. For a few query rows two products are faster than what is used in its place, as long as
+    float32 is the precision; else the values are filled up with zeros.
+    """
+    width, dim = values.shape[-1], keys.shape[-1]
+    if width == dim or values.device.type != "cpu":
+        return scaled_dot_product_attention(queries, keys, values, attn_mask=mask, scale=scale)
+    if values.dtype.itemsize < 4 or queries.shape[-2] > FEW:
+        values = pad(values, (0, dim - width))
+        return scaled_dot_product_attention(queries, keys, values, attn_mask=mask, scale=scale)[..., :width]
+    logits = (queries * scale) @ keys.transpose(-1, -2)
+    if mask is not None:
+        logits = logits.masked_fill_(~mask, -torch.inf) if mask.dtype == torch.bool else logits.add_(mask)
+    return logits.softmax(-1) @ values
