@@ -12,7 +12,7 @@ from policies import Event, Merging, Policy, Verbatim
 
 
 class Affine(NamedTuple):
-    """mean [layer, kv_head, d], basis [layer, kv_head, d, rank] with orthonormal columns."""
+    """mean [layer, kv_head, d], basis [layer, kv_head, d, rank] with orthonormal columns, in float64."""
 
     mean: Any
     basis: Any
@@ -22,22 +22,22 @@ class Affine(NamedTuple):
         return self.basis.shape[-1]
 
     def encode(self, layer, values):
-        return (values - self.mean[layer][:, None]) @ self.basis[layer]
+        return (values.double() - self.mean[layer][:, None]) @ self.basis[layer]
 
     def decode(self, layer, stored):
-        return stored @ self.basis[layer].mT + self.mean[layer][:, None]
+        return stored.double() @ self.basis[layer].mT + self.mean[layer][:, None]
 
     def expand(self, layer, attended):
         group = attended.shape[-3] // len(self.mean[layer])
         basis, mean = (part[layer].repeat_interleave(group, 0) for part in (self.basis, self.mean))
-        return attended @ basis.mT + mean[:, None]
+        return attended.double() @ basis.mT + mean[:, None]
 
 
-def affine(rank: int, dtype=torch.float64, seed: int = 5) -> Affine:
+def affine(rank: int, seed: int = 5) -> Affine:
     generator = torch.Generator().manual_seed(seed)
     drawn = torch.randn(LAYERS, KV_HEADS, DIM, DIM, generator=generator, dtype=torch.float64)
     mean = torch.randn(LAYERS, KV_HEADS, DIM, generator=generator, dtype=torch.float64)
-    return Affine(mean.to(dtype), torch.linalg.qr(drawn).Q[..., :rank].to(dtype))
+    return Affine(mean, torch.linalg.qr(drawn).Q[..., :rank])
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,10 @@ class PlainLane:
     seen: int = 0
 
     @property
+    def frequencies(self) -> list[float]:
+        return self.network.model.rotary_emb.inv_freq.double().tolist()
+
+    @property
     def group(self) -> int:
         config = self.network.config
         return config.num_attention_heads // config.num_key_value_heads
@@ -83,7 +87,8 @@ class PlainLane:
         key, value = torch.zeros_like(members[0].key), torch.zeros_like(members[0].value)
         received: dict[int, float] = {}
         for slot, share in zip(members, shares, strict=True):
-            key += share * self.turned(slot.key, position - slot.position)
+            steps = position - slot.position
+            key += share * (self.turned(slot.key, steps) if steps else slot.key)
             value += share * slot.value
             for query_head, sum_ in slot.received.items():
                 received[query_head] = received.get(query_head, 0.0) + sum_
@@ -91,12 +96,11 @@ class PlainLane:
 
     def turned(self, key: Tensor, steps: int) -> Tensor:
         """Each pair (i, i + d/2) as a complex number, times e^(i steps frequency)."""
-        pairs = key.clone()
-        half = len(key) // 2
-        for i, frequency in enumerate(self.network.model.rotary_emb.inv_freq.double().tolist()):
-            turn = complex(*key[[i, i + half]].tolist()) * rect(1.0, steps * frequency)
+        pairs, half = key.tolist(), len(key) // 2
+        for i, frequency in enumerate(self.frequencies):
+            turn = complex(pairs[i], pairs[i + half]) * rect(1.0, steps * frequency)
             pairs[i], pairs[i + half] = turn.real, turn.imag
-        return pairs
+        return torch.tensor(pairs, dtype=key.dtype)
 
     def code(self) -> None:
         """From here on slots hold coded values."""
