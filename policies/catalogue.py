@@ -13,12 +13,15 @@ from typing import Any
 
 from policies.adakv import ada_snapkv
 from policies.ahakv import ahakv
+from policies.caote import caote
 from policies.chunkkv import chunkkv
 from policies.contract import UnknownPolicy
 from policies.crystal.policy import crystal, variants
+from policies.crystal_baselines import crystal_baselines
 from policies.crystal_kv import crystal_kv, crystal_kv_lite
 from policies.epikv import hidden_states
 from policies.epikv_vectors import vectors
+from policies.expected_attention import expected_attention
 from policies.full import full
 from policies.h2o import h2o
 from policies.keydiff import keydiff
@@ -70,6 +73,9 @@ CATALOGUE: Mapping[str, Policy] = MappingProxyType(
         "crystal-kv-lite": crystal_kv_lite(),
         "crystal-kv": crystal_kv(),
         **thought_variants(),
+        **crystal_baselines(),
+        "caote": caote(),
+        "expected-attention": expected_attention(),
     }
 )
 

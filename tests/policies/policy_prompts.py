@@ -15,6 +15,7 @@ from policies import (
     FedSignal,
     HiddenSignal,
     Policy,
+    Rotation,
     Rows,
     Signal,
     Statistics,
@@ -84,6 +85,7 @@ def a_view(
         stored=None if asked is None else torch.arange(n, device=prompt.keys.device).view(1, 1, -1),
         prompt=n if asked is None else asked,
         budget=budget,
+        rotation=rope(prompt),
     )
 
 
@@ -109,8 +111,15 @@ def random_statistics(prompt: Prompt, *, seed: int = 0) -> Statistics:
     layers, q_heads, _, dim = prompt.queries.shape
     mean = torch.randn(layers, q_heads, dim // 2, dtype=torch.complex64, generator=random, device="cpu")
     direction = torch.randn(dim, generator=random, device="cpu")
+    frequencies = rope(prompt).frequencies
+    return Statistics(mean, 1.5 * mean.abs(), direction / direction.norm(), frequencies, 1.0)
+
+
+def rope(prompt: Prompt) -> Rotation:
+    """With base 10,000."""
+    dim = prompt.queries.shape[-1]
     pair = torch.arange(dim // 2, dtype=torch.float64, device="cpu")
-    return Statistics(mean, 1.5 * mean.abs(), direction / direction.norm(), 10000 ** (-2 * pair / dim), 1.0)
+    return Rotation(10000 ** (-2 * pair / dim), 1.0)
 
 
 def measured(
@@ -138,14 +147,17 @@ def measured(
     if not signal.reads(layer):
         return None
     if isinstance(signal, FedSignal):
-        state = None
+        state, rotation = None, rope(prompt)
         for first in range(0, asked, block):
             own = slice(first, min(first + block, asked))
-            state = signal.fold(Fed(keys[:, own], values[:, own], first, asked), state)
+            state = signal.fold(
+                Fed(keys[:, own], values[:, own], first, asked, queries[:, own], rotation), state
+            )
         state = every(lambda part: part[None], state)
         for first in range(asked, n, block):
             own = slice(first, first + block)
-            state = signal.fold(Fed(keys[None, :, own], values[None, :, own], first, asked), state)
+            parts = keys[None, :, own], values[None, :, own], first, asked, queries[None, :, own]
+            state = signal.fold(Fed(*parts, rotation), state)
         return signal.result(every(lambda part: part[0], state))
     assert isinstance(signal, AttentionSignal)
     state = None

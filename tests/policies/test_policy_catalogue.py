@@ -71,6 +71,11 @@ NAMES = (
     "crystal-kv",
     "thinkv",
     "segment-hs",
+    "chunkkv-cumulative",
+    "pyramidkv-cumulative",
+    "h2o-window",
+    "caote",
+    "expected-attention",
 )
 
 
