@@ -19,6 +19,7 @@ from policies.contract import UnknownPolicy
 from policies.crystal.policy import crystal, variants
 from policies.crystal_baselines import crystal_baselines
 from policies.crystal_kv import crystal_kv, crystal_kv_lite
+from policies.defensivekv import defensivekv, layer_defensivekv
 from policies.epikv import hidden_states
 from policies.epikv_vectors import vectors
 from policies.expected_attention import expected_attention
@@ -76,6 +77,8 @@ CATALOGUE: Mapping[str, Policy] = MappingProxyType(
         **crystal_baselines(),
         "caote": caote(),
         "expected-attention": expected_attention(),
+        "defensivekv": defensivekv(),
+        "layer-defensivekv": layer_defensivekv(),
     }
 )
 

@@ -14,6 +14,7 @@ from protocol.engine import forking, grants, sampling
 from protocol.engine.forking import Fork, Forked
 from protocol.engine.lane_memory import Memory, measured
 from protocol.engine.lanes import Lane, LaneFailure, Model, Outcome, Request
+from protocol.engine.projecting import projected
 from protocol.engine.sampling import Draw
 from protocol.engine.slots import Pool, Slots, Step, Watched, padded, shapes
 
@@ -249,7 +250,8 @@ class Batch:
             row.request,
             row.lane,
             torch.tensor((*prompt.context, *prompt.query, *row.token_ids)[: row.seen], device=device),
-            measured(memory, row.lane.policy, stored, row.seen, cached),
+            measured(memory, row.lane.policy, stored, row.seen, cached)
+            | projected(self.model, row.lane.policy.needs, cached, stored >= 0),
             row.pool.heads,
             step=row.seen,
             stored=stored,

@@ -14,6 +14,7 @@ from policies import (
     Fed,
     FedSignal,
     HiddenSignal,
+    OutputSignal,
     Policy,
     Rotation,
     Rows,
@@ -115,6 +116,14 @@ def random_statistics(prompt: Prompt, *, seed: int = 0) -> Statistics:
     return Statistics(mean, 1.5 * mean.abs(), direction / direction.norm(), frequencies, 1.0)
 
 
+def output_of(prompt: Prompt, layer: int) -> Tensor:
+    """[q_head, d, WIDTH], an output projection in the dtype of the prompt."""
+    random = torch.Generator().manual_seed(layer)
+    q_heads, _, dim = prompt.queries[layer].shape
+    drawn = torch.randn(q_heads, dim, WIDTH, generator=random, device="cpu")
+    return drawn.to(prompt.queries.device, prompt.queries.dtype)
+
+
 def rope(prompt: Prompt) -> Rotation:
     """With base 10,000."""
     dim = prompt.queries.shape[-1]
@@ -137,6 +146,9 @@ def measured(
     if isinstance(signal, CacheSignal):
         filled = torch.ones(keys.shape[:2], dtype=torch.bool, device=keys.device)
         return signal.summarise(layer, keys, values, filled)
+    if isinstance(signal, OutputSignal):
+        filled = torch.ones(keys.shape[:2], dtype=torch.bool, device=keys.device)
+        return signal.project(layer, keys, values, filled, output_of(prompt, layer))
     if isinstance(signal, HiddenSignal):
         if layer not in signal.layers_in(len(prompt.keys)):
             return None

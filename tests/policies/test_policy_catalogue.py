@@ -76,6 +76,8 @@ NAMES = (
     "h2o-window",
     "caote",
     "expected-attention",
+    "defensivekv",
+    "layer-defensivekv",
 )
 
 

@@ -46,9 +46,10 @@ EPIKVS = ("epikv", "hs-variance", "band-adaptive", "attn-x-hs", "kv-key", "kv-va
 SHARED = (*TRIATTENTIONS, "snapkv_with_window", *EPIKVS)
 SNAPKV_WINDOWS = (
     *("snapkv", "pyramidkv", "chunkkv", "chunkkv-20", "ada-snapkv"),
-    *("chunkkv-cumulative", "pyramidkv-cumulative"),
+    *("chunkkv-cumulative", "pyramidkv-cumulative", "defensivekv", "layer-defensivekv"),
 )
-PYRAMIDS = ("pyramidkv", "pyramidkv-cumulative")
+UNEQUAL_LAYERS = ("pyramidkv", "pyramidkv-cumulative", "layer-defensivekv")
+UNEQUAL_HEADS = ("ada-snapkv", "defensivekv")
 every_policy = pytest.mark.parametrize("name", policies.names())
 every_evicting_policy = pytest.mark.parametrize("name", EVICTING)
 every_crystal = pytest.mark.parametrize("name", CRYSTALS)
@@ -70,9 +71,9 @@ def test_budgets_are_exact(name, budget):
     policy = policies.get(name)
     counts = keep(policy, budget).sum(-1)
     assert counts.shape == (2, 2)
-    if name in PYRAMIDS:
+    if name in UNEQUAL_LAYERS:
         assert counts.sum() == 4 * budget
-    elif name == "ada-snapkv":
+    elif name in UNEQUAL_HEADS:
         assert (counts.sum(-1) == 2 * budget).all()
     elif name in BOUNDING:
         assert counts.sum() <= 4 * budget
