@@ -14,6 +14,7 @@ from protocol.engine.forking import Fork, Forked
 from protocol.engine.forms import Form
 from protocol.engine.lane_memory import Memory, measured
 from protocol.engine.lanes import Lane, LaneFailure, Model, Outcome
+from protocol.engine.projecting import projected
 from protocol.engine.rotation import rotation_of
 from protocol.engine.rows import BatchObserver, Row, cached_of, outcome, step_of, weights_of
 from protocol.engine.sampling import Draw
@@ -216,12 +217,14 @@ class Batch:
         cached, form = cached_of(row), row.pool.form
         weights = weights_of(cached, stored >= 0)
         prompt = row.request.prompt
+        decoded = ((own.keys, form.decoded(layer, own.values)) for layer, own in enumerate(cached))
         view = forking.view_of(
             self.model,
             row.request,
             row.lane,
             torch.tensor((*prompt.context, *prompt.query, *row.token_ids)[: row.seen], device=device),
-            measured(memory, row.lane.policy, stored, row.seen, cached, form),
+            measured(memory, row.lane.policy, stored, row.seen, cached, form)
+            | projected(self.model, row.lane.policy.needs, decoded, stored >= 0),
             row.pool.heads,
             step=row.seen,
             stored=stored,
