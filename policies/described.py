@@ -63,6 +63,19 @@ BY_FAMILY: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "snapkv-rkv": ("what recent queries attend to, as R-KV's repository has it", R_KV),
         "raas": ("the prompt, and what some query has looked at most recently", "arXiv:2502.11147"),
         "longflow": ("what adds most to the output of the current token", "arXiv:2603.11504"),
+        "caote": ("what the output of the last query would miss most", "arXiv:2504.14051"),
+        "expected-attention": ("what queries to come are expected to attend to", "arXiv:2510.00636"),
+        "defensivekv": (
+            "what any recent query attends to, by what values add to the output",
+            "arXiv:2510.13334",
+        ),
+        "layer-defensivekv": (
+            "as defensivekv, heads of all layers competing for the slots",
+            "arXiv:2510.13334",
+        ),
+        "chunkkv-cumulative": ("as chunkkv, by the attention of all queries", CRYSTALCACHE),
+        "pyramidkv-cumulative": ("as pyramidkv, by the attention of all queries", CRYSTALCACHE),
+        "h2o-window": ("as h2o, by the attention of the last 128 queries", CRYSTALCACHE),
         "ahakv": ("recent attention, sharpened to the budget, times the size of values", "arXiv:2506.03762"),
     },
     "stored": {

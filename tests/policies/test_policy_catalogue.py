@@ -82,6 +82,13 @@ NAMES = (
     "syn_mem-attention",
     "syn_mem-massless",
     "syn_mem-attention-massless",
+    "chunkkv-cumulative",
+    "pyramidkv-cumulative",
+    "h2o-window",
+    "caote",
+    "expected-attention",
+    "defensivekv",
+    "layer-defensivekv",
 )
 
 
