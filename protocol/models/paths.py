@@ -10,14 +10,15 @@ from protocol.models import sources
 __all__ = ["KINDS", "NAMES", "OF_ANSWERS", "locked_name", "statistics_paths"]
 
 KINDS: Mapping[str, str] = MappingProxyType(
-    {"text": "Statistics", "traces": "Statistics", "thoughts": "Thresholds"}
+    {"text": "Statistics", "traces": "Statistics", "thoughts": "Thresholds", "bases": "Bases"}
 )
 """What is calibrated, as a value of which class of `policies`: query statistics of text that others wrote, or
-of the answers of the model itself; which thought a segment of its answers is.
+of the answers of the model itself; which thought a segment of its answers is; in which directions its values
+vary.
 """
 NAMES = tuple(KINDS)
-OF_ANSWERS = ("thoughts",)
-"""Those that no plain text tells."""
+OF_ANSWERS = ("thoughts", "bases")
+"""Those that are of answers of the model and of no plain text."""
 
 
 def statistics_paths(source: str, home: Path) -> dict[str, Path]:
