@@ -6,6 +6,7 @@ kept = policy.keep(view, budget=256)        # bool [layer, kv_head, n]
 May import: torch.
 """
 
+from policies.blockwise import Blockwise
 from policies.cadence import Cadence, Schedule
 from policies.calibrated import Calibrated, Statistics, Thresholds
 from policies.catalogue import diff, get, names
@@ -53,6 +54,7 @@ __all__ = [
     "Allocation",
     "AskedSignal",
     "AttentionSignal",
+    "Blockwise",
     "BranchDissolution",
     "BudgetError",
     "CacheSignal",

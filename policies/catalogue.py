@@ -13,6 +13,7 @@ from typing import Any
 
 from policies.adakv import ada_snapkv
 from policies.ahakv import ahakv
+from policies.blockwise import keydiff_blocks, lagkv_blocks
 from policies.chunkkv import chunkkv
 from policies.contract import UnknownPolicy
 from policies.crystal.policy import crystal, variants
@@ -70,6 +71,8 @@ CATALOGUE: Mapping[str, Policy] = MappingProxyType(
         "crystal-kv-lite": crystal_kv_lite(),
         "crystal-kv": crystal_kv(),
         **thought_variants(),
+        "keydiff-blocks": keydiff_blocks(),
+        "lagkv-blocks": lagkv_blocks(),
     }
 )
 

@@ -68,6 +68,8 @@ BY_FAMILY: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "knorm": ("keys of small norm", "arXiv:2406.11430"),
         "keydiff": ("keys that are least like the mean key", "arXiv:2504.15364"),
         "lagkv": ("keys and values that stand out from the chunk after theirs", "arXiv:2504.04704"),
+        "keydiff-blocks": ("as keydiff, after each block of 128 of the prompt", "arXiv:2504.15364"),
+        "lagkv-blocks": ("as lagkv, after each block of 128 of the prompt", "arXiv:2504.04704"),
     },
     "crystalcache": {
         "crystal": ("the trunks that dissolve last. CrystalCache, and not Crystal-KV", CRYSTALCACHE),

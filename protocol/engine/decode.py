@@ -9,7 +9,8 @@ import torch
 
 from policies import AttentionSignal, CacheSignal, Calibrated, FedSignal, HiddenSignal
 from protocol.engine.batch import Batch, Row
-from protocol.engine.forking import Forked, fork
+from protocol.engine.blocks import fork
+from protocol.engine.forking import Forked
 from protocol.engine.lanes import FIRST_EVENT, Answers, Lane, LaneFailure, Model, Outcome, Request, Run
 from protocol.engine.max_concurrent import max_concurrent_for
 from protocol.engine.observation import observed

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from policies import Event, Policy, Remembered, Signal, View
+from policies import Blockwise, Event, Policy, Remembered, Signal, View
 from protocol.engine import lane_memory, prefill, sampling
 from protocol.engine.grants import granted
 from protocol.engine.lane_memory import Memory
@@ -56,12 +56,13 @@ class Forked(NamedTuple):
 def fork(model: Model, request: Request, chunk: int | None) -> Forked:
     """Feed the context once, whatever the number of lanes, and once more for each press. A ValueError of a
     policy fails its own lane; what is not finite fails all of them: a policy that drops the slot would answer
-    where another one fails.
+    where another one fails. Lanes that are `in_blocks` are left out: `blocks.fork` has them.
     """
     start = perf_counter()
     context = request.prompt.context
-    signals = dict.fromkeys(signal for lane in request.lanes for signal in lane.policy.needs)
-    recent = max(lane_memory.queries_kept(lane.policy) for lane in request.lanes)
+    lanes = {index: lane for index, lane in enumerate(request.lanes) if not in_blocks(lane, len(context))}
+    signals = dict.fromkeys(signal for lane in lanes.values() for signal in lane.policy.needs)
+    recent = max((lane_memory.queries_kept(lane.policy) for lane in lanes.values()), default=0)
     query = len(request.prompt.query)
     fed = prefill.feed(model, context, signals, chunk=chunk, recent=recent, query=query)
     token_ids = torch.tensor(context, device=model.network.device)
@@ -70,7 +71,7 @@ def fork(model: Model, request: Request, chunk: int | None) -> Forked:
     if reason := not_finite(fed):
         failures = dict.fromkeys(range(len(request.lanes)), LaneFailure(reason))
     pressed = Pressings(model, request)
-    for index, lane in enumerate(request.lanes if not failures else ()):
+    for index, lane in lanes.items() if not failures else ():
         if isinstance(lane.policy, Pressed):
             try:
                 budget = granted(lane.policy.cadence, lane.budget or 0, 0)
@@ -98,6 +99,12 @@ def fork(model: Model, request: Request, chunk: int | None) -> Forked:
         waiting.append(Fork(index, lane, tuple(event.kept), event.kept.sum(-1).cpu(), carried, budget))
     seconds = perf_counter() - start
     return Forked(request, fed.keys, fed.values, fed.logits, waiting, failures, seconds)
+
+
+def in_blocks(lane: Lane, context: int) -> bool:
+    """Whether a lane reads a context of so many tokens in blocks, with events on the way."""
+    cadence, budget = lane.policy.cadence, lane.budget
+    return isinstance(cadence, Blockwise) and budget is not None and cadence.first(context, budget) < context
 
 
 class Pressings:

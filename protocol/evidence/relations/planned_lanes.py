@@ -17,6 +17,7 @@ FULL = "full"  # the budget of an arm that never evicts
 OF_FULL = " of full"  # ends a budget that is a share of what the full cache holds
 PRESS = "protocol.presses.pressed.AsThePress()"  # in the place of a press' selection
 PLAIN = "policies.cadence.Cadence()"
+BLOCKS = "policies.blockwise.Blockwise()"  # plain once the prompt is read
 EVERY = "policies.thinkv.Whenever()"  # a cadence that looks at no budget
 # Selections that leave exactly what an event was granted, and those that leave at most that.
 EXACT = tuple(f"policies.selection.{name}()" for name in ("TopK", "Chunks", "Diverse"))
@@ -222,7 +223,7 @@ def _as_locked(settings: Mapping[str, str]) -> Arm:
     selection, bounds = settings["selection"], settings.get("routing") in BOUNDING
     exact, most = selection in EXACT and not bounds, selection in (*EXACT, *AT_MOST)
     return Arm(
-        settings["cadence"] in (PLAIN, EVERY),
+        settings["cadence"] in (PLAIN, BLOCKS, EVERY),
         interval,
         settings["cadence.slack"] == "True",
         most or None,

@@ -1,0 +1,122 @@
+"""Contexts that are read block by block: a lane whose budget holds while its prompt is still being fed."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import replace
+from time import perf_counter
+
+import torch
+from torch import Tensor
+
+from policies import Blockwise, Cadence
+from protocol.engine import forking, sampling
+from protocol.engine.batch import Batch, Row, cached_of
+from protocol.engine.forking import Fork, Forked
+from protocol.engine.lanes import Lane, LaneFailure, Model, Outcome, Prompt, Request
+from protocol.engine.slots import Pool
+from protocol.presses.pressed import Given
+
+__all__ = ["fork"]
+
+
+def fork(model: Model, request: Request, chunk: int | None) -> Forked:
+    """`forking.fork`, and beside it the lanes that read the context in blocks, each on its own: once more."""
+    start = perf_counter()
+    forked = forking.fork(model, request, chunk)
+    waiting, failures = list(forked.waiting), dict(forked.failures)
+    for number, lane in enumerate(request.lanes):
+        if number in failures or not forking.in_blocks(lane, len(request.prompt.context)):
+            continue
+        found = read(model, request, lane, number, chunk)
+        if isinstance(found, LaneFailure):
+            failures[number] = found
+        else:
+            waiting.append(found)
+    waiting.sort(key=lambda fork: fork.number)
+    return forked._replace(waiting=deque(waiting), failures=failures, seconds=perf_counter() - start)
+
+
+def read(model: Model, request: Request, lane: Lane, number: int, chunk: int | None) -> Fork | LaneFailure:
+    """One lane's own way through the context, until it waits for a place."""
+    cadence, budget, prompt = lane.policy.cadence, lane.budget, request.prompt
+    assert isinstance(cadence, Blockwise) and budget is not None
+    first = cadence.first(len(prompt.context), budget)
+    # To its policy a block is what an interval is to an answer.
+    policy = replace(lane.policy, cadence=Cadence(interval=cadence.block, slack=False))
+    rest = prompt.context[first:]
+    own = Request(
+        request.problem, Prompt(prompt.context[:first], rest + prompt.query), (lane._replace(policy=policy),)
+    )
+    begun = forking.fork(model, own, chunk)
+    if begun.failures:
+        return begun.failures[0]
+    reading = Reading(model, cadence.block, len(rest), chunk)
+    reading.join(begun, begun.waiting)
+    if reading.failure is not None:
+        return reading.failure
+    (row,) = reading.rows
+    lengths = row.pool.lengths[:, 0].clone()
+    keys, values = (list(part) for part in zip(*cached_of(row), strict=True))
+    held = torch.arange(keys[0].shape[1]) < lengths[..., None]
+    given = Given(keys, values, [None] * len(keys), reading.logits, len(prompt.context), drew=False)
+    memory = None if cadence.interval is None else row.memory
+    kept = tuple(held.to(keys[0].device))
+    return Fork(number, lane, kept, lengths, memory, row.granted[-1], given)
+
+
+class Reading(Batch):
+    """A batch of one lane, whose query is the rest of its context: it is fed in blocks, each with its event."""
+
+    def __init__(self, model: Model, block: int, rest: int, chunk: int | None) -> None:
+        """rest: tokens of the context after those of the first event."""
+        super().__init__(model, block, 0.0, 1.0, 0, frozenset(), self.note)
+        self.block = block
+        self.rest = rest
+        self.chunk = min(block, chunk or block)
+        self.failure: LaneFailure | None = None
+        self.due = False
+        self.logits = torch.empty(0)
+
+    def note(self, row: Row, result: Outcome | LaneFailure) -> None:
+        assert isinstance(result, LaneFailure)
+        self.failure = result
+
+    def room(self, lane: Lane, counts: Tensor, query: int = 0, wait: int = 0) -> int:
+        return self.block
+
+    def feed(self, spans: Sequence[tuple[Pool[Row], int, int]], token_ids: Sequence[Sequence[int]]) -> Tensor:
+        """Logits after the rest of the context. spans, token_ids: of the one lane."""
+        tokens = token_ids[0][: self.rest]
+        for start in range(0, self.rest, self.block):
+            stop = min(start + self.block, self.rest)
+            for at in range(start, stop, self.chunk):
+                end = min(at + self.chunk, stop)
+                self.due = end == stop
+                pools = [(pool, 0, 1) for pool in self.slots.pools.values()]
+                self.logits = super().feed(pools, [tokens[at:end]])[0]
+                if self.failure is not None:
+                    return self.logits[None]
+        return self.logits[None]
+
+    def refuse_non_finite(self, rows: Sequence[Row], logits: Tensor) -> None:
+        if not sampling.usable(logits).all():
+            reason = f"{sampling.UNUSABLE} at decode step 0, in a block of its own prompt"
+            self.dismiss(dict.fromkeys(rows, LaneFailure(reason)))
+
+    def fire(self, rows: Sequence[Row]) -> None:
+        """The event of a block that is whole, which leaves the budget, if there is more than that."""
+        for row in rows:
+            budget, memory = row.lane.budget, row.memory
+            assert budget is not None and memory is not None
+            (held,) = (mean for _, mean in row.pool.means())
+            last = row.seen == len(row.request.prompt.context) + self.rest
+            if self.due and (held > budget or last):
+                try:
+                    self.evict(row, memory, budget)
+                except ValueError as refusal:
+                    self.dismiss({row: forking.failure(refusal)})
+
+    def accept(self, rows: Sequence[Row], logits: Tensor) -> None:
+        """No token is chosen."""
