@@ -24,6 +24,7 @@ from policies.full import full
 from policies.h2o import h2o
 from policies.keydiff import keydiff
 from policies.knorm import knorm
+from policies.kvzip import kvzip
 from policies.lagkv import lagkv
 from policies.longflow import longflow
 from policies.policy import Policy
@@ -73,6 +74,7 @@ CATALOGUE: Mapping[str, Policy] = MappingProxyType(
         **thought_variants(),
         "keydiff-blocks": keydiff_blocks(),
         "lagkv-blocks": lagkv_blocks(),
+        "kvzip": kvzip(),
     }
 )
 

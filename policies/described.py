@@ -62,6 +62,7 @@ BY_FAMILY: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "snapkv-rkv": ("what recent queries attend to, as R-KV's repository has it", R_KV),
         "raas": ("the prompt, and what some query has looked at most recently", "arXiv:2502.11147"),
         "longflow": ("what adds most to the output of the current token", "arXiv:2603.11504"),
+        "kvzip": ("what a repetition of the text looks at, heads and layers competing", "arXiv:2505.23416"),
         "ahakv": ("recent attention, sharpened to the budget, times the size of values", "arXiv:2506.03762"),
     },
     "stored": {

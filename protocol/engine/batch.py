@@ -11,6 +11,7 @@ from torch import Tensor
 
 from policies import Rows
 from protocol.engine import forking, grants, sampling
+from protocol.engine.asking import asked
 from protocol.engine.forking import Fork, Forked
 from protocol.engine.lane_memory import Memory, measured
 from protocol.engine.lanes import Lane, LaneFailure, Model, Outcome, Request
@@ -243,13 +244,15 @@ class Batch:
         lengths = row.pool.lengths[:, row.place].clone()
         stored = memory.stored(row.seen, int(lengths.max()))
         cached = cached_of(row)
-        prompt = row.request.prompt
+        prompt, needs = row.request.prompt, row.lane.policy.needs
+        seen = torch.tensor((*prompt.context, *prompt.query, *row.token_ids)[: row.seen], device=device)
+        signals = measured(memory, row.lane.policy, stored, row.seen, cached)
         view = forking.view_of(
             self.model,
             row.request,
             row.lane,
-            torch.tensor((*prompt.context, *prompt.query, *row.token_ids)[: row.seen], device=device),
-            measured(memory, row.lane.policy, stored, row.seen, cached),
+            seen,
+            signals | asked(self.model, needs, seen, cached, stored >= 0),
             row.pool.heads,
             step=row.seen,
             stored=stored,

@@ -41,7 +41,8 @@ def fork(model: Model, request: Request, chunk: int | None) -> Forked:
 def read(model: Model, request: Request, lane: Lane, number: int, chunk: int | None) -> Fork | LaneFailure:
     """One lane's own way through the context, until it waits for a place."""
     cadence, budget, prompt = lane.policy.cadence, lane.budget, request.prompt
-    assert isinstance(cadence, Blockwise) and budget is not None
+    assert isinstance(cadence, Blockwise)
+    assert budget is not None
     first = cadence.first(len(prompt.context), budget)
     # To its policy a block is what an interval is to an answer.
     policy = replace(lane.policy, cadence=Cadence(interval=cadence.block, slack=False))
@@ -67,7 +68,7 @@ def read(model: Model, request: Request, lane: Lane, number: int, chunk: int | N
 
 
 class Reading(Batch):
-    """A batch of one lane, whose query is the rest of its context: it is fed in blocks, each with its event."""
+    """A batch of one lane, whose query is the rest of its context: fed in blocks, each with its event."""
 
     def __init__(self, model: Model, block: int, rest: int, chunk: int | None) -> None:
         """rest: tokens of the context after those of the first event."""
@@ -109,7 +110,8 @@ class Reading(Batch):
         """The event of a block that is whole, which leaves the budget, if there is more than that."""
         for row in rows:
             budget, memory = row.lane.budget, row.memory
-            assert budget is not None and memory is not None
+            assert budget is not None
+            assert memory is not None
             (held,) = (mean for _, mean in row.pool.means())
             last = row.seen == len(row.request.prompt.context) + self.rest
             if self.due and (held > budget or last):

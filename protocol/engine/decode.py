@@ -7,7 +7,7 @@ from time import perf_counter
 
 import torch
 
-from policies import AttentionSignal, CacheSignal, Calibrated, FedSignal, HiddenSignal
+from policies import AskedSignal, AttentionSignal, CacheSignal, Calibrated, FedSignal, HiddenSignal
 from protocol.engine.batch import Batch, Row
 from protocol.engine.blocks import fork
 from protocol.engine.forking import Forked
@@ -142,7 +142,8 @@ def refuse_uncalibrated(model: Model, lane: Lane) -> None:
 def refuse_lane(lane: Lane) -> None:
     policy = lane.policy
     for signal in policy.needs:
-        if not isinstance(signal, (AttentionSignal, CacheSignal, Calibrated, FedSignal, HiddenSignal)):
+        kinds = (AskedSignal, AttentionSignal, CacheSignal, Calibrated, FedSignal, HiddenSignal)
+        if not isinstance(signal, kinds):
             raise BadInput(
                 f"policy of lane {lane.key}: {type(signal).__name__} is no signal that the engine measures; "
                 "give it all that policies.contract asks of one of its kinds"
