@@ -48,7 +48,8 @@ class RepeatAttention:
 
 def largest_of_group(attention: Tensor, kv_heads: int) -> Tensor:
     """attention [q_head, row, n] -> [kv_head, n], the largest over the rows and the heads of a group."""
-    return attention.amax(-2).unflatten(0, (kv_heads, -1)).amax(1)
+    largest = attention.amax(-2)
+    return largest.view(kv_heads, -1, largest.shape[-1]).amax(1)
 
 
 @dataclass(frozen=True)
