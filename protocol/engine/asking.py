@@ -10,7 +10,9 @@ from torch import Tensor
 
 from policies import AskedSignal, Rows, Signal
 from policies.signals import BLOCK, wide
+from protocol.engine.forms import VERBATIM, Form
 from protocol.engine.lanes import Model
+from protocol.engine.slots import Cached
 
 __all__ = ["asked"]
 
@@ -19,12 +21,13 @@ def asked(
     model: Model,
     signals: Iterable[Signal],
     token_ids: Tensor,
-    cached: Sequence[tuple[Tensor, Tensor]],
+    cached: Sequence[Cached],
+    form: Form = VERBATIM,
     filled: Tensor | None = None,
 ) -> dict[Signal, Any]:
     """What a View holds of those `signals` that ask, inside `observed`.
 
-    token_ids [seen]: the text. cached: keys and values [kv_head, n, d] per layer. filled [layer, kv_head, n]:
+    token_ids [seen]: the text. cached: the slots of each layer, in this form. filled [layer, kv_head, n]:
     where a slot is; None where all are. Every passage stands behind the text, at the positions that the next
     tokens will have, and sees the slots and itself.
     """
@@ -39,7 +42,7 @@ def asked(
                 position_ids=len(token_ids) + torch.arange(len(passage), device=passage.device)[None],
                 use_cache=False,
                 logits_to_keep=1,
-                observer=Asking(signal, cached, filled, len(passage), states),
+                observer=Asking(signal, cached, form, filled, len(passage), states),
             )
         found[signal] = tuple(map(signal.result, states))
     return found
@@ -51,7 +54,8 @@ class Asking:
     def __init__(
         self,
         signal: AskedSignal,
-        cached: Sequence[tuple[Tensor, Tensor]],
+        cached: Sequence[Cached],
+        form: Form,
         filled: Tensor | None,
         total: int,
         states: list[Any],
@@ -59,15 +63,17 @@ class Asking:
         """total: tokens of the passage. states: one a layer, which are brought up to date."""
         self.signal = signal
         self.cached = cached
+        self.form = form
         self.filled = filled
         self.total = total
         self.states = states
 
     def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
-        own_keys, own_values = self.cached[layer]
-        heads, n, _ = own_keys.shape
-        all_keys, all_values = torch.cat([own_keys, keys[0]], 1), torch.cat([own_values, values[0]], 1)
-        wide_keys, wide_values = wide(all_keys).mT, wide(all_values)
+        slots = self.cached[layer]
+        heads, n, _ = slots.keys.shape
+        stored = self.form.decoded(layer, slots.values)
+        wide_keys = wide(torch.cat([slots.keys, keys[0]], 1)).mT
+        wide_values = wide(torch.cat([stored, values[0]], 1))
         parts = []
         for first in range(0, self.total, BLOCK):
             stop = min(first + BLOCK, self.total)
@@ -76,6 +82,9 @@ class Asking:
             logits = (rows @ wide_keys[..., : n + stop]).view(-1, stop - first, n + stop)
             later = torch.ones(stop - first, stop, dtype=torch.bool, device=keys.device).triu(first + 1)
             logits[..., n:].masked_fill_(later, -torch.inf)
+            if self.form.mass and slots.weights is not None:
+                mass = slots.weights.clamp(min=1).log().to(logits.dtype)
+                logits[..., :n] += mass.repeat_interleave(len(logits) // heads, 0)[:, None]
             if self.filled is not None:
                 empty = ~self.filled[layer].repeat_interleave(len(logits) // heads, 0)
                 logits[..., :n].masked_fill_(empty[:, None], -torch.inf)

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from time import perf_counter
 
 import torch
 from torch import Tensor
 
-from policies import Blockwise, Cadence
+from policies import Blockwise, Cadence, State
 from protocol.engine import forking, sampling
-from protocol.engine.batch import Batch, Row, cached_of
+from protocol.engine.batch import Batch
 from protocol.engine.forking import Fork, Forked
+from protocol.engine.forms import Form
 from protocol.engine.lanes import Lane, LaneFailure, Model, Outcome, Prompt, Request
+from protocol.engine.rows import Row, cached_of
 from protocol.engine.slots import Pool
 from protocol.presses.pressed import Given
 
 __all__ = ["fork"]
 
 
-def fork(model: Model, request: Request, chunk: int | None) -> Forked:
+def fork(model: Model, request: Request, chunk: int | None, forms: Mapping[State, Form]) -> Forked:
     """`forking.fork`, and beside it the lanes that read the context in blocks, each on its own: once more."""
     start = perf_counter()
     forked = forking.fork(model, request, chunk)
@@ -29,7 +31,7 @@ def fork(model: Model, request: Request, chunk: int | None) -> Forked:
     for number, lane in enumerate(request.lanes):
         if number in failures or not forking.in_blocks(lane, len(request.prompt.context)):
             continue
-        found = read(model, request, lane, number, chunk)
+        found = read(model, request, lane, number, chunk, forms)
         if isinstance(found, LaneFailure):
             failures[number] = found
         else:
@@ -38,7 +40,9 @@ def fork(model: Model, request: Request, chunk: int | None) -> Forked:
     return forked._replace(waiting=deque(waiting), failures=failures, seconds=perf_counter() - start)
 
 
-def read(model: Model, request: Request, lane: Lane, number: int, chunk: int | None) -> Fork | LaneFailure:
+def read(
+    model: Model, request: Request, lane: Lane, number: int, chunk: int | None, forms: Mapping[State, Form]
+) -> Fork | LaneFailure:
     """One lane's own way through the context, until it waits for a place."""
     cadence, budget, prompt = lane.policy.cadence, lane.budget, request.prompt
     assert isinstance(cadence, Blockwise)
@@ -53,26 +57,28 @@ def read(model: Model, request: Request, lane: Lane, number: int, chunk: int | N
     begun = forking.fork(model, own, chunk)
     if begun.failures:
         return begun.failures[0]
-    reading = Reading(model, cadence.block, len(rest), chunk)
+    reading = Reading(model, cadence.block, len(rest), chunk, forms)
     reading.join(begun, begun.waiting)
     if reading.failure is not None:
         return reading.failure
     (row,) = reading.rows
     lengths = row.pool.lengths[:, 0].clone()
-    keys, values = (list(part) for part in zip(*cached_of(row), strict=True))
-    held = torch.arange(keys[0].shape[1]) < lengths[..., None]
-    given = Given(keys, values, [None] * len(keys), reading.logits, len(prompt.context), drew=False)
+    stored = cached_of(row)
+    device, slots = stored[0].keys.device, stored[0].keys.shape[1]
+    kept = tuple((torch.arange(slots) < lengths[..., None]).to(device))
+    given = Given([], [], [None] * len(stored), reading.logits, len(prompt.context), drew=False)
     memory = None if cadence.interval is None else row.memory
-    kept = tuple(held.to(keys[0].device))
-    return Fork(number, lane, kept, lengths, memory, row.granted[-1], given)
+    return Fork(number, lane, kept, lengths, memory, row.granted[-1], given, stored=stored)
 
 
 class Reading(Batch):
     """A batch of one lane, whose query is the rest of its context: fed in blocks, each with its event."""
 
-    def __init__(self, model: Model, block: int, rest: int, chunk: int | None) -> None:
+    def __init__(
+        self, model: Model, block: int, rest: int, chunk: int | None, forms: Mapping[State, Form]
+    ) -> None:
         """rest: tokens of the context after those of the first event."""
-        super().__init__(model, block, 0.0, 1.0, 0, frozenset(), self.note)
+        super().__init__(model, block, 0.0, 1.0, 0, frozenset(), forms, self.note)
         self.block = block
         self.rest = rest
         self.chunk = min(block, chunk or block)

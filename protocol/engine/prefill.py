@@ -26,6 +26,7 @@ from policies.signals import BLOCK, attention_logits, wide
 from protocol.engine.asking import asked
 from protocol.engine.lanes import Model
 from protocol.engine.rotation import rotation_of
+from protocol.engine.slots import Cached
 from protocol.evidence.refusals import BadInput
 
 MASKED = 512
@@ -231,7 +232,7 @@ def feed(
         for signal in recorder.signals
         if not isinstance(signal, CacheSignal)
     }
-    cached = list(zip(recorder.keys, recorder.values, strict=True))
+    cached = list(map(Cached, recorder.keys, recorder.values))
     measured = recorder.measured() | asked(model, signals, token_ids, cached)
     return Prefilled(
         recorder.keys, recorder.values, measured, states, recorder.recent, logits, recorder.scale
