@@ -39,6 +39,10 @@ class Blockwise(Cadence):
         """Tokens of the context that are fed before its first event: whole blocks, or all of it."""
         return min(context, self.block * (budget // self.block + 1))
 
+    def apart(self, context: int, budget: int) -> bool:
+        """Whether a lane reads a context of so many tokens for itself: there are events before its end."""
+        return self.first(context, budget) < context
+
 
 def keydiff_blocks(block: int = 128) -> Policy:
     """`keydiff` as it is published: after each block, among the survivors and the block (arXiv:2504.15364).

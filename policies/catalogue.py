@@ -18,6 +18,7 @@ from policies.chunkkv import chunkkv
 from policies.contract import UnknownPolicy
 from policies.crystal.policy import crystal, variants
 from policies.crystal_kv import crystal_kv, crystal_kv_lite
+from policies.epicache import epicache
 from policies.epikv import hidden_states
 from policies.epikv_vectors import vectors
 from policies.full import full
@@ -75,6 +76,8 @@ CATALOGUE: Mapping[str, Policy] = MappingProxyType(
         "keydiff-blocks": keydiff_blocks(),
         "lagkv-blocks": lagkv_blocks(),
         "kvzip": kvzip(),
+        "epicache": epicache(),
+        "epicache-shared-budget": epicache(shared=True),
     }
 )
 

@@ -63,6 +63,8 @@ BY_FAMILY: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "raas": ("the prompt, and what some query has looked at most recently", "arXiv:2502.11147"),
         "longflow": ("what adds most to the output of the current token", "arXiv:2603.11504"),
         "kvzip": ("what a repetition of the text looks at, heads and layers competing", "arXiv:2505.23416"),
+        "epicache": ("what the question's episode looks at; a cache for each of four", "arXiv:2509.17396"),
+        "epicache-shared-budget": ("as epicache, the four caches sharing the budget", "arXiv:2509.17396"),
         "ahakv": ("recent attention, sharpened to the budget, times the size of values", "arXiv:2506.03762"),
     },
     "stored": {

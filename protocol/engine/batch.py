@@ -72,6 +72,7 @@ class Batch:
                 request, fork.number, fork.lane, fork.memory, pool, seen, self.forwards, now, events, granted
             )
             row.behind = 0 if fork.given is None else seen - fork.given.position
+            row.parked = fork.parked
             row.count_state()
             newcomers.setdefault(pool, []).append((row, fork))
         spans = []

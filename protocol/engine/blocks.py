@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from time import perf_counter
 
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from policies import Blockwise, Cadence, State
+from policies.epicache import AsksAbout, Episodic
 from protocol.engine import forking, sampling
 from protocol.engine.batch import Batch
 from protocol.engine.forking import Fork, Forked
@@ -43,32 +44,65 @@ def fork(model: Model, request: Request, chunk: int | None, forms: Mapping[State
 def read(
     model: Model, request: Request, lane: Lane, number: int, chunk: int | None, forms: Mapping[State, Form]
 ) -> Fork | LaneFailure:
-    """One lane's own way through the context, until it waits for a place."""
-    cadence, budget, prompt = lane.policy.cadence, lane.budget, request.prompt
+    """One lane's own way through the context, until it waits for a place: once, or once for each episode."""
+    cadence, prompt = lane.policy.cadence, request.prompt
     assert isinstance(cadence, Blockwise)
-    assert budget is not None
+    assert lane.budget is not None
+    budget = cadence.budget(lane.budget, 0)
+    lanes, chosen = episodes_of(model, request, lane, budget)
     first = cadence.first(len(prompt.context), budget)
-    # To its policy a block is what an interval is to an answer.
-    policy = replace(lane.policy, cadence=Cadence(interval=cadence.block, slack=False))
     rest = prompt.context[first:]
-    own = Request(
-        request.problem, Prompt(prompt.context[:first], rest + prompt.query), (lane._replace(policy=policy),)
-    )
+    # To its policy a block is what an interval is to an answer.
+    blocks = Cadence(interval=cadence.block, slack=False)
+    readers = tuple(own._replace(policy=replace(own.policy, cadence=blocks), budget=budget) for own in lanes)
+    own = Request(request.problem, Prompt(prompt.context[:first], rest + prompt.query), readers)
     begun = forking.fork(model, own, chunk)
     if begun.failures:
-        return begun.failures[0]
-    reading = Reading(model, cadence.block, len(rest), chunk, forms)
-    reading.join(begun, begun.waiting)
-    if reading.failure is not None:
-        return reading.failure
+        return begun.failures[min(begun.failures)]
+    forks = []
+    for reader, fork in zip(lanes, begun.waiting, strict=True):
+        reading = Reading(model, cadence.block, len(rest), chunk, forms)
+        reading.logits = begun.logits
+        reading.join(begun, [fork])
+        if reading.failure is not None:
+            return reading.failure
+        forks.append(held(reading, reader, number))
+    parked = [tensor for place, fork in enumerate(forks) if place != chosen for tensor in slots_of(fork)]
+    return forks[chosen]._replace(parked=parked)
+
+
+def episodes_of(model: Model, request: Request, lane: Lane, budget: int) -> tuple[tuple[Lane, ...], int]:
+    """The lane as it reads the context for each cache that it fills, and which of them answers."""
+    cadence, scoring, (context, query) = lane.policy.cadence, lane.policy.scoring, request.prompt
+    if not isinstance(cadence, Episodic):
+        return (lane,), 0
+    assert isinstance(scoring, AsksAbout)
+    embed, device = model.network.get_input_embeddings(), model.network.device
+    token_ids = torch.tensor(context, device=device)
+    question = embed(torch.tensor(query, device=device)) if query else None
+    prompts, chosen = cadence.plan(token_ids, embed(token_ids), question, model.sentence_ends)
+    if budget >= len(context):
+        prompts, chosen = (prompts[chosen],), 0
+    policies = (replace(lane.policy, scoring=scoring.about(prompt)) for prompt in prompts)
+    return tuple(lane._replace(policy=policy) for policy in policies), chosen
+
+
+def held(reading: Reading, lane: Lane, number: int) -> Fork:
+    """What a lane holds that has read its context."""
     (row,) = reading.rows
-    lengths = row.pool.lengths[:, 0].clone()
-    stored = cached_of(row)
+    lengths, stored = row.pool.lengths[:, 0].clone(), cached_of(row)
     device, slots = stored[0].keys.device, stored[0].keys.shape[1]
     kept = tuple((torch.arange(slots) < lengths[..., None]).to(device))
-    given = Given([], [], [None] * len(stored), reading.logits, len(prompt.context), drew=False)
-    memory = None if cadence.interval is None else row.memory
+    given = Given([], [], [None] * len(stored), reading.logits, row.seen, drew=False)
+    memory = None if lane.policy.cadence.interval is None else row.memory
     return Fork(number, lane, kept, lengths, memory, row.granted[-1], given, stored=stored)
+
+
+def slots_of(fork: Fork) -> Iterator[Tensor]:
+    """Its slots in tensors of their own."""
+    assert fork.stored is not None
+    for stored, kept in zip(fork.stored, fork.kept, strict=True):
+        yield from (part[kept] for part in stored if part is not None)
 
 
 class Reading(Batch):

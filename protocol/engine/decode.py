@@ -8,6 +8,7 @@ from time import perf_counter
 import torch
 
 from policies import AskedSignal, AttentionSignal, CacheSignal, Calibrated, FedSignal, HiddenSignal
+from policies.epicache import AsksAbout, Episodic
 from protocol.engine.batch import Batch
 from protocol.engine.blocks import fork
 from protocol.engine.forking import Forked
@@ -152,6 +153,11 @@ def refuse_lane(lane: Lane) -> None:
                 f"policy of lane {lane.key}: {type(signal).__name__} is no signal that the engine measures; "
                 "give it all that policies.contract asks of one of its kinds"
             )
+    if isinstance(policy.cadence, Episodic) and not isinstance(policy.scoring, AsksAbout):
+        raise BadInput(
+            f"cadence of lane {lane.key}: Episodic asks with a prompt of each episode, which "
+            f"{type(policy.scoring).__name__} does not take; choose PatchedPrompt, or Blockwise"
+        )
     if policy.evicts == (lane.budget is None):
         fix = "give a number of slots" if policy.evicts else "None fits a policy that never evicts"
         raise BadInput(f"budget of lane {lane.key}: {lane.budget} given; {fix}")

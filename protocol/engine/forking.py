@@ -28,7 +28,7 @@ class Fork(NamedTuple):
     [layer, kv_head] on the CPU. granted: what its cadence gave the first event, per KV head and layer.
     given: slots of its own, of which all are kept; else they are those of the prefill that lanes share.
     merging: which of them go on in the kept ones. stored: of slots of its own that have been stored already,
-    the form in which they are.
+    the form in which they are. parked: tensors of other caches that the lane holds beside its slots.
     """
 
     number: int
@@ -40,6 +40,7 @@ class Fork(NamedTuple):
     given: Given | None = None
     merging: Merging | None = None
     stored: Sequence[Cached] | None = None
+    parked: Sequence[Tensor] = ()
 
 
 class Forked(NamedTuple):
@@ -109,9 +110,11 @@ def fork(model: Model, request: Request, chunk: int | None) -> Forked:
 
 
 def in_blocks(lane: Lane, context: int) -> bool:
-    """Whether a lane reads a context of so many tokens in blocks, with events on the way."""
-    cadence, budget = lane.policy.cadence, lane.budget
-    return isinstance(cadence, Blockwise) and budget is not None and cadence.first(context, budget) < context
+    """Whether a lane reads a context of so many tokens for itself, in blocks, with events on the way."""
+    cadence = lane.policy.cadence
+    if not isinstance(cadence, Blockwise) or lane.budget is None:
+        return False
+    return cadence.apart(context, cadence.budget(lane.budget, 0))
 
 
 class Pressings:

@@ -42,6 +42,7 @@ BOUNDING = tuple(name for name in EVICTING if policies.get(name).routing.bounds)
 EPIKVS = ("epikv", "hs-variance", "band-adaptive", "attn-x-hs", "kv-key", "kv-val", "lagkv-causal")
 # One score for a token, whatever the head.
 SHARED = (*TRIATTENTIONS, "snapkv_with_window", *EPIKVS)
+ACROSS_HEADS = ("ada-snapkv", "epicache", "epicache-shared-budget")
 ACROSS_LAYERS = ("pyramidkv", "kvzip")
 SNAPKV_WINDOWS = ("snapkv", "pyramidkv", "chunkkv", "chunkkv-20", "ada-snapkv")
 every_policy = pytest.mark.parametrize("name", policies.names())
@@ -67,7 +68,7 @@ def test_budgets_are_exact(name, budget):
     assert counts.shape == (2, 2)
     if name in ACROSS_LAYERS:
         assert counts.sum() == 4 * budget
-    elif name == "ada-snapkv":
+    elif name in ACROSS_HEADS:
         assert (counts.sum(-1) == 2 * budget).all()
     elif name in BOUNDING:
         assert counts.sum() <= 4 * budget
