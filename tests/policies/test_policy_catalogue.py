@@ -71,6 +71,11 @@ NAMES = (
     "crystal-kv",
     "thinkv",
     "segment-hs",
+    "keydiff-blocks",
+    "lagkv-blocks",
+    "kvzip",
+    "epicache",
+    "epicache-shared-budget",
 )
 
 
