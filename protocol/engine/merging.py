@@ -76,7 +76,7 @@ def merged(cached: Cached, positions: Tensor, into: Tensor, shares: Tensor, rota
 
 def replaced(tensor: Tensor, targets: Tensor, rows: Tensor) -> Tensor:
     """A copy of tensor [kv_head, n, ...] with these rows in the place of those of the targets."""
-    copy = tensor.clone()
+    copy = tensor.clone(memory_format=torch.contiguous_format)
     copy.view(-1, *tensor.shape[2:])[targets] = rows.to(tensor.dtype)
     return copy
 
