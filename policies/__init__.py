@@ -6,6 +6,7 @@ kept = policy.keep(view, budget=256)        # bool [layer, kv_head, n]
 May import: torch.
 """
 
+from policies.blockwise import Blockwise
 from policies.cadence import Cadence, Schedule
 from policies.calibrated import Bases, Calibrated, Statistics, Thresholds
 from policies.catalogue import diff, get, names
@@ -54,6 +55,7 @@ __all__ = [
     "AskedSignal",
     "AttentionSignal",
     "Bases",
+    "Blockwise",
     "BranchDissolution",
     "BudgetError",
     "CacheSignal",

@@ -76,12 +76,17 @@ BY_FAMILY: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "chunkkv-cumulative": ("as chunkkv, by the attention of all queries", CRYSTALCACHE),
         "pyramidkv-cumulative": ("as pyramidkv, by the attention of all queries", CRYSTALCACHE),
         "h2o-window": ("as h2o, by the attention of the last 128 queries", CRYSTALCACHE),
+        "kvzip": ("what a repetition of the text looks at, heads and layers competing", "arXiv:2505.23416"),
+        "epicache": ("what the question's episode looks at; a cache for each of four", "arXiv:2509.17396"),
+        "epicache-shared-budget": ("as epicache, the four caches sharing the budget", "arXiv:2509.17396"),
         "ahakv": ("recent attention, sharpened to the budget, times the size of values", "arXiv:2506.03762"),
     },
     "stored": {
         "knorm": ("keys of small norm", "arXiv:2406.11430"),
         "keydiff": ("keys that are least like the mean key", "arXiv:2504.15364"),
         "lagkv": ("keys and values that stand out from the chunk after theirs", "arXiv:2504.04704"),
+        "keydiff-blocks": ("as keydiff, after each block of 128 of the prompt", "arXiv:2504.15364"),
+        "lagkv-blocks": ("as lagkv, after each block of 128 of the prompt", "arXiv:2504.04704"),
     },
     "crystalcache": {
         "crystal": ("the trunks that dissolve last. CrystalCache, and not Crystal-KV", CRYSTALCACHE),

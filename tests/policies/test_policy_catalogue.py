@@ -89,6 +89,11 @@ NAMES = (
     "expected-attention",
     "defensivekv",
     "layer-defensivekv",
+    "keydiff-blocks",
+    "lagkv-blocks",
+    "kvzip",
+    "epicache",
+    "epicache-shared-budget",
 )
 
 
