@@ -101,6 +101,8 @@ BY_FAMILY: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "schedule-front": ("as 1d, budgets that fall from round to round", GATES),
         "schedule-back": ("as 1d, budgets that rise from round to round", GATES),
         "schedule-inverted": ("as 1d, a low budget in the first rounds and a high one after", GATES),
+        "state_ask": ("as 1d, of a model that is asked for State: lines; none is pinned: a control", GATES),
+        "state_emit": ("as state_ask, and State: lines that it wrote are pinned", GATES),
     },
     "crystal-kv": {
         "crystal-kv": (

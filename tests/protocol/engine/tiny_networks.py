@@ -30,6 +30,12 @@ class TinyModel(NamedTuple):
     sentence_ends: frozenset[int] = frozenset({7})
     statistics: Any = MappingProxyType({})
 
+    def lines(self, token_ids, mark):
+        """Its text has no letters: every token that seven divides begins a line, of up to five tokens."""
+        starts = [place for place, token in enumerate(token_ids) if token % 7 == 0]
+        ends = [*starts[1:], len(token_ids)]
+        return tuple(range(start, min(end, start + 5)) for start, end in zip(starts, ends, strict=False))
+
 
 def tiny(
     family: str = "Llama",
