@@ -61,6 +61,7 @@ class Arm(NamedTuple):
     every: bool = False
     bounds: bool = False
     press: bool = False
+    asks: str = ""
 
 
 class UnitPlan(NamedTuple):
@@ -211,7 +212,8 @@ def _arms(content: Mapping[str, Any], names: set[str], winner: str | None) -> di
         if base == sweep.get("name"):
             base = winner or sweep["candidates"][0]
         if "policies" in content:
-            arms[name] = _as_locked(content["policies"][base])
+            asks = content.get("asked", {}).get(base, "")
+            arms[name] = _as_locked(content["policies"][base])._replace(asks=asks)
         else:
             arms[name] = _as_registered(registered["generation"], registered["arms"][base]["policy"])
     return arms
