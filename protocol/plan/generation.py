@@ -28,8 +28,8 @@ class Preservation(NamedTuple):
         str | None,
         Field(
             Written(r"\S(.*\S)?", "what a line begins with, without spaces around it"),
-            "Lines of the answer that begin with this stay, too: the latest ones, in what the others leave of "
-            "the budget, and in half of it at most.",
+            "Lines of the answer that begin with this stay, too: the latest ones, in what the others leave "
+            "of the budget, and in half of it at most.",
             "State:",
             without="no line",
         ),
