@@ -50,11 +50,11 @@ class LoadedModel:
 
     def lines(self, token_ids: Sequence[int], mark: Mark) -> tuple[range, ...]:
         """The tokens of every stretch of this text that is marked so, oldest first."""
-        return marked_lines.lines(self._pieces.of(token_ids), mark)
+        return marked_lines.lines(self._reader.read(token_ids), mark)
 
     @cached_property
-    def _pieces(self) -> marked_lines.Pieces:
-        return marked_lines.pieces(self.tokenizer)
+    def _reader(self) -> marked_lines.Reader:
+        return marked_lines.reader(self.tokenizer)
 
 
 def load(source: str, home: Path, *, dtype: str = "float32", device: str = "cpu") -> LoadedModel:

@@ -6,7 +6,6 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -14,65 +13,72 @@ if TYPE_CHECKING:
 
     from policies import Mark
 
-__all__ = ["Pieces", "lines", "pieces"]
+__all__ = ["Reader", "Spelled", "lines", "reader"]
 
 SPLIT = "\ufffd"  # in place of a character of which some bytes are missing
 LONGEST = 4  # bytes of a character, so tokens that may share one
 
 
-class Piece(NamedTuple):
-    """Tokens start..stop-1, and what they add to the text: one token, or a few that share a character."""
+class Spelled(NamedTuple):
+    """A text and its tokens. begun, done: by token, the characters of which it, or one before, has a byte,
+    and those of which no byte is missing after it.
+    """
 
-    start: int
-    stop: int
     text: str
+    begun: list[int]
+    done: list[int]
 
 
-class Pieces:
-    """A text token by token. What a token adds is decoded once for each pair of neighbours, and kept."""
+class Reader:
+    """Texts token by token. What a token adds behind its neighbours is decoded once, and kept."""
 
     def __init__(self, decode: Callable[[Sequence[int]], str]) -> None:
-        @lru_cache(maxsize=65_536)
-        def added(before: tuple[int, ...], own: tuple[int, ...]) -> str:
-            """What `own` adds behind `before`: where a text begins, a tokenizer may write it otherwise."""
-            return decode((*before, *own))[len(decode(before)) :]
+        self.decode = lru_cache(maxsize=65_536)(decode)
 
-        self.added = added
+    def read(self, token_ids: Sequence[int]) -> Spelled:
+        """A character whose bytes do not come within as many tokens as it may have is none.
 
-    def of(self, token_ids: Sequence[int]) -> list[Piece]:
-        """In order, all tokens. A character of more bytes than tokens came is left to the next token, unless
-        it can no longer become one.
+        Each token is decoded behind the one before it, since where a text begins a tokenizer may write it
+        otherwise; and behind those that hold the beginning of a character that it may complete.
         """
-        found: list[Piece] = []
+        parts: list[str] = []
+        begun: list[int] = []
+        done: list[int] = []
         before: tuple[int, ...] = ()
-        start = 0
-        for stop in range(1, len(token_ids) + 1):
-            own = tuple(token_ids[start:stop])
-            text = self.added(before, own)
-            if text.endswith(SPLIT) and len(own) < LONGEST and stop < len(token_ids):
-                continue
-            found.append(Piece(start, stop, text))
-            before, start = own, stop
-        return found
+        read = length = waiting = 0  # characters of `before` that are in the text; tokens of one to come
+        for token in token_ids:
+            together = (*before, token)
+            text = self.decode(together)[read:]
+            whole = text.rstrip(SPLIT)
+            waiting = waiting + 1 if whole != text and not whole else int(whole != text)
+            if waiting >= LONGEST or len(begun) + 1 == len(token_ids):
+                whole, waiting = text, 0
+            if whole or not text:
+                parts.append(whole)
+                length += len(whole)
+                before = (token,)
+                read = len(self.decode(before)) - (len(text) - len(whole))
+            else:
+                before = together
+            begun.append(length + bool(waiting))
+            done.append(length)
+        return Spelled("".join(parts), begun, done)
 
 
-def pieces(tokenizer: PreTrainedTokenizerBase) -> Pieces:
-    return Pieces(lambda ids: str(tokenizer.decode(list(ids), skip_special_tokens=False)) if ids else "")
+def reader(tokenizer: PreTrainedTokenizerBase) -> Reader:
+    return Reader(lambda ids: str(tokenizer.decode(list(ids), skip_special_tokens=False)))
 
 
-def lines(text: Sequence[Piece], mark: Mark) -> tuple[range, ...]:
+def lines(spelled: Spelled, mark: Mark) -> tuple[range, ...]:
     """The tokens of every stretch from the mark to its end, oldest first and disjoint: from the token that
-    holds the first character of `mark.text` to the one that holds the last of `mark.end`; the last stretch
-    may be unfinished.
+    holds the first byte of `mark.text` to the one that holds the last of `mark.end`; the last stretch may be
+    unfinished. A token that ends one stretch and begins the next is of the first.
     """
-    ends = list(accumulate(len(piece.text) for piece in text))
-    whole = "".join(piece.text for piece in text)
     found: list[range] = []
-    for match in _pattern(mark).finditer(whole):
-        # The first piece that ends behind a character holds it; one that adds no text holds none.
-        first = text[bisect_right(ends, match.start("line"))].start
-        last = text[bisect_right(ends, match.end() - 1)].stop
-        found.append(range(max(first, found[-1].stop if found else 0), last))
+    for match in _pattern(mark).finditer(spelled.text):
+        first = bisect_right(spelled.begun, match.start("line"))
+        last = bisect_right(spelled.done, match.end() - 1) + 1
+        found.append(range(max(first, found[-1].stop if found else 0), min(last, len(spelled.done))))
     return tuple(line for line in found if line)
 
 
