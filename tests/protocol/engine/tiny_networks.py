@@ -31,10 +31,12 @@ class TinyModel(NamedTuple):
     statistics: Any = MappingProxyType({})
 
     def lines(self, token_ids, mark):
-        """Its text has no letters: every token that seven divides begins a line, of up to five tokens."""
-        starts = [place for place, token in enumerate(token_ids) if token % 7 == 0]
+        """Its text has no letters: every token that the length of a mark divides begins a line, which ends
+        with the next one, or after five tokens.
+        """
+        starts = [place for place, token in enumerate(token_ids) if token % len(mark.text) == 0]
         ends = [*starts[1:], len(token_ids)]
-        return tuple(range(start, min(end, start + 5)) for start, end in zip(starts, ends, strict=False))
+        return tuple(range(at, min(end, at + 5)) for at, end in zip(starts, ends, strict=False))
 
 
 def tiny(
