@@ -120,6 +120,8 @@ BY_FAMILY: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "schedule-front": ("as 1d, budgets that fall from round to round", GATES),
         "schedule-back": ("as 1d, budgets that rise from round to round", GATES),
         "schedule-inverted": ("as 1d, a low budget in the first rounds and a high one after", GATES),
+        "state_ask": ("as 1d, of a model that is asked for State: lines; none is pinned: a control", GATES),
+        "state_emit": ("as state_ask, and State: lines that it wrote are pinned", GATES),
         "subspace": ("as 1d, values as coefficients of the 32 directions in which they vary most", GATES),
         "syn_mem": ("as 1d, a quarter of the slots means of what is dropped: syn_mem-3", GATES),
         "syn_mem-1": ("as 1d, the prompt as means of its spans", GATES),

@@ -52,6 +52,8 @@ NAMES = (
     "schedule-front",
     "schedule-back",
     "schedule-inverted",
+    "state_ask",
+    "state_emit",
     "snapkv_with_window",
     "r-kv",
     "snapkv-rkv",

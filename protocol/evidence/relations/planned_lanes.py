@@ -65,6 +65,7 @@ class Arm(NamedTuple):
     bounds: bool = False
     press: bool = False
     parks: int = 0
+    asks: str = ""
 
 
 class UnitPlan(NamedTuple):
@@ -215,7 +216,8 @@ def _arms(content: Mapping[str, Any], names: set[str], winner: str | None) -> di
         if base == sweep.get("name"):
             base = winner or sweep["candidates"][0]
         if "policies" in content:
-            arms[name] = _as_locked(content["policies"][base])
+            asks = content.get("asked", {}).get(base, "")
+            arms[name] = _as_locked(content["policies"][base])._replace(asks=asks)
         else:
             arms[name] = _as_registered(registered["generation"], registered["arms"][base]["policy"])
     return arms
