@@ -7,7 +7,7 @@ May import: torch.
 """
 
 from policies.cadence import Cadence, Schedule
-from policies.calibrated import Calibrated, Statistics, Thresholds
+from policies.calibrated import Calibrated, Routes, Statistics, Thresholds
 from policies.catalogue import diff, get, names
 from policies.contract import (
     Allocation,
@@ -83,6 +83,7 @@ __all__ = [
     "Remembered",
     "Rescores",
     "Rotation",
+    "Routes",
     "Routing",
     "Rows",
     "Schedule",

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-__all__ = ["Calibrated", "Statistics", "Thresholds"]
+__all__ = ["Calibrated", "Routes", "Statistics", "Thresholds"]
 
 
 class Statistics(NamedTuple):
@@ -39,6 +39,13 @@ class Thresholds(NamedTuple):
     low: float
     high: float
     """Shares of the attended slots, 0 to 1."""
+
+
+class Routes(NamedTuple):
+    """Which heads keep what their own scores rank first; the others keep slots at even distances."""
+
+    attention: Tensor
+    """[layer, kv_head] bool."""
 
 
 @dataclass(frozen=True)

@@ -31,8 +31,10 @@ from policies.r_kv import r_kv_variants
 from policies.raas import raas
 from policies.scissorhands import scissorhands
 from policies.settings import with_settings
+from policies.signatures import modes
 from policies.snapkv import snapkv
 from policies.snapkv_with_window import snapkv_with_window
+from policies.static_route import static_route
 from policies.streaming import streaming
 from policies.thinkv import thought_variants
 from policies.tova import tova
@@ -70,6 +72,8 @@ CATALOGUE: Mapping[str, Policy] = MappingProxyType(
         "crystal-kv-lite": crystal_kv_lite(),
         "crystal-kv": crystal_kv(),
         **thought_variants(),
+        **modes(),
+        "static_route": static_route(),
     }
 )
 
