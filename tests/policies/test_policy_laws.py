@@ -12,13 +12,17 @@ from torch.nn.functional import pad
 
 import policies
 from policies import (
+    Adaptive,
     BudgetError,
     Cadence,
     Calibrated,
+    Diverse,
     FedSignal,
     HiddenSignal,
+    PerLayer,
     Policy,
     Protect,
+    Pyramid,
     Scores,
     Shared,
     Signal,
@@ -26,6 +30,7 @@ from policies import (
 )
 from policies.crystal import CrystalConfig, crystal
 from policies.crystal.policy import variants
+from policies.signatures import modes
 from policies.triattention import gates
 from policies.uniform import stream
 
@@ -37,11 +42,13 @@ PRESERVING = tuple(name for name in EVICTING if preserves(policies.get(name)))
 ASKED = 40  # tokens of the prompt, for a policy that evicts from the answer alone
 CRYSTALS = ("crystal", *variants())
 TRIATTENTIONS = tuple(gates())
+ALPHAS = (*modes(), "static_route")
 CRYSTAL_KVS = ("crystal-kv-lite", "crystal-kv")
 BOUNDING = tuple(name for name in EVICTING if policies.get(name).routing.bounds)
 EPIKVS = ("epikv", "hs-variance", "band-adaptive", "attn-x-hs", "kv-key", "kv-val", "lagkv-causal")
 # One score for a token, whatever the head.
-SHARED = (*TRIATTENTIONS, "snapkv_with_window", *EPIKVS)
+ONE_SET = ("1d_div-per-layer", "1d_div-per-head", "1d_div-scheduled")
+SHARED = (*TRIATTENTIONS, *ONE_SET, "snapkv_with_window", *EPIKVS)
 SNAPKV_WINDOWS = ("snapkv", "pyramidkv", "chunkkv", "chunkkv-20", "ada-snapkv")
 every_policy = pytest.mark.parametrize("name", policies.names())
 every_evicting_policy = pytest.mark.parametrize("name", EVICTING)
@@ -64,9 +71,9 @@ def test_budgets_are_exact(name, budget):
     policy = policies.get(name)
     counts = keep(policy, budget).sum(-1)
     assert counts.shape == (2, 2)
-    if name == "pyramidkv":
+    if isinstance(policy.routing, Pyramid):
         assert counts.sum() == 4 * budget
-    elif name == "ada-snapkv":
+    elif isinstance(policy.routing, Adaptive):
         assert (counts.sum(-1) == 2 * budget).all()
     elif name in BOUNDING:
         assert counts.sum() <= 4 * budget
@@ -286,8 +293,12 @@ class Level:
         return scores._replace(slots=torch.zeros_like(scores.slots))
 
 
-# Trunks of a crystal are ranked by what they hold, and Diverse by values too.
-LEVEL = [name for name in EVICTING if name not in CRYSTALS and not name.startswith("1d_div")]
+# Trunks of a crystal are ranked by what they hold, Diverse by values too, even distances by nothing.
+LEVEL = [
+    name
+    for name in EVICTING
+    if not (name in CRYSTALS or isinstance(policies.get(name).selection, Diverse) or name == "static_route")
+]
 
 
 @pytest.mark.parametrize("name", LEVEL)
@@ -489,6 +500,8 @@ def an_event(policy: Policy, held: list[list[int]], *, seed: int = 0) -> View:
     for layer, counts in enumerate(held):
         for head, count in enumerate(counts):
             stored[layer, head, :count] = torch.randperm(N, generator=random)[:count].sort().values
+        if isinstance(policy.routing, PerLayer):  # whose heads hold the same slots
+            stored[layer, :] = stored[layer, 0]
     signals = {
         signal: of_model(signal, PROMPT, asked_of(policy))
         if of_text(signal)
@@ -544,6 +557,8 @@ def joined(heads: Sequence[Any], n: int) -> Any:
     """States of single heads as the state of a layer of n slots; 0 beyond the slots of a head."""
     if isinstance(heads[0], tuple):
         return type(heads[0])(*(joined(parts, n) for parts in zip(*heads, strict=True)))
+    if heads[0].dim() == 3:  # keys or values themselves: [kv_head, n, d]
+        return torch.cat([pad(head, (0, 0, 0, n - head.shape[1])) for head in heads])
     return torch.cat([pad(head, (0, n - head.shape[-1])) for head in heads])
 
 
@@ -588,7 +603,7 @@ def test_slots_count_by_their_place_and_not_by_their_position(name):
     policy = policies.get(name)
     left = (torch.arange(N) != 100).nonzero().flatten()
     shorter = at(PROMPT, left)
-    view = a_view(shorter if name in TRIATTENTIONS else PROMPT, [])
+    view = a_view(shorter if name in (*TRIATTENTIONS, *ALPHAS) else PROMPT, [])
     later = view._replace(signals=a_view(shorter, [policy]).signals, stored=left.view(1, 1, -1))
     assert torch.equal(policy.keep(later, 200), keep(policy, 200, shorter))
 
