@@ -13,12 +13,17 @@ from typing import Any
 
 from policies.adakv import ada_snapkv
 from policies.ahakv import ahakv
+from policies.annealing import thinkv_annealed
+from policies.caote import caote
 from policies.chunkkv import chunkkv
 from policies.contract import UnknownPolicy
 from policies.crystal.policy import crystal, variants
+from policies.crystal_baselines import crystal_baselines
 from policies.crystal_kv import crystal_kv, crystal_kv_lite
+from policies.defensivekv import defensivekv, layer_defensivekv
 from policies.epikv import hidden_states
 from policies.epikv_vectors import vectors
+from policies.expected_attention import expected_attention
 from policies.full import full
 from policies.h2o import h2o
 from policies.keydiff import keydiff
@@ -36,6 +41,8 @@ from policies.snapkv import snapkv
 from policies.snapkv_with_window import snapkv_with_window
 from policies.static_route import static_route
 from policies.streaming import streaming
+from policies.subspace import subspaces
+from policies.syn_mem import synthetic
 from policies.thinkv import thought_variants
 from policies.tova import tova
 from policies.triattention import gates
@@ -72,6 +79,14 @@ CATALOGUE: Mapping[str, Policy] = MappingProxyType(
         "crystal-kv-lite": crystal_kv_lite(),
         "crystal-kv": crystal_kv(),
         **thought_variants(),
+        "thinkv-annealed": thinkv_annealed(),
+        **subspaces(),
+        **synthetic(),
+        **crystal_baselines(),
+        "caote": caote(),
+        "expected-attention": expected_attention(),
+        "defensivekv": defensivekv(),
+        "layer-defensivekv": layer_defensivekv(),
         **modes(),
         "static_route": static_route(),
     }

@@ -42,6 +42,7 @@ EPIKV = "Kolawole and Smith, arXiv:2606.26472"
 BY_FAMILY: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "controls": {
         "full": ("every slot: the full cache, which never evicts", "ours"),
+        "full-subspace": ("every slot, its value as 32 coefficients: what coding alone costs", "ours"),
         "random": ("sinks and recent slots, and a random choice of the others", "ours"),
     },
     "positions": {
@@ -62,6 +63,19 @@ BY_FAMILY: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "snapkv-rkv": ("what recent queries attend to, as R-KV's repository has it", R_KV),
         "raas": ("the prompt, and what some query has looked at most recently", "arXiv:2502.11147"),
         "longflow": ("what adds most to the output of the current token", "arXiv:2603.11504"),
+        "caote": ("what the output of the last query would miss most", "arXiv:2504.14051"),
+        "expected-attention": ("what queries to come are expected to attend to", "arXiv:2510.00636"),
+        "defensivekv": (
+            "what any recent query attends to, by what values add to the output",
+            "arXiv:2510.13334",
+        ),
+        "layer-defensivekv": (
+            "as defensivekv, heads of all layers competing for the slots",
+            "arXiv:2510.13334",
+        ),
+        "chunkkv-cumulative": ("as chunkkv, by the attention of all queries", CRYSTALCACHE),
+        "pyramidkv-cumulative": ("as pyramidkv, by the attention of all queries", CRYSTALCACHE),
+        "h2o-window": ("as h2o, by the attention of the last 128 queries", CRYSTALCACHE),
         "ahakv": ("recent attention, sharpened to the budget, times the size of values", "arXiv:2506.03762"),
     },
     "stored": {
@@ -111,6 +125,15 @@ BY_FAMILY: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "1d_div-per-head": ("as 1d_div, likeness as the mean over layers and heads", "ours"),
         "1d_div-scheduled": ("as 1d_div, a weight that falls while the answer grows", "ours"),
         "static_route": ("as 1d-per-head, slots at even distances where a table says so", GATES),
+        "subspace": ("as 1d, values as coefficients of the 32 directions in which they vary most", GATES),
+        "syn_mem": ("as 1d, a quarter of the slots means of what is dropped: syn_mem-3", GATES),
+        "syn_mem-1": ("as 1d, the prompt as means of its spans", GATES),
+        "syn_mem-2": ("as 1d, what is dropped as means of spans, of which the oldest merge", GATES),
+        "syn_mem-3": ("as 1d, a quarter of the slots means of spans of what is dropped", GATES),
+        "syn_mem-4": ("as 1d, as many means of what is dropped as there are gaps", GATES),
+        "syn_mem-attention": ("as syn_mem, means weighted by recent attention", GATES),
+        "syn_mem-massless": ("as syn_mem, without log N on a slot of N tokens", GATES),
+        "syn_mem-attention-massless": ("as syn_mem-attention, without log N", GATES),
     },
     "crystal-kv": {
         "crystal-kv": (
@@ -124,6 +147,7 @@ BY_FAMILY: Mapping[str, Mapping[str, tuple[str, str]]] = {
     },
     "thoughts": {
         "thinkv": ("of each segment as many slots as its kind of thought is worth", "arXiv:2510.01290"),
+        "thinkv-annealed": ("as thinkv, segments that shrink at each transition", "arXiv:2510.01290"),
     },
     "epikv": {
         "epikv": ("tokens that changed one layer much and another little, detrended", EPIKV),

@@ -17,12 +17,14 @@ from policies import (
     FedSignal,
     HiddenSignal,
     Measured,
+    OutputSignal,
     Rotation,
     Rows,
     Signal,
 )
 from policies.signals import BLOCK, attention_logits, wide
 from protocol.engine.lanes import Model
+from protocol.engine.projecting import projected
 from protocol.engine.rotation import rotation_of
 from protocol.evidence.refusals import BadInput
 
@@ -77,7 +79,8 @@ class Recorder:
         self.wanted = recent
         self.scale = 0.0
         self.workspace: Tensor | None = None
-        self.signals = tuple(signal for signal in signals if not isinstance(signal, Calibrated))
+        elsewhere = (Calibrated, OutputSignal)
+        self.signals = tuple(signal for signal in signals if not isinstance(signal, elsewhere))
         self.rows = tuple(signal for signal in self.signals if isinstance(signal, AttentionSignal))
         self.shown = {
             signal: signal.layers_in(layers) for signal in self.signals if isinstance(signal, HiddenSignal)
@@ -202,6 +205,7 @@ def feed(
     mask, where there is more than one chunk. recent: how many of the last queries to keep. query: tokens of
     the prompt that are fed later.
     """
+    signals = tuple(signals)
     network = model.network
     layers = network.config.num_hidden_layers
     prompt, rotation = len(context) + query, rotation_of(network)
@@ -227,8 +231,10 @@ def feed(
         for signal in recorder.signals
         if not isinstance(signal, CacheSignal)
     }
+    cached = list(zip(recorder.keys, recorder.values, strict=True))
+    measured = recorder.measured() | projected(model, signals, cached)
     return Prefilled(
-        recorder.keys, recorder.values, recorder.measured(), states, recorder.recent, logits, recorder.scale
+        recorder.keys, recorder.values, measured, states, recorder.recent, logits, recorder.scale
     )
 
 
