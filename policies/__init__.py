@@ -8,7 +8,7 @@ May import: torch.
 
 from policies.blockwise import Blockwise
 from policies.cadence import Cadence, Schedule
-from policies.calibrated import Bases, Calibrated, Statistics, Thresholds
+from policies.calibrated import Bases, Calibrated, Routes, Statistics, Thresholds
 from policies.catalogue import diff, get, names
 from policies.contract import (
     Allocation,
@@ -89,6 +89,7 @@ __all__ = [
     "Remembered",
     "Rescores",
     "Rotation",
+    "Routes",
     "Routing",
     "Rows",
     "Schedule",

@@ -96,6 +96,16 @@ NAMES = (
     "kvzip",
     "epicache",
     "epicache-shared-budget",
+    "1d-per-layer",
+    "1d-per-head",
+    "ada-1d",
+    "ada-1d_div",
+    "pyramid-1d",
+    "pyramid-1d_div",
+    "1d_div-per-layer",
+    "1d_div-per-head",
+    "1d_div-scheduled",
+    "static_route",
 )
 
 

@@ -21,7 +21,10 @@ BLOCKS = "policies.blockwise.Blockwise()"  # plain once the prompt is read
 EPISODES = "policies.epicache.Episodic()"  # one that fills a cache for each episode and parks all but one
 EVERY = "policies.thinkv.Whenever()"  # a cadence that looks at no budget
 # Selections that leave exactly what an event was granted, and those that leave at most that.
-EXACT = tuple(f"policies.selection.{name}()" for name in ("TopK", "Chunks", "Diverse"))
+EXACT = (
+    *(f"policies.selection.{name}()" for name in ("TopK", "Chunks", "Diverse")),
+    *(f"policies.signatures.Diverse{name}()" for name in ("Each", "ByLayer", "ByHead", "Scheduled")),
+)
 AT_MOST = (
     "policies.crystal.dissolution.BranchDissolution()",
     "policies.crystal.tiers.TieredDissolution()",
