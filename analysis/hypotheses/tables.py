@@ -31,7 +31,8 @@ ATTEMPTS = (
     "differs in",
     "hypothesis",
     "here",
-    "in its Table 1 the paper says",
+    "died of",
+    "the paper says",
 )
 METHODS = ("policy", "starts from", "differs in", "hypothesis", "studies that compared it")
 REGISTERED = (
