@@ -49,7 +49,11 @@ def in_bytes(budgets: Iterable[str]) -> list[str]:
 
 def needed(budgets: Iterable[str], policies: Mapping[str, Mapping[str, str]]) -> bool:
     """Whether a lock has the field. policies: the settings of every arm, by path."""
-    return bool(in_bytes(budgets)) or any(one["state"] not in AS_COMPUTED for one in policies.values())
+    return bool(in_bytes(budgets)) or not all(map(_as_computed, policies.values()))
+
+
+def _as_computed(settings: Mapping[str, str]) -> bool:
+    return settings.get("state", AS_COMPUTED[0]) in AS_COMPUTED
 
 
 def buffered(policy: "Policy", slot: Slot) -> "Policy":
@@ -83,11 +87,12 @@ def entry(
     for arm, size in own.items():
         slot, settings = one.slot(size, dtype), policies[arm]
         arms[arm] = {"bytes": size}
-        if not texts or settings["cadence.at_prefill"] != "True":
+        if not texts or settings.get("cadence.at_prefill") != "True":
             continue
         arms[arm]["slots"] = {text: _read(text).of(0, None, slot) for text in texts}
-        if settings["cadence"] == PLAIN and settings["cadence.interval"] != "None":
-            arms[arm]["interval"] = _waits(int(settings["cadence.interval"]), slot)
+        interval = settings.get("cadence.interval", "")
+        if settings.get("cadence") == PLAIN and interval.isdecimal():
+            arms[arm]["interval"] = _waits(int(interval), slot)
     return {"heads": one.heads, "width": one.width, "arms": arms}
 
 
@@ -128,7 +133,7 @@ def _entry_faults(locked: Mapping[str, Any], one: Mapping[str, Any], at: str) ->
     computed = widths.slot(1, dtype).computed
     due = entry(widths, dtype, own, content["budgets"], policies)["arms"]
     for arm, had in one["arms"].items():
-        if policies[arm]["state"] in AS_COMPUTED and had["bytes"] != computed:
+        if _as_computed(policies[arm]) and had["bytes"] != computed:
             yield f"{at}.arms.{arm!a}.bytes: {had['bytes']}, and a slot as computed takes {computed}"
         for name in ("slots", "interval"):
             if had.get(name) != due[arm].get(name):
