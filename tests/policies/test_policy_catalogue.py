@@ -71,6 +71,17 @@ NAMES = (
     "crystal-kv",
     "thinkv",
     "segment-hs",
+    "thinkv-annealed",
+    "subspace",
+    "full-subspace",
+    "syn_mem",
+    "syn_mem-1",
+    "syn_mem-2",
+    "syn_mem-3",
+    "syn_mem-4",
+    "syn_mem-attention",
+    "syn_mem-massless",
+    "syn_mem-attention-massless",
 )
 
 
