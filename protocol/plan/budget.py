@@ -13,7 +13,7 @@ from analysis.rules.rule import BYTES_OF, OF_FULL, UNITS
 from protocol.evidence.bytes.canonical import LARGEST
 from protocol.evidence.bytes.fields import Fault, Kind, Schema
 
-__all__ = ["DECIMALS", "MOST", "ABudget", "Budget", "Slot", "of_full"]
+__all__ = ["DECIMALS", "MOST", "ABudget", "Budget", "Slot", "of_bytes", "of_full"]
 
 DECIMALS = 6  # of a share
 MOST = 2**24  # slots
@@ -133,13 +133,20 @@ class ABudget(Kind):
         return Budget(value, None)
 
 
-def _of_text(text: str, at: str) -> Budget:
-    if TEXT.fullmatch(text):
-        return Budget(None, None, Decimal(text.removesuffix(OF_FULL)))
+def of_bytes(text: str) -> Budget | None:
+    """The budget in bytes that is written so, if one is."""
     if (many := AS_MANY.fullmatch(text)) and (slots := int(many[1])) <= MOST:
         return Budget(None, None, bytes_of=slots)
     if (written := BYTES.fullmatch(text)) and (size := int(written[1]) * UNITS[written[2]]) <= LARGEST:
         return Budget(None, None, bytes=size)
+    return None
+
+
+def _of_text(text: str, at: str) -> Budget:
+    if TEXT.fullmatch(text):
+        return Budget(None, None, Decimal(text.removesuffix(OF_FULL)))
+    if (budget := of_bytes(text)) is not None:
+        return budget
     raise Fault.of(f"{at}: {_unread(text)}")
 
 

@@ -10,8 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from analysis.rules.rule import BYTES_OF, UNITS
-from protocol.plan.budget import ABudget, Budget, Slot
+from protocol.plan.budget import Budget, Slot, of_bytes
 from protocol.plan.design import Design
 
 if TYPE_CHECKING:
@@ -42,9 +41,10 @@ def slot_of(protocol: Design, arm: str, one: Widths) -> Slot:
     return one.slot(protocol.policy(arm).state.slot_bytes(one.width, ITEM[dtype]), dtype)
 
 
-def in_bytes(budgets: Iterable[str]) -> list[str]:
-    """Those of the budgets, as text, that are in bytes."""
-    return [one for one in budgets if one.startswith(BYTES_OF) or one.partition(" ")[2] in UNITS]
+def in_bytes(budgets: Iterable[str]) -> dict[str, Budget]:
+    """Those of the budgets that are in bytes, by their text."""
+    found = ((text, of_bytes(text)) for text in budgets)
+    return {text: budget for text, budget in found if budget is not None}
 
 
 def needed(budgets: Iterable[str], policies: Mapping[str, Mapping[str, str]]) -> bool:
@@ -82,14 +82,14 @@ def entry(
     """What a lock says of one model. own: bytes of a slot of one head in one layer, by arm. budgets and
     policies as the lock has them.
     """
-    texts = in_bytes(budgets)
+    sizes = in_bytes(budgets)
     arms: dict[str, Any] = {}
     for arm, size in own.items():
         slot, settings = one.slot(size, dtype), policies[arm]
         arms[arm] = {"bytes": size}
-        if not texts or settings.get("cadence.at_prefill") != "True":
+        if not sizes or settings.get("cadence.at_prefill") != "True":
             continue
-        arms[arm]["slots"] = {text: _read(text).of(0, None, slot) for text in texts}
+        arms[arm]["slots"] = {text: budget.of(0, None, slot) for text, budget in sizes.items()}
         interval = settings.get("cadence.interval", "")
         if settings.get("cadence") == PLAIN and interval.isdecimal():
             arms[arm]["interval"] = _waits(int(interval), slot)
@@ -139,8 +139,3 @@ def _entry_faults(locked: Mapping[str, Any], one: Mapping[str, Any], at: str) ->
             if had.get(name) != due[arm].get(name):
                 gives = f"where the bytes of a slot give {due[arm].get(name)!a}"
                 yield f"{at}.arms.{arm!a}.{name}: {had.get(name)!a}, {gives}"
-
-
-def _read(text: str) -> Budget:
-    found: Budget = ABudget().read(text, FIELD)
-    return found

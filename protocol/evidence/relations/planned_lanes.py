@@ -30,6 +30,16 @@ AT_MOST = (
     "policies.crystal.tiers.TieredDissolution()",
     "policies.thinkv.WithinSegments()",
 )
+# States that leave as many slots as a selection kept; one that merges may leave fewer.
+KEEPING = (
+    "policies.state.Verbatim()",
+    "policies.subspace.Subspace()",
+    *(
+        f"policies.syn_mem.{name}()"
+        for name in ("PromptSpans", "BoundedSpans", "StaticHybrid", "DynamicHybrid")
+    ),
+    PRESS,
+)
 # Routings that take the budget as a bound: an event may leave less, also where all that is held would fit.
 BOUNDING = (
     "policies.crystal_kv.Utilised()",
@@ -285,7 +295,8 @@ def _stored(
 def _as_locked(settings: Mapping[str, str]) -> Arm:
     interval = 0 if settings["cadence.interval"] == "None" else _whole(int(settings["cadence.interval"]))
     selection, bounds = settings["selection"], settings.get("routing") in BOUNDING
-    exact, most = selection in EXACT and not bounds, selection in (*EXACT, *AT_MOST)
+    exact = selection in EXACT and settings.get("state", KEEPING[0]) in KEEPING and not bounds
+    most = selection in (*EXACT, *AT_MOST)
     return Arm(
         settings["cadence"] in (PLAIN, EVERY),
         interval,
