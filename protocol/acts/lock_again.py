@@ -3,7 +3,7 @@
 Derived again: `protocol.content`, `grid`, `items`, `rule`, `batch`, `data`, `checks.tests` and
 `checks.corrected_alpha`, the counts of golds, and error rates that the table holds; the weights of embedded
 models and how wide their caches are; slots and intervals of `slot_bytes`, from its sizes; and what
-`environment.torch` has of the protocol. `check_policies` derives `policies`, and what a slot takes, with torch.
+`environment.torch` has of the protocol. `check_policies` derives `policies` and the sizes, with torch.
 
 Of `full_use` the means and the slots are derived, from what the lock says that each problem held: that is
 measured again by confirm, and held to the prompts of the probe by the item of relations.

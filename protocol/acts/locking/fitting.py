@@ -14,7 +14,7 @@ import transformers
 
 from policies import Policy
 from protocol import engine
-from protocol.acts.locking import frozen, rule_checks
+from protocol.acts.locking import frozen, rule_checks, sized
 from protocol.evidence.refusals import BadInput
 from protocol.evidence.relations import vocabulary
 from protocol.locked.planned import Planned
@@ -58,6 +58,8 @@ def checked(planned: Planned, items: Mapping[str, Any], *, again: bool = False) 
     _refuse_calibrated(planned, items)
     _refuse_depths(planned)
     _refuse_unmarked(planned)
+    sized.refuse_unfit(planned)
+    sized.refuse_unlike_slots(planned)
     scored = frozen.scored(items, planned.tasks).get("scored", [])
     rule_checks.refuse_counts(planned.protocol, items, scored)
     checks = rule_checks.checks(planned.protocol, items, again=again, scored=scored)
@@ -193,7 +195,7 @@ def refuse_small_budgets(planned: Planned, lengths: Lengths, budgets: Iterable[B
         for prompt, (arm, policy), budget in itertools.product(ends, evicting.items(), budgets):
             slots = budget.of(prompt[0], use, slot := planned.slot(model, arm))
             if slot is not None and not 1 <= slots <= MOST:
-                raise BadInput(f"budgets: {_unholdable(budget, slots, slot)} of arm {arm!r} on {model}")
+                raise BadInput(f"budgets: {_unholdable(budget, slots, slot, f'arm {arm!r} on {model}')}")
             slots = policy.cadence.least(slots)
             if slots < (protected := _protected(policy, *prompt, slots)):
                 raise BadInput(
@@ -222,15 +224,17 @@ def refuse_one_budget_twice(planned: Planned, lengths: Lengths, budgets: Iterabl
                     )
 
 
-def _unholdable(budget: Budget, slots: int, slot: Slot) -> str:
-    """Of a budget that is no slot, or more than there can be."""
+def _unholdable(budget: Budget, slots: int, slot: Slot, of: str) -> str:
+    """Of a budget that is no slot, or more than there can be. of: whose slots they are."""
     if slots > MOST:
-        return f"{budget} is {slots} slots, over {MOST}; write less for those"
+        return f"{budget} gives {slots} slots of {of}, over {MOST}; write less"
+    least = Budget(None, None, bytes=slot.heads * slot.own)
     if budget.bytes_of is not None:
         least = Budget(None, None, bytes_of=-(-slot.own // slot.computed))
-        return f'{budget} is less than one slot of {slot.own} bytes; write "{least}" or more, the least'
-    least = Budget(None, None, bytes=slot.heads * slot.own)
-    return f"{budget} is less than one slot, {least} over all layers and heads; write that or more, the least"
+    return (
+        f"{budget} is less than one slot of {of}, which takes {slot.heads * slot.own} bytes over all layers "
+        f'and heads; write "{least}" or more'
+    )
 
 
 def _protected(policy: Policy, context: int, query: int, slots: int) -> int:

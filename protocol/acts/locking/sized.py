@@ -1,18 +1,22 @@
-"""What a slot of each arm takes in each model, from the models' configurations."""
+"""What a slot of each arm takes in each model, and what registering refuses of it."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import transformers
 
+from analysis.rules.rule import sides
+from policies import Calibrated
 from policies.structure import structure
 from protocol.engine import max_concurrent
 from protocol.evidence.refusals import BadInput
 from protocol.locked.planned import Planned
-from protocol.models import load, sources
+from protocol.models import calibration, load, sources
 from protocol.plan import slot_bytes
+from protocol.plan.design import Design
 from protocol.plan.slot_bytes import Widths
 
-__all__ = ["field", "sized"]
+__all__ = ["field", "refuse_unfit", "refuse_unlike_slots", "sized"]
 
 
 def sized(planned: Planned) -> Planned:
@@ -39,6 +43,45 @@ def field(planned: Planned) -> dict[str, Any]:
         own = {arm: _own(planned, model, arm) for arm in policies}
         found[model] = slot_bytes.entry(one, protocol.generation.dtype, own, budgets, policies)
     return {slot_bytes.FIELD: found}
+
+
+def refuse_unfit(planned: Planned) -> None:
+    """A state that does not fit what was calibrated of a model, such as a rank above the measured one."""
+    for model in planned.protocol.models:
+        paths = calibration.statistics_paths(model, planned.home)
+        for arm in planned.protocol.arms:
+            state = planned.protocol.policy(arm.name).state
+            wanted = [signal for signal in state.needs if isinstance(signal, Calibrated)]
+            known = {each.name: calibration.read(paths[each.name], each.kind) for each in wanted}
+            try:
+                state.codec(known)
+            except (ValueError, KeyError) as refusal:
+                raise BadInput(f"arms: {arm.name!r} does not fit {model}: {refusal}") from None
+
+
+def refuse_unlike_slots(planned: Planned) -> None:
+    """Arms that are compared by slots, and whose slots take other bytes: equal slots are no equal memory."""
+    protocol = planned.protocol
+    if planned.widths is None or protocol.decision.memory not in (None, "slots"):
+        return
+    for model in protocol.models:
+        own = {arm: _own(planned, model, arm) for arm in _compared(protocol)}
+        least, most = min(own, key=own.__getitem__), max(own, key=own.__getitem__)
+        if own[least] != own[most]:
+            raise BadInput(
+                f"decision.memory: a slot of {least!r} takes {own[least]} bytes of a head of {model} and one "
+                f'of {most!r} {own[most]}, so that equal slots are no equal memory; write "bytes" or "total"'
+            )
+
+
+def _compared(protocol: Design) -> Iterator[str]:
+    """The arms of the family, those beside it and those of claims; of a sweep's subject its candidates."""
+    decision, sweep = protocol.decision, protocol.sweep
+    named = [name for side in sides(protocol.content()["decision"]) for name in side]
+    named += [*(decision.beside or ())]
+    named += [name for claim in protocol.claims for name in (claim.arm, claim.parent) if name is not None]
+    for name in dict.fromkeys(named):
+        yield from sweep.candidates if sweep is not None and name == sweep.name else [name]
 
 
 def _own(planned: Planned, model: str, arm: str) -> int:
