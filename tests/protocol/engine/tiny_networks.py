@@ -10,6 +10,7 @@ import torch
 import transformers
 
 from policies import Allocation, Cadence, PerHead, Policy, Protect, Routes, Scores, Statistics, Thresholds
+from policies.calibrated import Bases
 from policies.full import full
 from policies.protect import Pinned, Preserve
 from policies.signals import HiddenChange, Norms
@@ -68,7 +69,8 @@ def tiny(
         network = getattr(transformers, f"{family}ForCausalLM")(config)
     network = network.to(device, dtype).eval().requires_grad_(False)
     calibrated = {name: statistics(network, seed) for seed, name in enumerate(("text", "traces"))}
-    known = {**calibrated, "thoughts": Thresholds((0, 2), 0.3, 0.5), "routes": routes(network)}
+    known = {**calibrated, "thoughts": Thresholds((0, 2), 0.3, 0.5)}
+    known |= {"bases": bases(network), "routes": routes(network)}
     return TinyModel(f"tiny-{family}", network, frozenset(stop), statistics=known)
 
 
@@ -93,6 +95,18 @@ def routes(network: Any) -> Routes:
     layers, kv_heads = network.config.num_hidden_layers, network.config.num_key_value_heads
     places = torch.arange(layers)[:, None] + torch.arange(kv_heads)
     return Routes((places % 2 == 0).to(network.device))
+
+
+def bases(network: Any) -> Bases:
+    """As many directions as a policy asks for, which is more than a head of 16 has: twice as many, such that
+    decoding undoes encoding.
+    """
+    generator = torch.Generator().manual_seed(2)
+    layers, heads = network.config.num_hidden_layers, network.config.num_key_value_heads
+    drawn = torch.randn(layers, heads, 2 * DIM, DIM + 1, generator=generator, dtype=torch.float64)
+    basis = torch.linalg.qr(drawn[..., 1:]).Q.mT.contiguous()
+    mean = drawn[:, :, :DIM, 0]
+    return Bases(mean.to(network.device), basis.to(network.device))
 
 
 def words(count: int, seed: int = 0) -> tuple[int, ...]:
