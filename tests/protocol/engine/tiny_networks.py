@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 import transformers
 
-from policies import Allocation, Cadence, PerHead, Policy, Protect, Scores, Statistics, Thresholds
+from policies import Allocation, Bases, Cadence, PerHead, Policy, Protect, Scores, Statistics, Thresholds
 from policies.full import full
 from policies.protect import Pinned, Preserve
 from policies.signals import HiddenChange, Norms
@@ -60,7 +60,7 @@ def tiny(
         network = getattr(transformers, f"{family}ForCausalLM")(config)
     network = network.to(device, dtype).eval().requires_grad_(False)
     calibrated = {name: statistics(network, seed) for seed, name in enumerate(("text", "traces"))}
-    known = {**calibrated, "thoughts": Thresholds((0, 2), 0.3, 0.5)}
+    known = {**calibrated, "thoughts": Thresholds((0, 2), 0.3, 0.5), "bases": bases(network)}
     return TinyModel(f"tiny-{family}", network, frozenset(stop), statistics=known)
 
 
@@ -78,6 +78,15 @@ def statistics(network: Any, seed: int) -> Statistics:
     direction = torch.nn.functional.normalize(torch.randn(DIM, generator=generator), dim=0)
     frequencies = network.base_model.rotary_emb.inv_freq.double()
     return Statistics(mean, 1.5 * mean.abs(), direction.to(device), frequencies, 1.0)
+
+
+def bases(network: Any) -> Bases:
+    """32 directions of 16 numbers, whose coefficients give every value back: B B' is the identity."""
+    generator, config = torch.Generator().manual_seed(2), network.config
+    heads = config.num_hidden_layers, config.num_key_value_heads
+    mean = torch.randn(*heads, DIM, dtype=torch.float64, generator=generator)
+    drawn = torch.randn(*heads, 2 * DIM, DIM, dtype=torch.float64, generator=generator)
+    return Bases(mean.to(network.device), torch.linalg.qr(drawn)[0].mT.to(network.device))
 
 
 def words(count: int, seed: int = 0) -> tuple[int, ...]:
