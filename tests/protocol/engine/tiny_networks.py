@@ -9,8 +9,18 @@ from typing import Any, NamedTuple
 import torch
 import transformers
 
-from policies import Allocation, Cadence, PerHead, Policy, Protect, Routes, Scores, Statistics, Thresholds
-from policies.calibrated import Bases
+from policies import (
+    Allocation,
+    Bases,
+    Cadence,
+    PerHead,
+    Policy,
+    Protect,
+    Routes,
+    Scores,
+    Statistics,
+    Thresholds,
+)
 from policies.full import full
 from policies.protect import Pinned, Preserve
 from policies.signals import HiddenChange, Norms
@@ -98,15 +108,12 @@ def routes(network: Any) -> Routes:
 
 
 def bases(network: Any) -> Bases:
-    """As many directions as a policy asks for, which is more than a head of 16 has: twice as many, such that
-    decoding undoes encoding.
-    """
-    generator = torch.Generator().manual_seed(2)
-    layers, heads = network.config.num_hidden_layers, network.config.num_key_value_heads
-    drawn = torch.randn(layers, heads, 2 * DIM, DIM + 1, generator=generator, dtype=torch.float64)
-    basis = torch.linalg.qr(drawn[..., 1:]).Q.mT.contiguous()
-    mean = drawn[:, :, :DIM, 0]
-    return Bases(mean.to(network.device), basis.to(network.device))
+    """32 directions of 16 numbers, whose coefficients give every value back: B B' is the identity."""
+    generator, config = torch.Generator().manual_seed(2), network.config
+    heads = config.num_hidden_layers, config.num_key_value_heads
+    mean = torch.randn(*heads, DIM, dtype=torch.float64, generator=generator)
+    drawn = torch.randn(*heads, 2 * DIM, DIM, dtype=torch.float64, generator=generator)
+    return Bases(mean.to(network.device), torch.linalg.qr(drawn)[0].mT.to(network.device))
 
 
 def words(count: int, seed: int = 0) -> tuple[int, ...]:
