@@ -29,6 +29,8 @@ class Case(NamedTuple):
     sinks: int = 4
     lag: int = 16
     masked: int = 0
+    layers: int = 1
+    width: int = 0
 
 
 class Tensors(NamedTuple):
@@ -66,9 +68,20 @@ def tensors(case: Case) -> Tensors:
     return Tensors(queries, keys, numbers.uniform(case.kv_heads, case.n, case.dim))
 
 
+def layers_of(case: Case) -> list[Case]:
+    """Of a case of several layers, the case of each: other tensors of the same shapes."""
+    return [case._replace(seed=case.seed + 1000 * layer, layers=1) for layer in range(case.layers)]
+
+
+def projection(case: Case) -> Tensor:
+    """[q_head, d, width], the output projection of a layer; of no width where it is not read."""
+    return Numbers(case.seed + 1_000_000).uniform(case.q_heads, case.dim, case.width)
+
+
 def digest(case: Case) -> str:
     """Of the bits of its tensors."""
-    return sha256(b"".join(part.numpy().tobytes() for part in tensors(case))).hexdigest()[:16]
+    parts = [part for one in layers_of(case) for part in (*tensors(one), projection(one))]
+    return sha256(b"".join(part.numpy().tobytes() for part in parts)).hexdigest()[:16]
 
 
 class Recorded(NamedTuple):
@@ -76,7 +89,7 @@ class Recorded(NamedTuple):
     tensors: str
     """`digest` where official code was run."""
     kept: list[list[int]]
-    """Ascending slots, one list a KV head, or one for all heads of the layer."""
+    """Ascending slots, one list a KV head, layer by layer, or one for all heads of the layer."""
 
 
 def recorded(method: str) -> list[Recorded]:
