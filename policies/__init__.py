@@ -7,7 +7,7 @@ May import: torch.
 """
 
 from policies.cadence import Cadence, Schedule
-from policies.calibrated import Calibrated, Statistics, Thresholds
+from policies.calibrated import Bases, Calibrated, Statistics, Thresholds
 from policies.catalogue import diff, get, names
 from policies.contract import (
     Allocation,
@@ -53,6 +53,7 @@ __all__ = [
     "Allocation",
     "AskedSignal",
     "AttentionSignal",
+    "Bases",
     "BranchDissolution",
     "BudgetError",
     "CacheSignal",

@@ -13,6 +13,7 @@ from typing import Any
 
 from policies.adakv import ada_snapkv
 from policies.ahakv import ahakv
+from policies.annealing import thinkv_annealed
 from policies.caote import caote
 from policies.chunkkv import chunkkv
 from policies.contract import UnknownPolicy
@@ -38,6 +39,8 @@ from policies.settings import with_settings
 from policies.snapkv import snapkv
 from policies.snapkv_with_window import snapkv_with_window
 from policies.streaming import streaming
+from policies.subspace import subspaces
+from policies.syn_mem import synthetic
 from policies.thinkv import thought_variants
 from policies.tova import tova
 from policies.triattention import gates
@@ -74,6 +77,9 @@ CATALOGUE: Mapping[str, Policy] = MappingProxyType(
         "crystal-kv-lite": crystal_kv_lite(),
         "crystal-kv": crystal_kv(),
         **thought_variants(),
+        "thinkv-annealed": thinkv_annealed(),
+        **subspaces(),
+        **synthetic(),
         **crystal_baselines(),
         "caote": caote(),
         "expected-attention": expected_attention(),

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from policies.measured import (
+    Additive,
     AskedSignal,
     AttentionSignal,
     CacheSignal,
@@ -28,6 +29,7 @@ from policies.measured import (
 )
 
 __all__ = [
+    "Additive",
     "Allocation",
     "AskedSignal",
     "AttentionSignal",
@@ -42,6 +44,7 @@ __all__ = [
     "InUnits",
     "Measured",
     "Merging",
+    "OfWidth",
     "OutputSignal",
     "Protection",
     "Remembered",
@@ -190,6 +193,15 @@ class InBands(Protocol):
 
     def refuse_depth(self, layers: int) -> None:
         """ValueError where a model of so many layers has no such layers, or the same ones twice."""
+        ...
+
+
+@runtime_checkable
+class OfWidth(Protocol):
+    """A state that stores another number of numbers than a head is wide."""
+
+    def refuse_width(self, width: int) -> None:
+        """ValueError where it does not fit heads of this width."""
         ...
 
 

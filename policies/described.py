@@ -42,6 +42,7 @@ EPIKV = "Kolawole and Smith, arXiv:2606.26472"
 BY_FAMILY: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "controls": {
         "full": ("every slot: the full cache, which never evicts", "ours"),
+        "full-subspace": ("every slot, its value as 32 coefficients: what coding alone costs", "ours"),
         "random": ("sinks and recent slots, and a random choice of the others", "ours"),
     },
     "positions": {
@@ -114,6 +115,15 @@ BY_FAMILY: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "schedule-front": ("as 1d, budgets that fall from round to round", GATES),
         "schedule-back": ("as 1d, budgets that rise from round to round", GATES),
         "schedule-inverted": ("as 1d, a low budget in the first rounds and a high one after", GATES),
+        "subspace": ("as 1d, values as coefficients of the 32 directions in which they vary most", GATES),
+        "syn_mem": ("as 1d, a quarter of the slots means of what is dropped: syn_mem-3", GATES),
+        "syn_mem-1": ("as 1d, the prompt as means of its spans", GATES),
+        "syn_mem-2": ("as 1d, what is dropped as means of spans, of which the oldest merge", GATES),
+        "syn_mem-3": ("as 1d, a quarter of the slots means of spans of what is dropped", GATES),
+        "syn_mem-4": ("as 1d, as many means of what is dropped as there are gaps", GATES),
+        "syn_mem-attention": ("as syn_mem, means weighted by recent attention", GATES),
+        "syn_mem-massless": ("as syn_mem, without log N on a slot of N tokens", GATES),
+        "syn_mem-attention-massless": ("as syn_mem-attention, without log N", GATES),
     },
     "crystal-kv": {
         "crystal-kv": (
@@ -127,6 +137,7 @@ BY_FAMILY: Mapping[str, Mapping[str, tuple[str, str]]] = {
     },
     "thoughts": {
         "thinkv": ("of each segment as many slots as its kind of thought is worth", "arXiv:2510.01290"),
+        "thinkv-annealed": ("as thinkv, segments that shrink at each transition", "arXiv:2510.01290"),
     },
     "epikv": {
         "epikv": ("tokens that changed one layer much and another little, detrended", EPIKV),

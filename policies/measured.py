@@ -9,6 +9,7 @@ from torch import Tensor
 from policies.calibrated import Calibrated
 
 __all__ = [
+    "Additive",
     "AskedSignal",
     "AttentionSignal",
     "CacheSignal",
@@ -96,6 +97,14 @@ class AttentionSignal(Protocol):
     def result(self, state: Any) -> Any:
         """What a View holds, out of the state after the last row; the state stays as it is."""
         ...
+
+
+@runtime_checkable
+class Additive(Protocol):
+    """An attention signal whose state of a merged slot is the sum of those of its members."""
+
+    @property
+    def additive(self) -> bool: ...
 
 
 @runtime_checkable

@@ -99,6 +99,7 @@ class AttentionSums(EveryLayer):
     """
 
     window: int | None = None
+    additive: ClassVar[bool] = True
 
     def attend(self, rows: Rows, before: Tensor | None) -> Tensor:
         skipped = 0 if self.window is None else max(0, rows.total - self.window - rows.start)

@@ -8,13 +8,15 @@ from time import perf_counter
 import torch
 
 from policies import AttentionSignal, CacheSignal, Calibrated, FedSignal, HiddenSignal, OutputSignal
-from protocol.engine.batch import Batch, Row
+from protocol.engine.batch import Batch
 from protocol.engine.forking import Forked, fork
+from protocol.engine.forms import forms_of
 from protocol.engine.lanes import FIRST_EVENT, Answers, Lane, LaneFailure, Model, Outcome, Request, Run
 from protocol.engine.max_concurrent import max_concurrent_for
 from protocol.engine.observation import observed
 from protocol.engine.prefill import check
 from protocol.engine.projecting import refuse_unprojected
+from protocol.engine.rows import Row
 from protocol.evidence.refusals import BadInput
 
 
@@ -49,11 +51,12 @@ def run(
     Raises BadInput for no requests, an empty context, no lanes, a count below one, a negative temperature or
     first event, a top_p outside (0, 1], a budget that does not fit its policy (a number where it evicts, None
     where it never does), an interval for a policy whose signals cannot be measured while decoding, a policy
-    that needs statistics of the model that are not there or an output projection that it lacks, and a model
-    with sliding-window or hybrid layers.
+    that needs statistics of the model that are not there or an output projection that it lacks, a state that
+    the model or a press cannot hold, and a model with sliding-window or hybrid layers.
     """
     check(model)
     refuse(model, requests, max_new_tokens, temperature, top_p, max_concurrent, prefill_chunk, first_event)
+    forms = forms_of(model, requests)
     if max_concurrent is None:
         max_concurrent = max_concurrent_for(model.network, requests, max_new_tokens, first_event, marks)
     requests = [request._replace() for request in requests]  # one that is given twice is two
@@ -65,7 +68,7 @@ def run(
         outcomes[number[id(row.request)]][row.number] = outcome
 
     start = perf_counter()
-    batch = Batch(model, max_new_tokens, temperature, top_p, first_event, frozenset(marks), done)
+    batch = Batch(model, max_new_tokens, temperature, top_p, first_event, frozenset(marks), forms, done)
     forked, ahead = None, 0
     with observed(model.network, shown_layers(model, requests)), torch.no_grad():
         while True:

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from policies import Event, Policy, Remembered, Signal, View
-from protocol.engine import lane_memory, prefill, sampling
+from policies import Event, Merging, Policy, Remembered, Signal, View
+from protocol.engine import lane_memory, merging, prefill, sampling
 from protocol.engine.grants import granted
 from protocol.engine.lane_memory import Memory
 from protocol.engine.lanes import Lane, LaneFailure, Model, Request
@@ -26,6 +26,7 @@ class Fork(NamedTuple):
     number: among the lanes of its request. kept: one mask per layer, bool [kv_head, n]; counts: their sums,
     [layer, kv_head] on the CPU. granted: what its cadence gave the first event, per KV head and layer.
     given: slots of its own, of which all are kept; else they are those of the prefill that lanes share.
+    merging: which of them go on in the kept ones.
     """
 
     number: int
@@ -35,6 +36,7 @@ class Fork(NamedTuple):
     memory: Memory | None
     granted: int
     given: Given | None = None
+    merging: Merging | None = None
 
 
 class Forked(NamedTuple):
@@ -86,6 +88,7 @@ def fork(model: Model, request: Request, chunk: int | None) -> Forked:
             # All of the context may stay for a policy that never evicts.
             budget = len(context) if lane.budget is None else granted(lane.policy.cadence, lane.budget, 0)
             event = compressed(lane.policy, view, budget)
+            event = merging.checked(event, view.filled, merges=lane.policy.state.merges)
             carried = None
             if lane.policy.cadence.interval is not None:
                 prompt, turned = len(context) + query, rotation_of(model.network)
@@ -95,7 +98,8 @@ def fork(model: Model, request: Request, chunk: int | None) -> Forked:
         except ValueError as refusal:
             failures[index] = failure(refusal)
             continue
-        waiting.append(Fork(index, lane, tuple(event.kept), event.kept.sum(-1).cpu(), carried, budget))
+        counts = event.kept.sum(-1).cpu()
+        waiting.append(Fork(index, lane, tuple(event.kept), counts, carried, budget, merging=event.merging))
     seconds = perf_counter() - start
     return Forked(request, fed.keys, fed.values, fed.logits, waiting, failures, seconds)
 
@@ -143,6 +147,7 @@ def view_of(
     stored: Tensor | None = None,
     remembered: Remembered | None = None,
     routed: Any = None,
+    weights: Tensor | None = None,
 ) -> View:
     """What the policy of a lane sees at the event of `step`. token_ids: every token seen."""
     stream = ("view", request.problem, lane.seed) + ((step,) if step else ())
@@ -158,6 +163,7 @@ def view_of(
         prompt=min(len(token_ids), len(request.prompt.context) + len(request.prompt.query)),
         routed=routed,
         rotation=rotation_of(model.network),
+        weights=weights,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -18,7 +18,7 @@ __all__ = ["projected", "projection", "refuse_unprojected"]
 def projected(
     model: Model,
     signals: Iterable[Signal],
-    cached: Sequence[tuple[Tensor, Tensor]],
+    cached: Iterable[tuple[Tensor, Tensor]],
     filled: Tensor | None = None,
 ) -> dict[Signal, Any]:
     """Those of the signals that read the output projection, as a View holds them.

@@ -109,11 +109,19 @@ TASKS: Mapping[str, Task] = MappingProxyType(
         # The fact at five depths instead of the beginning alone, with the fewest repetitions that hold at
         # least 200 problems back.
         "association-moved-1024": MovedAssociation(1024, repetitions=34),
+        # Two lengths as one set, with at least 200 problems held back in all; at 640 tokens 0.3 of the prompt
+        # still holds the trunks that CrystalCache protects.
+        "needle-640-896": Several(tuple(Needle(length, repetitions=35) for length in (640, 896))),
+        "association-moved-640-896": Several(
+            tuple(MovedAssociation(length, repetitions=17) for length in (640, 896))
+        ),
         "association-moved-4k-16k": Several(
             tuple(MovedAssociation(length, repetitions=11) for length in (4096, 8192, 16384))
         ),
         # Short chains are the more frequent, as they are what a budget of 64 slots can still hold.
         "chain": Chain((6, 7, 8, 9, 10, 12, 14, 16, 20, 24), repetitions=50, calibration=100),
+        # Chains that no study had opened, for the gates: up to 16 steps, from a seed of their own.
+        "chain-16": Chain((6, 7, 8, 9, 10, 12, 14, 16), repetitions=45, calibration=0, seed=44),
         "math500": Dataset(
             "math500",
             sha256="fb890908c810bc7f836a7dde81fa21d9ee368a5d124fa15c2463232b96d5b69d",

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from policies import (
     AttentionSignal,
+    Bases,
     CacheSignal,
     Calibrated,
     Event,
@@ -102,6 +103,8 @@ def of_model(signal: Signal, prompt: Prompt, asked: int | None = None) -> Any:
     if isinstance(signal, Calibrated):
         if signal.kind is Thresholds:
             return Thresholds((0,), 0.4, 0.5)
+        if signal.kind is Bases:
+            return random_bases(prompt)
         return random_statistics(prompt, seed=len(signal.name))
     return tuple(measured(signal, prompt, layer, asked=asked) for layer in range(prompt.keys.shape[0]))
 
@@ -129,6 +132,14 @@ def rope(prompt: Prompt) -> Rotation:
     dim = prompt.queries.shape[-1]
     pair = torch.arange(dim // 2, dtype=torch.float64, device="cpu")
     return Rotation(10000 ** (-2 * pair / dim), 1.0)
+
+
+def random_bases(prompt: Prompt) -> Bases:
+    """Of a model with the KV heads of this prompt."""
+    random = torch.Generator().manual_seed(0)
+    layers, kv_heads, _, dim = prompt.values.shape
+    drawn = torch.randn(layers, kv_heads, dim + 1, dim, generator=random, device="cpu")
+    return Bases(drawn[:, :, 0], torch.linalg.qr(drawn[:, :, 1:])[0])
 
 
 def measured(
