@@ -5,9 +5,10 @@ sums and products of a few of them are the same wherever float32 is.
 """
 
 import json
+from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -78,9 +79,42 @@ def projection(case: Case) -> Tensor:
     return Numbers(case.seed + 1_000_000).uniform(case.q_heads, case.dim, case.width)
 
 
-def digest(case: Case) -> str:
+def drawn(case: Case) -> tuple[Tensor, ...]:
+    """All tensors of a case, and of a case of several layers those of each."""
+    return tuple(part for one in layers_of(case) for part in (*tensors(one), projection(one)))
+
+
+class Scored(NamedTuple):
+    """What TriAttention scores, of LAYERS layers; later on every head holds slots of its own."""
+
+    keys: Tensor  # [layer, kv_head, n, d]
+    positions: Tensor  # [layer, kv_head, n]
+    seen: int  # tokens
+    query_mean: Tensor  # [layer, q_head, d/2] complex
+    query_magnitude: Tensor  # [layer, q_head, d/2]
+    frequencies: Tensor  # [d/2]
+
+
+LAYERS = 3
+
+
+def scored(case: Case) -> Scored:
+    """Frequencies are powers of two; of an odd seed, positions have gaps."""
+    numbers, pairs = Numbers(case.seed), case.dim // 2
+    heads = (LAYERS, case.kv_heads, case.n)
+    keys = numbers.uniform(*heads, case.dim)
+    gaps = 1 + (case.seed % 2) * numbers.below(3, *heads)
+    real, imaginary = numbers.uniform(2, LAYERS, case.q_heads, pairs)
+    spread = 1 + numbers.uniform(LAYERS, case.q_heads, pairs)
+    mean = torch.complex(real, imaginary)
+    frequencies = 2.0 ** -torch.arange(pairs, dtype=torch.float64)
+    # Not of absolute values, which another machine may round otherwise.
+    return Scored(keys, gaps.cumsum(-1) - gaps[..., :1], 3 * case.n, mean, 2 + spread, frequencies)
+
+
+def digest(case: Case, given: Callable[[Case], tuple[Any, ...]] = drawn) -> str:
     """Of the bits of its tensors."""
-    parts = [part for one in layers_of(case) for part in (*tensors(one), projection(one))]
+    parts = (part for part in given(case) if isinstance(part, Tensor))
     return sha256(b"".join(part.numpy().tobytes() for part in parts)).hexdigest()[:16]
 
 
