@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from policies.cadence import Cadence
 from policies.keydiff import keydiff
@@ -27,6 +28,7 @@ class Blockwise(Cadence):
     """
 
     block: int = 128
+    in_blocks: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
