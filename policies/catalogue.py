@@ -14,14 +14,18 @@ from typing import Any
 from policies.adakv import ada_snapkv
 from policies.ahakv import ahakv
 from policies.annealing import thinkv_annealed
-from policies.blockwise import keydiff_blocks, lagkv_blocks
+from policies.blockwise import caote_blocks, keydiff_blocks, lagkv_blocks
+from policies.caote import caote
 from policies.chunkkv import chunkkv
 from policies.contract import UnknownPolicy
 from policies.crystal.policy import crystal, variants
+from policies.crystal_baselines import crystal_baselines
 from policies.crystal_kv import crystal_kv, crystal_kv_lite
+from policies.defensivekv import defensivekv, layer_defensivekv
 from policies.epicache import epicache
 from policies.epikv import hidden_states
 from policies.epikv_vectors import vectors
+from policies.expected_attention import expected_attention
 from policies.full import full
 from policies.h2o import h2o
 from policies.keydiff import keydiff
@@ -79,8 +83,14 @@ CATALOGUE: Mapping[str, Policy] = MappingProxyType(
         "thinkv-annealed": thinkv_annealed(),
         **subspaces(),
         **synthetic(),
+        **crystal_baselines(),
+        "caote": caote(),
+        "expected-attention": expected_attention(),
+        "defensivekv": defensivekv(),
+        "layer-defensivekv": layer_defensivekv(),
         "keydiff-blocks": keydiff_blocks(),
         "lagkv-blocks": lagkv_blocks(),
+        "caote-blocks": caote_blocks(),
         "kvzip": kvzip(),
         "epicache": epicache(),
         "epicache-shared-budget": epicache(shared=True),

@@ -15,6 +15,7 @@ from protocol.engine.forking import Fork, Forked
 from protocol.engine.forms import Form
 from protocol.engine.lane_memory import Memory, measured
 from protocol.engine.lanes import Lane, LaneFailure, Model, Outcome
+from protocol.engine.projecting import projected
 from protocol.engine.rotation import rotation_of
 from protocol.engine.rows import BatchObserver, Row, cached_of, outcome, step_of, weights_of
 from protocol.engine.sampling import Draw
@@ -223,12 +224,15 @@ class Batch:
         prompt, needs = row.request.prompt, row.lane.policy.needs
         seen = torch.tensor((*prompt.context, *prompt.query, *row.token_ids)[: row.seen], device=device)
         signals = measured(memory, row.lane.policy, stored, row.seen, cached, form)
+        decoded = ((own.keys, form.decoded(layer, own.values)) for layer, own in enumerate(cached))
         view = forking.view_of(
             self.model,
             row.request,
             row.lane,
             seen,
-            signals | asked(self.model, needs, seen, cached, form, stored >= 0),
+            signals
+            | asked(self.model, needs, seen, cached, form, stored >= 0)
+            | projected(self.model, needs, decoded, stored >= 0),
             row.pool.heads,
             step=row.seen,
             stored=stored,

@@ -7,7 +7,7 @@ from time import perf_counter
 
 import torch
 
-from policies import AskedSignal, AttentionSignal, CacheSignal, Calibrated, FedSignal, HiddenSignal
+from policies import Calibrated, HiddenSignal, Measured
 from policies.epicache import AsksAbout, Episodic
 from protocol.engine.batch import Batch
 from protocol.engine.blocks import fork
@@ -17,6 +17,7 @@ from protocol.engine.lanes import FIRST_EVENT, Answers, Lane, LaneFailure, Model
 from protocol.engine.max_concurrent import max_concurrent_for
 from protocol.engine.observation import observed
 from protocol.engine.prefill import check
+from protocol.engine.projecting import refuse_unprojected
 from protocol.engine.rows import Row
 from protocol.evidence.refusals import BadInput
 
@@ -52,8 +53,8 @@ def run(
     Raises BadInput for no requests, an empty context, no lanes, a count below one, a negative temperature or
     first event, a top_p outside (0, 1], a budget that does not fit its policy (a number where it evicts, None
     where it never does), an interval for a policy whose signals cannot be measured while decoding, a policy
-    that needs statistics of the model that are not there, a state that the model or a press cannot hold, and
-    a model with sliding-window or hybrid layers.
+    that needs statistics of the model that are not there or an output projection that it lacks, a state that
+    the model or a press cannot hold, and a model with sliding-window or hybrid layers.
     """
     check(model)
     refuse(model, requests, max_new_tokens, temperature, top_p, max_concurrent, prefill_chunk, first_event)
@@ -133,6 +134,7 @@ def refuse(
         for lane in request.lanes:
             refuse_lane(lane)
             refuse_uncalibrated(model, lane)
+            refuse_unprojected(model, lane)
 
 
 def refuse_uncalibrated(model: Model, lane: Lane) -> None:
@@ -147,8 +149,7 @@ def refuse_uncalibrated(model: Model, lane: Lane) -> None:
 def refuse_lane(lane: Lane) -> None:
     policy = lane.policy
     for signal in policy.needs:
-        kinds = (AskedSignal, AttentionSignal, CacheSignal, Calibrated, FedSignal, HiddenSignal)
-        if not isinstance(signal, kinds):
+        if not isinstance(signal, (Measured, Calibrated)):
             raise BadInput(
                 f"policy of lane {lane.key}: {type(signal).__name__} is no signal that the engine measures; "
                 "give it all that policies.contract asks of one of its kinds"

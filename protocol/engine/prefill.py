@@ -18,6 +18,7 @@ from policies import (
     FedSignal,
     HiddenSignal,
     Measured,
+    OutputSignal,
     Rotation,
     Rows,
     Signal,
@@ -25,6 +26,7 @@ from policies import (
 from policies.signals import BLOCK, attention_logits, wide
 from protocol.engine.asking import asked
 from protocol.engine.lanes import Model
+from protocol.engine.projecting import projected
 from protocol.engine.rotation import rotation_of
 from protocol.engine.slots import Cached
 from protocol.evidence.refusals import BadInput
@@ -80,7 +82,7 @@ class Recorder:
         self.wanted = recent
         self.scale = 0.0
         self.workspace: Tensor | None = None
-        elsewhere = (Calibrated, AskedSignal)
+        elsewhere = (Calibrated, AskedSignal, OutputSignal)
         self.signals = tuple(signal for signal in signals if not isinstance(signal, elsewhere))
         self.rows = tuple(signal for signal in self.signals if isinstance(signal, AttentionSignal))
         self.shown = {
@@ -233,7 +235,10 @@ def feed(
         if not isinstance(signal, CacheSignal)
     }
     cached = list(map(Cached, recorder.keys, recorder.values))
-    measured = recorder.measured() | asked(model, signals, token_ids, cached)
+    pairs = zip(recorder.keys, recorder.values, strict=True)
+    measured = (
+        recorder.measured() | asked(model, signals, token_ids, cached) | projected(model, signals, pairs)
+    )
     return Prefilled(
         recorder.keys, recorder.values, measured, states, recorder.recent, logits, recorder.scale
     )

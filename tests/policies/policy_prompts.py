@@ -16,7 +16,9 @@ from policies import (
     Fed,
     FedSignal,
     HiddenSignal,
+    OutputSignal,
     Policy,
+    Rotation,
     Rows,
     Signal,
     Statistics,
@@ -86,6 +88,7 @@ def a_view(
         stored=None if asked is None else torch.arange(n, device=prompt.keys.device).view(1, 1, -1),
         prompt=n if asked is None else asked,
         budget=budget,
+        rotation=rope(prompt),
     )
 
 
@@ -113,8 +116,23 @@ def random_statistics(prompt: Prompt, *, seed: int = 0) -> Statistics:
     layers, q_heads, _, dim = prompt.queries.shape
     mean = torch.randn(layers, q_heads, dim // 2, dtype=torch.complex64, generator=random, device="cpu")
     direction = torch.randn(dim, generator=random, device="cpu")
+    frequencies = rope(prompt).frequencies
+    return Statistics(mean, 1.5 * mean.abs(), direction / direction.norm(), frequencies, 1.0)
+
+
+def output_of(prompt: Prompt, layer: int) -> Tensor:
+    """[q_head, d, WIDTH], an output projection in the dtype of the prompt."""
+    random = torch.Generator().manual_seed(layer)
+    q_heads, _, dim = prompt.queries[layer].shape
+    drawn = torch.randn(q_heads, dim, WIDTH, generator=random, device="cpu")
+    return drawn.to(prompt.queries.device, prompt.queries.dtype)
+
+
+def rope(prompt: Prompt) -> Rotation:
+    """With base 10,000."""
+    dim = prompt.queries.shape[-1]
     pair = torch.arange(dim // 2, dtype=torch.float64, device="cpu")
-    return Statistics(mean, 1.5 * mean.abs(), direction / direction.norm(), 10000 ** (-2 * pair / dim), 1.0)
+    return Rotation(10000 ** (-2 * pair / dim), 1.0)
 
 
 def random_bases(prompt: Prompt) -> Bases:
@@ -140,6 +158,9 @@ def measured(
     if isinstance(signal, CacheSignal):
         filled = torch.ones(keys.shape[:2], dtype=torch.bool, device=keys.device)
         return signal.summarise(layer, keys, values, filled)
+    if isinstance(signal, OutputSignal):
+        filled = torch.ones(keys.shape[:2], dtype=torch.bool, device=keys.device)
+        return signal.project(layer, keys, values, filled, output_of(prompt, layer))
     if isinstance(signal, HiddenSignal):
         if layer not in signal.layers_in(len(prompt.keys)):
             return None
@@ -152,14 +173,17 @@ def measured(
     if not signal.reads(layer):
         return None
     if isinstance(signal, FedSignal):
-        state = None
+        state, rotation = None, rope(prompt)
         for first in range(0, asked, block):
             own = slice(first, min(first + block, asked))
-            state = signal.fold(Fed(keys[:, own], values[:, own], first, asked), state)
+            state = signal.fold(
+                Fed(keys[:, own], values[:, own], first, asked, queries[:, own], rotation), state
+            )
         state = every(lambda part: part[None], state)
         for first in range(asked, n, block):
             own = slice(first, first + block)
-            state = signal.fold(Fed(keys[None, :, own], values[None, :, own], first, asked), state)
+            parts = keys[None, :, own], values[None, :, own], first, asked, queries[None, :, own]
+            state = signal.fold(Fed(*parts, rotation), state)
         return signal.result(every(lambda part: part[0], state))
     assert isinstance(signal, AttentionSignal)
     state = None

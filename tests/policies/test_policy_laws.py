@@ -26,6 +26,8 @@ from policies import (
 )
 from policies.crystal import CrystalConfig, crystal
 from policies.crystal.policy import variants
+from policies.expected_attention import QueryMoments
+from policies.signals import Keys, Values
 from policies.triattention import QueryStatistics, ValuePrior
 from policies.uniform import stream
 
@@ -45,9 +47,12 @@ BOUNDING = tuple(name for name in EVICTING if policies.get(name).routing.bounds)
 EPIKVS = ("epikv", "hs-variance", "band-adaptive", "attn-x-hs", "kv-key", "kv-val", "lagkv-causal")
 # One score for a token, whatever the head.
 SHARED = (*TRIATTENTIONS, "snapkv_with_window", *EPIKVS)
-ACROSS_HEADS = ("ada-snapkv", "epicache", "epicache-shared-budget")
-ACROSS_LAYERS = ("pyramidkv", "kvzip")
-SNAPKV_WINDOWS = ("snapkv", "pyramidkv", "chunkkv", "chunkkv-20", "ada-snapkv")
+SNAPKV_WINDOWS = (
+    *("snapkv", "pyramidkv", "chunkkv", "chunkkv-20", "ada-snapkv"),
+    *("chunkkv-cumulative", "pyramidkv-cumulative", "defensivekv", "layer-defensivekv"),
+)
+UNEQUAL_LAYERS = ("pyramidkv", "pyramidkv-cumulative", "layer-defensivekv", "kvzip")
+UNEQUAL_HEADS = ("ada-snapkv", "defensivekv", "epicache", "epicache-shared-budget")
 every_policy = pytest.mark.parametrize("name", policies.names())
 every_evicting_policy = pytest.mark.parametrize("name", EVICTING)
 every_crystal = pytest.mark.parametrize("name", CRYSTALS)
@@ -69,9 +74,9 @@ def test_budgets_are_exact(name, budget):
     policy = policies.get(name)
     counts = keep(policy, budget).sum(-1)
     assert counts.shape == (2, 2)
-    if name in ACROSS_LAYERS:
+    if name in UNEQUAL_LAYERS:
         assert counts.sum() == 4 * budget
-    elif name in ACROSS_HEADS:
+    elif name in UNEQUAL_HEADS:
         assert (counts.sum(-1) == 2 * budget).all()
     elif name in BOUNDING:
         assert counts.sum() <= 4 * budget
@@ -112,6 +117,8 @@ def test_protected_slots_are_kept(name):
         *((name, 4, 128) for name in CRYSTALS),
         ("streaming", 4, 196),
         ("h2o", 0, 100),
+        ("h2o-window", 0, 100),
+        ("expected-attention", 4, 0),
         ("scissorhands", 0, 10),
         *((name, 0, 32) for name in (*SNAPKV_WINDOWS, "ahakv")),
         ("r-kv", 0, 8),
@@ -185,6 +192,8 @@ def test_a_default_device_elsewhere_changes_nothing(name):
         *((name, 132) for name in CRYSTALS),
         ("streaming", 4),
         ("h2o", 1),
+        ("h2o-window", 1),
+        ("expected-attention", 4),
         ("scissorhands", 10),
         *((name, 32) for name in (*SNAPKV_WINDOWS, "ahakv")),
         ("r-kv", 8),
@@ -200,7 +209,8 @@ def test_a_budget_below_the_protected_set_is_refused_by_name(name, held):
 
 
 @pytest.mark.parametrize(
-    "name", ["random", "streaming", "scissorhands", "r-kv", "lagkv", "ahakv", *SNAPKV_WINDOWS]
+    "name",
+    ["random", "streaming", "scissorhands", "r-kv", "lagkv", "ahakv", "expected-attention", *SNAPKV_WINDOWS],
 )
 def test_a_budget_of_the_protected_set_keeps_just_that(name):
     policy = policies.get(name)
@@ -208,7 +218,9 @@ def test_a_budget_of_the_protected_set_keeps_just_that(name):
     assert torch.equal(keep(policy, int(protected.sum())), protected.expand(2, 2, N))
 
 
-@pytest.mark.parametrize("name", ["h2o", "tova", "knorm", "keydiff", "longflow", *CRYSTAL_KVS])
+@pytest.mark.parametrize(
+    "name", ["h2o", "h2o-window", "tova", "caote", "knorm", "keydiff", "longflow", *CRYSTAL_KVS]
+)
 def test_a_single_slot_is_a_budget_where_nothing_is_protected(name):
     assert (keep(policies.get(name), 1).sum(-1) == 1).all()
 
@@ -425,6 +437,7 @@ def test_streams_of_swapped_layer_and_head_differ():
         "lagkv",
         "ahakv",
         *CRYSTAL_KVS,
+        *("h2o-window", "caote", "expected-attention"),
     ],
 )
 def test_every_layer_and_head_is_scored_by_itself(name):
@@ -473,9 +486,14 @@ def test_a_signal_of_tokens_is_the_same_however_many_are_fed_at_once(signal):
         torch.testing.assert_close(other, found[0], rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("signal", OF_TOKENS, ids=repr)
+@pytest.mark.parametrize(
+    "signal", [signal for signal in OF_TOKENS if not isinstance(signal, QueryMoments)], ids=repr
+)
 def test_a_signal_of_tokens_knows_nothing_of_later_ones(signal):
-    """Whoever measures half of it measures the first half of it: scores can be frozen."""
+    """Whoever measures half of it measures the first half of it: scores can be frozen.
+
+    A mean over all tokens has no half.
+    """
     whole, half = (of_model(signal, up_to(PROMPT, n), 100) for n in (N, 170))
     for later, sooner in zip(map(flat, whole), map(flat, half), strict=True):
         assert len(later) == len(sooner)
@@ -506,6 +524,7 @@ def an_event(policy: Policy, held: list[list[int]], *, seed: int = 0) -> View:
             joined(
                 [measured(signal, of_head(layer, head, row[row >= 0])) for head, row in enumerate(rows)],
                 stored.shape[-1],
+                1 if isinstance(signal, Keys | Values) else -1,
             )
             for layer, rows in enumerate(stored)
         )
@@ -550,13 +569,14 @@ def of_head(layer: int, head: int, positions: torch.Tensor) -> Prompt:
     )
 
 
-def joined(heads: Sequence[Any], n: int) -> Any:
-    """States of single heads as the state of a layer of n slots; 0 beyond the slots of a head."""
+def joined(heads: Sequence[Any], n: int, axis: int = -1) -> Any:
+    """States of single heads as the state of a layer of n slots, which are counted on this axis; 0 beyond the
+    slots of a head.
+    """
     if isinstance(heads[0], tuple):
-        return type(heads[0])(*(joined(parts, n) for parts in zip(*heads, strict=True)))
-    if heads[0].dim() == 3:  # the keys themselves, whose last axis is their width
-        return torch.cat([pad(head, (0, 0, 0, n - head.shape[1])) for head in heads])
-    return torch.cat([pad(head, (0, n - head.shape[-1])) for head in heads])
+        return type(heads[0])(*(joined(parts, n, axis) for parts in zip(*heads, strict=True)))
+    whole = [pad(head.movedim(axis, -1), (0, n - head.shape[axis])).movedim(-1, axis) for head in heads]
+    return torch.cat(whole)
 
 
 def kept_at(view: View, policy: Policy, budget: int) -> torch.Tensor:
@@ -597,13 +617,13 @@ def test_a_later_event_with_room_for_all_keeps_what_is_there(name):
 def test_slots_count_by_their_place_and_not_by_their_position(name):
     """Of a cache that holds every slot but one, what is kept is what a shorter prompt would keep.
 
-    `1d` and its kin ask at which position the next query stands, so their prompt is as long here. A span
-    stands at the mean position of its tokens.
+    Some ask at which position the next query stands, so that their prompt is as long here. A span stands at
+    the mean position of its tokens.
     """
     policy = policies.get(name)
     left = (torch.arange(N) != 100).nonzero().flatten()
     shorter = at(PROMPT, left)
-    view = a_view(shorter if name in TRIATTENTIONS else PROMPT, [])
+    view = a_view(shorter if name in (*TRIATTENTIONS, "expected-attention") else PROMPT, [])
     later = view._replace(signals=a_view(shorter, [policy]).signals, stored=left.view(1, 1, -1))
     assert torch.equal(policy.keep(later, 200), keep(policy, 200, shorter))
 
