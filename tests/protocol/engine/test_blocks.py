@@ -175,7 +175,7 @@ def test_a_budget_for_all_of_the_prompt_reads_it_once():
 
 
 def test_samples_and_lanes_in_places_of_their_own_are_those_of_each_alone():
-    """Five lanes in two places: those that wait keep what they read."""
+    """Five lanes in two places, which they take in their order: those that wait keep what they read."""
     cadence = Blockwise(block=8)
     lanes = [
         lane(drawn(1, routing, cadence), 10, seed=seed) for seed in (0, 1) for routing in (None, Adaptive())
@@ -184,6 +184,9 @@ def test_samples_and_lanes_in_places_of_their_own_are_those_of_each_alone():
     together = answer(tiny(), outside(40, 2), lanes, max_new_tokens=6, max_concurrent=2)
     alone = [answer(tiny(), outside(40, 2), [one], max_new_tokens=6)[0] for one in lanes]
     assert list(map(told, together)) == list(map(told, alone))
+    joined = [outcome.joined for outcome in together]
+    assert joined == sorted(joined)
+    assert joined[1] == 0 < joined[2]
 
 
 def test_a_policy_that_refuses_a_block_fails_its_lane_alone():
