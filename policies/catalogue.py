@@ -39,8 +39,10 @@ from policies.r_kv import r_kv_variants
 from policies.raas import raas
 from policies.scissorhands import scissorhands
 from policies.settings import with_settings
+from policies.signatures import modes
 from policies.snapkv import snapkv
 from policies.snapkv_with_window import snapkv_with_window
+from policies.static_route import static_route
 from policies.streaming import streaming
 from policies.subspace import subspaces
 from policies.syn_mem import synthetic
@@ -94,6 +96,8 @@ CATALOGUE: Mapping[str, Policy] = MappingProxyType(
         "kvzip": kvzip(),
         "epicache": epicache(),
         "epicache-shared-budget": epicache(shared=True),
+        **modes(),
+        "static_route": static_route(),
     }
 )
 

@@ -7,7 +7,15 @@ from time import perf_counter
 
 import torch
 
-from policies import Calibrated, HiddenSignal, Measured
+from policies import (
+    AskedSignal,
+    AttentionSignal,
+    CacheSignal,
+    Calibrated,
+    FedSignal,
+    HiddenSignal,
+    OutputSignal,
+)
 from policies.epicache import AsksAbout, Episodic
 from protocol.engine.batch import Batch
 from protocol.engine.blocks import fork
@@ -149,7 +157,8 @@ def refuse_uncalibrated(model: Model, lane: Lane) -> None:
 def refuse_lane(lane: Lane) -> None:
     policy = lane.policy
     for signal in policy.needs:
-        if not isinstance(signal, (Measured, Calibrated)):
+        kinds = (AskedSignal, AttentionSignal, CacheSignal, Calibrated, FedSignal, HiddenSignal, OutputSignal)
+        if not isinstance(signal, kinds):
             raise BadInput(
                 f"policy of lane {lane.key}: {type(signal).__name__} is no signal that the engine measures; "
                 "give it all that policies.contract asks of one of its kinds"

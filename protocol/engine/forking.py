@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from policies import Blockwise, Event, Merging, Policy, Remembered, Signal, View
+from policies import Blockwise, Event, Mark, Merging, Policy, Remembered, Signal, View
 from protocol.engine import lane_memory, merging, prefill, sampling
 from protocol.engine.grants import granted
 from protocol.engine.lane_memory import Memory
@@ -164,6 +164,7 @@ def view_of(
 ) -> View:
     """What the policy of a lane sees at the event of `step`. token_ids: every token seen."""
     stream = ("view", request.problem, lane.seed) + ((step,) if step else ())
+    prompt = min(len(token_ids), len(request.prompt.context) + len(request.prompt.query))
     return View(
         token_ids=token_ids,
         layers=model.network.config.num_hidden_layers,
@@ -173,11 +174,19 @@ def view_of(
         signals={**measured, **{signal: model.statistics[signal.name] for signal in lane.policy.calibrated}},
         stored=stored,
         memory=remembered,
-        prompt=min(len(token_ids), len(request.prompt.context) + len(request.prompt.query)),
+        prompt=prompt,
         routed=routed,
         rotation=rotation_of(model.network),
+        lines={mark: marked(model, token_ids, prompt, mark) for mark in lane.policy.marks},
         weights=weights,
     )
+
+
+def marked(model: Model, token_ids: Tensor, prompt: int, mark: Mark) -> tuple[range, ...]:
+    """Positions of the marked stretches of the answer: what the prompt says of marks is no line."""
+    answer = token_ids[prompt:].tolist()
+    found = model.lines(answer, mark) if answer else ()
+    return tuple(range(prompt + line.start, prompt + line.stop) for line in found)
 
 
 def compressed(policy: Policy, view: View, budget: int) -> Event:

@@ -82,7 +82,7 @@ class Recorder:
         self.wanted = recent
         self.scale = 0.0
         self.workspace: Tensor | None = None
-        elsewhere = (Calibrated, AskedSignal, OutputSignal)
+        elsewhere = (AskedSignal, Calibrated, OutputSignal)
         self.signals = tuple(signal for signal in signals if not isinstance(signal, elsewhere))
         self.rows = tuple(signal for signal in self.signals if isinstance(signal, AttentionSignal))
         self.shown = {
@@ -237,7 +237,7 @@ def feed(
     cached = list(map(Cached, recorder.keys, recorder.values))
     pairs = zip(recorder.keys, recorder.values, strict=True)
     measured = (
-        recorder.measured() | asked(model, signals, token_ids, cached) | projected(model, signals, pairs)
+        recorder.measured() | projected(model, signals, pairs) | asked(model, signals, token_ids, cached)
     )
     return Prefilled(
         recorder.keys, recorder.values, measured, states, recorder.recent, logits, recorder.scale

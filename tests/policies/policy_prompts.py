@@ -19,6 +19,7 @@ from policies import (
     OutputSignal,
     Policy,
     Rotation,
+    Routes,
     Rows,
     Signal,
     Statistics,
@@ -104,10 +105,18 @@ def of_model(signal: Signal, prompt: Prompt, asked: int | None = None) -> Any:
     if isinstance(signal, Calibrated):
         if signal.kind is Thresholds:
             return Thresholds((0,), 0.4, 0.5)
+        if signal.kind is Routes:
+            return in_turns(*prompt.keys.shape[:2])
         if signal.kind is Bases:
             return random_bases(prompt)
         return random_statistics(prompt, seed=len(signal.name))
     return tuple(measured(signal, prompt, layer, asked=asked) for layer in range(prompt.keys.shape[0]))
+
+
+def in_turns(layers: int, kv_heads: int) -> Routes:
+    """Every other head goes by its scores, of which a single one is the first."""
+    heads = torch.arange(layers * kv_heads, device="cpu").view(layers, kv_heads)
+    return Routes((heads + heads // kv_heads * (kv_heads % 2 == 0)) % 2 == 0)
 
 
 def random_statistics(prompt: Prompt, *, seed: int = 0) -> Statistics:

@@ -52,6 +52,8 @@ NAMES = (
     "schedule-front",
     "schedule-back",
     "schedule-inverted",
+    "state_ask",
+    "state_emit",
     "snapkv_with_window",
     "r-kv",
     "snapkv-rkv",
@@ -95,6 +97,16 @@ NAMES = (
     "kvzip",
     "epicache",
     "epicache-shared-budget",
+    "1d-per-layer",
+    "1d-per-head",
+    "ada-1d",
+    "ada-1d_div",
+    "pyramid-1d",
+    "pyramid-1d_div",
+    "1d_div-per-layer",
+    "1d_div-per-head",
+    "1d_div-scheduled",
+    "static_route",
 )
 
 
