@@ -16,6 +16,7 @@ from torch import Tensor
 from policies.cadence import Schedule
 from policies.calibrated import Calibrated, Statistics
 from policies.contract import Scores, Signal, View
+from policies.decoding import state_lines
 from policies.policy import Policy
 from policies.protect import Protect
 from policies.routing import PerHead, PerLayer
@@ -218,5 +219,6 @@ def gates() -> Mapping[str, Policy]:
             "schedule-front": replace(parent, cadence=Schedule(load="front")),
             "schedule-back": replace(parent, cadence=Schedule(load="back")),
             "schedule-inverted": replace(parent, cadence=Schedule(load="inverted")),
+            **{name: replace(parent, decoding=decoding) for name, decoding in state_lines().items()},
         }
     )

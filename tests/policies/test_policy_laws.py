@@ -58,8 +58,10 @@ SNAPKV_WINDOWS = (
     *("snapkv", "pyramidkv", "chunkkv", "chunkkv-20", "ada-snapkv"),
     *("chunkkv-cumulative", "pyramidkv-cumulative", "defensivekv", "layer-defensivekv"),
 )
-UNEQUAL_LAYERS = ("pyramidkv", "pyramidkv-cumulative", "layer-defensivekv", "pyramid-1d", "pyramid-1d_div")
-UNEQUAL_HEADS = ("ada-snapkv", "defensivekv", "ada-1d", "ada-1d_div")
+ACROSS_LAYERS = (
+    *("pyramidkv", "pyramidkv-cumulative", "pyramid-1d", "pyramid-1d_div", "layer-defensivekv", "kvzip"),
+)
+ACROSS_HEADS = (*("ada-snapkv", "defensivekv", "ada-1d", "ada-1d_div", "epicache", "epicache-shared-budget"),)
 every_policy = pytest.mark.parametrize("name", policies.names())
 every_evicting_policy = pytest.mark.parametrize("name", EVICTING)
 every_crystal = pytest.mark.parametrize("name", CRYSTALS)
@@ -81,9 +83,9 @@ def test_budgets_are_exact(name, budget):
     policy = policies.get(name)
     counts = keep(policy, budget).sum(-1)
     assert counts.shape == (2, 2)
-    if name in UNEQUAL_LAYERS:
+    if name in ACROSS_LAYERS:
         assert counts.sum() == 4 * budget
-    elif name in UNEQUAL_HEADS:
+    elif name in ACROSS_HEADS:
         assert (counts.sum(-1) == 2 * budget).all()
     elif name in BOUNDING:
         assert counts.sum() <= 4 * budget
