@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-__all__ = ["Calibrated", "Statistics", "Thresholds"]
+__all__ = ["Bases", "Calibrated", "Routes", "Statistics", "Thresholds"]
 
 
 class Statistics(NamedTuple):
@@ -39,6 +39,22 @@ class Thresholds(NamedTuple):
     low: float
     high: float
     """Shares of the attended slots, 0 to 1."""
+
+
+class Bases(NamedTuple):
+    """The directions in which the values of a head vary most, around their mean."""
+
+    mean: Tensor
+    """[layer, kv_head, d] float32."""
+    basis: Tensor
+    """[layer, kv_head, d, d] float32, orthonormal columns, the direction of the largest variance first."""
+
+
+class Routes(NamedTuple):
+    """Which heads keep what their own scores rank first; the others keep slots at even distances."""
+
+    attention: Tensor
+    """[layer, kv_head] bool."""
 
 
 @dataclass(frozen=True)

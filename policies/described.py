@@ -24,7 +24,7 @@ FAMILIES: Mapping[str, str] = MappingProxyType(
         "attention": "what queries attend to",
         "stored": "what keys and values look like",
         "crystalcache": "CrystalCache: trunks of text, its ablations and extensions",
-        "triattention": "TriAttention's global mode, and gates that start from it",
+        "triattention": "TriAttention's modes, and gates that start from them",
         "crystal-kv": "Crystal-KV: what attention comes back to",
         "thoughts": "segments of an answer, by the kind of thought",
         "epikv": "EpiKV: how much a token changed the model's state, and what it compares with",
@@ -42,6 +42,7 @@ EPIKV = "Kolawole and Smith, arXiv:2606.26472"
 BY_FAMILY: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "controls": {
         "full": ("every slot: the full cache, which never evicts", "ours"),
+        "full-subspace": ("every slot, its value as 32 coefficients: what coding alone costs", "ours"),
         "random": ("sinks and recent slots, and a random choice of the others", "ours"),
     },
     "positions": {
@@ -62,12 +63,30 @@ BY_FAMILY: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "snapkv-rkv": ("what recent queries attend to, as R-KV's repository has it", R_KV),
         "raas": ("the prompt, and what some query has looked at most recently", "arXiv:2502.11147"),
         "longflow": ("what adds most to the output of the current token", "arXiv:2603.11504"),
+        "caote": ("what the output of the last query would miss most", "arXiv:2504.14051"),
+        "expected-attention": ("what queries to come are expected to attend to", "arXiv:2510.00636"),
+        "defensivekv": (
+            "what any recent query attends to, by what values add to the output",
+            "arXiv:2510.13334",
+        ),
+        "layer-defensivekv": (
+            "as defensivekv, heads of all layers competing for the slots",
+            "arXiv:2510.13334",
+        ),
+        "chunkkv-cumulative": ("as chunkkv, by the attention of all queries", CRYSTALCACHE),
+        "pyramidkv-cumulative": ("as pyramidkv, by the attention of all queries", CRYSTALCACHE),
+        "h2o-window": ("as h2o, by the attention of the last 128 queries", CRYSTALCACHE),
+        "kvzip": ("what a repetition of the text looks at, heads and layers competing", "arXiv:2505.23416"),
+        "epicache": ("what the question's episode looks at; a cache for each of four", "arXiv:2509.17396"),
+        "epicache-shared-budget": ("as epicache, the four caches sharing the budget", "arXiv:2509.17396"),
         "ahakv": ("recent attention, sharpened to the budget, times the size of values", "arXiv:2506.03762"),
     },
     "stored": {
         "knorm": ("keys of small norm", "arXiv:2406.11430"),
         "keydiff": ("keys that are least like the mean key", "arXiv:2504.15364"),
         "lagkv": ("keys and values that stand out from the chunk after theirs", "arXiv:2504.04704"),
+        "keydiff-blocks": ("as keydiff, after each block of 128 of the prompt", "arXiv:2504.15364"),
+        "lagkv-blocks": ("as lagkv, after each block of 128 of the prompt", "arXiv:2504.04704"),
     },
     "crystalcache": {
         "crystal": ("the trunks that dissolve last. CrystalCache, and not Crystal-KV", CRYSTALCACHE),
@@ -101,6 +120,27 @@ BY_FAMILY: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "schedule-front": ("as 1d, budgets that fall from round to round", GATES),
         "schedule-back": ("as 1d, budgets that rise from round to round", GATES),
         "schedule-inverted": ("as 1d, a low budget in the first rounds and a high one after", GATES),
+        "state_ask": ("as 1d, of a model that is asked for State: lines; none is pinned: a control", GATES),
+        "state_emit": ("as state_ask, and State: lines that it wrote are pinned", GATES),
+        "1d-per-layer": ("as 1d, one set for the heads of each layer", "arXiv:2604.04921"),
+        "1d-per-head": ("as 1d, a set for each layer and KV head", "arXiv:2604.04921"),
+        "ada-1d": ("as 1d-per-head, heads of a layer competing for its slots", "ours"),
+        "ada-1d_div": ("as ada-1d, less the likeness of values that the head has kept", "ours"),
+        "pyramid-1d": ("as 1d-per-head, more slots in early layers than in late ones", "ours"),
+        "pyramid-1d_div": ("as pyramid-1d, less the likeness of values that the head has kept", "ours"),
+        "1d_div-per-layer": ("as 1d_div, likeness as the mean over layers", "ours"),
+        "1d_div-per-head": ("as 1d_div, likeness as the mean over layers and heads", "ours"),
+        "1d_div-scheduled": ("as 1d_div, a weight that falls while the answer grows", "ours"),
+        "static_route": ("as 1d-per-head, slots at even distances where a table says so", GATES),
+        "subspace": ("as 1d, values as coefficients of the 32 directions in which they vary most", GATES),
+        "syn_mem": ("as 1d, a quarter of the slots means of what is dropped: syn_mem-3", GATES),
+        "syn_mem-1": ("as 1d, the prompt as means of its spans", GATES),
+        "syn_mem-2": ("as 1d, what is dropped as means of spans, of which the oldest merge", GATES),
+        "syn_mem-3": ("as 1d, a quarter of the slots means of spans of what is dropped", GATES),
+        "syn_mem-4": ("as 1d, as many means of what is dropped as there are gaps", GATES),
+        "syn_mem-attention": ("as syn_mem, means weighted by recent attention", GATES),
+        "syn_mem-massless": ("as syn_mem, without log N on a slot of N tokens", GATES),
+        "syn_mem-attention-massless": ("as syn_mem-attention, without log N", GATES),
     },
     "crystal-kv": {
         "crystal-kv": (
@@ -114,6 +154,7 @@ BY_FAMILY: Mapping[str, Mapping[str, tuple[str, str]]] = {
     },
     "thoughts": {
         "thinkv": ("of each segment as many slots as its kind of thought is worth", "arXiv:2510.01290"),
+        "thinkv-annealed": ("as thinkv, segments that shrink at each transition", "arXiv:2510.01290"),
     },
     "epikv": {
         "epikv": ("tokens that changed one layer much and another little, detrended", EPIKV),

@@ -9,18 +9,29 @@ from torch import Tensor
 from policies.calibrated import Calibrated
 
 __all__ = [
+    "Additive",
     "AskedSignal",
     "AttentionSignal",
     "CacheSignal",
     "Fed",
     "FedSignal",
     "HiddenSignal",
+    "Mark",
     "Measured",
     "OutputSignal",
     "Rotation",
     "Rows",
     "Signal",
 ]
+
+
+class Mark(NamedTuple):
+    """A stretch of the answer's text: from `text` to `end`, both in it."""
+
+    text: str
+    end: str = "\n"
+    within: bool = False
+    """Whether `text` may stand anywhere; else it begins the answer or a line of it, spaces aside."""
 
 
 class Rows(NamedTuple):
@@ -96,6 +107,14 @@ class AttentionSignal(Protocol):
     def result(self, state: Any) -> Any:
         """What a View holds, out of the state after the last row; the state stays as it is."""
         ...
+
+
+@runtime_checkable
+class Additive(Protocol):
+    """An attention signal whose state of a merged slot is the sum of those of its members."""
+
+    @property
+    def additive(self) -> bool: ...
 
 
 @runtime_checkable

@@ -12,13 +12,17 @@ from torch.nn import functional
 from policies.cadence import Cadence
 from policies.calibrated import Calibrated
 from policies.contract import (
+    Additive,
     AttentionSignal,
     BudgetError,
     Decoding,
+    FedSignal,
     HiddenSignal,
     InBands,
     InUnits,
+    Mark,
     Merging,
+    OfWidth,
     Protection,
     Remembered,
     Rescores,
@@ -33,7 +37,7 @@ from policies.contract import (
     WholeUnits,
 )
 from policies.decoding import Plain
-from policies.protect import Pinned, Protect
+from policies.protect import Pinned, PinnedSeen, Protect, protected_by
 from policies.routing import Shared
 from policies.selection import TopK
 from policies.state import Verbatim
@@ -71,6 +75,10 @@ class Policy:
     decoding: Decoding = field(default_factory=Plain)
     protect: Protection = field(default_factory=Protect)
 
+    def __post_init__(self) -> None:
+        if self.state.merges:
+            refuse_unmergeable(self)
+
     @property
     def evicts(self) -> bool:
         return self.cadence.at_prefill
@@ -82,6 +90,14 @@ class Policy:
             return self.state.needs
         routed = self.routing.needs if isinstance(self.routing, Rescores) else frozenset()
         return self.scoring.needs | self.selection.needs | routed | self.state.needs
+
+    @property
+    def marks(self) -> tuple[Mark, ...]:
+        """What it looks for in the answer."""
+        if not self.evicts:
+            return ()
+        looking = (self.decoding, self.protect) if isinstance(self.protect, Sees) else (self.decoding,)
+        return tuple(dict.fromkeys(part.mark for part in looking if part.mark is not None))
 
     @property
     def calibrated(self) -> tuple[Calibrated, ...]:
@@ -121,6 +137,11 @@ class Policy:
         if self.evicts and isinstance(self.scoring, InBands):
             self.scoring.refuse_depth(layers)
 
+    def refuse_width(self, width: int) -> None:
+        """ValueError where the state does not fit heads of this width."""
+        if isinstance(self.state, OfWidth):
+            self.state.refuse_width(width)
+
     def keep(self, view: View, budget: int) -> Tensor:
         """Kept slots, bool [layer, kv_head, n]: those of `event`."""
         return self.event(view, budget).kept
@@ -157,13 +178,10 @@ class Policy:
 
     def protected(self, view: View, budget: int) -> Tensor:
         """[layer | 1, kv_head | 1, n] bool, what no selection may drop: protected slots and pinned ones."""
-        if isinstance(self.protect, Sees):
-            own = self.protect.seen(view, budget)
-        else:
-            filled, decoding = view.filled, view.stored is not None
-            prompt = filled & (view.positions < view.prompt) if decoding else None
-            own = self.protect.slots(filled, budget, decoding=decoding, prompt=prompt)
-        return own | self.decoding.pins(view, budget) if self.decoding.mark else own
+        own = protected_by(self.protect, view, budget)
+        if self.decoding.mark is None:
+            return own
+        return own | self.decoding.pins(view, max(0, budget - int(own.sum(-1).max())))
 
     def choose(self, view: View, scores: Scores, protected: Tensor, budget: int) -> Event:
         """An event that drops some slots, but for the memory of the scoring.
@@ -181,11 +199,15 @@ class Policy:
         kept = self.selection.select(view, routed, protected, allocation.counts)
         merging = self.state.merge(view, routed, protected, kept)
         if merging is not None:
+            refuse_units(scores)
             kept = merging.kept
         most = max(map(self.reach, protected.flatten(0, 1))) if self.exceeds else 0
         unused = self.selection.unused if merging is None else int(allocation.counts.max())
         refuse_broken(kept, filled, protected, allocation.counts, unused, most)
         kept = kept.expand(view.layers, view.kv_heads, -1).clone()
+        if merging is not None:
+            merging = Merging(*(each.expand(view.layers, view.kv_heads, -1) for each in merging))
+            refuse_mismerged(merging, filled)
         return Event(kept, None, allocation.carried, merging)
 
 
@@ -193,7 +215,8 @@ def pinned(policy: Policy) -> Policy:
     """The policy with its prompt pinned: no token of it is ever evicted, and budgets below it are refused."""
     if not policy.evicts or isinstance(policy.protect, Pinned):
         return policy
-    return replace(policy, protect=Pinned(policy.protect))
+    protect = policy.protect
+    return replace(policy, protect=PinnedSeen(protect) if isinstance(protect, Sees) else Pinned(protect))
 
 
 def whole(view: View) -> Tensor:
@@ -215,6 +238,58 @@ def refuse_non_finite(slots: Tensor, filled: Tensor) -> None:
         layer, head, slot = faulty.nonzero()[0].tolist()
         score = slots.expand(faulty.shape)[layer, head, slot]
         raise ValueError(f"scores must be finite: layer {layer}, head {head}, slot {slot} is {score}")
+
+
+def refuse_unmergeable(policy: Policy) -> None:
+    """A state that merges slots, beside parts that know single tokens, or that keep units of slots whole."""
+    state = type(policy.state).__name__
+    for signal in sorted(policy.needs, key=repr):
+        name = type(signal).__name__
+        if isinstance(signal, HiddenSignal | FedSignal) or (
+            isinstance(signal, AttentionSignal) and signal.of_tokens
+        ):
+            raise ValueError(
+                f"state: a slot of {state} stands for several tokens, and {name} is of single ones; choose "
+                "another state, or a scoring of slots"
+            )
+        sums = isinstance(signal, Additive) and signal.additive
+        if isinstance(signal, AttentionSignal) and signal.window is None and not sums:
+            raise ValueError(
+                f"state: {name} of the slots that {state} merges do not add up to one of their mean; choose "
+                "another state, or a scoring of the last queries"
+            )
+    for part in (policy.scoring, policy.selection):
+        if isinstance(part, InUnits | WholeUnits):
+            raise ValueError(
+                f"state: {state} merges single slots, and {type(part).__name__} has units of several that go "
+                "together; choose another state, or TopK with a scoring of slots"
+            )
+
+
+def refuse_units(scores: Scores) -> None:
+    """Scores that come with more than a number of each slot, where slots are merged."""
+    for name in ("trunks", "memory", "segments"):
+        if getattr(scores, name) is not None:
+            raise ValueError(
+                f"state: merges slots, of which the scores have {name}; choose the state Verbatim, or a "
+                "scoring of slots"
+            )
+
+
+def refuse_mismerged(merging: Merging, filled: Tensor) -> None:
+    """All [layer, kv_head, n]. Raises ValueError for a merging that breaks what `Merging` promises."""
+    kept, into, shares = merging
+    filled = filled.expand(kept.shape)
+    own = torch.arange(kept.shape[-1], device=kept.device).expand(kept.shape)
+    goes = into >= 0
+    target = into.clamp(min=0)
+    if (into >= kept.shape[-1]).any() or (goes & ~kept.gather(-1, target)).any() or (goes & ~filled).any():
+        raise ValueError("state merged a slot into one that is not kept, or one that its head does not hold")
+    if (kept & (into != own)).any():
+        raise ValueError("state merged a kept slot into another one")
+    whole = torch.zeros_like(shares).scatter_add(-1, target, shares.masked_fill(~goes, 0))
+    if not ((whole - 1).abs() < 1e-4)[kept].all() or (shares[goes] < 0).any():
+        raise ValueError("state merged slots by shares that do not sum to 1")
 
 
 def refuse_overspent(counts: Tensor, budget: int, *, bounds: bool) -> None:

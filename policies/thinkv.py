@@ -130,15 +130,22 @@ class Thoughts:
         if isinstance(self.base, InBands):
             self.base.refuse_depth(layers)
 
-    def score(self, view: View) -> Scores:
+    def kinds(self, view: View) -> Tensor:
+        """int64 [closed segment], the kind of thought of each, oldest first."""
         known = calibrated(view, self.statistics, Thresholds)
         layers = of_all_layers(view, Sparsity())
         sparse = torch.cat([layers[layer] for layer in known.layers])[:, view.prompt :].mean(0)
-        kinds = thoughts(segment_means(sparse, self.size), known.low, known.high)
+        return thoughts(segment_means(sparse, self.size), known.low, known.high)
+
+    def segments(self, view: View, kinds: Tensor) -> Segments:
         kept = torch.tensor((self.execution, self.reasoning, self.transition), device=kinds.device)
         answer = (view.positions - view.prompt).div(self.size, rounding_mode="floor")
         of = torch.where(view.positions < view.prompt, 0, 1 + answer)
-        return self.base.score(view)._replace(segments=Segments(of, kept[kinds], self.least))
+        return Segments(of, kept[kinds], self.least)
+
+    def score(self, view: View) -> Scores:
+        segments = self.segments(view, self.kinds(view))
+        return self.base.score(view)._replace(segments=segments)
 
 
 def shares(held: Tensor, protected: Tensor, segments: Segments, total: Tensor | int) -> Tensor:

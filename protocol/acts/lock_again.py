@@ -120,10 +120,12 @@ def check_policies(study: Registration) -> str:
     design = _design(study)
     mine = form.as_today(study.lock.content, POLICIES)
     due: dict[str, dict[str, str]] = {}
+    asked: dict[str, str] = {}
     untold: dict[str, list[str]] = {}  # arms, by why
     for arm in design.arms:
         try:
             due[arm.name] = structure(design.policy(arm.name))
+            asked[arm.name] = design.asks(arm.name)
             if arm.press and due[arm.name]["version"] != (of := held.get(arm.name, {}).get("version")):
                 untold.setdefault(f"is of kvpress {of}, another one is installed", []).append(arm.name)
                 del due[arm.name]
@@ -137,7 +139,9 @@ def check_policies(study: Registration) -> str:
         raise CannotTell("; ".join(f"arm {', '.join(arms)}: {why}" for why, arms in untold.items()))
     cells = [list(cell) for cell in grid.cells(design)]
     wrong = differences.between(study.lock.content["grid"], cells, "grid")
-    differences.refuse([*wrong, *differences.between(held, due, "policies")])
+    wrong += differences.between(held, due, "policies")
+    said = {arm: text for arm, text in asked.items() if text}
+    differences.refuse([*wrong, *differences.between(study.lock.content.get("asked", {}), said, "asked")])
     return f"{sum(map(len, held.values()))} settings of {len(held)} arms are those of the installed policies"
 
 

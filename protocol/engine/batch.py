@@ -3,57 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from time import perf_counter
 
 import torch
 from torch import Tensor
 
-from policies import Rows
-from protocol.engine import forking, grants, sampling
+from policies import Rows, State
+from protocol.engine import forking, grants, merging, sampling
+from protocol.engine.asking import asked
 from protocol.engine.forking import Fork, Forked
+from protocol.engine.forms import Form
 from protocol.engine.lane_memory import Memory, measured
-from protocol.engine.lanes import Lane, LaneFailure, Model, Outcome, Request
+from protocol.engine.lanes import Lane, LaneFailure, Model, Outcome
+from protocol.engine.projecting import projected
+from protocol.engine.rotation import rotation_of
+from protocol.engine.rows import BatchObserver, Row, cached_of, outcome, step_of, weights_of
 from protocol.engine.sampling import Draw
-from protocol.engine.slots import Pool, Slots, Step, Watched, padded, shapes
-
-
-@dataclass(eq=False)
-class Row:
-    """One row of the batch: a lane while it decodes."""
-
-    request: Request
-    number: int
-    lane: Lane
-    memory: Memory | None
-    pool: Pool[Row]
-    seen: int
-    """Tokens fed."""
-    joined: int
-    since: float
-    events: list[tuple[int, int, int]]
-    granted: list[int]
-    """Budgets, one an event."""
-    behind: int = 0
-    """How far its positions lie behind the tokens fed: not 0 where a press numbered its slots anew."""
-    token_ids: list[int] = field(default_factory=list)
-    held: list[int] = field(default_factory=list)
-    allocated: list[int] = field(default_factory=list)
-    state_bytes: int = 0
-
-    @property
-    def place(self) -> int:
-        return self.pool.members.index(self)
-
-    @property
-    def step(self) -> int:
-        """New tokens fed."""
-        return self.seen - len(self.request.prompt.context) - len(self.request.prompt.query)
-
-    def count_state(self) -> None:
-        """Note the bytes of the memory, which grows between events: called before each, and at the end."""
-        if self.memory is not None:
-            self.state_bytes = max(self.state_bytes, self.memory.bytes())
+from protocol.engine.slots import Cached, Pool, Slots, shapes
 
 
 class Batch:
@@ -67,6 +33,7 @@ class Batch:
         top_p: float,
         first_event: int,
         marks: frozenset[int],
+        forms: Mapping[State, Form],
         done: Callable[[Row, Outcome | LaneFailure], None],
     ) -> None:
         self.model = model
@@ -75,6 +42,8 @@ class Batch:
         self.top_p = top_p
         self.first_event = first_event
         self.marks = marks
+        self.forms = forms
+        self.rotation = rotation_of(model.network)
         self.done = done
         self.slots: Slots[Row] = Slots()
         self.forwards = 0
@@ -94,7 +63,8 @@ class Batch:
             wait = max(0, self.first_event - 1)
             room = self.room(fork.lane, fork.counts, len(request.prompt.query), wait)
             masked = fork.given is not None and fork.given.masks
-            pool = self.slots.pool(shapes(fork.counts, room, masked=masked), forked.keys)
+            form = self.forms[fork.lane.policy.state]
+            pool = self.slots.pool(shapes(fork.counts, room, masked=masked), forked.keys, form)
             seen, now = len(request.prompt.context), perf_counter()
             before, after = seen * fork.counts.numel(), int(fork.counts.sum())
             events = [(0, before, after)] if fork.lane.policy.evicts else []
@@ -103,6 +73,7 @@ class Batch:
                 request, fork.number, fork.lane, fork.memory, pool, seen, self.forwards, now, events, granted
             )
             row.behind = 0 if fork.given is None else seen - fork.given.position
+            row.parked = fork.parked
             row.count_state()
             newcomers.setdefault(pool, []).append((row, fork))
         spans = []
@@ -112,8 +83,14 @@ class Batch:
                 own = fork.given or forked
                 hidden = fork.given.hidden if fork.given else [None] * len(fork.kept)
                 for layer, kept in enumerate(fork.kept):
-                    stored = own.keys[layer], own.values[layer], kept, fork.counts[layer]
-                    pool.fill(place, layer, *stored, hidden[layer])
+                    if fork.stored is not None:
+                        coded = fork.stored[layer]
+                    else:
+                        fed = Cached(own.keys[layer], own.values[layer])
+                        at = torch.arange(kept.shape[-1], device=kept.device).expand(kept.shape)
+                        cached = merging.of_layer(fork.merging, layer, fed, at, self.rotation)
+                        coded = cached._replace(values=pool.form.encoded(layer, cached.values))
+                    pool.fill(place, layer, coded, kept, fork.counts[layer], hidden[layer])
             spans.append((pool, places.start, places.stop))
         rows = [row for pool, first, last in spans for row in pool.members[first:last]]
         self.measure(rows)
@@ -242,42 +219,53 @@ class Batch:
         device = self.model.network.device
         lengths = row.pool.lengths[:, row.place].clone()
         stored = memory.stored(row.seen, int(lengths.max()))
-        cached = cached_of(row)
-        prompt = row.request.prompt
+        cached, form = cached_of(row), row.pool.form
+        weights = weights_of(cached, stored >= 0)
+        prompt, needs = row.request.prompt, row.lane.policy.needs
+        seen = torch.tensor((*prompt.context, *prompt.query, *row.token_ids)[: row.seen], device=device)
+        decoded = ((own.keys, form.decoded(layer, own.values)) for layer, own in enumerate(cached))
+        signals = measured(memory, row.lane.policy, stored, row.seen, cached, form)
+        signals |= projected(self.model, needs, decoded, stored >= 0)
         view = forking.view_of(
             self.model,
             row.request,
             row.lane,
-            torch.tensor((*prompt.context, *prompt.query, *row.token_ids)[: row.seen], device=device),
-            measured(memory, row.lane.policy, stored, row.seen, cached),
+            seen,
+            signals | asked(self.model, needs, seen, cached, form, stored >= 0),
             row.pool.heads,
             step=row.seen,
             stored=stored,
             remembered=memory.remembered,
             routed=memory.routed,
+            weights=weights,
         )
         event = forking.compressed(row.lane.policy, view, budget)
+        event = merging.checked(event, view.filled, merges=form.weighed)
+        cached = [
+            merging.of_layer(event.merging, layer, own, stored[layer], self.rotation)
+            for layer, own in enumerate(cached)
+        ]
         counts = self.move(row, cached, event.kept, self.room(row.lane, event.kept.sum(-1).cpu()))
         memory.compact(event, stored, row.seen)
         row.events.append((row.step, int(lengths.sum()), int(counts.sum())))
         row.granted.append(budget)
 
-    def move(self, row: Row, cached: Sequence[tuple[Tensor, Tensor]], kept: Tensor, room: int) -> Tensor:
+    def move(self, row: Row, cached: Sequence[Cached], kept: Tensor, room: int) -> Tensor:
         """Move the kept slots of a lane together, into a place with so much room; returns their counts.
 
-        cached: of `cached_of`; kept [layer, kv_head, n].
+        cached: as of `cached_of`; kept [layer, kv_head, n].
         """
         pool, place = row.pool, row.place
         counts = kept.sum(-1).cpu()
         shape = shapes(counts, room)
         if shape != pool.shape:
-            row.pool = self.slots.pool(shape, [keys for keys, _ in cached])
+            row.pool = self.slots.pool(shape, [own.keys for own in cached], pool.form)
             (target,) = row.pool.admit([row])
             self.peak_bytes = max(self.peak_bytes, self.slots.bytes())  # of the old pool and the new
         else:
             target = place
-        for layer, (keys, values) in enumerate(cached):
-            row.pool.fill(target, layer, keys, values, kept[layer], counts[layer])
+        for layer, own in enumerate(cached):
+            row.pool.fill(target, layer, own, kept[layer], counts[layer])
         if shape != pool.shape:
             self.slots.vacate(pool, (row,))
         return counts
@@ -332,55 +320,3 @@ class Batch:
             self.slots.dismiss(leaving)
             for row, result in leaving.items():
                 self.done(row, result)
-
-
-def outcome(row: Row, stop: str) -> Outcome:
-    row.count_state()
-    return Outcome(
-        tuple(row.token_ids),
-        stop,
-        tuple(row.held),
-        tuple(row.allocated),
-        row.state_bytes,
-        tuple(row.events),
-        tuple(row.granted),
-        row.joined,
-        perf_counter() - row.since,
-    )
-
-
-def cached_of(row: Row) -> list[tuple[Tensor, Tensor]]:
-    """Keys and values of a lane, layer by layer: [kv_head, n, d], n the slots of its fullest head."""
-    slots, layers = int(row.pool.lengths[:, row.place].max()), range(len(row.pool.shape))
-    return [padded(row.pool.stored(row.place, layer), slots) for layer in layers]
-
-
-def step_of(pool: Pool[Row], first: int, last: int, new: int, queries: int) -> Step[Row]:
-    """The forward of the rows at places first..last-1, which shows their memories what they carry."""
-    carried = [(lane, row.memory) for lane, row in enumerate(pool.members[first:last]) if row.memory]
-    watched: dict[Watched, list[int]] = {}
-    for lane, memory in carried:
-        if memory.layers:
-            watched.setdefault(Watched(memory.layers, memory.raw), []).append(lane)
-    noted = [lane for lane, memory in carried if memory.recent is not None]
-    shown = [lane for lane, memory in carried if memory.fed_states]
-    return Step(pool, range(first, last), new, queries, watched, noted, shown)
-
-
-class BatchObserver:
-    """The observer of a forward of the batch: every pool attends for its own lanes, one after the other."""
-
-    def __init__(self, steps: Sequence[Step[Row]]) -> None:
-        self.steps = steps
-        self.hidden: dict[int, Tensor] = {}
-
-    def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
-        output, first = torch.empty_like(queries), 0
-        for step in self.steps:
-            own = slice(first, first + len(step.places))
-            output[own] = step.attend(layer, queries[own], keys[own], values[own], scale)
-            first = own.stop
-        return output
-
-    def see(self, layer: int, hidden: Tensor) -> None:
-        self.hidden[layer] = hidden

@@ -25,6 +25,9 @@ from policies import (
     Signal,
 )
 from policies.signals import wide
+from protocol.engine import merging
+from protocol.engine.forms import VERBATIM, Form
+from protocol.engine.slots import Cached
 
 AT_ONCE = 4
 """Tokens whose hidden states, or keys and values, are folded together: a fold of four costs what one of a
@@ -165,7 +168,10 @@ class Memory:
         return torch.where(new < self.fed, old, grown)
 
     def compact(self, event: Event, stored: Tensor, seen: int) -> None:
-        """Keep the columns of the slots that an event kept. stored [layer, kv_head, n]."""
+        """Keep the columns of the slots that an event kept, with what went on in them.
+
+        stored [layer, kv_head, n].
+        """
         kept = event.kept
         counts = kept.sum(-1, keepdim=True)
         columns = int(counts.max())
@@ -178,6 +184,8 @@ class Memory:
             if signal.of_tokens:
                 continue
             read = layers_of(signal, len(kept))
+            if event.merging is not None and not signal.afresh:
+                state = every(merging.sums_of(event.merging.into.expand(kept.shape)[read]), state)
             self.sums[signal] = None if signal.afresh else every(columns_of(order[read], within[read]), state)
 
 
@@ -221,11 +229,12 @@ def measured(
     policy: Policy,
     stored: Tensor,
     seen: int,
-    cached: Sequence[tuple[Tensor, Tensor]],
+    cached: Sequence[Cached],
+    form: Form = VERBATIM,
 ) -> dict[Signal, Any]:
     """Every signal that the policy needs at an event, but for what was calibrated, as a View holds it.
 
-    stored [layer, kv_head, n]: positions of the slots. cached: keys and values [kv_head, n, d] per layer.
+    stored [layer, kv_head, n]: positions of the slots. cached: the slots of each layer, in this form.
     """
     layers, signals = range(len(stored)), dict[Signal, Any]()
     memory.fold()
@@ -240,13 +249,16 @@ def measured(
             signals[signal] = tuple(map(of_layer.get, layers))
         elif isinstance(signal, CacheSignal):
             signals[signal] = tuple(
-                signal.summarise(layer, *cached[layer], stored[layer] >= 0) for layer in layers
+                signal.summarise(layer, own.keys, form.decoded(layer, own.values), stored[layer] >= 0)
+                for layer, own in enumerate(cached)
             )
         elif isinstance(signal, AttentionSignal):
             of_layer = dict[int, Any]()
             for index, layer in enumerate(layers_of(signal, len(layers))):
                 if signal.window is not None:
-                    rows = recent_rows(memory, layer, stored[layer], seen, signal.window, cached[layer][0])
+                    own = cached[layer]
+                    mass = own.weights if form.mass else None
+                    rows = recent_rows(memory, layer, stored[layer], seen, signal.window, own.keys, mass)
                     state = signal.attend(rows, None)
                 elif signal.afresh:
                     state = memory.sums[signal]
@@ -257,11 +269,14 @@ def measured(
     return signals
 
 
-def recent_rows(memory: Memory, layer: int, stored: Tensor, seen: int, window: int, keys: Tensor) -> Rows:
+def recent_rows(
+    memory: Memory, layer: int, stored: Tensor, seen: int, window: int, keys: Tensor, mass: Tensor | None
+) -> Rows:
     """Attention of the last `window` tokens over the slots that are left.
 
-    stored [kv_head, n], keys [kv_head, n, d]. A query sees no slot of a later position; where it sees none at
-    all, since even its own was evicted, its row is 0.
+    stored [kv_head, n], keys [kv_head, n, d]. mass [kv_head, n]: how many tokens each slot stands for, where
+    attention weighs it by that. A query sees no slot of a later position; where it sees none at all, since
+    even its own was evicted, its row is 0.
     """
     assert memory.recent is not None
     width = memory.recent.shape[2]
@@ -269,6 +284,8 @@ def recent_rows(memory: Memory, layer: int, stored: Tensor, seen: int, window: i
     queries = memory.recent[layer][:, own % width]
     heads, rows, dim = queries.shape
     logits = wide(queries).mul(memory.scale).reshape(len(keys), -1, dim) @ wide(keys).transpose(-1, -2)
+    if mass is not None:
+        logits += mass.to(logits.dtype).log()[:, None]
     visible = (stored[:, None] >= 0) & (stored[:, None] <= own[:, None])  # [kv_head, row, n]
     visible = visible.repeat_interleave(heads // len(keys), 0)
     logits = logits.view(heads, rows, -1).masked_fill(~visible, -torch.inf)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import psutil
 import torch
 
+from policies import State, Verbatim
 from protocol.engine.lanes import FIRST_EVENT, Lane, Request
 from protocol.presses.pressed import Pressed
 
@@ -25,21 +26,30 @@ def max_concurrent_for(
     first_event: int = FIRST_EVENT,
     marks: Collection[int] = (),
 ) -> int:
-    """At least one, at most as many as there are lanes. Every lane is taken to be as large as the largest.
+    """At least one, at most as many as there are lanes. Every lane is taken to be as large as the largest, in
+    bytes.
 
     marks: tokens after which no event fires, so that a lane grows to its end.
     """
     first_event = max_new_tokens if marks else first_event
     lanes = [(request, lane) for request in requests for lane in request.lanes]
-    slots = max(most_slots(request, lane, max_new_tokens, first_event) for request, lane in lanes)
-    return max_concurrent_lanes(network.config, network.dtype, network.device, slots, len(lanes))
+    largest = max(
+        most_slots(request, lane, max_new_tokens, first_event)
+        * slot_bytes(network.config, network.dtype, lane.policy.state)
+        for request, lane in lanes
+    )
+    return places(network.device, largest, len(lanes))
 
 
 def max_concurrent_lanes(
     config: PreTrainedConfig, dtype: torch.dtype, device: torch.device, slots: int, lanes: int
 ) -> int:
-    """As many lanes, of `lanes`, as fit at `slots` slots per KV head."""
-    each = slots * slot_bytes(config, dtype)
+    """As many lanes, of `lanes`, as fit at `slots` slots per KV head, stored as computed."""
+    return places(device, slots * slot_bytes(config, dtype), lanes)
+
+
+def places(device: torch.device, each: int, lanes: int) -> int:
+    """As many lanes, of `lanes`, as fit at so many bytes each."""
     return max(1, min(lanes, int(SHARE * free_bytes(device)) // each))
 
 
@@ -54,10 +64,11 @@ def most_slots(request: Request, lane: Lane, max_new_tokens: int, first_event: i
     return lane.policy.cadence.most(lane.budget) + query + new
 
 
-def slot_bytes(config: PreTrainedConfig, dtype: torch.dtype) -> int:
-    """Key and value of one slot in every KV head of every layer."""
+def slot_bytes(config: PreTrainedConfig, dtype: torch.dtype, state: State | None = None) -> int:
+    """One slot in every KV head of every layer, as a state stores it; None: key and value as computed."""
     head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    return int(2 * config.num_hidden_layers * config.num_key_value_heads * head * dtype.itemsize)
+    one = (state or Verbatim()).slot_bytes(int(head), dtype.itemsize)
+    return int(config.num_hidden_layers * config.num_key_value_heads * one)
 
 
 def free_bytes(device: torch.device) -> int:

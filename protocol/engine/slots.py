@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad, scaled_dot_product_attention
+from torch.nn.functional import pad
 
-from policies.signals import wide
+from protocol.engine.forms import VERBATIM, Form
 
 QUANTUM = 16
 """Capacities are multiples of it, so that lanes of nearly equal capacity share a pool."""
@@ -56,28 +56,68 @@ class Plan(NamedTuple):
     """No slot at or beyond it is in use."""
     visible: Tensor | None
     """[lane, row, query rows, end]; None where all is visible."""
+    bias: Tensor | None = None
+    """[lane, row, 1, end], what is added to the logits of slots that stand for several tokens; None where
+    none may.
+    """
+
+    @property
+    def mask(self) -> Tensor | None:
+        """What the attention function is given: where to attend, or what to add."""
+        if self.bias is None or self.visible is None:
+            return self.visible if self.bias is None else self.bias
+        return torch.where(self.visible, self.bias, -torch.inf)
+
+
+class Cached(NamedTuple):
+    """Slots of one lane in one layer, as they are stored.
+
+    keys [kv_head, n, d], values [kv_head, n, width], n the slots of the fullest head. weights [kv_head, n]
+    float32: how many tokens each stands for; None where that is one, or not stored.
+    """
+
+    keys: Tensor
+    values: Tensor
+    weights: Tensor | None = None
+
+    def padded(self, slots: int) -> Cached:
+        """With zeros up to so many slots."""
+        more = slots - self.keys.shape[1]
+        if not more:
+            return self
+        weights = None if self.weights is None else pad(self.weights, (0, more))
+        return Cached(pad(self.keys, (0, 0, 0, more)), pad(self.values, (0, 0, 0, more)), weights)
 
 
 Member = TypeVar("Member")
 
 
 class Pool(Generic[Member]):
-    """Lanes of equal shape, the first `len(members)` places of each tensor.
+    """Lanes of equal shape and form, the first `len(members)` places of each tensor.
 
-    keys, values: one tensor per layer, [place, row, capacity, d]. A head's slots lie in position order from
-        its start; what is not in use is finite, since a masked NaN would still spoil the sum.
+    keys, values: one tensor per layer, [place, row, capacity, d or the width of a coded value]. A head's
+        slots lie in position order from its start; what is not in use is finite, since a masked NaN would
+        still spoil the sum.
+    weights: of a form that weighs its slots, float32 [place, row, capacity], 1 where no slot was merged;
+        else None, layer by layer.
     hidden: what no token sees of the layers whose shape is masked, bool [place, row, capacity], or
         None.
     starts, lengths: [layer, place, kv_head] int64, on the CPU: reading them never waits for an accelerator.
     """
 
-    def __init__(self, shape: tuple[Shape, ...], keys: Sequence[Tensor]) -> None:
+    def __init__(self, shape: tuple[Shape, ...], keys: Sequence[Tensor], form: Form = VERBATIM) -> None:
         """keys: one tensor per layer, [kv_head, n, d], of any lane: its heads, width, dtype and device."""
         self.shape = shape
+        self.form = form
         self.heads = keys[0].shape[0]
         self.members: list[Member] = []
         self.keys = [self.rows_for(0, keys[layer], shape[layer]) for layer in range(len(shape))]
-        self.values = [tensor.clone() for tensor in self.keys]
+        width = form.width(keys[0].shape[-1])
+        self.values = [rows.new_zeros(*rows.shape[:-1], width) for rows in self.keys]
+        self.weights = [
+            torch.zeros_like(rows[..., 0], dtype=torch.float32) if form.weighed else None
+            for rows in self.keys
+        ]
         self.hidden = [
             torch.zeros_like(rows[..., 0], dtype=torch.bool) if own.masked else None
             for rows, own in zip(self.keys, shape, strict=True)
@@ -109,9 +149,10 @@ class Pool(Generic[Member]):
             for layer, old in enumerate(tensors):
                 tensors[layer] = self.rows_for(places, old, self.shape[layer])
                 tensors[layer][:used] = old[:used]
-        for layer, hidden in enumerate(self.hidden):
-            if hidden is not None:
-                self.hidden[layer] = pad(hidden[:used], (0, 0, 0, 0, 0, places - used))
+        for beside in (self.weights, self.hidden):
+            for layer, rows in enumerate(beside):
+                if rows is not None:
+                    beside[layer] = pad(rows[:used], (0, 0, 0, 0, 0, places - used))
         change = (0, 0, 0, places - self.places)
         self.starts, self.lengths = pad(self.starts, change), pad(self.lengths, change)
 
@@ -129,7 +170,8 @@ class Pool(Generic[Member]):
             if self.members[place] not in leaving:
                 continue
             member, last = self.members.pop(), len(self.members)
-            for tensor in (*self.keys, *self.values, *(each for each in self.hidden if each is not None)):
+            beside = (each for each in (*self.weights, *self.hidden) if each is not None)
+            for tensor in (*self.keys, *self.values, *beside):
                 # The next to come does not fill its place, and this one may have left because of a NaN.
                 tensor[place] = 0 if place == last else tensor[last]
             if place != last:
@@ -142,16 +184,15 @@ class Pool(Generic[Member]):
         self,
         place: int,
         layer: int,
-        keys: Tensor,
-        values: Tensor,
+        cached: Cached,
         kept: Tensor,
         counts: Tensor,
         hidden: Tensor | None = None,
     ) -> None:
         """Store the kept slots of one layer.
 
-        keys, values [kv_head, n, d]; kept [kv_head, n] bool; counts [kv_head] on the CPU, its sums. hidden
-        [kv_head, n] bool, of a layer all of whose slots are kept: those that no token sees.
+        cached: in the form of this pool. kept [kv_head, n] bool; counts [kv_head] on the CPU, its sums.
+        hidden [kv_head, n] bool, of a layer all of whose slots are kept: those that no token sees.
         """
         sizes = counts.tolist()
         capacity = self.shape[layer].capacity
@@ -162,8 +203,15 @@ class Pool(Generic[Member]):
             starts = [0] * len(sizes)
         self.starts[layer, place] = torch.tensor(starts)
         self.lengths[layer, place] = counts
-        for tensors, source in ((self.keys, keys), (self.values, values)):
-            row, chosen = tensors[layer][place], source[kept]  # head by head, in position order
+        sources = [(self.keys[layer][place], cached.keys), (self.values[layer][place], cached.values)]
+        weights = self.weights[layer]
+        if weights is not None:
+            own = torch.ones_like(kept, dtype=torch.float32) if cached.weights is None else cached.weights
+            # A copy, since it may lie where it goes; the new tokens to come stand for one each.
+            sources.append((weights[place].unsqueeze(-1), own.unsqueeze(-1).clone()))
+            weights[place] = 1
+        for row, source in sources:
+            chosen = source[kept]  # head by head, in position order
             if self.shape[layer].flat:
                 for start, part in zip(starts, torch.split(chosen, sizes), strict=True):
                     row[0, start : start + len(part)] = part
@@ -175,15 +223,17 @@ class Pool(Generic[Member]):
             if hidden is not None:
                 mask[place, :, : hidden.shape[1]] = hidden
 
-    def stored(self, place: int, layer: int) -> tuple[Tensor, Tensor]:
-        """Keys and values [kv_head, n, d] of one lane, n the slots of its fullest head in this layer."""
+    def stored(self, place: int, layer: int) -> Cached:
+        """The slots of one lane."""
         starts, lengths = self.starts[layer, place], self.lengths[layer, place]
         n = int(lengths.max())
+        weights = self.weights[layer]
+        own = (self.keys[layer], self.values[layer], *(() if weights is None else (weights,)))
         if not self.shape[layer].flat:
-            return self.keys[layer][place, :, :n], self.values[layer][place, :, :n]
+            return Cached(*(rows[place, :, :n] for rows in own))
         slot = (starts[:, None] + torch.arange(n)).clamp_(max=self.shape[layer].capacity - 1)
         slot = slot.to(self.keys[layer].device)
-        return self.keys[layer][place, 0][slot], self.values[layer][place, 0][slot]
+        return Cached(*(rows[place, 0][slot] for rows in own))
 
     def plans(self, places: slice, new: int, queries: int) -> list[Plan]:
         """One plan per layer for `new` tokens of the lanes at these places.
@@ -200,12 +250,21 @@ class Pool(Generic[Member]):
             own, hidden = made[key], self.hidden[layer]
             if hidden is not None and own.visible is not None:
                 own = own._replace(visible=own.visible & ~hidden[places, :, None, : own.end])
+            weights = self.weights[layer]
+            if self.form.mass and weights is not None:
+                bias = (
+                    weights[places, :, : own.end]
+                    .to(torch.promote_types(self.keys[layer].dtype, torch.float32))
+                    .log()
+                )
+                own = own._replace(bias=bias[:, :, None])
             plans.append(own)
         return plans
 
     def bytes(self) -> int:
         """Memory behind the tensors."""
-        return sum(tensor.untyped_storage().nbytes() for tensor in (*self.keys, *self.values))
+        weights = (each for each in self.weights if each is not None)
+        return sum(tensor.untyped_storage().nbytes() for tensor in (*self.keys, *self.values, *weights))
 
 
 def plan(layout: Layout, shape: Shape, new: int, queries: int, device: torch.device) -> Plan:
@@ -226,147 +285,16 @@ def plan(layout: Layout, shape: Shape, new: int, queries: int, device: torch.dev
     return Plan(at.flatten().to(device), end, visible)
 
 
-class Watched(NamedTuple):
-    """What of the attention a policy reads: which layers, and whether the raw logits beside the weights."""
-
-    layers: tuple[int, ...]
-    raw: bool
-
-
-class Watch(NamedTuple):
-    """What policies that read the same see of the attention of the new tokens.
-
-    weights: one tensor for each of the layers, [lane, q_head, t, n] in float32 or better, n the slots of the
-        fullest head of the layer; 0 where a head holds fewer.
-    logits: as `weights`, before the softmax, -inf where a row sees nothing; empty unless `raw`.
-    """
-
-    layers: tuple[int, ...]
-    raw: bool
-    lanes: list[int]
-    weights: list[Tensor]
-    logits: list[Tensor]
-
-    def all_weights(self) -> Tensor:
-        """[layer, lane, q_head, t, n], n the slots of the fullest head of these layers."""
-        return widened(self.weights, 0)
-
-    def all_logits(self) -> Tensor | None:
-        """As `all_weights`."""
-        return widened(self.logits, -torch.inf) if self.raw else None
-
-
-def widened(layers: Sequence[Tensor], value: float) -> Tensor:
-    """Tensors [..., n] of several n, stacked and filled up with a value."""
-    n = max(tensor.shape[-1] for tensor in layers)
-    return torch.stack([pad(tensor, (0, n - tensor.shape[-1]), value=value) for tensor in layers])
-
-
-class Step(Generic[Member]):
-    """One forward of the lanes at some places of a pool, `new` tokens each.
-
-    watches: the attention of the new tokens, for those of these lanes whose policies read it.
-    noted: the ones whose policies read it later, over the slots of then, and need the queries.
-    queries: of the new tokens, one tensor per layer, [noted, q_head, t, d].
-    shown: the ones whose policies fold queries, keys and values of the new tokens.
-    fed: these, keys, values and queries of each layer, [shown, head, t, d].
-    """
-
-    def __init__(
-        self,
-        pool: Pool[Member],
-        places: range,
-        new: int,
-        queries: int,
-        watched: Mapping[Watched, Sequence[int]],
-        noted: Sequence[int],
-        shown: Sequence[int],
-    ) -> None:
-        """watched: lanes by what they read."""
-        self.pool, self.places, self.new = pool, places, new
-        self.own = slice(places.start, places.stop)
-        self.plans = pool.plans(self.own, new, queries)
-        self.watches = [Watch(*what, list(lanes), [], []) for what, lanes in watched.items()]
-        self.noted = list(noted)
-        self.queries: list[Tensor] = []
-        self.shown = list(shown)
-        self.fed: list[tuple[Tensor, Tensor, Tensor]] = []
-
-    def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
-        """Append the new slots in place; a new token sees all older slots of its head, and itself."""
-        pool, made = self.pool, self.plans[layer]
-        lanes, heads, _, dim = keys.shape
-        flat = pool.shape[layer].flat
-        stored_keys = pool.keys[layer][self.own]
-        stored_values = pool.values[layer][self.own]
-        stored_keys.view(-1, dim).index_copy_(0, made.at, keys.reshape(-1, dim))
-        stored_values.view(-1, dim).index_copy_(0, made.at, values.reshape(-1, dim))
-
-        # The query heads that read a row become rows of one product, so that no key is ever repeated.
-        packed = queries.reshape(lanes, 1 if flat else heads, -1, dim)
-        used_keys, used_values = stored_keys[:, :, : made.end], stored_values[:, :, : made.end]
-        if self.noted:
-            self.queries.append(queries[self.noted])
-        if self.shown:
-            self.fed.append((keys[self.shown], values[self.shown], queries[self.shown]))
-        for watch in self.watches:
-            if layer in watch.layers:
-                self.watch(layer, watch, packed[watch.lanes], used_keys[watch.lanes], scale)
-        output = scaled_dot_product_attention(
-            packed, used_keys, used_values, attn_mask=made.visible, scale=scale
-        )
-        return output.reshape(queries.shape)
-
-    def watch(self, layer: int, watch: Watch, packed: Tensor, keys: Tensor, scale: float) -> None:
-        """Add what is read of a layer, from the packed queries and the keys of its lanes."""
-        visible = self.plans[layer].visible
-        logits = (wide(packed) * scale) @ wide(keys).transpose(-1, -2)
-        if visible is not None:
-            logits.masked_fill_(~visible[watch.lanes], -torch.inf)
-        watch.weights.append(self.by_head(layer, watch.lanes, logits.softmax(-1), 0))
-        if watch.raw:
-            watch.logits.append(self.by_head(layer, watch.lanes, logits, -torch.inf))
-
-    def by_head(self, layer: int, lanes: Sequence[int], rows: Tensor, value: float) -> Tensor:
-        """rows [lane, row, query rows, slot of the row] -> [lane, q_head, t, slot of the head], `value` where
-        a head holds fewer.
-        """
-        weights = rows.reshape(len(rows), -1, self.new, rows.shape[-1])
-        if not self.pool.shape[layer].flat:
-            return weights
-        places = [self.places[lane] for lane in lanes]
-        starts, lengths = self.pool.starts[layer, places], self.pool.lengths[layer, places] + self.new
-        group = weights.shape[1] // starts.shape[1]
-        at = torch.arange(int(lengths.max()))
-        inside = (at < lengths[..., None]).repeat_interleave(group, 1)[:, :, None].to(weights.device)
-        slot = (starts[..., None] + at).clamp_(max=weights.shape[-1] - 1)
-        slot = slot.repeat_interleave(group, 1)[:, :, None].to(weights.device)
-        return weights.gather(-1, slot.expand(-1, -1, self.new, -1)).masked_fill(~inside, value)
-
-    def all_queries(self) -> Tensor:
-        """[layer, noted, q_head, t, d]"""
-        return torch.stack(self.queries)
-
-    def all_fed(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Keys, values and queries, [layer, shown, head, t, d] each."""
-        keys, values, queries = zip(*self.fed, strict=True)
-        return torch.stack(keys), torch.stack(values), torch.stack(queries)
-
-    def end(self) -> None:
-        """Count the new slots."""
-        self.pool.lengths[:, self.own] += self.new
-
-
 class Slots(Generic[Member]):
     """All pools. A lane's row in a batch is its place, counted through the pools in their order."""
 
     def __init__(self) -> None:
-        self.pools: dict[tuple[Shape, ...], Pool[Member]] = {}
+        self.pools: dict[tuple[tuple[Shape, ...], Form], Pool[Member]] = {}
 
-    def pool(self, shape: tuple[Shape, ...], keys: Sequence[Tensor]) -> Pool[Member]:
-        if shape not in self.pools:
-            self.pools[shape] = Pool(shape, keys)
-        return self.pools[shape]
+    def pool(self, shape: tuple[Shape, ...], keys: Sequence[Tensor], form: Form = VERBATIM) -> Pool[Member]:
+        if (shape, form) not in self.pools:
+            self.pools[shape, form] = Pool(shape, keys, form)
+        return self.pools[shape, form]
 
     def dismiss(self, leaving: Collection[Member]) -> None:
         for pool in list(self.pools.values()):
@@ -376,14 +304,7 @@ class Slots(Generic[Member]):
         """Lanes leave this pool, for another one or for good."""
         pool.dismiss(leaving)
         if not pool.members:
-            del self.pools[pool.shape]
+            del self.pools[pool.shape, pool.form]
 
     def bytes(self) -> int:
         return sum(pool.bytes() for pool in self.pools.values())
-
-
-def padded(cached: tuple[Tensor, Tensor], slots: int) -> tuple[Tensor, Tensor]:
-    """Keys and values [kv_head, n, d] with zeros up to `slots`."""
-    keys, values = cached
-    more = (0, 0, 0, slots - keys.shape[1])
-    return (pad(keys, more), pad(values, more)) if more[-1] else cached

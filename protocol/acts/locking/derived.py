@@ -29,11 +29,13 @@ def follows(
     it.
     """
     protocol, known = planned.protocol, planned.tasks
+    asked = {arm.name: asks for arm in protocol.arms if (asks := protocol.asks(arm.name))}
     rule = RULES[protocol.decision.rule].source
     return {
         "protocol": {"sha256": closure.digest_of(data), "content": protocol.content()},
         "grid": [list(cell) for cell in grid.cells(protocol)],
         "policies": {arm.name: structure(protocol.policy(arm.name)) for arm in protocol.arms},
+        **({"asked": asked} if asked else {}),
         "items": items,
         "batch": {"first_event": protocol.generation.waits if first_event is None else first_event},
         "data": tasks.data(known),

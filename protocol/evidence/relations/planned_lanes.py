@@ -17,9 +17,14 @@ FULL = "full"  # the budget of an arm that never evicts
 OF_FULL = " of full"  # ends a budget that is a share of what the full cache holds
 PRESS = "protocol.presses.pressed.AsThePress()"  # in the place of a press' selection
 PLAIN = "policies.cadence.Cadence()"
+BLOCKS = "policies.blockwise.Blockwise()"  # plain once the prompt is read
+EPISODES = "policies.epicache.Episodic()"  # one that fills a cache for each episode and parks all but one
 EVERY = "policies.thinkv.Whenever()"  # a cadence that looks at no budget
 # Selections that leave exactly what an event was granted, and those that leave at most that.
-EXACT = tuple(f"policies.selection.{name}()" for name in ("TopK", "Chunks", "Diverse"))
+EXACT = (
+    *(f"policies.selection.{name}()" for name in ("TopK", "Chunks", "Diverse")),
+    *(f"policies.signatures.Diverse{name}()" for name in ("Each", "ByLayer", "ByHead", "Scheduled")),
+)
 AT_MOST = (
     "policies.crystal.dissolution.BranchDissolution()",
     "policies.crystal.tiers.TieredDissolution()",
@@ -51,6 +56,7 @@ class Arm(NamedTuple):
     budget. most: whether it leaves at most what it is granted; exact: whether it leaves all of that. every:
     whether it fires every `interval` steps, whatever is held. bounds: whether its routing may leave less than
     it is granted, whatever there is to keep. press: whether it is a press, which leaves what it leaves.
+    parks: the most caches that it holds beside the one that answers.
     """
 
     plain: bool | None
@@ -61,6 +67,8 @@ class Arm(NamedTuple):
     every: bool = False
     bounds: bool = False
     press: bool = False
+    parks: int = 0
+    asks: str = ""
 
 
 class UnitPlan(NamedTuple):
@@ -211,7 +219,8 @@ def _arms(content: Mapping[str, Any], names: set[str], winner: str | None) -> di
         if base == sweep.get("name"):
             base = winner or sweep["candidates"][0]
         if "policies" in content:
-            arms[name] = _as_locked(content["policies"][base])
+            asks = content.get("asked", {}).get(base, "")
+            arms[name] = _as_locked(content["policies"][base])._replace(asks=asks)
         else:
             arms[name] = _as_registered(registered["generation"], registered["arms"][base]["policy"])
     return arms
@@ -220,9 +229,10 @@ def _arms(content: Mapping[str, Any], names: set[str], winner: str | None) -> di
 def _as_locked(settings: Mapping[str, str]) -> Arm:
     interval = 0 if settings["cadence.interval"] == "None" else _whole(int(settings["cadence.interval"]))
     selection, bounds = settings["selection"], settings.get("routing") in BOUNDING
+    parks = _whole(int(settings["cadence.episodes"]), 1) - 1 if settings["cadence"] == EPISODES else 0
     exact, most = selection in EXACT and not bounds, selection in (*EXACT, *AT_MOST)
     return Arm(
-        settings["cadence"] in (PLAIN, EVERY),
+        settings["cadence"] in (PLAIN, BLOCKS, EVERY),
         interval,
         settings["cadence.slack"] == "True",
         most or None,
@@ -230,6 +240,7 @@ def _as_locked(settings: Mapping[str, str]) -> Arm:
         settings["cadence"] == EVERY,
         bounds,
         selection == PRESS,
+        parks,
     )
 
 

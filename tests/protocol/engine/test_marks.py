@@ -151,11 +151,11 @@ def test_no_lane_holds_more_than_what_it_is_taken_to_hold(cadence, place, monkey
     (outcome,) = answer(tiny(), prompt, [given], max_new_tokens=16, marks={token})
     taken = []
 
-    def noting(config, dtype, device, slots, lanes):
-        taken.append(slots)
+    def noting(device, each, lanes):
+        taken.append(each // (HEADS * SLOT))
         return lanes
 
-    monkeypatch.setattr(max_concurrent, "max_concurrent_lanes", noting)
+    monkeypatch.setattr(max_concurrent, "places", noting)
     network, requests = tiny().network, [Request("p", prompt, (given,))]
     max_concurrent.max_concurrent_for(network, requests, 16, marks={token})
     max_concurrent.max_concurrent_for(network, requests, 16)

@@ -21,6 +21,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from policies import Cadence
 from protocol import engine
 from protocol.engine import Request, batch, decode, prefill
+from protocol.engine.rows import BatchObserver
 from protocol.engine.slots import Pool
 
 SLOT = 2 * DIM * 8
@@ -51,7 +52,7 @@ def at_every_forward_of_a_batch(model, batches, look):
     seen = []
 
     def note(module, given, named):
-        if isinstance(named["observer"], batch.BatchObserver):
+        if isinstance(named["observer"], BatchObserver):
             seen.append(look(batches[-1]))
 
     model.network.register_forward_pre_hook(note, with_kwargs=True)

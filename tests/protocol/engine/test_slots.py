@@ -4,7 +4,9 @@ import pytest
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from protocol.engine.slots import QUANTUM, Pool, Shape, Slots, Step, Watched, shapes
+from protocol.engine.forms import VERBATIM
+from protocol.engine.slots import QUANTUM, Cached, Pool, Shape, Slots, shapes
+from protocol.engine.stepping import Step, Watched
 
 DIM = 2
 
@@ -50,12 +52,13 @@ def test_kept_slots_are_gathered_in_position_order(flat):
     keys = numbered(2, 5)
     pool = Pool(shapes(counts[None], 2), [keys])
     (place,) = pool.admit(["a"])
-    pool.fill(place, 0, keys, -keys, kept, counts)
+    pool.fill(place, 0, Cached(keys, -keys), kept, counts)
     assert pool.shape[0].flat == flat
     assert stored_slots(pool, 0) == [
         [(head, position) for position in held] for head, held in enumerate(heads)
     ]
-    found_keys, found_values = pool.stored(0, 0)
+    found_keys, found_values, weights = pool.stored(0, 0)
+    assert weights is None
     for head, held in enumerate(heads):
         assert torch.equal(found_keys[head, : len(held)], keys[head, held])
         assert torch.equal(found_values[head, : len(held)], -keys[head, held])
@@ -65,7 +68,7 @@ def test_every_head_of_a_flat_layer_has_the_same_room_after_its_slots():
     kept = mask(9, [0, 1, 2, 3], [8], [])
     pool = Pool(shapes(kept.sum(-1)[None], 3), [numbered(3, 9)])
     pool.admit(["a"])
-    pool.fill(0, 0, numbered(3, 9), numbered(3, 9), kept, kept.sum(-1))
+    pool.fill(0, 0, Cached(numbered(3, 9), numbered(3, 9)), kept, kept.sum(-1))
     assert pool.shape[0].capacity == 5 + 3 * 3
     assert pool.starts.tolist() == [[[0, 7, 11]]]
 
@@ -79,7 +82,7 @@ def filled(members, layouts=("even", "ragged"), room=3, n=6):
     for number, place in zip(members, pool.admit(members), strict=True):
         for layer, layout in enumerate(layouts):
             own = keys + 100 * number
-            pool.fill(place, layer, own, -own, kept[layout], counts[layer])
+            pool.fill(place, layer, Cached(own, -own), kept[layout], counts[layer])
     return pool
 
 
@@ -155,7 +158,7 @@ def test_lanes_of_equal_shape_share_a_pool_which_ends_with_its_last_lane():
     assert slots.bytes() == (2 * 2 * 16 + 41) * 2 * DIM * 8
     slots.vacate(other, ("c",))
     slots.dismiss({"a"})
-    assert (list(slots.pools), pool.members) == ([small], ["b"])
+    assert (list(slots.pools), pool.members) == ([(small, VERBATIM)], ["b"])
     slots.dismiss({"b"})
     assert (slots.pools, slots.bytes()) == ({}, 0)
 
@@ -166,7 +169,7 @@ def attention_by_loops(pool, place, layer, queries, keys, values, scale):
     for query_head in range(len(queries)):
         head = query_head // (len(queries) // pool.heads)
         length = int(pool.lengths[layer, place, head])
-        old_keys, old_values = (part[head, :length] for part in pool.stored(place, layer))
+        old_keys, old_values = (part[head, :length] for part in pool.stored(place, layer)[:2])
         for row in range(queries.shape[1]):
             seen_keys = torch.cat([old_keys, keys[head, : row + 1]])
             seen_values = torch.cat([old_values, values[head, : row + 1]])
@@ -187,7 +190,7 @@ def random_pool(lengths, room):
         pool = pool or Pool(shapes(torch.tensor([counts]), room), [keys])
         assert shapes(torch.tensor([counts]), room) == pool.shape
         (place,) = pool.admit([number])
-        pool.fill(place, 0, keys, values, kept, torch.tensor(counts))
+        pool.fill(place, 0, Cached(keys, values), kept, torch.tensor(counts))
     return pool
 
 

@@ -1,0 +1,146 @@
+"""Values in a subspace: the gate `subspace` of Sun and Harn (arXiv:2605.14292), which they rejected.
+
+Their words: "Per-head V is low-rank; a rank-32 PCA basis holds quality at ~1.6x memory saving" (Table 1), and
+"per-head V is compressed via a low-rank PCA basis" (section 2). 1.6 is (128 + 128) / (128 + 32): heads of 128
+numbers whose keys are stored whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from policies.calibrated import Bases, Calibrated
+from policies.contract import Codec, Merging, Scores, Signal, View
+from policies.full import full
+from policies.policy import Policy
+from policies.signals import calibrated, wide
+from policies.triattention import triattention
+
+__all__ = ["Coefficients", "Subspace", "coefficients", "expanded", "subspaces"]
+
+
+def coefficients(values: Tensor, mean: Tensor, basis: Tensor) -> Tensor:
+    """values [..., kv_head, t, d], mean [kv_head, d], basis [kv_head, d, rank] -> [..., kv_head, t, rank].
+
+    (v - mean) B: where a value lies along each direction. Formed in float32 or better, of the values' dtype.
+    """
+    exact = wide(values)
+    centred = exact - mean.to(exact)[:, None]
+    return torch.einsum("...htd,hdr->...htr", centred, basis.to(exact)).to(values.dtype)
+
+
+def expanded(stored: Tensor, mean: Tensor, basis: Tensor) -> Tensor:
+    """stored [..., head, t, rank] -> [..., head, t, d]; head is a KV head, or a query head of one.
+
+    mean + c B': the value with these coefficients. Since weights of attention sum to 1, also the mean of the
+    values with the mean of their coefficients. Formed in float32 or better, in the dtype of what is stored.
+    """
+    exact = wide(stored)
+    kv_heads, width = mean.shape
+    grouped = exact.reshape(*exact.shape[:-3], kv_heads, -1, exact.shape[-1])
+    whole = torch.einsum("...htr,hdr->...htd", grouped, basis.to(exact)) + mean.to(exact)[:, None]
+    return whole.reshape(*exact.shape[:-1], width).to(stored.dtype)
+
+
+@dataclass(frozen=True, eq=False)
+class Coefficients:
+    """Values as coefficients of the first `rank` directions of a model's bases.
+
+    mean [layer, kv_head, d]; basis [layer, kv_head, d, rank].
+    """
+
+    mean: Tensor
+    basis: Tensor
+
+    @property
+    def width(self) -> int:
+        return self.basis.shape[-1]
+
+    def encode(self, layer: int, values: Tensor) -> Tensor:
+        return coefficients(values, self.mean[layer], self.basis[layer])
+
+    def decode(self, layer: int, stored: Tensor) -> Tensor:
+        return expanded(stored, self.mean[layer], self.basis[layer])
+
+    def expand(self, layer: int, attended: Tensor) -> Tensor:
+        return expanded(attended, self.mean[layer], self.basis[layer])
+
+
+@dataclass(frozen=True)
+class Subspace:
+    """Keys as computed; of each value its coefficients of the `rank` directions in which values of its layer
+    and KV head vary most, around their mean.
+
+    Attention adds up coefficients, and what comes out is expanded once. Not in the paper, so ours: a mean is
+    subtracted, bases are measured beforehand on the model's own answers (a live one would cost what it
+    saves), coefficients have the dtype of the model. Its name for the gate, "subspace_moekv", hints at
+    several bases and a choice among them, of which it says nothing: there is one.
+
+    statistics: the name under which the bases were calibrated.
+    """
+
+    rank: int = 32
+    statistics: str = "bases"
+    merges: ClassVar[bool] = False
+    mass: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if self.rank < 1:
+            raise ValueError(f"rank must be 1 or more, not {self.rank}")
+
+    @property
+    def needs(self) -> frozenset[Signal]:
+        return frozenset({Calibrated(self.statistics, Bases)})
+
+    def merge(self, view: View, scores: Scores, protected: Tensor, kept: Tensor) -> Merging | None:
+        calibrated(view, self.statistics, Bases)  # without them nothing of what is kept could be stored
+        return None
+
+    def codec(self, statistics: Mapping[str, Any]) -> Codec:
+        known = statistics.get(self.statistics)
+        if not isinstance(known, Bases):
+            raise ValueError(
+                f"state.statistics: no bases were calibrated as {self.statistics!r}; run: "
+                f"python -m protocol.calibrate MODEL {self.statistics} --task TASK"
+            )
+        layers, kv_heads, width, rank = known.basis.shape
+        if known.mean.shape != (layers, kv_heads, width):
+            raise ValueError(
+                f"state.statistics: the basis {self.statistics!r} is of {[layers, kv_heads, width]} layers, "
+                f"KV heads and numbers, its mean of {list(known.mean.shape)}; calibrate the model anew"
+            )
+        if rank < self.rank:
+            raise ValueError(
+                f"state.rank: {self.rank} directions are asked for, {self.statistics!r} has {rank} of heads "
+                f"of {width} numbers; set fewer, or calibrate the model anew"
+            )
+        return Coefficients(known.mean, known.basis[..., : self.rank].contiguous())
+
+    def refuse_width(self, width: int) -> None:
+        if self.rank >= width:
+            raise ValueError(
+                f"state.rank: {self.rank} coefficients save nothing of a value of {width} numbers; set fewer"
+            )
+
+    def slot_bytes(self, width: int, itemsize: int) -> int:
+        return (width + self.rank) * itemsize
+
+
+def subspaces() -> Mapping[str, Policy]:
+    """By name: the gate, which differs from `1d` in its state alone, and what the coding alone costs, without
+    any eviction.
+
+    At equal bytes it holds more slots: 102 in place of 64 at a width of 128.
+    """
+    return MappingProxyType(
+        {
+            "subspace": replace(triattention(), state=Subspace()),
+            "full-subspace": replace(full(), state=Subspace()),
+        }
+    )

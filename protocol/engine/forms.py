@@ -1,0 +1,85 @@
+"""In what form the slots of a lane are stored: as computed, with coded values, or merged and weighed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from policies import Codec, State
+from protocol.engine.lanes import Lane, Model, Request
+from protocol.engine.rotation import rotation_of
+from protocol.evidence.refusals import BadInput
+from protocol.presses.pressed import Pressed
+
+__all__ = ["VERBATIM", "Form", "forms_of"]
+
+
+@dataclass(frozen=True, eq=False)
+class Form:
+    """Of the lanes whose policies have one state. It is itself alone: lanes of two forms share no pool.
+
+    codec: of the values; None where they are stored as computed. weighed: with each slot, how many tokens it
+    stands for. mass: the logarithm of that number is added to the attention logit of the slot.
+    """
+
+    codec: Codec | None = None
+    weighed: bool = False
+    mass: bool = False
+
+    def width(self, dim: int) -> int:
+        """Numbers of a stored value, of a model whose values have `dim`."""
+        return dim if self.codec is None else self.codec.width
+
+    def encoded(self, layer: int, values: Tensor) -> Tensor:
+        """[..., kv_head, t, d] -> [..., kv_head, t, width], in the same precision."""
+        return values if self.codec is None else self.codec.encode(layer, values).to(values.dtype)
+
+    def decoded(self, layer: int, stored: Tensor) -> Tensor:
+        """[..., kv_head, t, width] -> [..., kv_head, t, d], in the same precision."""
+        return stored if self.codec is None else self.codec.decode(layer, stored).to(stored.dtype)
+
+    def expanded(self, layer: int, attended: Tensor) -> Tensor:
+        """[..., q_head, t, width] -> [..., q_head, t, d], in the same precision."""
+        return attended if self.codec is None else self.codec.expand(layer, attended).to(attended.dtype)
+
+
+VERBATIM = Form()
+"""Of every state that neither codes nor merges, whatever its name."""
+
+
+def forms_of(model: Model, requests: Sequence[Request]) -> dict[State, Form]:
+    """The form of every state of these lanes, made once. Raises BadInput for one that the model or a press
+    cannot hold.
+    """
+    forms = dict[State, Form]()
+    for lane in (lane for request in requests for lane in request.lanes):
+        state = lane.policy.state
+        if state not in forms:
+            forms[state] = form_of(model, lane)
+        if isinstance(lane.policy, Pressed) and forms[state] is not VERBATIM:
+            raise BadInput(
+                f"state of lane {lane.key}: a press leaves its slots as they are, and {type(state).__name__} "
+                "codes or merges them; choose a policy of ours, or the press without a state"
+            )
+    return forms
+
+
+def form_of(model: Model, lane: Lane) -> Form:
+    state = lane.policy.state
+    name = f"state of lane {lane.key}: {type(state).__name__}"
+    try:
+        codec = state.codec(model.statistics)
+    except (ValueError, KeyError) as refusal:
+        said = " ".join(str(refusal).split())
+        raise BadInput(f"{name} has no codec for model {model.name}: {said}; calibrate it") from None
+    if codec is None and not state.merges:
+        return VERBATIM
+    if state.merges and rotation_of(model.network) is None:
+        raise BadInput(
+            f"{name} merges slots, whose keys are turned to one position, and the rotary embedding of model "
+            f"{model.name} is not one rule for all pairs and lengths; choose another model or a state that "
+            "does not merge"
+        )
+    return Form(codec, state.merges, state.merges and state.mass)

@@ -1,0 +1,118 @@
+"""The rows of the batch: lanes while they decode, and what a forward shows of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from time import perf_counter
+
+import torch
+from torch import Tensor
+
+from protocol.engine.lane_memory import Memory
+from protocol.engine.lanes import Lane, Outcome, Request
+from protocol.engine.slots import Cached, Pool
+from protocol.engine.stepping import Step, Watched
+
+
+@dataclass(eq=False)
+class Row:
+    """One row of the batch: a lane while it decodes."""
+
+    request: Request
+    number: int
+    lane: Lane
+    memory: Memory | None
+    pool: Pool[Row]
+    seen: int
+    """Tokens fed."""
+    joined: int
+    since: float
+    events: list[tuple[int, int, int]]
+    granted: list[int]
+    """Budgets, one an event."""
+    behind: int = 0
+    """How far its positions lie behind the tokens fed: not 0 where a press numbered its slots anew."""
+    token_ids: list[int] = field(default_factory=list)
+    held: list[int] = field(default_factory=list)
+    allocated: list[int] = field(default_factory=list)
+    state_bytes: int = 0
+    parked: Sequence[Tensor] = ()
+    """Slots of caches that it holds and that nothing attends to."""
+
+    @property
+    def place(self) -> int:
+        return self.pool.members.index(self)
+
+    @property
+    def step(self) -> int:
+        """New tokens fed."""
+        return self.seen - len(self.request.prompt.context) - len(self.request.prompt.query)
+
+    def count_state(self) -> None:
+        """Note the bytes of the memory, which grows between events: called before each, and at the end. What
+        is parked is a part of it.
+        """
+        size = sum(tensor.nbytes for tensor in self.parked)
+        self.state_bytes = max(self.state_bytes, size + (0 if self.memory is None else self.memory.bytes()))
+
+
+def outcome(row: Row, stop: str) -> Outcome:
+    row.count_state()
+    return Outcome(
+        tuple(row.token_ids),
+        stop,
+        tuple(row.held),
+        tuple(row.allocated),
+        row.state_bytes,
+        tuple(row.events),
+        tuple(row.granted),
+        row.joined,
+        perf_counter() - row.since,
+    )
+
+
+def cached_of(row: Row) -> list[Cached]:
+    """The slots of a lane, layer by layer, as many in each as its fullest head has in any."""
+    slots, layers = int(row.pool.lengths[:, row.place].max()), range(len(row.pool.shape))
+    return [row.pool.stored(row.place, layer).padded(slots) for layer in layers]
+
+
+def weights_of(cached: Sequence[Cached], filled: Tensor) -> Tensor | None:
+    """[layer, kv_head, n] float32, how many tokens each slot stands for; None where that is not stored.
+
+    filled [layer, kv_head, n].
+    """
+    weights = [own.weights for own in cached if own.weights is not None]
+    return torch.stack(weights).masked_fill(~filled, 0) if weights else None
+
+
+def step_of(pool: Pool[Row], first: int, last: int, new: int, queries: int) -> Step[Row]:
+    """The forward of the rows at places first..last-1, which shows their memories what they carry."""
+    carried = [(lane, row.memory) for lane, row in enumerate(pool.members[first:last]) if row.memory]
+    watched: dict[Watched, list[int]] = {}
+    for lane, memory in carried:
+        if memory.layers:
+            watched.setdefault(Watched(memory.layers, memory.raw), []).append(lane)
+    noted = [lane for lane, memory in carried if memory.recent is not None]
+    shown = [lane for lane, memory in carried if memory.fed_states]
+    return Step(pool, range(first, last), new, queries, watched, noted, shown)
+
+
+class BatchObserver:
+    """The observer of a forward of the batch: every pool attends for its own lanes, one after the other."""
+
+    def __init__(self, steps: Sequence[Step[Row]]) -> None:
+        self.steps = steps
+        self.hidden: dict[int, Tensor] = {}
+
+    def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
+        output, first = torch.empty_like(queries), 0
+        for step in self.steps:
+            own = slice(first, first + len(step.places))
+            output[own] = step.attend(layer, queries[own], keys[own], values[own], scale)
+            first = own.stop
+        return output
+
+    def see(self, layer: int, hidden: Tensor) -> None:
+        self.hidden[layer] = hidden
