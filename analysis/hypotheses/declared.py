@@ -70,7 +70,7 @@ _GATES: Mapping[str, Declared] = {
         "state",
     ),
     "syn_mem-4": Declared(
-        "A ratio of kept tokens to mean slots that follows the scores beats a fixed one.",
+        "As many mean slots as kept tokens leave gaps, whatever the ratio, beat a fixed ratio.",
         "1d",
         "state",
     ),
@@ -148,7 +148,7 @@ _GATES: Mapping[str, Declared] = {
         "Likeness is to be told head by head, not on the mean value of all.", "1d_div", "selection"
     ),
     "1d_div-scheduled": Declared(
-        "The weight of the discount is to change as the answer grows.", "1d_div", "selection"
+        "The weight of the discount is to fall as the answer grows.", "1d_div", "selection"
     ),
     "ada-1d_div": Declared(
         "The discount helps inside budgets that heads compete for, as it does inside one for all.",
@@ -286,7 +286,7 @@ _METHODS: Mapping[str, Declared] = {
     "caote-blocks": Declared(
         "A prompt can be read block by block under its budget and lose little.", "caote", "cadence"
     ),
-    "defensivekv": Declared("What matters to some query once is to be kept, against its next return."),
+    "defensivekv": Declared("The worst that dropping a slot can do counts, and not what it does on average."),
     "layer-defensivekv": Declared(
         "Layers that risk more want more slots, told over all layers at once.", "defensivekv", "routing"
     ),

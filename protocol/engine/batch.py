@@ -64,7 +64,9 @@ class Batch:
             room = self.room(fork.lane, fork.counts, len(request.prompt.query), wait)
             masked = fork.given is not None and fork.given.masks
             form = self.forms[fork.lane.policy.state]
-            pool = self.slots.pool(shapes(fork.counts, room, masked=masked), forked.keys, form)
+            sizes = form.sizes(forked.keys[0])
+            shape = shapes(fork.counts, room, masked=masked, sizes=sizes)
+            pool = self.slots.pool(shape, forked.keys, form)
             seen, now = len(request.prompt.context), perf_counter()
             before, after = seen * fork.counts.numel(), int(fork.counts.sum())
             events = [(0, before, after)] if fork.lane.policy.evicts else []
@@ -257,7 +259,7 @@ class Batch:
         """
         pool, place = row.pool, row.place
         counts = kept.sum(-1).cpu()
-        shape = shapes(counts, room)
+        shape = shapes(counts, room, sizes=pool.form.sizes(cached[0].keys))
         if shape != pool.shape:
             row.pool = self.slots.pool(shape, [own.keys for own in cached], pool.form)
             (target,) = row.pool.admit([row])

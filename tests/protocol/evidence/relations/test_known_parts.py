@@ -33,6 +33,11 @@ def test_every_selection_is_one_whose_use_of_a_grant_is_known(name):
 
 
 @pytest.mark.parametrize("name", EVICTING)
+def test_every_state_is_known_to_leave_what_a_selection_kept(name):
+    assert structure(policies.get(name))["state"] in planned_lanes.KEEPING
+
+
+@pytest.mark.parametrize("name", EVICTING)
 def test_plain_cadences_and_those_that_look_at_no_budget_are_named_as_they_are(name):
     cadence = policies.get(name).cadence
     found = structure(policies.get(name))["cadence"]
