@@ -23,6 +23,7 @@ __all__ = [
     "Norms",
     "PastAttention",
     "Trace",
+    "Values",
     "attention_logits",
     "attention_rows",
     "calibrated",
@@ -140,6 +141,14 @@ class Keys:
 
     def summarise(self, layer: int, keys: Tensor, values: Tensor, filled: Tensor) -> Tensor:
         return keys
+
+
+@dataclass(frozen=True)
+class Values:
+    """The stored values themselves: [kv_head, n, d], for the time of the event only."""
+
+    def summarise(self, layer: int, keys: Tensor, values: Tensor, filled: Tensor) -> Tensor:
+        return values
 
 
 @dataclass(frozen=True)

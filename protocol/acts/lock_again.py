@@ -122,10 +122,12 @@ def check_policies(study: Registration) -> str:
     design = _design(study)
     mine = form.as_today(study.lock.content, POLICIES)
     due: dict[str, dict[str, str]] = {}
+    asked: dict[str, str] = {}
     untold: dict[str, list[str]] = {}  # arms, by why
     for arm in design.arms:
         try:
             due[arm.name] = structure(design.policy(arm.name))
+            asked[arm.name] = design.asks(arm.name)
             if arm.press and due[arm.name]["version"] != (of := held.get(arm.name, {}).get("version")):
                 untold.setdefault(f"is of kvpress {of}, another one is installed", []).append(arm.name)
                 del due[arm.name]
@@ -140,7 +142,8 @@ def check_policies(study: Registration) -> str:
     cells = [list(cell) for cell in grid.cells(design)]
     wrong = differences.between(study.lock.content["grid"], cells, "grid")
     wrong += [*differences.between(held, due, "policies"), *_slots(design, study.lock.content)]
-    differences.refuse(wrong)
+    said = {arm: text for arm, text in asked.items() if text}
+    differences.refuse([*wrong, *differences.between(study.lock.content.get("asked", {}), said, "asked")])
     return f"{sum(map(len, held.values()))} settings of {len(held)} arms are those of the installed policies"
 
 

@@ -7,14 +7,25 @@ from time import perf_counter
 
 import torch
 
-from policies import AttentionSignal, CacheSignal, Calibrated, FedSignal, HiddenSignal
+from policies import (
+    AskedSignal,
+    AttentionSignal,
+    CacheSignal,
+    Calibrated,
+    FedSignal,
+    HiddenSignal,
+    OutputSignal,
+)
+from policies.epicache import AsksAbout, Episodic
 from protocol.engine.batch import Batch
-from protocol.engine.forking import Forked, fork
+from protocol.engine.blocks import fork
+from protocol.engine.forking import Forked
 from protocol.engine.forms import forms_of
 from protocol.engine.lanes import FIRST_EVENT, Answers, Lane, LaneFailure, Model, Outcome, Request, Run
 from protocol.engine.max_concurrent import max_concurrent_for
 from protocol.engine.observation import observed
 from protocol.engine.prefill import check
+from protocol.engine.projecting import refuse_unprojected
 from protocol.engine.rows import Row
 from protocol.evidence.refusals import BadInput
 
@@ -50,8 +61,8 @@ def run(
     Raises BadInput for no requests, an empty context, no lanes, a count below one, a negative temperature or
     first event, a top_p outside (0, 1], a budget that does not fit its policy (a number where it evicts, None
     where it never does), an interval for a policy whose signals cannot be measured while decoding, a policy
-    that needs statistics of the model that are not there, a state that the model or a press cannot hold, and
-    a model with sliding-window or hybrid layers.
+    that needs statistics of the model that are not there or an output projection that it lacks, a state that
+    the model or a press cannot hold, and a model with sliding-window or hybrid layers.
     """
     check(model)
     refuse(model, requests, max_new_tokens, temperature, top_p, max_concurrent, prefill_chunk, first_event)
@@ -73,7 +84,7 @@ def run(
         while True:
             while len(batch.rows) < max_concurrent and (forked is not None or ahead < len(requests)):
                 if forked is None:
-                    forked = fork(model, requests[ahead], prefill_chunk)
+                    forked = fork(model, requests[ahead], prefill_chunk, forms)
                     seconds[ahead] = forked.seconds
                     for index, failure in forked.failures.items():
                         outcomes[ahead][index] = failure
@@ -131,6 +142,7 @@ def refuse(
         for lane in request.lanes:
             refuse_lane(lane)
             refuse_uncalibrated(model, lane)
+            refuse_unprojected(model, lane)
 
 
 def refuse_uncalibrated(model: Model, lane: Lane) -> None:
@@ -145,11 +157,17 @@ def refuse_uncalibrated(model: Model, lane: Lane) -> None:
 def refuse_lane(lane: Lane) -> None:
     policy = lane.policy
     for signal in policy.needs:
-        if not isinstance(signal, (AttentionSignal, CacheSignal, Calibrated, FedSignal, HiddenSignal)):
+        kinds = (AskedSignal, AttentionSignal, CacheSignal, Calibrated, FedSignal, HiddenSignal, OutputSignal)
+        if not isinstance(signal, kinds):
             raise BadInput(
                 f"policy of lane {lane.key}: {type(signal).__name__} is no signal that the engine measures; "
                 "give it all that policies.contract asks of one of its kinds"
             )
+    if isinstance(policy.cadence, Episodic) and not isinstance(policy.scoring, AsksAbout):
+        raise BadInput(
+            f"cadence of lane {lane.key}: Episodic asks with a prompt of each episode, which "
+            f"{type(policy.scoring).__name__} does not take; choose PatchedPrompt, or Blockwise"
+        )
     if policy.evicts == (lane.budget is None):
         fix = "give a number of slots" if policy.evicts else "None fits a policy that never evicts"
         raise BadInput(f"budget of lane {lane.key}: {lane.budget} given; {fix}")

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from policies import (
+    AskedSignal,
     AttentionSignal,
     CacheSignal,
     Calibrated,
@@ -17,13 +18,17 @@ from policies import (
     FedSignal,
     HiddenSignal,
     Measured,
+    OutputSignal,
     Rotation,
     Rows,
     Signal,
 )
 from policies.signals import BLOCK, attention_logits, wide
+from protocol.engine.asking import asked
 from protocol.engine.lanes import Model
+from protocol.engine.projecting import projected
 from protocol.engine.rotation import rotation_of
+from protocol.engine.slots import Cached
 from protocol.evidence.refusals import BadInput
 
 MASKED = 512
@@ -77,7 +82,8 @@ class Recorder:
         self.wanted = recent
         self.scale = 0.0
         self.workspace: Tensor | None = None
-        self.signals = tuple(signal for signal in signals if not isinstance(signal, Calibrated))
+        elsewhere = (AskedSignal, Calibrated, OutputSignal)
+        self.signals = tuple(signal for signal in signals if not isinstance(signal, elsewhere))
         self.rows = tuple(signal for signal in self.signals if isinstance(signal, AttentionSignal))
         self.shown = {
             signal: signal.layers_in(layers) for signal in self.signals if isinstance(signal, HiddenSignal)
@@ -202,6 +208,7 @@ def feed(
     mask, where there is more than one chunk. recent: how many of the last queries to keep. query: tokens of
     the prompt that are fed later.
     """
+    signals = tuple(signals)
     network = model.network
     layers = network.config.num_hidden_layers
     prompt, rotation = len(context) + query, rotation_of(network)
@@ -227,8 +234,13 @@ def feed(
         for signal in recorder.signals
         if not isinstance(signal, CacheSignal)
     }
+    cached = list(map(Cached, recorder.keys, recorder.values))
+    pairs = zip(recorder.keys, recorder.values, strict=True)
+    measured = (
+        recorder.measured() | projected(model, signals, pairs) | asked(model, signals, token_ids, cached)
+    )
     return Prefilled(
-        recorder.keys, recorder.values, recorder.measured(), states, recorder.recent, logits, recorder.scale
+        recorder.keys, recorder.values, measured, states, recorder.recent, logits, recorder.scale
     )
 
 

@@ -18,8 +18,22 @@ from six_tokens import SIX_TOKENS, slots_of
 from torch import Tensor, nn
 
 import policies
-from policies import Allocation, CacheSignal, Chunks, PerHead, Policy, Protect, Pyramid, Rows, Scores, View
+from policies import (
+    Allocation,
+    CacheSignal,
+    Chunks,
+    Fed,
+    PerHead,
+    Policy,
+    Protect,
+    Pyramid,
+    Rotation,
+    Rows,
+    Scores,
+    View,
+)
 from policies.adakv import ada_snapkv
+from policies.expected_attention import ExpectedAttention, QueryMoments, expected_attention
 from policies.h2o import AccumulatedAttention
 from policies.lagkv import lagkv
 from policies.pyramidkv import pyramidkv
@@ -259,6 +273,66 @@ def test_without_two_chunks_lagkv_and_the_press_keep_the_sinks_and_the_latest(n)
         expected = left_by(kvpress.LagKVPress(drop(budget, n)), case) if budget < n else torch.ones(1) > 0
         policy = policies.get("lagkv")
         assert torch.equal(kept_by(policy, case, budget=budget)[0], expected.expand(len(case.keys), n))
+
+
+# Expected Attention
+
+
+class Rotary(nn.Module):
+    """Cosine and sine [1, t, d] of RoPE with this base, as transformers' modules give them."""
+
+    def __init__(self, base: float, scaling: float) -> None:
+        super().__init__()
+        self.inv_freq = base ** (-torch.arange(0, DIM, 2) / DIM)
+        self.scaling = scaling
+
+    def forward(self, like: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+        angles = (positions[..., None].float() * self.inv_freq).repeat(1, 1, 2)
+        return self.scaling * angles.cos(), self.scaling * angles.sin()
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.01])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_expected_attention_is_the_press(seed, epsilon):
+    """Its queries come from the hidden states, before RoPE; ours come turned, and in blocks."""
+    case, future, sinks = a_case(seed), (512, 64, 7)[seed % 3], seed % 6
+    rotary = Rotary((10_000.0, 500.0)[seed % 2], (1.0, 1.25)[seed // 2 % 2])
+    random = torch.Generator().manual_seed(seed)
+    # Far from 0, as queries are: the mean counts beside the covariance.
+    offset = torch.randn(len(case.queries), 1, DIM, generator=random)
+    case = case._replace(queries=0.4 * case.queries + offset, keys=0.7 * case.keys)
+    values = torch.randn(case.keys.shape, generator=random)
+    press = kvpress.ExpectedAttentionPress(
+        drop(case.budget, case.n), n_future_positions=future, n_sink=sinks, epsilon=epsilon
+    )
+    layer = module(case)
+    layer.rotary_emb = rotary
+    scores = press.score(layer, *inputs(case, values))[0]
+    expected = torch.zeros(case.keys.shape[:2], dtype=torch.bool).scatter(
+        1, scores.topk(case.budget).indices, True
+    )
+    cosine, sine = rotary(case.queries, torch.arange(case.n)[None])
+    half = torch.cat([-case.queries[..., DIM // 2 :], case.queries[..., : DIM // 2]], -1)
+    rotated = case.queries * cosine + half * sine
+    rotation = Rotation(rotary.inv_freq.double(), rotary.scaling)
+    scoring = ExpectedAttention(future, sinks, epsilon)
+    policy = replace(expected_attention(future, sinks), scoring=scoring)
+    filled = torch.ones(case.keys.shape[:2], dtype=torch.bool)
+    signals: dict[Any, Any] = {
+        signal: (signal.summarise(0, case.keys, values, filled),)
+        for signal in policy.needs
+        if isinstance(signal, CacheSignal)
+    }
+    moments, state = QueryMoments(sinks), None
+    for first in range(0, case.n, 50):
+        own = slice(first, first + 50)
+        parts = case.keys[:, own], values[:, own], first, case.n, rotated[:, own], rotation
+        state = moments.fold(Fed(*parts), state)
+    signals[moments] = (state,)
+    view = View(torch.arange(case.n), 1, len(case.keys), frozenset(), 0, signals, rotation=rotation)
+    found = policy.scoring.score(view).slots[0, :, sinks:]
+    torch.testing.assert_close(found, scores[:, sinks:], rtol=1e-3, atol=1e-6)
+    assert torch.equal(policy.keep(view, case.budget)[0], expected)
 
 
 # Ada-KV

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from policies import (
+    AskedSignal,
     AttentionSignal,
     Bases,
     CacheSignal,
@@ -15,7 +16,10 @@ from policies import (
     Fed,
     FedSignal,
     HiddenSignal,
+    OutputSignal,
     Policy,
+    Rotation,
+    Routes,
     Rows,
     Signal,
     Statistics,
@@ -85,6 +89,7 @@ def a_view(
         stored=None if asked is None else torch.arange(n, device=prompt.keys.device).view(1, 1, -1),
         prompt=n if asked is None else asked,
         budget=budget,
+        rotation=rope(prompt),
     )
 
 
@@ -100,10 +105,18 @@ def of_model(signal: Signal, prompt: Prompt, asked: int | None = None) -> Any:
     if isinstance(signal, Calibrated):
         if signal.kind is Thresholds:
             return Thresholds((0,), 0.4, 0.5)
+        if signal.kind is Routes:
+            return in_turns(*prompt.keys.shape[:2])
         if signal.kind is Bases:
             return random_bases(prompt)
         return random_statistics(prompt, seed=len(signal.name))
     return tuple(measured(signal, prompt, layer, asked=asked) for layer in range(prompt.keys.shape[0]))
+
+
+def in_turns(layers: int, kv_heads: int) -> Routes:
+    """Every other head goes by its scores, of which a single one is the first."""
+    heads = torch.arange(layers * kv_heads, device="cpu").view(layers, kv_heads)
+    return Routes((heads + heads // kv_heads * (kv_heads % 2 == 0)) % 2 == 0)
 
 
 def random_statistics(prompt: Prompt, *, seed: int = 0) -> Statistics:
@@ -112,8 +125,23 @@ def random_statistics(prompt: Prompt, *, seed: int = 0) -> Statistics:
     layers, q_heads, _, dim = prompt.queries.shape
     mean = torch.randn(layers, q_heads, dim // 2, dtype=torch.complex64, generator=random, device="cpu")
     direction = torch.randn(dim, generator=random, device="cpu")
+    frequencies = rope(prompt).frequencies
+    return Statistics(mean, 1.5 * mean.abs(), direction / direction.norm(), frequencies, 1.0)
+
+
+def output_of(prompt: Prompt, layer: int) -> Tensor:
+    """[q_head, d, WIDTH], an output projection in the dtype of the prompt."""
+    random = torch.Generator().manual_seed(layer)
+    q_heads, _, dim = prompt.queries[layer].shape
+    drawn = torch.randn(q_heads, dim, WIDTH, generator=random, device="cpu")
+    return drawn.to(prompt.queries.device, prompt.queries.dtype)
+
+
+def rope(prompt: Prompt) -> Rotation:
+    """With base 10,000."""
+    dim = prompt.queries.shape[-1]
     pair = torch.arange(dim // 2, dtype=torch.float64, device="cpu")
-    return Statistics(mean, 1.5 * mean.abs(), direction / direction.norm(), 10000 ** (-2 * pair / dim), 1.0)
+    return Rotation(10000 ** (-2 * pair / dim), 1.0)
 
 
 def random_bases(prompt: Prompt) -> Bases:
@@ -139,6 +167,9 @@ def measured(
     if isinstance(signal, CacheSignal):
         filled = torch.ones(keys.shape[:2], dtype=torch.bool, device=keys.device)
         return signal.summarise(layer, keys, values, filled)
+    if isinstance(signal, OutputSignal):
+        filled = torch.ones(keys.shape[:2], dtype=torch.bool, device=keys.device)
+        return signal.project(layer, keys, values, filled, output_of(prompt, layer))
     if isinstance(signal, HiddenSignal):
         if layer not in signal.layers_in(len(prompt.keys)):
             return None
@@ -146,17 +177,22 @@ def measured(
         for first in range(0, n, block):
             state = signal.change(prompt.hidden[layer, first : first + block], state)
         return state
+    if isinstance(signal, AskedSignal):
+        return asked_of(signal, prompt, layer, block)
     if not signal.reads(layer):
         return None
     if isinstance(signal, FedSignal):
-        state = None
+        state, rotation = None, rope(prompt)
         for first in range(0, asked, block):
             own = slice(first, min(first + block, asked))
-            state = signal.fold(Fed(keys[:, own], values[:, own], first, asked), state)
+            state = signal.fold(
+                Fed(keys[:, own], values[:, own], first, asked, queries[:, own], rotation), state
+            )
         state = every(lambda part: part[None], state)
         for first in range(asked, n, block):
             own = slice(first, first + block)
-            state = signal.fold(Fed(keys[None, :, own], values[None, :, own], first, asked), state)
+            parts = keys[None, :, own], values[None, :, own], first, asked, queries[None, :, own]
+            state = signal.fold(Fed(*parts, rotation), state)
         return signal.result(every(lambda part: part[0], state))
     assert isinstance(signal, AttentionSignal)
     state = None
@@ -175,6 +211,21 @@ def measured(
             rows._replace(attention=rows.attention[None], logits=logits, decoded=True), state
         )
     return None if state is None else signal.result(every(lambda part: part[0], state))
+
+
+def asked_of(signal: AskedSignal, prompt: Prompt, layer: int, block: int) -> Any:
+    """A token of a passage has the query and the key of some token of the text."""
+    keys, state = prompt.keys[layer], None
+    for passage in signal.passages(prompt.token_ids, frozenset({0, 1, 2})):
+        place = passage % len(prompt.token_ids)
+        both = torch.cat([keys, keys[:, place]], 1)
+        for first in range(0, len(passage), block):
+            own = prompt.queries[layer][:, place[first : first + block]]
+            logits = attention_logits(own, both, prompt.scale, keys.shape[1] + first)[..., : both.shape[1]]
+            slots = logits.softmax(-1)[..., : keys.shape[1]]
+            rows = Rows(slots, layer, first, len(passage), len(keys), logits=logits[..., : keys.shape[1]])
+            state = signal.attend(rows, state)
+    return signal.result(state)
 
 
 def rows_of(

@@ -40,8 +40,8 @@ __all__ = [
 
 LONG = 1024  # tokens of an answer in which a unit of slots that begins in the prompt may end
 
-# Tokens of (context, query) of every problem that is measured, by model and task.
-Lengths: TypeAlias = dict[tuple[str, Task], list[tuple[int, int]]]
+# Tokens of (context, query) of every problem that is measured, by model, task and what is asked beside it.
+Lengths: TypeAlias = dict[tuple[str, Task, str], list[tuple[int, int]]]
 
 
 class Checked(NamedTuple):
@@ -140,12 +140,13 @@ def _refuse_unmarked(planned: Planned) -> None:
 def _lengths(planned: Planned, items: Mapping[str, Any]) -> Lengths:
     lengths: Lengths = {}
     protocol, known = planned.protocol, planned.tasks
+    asked = dict.fromkeys(protocol.asks(arm.name) for arm in protocol.arms)
     for source in protocol.models:
         tokenizer = load.tokenizer(source, planned.home)
         count = prompting.counter(tokenizer)
-        for task in protocol.tasks:
+        for task, asks in itertools.product(protocol.tasks, asked):
             own, name = known[task.name], task.name
-            sized = partial(_sized, tokenizer=tokenizer, query=task.query)
+            sized = partial(_sized, tokenizer=tokenizer, query=task.query, asks=asks)
             sizes = [sized(door.build(own, name, item, count)) for item in items[name]["dev"]]
             kept = [size for size in sizes if protocol.excludes(size[0]) is None]
             if not kept:
@@ -155,18 +156,18 @@ def _lengths(planned: Planned, items: Mapping[str, Any]) -> Lengths:
             if isinstance(own, FileTask | LmEvalTask):
                 held = [door.size(own, item, count, sized) for item in items[name]["confirm"]]
                 kept += [size for size in held if protocol.excludes(size[0]) is None]
-            lengths[source, task] = kept
+            lengths[source, task, asks] = kept
     return lengths
 
 
-def _sized(problem: Problem, tokenizer: Any, query: str) -> tuple[int, int]:
-    context, asked = prompting.render(problem, tokenizer, query)
+def _sized(problem: Problem, tokenizer: Any, query: str, asks: str) -> tuple[int, int]:
+    context, asked = prompting.render(problem, tokenizer, query, asks)
     return len(context), len(asked)
 
 
 def _refuse_long_prompts(planned: Planned, lengths: Lengths) -> None:
     """Positions beyond those that a model was trained for make it fail silently."""
-    for (model, task), each in lengths.items():
+    for (model, task, _), each in lengths.items():
         config = transformers.AutoConfig.from_pretrained(sources.locate(model, planned.home))
         if (longest := max(map(sum, each))) + task.max_new_tokens > config.max_position_embeddings:
             raise BadInput(
@@ -188,8 +189,10 @@ def refuse_small_budgets(planned: Planned, lengths: Lengths, budgets: Iterable[B
     preserve = protocol.generation.preserve is not None
     fix = ", or let generation.preserve protect less" if preserve else ""
     policy_of = {arm.name: protocol.policy(arm.name) for arm in protocol.arms}
-    evicting = {arm: policy for arm, policy in policy_of.items() if policy.evicts}
-    for (model, task), each in lengths.items():
+    asks_of = {arm.name: protocol.asks(arm.name) for arm in protocol.arms}
+    for (model, task, asks), each in lengths.items():
+        own = (arm for arm, policy in policy_of.items() if policy.evicts and asks_of[arm] == asks)
+        evicting = {arm: policy_of[arm] for arm in own}
         use = planned.use(model, task.name)
         ends = sorted({min(each), max(each), max(each, key=sum)})
         for prompt, (arm, policy), budget in itertools.product(ends, evicting.items(), budgets):
@@ -210,7 +213,7 @@ def refuse_one_budget_twice(planned: Planned, lengths: Lengths, budgets: Iterabl
     """
     budgets, protocol = tuple(budgets), planned.protocol
     evicting = [arm.name for arm in protocol.arms if protocol.policy(arm.name).evicts]
-    for (model, task), each in lengths.items():
+    for (model, task, _), each in lengths.items():
         use = planned.use(model, task.name)
         for slot in dict.fromkeys(planned.slot(model, arm) for arm in evicting):
             seen: dict[tuple[int, ...], Budget] = {}
@@ -261,8 +264,9 @@ def lanes(planned: Planned, model: str, lengths: Lengths) -> int:
         return generation.lanes_per_batch
     slots = max(
         context + query + task.max_new_tokens
-        for task in protocol.tasks
-        for context, query in lengths[model, task]
+        for (of, task, _), each in lengths.items()
+        if of == model
+        for context, query in each
     )
     config = transformers.AutoConfig.from_pretrained(sources.locate(model, planned.home))
     dtype = load.DTYPES[generation.dtype]

@@ -162,6 +162,11 @@ FIELDS = documents.headed(
         ),
         "grid": Field(ListOf(_CELL, 1), "Every cell that confirm runs."),
         "policies": Field(MapOf(OBJECT), "Every setting of each arm's policy, by its path.", without=EARLIER),
+        "asked": Field(
+            MapOf(Text()),
+            "What arms say to the model beside the problem, by arm.",
+            without="no arm says anything",
+        ),
         "items": Field(MapOf(_ITEMS), "The split of each task."),
         "batch": Field(
             Table(

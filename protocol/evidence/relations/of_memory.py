@@ -145,8 +145,11 @@ def room(plan: Plan, lane: Lane, measure: Measure) -> str:
 def carried(plan: Plan, lane: Lane, measure: Measure) -> str:
     interval, size = 0 if lane.full else lane.arm.interval, lane.cache["state_bytes"]
     least = POSITION * max((after for _, _, after in lane.events), default=0)
-    if interval == 0 and size:
-        return f"cache.state_bytes is {size}, and no event can fire while it decodes"
+    _, before, after = lane.events[0] if lane.events else (0, 0, 0)
+    parked = lane.arm.parks * after * measure.most if after < before else 0
+    if interval == 0 and size > parked:
+        told = f", and what it parks takes {parked} at most" if parked else ""
+        return f"cache.state_bytes is {size}, and no event can fire while it decodes{told}"
     if interval and size < least:
         return f"cache.state_bytes is {size}; the positions of its slots alone take {least}"
     return ""
@@ -340,8 +343,8 @@ RELATIONS = (
     ),
     Relation(
         "carried",
-        "`state_bytes` is 0 where no event can fire while decoding; else it holds the positions of the "
-        "slots.",
+        "`state_bytes` is 0 where no event can fire while decoding, but for the slots of the other caches "
+        "that an arm parks whose lock says so; else it holds the positions of the slots.",
         ("cache.state_bytes", "cache.events"),
         "trajectory",
         carried,

@@ -22,9 +22,14 @@ QUANTUM = 16  # slots as computed, to whose bytes the room of a head is rounded 
 ITEM = {"float32": 4, "bfloat16": 2}  # bytes of a number
 PRESS = "protocol.presses.pressed.AsThePress()"  # in the place of a press' selection
 PLAIN = "policies.cadence.Cadence()"
+BLOCKS = "policies.blockwise.Blockwise()"  # plain once the prompt is read
+EPISODES = "policies.epicache.Episodic()"  # one that fills a cache for each episode and parks all but one
 EVERY = "policies.thinkv.Whenever()"  # a cadence that looks at no budget
 # Selections that leave exactly what an event was granted, and those that leave at most that.
-EXACT = tuple(f"policies.selection.{name}()" for name in ("TopK", "Chunks", "Diverse"))
+EXACT = (
+    *(f"policies.selection.{name}()" for name in ("TopK", "Chunks", "Diverse")),
+    *(f"policies.signatures.Diverse{name}()" for name in ("Each", "ByLayer", "ByHead", "Scheduled")),
+)
 AT_MOST = (
     "policies.crystal.dissolution.BranchDissolution()",
     "policies.crystal.tiers.TieredDissolution()",
@@ -66,6 +71,7 @@ class Arm(NamedTuple):
     budget. most: whether it leaves at most what it is granted; exact: whether it leaves all of that. every:
     whether it fires every `interval` steps, whatever is held. bounds: whether its routing may leave less than
     it is granted, whatever there is to keep. press: whether it is a press, which leaves what it leaves.
+    parks: the most caches that it holds beside the one that answers.
     """
 
     plain: bool | None
@@ -76,6 +82,8 @@ class Arm(NamedTuple):
     every: bool = False
     bounds: bool = False
     press: bool = False
+    parks: int = 0
+    asks: str = ""
 
 
 class Stored(NamedTuple):
@@ -259,7 +267,8 @@ def _bases(registered: Mapping[str, Any], units: Sequence[UnitPlan], winner: str
 
 def _arm(content: Mapping[str, Any], base: str) -> Arm:
     if "policies" in content:
-        return _as_locked(content["policies"][base])
+        asks = content.get("asked", {}).get(base, "")
+        return _as_locked(content["policies"][base])._replace(asks=asks)
     registered = content["protocol"]["content"]
     return _as_registered(registered["generation"], registered["arms"][base]["policy"])
 
@@ -295,10 +304,11 @@ def _stored(
 def _as_locked(settings: Mapping[str, str]) -> Arm:
     interval = 0 if settings["cadence.interval"] == "None" else _whole(int(settings["cadence.interval"]))
     selection, bounds = settings["selection"], settings.get("routing") in BOUNDING
+    parks = _whole(int(settings["cadence.episodes"]), 1) - 1 if settings["cadence"] == EPISODES else 0
     exact = selection in EXACT and settings.get("state", KEEPING[0]) in KEEPING and not bounds
     most = selection in (*EXACT, *AT_MOST)
     return Arm(
-        settings["cadence"] in (PLAIN, EVERY),
+        settings["cadence"] in (PLAIN, BLOCKS, EVERY),
         interval,
         settings["cadence.slack"] == "True",
         most or None,
@@ -306,6 +316,7 @@ def _as_locked(settings: Mapping[str, str]) -> Arm:
         settings["cadence"] == EVERY,
         bounds,
         selection == PRESS,
+        parks,
     )
 
 

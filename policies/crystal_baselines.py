@@ -1,0 +1,72 @@
+"""The baselines that the CrystalCache paper compares itself with, as it defines them (Po-Ting Lin).
+
+It reimplements them "from their published descriptions" (its section 4.3), and its descriptions are other
+policies than the published ones. Each differs from ours of that name in the scoring alone. What they protect
+the paper does not say but for H2O ("a most-recent window"): they protect what their parents do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import torch
+
+from policies.chunkkv import chunkkv
+from policies.contract import Scores, Signal, View
+from policies.h2o import AccumulatedAttention, h2o
+from policies.policy import Policy
+from policies.pyramidkv import pyramidkv
+from policies.signals import AttentionSums, group_mean, of_all_layers
+
+__all__ = ["WindowSums", "crystal_baselines"]
+
+
+@dataclass(frozen=True)
+class WindowSums:
+    """Attention received from the last `window` queries, or all of a shorter text, mean over a group.
+
+    As `AccumulatedAttention`, but for how far back it looks: neither pooled nor cut off at the window, as
+    `WindowAttention` is.
+    """
+
+    window: int = 128
+
+    def __post_init__(self) -> None:
+        if self.window < 1:
+            raise ValueError(f"window must be 1 or more, not {self.window}")
+
+    @property
+    def needs(self) -> frozenset[Signal]:
+        return frozenset({AttentionSums(window=self.window)})
+
+    def score(self, view: View) -> Scores:
+        layers = of_all_layers(view, AttentionSums(window=self.window))
+        return Scores(torch.stack([group_mean(sums, view.kv_heads) for sums in layers]))
+
+
+def crystal_baselines() -> Mapping[str, Policy]:
+    """ChunkKV, PyramidKV and Scissorhands of the CrystalCache paper.
+
+    `chunkkv-cumulative`: its Eq. 6, the sum over the slots of a chunk of 10 of the attention from every query
+    that sees them; ChunkKV itself sums over a window at the end of the prompt. `Chunks` ranks by the mean of
+    a chunk, which is the same order for whole ones, and cuts the last chunk taken to the budget, as in
+    `chunkkv`.
+
+    `pyramidkv-cumulative`: its section 4.3, "layer-wise budget allocation (more KV in early layers, less in
+    late layers) on top of cumulative-attention scoring"; PyramidKV itself scores as SnapKV does. How budgets
+    fall it does not say: as in `pyramidkv`.
+
+    `h2o-window`: what its section 2.2 calls Scissorhands, "an H2O variant scored over a windowed rather than
+    cumulative observation horizon"; Scissorhands itself counts how often a slot is below average. How long
+    the window is it does not say: 128, the only length of a window that the paper has (Table 14), is ours,
+    and no more than half of the prompts that it asks about. It runs no such policy.
+
+    An event while decoding adds nothing of its own: sums over all queries go on from event to event, those of
+    a window are formed anew from the last queries, which are carried.
+    """
+    return {
+        "chunkkv-cumulative": replace(chunkkv(), scoring=AccumulatedAttention()),
+        "pyramidkv-cumulative": replace(pyramidkv(), scoring=AccumulatedAttention()),
+        "h2o-window": replace(h2o(), scoring=WindowSums()),
+    }

@@ -1,0 +1,199 @@
+"""Expected Attention: keep what the queries to come are expected to attend to (arXiv:2510.00636)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from policies.contract import Fed, Rotation, Scores, Signal, View
+from policies.policy import Policy
+from policies.protect import Protect, from_first
+from policies.routing import PerHead
+from policies.signals import Keys, Norms, group_mean, of_all_layers, wide
+
+__all__ = [
+    "ExpectedAttention",
+    "Moments",
+    "QueryMoments",
+    "expected_attention",
+    "expected_logits",
+    "mean_rotation",
+    "unrotated",
+]
+
+
+class Moments(NamedTuple):
+    """Of the queries of a layer before RoPE; while decoding, each has a leading axis for the layers."""
+
+    mean: Tensor
+    """[q_head, d]."""
+    covariance: Tensor
+    """[q_head, d, d], by the number of queries, not by one less."""
+    tokens: Tensor
+    """[1], how many queries these are."""
+
+
+def turns(rotation: Rotation, start: int, count: int, like: Tensor) -> tuple[Tensor, Tensor]:
+    """Cosine and sine [count, d/2] of what the model turns queries by at positions from `start` on.
+
+    In float32, as transformers forms them whatever the dtype of the model: what is undone is what was done.
+    """
+    position = torch.arange(start, start + count, device=like.device, dtype=torch.float32)
+    angle = position[:, None] * rotation.frequencies.to(like.device, torch.float32)
+    return angle.cos(), angle.sin()
+
+
+def unrotated(queries: Tensor, rotation: Rotation, start: int) -> Tensor:
+    """Queries [..., t, d] at positions from `start` on, as they were before RoPE; float32 or better."""
+    queries = wide(queries)
+    cosine, sine = (part.to(queries.dtype) for part in turns(rotation, start, queries.shape[-2], queries))
+    one, other = queries.chunk(2, -1)
+    turned = torch.cat([one * cosine + other * sine, other * cosine - one * sine], -1)
+    return turned if rotation.scaling == 1 else turned / rotation.scaling
+
+
+def mean_rotation(rotation: Rotation, start: int, count: int, like: Tensor) -> Tensor:
+    """R: the mean of the matrices [d, d] by which RoPE turns at positions start .. start + count - 1."""
+    cosine, sine = (
+        rotation.scaling * part.mean(0).to(like.dtype) for part in turns(rotation, start, count, like)
+    )
+    upper = torch.cat([cosine.diag(), -sine.diag()], 1)
+    return torch.cat([upper, torch.cat([sine.diag(), cosine.diag()], 1)])
+
+
+def expected_logits(moments: Moments, turned: Tensor, keys: Tensor) -> Tensor:
+    """The logarithm of the expected exp(logit) of normally distributed queries: [q_head, n].
+
+    mu . k / sqrt(d) + k' Sigma k / (2 d), where mu and Sigma are the mean and the covariance of the queries
+    turned by `turned` [d, d]; keys [kv_head, n, d] with their RoPE rotation.
+    """
+    keys = wide(keys)
+    dim = keys.shape[-1]
+    mean = moments.mean.to(keys.dtype) @ turned.T
+    covariance = turned @ moments.covariance.to(keys.dtype) @ turned.T
+    group = len(mean) // len(keys)
+    logits = [
+        key @ mean[head] / math.sqrt(dim) + (key @ covariance[head]).mul_(key).sum(-1) / (2 * dim)
+        for head, key in enumerate(key for key in keys for _ in range(group))
+    ]
+    return torch.stack(logits)
+
+
+@dataclass(frozen=True)
+class QueryMoments:
+    """`Moments` of the queries of all tokens but the first `sinks`: mean and covariance before RoPE.
+
+    Folded over the tokens as they are fed, block by block (Chan, Golub and LeVeque 1979, update formula 2.1),
+    so that no sum of squares is set off against the square of a mean. Nothing where the model turns queries
+    by no fixed rotation: then there is no query before it.
+    """
+
+    sinks: int
+
+    def reads(self, layer: int) -> bool:
+        return True
+
+    def fold(self, fed: Fed, before: Moments | None) -> Moments | None:
+        if fed.queries is None or fed.rotation is None:
+            return before
+        skipped = max(0, self.sinks - fed.start)
+        own = unrotated(fed.queries[..., skipped:, :], fed.rotation, fed.start + skipped)
+        layers, count = own.shape[:-3], own.shape[-2]
+        total = own.new_full((*layers, 1), count)
+        mean = own.sum(-2) / max(1, count)
+        apart = own - mean[..., None, :]
+        new = Moments(mean, apart.mT @ apart / max(1, count), total)
+        return new if before is None else joined(before, new)
+
+    def result(self, state: Moments) -> Moments:
+        return state
+
+
+def joined(one: Moments, other: Moments) -> Moments:
+    """Of the queries of both."""
+    total = one.tokens + other.tokens
+    share = (other.tokens / total.clamp(min=1))[..., None]  # [..., 1, 1]
+    apart = other.mean - one.mean
+    between = apart[..., :, None] * apart[..., None, :]
+    own = share[..., None]
+    within = one.covariance + own * (other.covariance - one.covariance)
+    return Moments(one.mean + share * apart, within + own * (1 - own) * between, total)
+
+
+@dataclass(frozen=True)
+class ExpectedAttention:
+    """(p + epsilon) * ||v||: p is the softmax of `expected_logits` over the slots after the first `sinks`,
+    mean over the query heads of a group; v is the value of the slot. Sinks score 0: they are for the policy
+    to protect.
+
+    future: over how many positions, from the next on, the rotation is averaged. R Sigma R' is that of the
+    mean rotation, and not the mean of what the rotations make of Sigma (as in the authors' code).
+    """
+
+    future: int = 512
+    sinks: int = 4
+    epsilon: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.future < 1 or self.sinks < 0 or not 0 <= self.epsilon < math.inf:
+            raise ValueError(
+                "future must be 1 or more, sinks and epsilon 0 or more, not "
+                f"future {self.future}, sinks {self.sinks} and epsilon {self.epsilon}"
+            )
+
+    @property
+    def needs(self) -> frozenset[Signal]:
+        return frozenset({QueryMoments(self.sinks), Keys(), Norms()})
+
+    def score(self, view: View) -> Scores:
+        if view.rotation is None:
+            raise ValueError(
+                "view.rotation must say how the model turns queries: Expected Attention needs a rotary "
+                "embedding that turns every pair of a head by one rule; choose another policy"
+            )
+        filled = view.filled.expand(view.layers, view.kv_heads, -1)
+        outside = ~filled | (from_first(filled) < self.sinks)
+        layers = zip(
+            of_all_layers(view, QueryMoments(self.sinks)),
+            of_all_layers(view, Keys()),
+            of_all_layers(view, Norms()),
+            outside,
+            strict=True,
+        )
+        turned, scores = None, []
+        for moments, keys, norms, left_out in layers:
+            if turned is None:
+                turned = mean_rotation(view.rotation, len(view.token_ids), self.future, wide(keys))
+            logits = expected_logits(moments, turned, keys)
+            group = len(logits) // view.kv_heads
+            masked = logits.masked_fill(left_out.repeat_interleave(group, 0), -torch.inf)
+            expected = group_mean(masked.softmax(-1), view.kv_heads)
+            scores.append(((expected + self.epsilon) * norms.value).masked_fill(left_out, 0))
+        return Scores(torch.stack(scores))
+
+
+def expected_attention(future: int = 512, sinks: int = 4) -> Policy:
+    """Keep the first `sinks` slots and, of each layer and KV head, those that the queries to come are
+    expected to attend to, weighed by the size of their values.
+
+    Formulas and numbers are those of ExpectedAttentionPress (NVIDIA/kvpress 0.5.5), the authors' own code:
+    queries are taken to be normally distributed, with the mean and the covariance that those of the prompt
+    have before RoPE, and to stand at any of the next 512 positions. Departs from the paper as that code does:
+    values by their own norm, and not by that of what the output projection makes of them. The entry of that
+    name on kvpress' leaderboard is another policy: heads that compete, and epsilon 0.01.
+
+    Computed on its way instead of from stored hidden states: the queries are turned back as they are fed, and
+    a mean and a covariance stay of them. With an interval, moments go on over the tokens of the answer, and
+    what is kept is scored anew at every event, from there on; DecodingPress of kvpress takes the moments of
+    the last 256 tokens alone, and drops many slots at a time. They are carried: d (d + 1) numbers a query
+    head, whatever the length, which is more than the slots of a short answer have.
+    """
+    return Policy(
+        scoring=ExpectedAttention(future, sinks),
+        routing=PerHead(),
+        protect=Protect(sinks=sinks, recent=0),
+    )

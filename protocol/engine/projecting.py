@@ -1,0 +1,58 @@
+"""The output projection of a model, as policies are shown it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from policies import OutputSignal, Signal
+from protocol.engine.lanes import Lane, Model
+from protocol.evidence.refusals import BadInput
+
+__all__ = ["projected", "projection", "refuse_unprojected"]
+
+
+def projected(
+    model: Model,
+    signals: Iterable[Signal],
+    cached: Iterable[tuple[Tensor, Tensor]],
+    filled: Tensor | None = None,
+) -> dict[Signal, Any]:
+    """Those of the signals that read the output projection, as a View holds them.
+
+    cached: keys and values [kv_head, n, d] of each layer. filled: [layer, kv_head, n], None where every slot
+    is there.
+    """
+    wanted = [signal for signal in signals if isinstance(signal, OutputSignal)]
+    found: dict[Signal, list[Any]] = {signal: [] for signal in wanted}
+    for layer, (keys, values) in enumerate(cached if wanted else ()):
+        output = projection(model, layer)
+        there = torch.ones_like(keys[..., 0], dtype=torch.bool) if filled is None else filled[layer]
+        for signal in wanted:
+            found[signal].append(signal.project(layer, keys, values, there, output))
+    return {signal: tuple(of_layers) for signal, of_layers in found.items()}
+
+
+def projection(model: Model, layer: int) -> Tensor:
+    """[q_head, d, width], the slice of the projection of each query head; no copy is made."""
+    config: Any = model.network.config
+    blocks: Any = getattr(model.network.base_model, "layers", ())
+    output = getattr(getattr(blocks[layer], "self_attn", None), "o_proj", None) if blocks else None
+    heads = config.num_attention_heads
+    dim = getattr(config, "head_dim", None) or config.hidden_size // heads
+    # One that is stored in another form than its weights has none to multiply with.
+    if type(output) is not nn.Linear or output.weight.shape[1] != heads * dim:
+        raise BadInput(
+            f"model {model.name}: the attention of layer {layer} has no linear o_proj of its {heads} heads, "
+            "which a policy reads; choose a model that has one, or another policy"
+        )
+    return output.weight.view(-1, heads, dim).permute(1, 2, 0)
+
+
+def refuse_unprojected(model: Model, lane: Lane) -> None:
+    if any(isinstance(signal, OutputSignal) for signal in lane.policy.needs):
+        for layer in range(model.network.config.num_hidden_layers):
+            projection(model, layer)
