@@ -6,8 +6,9 @@ kept = policy.keep(view, budget=256)        # bool [layer, kv_head, n]
 May import: torch.
 """
 
+from policies.blockwise import Blockwise
 from policies.cadence import Cadence, Schedule
-from policies.calibrated import Bases, Calibrated, Statistics, Thresholds
+from policies.calibrated import Bases, Calibrated, Routes, Statistics, Thresholds
 from policies.catalogue import diff, get, names
 from policies.contract import (
     Allocation,
@@ -55,6 +56,7 @@ __all__ = [
     "AskedSignal",
     "AttentionSignal",
     "Bases",
+    "Blockwise",
     "BranchDissolution",
     "BudgetError",
     "CacheSignal",
@@ -87,6 +89,7 @@ __all__ = [
     "Remembered",
     "Rescores",
     "Rotation",
+    "Routes",
     "Routing",
     "Rows",
     "Schedule",

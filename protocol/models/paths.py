@@ -10,13 +10,13 @@ from protocol.models import sources
 __all__ = ["KINDS", "NAMES", "OF_ANSWERS", "locked_name", "statistics_paths"]
 
 KINDS: Mapping[str, str] = MappingProxyType(
-    {"text": "Statistics", "traces": "Statistics", "thoughts": "Thresholds"}
+    {"text": "Statistics", "traces": "Statistics", "thoughts": "Thresholds", "routes": "Routes"}
 )
 """What is calibrated, as a value of which class of `policies`: query statistics of text that others wrote, or
-of the answers of the model itself; which thought a segment of its answers is.
+of the answers of the model itself; which thought a segment of its answers is; which heads go by their scores.
 """
 NAMES = tuple(KINDS)
-OF_ANSWERS = ("thoughts",)
+OF_ANSWERS = ("thoughts", "routes")
 """Those that no plain text tells."""
 
 

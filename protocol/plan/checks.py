@@ -317,8 +317,8 @@ def _rule(design: Design) -> Iterator[str]:
         yield f"budgets: {decision.rule} goes from the largest down; give two or more"
     if rule.ordered and len({budget.kind for budget in design.budgets}) > 1:
         yield (
-            f"budgets: {decision.rule} puts them in order; give shares alone, whole slots alone or shares of "
-            "the full cache alone"
+            f"budgets: {decision.rule} puts them in order; give shares alone, whole slots alone, shares of "
+            f'the full cache alone, bytes alone or "bytes of" slots alone'
         )
 
 

@@ -91,6 +91,21 @@ NAMES = (
     "expected-attention",
     "defensivekv",
     "layer-defensivekv",
+    "keydiff-blocks",
+    "lagkv-blocks",
+    "kvzip",
+    "epicache",
+    "epicache-shared-budget",
+    "1d-per-layer",
+    "1d-per-head",
+    "ada-1d",
+    "ada-1d_div",
+    "pyramid-1d",
+    "pyramid-1d_div",
+    "1d_div-per-layer",
+    "1d_div-per-head",
+    "1d_div-scheduled",
+    "static_route",
 )
 
 

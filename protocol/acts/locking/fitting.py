@@ -14,13 +14,14 @@ import transformers
 
 from policies import Policy
 from protocol import engine
-from protocol.acts.locking import frozen, rule_checks
+from protocol.acts.locking import frozen, rule_checks, sized
 from protocol.evidence.refusals import BadInput
 from protocol.evidence.relations import vocabulary
 from protocol.locked.planned import Planned
 from protocol.models import calibration, load, sources
 from protocol.plan import grid
-from protocol.plan.design import Budget, Design, Task
+from protocol.plan.budget import MOST, Budget, Slot
+from protocol.plan.design import Design, Task
 from protocol.tasks import door, prompting
 from protocol.tasks.file_task import FileTask
 from protocol.tasks.lm_eval_task import LmEvalTask
@@ -57,6 +58,8 @@ def checked(planned: Planned, items: Mapping[str, Any], *, again: bool = False) 
     _refuse_calibrated(planned, items)
     _refuse_depths(planned)
     _refuse_unmarked(planned)
+    sized.refuse_unfit(planned)
+    sized.refuse_unlike_slots(planned)
     scored = frozen.scored(items, planned.tasks).get("scored", [])
     rule_checks.refuse_counts(planned.protocol, items, scored)
     checks = rule_checks.checks(planned.protocol, items, again=again, scored=scored)
@@ -193,7 +196,10 @@ def refuse_small_budgets(planned: Planned, lengths: Lengths, budgets: Iterable[B
         use = planned.use(model, task.name)
         ends = sorted({min(each), max(each), max(each, key=sum)})
         for prompt, (arm, policy), budget in itertools.product(ends, evicting.items(), budgets):
-            slots = policy.cadence.least(budget.of(prompt[0], use))
+            slots = budget.of(prompt[0], use, slot := planned.slot(model, arm))
+            if slot is not None and not 1 <= slots <= MOST:
+                raise BadInput(f"budgets: {_unholdable(budget, slots, slot, f'arm {arm!r} on {model}')}")
+            slots = policy.cadence.least(slots)
             if slots < (protected := _protected(policy, *prompt, slots)):
                 raise BadInput(
                     f"budgets: {budget} gives {slots} slots for {task.name} ({prompt[0]} tokens), "
@@ -202,18 +208,36 @@ def refuse_small_budgets(planned: Planned, lengths: Lengths, budgets: Iterable[B
 
 
 def refuse_one_budget_twice(planned: Planned, lengths: Lengths, budgets: Iterable[Budget]) -> None:
-    """Two budgets that are the same slots on every prompt of a model and task: the same lanes would count as
-    two contrasts of the rule. lengths: of the prompts that were measured.
+    """Two budgets that are the same slots of some arm on every prompt of a model and task: the same lanes
+    would count as two contrasts of the rule. lengths: of the prompts that were measured.
     """
+    budgets, protocol = tuple(budgets), planned.protocol
+    evicting = [arm.name for arm in protocol.arms if protocol.policy(arm.name).evicts]
     for (model, task, _), each in lengths.items():
-        seen: dict[tuple[int, ...], Budget] = {}
-        for budget in budgets:
-            slots = tuple(budget.of(context, planned.use(model, task.name)) for context, _ in each)
-            if (other := seen.setdefault(slots, budget)) is not budget:
-                raise BadInput(
-                    f"budgets: {other} and {budget} are the same slots for {model} on {task.name} "
-                    f"({slots[0]} on a prompt of {each[0][0]} tokens); leave one out"
-                )
+        use = planned.use(model, task.name)
+        for slot in dict.fromkeys(planned.slot(model, arm) for arm in evicting):
+            seen: dict[tuple[int, ...], Budget] = {}
+            for budget in budgets:
+                slots = tuple(budget.of(context, use, slot) for context, _ in each)
+                if (other := seen.setdefault(slots, budget)) is not budget:
+                    of = "" if slot is None else f" of {slot.own} bytes"
+                    raise BadInput(
+                        f"budgets: {other} and {budget} are the same slots{of} for {model} on {task.name} "
+                        f"({slots[0]} on a prompt of {each[0][0]} tokens); leave one out"
+                    )
+
+
+def _unholdable(budget: Budget, slots: int, slot: Slot, of: str) -> str:
+    """Of a budget that is no slot, or more than there can be. of: whose slots they are."""
+    if slots > MOST:
+        return f"{budget} gives {slots} slots of {of}, over {MOST}; write less"
+    least = Budget(None, None, bytes=slot.heads * slot.own)
+    if budget.bytes_of is not None:
+        least = Budget(None, None, bytes_of=-(-slot.own // slot.computed))
+    return (
+        f"{budget} is less than one slot of {of}, which takes {slot.heads * slot.own} bytes over all layers "
+        f'and heads; write "{least}" or more'
+    )
 
 
 def _protected(policy: Policy, context: int, query: int, slots: int) -> int:

@@ -20,7 +20,7 @@ from protocol.evidence.outside import history
 from protocol.evidence.run import ledger
 from protocol.locked import differences, drift
 from protocol.models import sources
-from protocol.plan import full_use
+from protocol.plan import full_use, slot_bytes
 
 __all__ = ["MAKERS", "as_today", "faults", "is_name", "unheard_of", "unknown_age", "unreadable"]
 
@@ -147,6 +147,7 @@ def faults(locked: Mapping[str, Any]) -> Iterator[str]:
     yield from _opened(locked.get("opened", ()), items)
     yield from _checks(locked["checks"], content)
     yield from full_use.faults(locked)
+    yield from slot_bytes.faults(locked)
     yield from _weights(locked["weights"])
     yield from _environment(locked)
 

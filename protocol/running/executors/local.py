@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -13,7 +14,7 @@ from protocol.evidence.bytes import canonical
 from protocol.evidence.run import late_randomness, records
 from protocol.locked.planned import Planned
 from protocol.models.load import LoadedModel, load
-from protocol.plan.grid import Cell, budget_of
+from protocol.plan.grid import Cell, budget_of, policy_of
 from protocol.running.executors import Execute, Job, Produced
 from protocol.tasks import door, prompting
 from protocol.tasks.door import Opened
@@ -49,7 +50,8 @@ def executor(
     model_of = read or _held(planned)
     graders: dict[str, grading.Grader] = {}
     registered, known = {task.name: task for task in protocol.tasks}, planned.tasks
-    policy_of = {arm.name: protocol.policy(arm.name) for arm in protocol.arms}
+    slot_of = cache(planned.slot)
+    policy = cache(lambda cell: policy_of(protocol, cell, slot_of(cell.model, cell.arm)))
     asks_of = {arm.name: protocol.asks(arm.name) for arm in protocol.arms}
     key = opened.held_out.key() if opened else None
 
@@ -72,8 +74,14 @@ def executor(
             forked = (
                 engine.Lane(
                     key="/".join(map(str, cell)),
-                    policy=policy_of[cell.arm],
-                    budget=budget_of(protocol, cell, len(prompt.context), planned.use(cell.model, cell.task)),
+                    policy=policy(cell),
+                    budget=budget_of(
+                        protocol,
+                        cell,
+                        len(prompt.context),
+                        planned.use(cell.model, cell.task),
+                        slot_of(cell.model, cell.arm),
+                    ),
                     seed=late_randomness.seed(key, cell.seed),
                 )
                 for cell in cells

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 import transformers
 
-from policies import Allocation, Cadence, PerHead, Policy, Protect, Scores, Statistics, Thresholds
+from policies import Allocation, Cadence, PerHead, Policy, Protect, Routes, Scores, Statistics, Thresholds
 from policies.full import full
 from policies.protect import Pinned, Preserve
 from policies.signals import HiddenChange, Norms
@@ -68,7 +68,7 @@ def tiny(
         network = getattr(transformers, f"{family}ForCausalLM")(config)
     network = network.to(device, dtype).eval().requires_grad_(False)
     calibrated = {name: statistics(network, seed) for seed, name in enumerate(("text", "traces"))}
-    known = {**calibrated, "thoughts": Thresholds((0, 2), 0.3, 0.5)}
+    known = {**calibrated, "thoughts": Thresholds((0, 2), 0.3, 0.5), "routes": routes(network)}
     return TinyModel(f"tiny-{family}", network, frozenset(stop), statistics=known)
 
 
@@ -86,6 +86,13 @@ def statistics(network: Any, seed: int) -> Statistics:
     direction = torch.nn.functional.normalize(torch.randn(DIM, generator=generator), dim=0)
     frequencies = network.base_model.rotary_emb.inv_freq.double()
     return Statistics(mean, 1.5 * mean.abs(), direction.to(device), frequencies, 1.0)
+
+
+def routes(network: Any) -> Routes:
+    """Every other head goes by its scores, in the next layer the others."""
+    layers, kv_heads = network.config.num_hidden_layers, network.config.num_key_value_heads
+    places = torch.arange(layers)[:, None] + torch.arange(kv_heads)
+    return Routes((places % 2 == 0).to(network.device))
 
 
 def words(count: int, seed: int = 0) -> tuple[int, ...]:
