@@ -30,7 +30,6 @@ from policies.measured import (
     Rows,
     Signal,
 )
-from policies.storing import Codec, Merging
 
 __all__ = [
     "Additive",

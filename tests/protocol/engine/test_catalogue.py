@@ -16,7 +16,10 @@ HEADS = DEPTH * KV_HEADS
 CADENCES = (Cadence(interval=4), Cadence(interval=3, slack=False))
 
 
-def lanes(*budgets, names=policies.names()):
+NAMES = policies.names()
+
+
+def lanes(*budgets, names=NAMES):
     every = [competing(policies.get(name)) for name in names]
     return [lane(policy, budget if policy.evicts else None, seed=1) for budget in budgets for policy in every]
 
