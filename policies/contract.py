@@ -8,11 +8,13 @@ ValueError
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
+from policies.coded import Codec, Merging
 from policies.measured import (
     Additive,
     AskedSignal,
@@ -21,6 +23,7 @@ from policies.measured import (
     Fed,
     FedSignal,
     HiddenSignal,
+    Mark,
     Measured,
     OutputSignal,
     Rotation,
@@ -42,6 +45,7 @@ __all__ = [
     "HiddenSignal",
     "InBands",
     "InUnits",
+    "Mark",
     "Measured",
     "Merging",
     "OfWidth",
@@ -105,9 +109,9 @@ class View(NamedTuple):
     """Of the model; None where it does not turn every pair of a head."""
     weights: Tensor | None = None
     """[layer | 1, kv_head | 1, n] float32, how many tokens each slot stands for; None where each is one."""
-    lines: tuple[range, ...] = ()
-    """Positions of the lines that begin with the mark of the policy's decoding, oldest first, each up to its
-    line feed; the last one may be unfinished.
+    lines: Mapping[Mark, tuple[range, ...]] = MappingProxyType({})
+    """By mark that the policy looks for: positions of the marked stretches of the answer, oldest first and
+    disjoint; the last one may be unfinished.
     """
 
     @property
@@ -288,46 +292,6 @@ class Rescores(Protocol):
         ...
 
 
-class Merging(NamedTuple):
-    """Slots that go on in others, as a state has it. All [layer, kv_head, n]."""
-
-    kept: Tensor
-    """bool, the slots that are there afterwards, in each head as many as the selection kept, or fewer. A
-    merged slot stands in the place, and at the position, of one of its own.
-    """
-    into: Tensor
-    """int64, the kept slot in which each slot goes on: its own number where it stays as it is, -1 where it is
-    dropped and where no slot is.
-    """
-    shares: Tensor
-    """float32 or better, the part of each slot in the mean of the one that it goes on in: those that go on in
-    one sum to 1.
-    """
-
-
-class Codec(Protocol):
-    """How values are stored, of one model. Keys are stored as computed."""
-
-    @property
-    def width(self) -> int:
-        """Numbers of a stored value."""
-        ...
-
-    def encode(self, layer: int, values: Tensor) -> Tensor:
-        """[..., kv_head, t, d] -> [..., kv_head, t, width]."""
-        ...
-
-    def decode(self, layer: int, stored: Tensor) -> Tensor:
-        """[..., kv_head, t, width] -> [..., kv_head, t, d]: the value that attention sees."""
-        ...
-
-    def expand(self, layer: int, attended: Tensor) -> Tensor:
-        """[..., q_head, t, width] -> [..., q_head, t, d]: means of stored values, by weights that sum to 1,
-        as the means of their decoded ones.
-        """
-        ...
-
-
 class State(Protocol):
     """What a slot stores."""
 
@@ -373,21 +337,14 @@ class Decoding(Protocol):
         ...
 
     @property
-    def mark(self) -> str:
-        """What the lines of `View.lines` begin with; empty where none is looked for."""
+    def mark(self) -> Mark | None:
+        """What it looks for in the answer (`View.lines`); None for nothing, and then it pins nothing."""
         ...
 
     def pins(self, view: View, budget: int) -> Tensor:
-        """[layer | 1, kv_head | 1, n] bool, slots that no selection may drop, beside the protected ones."""
-        ...
-
-
-@runtime_checkable
-class Sees(Protocol):
-    """A protection that looks at the text."""
-
-    def seen(self, view: View, budget: int) -> Tensor:
-        """As `Protection.slots`, in its place."""
+        """[layer | 1, kv_head | 1, n] bool, slots that no selection may drop, beside the protected ones: at
+        most `budget` of each head, which is what these leave.
+        """
         ...
 
 
@@ -400,4 +357,16 @@ class Protection(Protocol):
         decoding: at an event after the first, which is the end of the prefill.
         prompt: the filled slots that are the prompt's, as `filled`; None where all of them are.
         """
+        ...
+
+
+@runtime_checkable
+class Sees(Protection, Protocol):
+    """A protection that looks at the text."""
+
+    @property
+    def mark(self) -> Mark: ...
+
+    def seen(self, view: View, budget: int) -> Tensor:
+        """As `Protection.slots`, in its place."""
         ...

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from policy_prompts import Prompt, a_later_view, a_prompt, a_view, measured, of_model, preserves, up_to
+from sampled import sampled
 from torch.nn.functional import pad
 
 import policies
@@ -15,8 +16,10 @@ from policies import (
     BudgetError,
     Cadence,
     Calibrated,
+    Diverse,
     FedSignal,
     HiddenSignal,
+    PerLayer,
     Policy,
     Protect,
     Scores,
@@ -28,7 +31,8 @@ from policies.crystal import CrystalConfig, crystal
 from policies.crystal.policy import variants
 from policies.expected_attention import QueryMoments
 from policies.signals import Keys, Values
-from policies.triattention import QueryStatistics, ValuePrior
+from policies.signatures import UnitValues
+from policies.triattention import HeadStatistics, LayerStatistics, QueryStatistics, ValuePrior
 from policies.uniform import stream
 
 N = 300
@@ -41,18 +45,24 @@ CRYSTALS = ("crystal", *variants())
 TRIATTENTIONS = tuple(
     name for name in EVICTING if isinstance(policies.get(name).scoring, QueryStatistics | ValuePrior)
 )
+# Of these, those with a score for each head or layer.
+SEPARATE = tuple(
+    name for name in EVICTING if isinstance(policies.get(name).scoring, HeadStatistics | LayerStatistics)
+)
 MERGING = tuple(name for name in EVICTING if policies.get(name).state.merges)
 CRYSTAL_KVS = ("crystal-kv-lite", "crystal-kv")
 BOUNDING = tuple(name for name in EVICTING if policies.get(name).routing.bounds)
 EPIKVS = ("epikv", "hs-variance", "band-adaptive", "attn-x-hs", "kv-key", "kv-val", "lagkv-causal")
 # One score for a token, whatever the head.
-SHARED = (*TRIATTENTIONS, "snapkv_with_window", *EPIKVS)
+SHARED = (*(name for name in TRIATTENTIONS if name not in SEPARATE), "snapkv_with_window", *EPIKVS)
 SNAPKV_WINDOWS = (
     *("snapkv", "pyramidkv", "chunkkv", "chunkkv-20", "ada-snapkv"),
     *("chunkkv-cumulative", "pyramidkv-cumulative", "defensivekv", "layer-defensivekv"),
 )
-UNEQUAL_LAYERS = ("pyramidkv", "pyramidkv-cumulative", "layer-defensivekv")
-UNEQUAL_HEADS = ("ada-snapkv", "defensivekv")
+ACROSS_LAYERS = (
+    *("pyramidkv", "pyramidkv-cumulative", "pyramid-1d", "pyramid-1d_div", "layer-defensivekv", "kvzip"),
+)
+ACROSS_HEADS = (*("ada-snapkv", "defensivekv", "ada-1d", "ada-1d_div", "epicache", "epicache-shared-budget"),)
 every_policy = pytest.mark.parametrize("name", policies.names())
 every_evicting_policy = pytest.mark.parametrize("name", EVICTING)
 every_crystal = pytest.mark.parametrize("name", CRYSTALS)
@@ -68,15 +78,14 @@ def keep(policy: Policy, budget: int, prompt: Prompt = PROMPT, *, seed: int = 5)
     return policy.keep(view_for(policy, prompt, seed=seed), budget)
 
 
-@every_evicting_policy
-@pytest.mark.parametrize("budget", [200, 201, 257, 299])
+@pytest.mark.parametrize(("name", "budget"), sampled(EVICTING, [200, 201, 257, 299], of=4))
 def test_budgets_are_exact(name, budget):
     policy = policies.get(name)
     counts = keep(policy, budget).sum(-1)
     assert counts.shape == (2, 2)
-    if name in UNEQUAL_LAYERS:
+    if name in ACROSS_LAYERS:
         assert counts.sum() == 4 * budget
-    elif name in UNEQUAL_HEADS:
+    elif name in ACROSS_HEADS:
         assert (counts.sum(-1) == 2 * budget).all()
     elif name in BOUNDING:
         assert counts.sum() <= 4 * budget
@@ -86,8 +95,7 @@ def test_budgets_are_exact(name, budget):
     assert policy.selection.unused == (2 if name in CRYSTALS else 0)
 
 
-@every_policy
-@pytest.mark.parametrize("budget", [N, N + 1, 10 * N])
+@pytest.mark.parametrize(("name", "budget"), sampled(policies.names(), [N, N + 1, 10 * N], of=3))
 def test_a_budget_that_covers_everything_keeps_everything(name, budget):
     """But for what a routing bounds, of an answer: then the answer is thinned by another measure."""
     kept = keep(policies.get(name), budget)
@@ -156,8 +164,9 @@ def test_policies_are_hashable_values(name):
     assert all(hash(signal) == hash(replace(signal)) for signal in policies.get(name).needs)
 
 
-@every_policy
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+@pytest.mark.parametrize(
+    ("name", "dtype"), sampled(policies.names(), [torch.bfloat16, torch.float16, torch.float64], of=3)
+)
 def test_every_precision_works_and_scores_are_float32_or_better(name, dtype):
     policy = policies.get(name)
     prompt = a_prompt(N, dtype=dtype)
@@ -166,9 +175,9 @@ def test_every_precision_works_and_scores_are_float32_or_better(name, dtype):
     assert keep(policy, 210, prompt).any()
 
 
-@every_policy
-@pytest.mark.parametrize(("q_heads", "kv_heads"), [(9, 3), (4, 4), (2, 1)])
-def test_query_heads_may_share_kv_heads(name, q_heads, kv_heads):
+@pytest.mark.parametrize(("name", "heads"), sampled(policies.names(), [(9, 3), (4, 4), (2, 1)], of=3))
+def test_query_heads_may_share_kv_heads(name, heads):
+    q_heads, kv_heads = heads
     prompt = a_prompt(N, q_heads=q_heads, kv_heads=kv_heads, layers=4)
     assert keep(policies.get(name), 210, prompt).shape == (4, kv_heads, N)
 
@@ -234,7 +243,7 @@ def test_a_prompt_of_protected_slots_only_is_kept_or_refused(name):
         with pytest.raises(BudgetError):
             keep(policy, 19, prompt)
     else:
-        assert (keep(policy, 19, prompt).sum(-1) == 19).all()
+        assert keep(policy, 19, prompt).sum() == 4 * 19
 
 
 def test_protected_trunks_larger_than_the_budget_are_refused_by_name():
@@ -304,11 +313,12 @@ class Level:
 
 
 # Trunks of a crystal are ranked by what they hold, and Diverse by values too; spans stand in their middle,
-# and annealed segments go by their keys.
+# annealed segments go by their keys, and slots at even distances by nothing.
 LEVEL = [
     name
     for name in EVICTING
-    if name not in (*CRYSTALS, *MERGING, "thinkv-annealed") and not name.startswith("1d_div")
+    if name not in (*CRYSTALS, *MERGING, "thinkv-annealed", "static_route")
+    and not isinstance(policies.get(name).selection, Diverse)
 ]
 
 
@@ -517,6 +527,8 @@ def an_event(policy: Policy, held: list[list[int]], *, seed: int = 0) -> View:
     for layer, counts in enumerate(held):
         for head, count in enumerate(counts):
             stored[layer, head, :count] = torch.randperm(N, generator=random)[:count].sort().values
+        if isinstance(policy.routing, PerLayer):  # whose heads hold the same slots
+            stored[layer, :] = stored[layer, 0]
     signals = {
         signal: of_model(signal, PROMPT, asked_of(policy))
         if of_text(signal)
@@ -524,7 +536,7 @@ def an_event(policy: Policy, held: list[list[int]], *, seed: int = 0) -> View:
             joined(
                 [measured(signal, of_head(layer, head, row[row >= 0])) for head, row in enumerate(rows)],
                 stored.shape[-1],
-                1 if isinstance(signal, Keys | Values) else -1,
+                1 if isinstance(signal, Keys | Values | UnitValues) else -1,
             )
             for layer, rows in enumerate(stored)
         )
@@ -591,12 +603,12 @@ def kept_at(view: View, policy: Policy, budget: int) -> torch.Tensor:
     return kept
 
 
-every_later_policy = pytest.mark.parametrize("name", [name for name in EVICTING if name not in CRYSTALS])
+LATER = [name for name in EVICTING if name not in CRYSTALS]
+every_later_policy = pytest.mark.parametrize("name", LATER)
+HELD = ([[220, 220], [220, 220]], [[260, 220], [231, 247]])
 
 
-@every_later_policy
-@pytest.mark.parametrize("budget", [140, 177, 219])
-@pytest.mark.parametrize("held", [[[220, 220], [220, 220]], [[260, 220], [231, 247]]])
+@pytest.mark.parametrize(("name", "budget", "held"), sampled(LATER, [140, 177, 219], HELD, of=4))
 def test_a_later_event_meets_the_budget_with_slots_that_are_there(name, budget, held):
     policy = policies.get(name)
     kept = kept_at(an_event(policy, held), policy, budget).sum()

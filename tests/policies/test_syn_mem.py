@@ -441,56 +441,6 @@ def test_units_and_memories_are_refused_also_where_only_the_scores_tell():
             policy.event(view, 2)
 
 
-@dataclass(frozen=True)
-class Careless(StaticHybrid):
-    """Merges as told: four slots, of which 0 and 2 are kept."""
-
-    into: tuple[int, ...] = (0, 0, 2, 2)
-    shares: tuple[float, ...] = (0.5, 0.5, 0.25, 0.75)
-
-    def merge(self, view, scores, protected, kept):
-        chosen = torch.tensor([[[True, False, True, False]]])
-        return Merging(chosen, torch.tensor([[self.into]]), torch.tensor([[self.shares]]))
-
-
-@pytest.mark.parametrize(
-    ("promise", "said"),
-    [
-        ({}, None),
-        ({"into": (0, -1, 2, 2), "shares": (1, 0, 0.25, 0.75)}, None),
-        ({"into": (0, 1, 2, 2)}, "state merged a slot into one that is not kept"),
-        ({"into": (0, 0, 2, 7)}, "state merged a slot into one that is not kept"),
-        ({"into": (2, 2, 2, 2)}, "state merged a kept slot into another one"),
-        ({"shares": (0.5, 0.5, 0.5, 0.75)}, "state merged slots by shares that do not sum to 1"),
-        ({"shares": (0.5, 0.5, -0.5, 1.5)}, "state merged slots by shares that do not sum to 1"),
-        ({"shares": (0.5, math.nan, 0.25, 0.75)}, "state merged slots by shares that do not sum to 1"),
-    ],
-)
-def test_a_merging_that_breaks_its_promise_is_refused(promise, said):
-    if said is None:
-        assert an_event(Careless(**promise), [[1, 2, 3, 4]], 2).kept[0, 0].tolist() == [
-            True,
-            False,
-            True,
-            False,
-        ]
-        return
-    with pytest.raises(ValueError, match=said):
-        an_event(Careless(**promise), [[1, 2, 3, 4]], 2)
-
-
-def test_a_merging_of_slots_that_a_head_does_not_hold_is_refused():
-    scores, stored = [[1, 2, 3, 4], [1, 2, 3, 4]], [[0, 1, 2, 3], [0, 1, 2, -1]]
-
-    @dataclass(frozen=True)
-    class Both(Careless):
-        def merge(self, view, scores, protected, kept):
-            return Merging(*(each.expand(1, 2, 4) for each in super().merge(view, scores, protected, kept)))
-
-    with pytest.raises(ValueError, match="one that its head does not hold"):
-        an_event(Both(), scores, 2, stored=stored)
-
-
 def test_an_event_that_drops_nothing_merges_nothing():
     for name in (*FAMILY, *VARIANTS):
         policy = policies.get(name)

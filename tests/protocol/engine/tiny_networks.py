@@ -9,8 +9,18 @@ from typing import Any, NamedTuple
 import torch
 import transformers
 
-from policies import Allocation, Cadence, PerHead, Policy, Protect, Scores, Statistics, Thresholds
-from policies.calibrated import Bases
+from policies import (
+    Allocation,
+    Bases,
+    Cadence,
+    PerHead,
+    Policy,
+    Protect,
+    Routes,
+    Scores,
+    Statistics,
+    Thresholds,
+)
 from policies.full import full
 from policies.protect import Pinned, Preserve
 from policies.signals import HiddenChange, Norms
@@ -30,6 +40,14 @@ class TinyModel(NamedTuple):
     stop_ids: frozenset[int] = frozenset()
     sentence_ends: frozenset[int] = frozenset({7})
     statistics: Any = MappingProxyType({})
+
+    def lines(self, token_ids, mark):
+        """Its text has no letters: every token that the length of a mark divides begins a line, which ends
+        with the next one, or after five tokens.
+        """
+        starts = [place for place, token in enumerate(token_ids) if token % len(mark.text) == 0]
+        ends = [*starts[1:], len(token_ids)]
+        return tuple(range(at, min(end, at + 5)) for at, end in zip(starts, ends, strict=False))
 
 
 def tiny(
@@ -61,7 +79,8 @@ def tiny(
         network = getattr(transformers, f"{family}ForCausalLM")(config)
     network = network.to(device, dtype).eval().requires_grad_(False)
     calibrated = {name: statistics(network, seed) for seed, name in enumerate(("text", "traces"))}
-    known = {**calibrated, "thoughts": Thresholds((0, 2), 0.3, 0.5), "bases": bases(network)}
+    known = {**calibrated, "thoughts": Thresholds((0, 2), 0.3, 0.5)}
+    known |= {"bases": bases(network), "routes": routes(network)}
     return TinyModel(f"tiny-{family}", network, frozenset(stop), statistics=known)
 
 
@@ -81,16 +100,20 @@ def statistics(network: Any, seed: int) -> Statistics:
     return Statistics(mean, 1.5 * mean.abs(), direction.to(device), frequencies, 1.0)
 
 
+def routes(network: Any) -> Routes:
+    """Every other head goes by its scores, in the next layer the others."""
+    layers, kv_heads = network.config.num_hidden_layers, network.config.num_key_value_heads
+    places = torch.arange(layers)[:, None] + torch.arange(kv_heads)
+    return Routes((places % 2 == 0).to(network.device))
+
+
 def bases(network: Any) -> Bases:
-    """As many directions as a policy asks for, which is more than a head of 16 has: twice as many, such that
-    decoding undoes encoding.
-    """
-    generator = torch.Generator().manual_seed(2)
-    layers, heads = network.config.num_hidden_layers, network.config.num_key_value_heads
-    drawn = torch.randn(layers, heads, 2 * DIM, DIM + 1, generator=generator, dtype=torch.float64)
-    basis = torch.linalg.qr(drawn[..., 1:]).Q.mT.contiguous()
-    mean = drawn[:, :, :DIM, 0]
-    return Bases(mean.to(network.device), basis.to(network.device))
+    """32 directions of 16 numbers, whose coefficients give every value back: B B' is the identity."""
+    generator, config = torch.Generator().manual_seed(2), network.config
+    heads = config.num_hidden_layers, config.num_key_value_heads
+    mean = torch.randn(*heads, DIM, dtype=torch.float64, generator=generator)
+    drawn = torch.randn(*heads, 2 * DIM, DIM, dtype=torch.float64, generator=generator)
+    return Bases(mean.to(network.device), torch.linalg.qr(drawn)[0].mT.to(network.device))
 
 
 def words(count: int, seed: int = 0) -> tuple[int, ...]:
