@@ -35,7 +35,7 @@ from protocol.engine import Lane, Prompt, Request
 
 RANK = 32
 MOST = 1.5
-SHARE = 0.76
+WIDTH, SHARE = 64, 0.76
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -64,12 +64,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 def calibrated(subject: Subject) -> Subject:
     """The subject with random bases and random statistics of its queries."""
     config = subject.network.config
-    layers, heads, kv_heads = (
+    layers, heads, kv_heads, width = (
         config.num_hidden_layers,
         config.num_attention_heads,
         config.num_key_value_heads,
+        width_of(subject),
     )
-    width = getattr(config, "head_dim", None) or config.hidden_size // heads
     device, generator = subject.network.device, torch.Generator().manual_seed(0)
     basis = torch.linalg.qr(torch.randn(layers, kv_heads, width, RANK, generator=generator)).Q
     mean = torch.randn(layers, heads, width // 2, dtype=torch.complex64, generator=generator)
@@ -81,6 +81,12 @@ def calibrated(subject: Subject) -> Subject:
     bases = Bases(torch.zeros(layers, kv_heads, width, device=device), basis.to(device))
     known: dict[str, Any] = {**dict.fromkeys(("text", "traces"), statistics), "bases": bases}
     return subject._replace(statistics=known)
+
+
+def width_of(subject: Subject) -> int:
+    """Numbers of a key."""
+    config = subject.network.config
+    return int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
 
 
 def by_state(policy: Policy) -> Mapping[str, Policy]:
@@ -124,7 +130,9 @@ def slots(
         for state in list(states)[1:]:
             ratio = times.ratio(named(state, count, budget), named("verbatim", count, budget))
             share = allocated(subject, prompt, states[state], budget, new_tokens) / whole
-            held = at_most(share, SHARE) if state.startswith("coded") else f"{share:.3f}"
+            held = f"{share:.3f}"
+            if state.startswith("coded") and width_of(subject) == WIDTH:
+                held += f", {at_most(share, SHARE)}"
             rows.append([state, str(count), str(budget), span(ratio), at_most(ratio.median, MOST), held])
     columns = ("slots", "lanes", "of", "decode time to verbatim", "target", "bytes to verbatim")
     return table(columns, rows)
