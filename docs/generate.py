@@ -8,7 +8,7 @@ import ast
 import json
 import sys
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -18,6 +18,9 @@ ROOT = HERE.parent
 PACKAGES = ("protocol", "policies", "splits", "analysis", "figures", "benchmarks")
 sys.path.insert(0, str(ROOT))  # the tree that these pages are of, whatever is installed
 
+from analysis.hypotheses import outcomes, tables  # noqa: E402
+from policies.catalogue import CATALOGUE  # noqa: E402
+from policies.described import DESCRIBED, FAMILIES  # noqa: E402
 from protocol.evidence.bytes.fields import DIGEST, Field, Kind, ListOf, Schema, Table  # noqa: E402
 from protocol.evidence.lock import lock  # noqa: E402
 from protocol.evidence.relations.listed import FREE, RELATIONS  # noqa: E402
@@ -198,6 +201,56 @@ def files() -> str:
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
+def gates() -> str:
+    """docs/gates.md: every policy of the catalogue, and what this repository's registrations said of it."""
+    folders = outcomes.studies(ROOT / "registrations")
+    records = [record for folder in folders for record in outcomes.read(folder)]
+    named = {name: [one for one in CATALOGUE if DESCRIBED[one].family == name] for name in FAMILIES}
+    others = {name: rows for name, own in named.items() if (rows := tables.methods(own, records))}
+    parts = [
+        "# What each policy was to show, and what registrations said",
+        "Generated from `analysis/hypotheses/` and the files in `registrations/`: `python docs/generate.py`. "
+        "The index that `python -m figures.report` writes over a folder has these tables, too.",
+        *tables.SAID["gates"],
+        "## Families of intervention",
+        *tables.SAID["families"],
+        _rows(tables.FAMILIES, tables.families_of(records)),
+        "## Gates",
+        *tables.SAID["attempts"],
+        _rows(tables.ATTEMPTS, tables.attempts(records)),
+        "## Registered verdicts, in order of time",
+        *tables.SAID["registered"],
+        _rows(tables.REGISTERED, tables.registered(records)),
+        *(["Without a verdict: " + " ".join(told)] if (told := tables.unjudged(records)) else []),
+        "## Every other policy",
+        *(f"### {name}: {FAMILIES[name]}\n\n{_rows(tables.METHODS, rows)}" for name, rows in others.items()),
+        "## Failure modes",
+        "Of section 3.2 of the paper, in our words. A judgement shows some of them; `python -m "
+        "analysis.diagnostics` looks for all but the fourth in the records of a study.",
+        "\n".join(wrapped(f"- {name}: {what}.") for name, what in tables.MODES),
+        "## Table 1 of the paper",
+        "Sun, Harn, He and Qin, arXiv:2605.14292, in its words, with the policies that are its gates here.",
+        _rows(tables.QUOTED, tables.quoted()),
+    ]
+    return "\n\n".join(wrapped(part) if part[0] not in "#|-" else part for part in parts) + "\n"
+
+
+def _rows(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [heads, ["---"] * len(heads), *([_cell(one) for one in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _cell(text: str) -> str:
+    """Nothing that a file says becomes a column or markup."""
+    return (
+        " ".join(text.split())
+        .replace("|", "\\|")
+        .replace("_", "\\_")
+        .replace("*", "\\*")
+        .replace("<", "&lt;")
+    )
+
+
 def wrapped(text: str) -> str:
     indent = "  " if text.startswith("- ") else ""
     return textwrap.fill(text, 120, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
@@ -206,6 +259,7 @@ def wrapped(text: str) -> str:
 FILES: Mapping[str, Callable[[], str]] = MappingProxyType(
     {
         "files.md": files,
+        "gates.md": gates,
         "protocol.md": protocol,
         "protocol.schema.json": partial(schema, "protocol.toml of a registration", DESIGN),
         "record.schema.json": record,

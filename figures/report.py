@@ -66,7 +66,7 @@ def index(folder: Path) -> Path:
     entries = report_index.entries(folder) if folder.is_dir() else []
     if not entries:
         raise RecordError(f"{folder}: holds no registration; name one, or the folder that holds them")
-    return _write(folder / "index.html", report_index.html(entries))
+    return _write(folder / "index.html", report_index.html(entries, report_index.compared(folder)))
 
 
 def _read(folder: Path, witness: str) -> dict[str, Html]:

@@ -6,8 +6,9 @@ kept = policy.keep(view, budget=256)        # bool [layer, kv_head, n]
 May import: torch.
 """
 
+from policies.blockwise import Blockwise
 from policies.cadence import Cadence, Schedule
-from policies.calibrated import Bases, Calibrated, Statistics, Thresholds
+from policies.calibrated import Bases, Calibrated, Routes, Statistics, Thresholds
 from policies.catalogue import diff, get, names
 from policies.contract import (
     Allocation,
@@ -20,6 +21,7 @@ from policies.contract import (
     Fed,
     FedSignal,
     HiddenSignal,
+    Mark,
     Measured,
     Merging,
     OutputSignal,
@@ -40,9 +42,9 @@ from policies.contract import (
     View,
 )
 from policies.crystal import BranchDissolution
-from policies.decoding import Plain
+from policies.decoding import Plain, StateLines
 from policies.policy import Event, Policy, pinned
-from policies.protect import Pinned, Preserve, Protect, RecentHalf
+from policies.protect import Marked, Pinned, Preserve, Protect, RecentHalf
 from policies.routing import Adaptive, PerHead, PerLayer, Pyramid, Shared
 from policies.selection import Chunks, Diverse, TopK
 from policies.signals import Norms, of_all_layers
@@ -54,6 +56,7 @@ __all__ = [
     "AskedSignal",
     "AttentionSignal",
     "Bases",
+    "Blockwise",
     "BranchDissolution",
     "BudgetError",
     "CacheSignal",
@@ -67,6 +70,8 @@ __all__ = [
     "Fed",
     "FedSignal",
     "HiddenSignal",
+    "Mark",
+    "Marked",
     "Measured",
     "Merging",
     "Norms",
@@ -84,6 +89,7 @@ __all__ = [
     "Remembered",
     "Rescores",
     "Rotation",
+    "Routes",
     "Routing",
     "Rows",
     "Schedule",
@@ -94,6 +100,7 @@ __all__ = [
     "Shared",
     "Signal",
     "State",
+    "StateLines",
     "Statistics",
     "Thresholds",
     "TopK",

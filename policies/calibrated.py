@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-__all__ = ["Bases", "Calibrated", "Statistics", "Thresholds"]
+__all__ = ["Bases", "Calibrated", "Routes", "Statistics", "Thresholds"]
 
 
 class Statistics(NamedTuple):
@@ -48,6 +48,13 @@ class Bases(NamedTuple):
     """[layer, kv_head, d] float32."""
     basis: Tensor
     """[layer, kv_head, d, d] float32, orthonormal columns, the direction of the largest variance first."""
+
+
+class Routes(NamedTuple):
+    """Which heads keep what their own scores rank first; the others keep slots at even distances."""
+
+    attention: Tensor
+    """[layer, kv_head] bool."""
 
 
 @dataclass(frozen=True)

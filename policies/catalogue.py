@@ -14,6 +14,7 @@ from typing import Any
 from policies.adakv import ada_snapkv
 from policies.ahakv import ahakv
 from policies.annealing import thinkv_annealed
+from policies.blockwise import keydiff_blocks, lagkv_blocks
 from policies.caote import caote
 from policies.chunkkv import chunkkv
 from policies.contract import UnknownPolicy
@@ -21,6 +22,7 @@ from policies.crystal.policy import crystal, variants
 from policies.crystal_baselines import crystal_baselines
 from policies.crystal_kv import crystal_kv, crystal_kv_lite
 from policies.defensivekv import defensivekv, layer_defensivekv
+from policies.epicache import epicache
 from policies.epikv import hidden_states
 from policies.epikv_vectors import vectors
 from policies.expected_attention import expected_attention
@@ -28,6 +30,7 @@ from policies.full import full
 from policies.h2o import h2o
 from policies.keydiff import keydiff
 from policies.knorm import knorm
+from policies.kvzip import kvzip
 from policies.lagkv import lagkv
 from policies.longflow import longflow
 from policies.policy import Policy
@@ -36,8 +39,10 @@ from policies.r_kv import r_kv_variants
 from policies.raas import raas
 from policies.scissorhands import scissorhands
 from policies.settings import with_settings
+from policies.signatures import modes
 from policies.snapkv import snapkv
 from policies.snapkv_with_window import snapkv_with_window
+from policies.static_route import static_route
 from policies.streaming import streaming
 from policies.subspace import subspaces
 from policies.syn_mem import synthetic
@@ -85,6 +90,13 @@ CATALOGUE: Mapping[str, Policy] = MappingProxyType(
         "expected-attention": expected_attention(),
         "defensivekv": defensivekv(),
         "layer-defensivekv": layer_defensivekv(),
+        "keydiff-blocks": keydiff_blocks(),
+        "lagkv-blocks": lagkv_blocks(),
+        "kvzip": kvzip(),
+        "epicache": epicache(),
+        "epicache-shared-budget": epicache(shared=True),
+        **modes(),
+        "static_route": static_route(),
     }
 )
 

@@ -8,19 +8,20 @@ ValueError
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from policies.measured import (
-    Additive,
     AskedSignal,
     AttentionSignal,
     CacheSignal,
     Fed,
     FedSignal,
     HiddenSignal,
+    Mark,
     Measured,
     OutputSignal,
     Rotation,
@@ -29,7 +30,6 @@ from policies.measured import (
 )
 
 __all__ = [
-    "Additive",
     "Allocation",
     "AskedSignal",
     "AttentionSignal",
@@ -42,9 +42,9 @@ __all__ = [
     "HiddenSignal",
     "InBands",
     "InUnits",
+    "Mark",
     "Measured",
     "Merging",
-    "OfWidth",
     "OutputSignal",
     "Protection",
     "Remembered",
@@ -105,9 +105,9 @@ class View(NamedTuple):
     """Of the model; None where it does not turn every pair of a head."""
     weights: Tensor | None = None
     """[layer | 1, kv_head | 1, n] float32, how many tokens each slot stands for; None where each is one."""
-    lines: tuple[range, ...] = ()
-    """Positions of the lines that begin with the mark of the policy's decoding, oldest first, each up to its
-    line feed; the last one may be unfinished.
+    lines: Mapping[Mark, tuple[range, ...]] = MappingProxyType({})
+    """By mark that the policy looks for: positions of the marked stretches of the answer, oldest first and
+    disjoint; the last one may be unfinished.
     """
 
     @property
@@ -193,15 +193,6 @@ class InBands(Protocol):
 
     def refuse_depth(self, layers: int) -> None:
         """ValueError where a model of so many layers has no such layers, or the same ones twice."""
-        ...
-
-
-@runtime_checkable
-class OfWidth(Protocol):
-    """A state that stores another number of numbers than a head is wide."""
-
-    def refuse_width(self, width: int) -> None:
-        """ValueError where it does not fit heads of this width."""
         ...
 
 
@@ -373,21 +364,14 @@ class Decoding(Protocol):
         ...
 
     @property
-    def mark(self) -> str:
-        """What the lines of `View.lines` begin with; empty where none is looked for."""
+    def mark(self) -> Mark | None:
+        """What it looks for in the answer (`View.lines`); None for nothing, and then it pins nothing."""
         ...
 
     def pins(self, view: View, budget: int) -> Tensor:
-        """[layer | 1, kv_head | 1, n] bool, slots that no selection may drop, beside the protected ones."""
-        ...
-
-
-@runtime_checkable
-class Sees(Protocol):
-    """A protection that looks at the text."""
-
-    def seen(self, view: View, budget: int) -> Tensor:
-        """As `Protection.slots`, in its place."""
+        """[layer | 1, kv_head | 1, n] bool, slots that no selection may drop, beside the protected ones: at
+        most `budget` of each head, which is what these leave.
+        """
         ...
 
 
@@ -400,4 +384,16 @@ class Protection(Protocol):
         decoding: at an event after the first, which is the end of the prefill.
         prompt: the filled slots that are the prompt's, as `filled`; None where all of them are.
         """
+        ...
+
+
+@runtime_checkable
+class Sees(Protection, Protocol):
+    """A protection that looks at the text."""
+
+    @property
+    def mark(self) -> Mark: ...
+
+    def seen(self, view: View, budget: int) -> Tensor:
+        """As `Protection.slots`, in its place."""
         ...

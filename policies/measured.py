@@ -16,12 +16,22 @@ __all__ = [
     "Fed",
     "FedSignal",
     "HiddenSignal",
+    "Mark",
     "Measured",
     "OutputSignal",
     "Rotation",
     "Rows",
     "Signal",
 ]
+
+
+class Mark(NamedTuple):
+    """A stretch of the answer's text: from `text` to `end`, both in it."""
+
+    text: str
+    end: str = "\n"
+    within: bool = False
+    """Whether `text` may stand anywhere; else it begins the answer or a line of it, spaces aside."""
 
 
 class Rows(NamedTuple):

@@ -12,7 +12,6 @@ from torch.nn import functional
 from policies.cadence import Cadence
 from policies.calibrated import Calibrated
 from policies.contract import (
-    Additive,
     AttentionSignal,
     BudgetError,
     Decoding,
@@ -20,8 +19,8 @@ from policies.contract import (
     HiddenSignal,
     InBands,
     InUnits,
+    Mark,
     Merging,
-    OfWidth,
     Protection,
     Remembered,
     Rescores,
@@ -36,10 +35,11 @@ from policies.contract import (
     WholeUnits,
 )
 from policies.decoding import Plain
-from policies.protect import Pinned, Protect
+from policies.measured import Additive
+from policies.protect import Pinned, PinnedSeen, Protect, protected_by
 from policies.routing import Shared
 from policies.selection import TopK
-from policies.state import Verbatim
+from policies.state import OfWidth, Verbatim
 
 __all__ = ["Event", "Policy", "pinned", "refuse_non_finite"]
 
@@ -89,6 +89,14 @@ class Policy:
             return self.state.needs
         routed = self.routing.needs if isinstance(self.routing, Rescores) else frozenset()
         return self.scoring.needs | self.selection.needs | routed | self.state.needs
+
+    @property
+    def marks(self) -> tuple[Mark, ...]:
+        """What it looks for in the answer."""
+        if not self.evicts:
+            return ()
+        looking = (self.decoding, self.protect) if isinstance(self.protect, Sees) else (self.decoding,)
+        return tuple(dict.fromkeys(part.mark for part in looking if part.mark is not None))
 
     @property
     def calibrated(self) -> tuple[Calibrated, ...]:
@@ -169,13 +177,10 @@ class Policy:
 
     def protected(self, view: View, budget: int) -> Tensor:
         """[layer | 1, kv_head | 1, n] bool, what no selection may drop: protected slots and pinned ones."""
-        if isinstance(self.protect, Sees):
-            own = self.protect.seen(view, budget)
-        else:
-            filled, decoding = view.filled, view.stored is not None
-            prompt = filled & (view.positions < view.prompt) if decoding else None
-            own = self.protect.slots(filled, budget, decoding=decoding, prompt=prompt)
-        return own | self.decoding.pins(view, budget) if self.decoding.mark else own
+        own = protected_by(self.protect, view, budget)
+        if self.decoding.mark is None:
+            return own
+        return own | self.decoding.pins(view, max(0, budget - int(own.sum(-1).max())))
 
     def choose(self, view: View, scores: Scores, protected: Tensor, budget: int) -> Event:
         """An event that drops some slots, but for the memory of the scoring.
@@ -208,7 +213,8 @@ def pinned(policy: Policy) -> Policy:
     """The policy with its prompt pinned: no token of it is ever evicted, and budgets below it are refused."""
     if not policy.evicts or isinstance(policy.protect, Pinned):
         return policy
-    return replace(policy, protect=Pinned(policy.protect))
+    protect = policy.protect
+    return replace(policy, protect=PinnedSeen(protect) if isinstance(protect, Sees) else Pinned(protect))
 
 
 def whole(view: View) -> Tensor:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 import torch
 from torch import Tensor
 
-from policies.contract import Protection
+from policies.contract import Mark, Protection, Sees, View
 
-__all__ = ["Pinned", "Preserve", "Protect", "RecentHalf"]
+__all__ = ["Marked", "Pinned", "Preserve", "Protect", "RecentHalf"]
 
 OF_BUDGET = re.compile(r"K/([1-9][0-9]{0,5})|min\(([0-9]{1,7}), ?K/([1-9][0-9]{0,5})\)")
 """A share of the budget K, alone or with the most that it may be."""
@@ -60,6 +62,21 @@ class Pinned:
 
 
 @dataclass(frozen=True)
+class PinnedSeen(Pinned):
+    """As Pinned, of a protection that looks at the text."""
+
+    inner: Sees
+
+    @property
+    def mark(self) -> Mark:
+        return self.inner.mark
+
+    def seen(self, view: View, budget: int) -> Tensor:
+        prompt = view.filled & (view.positions < view.prompt)
+        return prompt | self.inner.seen(view, max(0, budget - int(prompt.sum(-1).max())))
+
+
+@dataclass(frozen=True)
 class Preserve:
     """Every slot of the prompt, and the last `recent` slots of each head, both inside the budget.
 
@@ -84,6 +101,75 @@ class Preserve:
         if not self.prompt:
             return recent
         return recent | (filled if prompt is None else prompt)
+
+
+@dataclass(frozen=True)
+class Marked:
+    """What `inner` protects, and the lines of the answer that begin with `line`: a protection that sees.
+
+    They take what inner leaves, and at most `share` of the budget, rounded down; the oldest line is let go
+    first, and a line is protected whole or not at all.
+    """
+
+    inner: Protection
+    line: str
+    share: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not self.line or self.line != self.line.strip() or "\n" in self.line:
+            raise ValueError(
+                f"line: {self.line!r} given; write what lines begin with, without spaces around it"
+            )
+        if not 0 <= self.share <= 1:
+            raise ValueError(f"share must be between 0 and 1, not {self.share}")
+
+    @property
+    def mark(self) -> Mark:
+        return Mark(self.line)
+
+    def slots(self, filled: Tensor, budget: int, *, decoding: bool, prompt: Tensor | None = None) -> Tensor:
+        return self.inner.slots(filled, budget, decoding=decoding, prompt=prompt)
+
+    def seen(self, view: View, budget: int) -> Tensor:
+        own = protected_by(self.inner, view, budget)
+        left = max(0, budget - int(own.sum(-1).max()))
+        return own | marked(view, self.mark, min(share_of(self.share, budget), left))
+
+
+def protected_by(protect: Protection, view: View, budget: int) -> Tensor:
+    """[layer | 1, kv_head | 1, n] bool, what a protection holds at an event."""
+    if isinstance(protect, Sees):
+        return protect.seen(view, budget)
+    filled, decoding = view.filled, view.stored is not None
+    prompt = filled & (view.positions < view.prompt) if decoding else None
+    return protect.slots(filled, budget, decoding=decoding, prompt=prompt)
+
+
+def newest(lines: Sequence[range], most: int) -> list[range]:
+    """The last of the lines, oldest first, as many as have at most `most` tokens together."""
+    kept: list[range] = []
+    for line in reversed(lines):
+        most -= len(line)
+        if most < 0:
+            break
+        kept.append(line)
+    return kept[::-1]
+
+
+def marked(view: View, mark: Mark, most: int) -> Tensor:
+    """[layer | 1, kv_head | 1, n] bool, slots of the newest marked lines, of at most `most` tokens together.
+
+    Tokens are counted, also those that no slot is left of: all heads let go of the same lines, and for good.
+    """
+    told = torch.zeros(len(view.token_ids), dtype=torch.bool, device=view.token_ids.device)
+    for line in newest(view.lines.get(mark, ()), most):
+        told[line.start : line.stop] = True
+    return view.filled & told[view.positions.clamp(min=0)]
+
+
+def share_of(share: float, budget: int) -> int:
+    """Rounded down, of the number as it is written."""
+    return int(Fraction(repr(share)) * budget)
 
 
 def recent_of(recent: int | str, budget: int) -> int:

@@ -97,16 +97,26 @@ class Diverse:
             )
 
     def select(self, view: View, scores: Scores, protected: Tensor, allocation: Tensor) -> Tensor:
-        if self.weight == 0:
+        weight = self.weight_at(view)
+        if weight == 0:
             return highest(scores.slots, protected, allocation)
         slots, k = scores.slots, int(allocation[0, 0])
         ranked = slots.masked_fill(protected, torch.inf)
         if (ranked != ranked[:1, :1]).any() or (allocation != k).any():
-            raise ValueError("Diverse keeps one set for all layers and heads: choose Shared as routing")
-        signatures = signature(torch.stack(of_all_layers(view, MeanValues()))[:, None])
+            raise ValueError(
+                f"{type(self).__name__} keeps one set for all layers and heads: choose Shared as routing"
+            )
         kept = torch.zeros(slots.shape[-1], dtype=torch.bool, device=slots.device)
-        kept[diverse(slots[0, 0], signatures, k, self.weight, held=protected[0, 0])] = True
+        kept[diverse(slots[0, 0], self.signatures(view), k, weight, held=protected[0, 0])] = True
         return kept.expand(slots.shape)
+
+    def weight_at(self, view: View) -> float:
+        """Of this event."""
+        return self.weight
+
+    def signatures(self, view: View) -> Tensor:
+        """[n, d] of unit length, whose products are the cosines."""
+        return signature(torch.stack(of_all_layers(view, MeanValues()))[:, None])
 
 
 def signature(values: Tensor) -> Tensor:

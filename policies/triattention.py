@@ -1,7 +1,7 @@
 """TriAttention's global mode, "1d": how strongly the queries of the model would see a key (arXiv:2604.04921).
 
-Also the gates of Sun and Harn, "Minimal-Intervention KV Retention via Set-Conditioned Diversity", that start
-from it and change one component each.
+Also its modes of a set per layer and per head, and the gates of Sun and Harn, "Minimal-Intervention KV
+Retention via Set-Conditioned Diversity", that start from it and change one component each.
 """
 
 from __future__ import annotations
@@ -16,12 +16,26 @@ from torch import Tensor
 from policies.cadence import Schedule
 from policies.calibrated import Calibrated, Statistics
 from policies.contract import Scores, Signal, View
+from policies.decoding import state_lines
 from policies.policy import Policy
 from policies.protect import Protect
+from policies.routing import PerHead, PerLayer
 from policies.selection import HEAVIEST, Diverse, signature
 from policies.signals import Keys, MeanValues, calibrated, of_all_layers, refuse_separate, wide
 
-__all__ = ["QueryStatistics", "ValuePrior", "gates", "one_dimensional", "triattention", "trigonometric"]
+__all__ = [
+    "HeadStatistics",
+    "LayerStatistics",
+    "QueryStatistics",
+    "ValuePrior",
+    "gates",
+    "one_dimensional",
+    "per_head",
+    "per_layer",
+    "standard_scores",
+    "triattention",
+    "trigonometric",
+]
 
 OFFSETS = tuple(2**power for power in range(17))
 """How many tokens ahead the queries stand for which a key is scored: 1, 2, 4, ..., 65536."""
@@ -48,10 +62,42 @@ class QueryStatistics:
 
     def score(self, view: View) -> Scores:
         refuse_separate(view)
+        return Scores(one_dimensional(self.logits(view).flatten(0, 1))[None, None])
+
+    def logits(self, view: View) -> Tensor:
+        """[layer, q_head, n], that the mean query of each head gives; anything where no slot is."""
         keys = torch.stack(of_all_layers(view, Keys()))
         statistics = calibrated(view, self.statistics, Statistics)
-        raw = trigonometric(keys, statistics, len(view.token_ids), self.offsets)
-        return Scores(one_dimensional(raw.flatten(0, 1))[None, None])
+        return trigonometric(keys, statistics, len(view.token_ids), self.offsets)
+
+
+@dataclass(frozen=True)
+class HeadStatistics(QueryStatistics):
+    """A score per layer and KV head: the largest standardised logit of the query heads that read it.
+
+    Standardised over the slots that the head holds, so heads may hold different ones, and their scores can be
+    set against each other. Keys keep their rotation, so nothing is asked of their positions.
+    """
+
+    def score(self, view: View) -> Scores:
+        logits = self.logits(view)
+        grouped = logits.view(view.layers, view.kv_heads, -1, logits.shape[-1])
+        return Scores(standard_scores(grouped, view.filled[:, :, None]).amax(2))
+
+
+@dataclass(frozen=True)
+class LayerStatistics(QueryStatistics):
+    """A score per layer, [layer, 1, n]: the largest standardised logit of all query heads of the layer, which
+    hold the same slots.
+    """
+
+    def score(self, view: View) -> Scores:
+        if (view.positions != view.positions[:, :1]).any():
+            raise ValueError(
+                "heads of a layer hold different slots, but this scoring has one score for all of them: "
+                "route PerLayer"
+            )
+        return Scores(standard_scores(self.logits(view), view.filled[:, :1]).amax(1, keepdim=True))
 
 
 @dataclass(frozen=True)
@@ -113,6 +159,18 @@ def one_dimensional(raw: Tensor) -> Tensor:
     return (centred / deviation).amax(0)
 
 
+def standard_scores(raw: Tensor, filled: Tensor) -> Tensor:
+    """raw [..., n] less the mean of its row, over the deviation, both over the `filled` slots; 0 elsewhere.
+
+    filled: bool, and broadcasts with raw. The deviation is the population's, at least 1e-6.
+    """
+    count = filled.sum(-1, keepdim=True).clamp(min=1)
+    raw = raw.masked_fill(~filled, 0)
+    centred = (raw - raw.sum(-1, keepdim=True) / count).masked_fill(~filled, 0)
+    deviation = (centred.square().sum(-1, keepdim=True) / count).sqrt().clamp(min=1e-6)
+    return centred / deviation
+
+
 def triattention(statistics: str = "text") -> Policy:
     """Keep the highest scores of `QueryStatistics`, one set for all layers and heads; nothing is protected.
 
@@ -123,6 +181,24 @@ def triattention(statistics: str = "text") -> Policy:
     where the model has one; when events fire and how far a lane grows between them is for the cadence.
     """
     return Policy(scoring=QueryStatistics(statistics), protect=Protect(sinks=0, recent=0))
+
+
+def per_head(statistics: str = "text") -> Policy:
+    """Keep the highest scores of `HeadStatistics`, a set of equal size for each layer and KV head.
+
+    The mode per_layer_perhead_pruning of WeianMao/triattention @ c3744ee, with its default of the largest
+    over a group (mean is its other one) and the departures of `triattention`.
+    """
+    return Policy(scoring=HeadStatistics(statistics), routing=PerHead(), protect=Protect(sinks=0, recent=0))
+
+
+def per_layer(statistics: str = "text") -> Policy:
+    """Keep the highest scores of `LayerStatistics`, one set for the heads of a layer.
+
+    The mode "per_layer" of that code's runtime for vLLM (selector_hf.py): there the largest over the heads,
+    in its older core the mean over them. What is standardised is every query head's row, as in `per_head`.
+    """
+    return Policy(scoring=LayerStatistics(statistics), routing=PerLayer(), protect=Protect(sinks=0, recent=0))
 
 
 def gates() -> Mapping[str, Policy]:
@@ -143,5 +219,6 @@ def gates() -> Mapping[str, Policy]:
             "schedule-front": replace(parent, cadence=Schedule(load="front")),
             "schedule-back": replace(parent, cadence=Schedule(load="back")),
             "schedule-inverted": replace(parent, cadence=Schedule(load="inverted")),
+            **{name: replace(parent, decoding=decoding) for name, decoding in state_lines().items()},
         }
     )

@@ -66,8 +66,9 @@ def act(args: Options, enter: bool) -> int:
     judged = result.judged
     paths = [str(path) for path in result.files]
     word = anchors.word(anchors.verified(study, believed))
-    kept = judge.kept(study)
-    lines = [verdict_table(judged, word), "", *judge.selected(judged), *kept, head(study), *paths]
+    apart, kept = judge.asked_apart(study, judged), judge.kept(study)
+    beside = [*judge.selected(judged), *apart, *kept]
+    lines = [verdict_table(judged, word), "", *beside, head(study), *paths]
     said = numbers.word(judged)
     values = {
         "verdict": judged["verdict"],
@@ -77,6 +78,7 @@ def act(args: Options, enter: bool) -> int:
         "never_evicted": kept,
     }
     values["lock"] = study.lock.digest
+    values |= {"asked_apart": apart} if apart else {}
     values |= {name: judged[name] for name in ("rule_says", "gate") if judged.get(name)}
     if "selected" in judged:
         values["selected"] = judged["selected"]["arm"]

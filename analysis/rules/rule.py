@@ -9,14 +9,17 @@ is simulated in `benchmarks/validity.py`.
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
 from analysis.rules.gates import Family, Gate, PlannedContrast
 from analysis.stats.comparison import Margins
 
 __all__ = [
+    "BYTES_OF",
     "FULL",
     "OF_FULL",
+    "UNITS",
     "Contrast",
     "Decision",
     "Field",
@@ -24,6 +27,7 @@ __all__ = [
     "Rule",
     "Words",
     "against_full",
+    "amount",
     "better",
     "fewest",
     "gain",
@@ -35,6 +39,9 @@ __all__ = [
 
 FULL = "full"  # the arm that never evicts where it is a comparator, and the budget of its cells
 OF_FULL = " of full"  # ends a budget that is a share of what the full cache holds on average
+BYTES_OF = "bytes of "  # begins a budget that is the bytes of so many slots as computed
+UNITS: Mapping[str, int] = MappingProxyType({"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30})
+"""Of a budget in bytes, after its number and a space."""
 
 Decision: TypeAlias = Mapping[str, Any]  # the registered decision table: decimals are text
 
@@ -119,6 +126,12 @@ class Rule(NamedTuple):
     def source(self) -> str:
         """The file whose bytes a lock cites."""
         return self.verdict.__module__.replace(".", "/") + ".py"
+
+
+def amount(budget: str) -> Decimal:
+    """Of a registered budget, as text: what puts those of one kind in order."""
+    number, _, unit = budget.removesuffix(OF_FULL).removeprefix(BYTES_OF).partition(" ")
+    return Decimal(number) * UNITS.get(unit, 1)
 
 
 def against_full(decision: Decision) -> bool:

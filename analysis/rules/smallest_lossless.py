@@ -8,12 +8,23 @@ Bonferroni.
 """
 
 from collections.abc import Mapping, Sequence
-from decimal import Decimal
 from typing import Any, NamedTuple
 
 from analysis.rules.gates import EVEN, LOST, Family, Gate, Outcome, PlannedContrast, due, ungraded
 from analysis.rules.margins import MARGIN, SAVES, equal_or_vacuous, limits, refusal
-from analysis.rules.rule import OF_FULL, Contrast, Decision, Field, Rule, Words, fewest, whole
+from analysis.rules.rule import (
+    BYTES_OF,
+    OF_FULL,
+    UNITS,
+    Contrast,
+    Decision,
+    Field,
+    Rule,
+    Words,
+    amount,
+    fewest,
+    whole,
+)
 from analysis.rules.sentences import listed, short
 from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
 
@@ -135,8 +146,8 @@ def _level(decision: Decision) -> float:
 
 
 def _downwards(budgets: set[str]) -> list[str]:
-    """All of them are shares of the prompt, or all are slots, or all are shares of the full cache's use."""
-    return sorted(budgets, key=lambda budget: Decimal(budget.removesuffix(OF_FULL)), reverse=True)
+    """All of them are of one kind, such as slots or shares of the prompt."""
+    return sorted(budgets, key=amount, reverse=True)
 
 
 def lossy(planned: Sequence[PlannedContrast]) -> list[int]:
@@ -258,6 +269,10 @@ def _line(judged: Mapping[str, Any]) -> str:
 def _budget(text: str) -> str:
     if text.endswith(OF_FULL):
         return f"a budget of {text.removesuffix(OF_FULL)} of the full cache's mean use"
+    if text.startswith(BYTES_OF):
+        return f"as many bytes as {text.removeprefix(BYTES_OF)} slots as computed"
+    if text.partition(" ")[2] in UNITS:
+        return f"a budget of {text}"
     return f"a budget of {text} of the prompt" if "." in text else f"{text} slots"
 
 

@@ -8,15 +8,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+from analysis.hypotheses import outcomes, tables
+from analysis.hypotheses.outcomes import Record
 from analysis.output import headline
 from analysis.studies import namesakes, plain_files
 from analysis.studies.opened import opened
-from analysis.studies.study_files import document
+from analysis.studies.study_files import RecordError, document
 from figures.canvas import numbers, page
 from figures.html import finished, markup
-from figures.html.markup import Number, element, sentences
+from figures.html.markup import Html, Number, element, sentences
 
-__all__ = ["Entry", "entries", "html"]
+__all__ = ["Compared", "Entry", "compared", "entries", "html"]
 
 ENDED = {"withdraw": "withdrawn", "amended": "amended"}  # what the last line of a ledger makes of a study
 # a study that was not ended otherwise is as far as the latest document that it has
@@ -44,6 +46,28 @@ class Entry(NamedTuple):
         return self.state != "written"
 
 
+class Compared(NamedTuple):
+    """What the registrations of a folder say of policies."""
+
+    records: tuple[Record, ...] = ()
+    unread: tuple[str, ...] = ()
+    """Names of the registrations that say nothing, since a file of theirs is not of the documented format."""
+
+
+NOTHING = Compared()
+
+
+def compared(folder: Path) -> Compared:
+    records: list[Record] = []
+    unread = []
+    for path in outcomes.studies(folder):
+        try:
+            records += outcomes.read(path)
+        except (RecordError, OSError):
+            unread.append(path.name)
+    return Compared(tuple(records), tuple(unread))
+
+
 def entries(folder: Path) -> list[Entry]:
     """Every folder in FOLDER with a protocol or a lock, by name."""
     return [
@@ -53,8 +77,8 @@ def entries(folder: Path) -> list[Entry]:
     ]
 
 
-def html(found: Sequence[Entry]) -> str:
-    """The page. It stands in the folder that holds the registrations."""
+def html(found: Sequence[Entry], said: Compared = NOTHING) -> str:
+    """The page. It stands in the folder that holds the registrations. said: `compared` of that folder."""
     registered = [one for one in found if one.registered]
     words = Counter(one.verdict for one in found if one.verdict)
     confirmed = words.pop("CONFIRMED", 0)
@@ -101,8 +125,27 @@ def html(found: Sequence[Entry]) -> str:
             ),
             markup.table("All registrations", heads, rows),
             sentences(*_named(found)),
+            *_hypotheses(said),
         ),
     )
+
+
+def _hypotheses(said: Compared) -> list[Html]:
+    """What each gate was to show and what became of it; nothing where no contrast compares policies."""
+    if not outcomes.compared(said.records):
+        return []
+    found = said.records
+    parts = [element("h2", "What policies were to show, and what became of it")]
+    parts.append(sentences(*tables.SAID["gates"], *tables.SAID["families"]))
+    parts.append(markup.table("Families of intervention", tables.FAMILIES, tables.families_of(found)))
+    parts.append(sentences(*tables.SAID["attempts"]))
+    parts.append(markup.table("Gates", tables.ATTEMPTS, tables.attempts(found)))
+    parts.append(sentences(*tables.SAID["registered"]))
+    parts.append(
+        markup.table("Registered verdicts, in order of time", tables.REGISTERED, tables.registered(found))
+    )
+    left = f"Not in these tables, since they cannot be read: {', '.join(said.unread)}."
+    return [*parts, sentences(left if said.unread else "")]
 
 
 def _named(found: Sequence[Entry]) -> list[str]:

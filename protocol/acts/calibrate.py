@@ -19,7 +19,7 @@ from protocol import engine, tasks
 from protocol.engine import observation, prefill
 from protocol.engine.prefill import Prefilled
 from protocol.evidence.refusals import BadInput
-from protocol.models import bases, calibration, query_statistics, sources, stored, thresholds
+from protocol.models import bases, calibration, query_statistics, routes, sources, stored, thresholds
 from protocol.models.load import LoadedModel, load
 from protocol.tasks import prompting
 from protocol.tasks.problem import Problem
@@ -104,6 +104,8 @@ def measure(model: LoadedModel, name: str, texts: Iterable[Text], tokens: int) -
     """What is calibrated under this name, of the first `tokens` tokens. BadInput where they do not tell."""
     if calibration.OF_NAME[name] is policies.Thresholds:
         return thoughts(model, texts, tokens)
+    if calibration.OF_NAME[name] is policies.Routes:
+        return routed(model, texts, tokens)
     if calibration.OF_NAME[name] is policies.Bases:
         return directions(model, texts, tokens)
     value, counted = query_statistics.measure(model.network, (text.token_ids for text in texts), tokens)
@@ -123,6 +125,34 @@ def thoughts(model: LoadedModel, texts: Iterable[Text], tokens: int) -> Found:
     found = thresholds.found(segments)
     how = {"thresholds": found.how, "segments": str(segments.shape[-1])}
     return Found(found.thresholds, counted, how)
+
+
+def routed(model: LoadedModel, texts: Iterable[Text], tokens: int) -> Found:
+    """Which heads capture more attention by their scores, with the full cache; one forward per text."""
+    (read,) = (signal for signal in policies.get("1d-per-head").calibrated)
+    statistics = model.statistics.get(read.name)
+    if statistics is None:
+        raise BadInput(
+            f"model {model.name}: routes are measured with its {read.name!r}, which are not there; run: "
+            f"python -m protocol.calibrate {model.name} {read.name}"
+        )
+    found, counted = [], 0
+    for text in texts:
+        own = text.token_ids[: min(tokens - counted, model.network.config.max_position_embeddings)]
+        with observation.observed(model.network), torch.no_grad():
+            fed = prefill.feed(model, own, [], chunk=None, recent=len(own))
+        found.append(routes.captured(fed.recent, fed.keys, fed.scale, text.prompt, statistics))
+        counted += len(own)
+        if counted == tokens:
+            break
+    queries = sum(own.queries for own in found)
+    routes.refuse_none(queries)
+    by_score, evenly = (torch.stack(ways).sum(0) / queries for ways in list(zip(*found, strict=True))[:2])
+    how = {"queries": str(queries)} | {
+        way: json.dumps([[round(head, 4) for head in layer] for layer in share.tolist()])
+        for way, share in (("by_score", by_score), ("evenly", evenly))
+    }
+    return Found(routes.chosen(by_score, evenly), counted, how)
 
 
 def directions(model: LoadedModel, texts: Iterable[Text], tokens: int) -> Found:

@@ -105,6 +105,7 @@ def _refuse_seen(study: Study, planned: Planned, opened: Opened) -> None:
         body = record["body"]
         probed[body["cell"]["model"]][body["prompt"]] = body["problem"]
     query = {task.name: task.query for task in planned.protocol.tasks}
+    asked = dict.fromkeys(planned.protocol.asks(arm.name) for arm in planned.protocol.arms)
     for model in planned.protocol.models:
         used = frozenset[str]().union(*map(calibration.prompts, planned.measured(model).values()))
         if not used and not probed[model]:
@@ -117,9 +118,10 @@ def _refuse_seen(study: Study, planned: Planned, opened: Opened) -> None:
                     f"problem {problem!r}: statistics of {model} were measured on its prompt; "
                     "calibrate on other problems and register anew"
                 )
-            asked = prompting.digest(*prompting.render(built, tokenizer, query[task]))
-            if asked in probed[model]:
-                raise BadInput(
-                    f"problem {problem!r}: {model} was probed with its prompt, as "
-                    f"{probed[model][asked]!r}; register anew on other problems"
-                )
+            for asks in asked:
+                fed = prompting.digest(*prompting.render(built, tokenizer, query[task], asks))
+                if fed in probed[model]:
+                    raise BadInput(
+                        f"problem {problem!r}: {model} was probed with its prompt, as "
+                        f"{probed[model][fed]!r}; register anew on other problems"
+                    )

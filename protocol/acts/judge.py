@@ -4,14 +4,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from analysis.judge import judge
-from analysis.studies import arms, evicted
+from analysis.studies import arms, asked, evicted
 from analysis.studies.study_files import RecordError
 from figures.report import report
 from protocol.evidence.refusals import Tampered
 from protocol.evidence.run import verdict
 from protocol.evidence.run.registration import Registration
 
-__all__ = ["Judgement", "judge_sealed", "kept", "selected"]
+__all__ = ["Judgement", "asked_apart", "judge_sealed", "kept", "selected"]
 
 
 class Judgement(NamedTuple):
@@ -46,3 +46,11 @@ def kept(study: Registration) -> list[str]:
     """Where an arm evicted nothing, in some lanes or in all, as lines to print."""
     bodies = [record["body"] for record in study.anew().confirmed]
     return evicted.warnings(evicted.counted(bodies, study.registered))
+
+
+def asked_apart(study: Registration, judged: dict[str, Any]) -> list[str]:
+    """Arms that are compared and were asked different things, as lines to print; none where all were asked
+    the same.
+    """
+    chosen = judged["selected"]["arm"] if "selected" in judged else None
+    return asked.apart(study.lock.content, chosen)

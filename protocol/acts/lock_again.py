@@ -2,7 +2,8 @@
 
 Derived again: `protocol.content`, `grid`, `items`, `rule`, `batch`, `data`, `checks.tests` and
 `checks.corrected_alpha`, the counts of golds, and error rates that the table holds; the weights of embedded
-models, and what `environment.torch` has of the protocol. `check_policies` derives `policies`, with torch.
+models and how wide their caches are; slots and intervals of `slot_bytes`, from its sizes; and what
+`environment.torch` has of the protocol. `check_policies` derives `policies` and the sizes, with torch.
 
 Of `full_use` the means and the slots are derived, from what the lock says that each problem held: that is
 measured again by confirm, and held to the prompts of the probe by the item of relations.
@@ -15,6 +16,7 @@ cited by items of their own, or by nothing that an auditor has. Of all of these 
 """
 
 import hashlib
+import json
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal, InvalidOperation
@@ -31,7 +33,7 @@ from protocol.evidence.refusals import BadInput, Tampered
 from protocol.evidence.run.registration import PROTOCOL, Registration
 from protocol.locked import differences, drift
 from protocol.models import sources
-from protocol.plan import checks, full_use, grid, reading
+from protocol.plan import checks, full_use, grid, reading, slot_bytes
 from protocol.plan.design import ARM, Design
 
 __all__ = ["check", "check_policies"]
@@ -70,7 +72,7 @@ def check(study: Registration) -> str:
         raise Tampered(f"{lock.NAME}: {unreadable}")
     untold = [said] if (said := form.unknown_age(locked)) else []
     wrong = [*_file(study), *form.faults(locked), *problems_again.items(study, untold), *_weights(locked)]
-    wrong += _of_others(study, untold)
+    wrong += [*_widths(locked), *_of_others(study, untold)]
     (wrong if form.as_today(locked) else untold).extend(form.unheard_of(locked))
     try:
         design = _design(study)
@@ -120,10 +122,12 @@ def check_policies(study: Registration) -> str:
     design = _design(study)
     mine = form.as_today(study.lock.content, POLICIES)
     due: dict[str, dict[str, str]] = {}
+    asked: dict[str, str] = {}
     untold: dict[str, list[str]] = {}  # arms, by why
     for arm in design.arms:
         try:
             due[arm.name] = structure(design.policy(arm.name))
+            asked[arm.name] = design.asks(arm.name)
             if arm.press and due[arm.name]["version"] != (of := held.get(arm.name, {}).get("version")):
                 untold.setdefault(f"is of kvpress {of}, another one is installed", []).append(arm.name)
                 del due[arm.name]
@@ -137,8 +141,18 @@ def check_policies(study: Registration) -> str:
         raise CannotTell("; ".join(f"arm {', '.join(arms)}: {why}" for why, arms in untold.items()))
     cells = [list(cell) for cell in grid.cells(design)]
     wrong = differences.between(study.lock.content["grid"], cells, "grid")
-    differences.refuse([*wrong, *differences.between(held, due, "policies")])
+    wrong += [*differences.between(held, due, "policies"), *_slots(design, study.lock.content)]
+    said = {arm: text for arm, text in asked.items() if text}
+    differences.refuse([*wrong, *differences.between(study.lock.content.get("asked", {}), said, "asked")])
     return f"{sum(map(len, held.values()))} settings of {len(held)} arms are those of the installed policies"
+
+
+def _slots(design: Design, locked: Mapping[str, Any]) -> Iterator[str]:
+    """What a slot of each arm takes, by its policy's state."""
+    for model, one in (slot_bytes.of_lock(locked) or {}).items():
+        held = {arm: had["bytes"] for arm, had in locked[slot_bytes.FIELD][model]["arms"].items()}
+        due = {arm.name: slot_bytes.slot_of(design, arm.name, one).own for arm in design.arms}
+        yield from differences.between(held, due, f"{slot_bytes.FIELD}.{model}.bytes")
 
 
 def _file(study: Registration) -> list[str]:
@@ -287,6 +301,17 @@ def _looked_up(design: Design, locked: Mapping[str, Any], problems: int, correct
 
     found = rule_checks.looked_up(design, design.decision.method, problems, corrected)
     return None if found is None else f"{found.ratio:.3f}"
+
+
+def _widths(locked: Mapping[str, Any]) -> Iterator[str]:
+    """Heads and their width, of embedded models, from their configurations."""
+    for model, one in (slot_bytes.of_lock(locked) or {}).items():
+        if model not in sources.MODELS or not sources.embedded(model):
+            continue
+        config = json.loads((sources.EMBEDDED / model / "config.json").read_bytes())
+        width = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+        due = slot_bytes.Widths(config["num_hidden_layers"] * config["num_key_value_heads"], width)
+        yield from differences.between(one._asdict(), due._asdict(), f"{slot_bytes.FIELD}.{model}")
 
 
 def _weights(locked: Mapping[str, Any]) -> Iterator[str]:

@@ -65,8 +65,9 @@ def register(
     planned.refuse_device()
     signer = signing.public(key) if key else None
     # With transformers and analysis, which every refusal above does without.
-    from protocol.acts.locking import derived, fitting, measured_use
+    from protocol.acts.locking import derived, fitting, measured_use, sized
 
+    planned = sized.sized(planned)
     lengths, seen = fitting.checked(planned, frozen_items, again=parent is not None)
     frozen_weights = planned.weights()
     fitting.refuse_other_weights(planned, frozen_weights)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from protocol.acts.locking import fitting, frozen, measured_use, rule_checks, same_kept
+from protocol.acts.locking import fitting, frozen, measured_use, rule_checks, same_kept, sized
 from protocol.evidence.refusals import BadInput
 from protocol.evidence.run import records
 from protocol.locked.planned import Planned
@@ -79,6 +79,9 @@ def rehearse(planned: Planned, models: Mapping[str, str], problems: int, folder:
     playing = planned._replace(protocol=played(protocol, models))
     items = frozen.items(playing)
     seen = rule_checks.detectable(protocol, items)
+    playing = sized.sized(playing)
+    if (widths := playing.widths) is not None:
+        planned = planned._replace(widths={model: widths[other] for model, other in models.items()})
     fitting.checked(playing, items)
     split = {name: item["dev"][:problems] for name, item in items.items()}
     used: dict[str, Any] = {}

@@ -81,6 +81,11 @@ class EngineLM(LM):  # type: ignore[misc]
             self.policy = policies.get(name, settings)
         except (ValueError, KeyError) as refusal:
             raise BadInput(f"model_args: {refusal}") from None
+        if self.policy.evicts and self.policy.decoding.asks:
+            raise BadInput(
+                f"model_args: policy: {name} asks something beside the problem, and the harness writes the "
+                "prompt; set decoding.asked to false, or take another policy"
+            )
         self.budget = _budget(given.get("budget"), self.policy.evicts)
         self.query, self.seed = _count(given, "query"), _count(given, "seed")
         self.lanes = _lanes(given.get("batch_size"))

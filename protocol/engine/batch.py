@@ -10,6 +10,7 @@ from torch import Tensor
 
 from policies import Rows, State
 from protocol.engine import forking, grants, merging, sampling
+from protocol.engine.asking import asked
 from protocol.engine.forking import Fork, Forked
 from protocol.engine.forms import Form
 from protocol.engine.lane_memory import Memory, measured
@@ -63,7 +64,9 @@ class Batch:
             room = self.room(fork.lane, fork.counts, len(request.prompt.query), wait)
             masked = fork.given is not None and fork.given.masks
             form = self.forms[fork.lane.policy.state]
-            pool = self.slots.pool(shapes(fork.counts, room, masked=masked), forked.keys, form)
+            sizes = form.sizes(forked.keys[0])
+            shape = shapes(fork.counts, room, masked=masked, sizes=sizes)
+            pool = self.slots.pool(shape, forked.keys, form)
             seen, now = len(request.prompt.context), perf_counter()
             before, after = seen * fork.counts.numel(), int(fork.counts.sum())
             events = [(0, before, after)] if fork.lane.policy.evicts else []
@@ -72,6 +75,7 @@ class Batch:
                 request, fork.number, fork.lane, fork.memory, pool, seen, self.forwards, now, events, granted
             )
             row.behind = 0 if fork.given is None else seen - fork.given.position
+            row.parked = fork.parked
             row.count_state()
             newcomers.setdefault(pool, []).append((row, fork))
         spans = []
@@ -81,10 +85,13 @@ class Batch:
                 own = fork.given or forked
                 hidden = fork.given.hidden if fork.given else [None] * len(fork.kept)
                 for layer, kept in enumerate(fork.kept):
-                    fed = Cached(own.keys[layer], own.values[layer])
-                    at = torch.arange(kept.shape[-1], device=kept.device).expand(kept.shape)
-                    cached = merging.of_layer(fork.merging, layer, fed, at, self.rotation)
-                    coded = cached._replace(values=pool.form.encoded(layer, cached.values))
+                    if fork.stored is not None:
+                        coded = fork.stored[layer]
+                    else:
+                        fed = Cached(own.keys[layer], own.values[layer])
+                        at = torch.arange(kept.shape[-1], device=kept.device).expand(kept.shape)
+                        cached = merging.of_layer(fork.merging, layer, fed, at, self.rotation)
+                        coded = cached._replace(values=pool.form.encoded(layer, cached.values))
                     pool.fill(place, layer, coded, kept, fork.counts[layer], hidden[layer])
             spans.append((pool, places.start, places.stop))
         rows = [row for pool, first, last in spans for row in pool.members[first:last]]
@@ -216,15 +223,17 @@ class Batch:
         stored = memory.stored(row.seen, int(lengths.max()))
         cached, form = cached_of(row), row.pool.form
         weights = weights_of(cached, stored >= 0)
-        prompt = row.request.prompt
+        prompt, needs = row.request.prompt, row.lane.policy.needs
+        seen = torch.tensor((*prompt.context, *prompt.query, *row.token_ids)[: row.seen], device=device)
         decoded = ((own.keys, form.decoded(layer, own.values)) for layer, own in enumerate(cached))
+        signals = measured(memory, row.lane.policy, stored, row.seen, cached, form)
+        signals |= projected(self.model, needs, decoded, stored >= 0)
         view = forking.view_of(
             self.model,
             row.request,
             row.lane,
-            torch.tensor((*prompt.context, *prompt.query, *row.token_ids)[: row.seen], device=device),
-            measured(memory, row.lane.policy, stored, row.seen, cached, form)
-            | projected(self.model, row.lane.policy.needs, decoded, stored >= 0),
+            seen,
+            signals | asked(self.model, needs, seen, cached, form, stored >= 0),
             row.pool.heads,
             step=row.seen,
             stored=stored,
@@ -250,7 +259,7 @@ class Batch:
         """
         pool, place = row.pool, row.place
         counts = kept.sum(-1).cpu()
-        shape = shapes(counts, room)
+        shape = shapes(counts, room, sizes=pool.form.sizes(cached[0].keys))
         if shape != pool.shape:
             row.pool = self.slots.pool(shape, [own.keys for own in cached], pool.form)
             (target,) = row.pool.admit([row])

@@ -7,9 +7,19 @@ from time import perf_counter
 
 import torch
 
-from policies import AttentionSignal, CacheSignal, Calibrated, FedSignal, HiddenSignal, OutputSignal
+from policies import (
+    AskedSignal,
+    AttentionSignal,
+    CacheSignal,
+    Calibrated,
+    FedSignal,
+    HiddenSignal,
+    OutputSignal,
+)
+from policies.epicache import AsksAbout, Episodic
 from protocol.engine.batch import Batch
-from protocol.engine.forking import Forked, fork
+from protocol.engine.blocks import fork
+from protocol.engine.forking import Forked
 from protocol.engine.forms import forms_of
 from protocol.engine.lanes import FIRST_EVENT, Answers, Lane, LaneFailure, Model, Outcome, Request, Run
 from protocol.engine.max_concurrent import max_concurrent_for
@@ -74,7 +84,7 @@ def run(
         while True:
             while len(batch.rows) < max_concurrent and (forked is not None or ahead < len(requests)):
                 if forked is None:
-                    forked = fork(model, requests[ahead], prefill_chunk)
+                    forked = fork(model, requests[ahead], prefill_chunk, forms)
                     seconds[ahead] = forked.seconds
                     for index, failure in forked.failures.items():
                         outcomes[ahead][index] = failure
@@ -147,12 +157,17 @@ def refuse_uncalibrated(model: Model, lane: Lane) -> None:
 def refuse_lane(lane: Lane) -> None:
     policy = lane.policy
     for signal in policy.needs:
-        kinds = (AttentionSignal, CacheSignal, Calibrated, FedSignal, HiddenSignal, OutputSignal)
+        kinds = (AskedSignal, AttentionSignal, CacheSignal, Calibrated, FedSignal, HiddenSignal, OutputSignal)
         if not isinstance(signal, kinds):
             raise BadInput(
                 f"policy of lane {lane.key}: {type(signal).__name__} is no signal that the engine measures; "
                 "give it all that policies.contract asks of one of its kinds"
             )
+    if isinstance(policy.cadence, Episodic) and not isinstance(policy.scoring, AsksAbout):
+        raise BadInput(
+            f"cadence of lane {lane.key}: Episodic asks with a prompt of each episode, which "
+            f"{type(policy.scoring).__name__} does not take; choose PatchedPrompt, or Blockwise"
+        )
     if policy.evicts == (lane.budget is None):
         fix = "give a number of slots" if policy.evicts else "None fits a policy that never evicts"
         raise BadInput(f"budget of lane {lane.key}: {lane.budget} given; {fix}")

@@ -10,13 +10,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from policies import Event, Merging, Policy, Remembered, Signal, View
+from policies import Blockwise, Event, Mark, Merging, Policy, Remembered, Signal, View
 from protocol.engine import lane_memory, merging, prefill, sampling
 from protocol.engine.grants import granted
 from protocol.engine.lane_memory import Memory
 from protocol.engine.lanes import Lane, LaneFailure, Model, Request
 from protocol.engine.prefill import Prefilled
 from protocol.engine.rotation import rotation_of
+from protocol.engine.slots import Cached
 from protocol.presses.pressed import Given, Pressed
 
 
@@ -26,7 +27,8 @@ class Fork(NamedTuple):
     number: among the lanes of its request. kept: one mask per layer, bool [kv_head, n]; counts: their sums,
     [layer, kv_head] on the CPU. granted: what its cadence gave the first event, per KV head and layer.
     given: slots of its own, of which all are kept; else they are those of the prefill that lanes share.
-    merging: which of them go on in the kept ones.
+    merging: which of them go on in the kept ones. stored: of slots of its own that have been stored already,
+    the form in which they are. parked: tensors of other caches that the lane holds beside its slots.
     """
 
     number: int
@@ -37,6 +39,8 @@ class Fork(NamedTuple):
     granted: int
     given: Given | None = None
     merging: Merging | None = None
+    stored: Sequence[Cached] | None = None
+    parked: Sequence[Tensor] = ()
 
 
 class Forked(NamedTuple):
@@ -58,12 +62,13 @@ class Forked(NamedTuple):
 def fork(model: Model, request: Request, chunk: int | None) -> Forked:
     """Feed the context once, whatever the number of lanes, and once more for each press. A ValueError of a
     policy fails its own lane; what is not finite fails all of them: a policy that drops the slot would answer
-    where another one fails.
+    where another one fails. Lanes that are `in_blocks` are left out: `blocks.fork` has them.
     """
     start = perf_counter()
     context = request.prompt.context
-    signals = dict.fromkeys(signal for lane in request.lanes for signal in lane.policy.needs)
-    recent = max(lane_memory.queries_kept(lane.policy) for lane in request.lanes)
+    lanes = {index: lane for index, lane in enumerate(request.lanes) if not in_blocks(lane, len(context))}
+    signals = dict.fromkeys(signal for lane in lanes.values() for signal in lane.policy.needs)
+    recent = max((lane_memory.queries_kept(lane.policy) for lane in lanes.values()), default=0)
     query = len(request.prompt.query)
     fed = prefill.feed(model, context, signals, chunk=chunk, recent=recent, query=query)
     token_ids = torch.tensor(context, device=model.network.device)
@@ -72,7 +77,7 @@ def fork(model: Model, request: Request, chunk: int | None) -> Forked:
     if reason := not_finite(fed):
         failures = dict.fromkeys(range(len(request.lanes)), LaneFailure(reason))
     pressed = Pressings(model, request)
-    for index, lane in enumerate(request.lanes if not failures else ()):
+    for index, lane in lanes.items() if not failures else ():
         if isinstance(lane.policy, Pressed):
             try:
                 budget = granted(lane.policy.cadence, lane.budget or 0, 0)
@@ -102,6 +107,14 @@ def fork(model: Model, request: Request, chunk: int | None) -> Forked:
         waiting.append(Fork(index, lane, tuple(event.kept), counts, carried, budget, merging=event.merging))
     seconds = perf_counter() - start
     return Forked(request, fed.keys, fed.values, fed.logits, waiting, failures, seconds)
+
+
+def in_blocks(lane: Lane, context: int) -> bool:
+    """Whether a lane reads a context of so many tokens for itself, in blocks, with events on the way."""
+    cadence = lane.policy.cadence
+    if not isinstance(cadence, Blockwise) or lane.budget is None:
+        return False
+    return cadence.apart(context, cadence.budget(lane.budget, 0))
 
 
 class Pressings:
@@ -151,6 +164,7 @@ def view_of(
 ) -> View:
     """What the policy of a lane sees at the event of `step`. token_ids: every token seen."""
     stream = ("view", request.problem, lane.seed) + ((step,) if step else ())
+    prompt = min(len(token_ids), len(request.prompt.context) + len(request.prompt.query))
     return View(
         token_ids=token_ids,
         layers=model.network.config.num_hidden_layers,
@@ -160,11 +174,19 @@ def view_of(
         signals={**measured, **{signal: model.statistics[signal.name] for signal in lane.policy.calibrated}},
         stored=stored,
         memory=remembered,
-        prompt=min(len(token_ids), len(request.prompt.context) + len(request.prompt.query)),
+        prompt=prompt,
         routed=routed,
         rotation=rotation_of(model.network),
+        lines={mark: marked(model, token_ids, prompt, mark) for mark in lane.policy.marks},
         weights=weights,
     )
+
+
+def marked(model: Model, token_ids: Tensor, prompt: int, mark: Mark) -> tuple[range, ...]:
+    """Positions of the marked stretches of the answer: what the prompt says of marks is no line."""
+    answer = token_ids[prompt:].tolist()
+    found = model.lines(answer, mark) if answer else ()
+    return tuple(range(prompt + line.start, prompt + line.stop) for line in found)
 
 
 def compressed(policy: Policy, view: View, budget: int) -> Event:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -13,7 +14,21 @@ from protocol.engine.rotation import rotation_of
 from protocol.evidence.refusals import BadInput
 from protocol.presses.pressed import Pressed
 
-__all__ = ["VERBATIM", "Form", "forms_of"]
+__all__ = ["ALIKE", "VERBATIM", "Form", "Sizes", "forms_of"]
+
+
+WEIGHT = 4
+"""Bytes of the number of tokens that a slot stands for, float32."""
+
+
+class Sizes(NamedTuple):
+    """Bytes of one slot of one head in one layer: key and value as computed, and as they are stored."""
+
+    computed: int
+    own: int
+
+
+ALIKE = Sizes(1, 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,6 +42,11 @@ class Form:
     codec: Codec | None = None
     weighed: bool = False
     mass: bool = False
+
+    def sizes(self, keys: Tensor) -> Sizes:
+        """keys [..., d], as they are stored."""
+        dim, item = keys.shape[-1], keys.element_size()
+        return Sizes(2 * dim * item, (dim + self.width(dim)) * item + WEIGHT * self.weighed)
 
     def width(self, dim: int) -> int:
         """Numbers of a stored value, of a model whose values have `dim`."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from policies import Policy
+from policies import Mark, Policy
 
 if TYPE_CHECKING:  # its modules take seconds to import, and registering needs none of them
     from transformers import PreTrainedModel
@@ -25,6 +25,12 @@ class Model(Protocol):
     @property
     def statistics(self) -> Mapping[str, Any]:
         """What was calibrated, by name."""
+        ...
+
+    def lines(self, token_ids: Sequence[int], mark: Mark) -> tuple[range, ...]:
+        """The tokens of every stretch of this text that is marked so, oldest first; asked of an answer where
+        a policy looks for marks, and of nothing else.
+        """
         ...
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from policies import (
+    AskedSignal,
     AttentionSignal,
     CacheSignal,
     Calibrated,
@@ -23,9 +24,11 @@ from policies import (
     Signal,
 )
 from policies.signals import BLOCK, attention_logits, wide
+from protocol.engine.asking import asked
 from protocol.engine.lanes import Model
 from protocol.engine.projecting import projected
 from protocol.engine.rotation import rotation_of
+from protocol.engine.slots import Cached
 from protocol.evidence.refusals import BadInput
 
 MASKED = 512
@@ -79,7 +82,7 @@ class Recorder:
         self.wanted = recent
         self.scale = 0.0
         self.workspace: Tensor | None = None
-        elsewhere = (Calibrated, OutputSignal)
+        elsewhere = (AskedSignal, Calibrated, OutputSignal)
         self.signals = tuple(signal for signal in signals if not isinstance(signal, elsewhere))
         self.rows = tuple(signal for signal in self.signals if isinstance(signal, AttentionSignal))
         self.shown = {
@@ -231,8 +234,11 @@ def feed(
         for signal in recorder.signals
         if not isinstance(signal, CacheSignal)
     }
-    cached = list(zip(recorder.keys, recorder.values, strict=True))
-    measured = recorder.measured() | projected(model, signals, cached)
+    cached = list(map(Cached, recorder.keys, recorder.values))
+    pairs = zip(recorder.keys, recorder.values, strict=True)
+    measured = (
+        recorder.measured() | projected(model, signals, pairs) | asked(model, signals, token_ids, cached)
+    )
     return Prefilled(
         recorder.keys, recorder.values, measured, states, recorder.recent, logits, recorder.scale
     )

@@ -37,6 +37,8 @@ class Row:
     held: list[int] = field(default_factory=list)
     allocated: list[int] = field(default_factory=list)
     state_bytes: int = 0
+    parked: Sequence[Tensor] = ()
+    """Slots of caches that it holds and that nothing attends to."""
 
     @property
     def place(self) -> int:
@@ -48,9 +50,11 @@ class Row:
         return self.seen - len(self.request.prompt.context) - len(self.request.prompt.query)
 
     def count_state(self) -> None:
-        """Note the bytes of the memory, which grows between events: called before each, and at the end."""
-        if self.memory is not None:
-            self.state_bytes = max(self.state_bytes, self.memory.bytes())
+        """Note the bytes of the memory, which grows between events: called before each, and at the end. What
+        is parked is a part of it.
+        """
+        size = sum(tensor.nbytes for tensor in self.parked)
+        self.state_bytes = max(self.state_bytes, size + (0 if self.memory is None else self.memory.bytes()))
 
 
 def outcome(row: Row, stop: str) -> Outcome:

@@ -9,10 +9,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from protocol.engine.forms import VERBATIM, Form
+from protocol.engine.forms import ALIKE, VERBATIM, Form, Sizes
 
 QUANTUM = 16
-"""Capacities are multiples of it, so that lanes of nearly equal capacity share a pool."""
+"""Capacities are multiples of it, so that lanes of nearly equal capacity share a pool; of slots that are not
+stored as computed, as many as fit into the bytes of such a multiple, so that equal bytes stay equal.
+"""
 
 
 class Shape(NamedTuple):
@@ -28,15 +30,21 @@ class Shape(NamedTuple):
     masked: bool = False
 
 
-def shapes(counts: Tensor, room: int, *, masked: bool = False) -> tuple[Shape, ...]:
+def shapes(counts: Tensor, room: int, *, masked: bool = False, sizes: Sizes = ALIKE) -> tuple[Shape, ...]:
     """The room of a lane, layer by layer. counts: slots held now, [layer, kv_head]; room: slots to come."""
     layers = []
     for heads in counts.tolist():
         if len(set(heads)) > 1:
             layers.append(Shape(True, sum(heads) + room * len(heads)))
         else:
-            layers.append(Shape(False, -(-(heads[0] + room) // QUANTUM) * QUANTUM, masked))
+            layers.append(Shape(False, rounded(heads[0] + room, sizes), masked))
     return tuple(layers)
+
+
+def rounded(slots: int, sizes: Sizes) -> int:
+    """The capacity of a head that needs room for so many slots."""
+    whole = QUANTUM * sizes.computed
+    return -(-slots * sizes.own // whole) * whole // sizes.own
 
 
 class Layout(NamedTuple):

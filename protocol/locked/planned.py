@@ -12,8 +12,10 @@ from protocol.evidence.run.registration import PROTOCOL
 from protocol.locked import drift
 from protocol.models import paths, sources
 from protocol.plan import reading
+from protocol.plan.budget import Slot
 from protocol.plan.design import TASK, Design
 from protocol.plan.full_use import FullUse
+from protocol.plan.slot_bytes import Widths, slot_of
 
 __all__ = ["Planned", "read_protocol"]
 
@@ -29,6 +31,7 @@ class Planned(NamedTuple):
     home: Path  # where what was fetched is kept
     full_use: FullUse | None = None  # as it was measured, where a budget is a share of it
     folder: Path | None = None  # the registration's, where the files of its tasks lie
+    widths: Mapping[str, Widths] | None = None  # by model, where slots are counted in bytes
 
     @property
     def tasks(self) -> Mapping[str, tasks.Task]:
@@ -38,6 +41,12 @@ class Planned(NamedTuple):
     def use(self, model: str, task: str) -> Fraction | None:
         """Mean slots of the full cache at the end of an answer; None where that was not measured."""
         return None if self.full_use is None else self.full_use[model, task]
+
+    def slot(self, model: str, arm: str) -> Slot | None:
+        """What a slot of an arm takes; None where no budget is in bytes and every slot is as computed."""
+        if self.widths is None:
+            return None
+        return slot_of(self.protocol, arm, self.widths[model])
 
     def calibrated(self) -> list[str]:
         """The names of the statistics that some arm needs. Raises BadInput for what nothing calibrates."""

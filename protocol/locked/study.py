@@ -9,7 +9,7 @@ from protocol.evidence.refusals import Drifted
 from protocol.evidence.run.registration import PROTOCOL, Registration
 from protocol.locked import drift, imports, tree
 from protocol.locked.planned import Planned
-from protocol.plan import full_use, grid, reading
+from protocol.plan import full_use, grid, reading, slot_bytes
 from protocol.plan.design import Design
 
 __all__ = ["Study", "open_study", "refuse_drift"]
@@ -58,7 +58,8 @@ def open_study(registration: Registration, home: Path) -> Study:
         raise Drifted(f"{path}: reads otherwise than the lock says; restore it or register another folder")
     held = registration.lock.content.get(full_use.FIELD)
     use = None if held is None else full_use.means(held)
-    return Study(registration, Planned(protocol, home, use, registration.folder))
+    widths = slot_bytes.of_lock(registration.lock.content)
+    return Study(registration, Planned(protocol, home, use, registration.folder, widths))
 
 
 def refuse_drift(study: Study, *, with_weights: bool, runs_here: bool = True) -> None:

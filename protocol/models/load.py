@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -14,10 +14,12 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedToken
 
 from protocol.evidence.refusals import BadInput
 from protocol.evidence.relations import vocabulary
-from protocol.models import calibration, sources, stored
+from protocol.models import calibration, marked_lines, sources, stored
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+
+    from policies import Mark
 
 __all__ = ["LoadedModel", "answer_marks", "load", "sentence_ends", "tokenizer"]
 
@@ -45,6 +47,14 @@ class LoadedModel:
     def answer_marks(self) -> frozenset[int]:
         """Tokens that end the thinking; none where the tokenizer has no such token."""
         return answer_marks(self.tokenizer)
+
+    def lines(self, token_ids: Sequence[int], mark: Mark) -> tuple[range, ...]:
+        """The tokens of every stretch of this text that is marked so, oldest first."""
+        return marked_lines.lines(self._reader.read(token_ids), mark)
+
+    @cached_property
+    def _reader(self) -> marked_lines.Reader:
+        return marked_lines.reader(self.tokenizer)
 
 
 def load(source: str, home: Path, *, dtype: str = "float32", device: str = "cpu") -> LoadedModel:

@@ -10,14 +10,20 @@ from protocol.models import sources
 __all__ = ["KINDS", "NAMES", "OF_ANSWERS", "locked_name", "statistics_paths"]
 
 KINDS: Mapping[str, str] = MappingProxyType(
-    {"text": "Statistics", "traces": "Statistics", "thoughts": "Thresholds", "bases": "Bases"}
+    {
+        "text": "Statistics",
+        "traces": "Statistics",
+        "thoughts": "Thresholds",
+        "routes": "Routes",
+        "bases": "Bases",
+    }
 )
 """What is calibrated, as a value of which class of `policies`: query statistics of text that others wrote, or
-of the answers of the model itself; which thought a segment of its answers is; in which directions its values
-vary.
+of the answers of the model itself; which thought a segment of its answers is; which heads go by their scores;
+in which directions its values vary.
 """
 NAMES = tuple(KINDS)
-OF_ANSWERS = ("thoughts", "bases")
+OF_ANSWERS = ("thoughts", "routes", "bases")
 """Those that are of answers of the model and of no plain text."""
 
 

@@ -1,5 +1,6 @@
-"""A budget: slots per KV head and layer, written as a whole number, as a share of the prompt, or as a share
-of what the full cache holds on average at the end of an answer.
+"""A budget: slots per KV head and layer, written as a whole number, as a share of the prompt, as a share of
+what the full cache holds on average at the end of an answer, or in bytes: more or fewer slots for an arm that
+stores them otherwise than the model computed them.
 """
 
 import math
@@ -8,45 +9,81 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from analysis.rules.rule import OF_FULL
+from analysis.rules.rule import BYTES_OF, OF_FULL, UNITS
+from protocol.evidence.bytes.canonical import LARGEST
 from protocol.evidence.bytes.fields import Fault, Kind, Schema
 
-__all__ = ["DECIMALS", "MOST", "ABudget", "Budget", "of_full"]
+__all__ = ["DECIMALS", "MOST", "ABudget", "Budget", "Slot", "of_bytes", "of_full"]
 
 DECIMALS = 6  # of a share
 MOST = 2**24  # slots
 TEXT = re.compile(rf"0\.(?=[0-9]*[1-9])[0-9]{{1,{DECIMALS}}}{OF_FULL}")
+BYTES = re.compile(rf"([1-9][0-9]{{0,15}}) ({'|'.join(UNITS)})")
+AS_MANY = re.compile(rf"{BYTES_OF}([1-9][0-9]{{0,7}})")
+AMOUNT = re.compile(r"([0-9]+(?:\.[0-9]+)?) *(bytes|[kmg]i?b|b)\b", re.IGNORECASE)
 NUMBER = re.compile(r"([0-9]*\.?[0-9]+)\s*(%?)")
 
 
+class Slot(NamedTuple):
+    """What a slot of one arm takes in one model."""
+
+    heads: int  # layers times KV heads
+    computed: int  # bytes of key and value of one head in one layer, as the model computes them
+    own: int  # the same as the arm stores them
+
+    def as_many(self, computed: int) -> int:
+        """How many of its own take the bytes of so many slots as computed, rounded down."""
+        return computed * self.computed // self.own
+
+
 class Budget(NamedTuple):
-    """Slots per KV head and layer: a share of the compressed prompt's tokens, a whole number of slots, or a
-    share of the full cache's mean use. One of the three.
+    """Slots per KV head and layer: a share of the compressed prompt's tokens, a whole number of slots, a
+    share of the full cache's mean use, bytes of the keys and values of one lane over all layers and heads, or
+    as many bytes as a number of slots takes that are stored as computed. One of the five.
     """
 
     share: Decimal | None
     slots: int | None
     of_full: Decimal | None = None
+    bytes: int | None = None
+    bytes_of: int | None = None
 
     def __str__(self) -> str:
         if self.slots is not None:
             return str(self.slots)
         if self.of_full is not None:
             return f"{self.of_full.normalize():f}{OF_FULL}"
+        if self.bytes_of is not None:
+            return f"{BYTES_OF}{self.bytes_of}"
+        if self.bytes is not None:
+            unit = next(unit for unit in reversed(list(UNITS)) if not self.bytes % UNITS[unit])
+            return f"{self.bytes // UNITS[unit]} {unit}"
         assert self.share is not None
         return f"{self.share.normalize():f}"
+
+    @property
+    def in_bytes(self) -> bool:
+        """Whether how many slots it is depends on what an arm stores in one."""
+        return self.bytes is not None or self.bytes_of is not None
 
     @property
     def kind(self) -> str:
         """Budgets of one kind can be put in order before anything is measured."""
         return next(name for name, value in self._asdict().items() if value is not None)
 
-    def of(self, tokens: int, use: Fraction | None = None) -> int:
+    def of(self, tokens: int, use: Fraction | None = None, slot: Slot | None = None) -> int:
         """Slots for a prompt of `tokens`: ceil(share x tokens) (CrystalCache, Eq. 30), in decimals, or
-        ceil(share x use). use: mean slots of the full cache, as `FullUse` has it of this model and task.
+        ceil(share x use), or floor(bytes / bytes of a slot). use: mean slots of the full cache, as `FullUse`
+        has it of this model and task. slot: of the arm, in this model.
         """
         if self.slots is not None:
             return self.slots
+        if self.in_bytes:
+            assert slot is not None, "nobody said what a slot takes"
+            if self.bytes_of is not None:
+                return slot.as_many(self.bytes_of)
+            assert self.bytes is not None
+            return self.bytes // (slot.heads * slot.own)
         if self.of_full is not None:
             assert use is not None, "the full cache was not measured"
             return of_full(self.of_full, use)
@@ -63,13 +100,14 @@ class ABudget(Kind):
     """What may be written as one."""
 
     words = (
-        "a share of the prompt in (0, 1), written with a point, whole slots, or a share of the full cache's "
-        'mean use, "0.1 of full"'
+        "a share of the prompt in (0, 1), written with a point, whole slots, a share of the full cache's "
+        'mean use, "0.1 of full", bytes of a lane, "48 KiB", or the bytes of so many slots, "bytes of 64"'
     )
 
     def schema(self) -> Schema:
         share = {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1}
-        text = {"type": "string", "pattern": f"^({TEXT.pattern})$"}
+        forms = "|".join(form.pattern for form in (TEXT, BYTES, AS_MANY))
+        text = {"type": "string", "pattern": f"^({forms})$"}
         return {"anyOf": [{"type": "integer", "minimum": 1, "maximum": MOST}, share, text]}
 
     def content(self, value: Budget) -> str:
@@ -77,9 +115,7 @@ class ABudget(Kind):
 
     def read(self, value: Any, at: str) -> Budget:
         if isinstance(value, str):
-            if not TEXT.fullmatch(value):
-                raise Fault.of(f"{at}: {_unread(value)}")
-            return Budget(None, None, Decimal(value.removesuffix(OF_FULL)))
+            return _of_text(value, at)
         if isinstance(value, int) and not isinstance(value, bool):
             if not 1 <= value <= MOST:
                 raise Fault.of(f"{at}: {value} slots; write 1 to {MOST}, or a share in (0, 1) with a point")
@@ -97,9 +133,30 @@ class ABudget(Kind):
         return Budget(value, None)
 
 
+def of_bytes(text: str) -> Budget | None:
+    """The budget in bytes that is written so, if one is."""
+    if (many := AS_MANY.fullmatch(text)) and (slots := int(many[1])) <= MOST:
+        return Budget(None, None, bytes_of=slots)
+    if (written := BYTES.fullmatch(text)) and (size := int(written[1]) * UNITS[written[2]]) <= LARGEST:
+        return Budget(None, None, bytes=size)
+    return None
+
+
+def _of_text(text: str, at: str) -> Budget:
+    if TEXT.fullmatch(text):
+        return Budget(None, None, Decimal(text.removesuffix(OF_FULL)))
+    if (budget := of_bytes(text)) is not None:
+        return budget
+    raise Fault.of(f"{at}: {_unread(text)}")
+
+
 def _unread(text: str) -> str:
     """What is wrong with a text, and what was perhaps meant."""
     shown = repr(text if len(text) <= 40 else f"{text[:37]}...")
+    if text.lower().startswith(BYTES_OF.strip()):
+        return f'{shown} is no budget; write "{BYTES_OF}" and whole slots from 1 to {MOST}, "{BYTES_OF}64"'
+    if amount := AMOUNT.search(text[:40]):
+        return _no_bytes(shown, Decimal(amount[1]), amount[2])
     if not (found := NUMBER.search(text[:40])):
         return f'{shown} is no budget; write "0.1{OF_FULL}", or a number without quotes'
     number = Decimal(found[1]) / (100 if found[2] else 1)
@@ -112,3 +169,12 @@ def _unread(text: str) -> str:
     if number != round(number, DECIMALS):
         return f"{shown} has more than {DECIMALS} decimals; write fewer"
     return f'{shown} is no budget; write "{number.normalize():f}{OF_FULL}"'
+
+
+def _no_bytes(shown: str, number: Decimal, unit: str) -> str:
+    """Of a number of bytes: units of 1,000 and parts of one are not guessed at."""
+    meant = "B" if unit.lower() in ("b", "bytes") else f"{unit[0].upper()}iB"
+    size = number * UNITS[meant]
+    if 1 <= size <= LARGEST and size == int(size):
+        return f'{shown} is no budget; write "{Budget(None, None, bytes=int(size))}" (whole, of 1,024 each)'
+    return f'{shown} is no budget; write whole {", ".join(UNITS)} from 1 B up, such as "48 KiB"'

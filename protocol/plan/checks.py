@@ -25,7 +25,7 @@ Evicts: TypeAlias = Callable[[str], bool]  # whether the policy of an arm, by it
 
 def check(design: Design) -> None:
     """Raises Fault for the first thing that is wrong. Asks the policies, with torch."""
-    alone = (_fields, _repeated, _policies, _intervals)
+    alone = (_fields, _repeated, _policies, _asks, _intervals)
     named = itertools.chain.from_iterable(wrong(design) for wrong in alone)
     for fault in itertools.chain(named, faults(design, lambda arm: design.policy(arm).evicts)):
         raise Fault.of(fault)
@@ -187,6 +187,26 @@ def _settings(design: Design, arm: Arm) -> Iterator[str]:
         )
 
 
+def _asks(design: Design) -> Iterator[str]:
+    """What an arm says to the model beside the problem, and what it looks for in the answer."""
+    from policies.contract import WholeUnits
+
+    for arm in design.arms:
+        policy, at = design.policy(arm.name), f"arms.{arm.name}.policy"
+        if not policy.evicts and policy.decoding.asks:
+            yield f"{at}: asks something and never evicts; all are held to the full cache, so ask it nothing"
+        if policy.decoding.mark in policy.marks and policy.cadence.interval is None:
+            yield f"{at}: pins lines of the answer, while which no event fires; give generation.interval"
+        if policy.marks and isinstance(policy.selection, WholeUnits) and not policy.exceeds:
+            yield f"{at}: keeps units whole, and no budget bounds those of lines; leave them or the arm out"
+    asking = [arm.name for arm in design.arms if design.asks(arm.name)]
+    if asking and design.exclude is not None:
+        yield (
+            f"exclude: leaves problems out by the length of a prompt, and arm {asking[0]!r} has another; "
+            "leave exclude, or what is asked, out"
+        )
+
+
 def _intervals(design: Design) -> Iterator[str]:
     each = {arm.name: design.policy(arm.name) for arm in design.arms}
     policies = {name: policy for name, policy in each.items() if policy.evicts}
@@ -195,6 +215,8 @@ def _intervals(design: Design) -> Iterator[str]:
         yield "generation.first_event: no arm has events while decoding; give an interval or leave it out"
     if design.generation.think_only and not decoding:
         yield "generation.think_only: no arm has events while decoding; give an interval or leave it out"
+    if (preserve := design.generation.preserve) and preserve.lines is not None and not decoding:
+        yield "generation.preserve.lines: no arm has events while decoding; give an interval or leave it out"
     for name, policy in policies.items():
         if policy.cadence.interval is not None and policy.uncarried:
             yield (
@@ -295,8 +317,8 @@ def _rule(design: Design) -> Iterator[str]:
         yield f"budgets: {decision.rule} goes from the largest down; give two or more"
     if rule.ordered and len({budget.kind for budget in design.budgets}) > 1:
         yield (
-            f"budgets: {decision.rule} puts them in order; give shares alone, whole slots alone or shares of "
-            "the full cache alone"
+            f"budgets: {decision.rule} puts them in order; give shares alone, whole slots alone, shares of "
+            f'the full cache alone, bytes alone or "bytes of" slots alone'
         )
 
 

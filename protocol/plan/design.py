@@ -328,13 +328,20 @@ class Design:
             return policy
         if self.generation.prompt == "pinned":
             policy = policies.pinned(policy)
-        if self.generation.preserve is not None:
-            policy = replace(policy, protect=policies.Preserve(*self.generation.preserve))
+        if (preserve := self.generation.preserve) is not None:
+            protect = policies.Preserve(preserve.prompt, preserve.recent)
+            lines = preserve.lines
+            policy = replace(policy, protect=protect if lines is None else policies.Marked(protect, lines))
         interval = self.generation.interval
         if interval is None or policy.cadence.interval is not None:
             return policy
         slack = self.generation.cadence != "exact"
         return replace(policy, cadence=replace(policy.cadence, interval=interval, slack=slack))
+
+    def asks(self, name: str) -> str:
+        """What an arm says to the model beside the problem; empty for nothing."""
+        policy = self.policy(name)
+        return policy.decoding.asks if policy.evicts else ""
 
     def probed(self) -> Design:
         """What a probe runs: every arm and the first comparator again or, with a sweep, its candidates and

@@ -4,7 +4,7 @@ from decimal import Decimal
 from typing import Annotated, NamedTuple
 
 from protocol.evidence.bytes.fields import FLAG, Choice, Field, Plain, Whole, declared
-from protocol.plan.kinds import Number, Recency
+from protocol.plan.kinds import Number, Recency, Written
 
 __all__ = ["Generation", "Preservation"]
 
@@ -24,6 +24,16 @@ class Preservation(NamedTuple):
             "min(128, K/4)",
         ),
     ]
+    lines: Annotated[
+        str | None,
+        Field(
+            Written(r"\S(.*\S)?", "what a line begins with, without spaces around it"),
+            "Lines of the answer that begin with this stay, too: the latest ones, in what the others leave "
+            "of the budget, and in half of it at most.",
+            "State:",
+            without="no line",
+        ),
+    ] = None
 
 
 class Generation(NamedTuple):

@@ -1,13 +1,20 @@
 """The registered grid: every cell that must end in one state, and the lanes that one problem needs."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from fractions import Fraction
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from analysis.rules.rule import FULL
-from protocol.plan.design import Budget, Design
+from protocol.plan.budget import Budget, Slot
+from protocol.plan.design import Design
+from protocol.plan.slot_bytes import buffered
 
-__all__ = ["FULL", "Cell", "budget_of", "cells"]
+if TYPE_CHECKING:
+    from policies import Policy
+
+__all__ = ["FULL", "Cell", "budget_of", "cells", "policy_of"]
 
 
 class Cell(NamedTuple):
@@ -39,14 +46,32 @@ def cells(protocol: Design, whole: Callable[[Design, str], bool] | None = None) 
     ]
 
 
-def budget_of(protocol: Design, cell: Cell, prompt_tokens: int, use: Fraction | None = None) -> int | None:
+def budget_of(
+    protocol: Design,
+    cell: Cell,
+    prompt_tokens: int,
+    use: Fraction | None = None,
+    slot: Slot | None = None,
+) -> int | None:
     """Slots per KV head and layer for one prompt; None for an arm that never evicts. use: mean slots of the
-    full cache, of this model and task.
+    full cache, of this model and task. slot: of the arm in this model, where a budget is in bytes.
     """
-    named: dict[str, Budget] = {str(budget): budget for budget in protocol.budgets}
-    if cell.budget == FULL:
-        return None
-    return named[cell.budget].of(prompt_tokens, use)
+    found = _named(protocol, cell)
+    return None if found is None else found.of(prompt_tokens, use, slot)
+
+
+def policy_of(protocol: Design, cell: Cell, slot: Slot | None = None) -> Policy:
+    """The policy of a cell's arm. slot: as `budget_of` takes it."""
+    policy, budget = protocol.policy(cell.arm), _named(protocol, cell)
+    if budget is None or not budget.in_bytes:
+        return policy
+    assert slot is not None, "nobody said what a slot takes"
+    return buffered(policy, slot)
+
+
+def _named(protocol: Design, cell: Cell) -> Budget | None:
+    named = {str(budget): budget for budget in protocol.budgets}
+    return None if cell.budget == FULL else named[cell.budget]
 
 
 def never_evicts(protocol: Design, arm: str) -> bool:

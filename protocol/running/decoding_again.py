@@ -101,11 +101,10 @@ class Decoder:
 
     def asked(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """`prompt` and `prompt_tokens` of the problem of this record; its weights are not opened."""
-        query = next(
-            one.query for one in self.designs[body["phase"]].tasks if one.name == body["cell"]["task"]
-        )
-        words = self._tokenizer(body["cell"]["model"])
-        context, fed = prompting.render(self._problem(body), words, query)
+        design, cell = self.designs[body["phase"]], body["cell"]
+        query = next(one.query for one in design.tasks if one.name == cell["task"])
+        words = self._tokenizer(cell["model"])
+        context, fed = prompting.render(self._problem(body), words, query, design.asks(cell["arm"]))
         return {"prompt": prompting.digest(context, fed), "prompt_tokens": len(context)}
 
     def _problem(self, body: Mapping[str, Any]) -> Problem:

@@ -27,7 +27,9 @@ def counter(tokenizer: "PreTrainedTokenizerBase") -> Callable[[str], int]:
     return count
 
 
-def render(problem: Problem, tokenizer: "PreTrainedTokenizerBase", query: str) -> tuple[list[int], list[int]]:
+def render(
+    problem: Problem, tokenizer: "PreTrainedTokenizerBase", query: str, asks: str = ""
+) -> tuple[list[int], list[int]]:
     """(context ids, query ids): what is compressed, and what is fed after the compression.
 
     query: "inside" compresses the whole prompt and leaves the query empty; "outside" compresses the prompt up
@@ -36,7 +38,9 @@ def render(problem: Problem, tokenizer: "PreTrainedTokenizerBase", query: str) -
     The prompt is the tokenizer's chat template around one user message (the context, a line feed, the
     question), then the generation prompt and the problem's prefix. A tokenizer without a chat template gets
     plain text, "<context>\\n<question>\\nAnswer: <prefix>", after its beginning-of-sequence token if any.
-    A problem without a question is its context alone, all of it inside. The prefix "<think>" is fed once,
+    A problem without a question is its context alone, all of it inside. asks: what an arm says to the model
+    beside the problem, on a line of its own at the end of the user message: of the question, where it stands
+    outside. The prefix "<think>" is fed once,
     also where the template has it, and never to a tokenizer that does not know it.
 
     The text is cut where the question starts and both parts are tokenised on their own, so that "inside" and
@@ -48,8 +52,8 @@ def render(problem: Problem, tokenizer: "PreTrainedTokenizerBase", query: str) -
         raise BadInput(f"query {query!r}: write inside or outside")
     if query == "outside" and not problem.question:
         raise BadInput(f'problem {problem.id!r}: has no separate question; write query = "inside"')
-    text = _text(problem, tokenizer)
-    start = text.find(_asked(problem))  # not the question's alone, which its prefix may repeat
+    text = _text(problem, tokenizer, asks)
+    start = text.find(_asked(problem, asks))  # not the question's alone, which its prefix may repeat
     if start < 0:
         raise BadInput(f"problem {problem.id!r}: the chat template changes its text; use another tokenizer")
     cut = start + len(problem.context) + 1 if problem.question else len(text)
@@ -66,12 +70,12 @@ def _ids(tokenizer: "PreTrainedTokenizerBase", text: str) -> list[int]:
     return list(tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
-def _asked(problem: Problem) -> str:
-    return f"{problem.context}\n{problem.question}" if problem.question else problem.context
+def _asked(problem: Problem, asks: str) -> str:
+    return "\n".join(part for part in (problem.context, problem.question, asks) if part)
 
 
-def _text(problem: Problem, tokenizer: "PreTrainedTokenizerBase") -> str:
-    asked = _asked(problem)
+def _text(problem: Problem, tokenizer: "PreTrainedTokenizerBase", asks: str) -> str:
+    asked = _asked(problem, asks)
     if tokenizer.chat_template is None:
         opened = f"{tokenizer.bos_token or ''}{asked}\nAnswer: "
     else:

@@ -11,6 +11,7 @@ MOST = 120
 WIDE_TABLES = {
     "benchmarks/RESULTS.md",
     "docs/findings.md",
+    "docs/gates.md",
     "docs/protocol.md",
     "docs/records.md",
     "protocol/embedded/chain-llama/README.md",

@@ -5,9 +5,10 @@ sums and products of a few of them are the same wherever float32 is.
 """
 
 import json
+from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -66,9 +67,38 @@ def tensors(case: Case) -> Tensors:
     return Tensors(queries, keys, numbers.uniform(case.kv_heads, case.n, case.dim))
 
 
-def digest(case: Case) -> str:
+class Scored(NamedTuple):
+    """What TriAttention scores, of LAYERS layers; later on every head holds slots of its own."""
+
+    keys: Tensor  # [layer, kv_head, n, d]
+    positions: Tensor  # [layer, kv_head, n]
+    seen: int  # tokens
+    query_mean: Tensor  # [layer, q_head, d/2] complex
+    query_magnitude: Tensor  # [layer, q_head, d/2]
+    frequencies: Tensor  # [d/2]
+
+
+LAYERS = 3
+
+
+def scored(case: Case) -> Scored:
+    """Frequencies are powers of two; of an odd seed, positions have gaps."""
+    numbers, pairs = Numbers(case.seed), case.dim // 2
+    heads = (LAYERS, case.kv_heads, case.n)
+    keys = numbers.uniform(*heads, case.dim)
+    gaps = 1 + (case.seed % 2) * numbers.below(3, *heads)
+    real, imaginary = numbers.uniform(2, LAYERS, case.q_heads, pairs)
+    spread = 1 + numbers.uniform(LAYERS, case.q_heads, pairs)
+    mean = torch.complex(real, imaginary)
+    frequencies = 2.0 ** -torch.arange(pairs, dtype=torch.float64)
+    # Not of absolute values, which another machine may round otherwise.
+    return Scored(keys, gaps.cumsum(-1) - gaps[..., :1], 3 * case.n, mean, 2 + spread, frequencies)
+
+
+def digest(case: Case, drawn: Callable[[Case], tuple[Any, ...]] = tensors) -> str:
     """Of the bits of its tensors."""
-    return sha256(b"".join(part.numpy().tobytes() for part in tensors(case))).hexdigest()[:16]
+    parts = (part for part in drawn(case) if isinstance(part, Tensor))
+    return sha256(b"".join(part.numpy().tobytes() for part in parts)).hexdigest()[:16]
 
 
 class Recorded(NamedTuple):
@@ -76,7 +106,7 @@ class Recorded(NamedTuple):
     tensors: str
     """`digest` where official code was run."""
     kept: list[list[int]]
-    """Ascending slots, one list a KV head, or one for all heads of the layer."""
+    """Ascending slots, one list a KV head, layer by layer, or one for all heads of the layer."""
 
 
 def recorded(method: str) -> list[Recorded]:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from policies import (
+    AskedSignal,
     AttentionSignal,
     Bases,
     CacheSignal,
@@ -18,6 +19,7 @@ from policies import (
     OutputSignal,
     Policy,
     Rotation,
+    Routes,
     Rows,
     Signal,
     Statistics,
@@ -103,10 +105,18 @@ def of_model(signal: Signal, prompt: Prompt, asked: int | None = None) -> Any:
     if isinstance(signal, Calibrated):
         if signal.kind is Thresholds:
             return Thresholds((0,), 0.4, 0.5)
+        if signal.kind is Routes:
+            return in_turns(*prompt.keys.shape[:2])
         if signal.kind is Bases:
             return random_bases(prompt)
         return random_statistics(prompt, seed=len(signal.name))
     return tuple(measured(signal, prompt, layer, asked=asked) for layer in range(prompt.keys.shape[0]))
+
+
+def in_turns(layers: int, kv_heads: int) -> Routes:
+    """Every other head goes by its scores, of which a single one is the first."""
+    heads = torch.arange(layers * kv_heads, device="cpu").view(layers, kv_heads)
+    return Routes((heads + heads // kv_heads * (kv_heads % 2 == 0)) % 2 == 0)
 
 
 def random_statistics(prompt: Prompt, *, seed: int = 0) -> Statistics:
@@ -167,6 +177,8 @@ def measured(
         for first in range(0, n, block):
             state = signal.change(prompt.hidden[layer, first : first + block], state)
         return state
+    if isinstance(signal, AskedSignal):
+        return asked_of(signal, prompt, layer, block)
     if not signal.reads(layer):
         return None
     if isinstance(signal, FedSignal):
@@ -199,6 +211,21 @@ def measured(
             rows._replace(attention=rows.attention[None], logits=logits, decoded=True), state
         )
     return None if state is None else signal.result(every(lambda part: part[0], state))
+
+
+def asked_of(signal: AskedSignal, prompt: Prompt, layer: int, block: int) -> Any:
+    """A token of a passage has the query and the key of some token of the text."""
+    keys, state = prompt.keys[layer], None
+    for passage in signal.passages(prompt.token_ids, frozenset({0, 1, 2})):
+        place = passage % len(prompt.token_ids)
+        both = torch.cat([keys, keys[:, place]], 1)
+        for first in range(0, len(passage), block):
+            own = prompt.queries[layer][:, place[first : first + block]]
+            logits = attention_logits(own, both, prompt.scale, keys.shape[1] + first)[..., : both.shape[1]]
+            slots = logits.softmax(-1)[..., : keys.shape[1]]
+            rows = Rows(slots, layer, first, len(passage), len(keys), logits=logits[..., : keys.shape[1]])
+            state = signal.attend(rows, state)
+    return signal.result(state)
 
 
 def rows_of(

@@ -15,8 +15,10 @@ from policies import (
     BudgetError,
     Cadence,
     Calibrated,
+    Diverse,
     FedSignal,
     HiddenSignal,
+    PerLayer,
     Policy,
     Protect,
     Scores,
@@ -28,7 +30,8 @@ from policies.crystal import CrystalConfig, crystal
 from policies.crystal.policy import variants
 from policies.expected_attention import QueryMoments
 from policies.signals import Keys, Values
-from policies.triattention import QueryStatistics, ValuePrior
+from policies.signatures import UnitValues
+from policies.triattention import HeadStatistics, LayerStatistics, QueryStatistics, ValuePrior
 from policies.uniform import stream
 
 N = 300
@@ -41,18 +44,24 @@ CRYSTALS = ("crystal", *variants())
 TRIATTENTIONS = tuple(
     name for name in EVICTING if isinstance(policies.get(name).scoring, QueryStatistics | ValuePrior)
 )
+# Of these, those with a score for each head or layer.
+SEPARATE = tuple(
+    name for name in EVICTING if isinstance(policies.get(name).scoring, HeadStatistics | LayerStatistics)
+)
 MERGING = tuple(name for name in EVICTING if policies.get(name).state.merges)
 CRYSTAL_KVS = ("crystal-kv-lite", "crystal-kv")
 BOUNDING = tuple(name for name in EVICTING if policies.get(name).routing.bounds)
 EPIKVS = ("epikv", "hs-variance", "band-adaptive", "attn-x-hs", "kv-key", "kv-val", "lagkv-causal")
 # One score for a token, whatever the head.
-SHARED = (*TRIATTENTIONS, "snapkv_with_window", *EPIKVS)
+SHARED = (*(name for name in TRIATTENTIONS if name not in SEPARATE), "snapkv_with_window", *EPIKVS)
 SNAPKV_WINDOWS = (
     *("snapkv", "pyramidkv", "chunkkv", "chunkkv-20", "ada-snapkv"),
     *("chunkkv-cumulative", "pyramidkv-cumulative", "defensivekv", "layer-defensivekv"),
 )
-UNEQUAL_LAYERS = ("pyramidkv", "pyramidkv-cumulative", "layer-defensivekv")
-UNEQUAL_HEADS = ("ada-snapkv", "defensivekv")
+ACROSS_LAYERS = (
+    *("pyramidkv", "pyramidkv-cumulative", "pyramid-1d", "pyramid-1d_div", "layer-defensivekv", "kvzip"),
+)
+ACROSS_HEADS = (*("ada-snapkv", "defensivekv", "ada-1d", "ada-1d_div", "epicache", "epicache-shared-budget"),)
 every_policy = pytest.mark.parametrize("name", policies.names())
 every_evicting_policy = pytest.mark.parametrize("name", EVICTING)
 every_crystal = pytest.mark.parametrize("name", CRYSTALS)
@@ -74,9 +83,9 @@ def test_budgets_are_exact(name, budget):
     policy = policies.get(name)
     counts = keep(policy, budget).sum(-1)
     assert counts.shape == (2, 2)
-    if name in UNEQUAL_LAYERS:
+    if name in ACROSS_LAYERS:
         assert counts.sum() == 4 * budget
-    elif name in UNEQUAL_HEADS:
+    elif name in ACROSS_HEADS:
         assert (counts.sum(-1) == 2 * budget).all()
     elif name in BOUNDING:
         assert counts.sum() <= 4 * budget
@@ -234,7 +243,7 @@ def test_a_prompt_of_protected_slots_only_is_kept_or_refused(name):
         with pytest.raises(BudgetError):
             keep(policy, 19, prompt)
     else:
-        assert (keep(policy, 19, prompt).sum(-1) == 19).all()
+        assert keep(policy, 19, prompt).sum() == 4 * 19
 
 
 def test_protected_trunks_larger_than_the_budget_are_refused_by_name():
@@ -304,11 +313,12 @@ class Level:
 
 
 # Trunks of a crystal are ranked by what they hold, and Diverse by values too; spans stand in their middle,
-# and annealed segments go by their keys.
+# annealed segments go by their keys, and slots at even distances by nothing.
 LEVEL = [
     name
     for name in EVICTING
-    if name not in (*CRYSTALS, *MERGING, "thinkv-annealed") and not name.startswith("1d_div")
+    if name not in (*CRYSTALS, *MERGING, "thinkv-annealed", "static_route")
+    and not isinstance(policies.get(name).selection, Diverse)
 ]
 
 
@@ -517,6 +527,8 @@ def an_event(policy: Policy, held: list[list[int]], *, seed: int = 0) -> View:
     for layer, counts in enumerate(held):
         for head, count in enumerate(counts):
             stored[layer, head, :count] = torch.randperm(N, generator=random)[:count].sort().values
+        if isinstance(policy.routing, PerLayer):  # whose heads hold the same slots
+            stored[layer, :] = stored[layer, 0]
     signals = {
         signal: of_model(signal, PROMPT, asked_of(policy))
         if of_text(signal)
@@ -524,7 +536,7 @@ def an_event(policy: Policy, held: list[list[int]], *, seed: int = 0) -> View:
             joined(
                 [measured(signal, of_head(layer, head, row[row >= 0])) for head, row in enumerate(rows)],
                 stored.shape[-1],
-                1 if isinstance(signal, Keys | Values) else -1,
+                1 if isinstance(signal, Keys | Values | UnitValues) else -1,
             )
             for layer, rows in enumerate(stored)
         )

@@ -10,7 +10,7 @@ import studies
 import torch
 
 import splits
-from policies import Statistics, Thresholds
+from policies import Routes, Statistics, Thresholds
 from protocol import tasks
 from protocol.acts.locking import frozen
 from protocol.evidence.bytes import canonical
@@ -93,7 +93,7 @@ def test_a_device_that_is_not_here_is_refused_in_one_line(tmp_path, tiny_model, 
 def calibrated(tmp_path, tiny_model, monkeypatch):
     """Writes statistics of the tiny model, with what they say of themselves changed, and a study of them.
 
-    Of its queries or, as "thoughts", thresholds. there: whether they are written.
+    Of its queries or, as "thoughts", thresholds, or "routes". there: whether they are written.
     """
     monkeypatch.setenv("KV_PREREG_HOME", str(tmp_path / "home"))
     source, home = f"path:{tiny_model}", tmp_path / "home"
@@ -101,7 +101,8 @@ def calibrated(tmp_path, tiny_model, monkeypatch):
     def write(name="traces", *, there=True, **about):
         mean = torch.ones(2, 4, 4, dtype=torch.complex64)
         queries = Statistics(mean, mean.abs(), torch.ones(8) / 8**0.5, torch.ones(4).double(), 1.0)
-        found = Thresholds((0, 1), 0.2, 0.4) if name == "thoughts" else queries
+        others = {"thoughts": Thresholds((0, 1), 0.2, 0.4), "routes": Routes(torch.ones(2, 2) > 0)}
+        found = others.get(name, queries)
         about = {"weights": calibration.weights_digest(source, home), "problems": "{}", **about}
         if there:
             calibration.write(calibration.statistics_paths(source, home)[name], found, about)

@@ -47,7 +47,7 @@ def check(policy, budget, prompt, settings="threads = 1"):
     text = studies.PROTOCOL.format(model="/nowhere")
     text = text.replace("threads = 1", settings).replace('"crystal-token-level"', f'"{policy}"')
     protocol = reading.parse(text.replace("budgets = [0.8]", f"budgets = [{budget}]").encode(), "here")
-    refuse(protocol, {("model", protocol.tasks[0]): [prompt]})
+    refuse(protocol, {("model", protocol.tasks[0], ""): [prompt]})
 
 
 @pytest.mark.parametrize(
@@ -105,14 +105,14 @@ def test_a_share_counts_on_the_shortest_prompt_and_a_pinned_prompt_on_the_longes
     text = studies.PROTOCOL.format(model="/nowhere").replace('"crystal-token-level"', '"crystal"')
     protocol = reading.parse(text.encode(), "here")  # 0.8 of the prompt
     prompts = [(400, 0), (243, 0), (900, 0)]
-    refuse(protocol, {("model", protocol.tasks[0]): prompts})  # 194 of 243
+    refuse(protocol, {("model", protocol.tasks[0], ""): prompts})  # 194 of 243
     with pytest.raises(BadInput, match=r"0.8 gives 193 slots .* \(241 tokens\), fewer than the 194"):
-        refuse(protocol, {("model", protocol.tasks[0]): [*prompts, (241, 0)]})
+        refuse(protocol, {("model", protocol.tasks[0], ""): [*prompts, (241, 0)]})
     text = text.replace("threads = 1", 'threads = 1\ninterval = 8\nprompt = "pinned"')
     protocol = reading.parse(text.replace("[0.8]", "[1100]").encode(), "here")
-    refuse(protocol, {("model", protocol.tasks[0]): prompts})
+    refuse(protocol, {("model", protocol.tasks[0], ""): prompts})
     with pytest.raises(BadInput, match=r"1100 gives .* \(899 tokens\), fewer than the 1127 that"):
-        refuse(protocol, {("model", protocol.tasks[0]): [*prompts, (899, 100)]})
+        refuse(protocol, {("model", protocol.tasks[0], ""): [*prompts, (899, 100)]})
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_a_share_counts_on_the_shortest_prompt_and_a_pinned_prompt_on_the_longes
 def test_two_budgets_of_the_same_slots_on_every_prompt_are_one(budgets, prompts, said):
     text = studies.PROTOCOL.format(model="/nowhere").replace("[0.8]", f"[{budgets}]")
     protocol = reading.parse(text.encode(), "here")
-    lengths = {("model", protocol.tasks[0]): [(tokens, 0) for tokens in prompts]}
+    lengths = {("model", protocol.tasks[0], ""): [(tokens, 0) for tokens in prompts]}
     if said:
         with pytest.raises(BadInput, match=re.escape(said)):
             fitting.refuse_one_budget_twice(Planned(protocol, Path("nowhere")), lengths, protocol.budgets)

@@ -8,7 +8,7 @@ from typing import Any
 from analysis.rules import RULES
 from policies.structure import structure
 from protocol import tasks
-from protocol.acts.locking import frozen, same_kept
+from protocol.acts.locking import frozen, same_kept, sized
 from protocol.evidence.lock import closure
 from protocol.locked.planned import Planned
 from protocol.plan import grid
@@ -29,11 +29,15 @@ def follows(
     it.
     """
     protocol, known = planned.protocol, planned.tasks
+    asked = {arm.name: asks for arm in protocol.arms if (asks := protocol.asks(arm.name))}
     rule = RULES[protocol.decision.rule].source
+    policies = {arm.name: structure(protocol.policy(arm.name)) for arm in protocol.arms}
     return {
         "protocol": {"sha256": closure.digest_of(data), "content": protocol.content()},
         "grid": [list(cell) for cell in grid.cells(protocol)],
-        "policies": {arm.name: structure(protocol.policy(arm.name)) for arm in protocol.arms},
+        "policies": policies,
+        **({"asked": asked} if asked else {}),
+        **sized.field(planned),
         "items": items,
         "batch": {"first_event": protocol.generation.waits if first_event is None else first_event},
         "data": tasks.data(known),

@@ -14,13 +14,14 @@ import transformers
 
 from policies import Policy
 from protocol import engine
-from protocol.acts.locking import frozen, rule_checks
+from protocol.acts.locking import frozen, rule_checks, sized
 from protocol.evidence.refusals import BadInput
 from protocol.evidence.relations import vocabulary
 from protocol.locked.planned import Planned
 from protocol.models import calibration, load, sources
 from protocol.plan import grid
-from protocol.plan.design import Budget, Design, Task
+from protocol.plan.budget import MOST, Budget, Slot
+from protocol.plan.design import Design, Task
 from protocol.tasks import door, prompting
 from protocol.tasks.file_task import FileTask
 from protocol.tasks.lm_eval_task import LmEvalTask
@@ -39,8 +40,8 @@ __all__ = [
 
 LONG = 1024  # tokens of an answer in which a unit of slots that begins in the prompt may end
 
-# Tokens of (context, query) of every problem that is measured, by model and task.
-Lengths: TypeAlias = dict[tuple[str, Task], list[tuple[int, int]]]
+# Tokens of (context, query) of every problem that is measured, by model, task and what is asked beside it.
+Lengths: TypeAlias = dict[tuple[str, Task, str], list[tuple[int, int]]]
 
 
 class Checked(NamedTuple):
@@ -57,6 +58,8 @@ def checked(planned: Planned, items: Mapping[str, Any], *, again: bool = False) 
     _refuse_calibrated(planned, items)
     _refuse_depths(planned)
     _refuse_unmarked(planned)
+    sized.refuse_unfit(planned)
+    sized.refuse_unlike_slots(planned)
     scored = frozen.scored(items, planned.tasks).get("scored", [])
     rule_checks.refuse_counts(planned.protocol, items, scored)
     checks = rule_checks.checks(planned.protocol, items, again=again, scored=scored)
@@ -98,13 +101,18 @@ def refuse_one_model_twice(frozen: Mapping[str, Mapping[str, str]]) -> None:
 
 
 def _refuse_depths(planned: Planned) -> None:
-    """Layers that a policy reads by their number, in a model that has others."""
+    """Layers that a policy reads by their number, and numbers that it stores of a value, in a model that has
+    others.
+    """
     protocol = planned.protocol
     for model in protocol.models:
         config = transformers.AutoConfig.from_pretrained(sources.locate(model, planned.home))
+        width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         for arm in protocol.arms:
+            policy = protocol.policy(arm.name)
             try:
-                protocol.policy(arm.name).refuse_depth(config.num_hidden_layers)
+                policy.refuse_depth(config.num_hidden_layers)
+                policy.refuse_width(width)
             except ValueError as refusal:
                 raise BadInput(f"arms: {arm.name!r} does not fit {model}: {refusal}") from None
 
@@ -137,12 +145,13 @@ def _refuse_unmarked(planned: Planned) -> None:
 def _lengths(planned: Planned, items: Mapping[str, Any]) -> Lengths:
     lengths: Lengths = {}
     protocol, known = planned.protocol, planned.tasks
+    asked = dict.fromkeys(protocol.asks(arm.name) for arm in protocol.arms)
     for source in protocol.models:
         tokenizer = load.tokenizer(source, planned.home)
         count = prompting.counter(tokenizer)
-        for task in protocol.tasks:
+        for task, asks in itertools.product(protocol.tasks, asked):
             own, name = known[task.name], task.name
-            sized = partial(_sized, tokenizer=tokenizer, query=task.query)
+            sized = partial(_sized, tokenizer=tokenizer, query=task.query, asks=asks)
             sizes = [sized(door.build(own, name, item, count)) for item in items[name]["dev"]]
             kept = [size for size in sizes if protocol.excludes(size[0]) is None]
             if not kept:
@@ -152,18 +161,18 @@ def _lengths(planned: Planned, items: Mapping[str, Any]) -> Lengths:
             if isinstance(own, FileTask | LmEvalTask):
                 held = [door.size(own, item, count, sized) for item in items[name]["confirm"]]
                 kept += [size for size in held if protocol.excludes(size[0]) is None]
-            lengths[source, task] = kept
+            lengths[source, task, asks] = kept
     return lengths
 
 
-def _sized(problem: Problem, tokenizer: Any, query: str) -> tuple[int, int]:
-    context, asked = prompting.render(problem, tokenizer, query)
+def _sized(problem: Problem, tokenizer: Any, query: str, asks: str) -> tuple[int, int]:
+    context, asked = prompting.render(problem, tokenizer, query, asks)
     return len(context), len(asked)
 
 
 def _refuse_long_prompts(planned: Planned, lengths: Lengths) -> None:
     """Positions beyond those that a model was trained for make it fail silently."""
-    for (model, task), each in lengths.items():
+    for (model, task, _), each in lengths.items():
         config = transformers.AutoConfig.from_pretrained(sources.locate(model, planned.home))
         if (longest := max(map(sum, each))) + task.max_new_tokens > config.max_position_embeddings:
             raise BadInput(
@@ -185,12 +194,17 @@ def refuse_small_budgets(planned: Planned, lengths: Lengths, budgets: Iterable[B
     preserve = protocol.generation.preserve is not None
     fix = ", or let generation.preserve protect less" if preserve else ""
     policy_of = {arm.name: protocol.policy(arm.name) for arm in protocol.arms}
-    evicting = {arm: policy for arm, policy in policy_of.items() if policy.evicts}
-    for (model, task), each in lengths.items():
+    asks_of = {arm.name: protocol.asks(arm.name) for arm in protocol.arms}
+    for (model, task, asks), each in lengths.items():
+        own = (arm for arm, policy in policy_of.items() if policy.evicts and asks_of[arm] == asks)
+        evicting = {arm: policy_of[arm] for arm in own}
         use = planned.use(model, task.name)
         ends = sorted({min(each), max(each), max(each, key=sum)})
         for prompt, (arm, policy), budget in itertools.product(ends, evicting.items(), budgets):
-            slots = policy.cadence.least(budget.of(prompt[0], use))
+            slots = budget.of(prompt[0], use, slot := planned.slot(model, arm))
+            if slot is not None and not 1 <= slots <= MOST:
+                raise BadInput(f"budgets: {_unholdable(budget, slots, slot, f'arm {arm!r} on {model}')}")
+            slots = policy.cadence.least(slots)
             if slots < (protected := _protected(policy, *prompt, slots)):
                 raise BadInput(
                     f"budgets: {budget} gives {slots} slots for {task.name} ({prompt[0]} tokens), "
@@ -199,18 +213,36 @@ def refuse_small_budgets(planned: Planned, lengths: Lengths, budgets: Iterable[B
 
 
 def refuse_one_budget_twice(planned: Planned, lengths: Lengths, budgets: Iterable[Budget]) -> None:
-    """Two budgets that are the same slots on every prompt of a model and task: the same lanes would count as
-    two contrasts of the rule. lengths: of the prompts that were measured.
+    """Two budgets that are the same slots of some arm on every prompt of a model and task: the same lanes
+    would count as two contrasts of the rule. lengths: of the prompts that were measured.
     """
-    for (model, task), each in lengths.items():
-        seen: dict[tuple[int, ...], Budget] = {}
-        for budget in budgets:
-            slots = tuple(budget.of(context, planned.use(model, task.name)) for context, _ in each)
-            if (other := seen.setdefault(slots, budget)) is not budget:
-                raise BadInput(
-                    f"budgets: {other} and {budget} are the same slots for {model} on {task.name} "
-                    f"({slots[0]} on a prompt of {each[0][0]} tokens); leave one out"
-                )
+    budgets, protocol = tuple(budgets), planned.protocol
+    evicting = [arm.name for arm in protocol.arms if protocol.policy(arm.name).evicts]
+    for (model, task, _), each in lengths.items():
+        use = planned.use(model, task.name)
+        for slot in dict.fromkeys(planned.slot(model, arm) for arm in evicting):
+            seen: dict[tuple[int, ...], Budget] = {}
+            for budget in budgets:
+                slots = tuple(budget.of(context, use, slot) for context, _ in each)
+                if (other := seen.setdefault(slots, budget)) is not budget:
+                    of = "" if slot is None else f" of {slot.own} bytes"
+                    raise BadInput(
+                        f"budgets: {other} and {budget} are the same slots{of} for {model} on {task.name} "
+                        f"({slots[0]} on a prompt of {each[0][0]} tokens); leave one out"
+                    )
+
+
+def _unholdable(budget: Budget, slots: int, slot: Slot, of: str) -> str:
+    """Of a budget that is no slot, or more than there can be. of: whose slots they are."""
+    if slots > MOST:
+        return f"{budget} gives {slots} slots of {of}, over {MOST}; write less"
+    least = Budget(None, None, bytes=slot.heads * slot.own)
+    if budget.bytes_of is not None:
+        least = Budget(None, None, bytes_of=-(-slot.own // slot.computed))
+    return (
+        f"{budget} is less than one slot of {of}, which takes {slot.heads * slot.own} bytes over all layers "
+        f'and heads; write "{least}" or more'
+    )
 
 
 def _protected(policy: Policy, context: int, query: int, slots: int) -> int:
@@ -237,8 +269,9 @@ def lanes(planned: Planned, model: str, lengths: Lengths) -> int:
         return generation.lanes_per_batch
     slots = max(
         context + query + task.max_new_tokens
-        for task in protocol.tasks
-        for context, query in lengths[model, task]
+        for (of, task, _), each in lengths.items()
+        if of == model
+        for context, query in each
     )
     config = transformers.AutoConfig.from_pretrained(sources.locate(model, planned.home))
     dtype = load.DTYPES[generation.dtype]

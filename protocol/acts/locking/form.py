@@ -20,7 +20,7 @@ from protocol.evidence.outside import history
 from protocol.evidence.run import ledger
 from protocol.locked import differences, drift
 from protocol.models import sources
-from protocol.plan import full_use
+from protocol.plan import full_use, slot_bytes
 
 __all__ = ["MAKERS", "as_today", "faults", "is_name", "unheard_of", "unknown_age", "unreadable"]
 
@@ -45,6 +45,7 @@ SURROUNDINGS = Table(
 )
 """What locks of all ages have of the environment."""
 NEEDED = ("policies", "protocol", "splits", "analysis")  # of older locks, figures was no part
+PLAIN, STATE_LINES = "policies.decoding.Plain()", "policies.decoding.StateLines()"
 SIGNER = re.compile(r"(?:sk-)?(?:ssh|ecdsa)-[a-z0-9@.-]+ [A-Za-z0-9+/]+={0,2}")
 NAME = re.compile(r"[^/\\\0]+")
 TOKENIZER = ("tokenizer", "vocab")
@@ -132,6 +133,7 @@ def faults(locked: Mapping[str, Any]) -> Iterator[str]:
     if "policies" in locked:
         yield from differences.between(sorted(locked["policies"]), sorted(content["arms"]), "policies")
     yield from _settings(locked.get("policies", {}), content["arms"])
+    yield from _asked(locked)
     if locked["parent"] is not None and locked.get("amends") is not None:
         yield "amends: a replication amends nothing"
     for field in ("parent", "amends"):
@@ -145,6 +147,7 @@ def faults(locked: Mapping[str, Any]) -> Iterator[str]:
     yield from _opened(locked.get("opened", ()), items)
     yield from _checks(locked["checks"], content)
     yield from full_use.faults(locked)
+    yield from slot_bytes.faults(locked)
     yield from _weights(locked["weights"])
     yield from _environment(locked)
 
@@ -182,6 +185,34 @@ def _settings(policies: Mapping[str, Any], arms: Mapping[str, Any]) -> Iterator[
             if not names and not any(isinstance(text, str) and _says(text, given) for text in held):
                 at = f"policies.{differences.shown(name)}.{above}{differences.shown(path)}".removesuffix(".")
                 yield f"{at}: {differences.shown(held[0])}, where the arm sets {differences.shown(given)}"
+
+
+def _asked(locked: Mapping[str, Any]) -> Iterator[str]:
+    """What arms say to the model follows from the settings of their policy, where its decoding is ours: of
+    another distribution's only an installed one can tell.
+    """
+    asked, known = locked.get("asked", {}), locked.get("policies", {})
+    if "asked" in locked and not asked:
+        yield "asked: is about no arm; a lock of which no arm says anything has no such field"
+    for arm in sorted(asked.keys() - known.keys()):
+        yield f"asked.{differences.shown(arm)}: is no arm whose settings are locked"
+    for arm, settings in known.items():
+        kind, due = settings.get("decoding"), ""
+        if kind not in (PLAIN, STATE_LINES):
+            continue
+        if kind == STATE_LINES and settings.get("decoding.asked") == "True":
+            wording, line = (_text(settings.get(f"decoding.{name}")) for name in ("wording", "line"))
+            due = wording.replace("{line}", line)
+        yield from differences.between(asked.get(arm, ""), due, f"asked.{differences.shown(arm)}")
+
+
+def _text(locked: Any) -> str:
+    """Of a setting that is one; empty for what is none."""
+    try:
+        held = ast.literal_eval(locked)
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+        return ""
+    return held if isinstance(held, str) else ""
 
 
 def _says(text: str, given: Any) -> bool:

@@ -10,7 +10,6 @@ import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from fractions import Fraction
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
@@ -28,6 +27,7 @@ from protocol.locked.planned import Planned
 from protocol.models import load, sources
 from protocol.models.load import LoadedModel
 from protocol.models.made_up import made_up
+from protocol.plan import grid
 from protocol.plan.design import AGAIN, Design, Task
 from protocol.tasks import door, prompting
 from protocol.tasks.problem import Problem
@@ -112,9 +112,8 @@ def _found(planned: Planned, items: Mapping[str, Any]) -> dict[str, Any]:
         count = max(1, PROBLEMS[on[source]] // len(protocol.tasks))
         for task in protocol.tasks:
             for problem in items[task.name]["dev"][:count]:
-                use = planned.use(source, task.name)
                 built = door.build(known[task.name], task.name, problem, counter)
-                dropped = _watched(protocol, model, task, built, use, short=on[source] == MADE_UP)
+                dropped = _watched(planned, source, model, task, built, short=on[source] == MADE_UP)
                 for (arm, budget), lost in dropped.items():
                     by_arm[arm][source, task.name, problem, budget] = lost
     ran = {arm: lanes for arm, lanes in by_arm.items() if lanes}
@@ -189,34 +188,48 @@ def _opened(planned: Planned, source: str, runs: str) -> LoadedModel:
 
 
 def _watched(
-    protocol: Design, model: LoadedModel, task: Task, built: Problem, use: Fraction | None, *, short: bool
+    planned: Planned, source: str, model: LoadedModel, task: Task, built: Problem, *, short: bool
 ) -> dict[tuple[str, str], Dropped]:
     """By arm and budget, of the evicting arms whose statistics the model has: what one lane dropped."""
-    context, query = prompting.render(built, model.tokenizer, task.query)
-    if short:
-        slots = [budget.of(0, use) for budget in protocol.budgets if budget.share is None]
-        context = context[: max(SHORT, 2 * min(slots, default=0))]
-    lanes, notes = {}, {}
+    protocol, use = planned.protocol, planned.use(source, task.name)
+    asked: dict[str, dict[tuple[str, str], engine.Lane]] = {}
+    notes, prompts = {}, {}
     for arm, budget in itertools.product(protocol.arms, protocol.budgets):
-        policy, place = protocol.policy(arm.name), (arm.name, str(budget))
         if arm.press is not None:
             continue  # what it leaves has no numbers
-        if policy.evicts and {each.name for each in policy.calibrated} <= model.statistics.keys():
-            watched = Watched(**{part.name: getattr(policy, part.name) for part in fields(Policy)})
-            lanes[place] = engine.Lane(
-                "/".join(place), watched, budget.of(len(context), use), protocol.seeds[0]
-            )
-            notes[place] = watched.dropped
-    if not lanes:
+        slot, place = planned.slot(source, arm.name), (arm.name, str(budget))
+        cell = grid.Cell(source, task.name, str(budget), arm.name, protocol.seeds[0])
+        policy = grid.policy_of(protocol, cell, slot)
+        if not policy.evicts or {each.name for each in policy.calibrated} - model.statistics.keys():
+            continue
+        asks = protocol.asks(arm.name)
+        if asks not in prompts:
+            context, query = prompting.render(built, model.tokenizer, task.query, asks)
+            if short:
+                least = [
+                    budget.of(0, use, planned.slot(source, each.name))
+                    for budget, each in itertools.product(protocol.budgets, protocol.arms)
+                    if budget.share is None
+                ]
+                context = context[: max(SHORT, 2 * min(least, default=0))]
+            prompts[asks] = engine.Prompt(tuple(context), tuple(query))
+        watched = Watched(**{part.name: getattr(policy, part.name) for part in fields(Policy)})
+        held = budget.of(len(prompts[asks].context), use, slot)
+        asked.setdefault(asks, {})[place] = engine.Lane("/".join(place), watched, held, protocol.seeds[0])
+        notes[place] = watched.dropped
+    if not asked:
         return {}
-    request = engine.Request(built.id, engine.Prompt(tuple(context), tuple(query)), tuple(lanes.values()))
-    new = min(_until_an_event(request.lanes, len(context)), NEW, task.max_new_tokens)
-    (answers,) = engine.run(model, [request], max_new_tokens=new, max_concurrent=len(lanes)).answers
+    requests = [engine.Request(built.id, prompts[asks], tuple(own.values())) for asks, own in asked.items()]
+    until = max(_until_an_event(one.lanes, len(one.prompt.context)) for one in requests)
+    new = min(until, NEW, task.max_new_tokens)
+    ran = engine.run(model, requests, max_new_tokens=new, max_concurrent=len(notes))
+    lanes = {place: lane for own in asked.values() for place, lane in own.items()}
+    outcomes = [outcome for answers in ran.answers for outcome in answers.outcomes]
     more = new < task.max_new_tokens
-    _refuse_broken(protocol, lanes, answers.outcomes)
+    _refuse_broken(protocol, lanes, outcomes)
     return {
         place: notes[place] if _told(lane, outcome, more=more) else None
-        for (place, lane), outcome in zip(lanes.items(), answers.outcomes, strict=True)
+        for (place, lane), outcome in zip(lanes.items(), outcomes, strict=True)
     }
 
 

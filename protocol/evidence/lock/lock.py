@@ -106,6 +106,28 @@ _FULL_USE = Table(
         "slots": Field(MapOf(Whole(1)), "What each such budget is, rounded up."),
     }
 )
+_SLOTS = Table(
+    {
+        "bytes": Field(Whole(1), "Of one slot of one head in one layer, as the arm stores it."),
+        "slots": Field(
+            MapOf(Whole(1)),
+            "What each budget in bytes is for the arm, rounded down.",
+            without="it never evicts, or no budget is in bytes",
+        ),
+        "interval": Field(
+            Whole(1),
+            "Decode steps between its events in cells of such a budget.",
+            without="no plain interval, or no budget is in bytes",
+        ),
+    }
+)
+_SLOT_BYTES = Table(
+    {
+        "heads": Field(Whole(1), "Layers times KV heads of the model."),
+        "width": Field(Whole(1), "Numbers of a key, and of a value, of one head in one layer."),
+        "arms": Field(MapOf(_SLOTS), "By arm."),
+    }
+)
 _GIT = Table(
     {
         "commit": Field(Text(), "What was checked out."),
@@ -140,6 +162,11 @@ FIELDS = documents.headed(
         ),
         "grid": Field(ListOf(_CELL, 1), "Every cell that confirm runs."),
         "policies": Field(MapOf(OBJECT), "Every setting of each arm's policy, by its path.", without=EARLIER),
+        "asked": Field(
+            MapOf(Text()),
+            "What arms say to the model beside the problem, by arm.",
+            without="no arm says anything",
+        ),
         "items": Field(MapOf(_ITEMS), "The split of each task."),
         "batch": Field(
             Table(
@@ -157,6 +184,11 @@ FIELDS = documents.headed(
             MapOf(MapOf(_FULL_USE)),
             "What the full cache held on development problems, by model and task.",
             without="no budget is a share of it",
+        ),
+        "slot_bytes": Field(
+            MapOf(_SLOT_BYTES),
+            "What a slot takes, by model.",
+            without="no budget is in bytes, and every arm stores its slots as computed",
         ),
         "sources": Field(MapOf(DIGEST), "SHA-256 of each source file."),
         "bundle": Field(DIGEST, "SHA-256 of sources.zip."),

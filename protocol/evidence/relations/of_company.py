@@ -3,6 +3,7 @@
 import heapq
 from bisect import bisect_left, bisect_right
 from collections import Counter
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from protocol.evidence.relations.planned_lanes import Plan
@@ -21,22 +22,30 @@ class Stay(NamedTuple):
 
 def one_prompt(plan: Plan, unit: Unit) -> Differences:
     for lanes in by_problem(unit):
-        first = lanes[0].body
-        for lane in lanes[1:]:
+        firsts: dict[str, Lane] = {}
+        for lane in lanes:
+            first = firsts.setdefault(lane.arm.asks, lane)
             for name in ("prompt", "prompt_tokens"):
-                if lane.body[name] != first[name]:
-                    yield lane, f"{name} is {lane.body[name]}, {first[name]} in another lane of the problem"
+                if (own := lane.body[name]) != (other := first.body[name]):
+                    yield lane, f"{name} is {own}, {other} in another lane of the problem"
+        prompts: dict[str, str] = {}
+        for asks, lane in firsts.items():
+            if (other := prompts.setdefault(lane.body["prompt"], asks)) != asks:
+                yield lane, "prompt is that of a lane of the problem that is asked something else"
 
 
 def one_question(plan: Plan, unit: Unit) -> Differences:
     if not plan.tasks[unit.plan.task].outside:
         return
     for lanes in by_problem(unit):
-        ran = [lane for lane in lanes if lane.ran]
-        usual = Counter(lane.query for lane in ran).most_common(1)
-        for lane in ran:
-            if lane.query < 1 or lane.query != usual[0][0]:
-                yield lane, f"trajectory.held adds {lane.query} tokens of a question, others {usual[0][0]}"
+        for ran in _by_asks(lane for lane in lanes if lane.ran):
+            usual = Counter(lane.query for lane in ran).most_common(1)
+            for lane in ran:
+                if lane.query < 1 or lane.query != usual[0][0]:
+                    yield (
+                        lane,
+                        f"trajectory.held adds {lane.query} tokens of a question, others {usual[0][0]}",
+                    )
 
 
 def one_prefill(plan: Plan, unit: Unit) -> Differences:
@@ -117,14 +126,24 @@ def side_file(plan: Plan, unit: Unit) -> Differences:
         yield f"{name}.json.gz", f"has {len(unit.side)} trajectories, {len(different)} of them different"
 
 
+def _by_asks(lanes: Iterable[Lane]) -> list[list[Lane]]:
+    """Lanes of a problem, those together that are asked the same, which fork from one prefill."""
+    groups: dict[str, list[Lane]] = {}
+    for lane in lanes:
+        groups.setdefault(lane.arm.asks, []).append(lane)
+    return list(groups.values())
+
+
 def _stays(plan: Plan, unit: Unit) -> list[tuple[Lane, Stay]]:
     """When each lane of a unit joined its batch and left it, in their order; nothing where a lane failed, of
     which nobody knows when it left, or is missing.
 
-    Places are given in the order of the lanes; a lane that stops leaves its place to the next one. The lanes
-    of one problem that join together read the question in a forward of their own.
+    Places are given in the order of the lanes, of a problem to those first that are asked the same as its
+    first one; a lane that stops leaves its place to the next one. The lanes of one prompt that join together
+    read the question in a forward of their own.
     """
-    lanes = [lane for lane in unit.lanes if lane.body["state"] != "excluded"]
+    asked = (lane for own in by_problem(unit) for alike in _by_asks(own) for lane in alike)
+    lanes = [lane for lane in asked if lane.body["state"] != "excluded"]
     told = all(lane.ran and "batch" in lane.body for lane in lanes)
     if not (lanes and told and plan.batched and unit.whole):
         return []
@@ -139,7 +158,7 @@ def _stays(plan: Plan, unit: Unit) -> list[tuple[Lane, Stay]]:
             while leaving and leaving[0] == later:
                 heapq.heappop(leaving)
                 free += 1
-        last = _end_of_problem(lanes, first, first + free)
+        last = _end_of_prompt(lanes, first, first + free)
         for lane in lanes[first:last]:
             stay = Stay(forwards, clock + max(0, len(lane.trajectory.held) - 1 - lane.outside))
             stays.append((lane, stay))
@@ -151,9 +170,12 @@ def _stays(plan: Plan, unit: Unit) -> list[tuple[Lane, Stay]]:
     return stays
 
 
-def _end_of_problem(lanes: list[Lane], first: int, most: int) -> int:
+def _end_of_prompt(lanes: list[Lane], first: int, most: int) -> int:
+    def prompt(lane: Lane) -> tuple[int, str]:
+        return lane.place[1], lane.arm.asks
+
     last = first
-    while last < min(most, len(lanes)) and lanes[last].place[1] == lanes[first].place[1]:
+    while last < min(most, len(lanes)) and prompt(lanes[last]) == prompt(lanes[first]):
         last += 1
     return last
 
@@ -172,21 +194,23 @@ def _enter(left: list[int], seconds: list[float], end: int, own: float) -> None:
 RELATIONS = (
     Relation(
         "one prompt",
-        "All lanes of a problem, whatever their arm, budget and seed, have one prompt.",
+        "Lanes of a problem have one prompt where the lock says that their arms ask the same beside it, "
+        "whatever arm, budget and seed, and different ones where they do not.",
         ("prompt", "prompt_tokens", "problem"),
         "problem",
         of_unit=one_prompt,
     ),
     Relation(
         "one question",
-        "A question outside adds the same tokens to every lane of its problem, at least one.",
+        "A question outside adds the same tokens to every lane of its problem that is asked the same beside "
+        "it, at least one.",
         ("trajectory.held",),
         "problem",
         of_unit=one_question,
     ),
     Relation(
         "one prefill",
-        "All lanes of a problem that one attempt recorded have the seconds of one prefill.",
+        "All lanes of a problem that one attempt recorded have, by prompt, the seconds of one prefill.",
         ("costs.prefill_seconds", "costs.attempt"),
         "problem",
         of_unit=one_prefill,

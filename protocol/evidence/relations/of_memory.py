@@ -3,25 +3,26 @@
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
 
-from protocol.evidence.relations.planned_lanes import Plan
+from protocol.evidence.relations.planned_lanes import QUANTUM, Plan, Stored
 from protocol.evidence.relations.recorded_lanes import Lane
 from protocol.evidence.relations.relation import Measure, Relation
 
 __all__ = ["RELATIONS", "measure"]
 
-QUANTUM = 16  # slots that a head's room is rounded up to, since 2026-11-21
 MOST = 1 << 62  # of what has no bound
 POSITION = 8  # bytes of the position of a slot, which a lane with events while decoding carries
 
 
 def measure(plan: Plan, lanes: Sequence[Lane], before: Measure | None) -> Measure | None:
     """What these lanes of a model, which all ran, show of it beside what others showed `before`; None where
-    nothing ran. A lane that no slot of one size fits, with those that came first, adds nothing.
+    nothing ran. A lane that no slot of one size fits, with those that came first, adds nothing; nor does one
+    whose lock says what its slots take.
     """
     if not lanes:
         return before
     found = before or Measure(lanes[0].trajectory.heads, 1, MOST)
-    for lane in sorted(lanes, key=lambda lane: not lane.full):  # those that tell it exactly
+    untold = (lane for lane in lanes if _stored(plan, lane) is None)
+    for lane in sorted(untold, key=lambda lane: not lane.full):  # those that tell it exactly
         for _, own, low, high in _rooms(plan, lane):
             least, most = _sizes(found, own, low, high)
             if least <= most:
@@ -38,7 +39,9 @@ def moments(plan: Plan, lane: Lane, measure: Measure) -> str:
 
 
 def heads(plan: Plan, lane: Lane, measure: Measure) -> str:
-    own = lane.trajectory.heads
+    own, stored = lane.trajectory.heads, _stored(plan, lane)
+    if stored is not None and own != stored.heads:
+        return f"trajectory.heads is {own}, the lock's {stored.heads}"
     return "" if own == measure.heads else f"trajectory.heads is {own}, of other lanes {measure.heads}"
 
 
@@ -127,6 +130,8 @@ def left(plan: Plan, lane: Lane, measure: Measure) -> str:
 
 
 def room(plan: Plan, lane: Lane, measure: Measure) -> str:
+    if (stored := _stored(plan, lane)) is not None:
+        measure = measure._replace(least=stored.bytes, most=stored.bytes)
     for start, own, low, high in _rooms(plan, lane):
         least, most = _sizes(measure, own, low, high)
         whole = measure.least != measure.most or not max(own) % measure.least
@@ -140,8 +145,11 @@ def room(plan: Plan, lane: Lane, measure: Measure) -> str:
 def carried(plan: Plan, lane: Lane, measure: Measure) -> str:
     interval, size = 0 if lane.full else lane.arm.interval, lane.cache["state_bytes"]
     least = POSITION * max((after for _, _, after in lane.events), default=0)
-    if interval == 0 and size:
-        return f"cache.state_bytes is {size}, and no event can fire while it decodes"
+    _, before, after = lane.events[0] if lane.events else (0, 0, 0)
+    parked = lane.arm.parks * after * measure.most if after < before else 0
+    if interval == 0 and size > parked:
+        told = f", and what it parks takes {parked} at most" if parked else ""
+        return f"cache.state_bytes is {size}, and no event can fire while it decodes{told}"
     if interval and size < least:
         return f"cache.state_bytes is {size}; the positions of its slots alone take {least}"
     return ""
@@ -173,6 +181,17 @@ def _due(plan: Plan, lane: Lane) -> Iterator[int]:
         if step not in events:
             return
         level, at = events[step], step
+
+
+def _stored(plan: Plan, lane: Lane) -> Stored | None:
+    return plan.stored.get((lane.body["cell"]["model"], lane.cell.arm))
+
+
+def _spare(plan: Plan, lane: Lane) -> int:
+    """The most slots that the room of a head is rounded up by."""
+    if (stored := _stored(plan, lane)) is None:
+        return (QUANTUM - 1) * plan.batched
+    return -(-QUANTUM * stored.computed // stored.bytes) - 1
 
 
 def _sizes(measure: Measure, own: set[int], low: int, high: int) -> tuple[int, int]:
@@ -215,7 +234,7 @@ def _room(plan: Plan, lane: Lane, number: int, held: int) -> tuple[int, int]:
     if number == len(lane.events):  # its mark: room for all that it may still say
         step = _grown(lane)
         least = lane.trajectory.held[step + lane.outside] + heads * (most - step)
-        return least, least + (QUANTUM - 1) * heads * plan.batched
+        return least, least + heads * _spare(plan, lane)
     after = lane.events[number][2]
     query = 0 if number else lane.query
     most += query
@@ -226,13 +245,15 @@ def _room(plan: Plan, lane: Lane, number: int, held: int) -> tuple[int, int]:
         below = max(0, (lane.body["slots"] or 0) - after // heads)
         most = min(most, below + query + wait + lane.arm.interval)
     least = after + heads * most
-    return least, least + (QUANTUM - 1) * heads * plan.batched
+    return least, least + heads * _spare(plan, lane)
 
 
 def _whole(plan: Plan, lane: Lane) -> int:
     """The slots, over all heads, of the room of a lane that never evicts."""
     most = plan.tasks[lane.body["cell"]["task"]].max_new_tokens
     slots = int(lane.body["prompt_tokens"]) + lane.query + most
+    if (stored := _stored(plan, lane)) is not None:
+        return lane.trajectory.heads * stored.rounded(slots)
     return lane.trajectory.heads * (-(-slots // QUANTUM) * QUANTUM if plan.batched else slots)
 
 
@@ -255,7 +276,8 @@ RELATIONS = (
     ),
     Relation(
         "heads",
-        "`heads` is the same in all trajectories of a model.",
+        "`heads` is the same in all trajectories of a model, and what `slot_bytes` of the lock says, if it "
+        "has that.",
         ("trajectory.heads", "cell.model"),
         "trajectory",
         heads,
@@ -313,15 +335,16 @@ RELATIONS = (
         "Bytes allocated change at events alone and at the mark that ends the thinking, are whole slots of "
         "one size a model, and are those of the slots held, of the tokens to come before the next event, "
         "or from the mark on before the end, and of fewer than 16 slots of rounding a head. The full cache "
-        "tells the size; where none ran, one size fits all lanes.",
-        ("trajectory.allocated", "cache.mean_bytes", "cache.peak_bytes", "thought"),
+        "tells the size; where none ran, one size fits all lanes. Where the lock has `slot_bytes`, it says "
+        "the size, for each arm, and the rounding is to the bytes of 16 slots as computed.",
+        ("trajectory.allocated", "cache.mean_bytes", "cache.peak_bytes", "thought", "cell.arm"),
         "trajectory",
         room,
     ),
     Relation(
         "carried",
-        "`state_bytes` is 0 where no event can fire while decoding; else it holds the positions of the "
-        "slots.",
+        "`state_bytes` is 0 where no event can fire while decoding, but for the slots of the other caches "
+        "that an arm parks whose lock says so; else it holds the positions of the slots.",
         ("cache.state_bytes", "cache.events"),
         "trajectory",
         carried,

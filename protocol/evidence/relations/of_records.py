@@ -112,7 +112,7 @@ RELATIONS = (
         "budget",
         '`slots` is what the budget gives: null for "full", a whole number as it is, of a share of '
         "`prompt_tokens` the least whole number that is not below it, of a share of the full cache's use "
-        "what the lock says for the model and task.",
+        "what the lock says for the model and task, in bytes what it says for the model and arm.",
         ("cell.budget", "slots", "prompt_tokens"),
         "record",
         budget_in_slots,

@@ -1,7 +1,8 @@
 """What a lock says of the lanes of one phase: which there are, in the order in which they run, and how."""
 
 import math
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -15,15 +16,34 @@ AGAIN = " (again)"  # ends the name of the arm that a probe runs a second time
 MOST = 1_000_000  # problems, over all models and tasks
 FULL = "full"  # the budget of an arm that never evicts
 OF_FULL = " of full"  # ends a budget that is a share of what the full cache holds
+IN_BYTES = re.compile(r"[0-9]+ (?:B|[KMG]iB)|bytes of [0-9]+")  # a budget that is other slots in other arms
+FIELD = "slot_bytes"  # of a lock, with what a slot takes
+QUANTUM = 16  # slots as computed, to whose bytes the room of a head is rounded up, since 2026-11-21
+ITEM = {"float32": 4, "bfloat16": 2}  # bytes of a number
 PRESS = "protocol.presses.pressed.AsThePress()"  # in the place of a press' selection
 PLAIN = "policies.cadence.Cadence()"
+BLOCKS = "policies.blockwise.Blockwise()"  # plain once the prompt is read
+EPISODES = "policies.epicache.Episodic()"  # one that fills a cache for each episode and parks all but one
 EVERY = "policies.thinkv.Whenever()"  # a cadence that looks at no budget
 # Selections that leave exactly what an event was granted, and those that leave at most that.
-EXACT = tuple(f"policies.selection.{name}()" for name in ("TopK", "Chunks", "Diverse"))
+EXACT = (
+    *(f"policies.selection.{name}()" for name in ("TopK", "Chunks", "Diverse")),
+    *(f"policies.signatures.Diverse{name}()" for name in ("Each", "ByLayer", "ByHead", "Scheduled")),
+)
 AT_MOST = (
     "policies.crystal.dissolution.BranchDissolution()",
     "policies.crystal.tiers.TieredDissolution()",
     "policies.thinkv.WithinSegments()",
+)
+# States that leave as many slots as a selection kept; one that merges may leave fewer.
+KEEPING = (
+    "policies.state.Verbatim()",
+    "policies.subspace.Subspace()",
+    *(
+        f"policies.syn_mem.{name}()"
+        for name in ("PromptSpans", "BoundedSpans", "StaticHybrid", "DynamicHybrid")
+    ),
+    PRESS,
 )
 # Routings that take the budget as a bound: an event may leave less, also where all that is held would fit.
 BOUNDING = (
@@ -51,6 +71,7 @@ class Arm(NamedTuple):
     budget. most: whether it leaves at most what it is granted; exact: whether it leaves all of that. every:
     whether it fires every `interval` steps, whatever is held. bounds: whether its routing may leave less than
     it is granted, whatever there is to keep. press: whether it is a press, which leaves what it leaves.
+    parks: the most caches that it holds beside the one that answers.
     """
 
     plain: bool | None
@@ -61,6 +82,25 @@ class Arm(NamedTuple):
     every: bool = False
     bounds: bool = False
     press: bool = False
+    parks: int = 0
+    asks: str = ""
+
+
+class Stored(NamedTuple):
+    """What a lock says of the slots of an arm in a model. slots: of each budget in bytes."""
+
+    heads: int  # layers times KV heads
+    computed: int  # bytes of a slot of one head in one layer, as computed
+    bytes: int  # the same as the arm stores it
+    slots: Mapping[str, int]
+    interval: int | None  # in cells of such a budget; None as everywhere
+
+    def rounded(self, slots: int) -> int:
+        """The slots of the room of a head that holds so many: as many as fit into the bytes of the next
+        multiple of QUANTUM slots as computed.
+        """
+        whole = QUANTUM * self.computed
+        return -(-slots * self.bytes // whole) * whole // self.bytes
 
 
 class UnitPlan(NamedTuple):
@@ -95,6 +135,14 @@ class Plan(NamedTuple):
     used: Mapping[
         tuple[str, str, str], int
     ]  # slots that locking found it to hold, by model, task and problem
+    stored: Mapping[tuple[str, str], Stored]  # by model and arm, of a lock that says it
+
+    def arm(self, model: str, cell: Cell) -> Arm:
+        """How a cell's arm evicts in a model: where its budget is in bytes, its interval is too."""
+        arm, stored = self.arms[cell.arm], self.stored.get((model, cell.arm))
+        if stored is None or stored.interval is None or not IN_BYTES.fullmatch(cell.budget):
+            return arm
+        return arm._replace(interval=stored.interval)
 
 
 def plan_of(
@@ -115,13 +163,15 @@ def plan_of(
 
 def slots_of(plan: Plan, cell: Mapping[str, Any], prompt_tokens: int) -> int | None:
     """Slots per KV head and layer of a record's cell: a share of the prompt is rounded up, a share of the
-    full cache's use has the slots that the lock says, and "full" has none.
+    full cache's use and bytes have the slots that the lock says, and "full" has none.
     """
     budget: str = cell["budget"]
     if budget == FULL:
         return None
     if budget.endswith(OF_FULL):
         return plan.of_full[cell["model"], cell["task"], budget]
+    if IN_BYTES.fullmatch(budget):
+        return plan.stored[cell["model"], cell["arm"]].slots[budget]
     return math.ceil(Decimal(budget) * prompt_tokens) if "." in budget else int(budget)
 
 
@@ -147,6 +197,7 @@ def _plan(content: Mapping[str, Any], digest: str, phase: str, winner: str | Non
             UnitPlan(model, task, tuple(problems[at : at + together]), own)
             for at in range(0, len(problems), together)
         ]
+    bases = _bases(registered, units, winner)
     return Plan(
         registration=digest,
         phase=phase,
@@ -155,7 +206,7 @@ def _plan(content: Mapping[str, Any], digest: str, phase: str, winner: str | Non
             task["name"]: Task(task["query"] == "outside", _whole(task["max_new_tokens"], 1))
             for task in registered["tasks"]
         },
-        arms=_arms(content, {cell.arm for unit in units for cell in unit.cells}, winner),
+        arms={name: _arm(content, base) for name, base in bases.items()},
         lanes={model: _whole(lanes, 1) for model, lanes in batch.get("lanes", {}).items()},
         longest=_whole(registered["exclude"]["prompt_tokens_above"]) if "exclude" in registered else None,
         first_event=_whole(batch.get("first_event", 0)),
@@ -166,6 +217,7 @@ def _plan(content: Mapping[str, Any], digest: str, phase: str, winner: str | Non
         words={},
         of_full=dict(_of_full(content)),
         used=dict(_used(content)),
+        stored=dict(_stored(content, units, bases)),
     )
 
 
@@ -202,27 +254,61 @@ def _probed(registered: Mapping[str, Any], cells: list[Cell]) -> Iterator[Cell]:
         yield from (Cell(budget, arm, seed) for budget in own for seed in sweep["seeds"])
 
 
-def _arms(content: Mapping[str, Any], names: set[str], winner: str | None) -> dict[str, Arm]:
-    registered = content["protocol"]["content"]
+def _bases(registered: Mapping[str, Any], units: Sequence[UnitPlan], winner: str | None) -> dict[str, str]:
+    """By the name of an arm in a cell, what the lock calls it."""
     sweep = registered.get("sweep") or {}
-    arms = {}
-    for name in names:
+    found = {}
+    for name in {cell.arm for unit in units for cell in unit.cells}:
         base = name.removesuffix(AGAIN) if name.endswith(AGAIN) else name
-        if base == sweep.get("name"):
-            base = winner or sweep["candidates"][0]
-        if "policies" in content:
-            arms[name] = _as_locked(content["policies"][base])
-        else:
-            arms[name] = _as_registered(registered["generation"], registered["arms"][base]["policy"])
-    return arms
+        chosen = base == sweep.get("name")
+        found[name] = (winner or sweep["candidates"][0]) if chosen else base
+    return found
+
+
+def _arm(content: Mapping[str, Any], base: str) -> Arm:
+    if "policies" in content:
+        asks = content.get("asked", {}).get(base, "")
+        return _as_locked(content["policies"][base])._replace(asks=asks)
+    registered = content["protocol"]["content"]
+    return _as_registered(registered["generation"], registered["arms"][base]["policy"])
+
+
+def _stored(
+    content: Mapping[str, Any], units: Sequence[UnitPlan], bases: Mapping[str, str]
+) -> Iterator[tuple[tuple[str, str], Stored]]:
+    """Of every arm of every model, where the lock says it; all that the cells ask for has to be there."""
+    if FIELD not in content:
+        if any(IN_BYTES.fullmatch(cell.budget) for unit in units for cell in unit.cells):
+            raise LookupError(FIELD)
+        return
+    item = ITEM[content["protocol"]["content"]["generation"]["dtype"]]
+    asked: dict[tuple[str, str], set[str]] = {}
+    for unit in units:
+        for cell in unit.cells:
+            asked.setdefault((unit.model, cell.arm), set()).add(cell.budget)
+    for (model, arm), budgets in asked.items():
+        one = content[FIELD][model]
+        own = one["arms"][bases[arm]]
+        yield (
+            (model, arm),
+            Stored(
+                _whole(one["heads"], 1),
+                2 * _whole(one["width"], 1) * item,
+                _whole(own["bytes"], 1),
+                {text: _whole(own["slots"][text], 1) for text in budgets if IN_BYTES.fullmatch(text)},
+                own.get("interval"),
+            ),
+        )
 
 
 def _as_locked(settings: Mapping[str, str]) -> Arm:
     interval = 0 if settings["cadence.interval"] == "None" else _whole(int(settings["cadence.interval"]))
     selection, bounds = settings["selection"], settings.get("routing") in BOUNDING
-    exact, most = selection in EXACT and not bounds, selection in (*EXACT, *AT_MOST)
+    parks = _whole(int(settings["cadence.episodes"]), 1) - 1 if settings["cadence"] == EPISODES else 0
+    exact = selection in EXACT and settings.get("state", KEEPING[0]) in KEEPING and not bounds
+    most = selection in (*EXACT, *AT_MOST)
     return Arm(
-        settings["cadence"] in (PLAIN, EVERY),
+        settings["cadence"] in (PLAIN, BLOCKS, EVERY),
         interval,
         settings["cadence.slack"] == "True",
         most or None,
@@ -230,6 +316,7 @@ def _as_locked(settings: Mapping[str, str]) -> Arm:
         settings["cadence"] == EVERY,
         bounds,
         selection == PRESS,
+        parks,
     )
 
 

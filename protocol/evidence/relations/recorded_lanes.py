@@ -150,7 +150,7 @@ class Phase(NamedTuple):
                     phase.strange.append(str(key))
                     continue
                 outside = plan.tasks[key.task].outside
-                lane = Lane(record, cell, plan.arms[cell.arm], (number, at, among), outside)
+                lane = Lane(record, cell, plan.arm(key.model, cell), (number, at, among), outside)
                 phase.shards[-1].append(lane)
                 phase.units[number].lanes.append(lane)
         return phase

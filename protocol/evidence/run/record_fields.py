@@ -27,11 +27,12 @@ _CELL = Table(
         "task": Field(Text(), "The task."),
         "budget": Field(
             Text(
-                r"full|[0-9]+|0\.[0-9]+( of full)?",
-                'a share such as "0.5", whole slots, "0.1 of full" or "full"',
+                r"full|[0-9]+|0\.[0-9]+( of full)?|[0-9]+ (B|[KMG]iB)|bytes of [0-9]+",
+                'a share such as "0.5", whole slots, "0.1 of full", "48 KiB", "bytes of 64" or "full"',
             ),
             "A share of the prompt, whole slots per KV head and layer, a share of the full cache's mean use "
-            '("0.1 of full"), or "full".',
+            '("0.1 of full"), bytes of a lane ("48 KiB"), those of so many slots as computed ("bytes of '
+            '64"), or "full".',
         ),
         "arm": Field(Text(), "The arm."),
         "seed": Field(Whole(), "The registered seed."),

@@ -1,8 +1,10 @@
 """Run jobs in this process: one model at a time is held, the lanes of a job decode in one batch."""
 
-from collections.abc import Callable, Mapping
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
 import torch
 import transformers
@@ -12,13 +14,21 @@ from protocol.evidence.bytes import canonical
 from protocol.evidence.run import late_randomness, records
 from protocol.locked.planned import Planned
 from protocol.models.load import LoadedModel, load
-from protocol.plan.grid import Cell, budget_of
+from protocol.plan.grid import Cell, budget_of, policy_of
 from protocol.running.executors import Execute, Job, Produced
 from protocol.tasks import door, prompting
 from protocol.tasks.door import Opened
 from protocol.tasks.problem import Problem
 
 __all__ = ["executor"]
+
+
+class Asking(NamedTuple):
+    """A problem as some of its cells ask it."""
+
+    problem: Problem
+    cells: tuple[Cell, ...]
+    request: engine.Request
 
 
 def executor(
@@ -40,7 +50,9 @@ def executor(
     model_of = read or _held(planned)
     graders: dict[str, grading.Grader] = {}
     registered, known = {task.name: task for task in protocol.tasks}, planned.tasks
-    policy_of = {arm.name: protocol.policy(arm.name) for arm in protocol.arms}
+    slot_of = cache(planned.slot)
+    policy = cache(lambda cell: policy_of(protocol, cell, slot_of(cell.model, cell.arm)))
+    asks_of = {arm.name: protocol.asks(arm.name) for arm in protocol.arms}
     key = opened.held_out.key() if opened else None
 
     def execute(job: Job) -> Produced:
@@ -54,34 +66,40 @@ def executor(
             else door.build(known[job.task], job.task, problem, counter)
             for problem in job.problems
         ]
-        requests, answering = [], []
+        asking: list[Asking] = []
         produced: dict[tuple[Cell, str], tuple[dict[str, Any], dict[str, Any]]] = {}
-        for problem in problems:
-            prompt = engine.Prompt(*map(tuple, prompting.render(problem, model.tokenizer, task.query)))
+        for problem, (asks, cells) in itertools.product(problems, _by_asks(job.cells, asks_of).items()):
+            fed = prompting.render(problem, model.tokenizer, task.query, asks)
+            prompt = engine.Prompt(*map(tuple, fed))
             forked = (
                 engine.Lane(
                     key="/".join(map(str, cell)),
-                    policy=policy_of[cell.arm],
-                    budget=budget_of(protocol, cell, len(prompt.context), planned.use(cell.model, cell.task)),
+                    policy=policy(cell),
+                    budget=budget_of(
+                        protocol,
+                        cell,
+                        len(prompt.context),
+                        planned.use(cell.model, cell.task),
+                        slot_of(cell.model, cell.arm),
+                    ),
                     seed=late_randomness.seed(key, cell.seed),
                 )
-                for cell in job.cells
+                for cell in cells
             )
             request = engine.Request(problem.id, prompt, tuple(forked))
             if reason := protocol.excludes(len(prompt.context)):
-                for cell, lane in zip(job.cells, request.lanes, strict=True):
+                for cell, lane in zip(cells, request.lanes, strict=True):
                     body = _asked(problem, request, cell, lane) | _without_answer("excluded", reason)
                     produced[cell, problem.id] = (body, {})
             else:
-                requests.append(request)
-                answering.append(problem)
-        if not requests:
+                asking.append(Asking(problem, cells, request))
+        if not asking:
             return Produced(produced, ())
-        all_lanes = len(requests) * len(job.cells)
+        all_lanes = sum(len(one.cells) for one in asking)
         marks = model.answer_marks if protocol.generation.think_only else None
         ran = engine.run(
             model,
-            requests,
+            [one.request for one in asking],
             max_new_tokens=task.max_new_tokens,
             temperature=float(protocol.generation.temperature),
             top_p=float(1 if protocol.generation.top_p is None else protocol.generation.top_p),
@@ -90,24 +108,33 @@ def executor(
             first_event=protocol.generation.waits,
             marks=marks or (),
         )
-        batch = {"problems": [problem.id for problem in answering], "lanes": ran.max_concurrent}
+        answered = {
+            (cell, one.problem.id): (one, lane, answers.prefill_seconds, outcome)
+            for one, answers in zip(asking, ran.answers, strict=True)
+            for cell, lane, outcome in zip(one.cells, one.request.lanes, answers.outcomes, strict=True)
+        }
+        places = [
+            (cell, problem.id) for problem in problems for cell in job.cells if (cell, problem.id) in answered
+        ]
+        answering = list(dict.fromkeys(problem for _, problem in places))
+        batch = {"problems": answering, "lanes": ran.max_concurrent}
         heads = heads_of(model)
-        trajectories = _trajectories(ran, heads)
+        trajectories = _trajectories((answered[place][3] for place in places), heads)
         side_file = canonical.digest(list(trajectories.values()))
-        cited = {each: records.cite(side_file, place) for place, each in enumerate(trajectories)}
-        for problem, request, answers in zip(answering, requests, ran.answers, strict=True):
-            for cell, lane, outcome in zip(job.cells, request.lanes, answers.outcomes, strict=True):
-                body = _asked(problem, request, cell, lane) | {"batch": dict(batch)}
-                costs = {"prefill_seconds": f"{answers.prefill_seconds:.3f}"}
-                if isinstance(outcome, engine.LaneFailure):
-                    body |= _without_answer("failed", outcome.reason)
-                else:
-                    body |= _answered(model, outcome, heads, marks)
-                    body["batch"]["joined"] = outcome.joined
-                    body["trajectory"] = cited[outcome.held, outcome.allocated]
-                    body |= _graded(problem.gold, body["text"], graders[grader], grading.second(grader))
-                    costs["decode_seconds"] = f"{outcome.seconds:.3f}"
-                produced[cell, problem.id] = (body, costs)
+        cited = {each: records.cite(side_file, number) for number, each in enumerate(trajectories)}
+        for place in places:
+            one, lane, seconds, outcome = answered[place]
+            body = _asked(one.problem, one.request, place[0], lane) | {"batch": dict(batch)}
+            costs = {"prefill_seconds": f"{seconds:.3f}"}
+            if isinstance(outcome, engine.LaneFailure):
+                body |= _without_answer("failed", outcome.reason)
+            else:
+                body |= _answered(model, outcome, heads, marks)
+                body["batch"]["joined"] = outcome.joined
+                body["trajectory"] = cited[outcome.held, outcome.allocated]
+                body |= _graded(one.problem.gold, body["text"], graders[grader], grading.second(grader))
+                costs["decode_seconds"] = f"{outcome.seconds:.3f}"
+            produced[place] = (body, costs)
         return Produced(produced, tuple(trajectories.values()))
 
     return execute
@@ -136,9 +163,19 @@ def _asked(problem: Problem, request: engine.Request, cell: Cell, lane: engine.L
     }
 
 
-def _trajectories(ran: engine.Run, heads: int) -> dict[tuple[tuple[int, ...], ...], dict[str, Any]]:
+def _by_asks(cells: Sequence[Cell], asks_of: Mapping[str, str]) -> dict[str, tuple[Cell, ...]]:
+    """The cells that are asked the same, in their order, by what that is beside the problem."""
+    found: dict[str, tuple[Cell, ...]] = {}
+    for cell in cells:
+        asks = asks_of[cell.arm]
+        found[asks] = (*found.get(asks, ()), cell)
+    return found
+
+
+def _trajectories(
+    outcomes: Iterable[engine.Outcome | engine.LaneFailure], heads: int
+) -> dict[tuple[tuple[int, ...], ...], dict[str, Any]]:
     """By slots held and bytes allocated, in the order of the lanes, many of which have the same."""
-    outcomes = (outcome for answers in ran.answers for outcome in answers.outcomes)
     return {
         (one.held, one.allocated): {"held": list(one.held), "allocated": list(one.allocated), "heads": heads}
         for one in outcomes

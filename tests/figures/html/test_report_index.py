@@ -94,3 +94,39 @@ def test_the_index_says_which_policies_are_not_those_that_another_paper_calls_so
         (line,) = [text for text in said if text.startswith(f"CrystalCache's {name}")]
         assert section in line
         assert line.endswith(": crystal-retrieval.")
+
+
+def test_the_index_says_what_became_of_every_gate(tmp_path):
+    for name in ("alpha-chain", "lrfu-grid"):
+        reports.copied(tmp_path / name, name)
+    hostile = small(tmp_path / "other", {"verdict": {"judged": {}}})
+    (hostile / "ledger.jsonl").write_text("\n")
+    page = parsed(report_index.html(report_index.entries(tmp_path), report_index.compared(tmp_path)))
+    gates = {row["gate"]: row for row in table(page, "Gates")}
+    assert (gates["1d_div"]["here"], gates["1d_div"]["the paper says"]) == ("undecided", "Survived: n/a")
+    assert {row["here"] for name, row in gates.items() if name != "1d_div"} == {"not tested"}
+    standing = {row["family"]: row["here"] for row in table(page, "Families of intervention")}
+    assert standing == dict.fromkeys(standing, "not tested") | {"scoring": "open"}
+    rows = table(page, "Registered verdicts, in order of time")
+    assert [(row["policy"], row["cells"], row["better"], row["worse"]) for row in rows] == [
+        ("1d", "4", "0", "0"),
+        ("1d_div", "4", "0", "0"),
+    ]
+    assert {row["the study's verdict"] for row in rows} == {"INCONCLUSIVE (branch C, symmetric C)"}
+    assert "Not in these tables, since they cannot be read: other." in [one.text for one in page.all("p")]
+
+
+def test_an_index_without_a_contrast_has_no_table_of_gates(tmp_path):
+    reports.copied(tmp_path / "lrfu-grid", "lrfu-grid")
+    said = report_index.compared(tmp_path)
+    page = parsed(report_index.html(report_index.entries(tmp_path), said))
+    assert [one.text for one in page.all("caption")] == ["All registrations"]
+
+
+def test_what_a_protocol_says_becomes_no_markup_in_the_table_of_gates(tmp_path):
+    folder = reports.copied(tmp_path / "alpha-chain", "alpha-chain")
+    reports.rename(folder, {"chain-llama": reports.HOSTILE.replace('"', "'")})
+    page = parsed(report_index.html(report_index.entries(tmp_path), report_index.compared(tmp_path)))
+    assert (len(page.all("script")), len(page.all("img"))) == (1, 0)
+    (row, _) = table(page, "Registered verdicts, in order of time")
+    assert reports.HOSTILE.replace('"', "'") in row["models"]

@@ -3,8 +3,8 @@
     PYTHONPATH=tests/policies python tests/policies/official/make.py r-kv <folder>
 
 with a checkout of the official repository: r-kv, Zefan-Cai/R-KV @ d15c976; longflow, yisunlp/LongFLow @
-89a68d3; lagkv, AI-Lab-China-Merchants-Bank/LagKV @ 2a9d19e; kvpress, NVIDIA/kvpress @ 8bb29b9. The last two
-need transformers.
+89a68d3; lagkv, AI-Lab-China-Merchants-Bank/LagKV @ 2a9d19e; kvpress, NVIDIA/kvpress @ 8bb29b9; triattention,
+WeianMao/triattention @ c3744ee. The last three need transformers.
 
 The values are the numbers of the slots, so that what comes back says what was kept. A case whose choice hangs
 on a difference of less than MARGIN between two scores is left out: rounding, or how a sort breaks ties,
@@ -23,7 +23,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
-from official_cases import FOLDER, Case, digest, tensors
+from official_cases import FOLDER, LAYERS, Case, digest, scored, tensors
 from torch import Tensor
 
 MARGIN = 1e-6
@@ -191,7 +191,72 @@ def kvpress(checkout: Path) -> dict[str, Callable[[int], tuple[Case, list[list[i
     return {"lagkv-kvpress": keep}
 
 
-MAKERS = {"r-kv": r_kv, "longflow": longflow, "lagkv": lagkv, "kvpress": kvpress}
+def triattention(checkout: Path) -> dict[str, Callable[[int], tuple[Case, list[list[int]]]]]:
+    """Their class without its constructor, which reads files: all in float64, no noise, nothing pinned."""
+    for name in ("", ".common", ".methods"):
+        package(f"official_tri{name}", checkout.joinpath("triattention", *name.split(".")))
+    utils = importlib.import_module("official_tri.methods.pruning_utils")
+    official = importlib.import_module("official_tri.methods.triattention").TriAttention
+
+    def keep(seed: int) -> tuple[Case, list[list[int]]]:
+        case = windowed(seed, window=1)
+        own = scored(case)
+        heads = [(layer, head) for layer in range(LAYERS) for head in range(case.q_heads)]
+
+        def rotary(base: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+            angles = (positions[..., None].double() * own.frequencies).repeat(1, 1, 2)
+            return angles.cos(), angles.sin()
+
+        made = object.__new__(official)
+        vars(made).update(
+            config=SimpleNamespace(
+                device=torch.device("cpu"), dtype=torch.float64, layer_perhead_aggregation="max"
+            ),
+            budget=case.budget,
+            allow_prefill_compression=True,
+            normalize_scores=True,
+            generator=None,
+            per_head_pruning=False,
+            per_layer_perhead_pruning=True,
+            score_aggregation="mean",
+            disable_mlr=False,
+            disable_trig=False,
+            sampled_heads=heads,
+            head_stats={
+                at: utils.HeadFrequencyStats(own.query_mean[at], own.query_magnitude[at]) for at in heads
+            },
+            rotary=rotary,
+            rope_style="half",
+            attention_scale=1.0,
+            head_dim=case.dim,
+            omega=own.frequencies,
+            offsets=utils.build_geometric_offsets(65536, torch.device("cpu")),
+            freq_scale_sq=torch.ones(case.dim // 2),
+            num_attention_heads=case.q_heads,
+            num_key_value_heads=case.kv_heads,
+            num_key_value_groups=case.q_heads // case.kv_heads,
+            cache_positions=own.positions[0, 0].tolist(),
+            cache_positions_per_head=None,
+            cache_positions_per_layer_perhead={
+                (layer, head): own.positions[layer, head].tolist()
+                for layer in range(LAYERS)
+                for head in range(case.kv_heads)
+            },
+            absolute_position=own.seen,
+        )
+        kept = made.compute_keep_indices(tuple((keys[None].double(), None) for keys in own.keys))
+        return case, [sorted(head.tolist()) for head in kept.flatten(0, 1)]
+
+    return {"1d-per-head": keep}
+
+
+MAKERS = {
+    "r-kv": r_kv,
+    "longflow": longflow,
+    "lagkv": lagkv,
+    "kvpress": kvpress,
+    "triattention": triattention,
+}
 
 
 def main() -> None:
@@ -206,7 +271,8 @@ def main() -> None:
             with ranked() as seen:
                 case, kept = keep(seed)
             if kept and decided(seen):
-                cases.append({"case": case._asdict(), "tensors": digest(case), "kept": kept})
+                given = digest(case, scored if args.source == "triattention" else tensors)
+                cases.append({"case": case._asdict(), "tensors": given, "kept": kept})
             else:
                 left_out += 1
             seed += 1

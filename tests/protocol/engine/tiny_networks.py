@@ -9,10 +9,22 @@ from typing import Any, NamedTuple
 import torch
 import transformers
 
-from policies import Allocation, Bases, Cadence, PerHead, Policy, Protect, Scores, Statistics, Thresholds
+from policies import (
+    Allocation,
+    Bases,
+    Cadence,
+    PerHead,
+    Policy,
+    Protect,
+    Routes,
+    Scores,
+    Statistics,
+    Thresholds,
+)
 from policies.full import full
 from policies.protect import Pinned, Preserve
 from policies.signals import HiddenChange, Norms
+from policies.subspace import Subspace
 from protocol import engine
 from protocol.engine import Lane, Prompt, Request
 
@@ -29,6 +41,14 @@ class TinyModel(NamedTuple):
     stop_ids: frozenset[int] = frozenset()
     sentence_ends: frozenset[int] = frozenset({7})
     statistics: Any = MappingProxyType({})
+
+    def lines(self, token_ids, mark):
+        """Its text has no letters: every token that the length of a mark divides begins a line, which ends
+        with the next one, or after five tokens.
+        """
+        starts = [place for place, token in enumerate(token_ids) if token % len(mark.text) == 0]
+        ends = [*starts[1:], len(token_ids)]
+        return tuple(range(at, min(end, at + 5)) for at, end in zip(starts, ends, strict=False))
 
 
 def tiny(
@@ -60,7 +80,8 @@ def tiny(
         network = getattr(transformers, f"{family}ForCausalLM")(config)
     network = network.to(device, dtype).eval().requires_grad_(False)
     calibrated = {name: statistics(network, seed) for seed, name in enumerate(("text", "traces"))}
-    known = {**calibrated, "thoughts": Thresholds((0, 2), 0.3, 0.5), "bases": bases(network)}
+    known = {**calibrated, "thoughts": Thresholds((0, 2), 0.3, 0.5)}
+    known |= {"routes": routes(network), "bases": bases(network)}
     return TinyModel(f"tiny-{family}", network, frozenset(stop), statistics=known)
 
 
@@ -80,13 +101,20 @@ def statistics(network: Any, seed: int) -> Statistics:
     return Statistics(mean, 1.5 * mean.abs(), direction.to(device), frequencies, 1.0)
 
 
+def routes(network: Any) -> Routes:
+    """Every other head goes by its scores, in the next layer the others."""
+    layers, kv_heads = network.config.num_hidden_layers, network.config.num_key_value_heads
+    places = torch.arange(layers)[:, None] + torch.arange(kv_heads)
+    return Routes((places % 2 == 0).to(network.device))
+
+
 def bases(network: Any) -> Bases:
-    """32 directions of 16 numbers, whose coefficients give every value back: B B' is the identity."""
+    """Random directions, all there are, so that DIM of them give every value back."""
     generator, config = torch.Generator().manual_seed(2), network.config
     heads = config.num_hidden_layers, config.num_key_value_heads
     mean = torch.randn(*heads, DIM, dtype=torch.float64, generator=generator)
-    drawn = torch.randn(*heads, 2 * DIM, DIM, dtype=torch.float64, generator=generator)
-    return Bases(mean.to(network.device), torch.linalg.qr(drawn)[0].mT.to(network.device))
+    drawn = torch.randn(*heads, DIM, DIM, dtype=torch.float64, generator=generator)
+    return Bases(mean.to(network.device), torch.linalg.qr(drawn)[0].to(network.device))
 
 
 def words(count: int, seed: int = 0) -> tuple[int, ...]:
@@ -109,7 +137,11 @@ DEPTH = 4
 
 
 def competing(policy: Policy) -> Policy:
-    """The policy, its prompt no longer kept whole, for a budget below the prompt."""
+    """The policy, its prompt no longer kept whole, for a budget below the prompt; values that it codes keep
+    all directions, since heads are narrower here than its rank.
+    """
+    if isinstance(policy.state, Subspace):
+        policy = replace(policy, state=Subspace(rank=DIM))
     if isinstance(policy.protect, Pinned):
         return replace(policy, protect=policy.protect.inner)
     if isinstance(policy.protect, Preserve):

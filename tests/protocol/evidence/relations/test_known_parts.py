@@ -2,14 +2,18 @@
 held to what another one promises.
 """
 
+from types import SimpleNamespace
+
 import pytest
 
 import policies
-from policies import Cadence
+from policies import Blockwise, Cadence
 from policies.crystal.dissolution import ExceedingDissolution
+from policies.epicache import Episodic
 from policies.structure import structure
 from policies.thinkv import Whenever
-from protocol.evidence.relations import planned_lanes
+from protocol.evidence.relations import of_memory, planned_lanes
+from protocol.evidence.relations.relation import Measure
 from protocol.presses.pressed import AsThePress, Pressed
 
 EVICTING = [name for name in policies.names() if policies.get(name).evicts]
@@ -29,11 +33,42 @@ def test_every_selection_is_one_whose_use_of_a_grant_is_known(name):
 
 
 @pytest.mark.parametrize("name", EVICTING)
+def test_every_state_is_known_to_leave_what_a_selection_kept(name):
+    assert structure(policies.get(name))["state"] in planned_lanes.KEEPING
+
+
+@pytest.mark.parametrize("name", EVICTING)
 def test_plain_cadences_and_those_that_look_at_no_budget_are_named_as_they_are(name):
     cadence = policies.get(name).cadence
     found = structure(policies.get(name))["cadence"]
     assert (found == planned_lanes.PLAIN) == (type(cadence) is Cadence)
     assert (found == planned_lanes.EVERY) == (type(cadence) is Whenever)
+    assert (found == planned_lanes.BLOCKS) == (type(cadence) is Blockwise)
+    assert (found == planned_lanes.EPISODES) == (type(cadence) is Episodic)
+
+
+@pytest.mark.parametrize("name", EVICTING)
+def test_caches_that_an_arm_parks_are_those_of_its_other_episodes(name):
+    cadence = policies.get(name).cadence
+    parks = cadence.episodes - 1 if isinstance(cadence, Episodic) else 0
+    assert planned_lanes._as_locked(structure(policies.get(name))).parks == parks
+
+
+@pytest.mark.parametrize(
+    ("parks", "after", "state", "fine"),
+    [
+        (0, 60, 0, True),
+        (0, 60, 1, False),
+        (3, 60, 180 * 8, True),
+        (3, 60, 180 * 8 + 1, False),
+        (3, 90, 1, False),
+    ],
+)
+def test_what_a_lane_parks_is_no_more_than_its_other_caches_can_hold(parks, after, state, fine):
+    """Of 90 slots of 8 bytes; nothing is parked where all of them stay."""
+    arm = planned_lanes.Arm(False, 0, True, True, True, parks=parks)
+    lane = SimpleNamespace(full=False, arm=arm, events=[[0, 90, after]], cache={"state_bytes": state})
+    assert (of_memory.carried(None, lane, Measure(6, 8, 8)) == "") == fine
 
 
 def test_a_press_is_known_by_what_stands_in_place_of_its_selection():

@@ -1,0 +1,309 @@
+"""What registrations said of policies, read off locks, ledgers and verdicts; nothing is judged again."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+from analysis.hypotheses.declared import DECLARED
+from analysis.output import headline
+from analysis.rules import RULES, full_cache
+from analysis.rules.rule import FULL
+from analysis.rules.verdicts import CONFIRMED, REFUTED
+from analysis.studies import plain_files
+from analysis.studies.arms import runs, words
+from analysis.studies.plain_files import RecordError
+from analysis.studies.study_files import document
+
+__all__ = ["FEW", "Against", "Record", "Study", "canonical", "compared", "read", "studies"]
+
+FEW = 200  # problems; below, a study screens ("Minimal-Intervention KV Retention", section 6)
+COLLAPSE, WRONG = 0.44, 20  # share of wrong answers without one that the paper reports, of that many or more
+DEADLY = ("iso-cache underperformance", "proxy-to-runtime drift", "cross-model transfer failure")
+ENDED = {"withdraw": "withdrawn", "amended": "amended"}
+UNJUDGED, UNINFORMATIVE = "not judged yet", "uninformative"
+Place: TypeAlias = tuple[str, str, str]  # model, task, budget
+
+
+class Study(NamedTuple):
+    """A registration, as its files show it without being verified."""
+
+    name: str
+    when: str
+    """Date of its verdict; of a study without one, of the last line of its ledger."""
+    title: str
+    said: str
+    """The verdict as it is printed; of a study without one, why there is none."""
+    decides: bool
+    """Whether its rule confirmed or refuted: a screening, an uninformative study, one that deviated and one
+    that could not tell decide nothing.
+    """
+    order: str
+    """What studies are put in order of time by."""
+    judged: bool
+
+
+class Against(NamedTuple):
+    """The registered contrasts of a policy with another, seen from the policy. Better and worse are at the
+    level that the rule corrects to; where memory did not match, neither counts.
+    """
+
+    policy: str
+    cells: int
+    better: tuple[str, ...]
+    """The model of each cell in which it is better."""
+    worse: tuple[str, ...]
+    unmatched: int
+    problems: tuple[int, int]
+    """In the smallest contrast and in the largest."""
+    models: tuple[str, ...]
+
+
+class Record(NamedTuple):
+    """A policy in a study."""
+
+    policy: str
+    arm: str
+    """What it ran as where that says more: a setting that was changed."""
+    study: Study
+    role: str
+    against: tuple[Against, ...]
+    notes: tuple[str, ...]
+    """Failure modes that the documents show, with their numbers."""
+
+    @property
+    def modes(self) -> list[str]:
+        """Those of them that say why a policy failed, by name."""
+        named = (note.partition(": ")[0] for note in self.notes)
+        return [mode for mode in named if mode in DEADLY]
+
+
+class Seen(NamedTuple):
+    """A contrast, from one of its two sides."""
+
+    other: str
+    row: Mapping[str, Any]
+    sign: int  # of its difference
+
+    @property
+    def counts(self) -> bool:
+        """Whether memory matched or, against the full cache, was saved."""
+        return bool(self.row["matched"]) and self.row.get("saves") is not False
+
+    @property
+    def better(self) -> bool:
+        return bool(self.row["better" if self.sign > 0 else "worse"])
+
+    @property
+    def worse(self) -> bool:
+        return bool(self.row["worse" if self.sign > 0 else "better"])
+
+
+def canonical(policy: str) -> str:
+    """The first name of a policy that has two."""
+    row = DECLARED.get(policy)
+    return row.parent if row is not None and row.parent and not row.component else policy
+
+
+def studies(folder: Path) -> list[Path]:
+    """The registrations in FOLDER that were locked, by name."""
+    return sorted(path.parent for path in folder.glob("*/lock.json"))
+
+
+def read(folder: Path) -> list[Record]:
+    """What a registration says of each policy that it ran; presses and the full cache are left out.
+
+    Raises RecordError for files that are not of the documented format.
+    """
+    try:
+        plain_files.refuse_other(folder)
+        _, lock = document(folder / "lock.json")
+        judged = _judged(folder)
+        study = _study(folder, lock, judged)
+        return list(_records(lock["protocol"]["content"], study, judged, _development(folder)))
+    except (KeyError, TypeError, AttributeError, IndexError) as problem:
+        raise RecordError(
+            f"{folder}: a file is not of the documented format ({type(problem).__name__}: {problem}); "
+            f"run: python -m protocol.audit {folder}"
+        ) from None
+
+
+def compared(records: Iterable[Record]) -> list[Record]:
+    """Those with a registered contrast, oldest study first."""
+    return sorted((one for one in records if one.against), key=lambda one: one.study.order)
+
+
+def _judged(folder: Path) -> dict[str, Any] | None:
+    if not (folder / "verdict.json").exists():
+        return None
+    _, verdict = document(folder / "verdict.json")
+    return dict(verdict["judged"])
+
+
+def _study(folder: Path, lock: Mapping[str, Any], judged: Mapping[str, Any] | None) -> Study:
+    acts = _acts(folder / "ledger.jsonl")
+    last = next((act for act in acts if act["event"] == "verdict"), acts[-1])
+    when, title = str(last["time"]), str(lock["protocol"]["content"]["title"])
+    ended = ENDED.get(acts[-1]["event"])
+    if judged is None:
+        return Study(folder.name, when[:10], title, ended or UNJUDGED, False, when, False)
+    rule = RULES.get(judged["rule"])
+    letters = () if rule is None else rule.words.letters(judged)
+    fault = full_cache.fault(judged).partition(":")[0]
+    said = headline.line(judged, fault, f" ({', '.join(letters)})" if letters else "")
+    said += "" if ended is None else f", then {ended}"
+    decides = judged["verdict"] in (CONFIRMED, REFUTED) and judged["label"] != UNINFORMATIVE
+    return Study(folder.name, when[:10], title, said, decides, when, True)
+
+
+def _acts(path: Path) -> list[dict[str, Any]]:
+    """The whole lines of a ledger, of which there is one."""
+    try:
+        lines = [dict(json.loads(line)) for line in plain_files.read(path).split(b"\n")[:-1]]
+        return [lines[0], *lines[1:]]
+    except (OSError, ValueError, TypeError, IndexError, RecursionError):
+        raise RecordError(f"{path}: is no ledger; run: python -m protocol.audit {path.parent}") from None
+
+
+def _development(folder: Path) -> dict[Place, float]:
+    """Subject minus baseline of a sweep on development problems, where there was one."""
+    if not (folder / "selection.json").exists():
+        return {}
+    _, selection = document(folder / "selection.json")
+    chosen = selection["selected"]
+    return {
+        (one["model"], one["task"], one["budget"]): float(one["difference"])
+        for one in chosen["cells"]
+        if one["candidate"] == chosen["winner"]
+    }
+
+
+def _records(
+    content: Mapping[str, Any],
+    study: Study,
+    judged: Mapping[str, Any] | None,
+    development: Mapping[Place, float],
+) -> Iterator[Record]:
+    """An arm each. Of a sweep the winner is the subject, under the name that contrasts have for it."""
+    arms, sweep = dict(content["arms"]), content.get("sweep")
+    chosen = (judged or {}).get("selected")
+    if sweep is not None and chosen is not None:
+        del arms[chosen["arm"]]
+        arms[sweep["name"]] = {name: chosen[name] for name in ("policy", "press", "set") if name in chosen}
+    label = {arm: canonical(runs(spec)) for arm, spec in arms.items()}
+    for arm, spec in arms.items():
+        if "press" in spec or label[arm] == FULL:
+            continue
+        rows = [] if judged is None else list(_seen(arm, judged["contrasts"]))
+        beside = [] if judged is None else list(_seen(arm, _beside(judged)))
+        against = tuple(_against(label.get(other, other), of) for other, of in _by_other(rows).items())
+        yield Record(
+            canonical(runs(spec)),
+            words(spec) if "set" in spec else "",
+            study,
+            _role(arm, content, rows, beside),
+            against,
+            tuple(_notes(arm, study, judged, rows, development)) if judged is not None and rows else (),
+        )
+
+
+def _role(arm: str, content: Mapping[str, Any], rows: list[Seen], beside: list[Seen]) -> str:
+    if rows:
+        return "subject" if arm == content["decision"]["subject"] else "comparator"
+    if beside:
+        return "beside the rule"
+    sweep = content.get("sweep")
+    return "a candidate of the sweep" if sweep and arm in sweep["candidates"] else "in no contrast"
+
+
+def _seen(arm: str, contrasts: Iterable[Mapping[str, Any]]) -> Iterator[Seen]:
+    for row in contrasts:
+        if arm == row["subject"]:
+            yield Seen(row["against"], row, 1)
+        elif arm == row["against"]:
+            yield Seen(row["subject"], row, -1)
+
+
+def _beside(judged: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    beside = judged.get("beside")
+    return [] if beside is None else [*beside["contrasts"], *beside["auxiliary"]]
+
+
+def _by_other(rows: Iterable[Seen]) -> dict[str, list[Seen]]:
+    found: dict[str, list[Seen]] = {}
+    for one in rows:
+        found.setdefault(one.other, []).append(one)
+    return found
+
+
+def _against(policy: str, rows: list[Seen]) -> Against:
+    sizes = [one.row["n"] for one in rows]
+    told = [one for one in rows if one.counts]
+    return Against(
+        policy,
+        len(rows),
+        tuple(one.row["model"] for one in told if one.better),
+        tuple(one.row["model"] for one in told if one.worse),
+        len(rows) - len(told),
+        (min(sizes), max(sizes)),
+        tuple(dict.fromkeys(one.row["model"] for one in rows)),
+    )
+
+
+def _notes(
+    arm: str,
+    study: Study,
+    judged: Mapping[str, Any],
+    rows: list[Seen],
+    development: Mapping[Place, float],
+) -> Iterator[str]:
+    """The failure modes of section 3.2 as far as a judgement shows them. Of an arm that the full cache
+    alone was compared with, memory is unequal on purpose.
+    """
+    told = [one for one in rows if one.counts and one.other != FULL]
+    if (lost := sum(one.worse for one in told)) and study.decides:
+        yield f"iso-cache underperformance: worse at matched memory in {lost} of {len(rows)} cells"
+    if (few := headline.fewest([one.row for one in rows]))[0] < FEW:
+        yield f"n = 50 instability: {few[1]} screens"
+    if drifted := list(_drifted(rows, development)):
+        yield (
+            f"proxy-to-runtime drift: the sign on development problems turned in {len(drifted)} of "
+            f"{len(development)} cells"
+        )
+    models = dict.fromkeys(one.row["model"] for one in rows)
+    if len(models) == 1:
+        yield f"cross-model transfer failure cannot be told: {next(iter(models))} alone"
+    for other, of in _by_other(told).items():
+        better = {one.row["model"] for one in of if one.better}
+        worse = {one.row["model"] for one in of if one.worse}
+        if better and worse and not better & worse:
+            yield (
+                f"cross-model transfer failure: better than {other} on {_and(sorted(better))}, worse on "
+                f"{_and(sorted(worse))}"
+            )
+    if collapsed := list(_collapsed(arm, judged)):
+        yield f"extraction collapse (a caveat) at {', '.join(dict.fromkeys(collapsed))}"
+
+
+def _drifted(rows: Iterable[Seen], development: Mapping[Place, float]) -> Iterator[Place]:
+    for one in rows:
+        place = one.row["model"], one.row["task"], one.row["budget"]
+        held = one.row["difference"]
+        if one.sign > 0 and held is not None and development.get(place, 0.0) * float(held) < 0:
+            yield place
+
+
+def _collapsed(arm: str, judged: Mapping[str, Any]) -> Iterator[str]:
+    """The budgets at which 44 % or more of at least 20 wrong answers of the arm are none at all."""
+    seeds = judged["contrasts"][0]["seeds"]
+    if any("scored" in one for one in judged["contrasts"]):
+        return
+    for one in judged["arms"]:
+        if one["arm"] == arm and one["accuracy"] is not None:
+            wrong = one["n"] * seeds * (1 - float(one["accuracy"]))
+            if wrong >= WRONG and one["no_answer"] / wrong >= COLLAPSE:
+                yield one["budget"]
+
+
+def _and(names: Iterable[str]) -> str:
+    return " and ".join(names)

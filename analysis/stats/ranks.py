@@ -1,0 +1,49 @@
+"""Spearman's rank correlation, with limits by Fisher's z."""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import stats
+
+__all__ = ["LEAST", "Ranked", "rank_correlation", "spearman"]
+
+LEAST = 5  # pairs; of fewer no limits are given: of four they reach from -1 to 1 but for a perfect order
+
+
+class Ranked(NamedTuple):
+    rho: float
+    low: float
+    high: float
+    n: int
+
+
+def spearman(one: ArrayLike, other: ArrayLike) -> float:
+    """Pearson's correlation of the ranks of pairs; equal values share their mean rank. NaN where all values
+    of one side are equal, and of fewer than two pairs.
+
+    Raises ValueError for sides of different length and for a value that is not finite.
+    """
+    sides = [np.asarray(side, dtype=np.float64) for side in (one, other)]
+    if sides[0].shape != sides[1].shape or sides[0].ndim != 1:
+        raise ValueError(f"two lists of one length are ranked, not {sides[0].shape} and {sides[1].shape}")
+    if not all(np.isfinite(side).all() for side in sides):
+        raise ValueError("a value that is not finite has no rank")
+    first, second = (stats.rankdata(side) - (len(side) + 1) / 2 for side in sides)
+    spread = math.sqrt(float(first @ first) * float(second @ second))
+    return float(first @ second) / spread if spread else math.nan
+
+
+def rank_correlation(one: ArrayLike, other: ArrayLike, level: float = 0.95) -> Ranked | None:
+    """Spearman's rho with two-sided limits; None of fewer than 5 pairs and where one side has a single value.
+
+    Limits: tanh of atanh(rho) -+ z sqrt((1 + rho^2 / 2) / (n - 3)) (Bonett and Wright 2000, Psychometrika
+    65:23). They take pairs to be drawn by chance.
+    """
+    rho, n = spearman(one, other), len(np.asarray(one))
+    if n < LEAST or math.isnan(rho):
+        return None
+    half = float(stats.norm.ppf((1 + level) / 2)) * math.sqrt((1 + rho**2 / 2) / (n - 3))
+    z = math.atanh(max(-1.0, min(1.0, rho))) if abs(rho) < 1 else math.copysign(math.inf, rho)
+    return Ranked(rho, math.tanh(z - half), math.tanh(z + half), n)

@@ -1,0 +1,95 @@
+"""KVzip: keep what the model looks at while it repeats the text (arXiv:2505.23416)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from policies.contract import Allocation, Rows, Scores, Signal, View
+from policies.policy import Policy
+from policies.protect import Protect
+from policies.routing import PerHead, uniform
+from policies.selection import highest
+from policies.signals import of_all_layers
+
+__all__ = ["AcrossLayers", "Reconstruction", "RepeatAttention", "kvzip", "largest_of_group"]
+
+
+@dataclass(frozen=True)
+class RepeatAttention:
+    """The most attention that each slot receives from any token while the text is fed once more behind
+    itself: [kv_head, n], over the query heads of a group too.
+
+    chunk: tokens that are repeated at once, behind the last `overlap` tokens of the chunk before.
+    """
+
+    chunk: int = 2048
+    overlap: int = 8
+
+    def __post_init__(self) -> None:
+        if self.chunk < 1 or self.overlap < 0:
+            raise ValueError(
+                f"chunk must be 1 token or more and overlap 0 or more, not {self.chunk} and {self.overlap}"
+            )
+
+    def passages(self, token_ids: Tensor, sentence_ends: frozenset[int]) -> tuple[Tensor, ...]:
+        starts = range(0, len(token_ids), self.chunk)
+        return tuple(token_ids[max(0, start - self.overlap) : start + self.chunk] for start in starts)
+
+    def attend(self, rows: Rows, before: Tensor | None) -> Tensor:
+        largest = largest_of_group(rows.attention, rows.kv_heads)
+        return largest if before is None else largest.maximum(before)
+
+    def result(self, state: Tensor) -> Tensor:
+        return state
+
+
+def largest_of_group(attention: Tensor, kv_heads: int) -> Tensor:
+    """attention [q_head, row, n] -> [kv_head, n], the largest over the rows and the heads of a group."""
+    largest = attention.amax(-2)
+    return largest.view(kv_heads, -1, largest.shape[-1]).amax(1)
+
+
+@dataclass(frozen=True)
+class Reconstruction:
+    """What the repeated text looks at."""
+
+    chunk: int = 2048
+    overlap: int = 8
+
+    @property
+    def needs(self) -> frozenset[Signal]:
+        return frozenset({RepeatAttention(self.chunk, self.overlap)})
+
+    def score(self, view: View) -> Scores:
+        return Scores(torch.stack(of_all_layers(view, RepeatAttention(self.chunk, self.overlap))))
+
+
+@dataclass(frozen=True)
+class AcrossLayers(PerHead):
+    """A set for each layer and KV head, all of which share one budget by their scores: the highest of the
+    model are kept, protected slots first, however few a head is left with.
+    """
+
+    def allocate(self, view: View, scores: Scores, protected: Tensor, budget: int) -> Allocation:
+        slots = scores.slots
+        row, kept = slots.flatten()[None, None], protected.expand(slots.shape).flatten()[None, None]
+        joint = highest(row, kept, uniform(row, budget * slots[..., 0].numel()))
+        return Allocation(joint.view(slots.shape).sum(-1))
+
+
+def kvzip(chunk: int = 2048) -> Policy:
+    """Keep the first four slots and, of all others in the model, those that a repetition of the text looks at
+    most. The text is fed once more for it, so that it costs a second prefill.
+
+    chunk, sinks, the overlap and the maximum over rows and heads are those of KVzipPress of NVIDIA/kvpress
+    0.5.5, and so are the slots that are kept of a text of one chunk that is repeated with the same tokens.
+    Ours: the words "Repeat the previous context exactly." and the turn of the chat are left out, since a
+    policy sees no tokenizer: the text itself stands behind the text. Of a longer text all slots compete in
+    the softmax of every chunk, as in the model, where the press gives a chunk to its own slots, the sinks and
+    the repetition alone; a slot keeps the largest from any chunk. An event of an answer repeats all that has
+    been said, over the slots of then.
+    """
+    return Policy(scoring=Reconstruction(chunk), routing=AcrossLayers(), protect=Protect(sinks=4, recent=0))

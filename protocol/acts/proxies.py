@@ -1,0 +1,304 @@
+"""What policies are chosen by before they are run, against the accuracy that came out. Exploratory.
+
+"Pre-RoPE Q/K attention surrogates, oracle-keep capture rates, and mean-V cosine similarities all failed to
+predict matched-memory task accuracy" (Sun and others, "Minimal-Intervention KV Retention", section 3.2, of
+their own gates, without numbers). Here each is measured at the first event of an arm that drops anything, on
+development problems, along the text that the full cache writes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from statistics import fmean
+from typing import Any, NamedTuple
+
+import torch
+import transformers
+from torch import Tensor
+
+import policies
+from analysis.stats import ranks
+from policies import Policy, Rescores, View
+from policies.policy import Event
+from policies.signals import AttentionSums
+from protocol import engine
+from protocol.acts import probe
+from protocol.engine import prefill
+from protocol.engine.observation import observed
+from protocol.evidence.run.registration import VERDICT, Registration
+from protocol.locked.study import Study
+from protocol.models.load import LoadedModel, load
+from protocol.plan.design import AGAIN, Task
+from protocol.plan.grid import FULL
+from protocol.tasks import door, prompting
+
+__all__ = [
+    "DEVELOPMENT",
+    "HELD_OUT",
+    "PROXIES",
+    "Proxies",
+    "accuracies",
+    "agreement",
+    "captured",
+    "correlated",
+    "cosine",
+    "measured",
+    "oracle",
+    "overlap",
+    "rows",
+]
+
+DEVELOPMENT, HELD_OUT = "development", "held out"
+
+
+class Proxies(NamedTuple):
+    """Of one arm on one problem, or means over problems. NaN where there is none."""
+
+    agreement: float
+    """Spearman's rho of the scores of the arm and the attention that its slots go on to receive. The scores
+    of `1d` and its gates are those of mean pre-RoPE queries.
+    """
+    overlap: float
+    """Share of the kept slots that are among as many that go on to receive most."""
+    captured: float
+    """Share of the attention to slots of then that goes to kept ones."""
+    best: float
+    """The same of the slots that receive most: what an oracle would capture."""
+    cosine: float
+    """Of the mean value of dropped slots and that of kept ones."""
+
+
+PROXIES = ("agreement", "overlap", "captured", "cosine")
+"""Those that are set against accuracy, arm by arm."""
+
+Place = tuple[str, str, str, str]  # model, task, budget, arm
+
+
+class First(NamedTuple):
+    """The first event of a lane that dropped anything: all tokens seen had a slot then."""
+
+    token_ids: tuple[int, ...]
+    kept: Tensor
+    """bool [layer, kv_head, t]."""
+    scores: Tensor
+    """[layer | 1, kv_head | 1, t]."""
+
+
+@dataclass(frozen=True)
+class Noting(Policy):
+    """A policy that notes its first event that drops anything."""
+
+    first: list[First] = field(default_factory=list, compare=False)
+
+    def event(self, view: View, budget: int) -> Event:
+        event = super().event(view, budget)
+        if not self.first and not event.kept.all():
+            seen = view._replace(budget=budget)
+            scores = self.scoring.score(seen)
+            if isinstance(self.routing, Rescores):
+                scores = self.routing.rescored(seen, scores)
+            self.first.append(First(tuple(view.token_ids.tolist()), event.kept, scores.slots))
+        return event
+
+
+def agreement(scores: Tensor, received: Tensor) -> float:
+    """scores [layer | 1, kv_head | 1, t], received [layer, kv_head, t]: Spearman's rho, of what layers or
+    heads receive together where they share a score, and the mean over those that do not.
+    """
+    for axis in (0, 1):
+        if scores.shape[axis] == 1:
+            received = received.sum(axis, keepdim=True)
+    rows = zip(scores.flatten(0, 1), received.flatten(0, 1), strict=True)
+    return mean(ranks.spearman(one.double().numpy(), other.double().numpy()) for one, other in rows)
+
+
+def oracle(kept: Tensor, received: Tensor) -> Tensor:
+    """bool [layer, kv_head, t]: in each head as many slots as are kept, those that receive most; of equal
+    ones the earlier.
+    """
+    order = received.argsort(dim=-1, descending=True, stable=True)
+    places = torch.empty_like(order).scatter_(-1, order, torch.arange(order.shape[-1]).expand_as(order))
+    return places < kept.sum(-1, keepdim=True)
+
+
+def overlap(kept: Tensor, received: Tensor) -> float:
+    """kept bool, received [layer, kv_head, t]: the mean over heads."""
+    return float(((kept & oracle(kept, received)).sum(-1) / kept.sum(-1)).double().mean())
+
+
+def captured(kept: Tensor, received: Tensor) -> float:
+    """kept bool, received [layer, kv_head, t]: the mean over heads of the share that kept slots receive."""
+    return float(((received * kept).sum(-1) / received.sum(-1)).double().mean())
+
+
+def cosine(kept: Tensor, values: Tensor) -> float:
+    """kept bool [layer, kv_head, t], values [layer, kv_head, t, d]: the mean over heads that drop a slot."""
+    of = [
+        torch.cosine_similarity(head[~own].double().mean(0), head[own].double().mean(0), dim=0)
+        for own, head in zip(kept.flatten(0, 1), values.flatten(0, 1), strict=True)
+        if not own.all()
+    ]
+    return mean(map(float, of))
+
+
+def mean(values: Iterable[float]) -> float:
+    """Of those that are numbers; NaN of none."""
+    there = [value for value in values if not math.isnan(value)]
+    return fmean(there) if there else math.nan
+
+
+def measured(study: Study, limit: int | None) -> dict[Place, list[Proxies]]:
+    """By arm of a cell, one entry for each of the first `limit` development problems of a task in which it
+    dropped anything before the full cache's text ended. Arms that never evict, presses, and arms whose
+    statistics a model lacks are left out.
+    """
+    transformers.utils.logging.disable_progress_bar()
+    protocol, generation = study.protocol, study.protocol.generation
+    torch.set_num_threads(generation.threads)
+    found: dict[Place, list[Proxies]] = {}
+    for source in protocol.models:
+        model = load(source, study.planned.home, dtype=generation.dtype, device=generation.device)
+        for task in protocol.tasks:
+            for problem in study.development()[task.name][:limit]:
+                for (budget, arm), told in _of_problem(study, model, source, task, problem).items():
+                    found.setdefault((source, task.name, budget, arm), []).append(told)
+    return found
+
+
+def _of_problem(
+    study: Study, model: LoadedModel, source: str, task: Task, problem: str
+) -> dict[tuple[str, str], Proxies]:
+    """By budget and arm."""
+    protocol, planned = study.protocol, study.planned
+    counter = prompting.counter(model.tokenizer)
+    built = door.build(planned.tasks[task.name], task.name, problem, counter)
+    prompt = engine.Prompt(*map(tuple, prompting.render(built, model.tokenizer, task.query)))
+    if protocol.excludes(len(prompt.context)):
+        return {}
+    seed = protocol.seeds[0]
+    lanes, notes = [engine.Lane(FULL, policies.get(FULL), None, seed)], []
+    for arm in protocol.arms:
+        policy = None if arm.press is not None else protocol.policy(arm.name)
+        if policy is None or not policy.evicts:
+            continue
+        if not {each.name for each in policy.calibrated} <= model.statistics.keys():
+            continue
+        for budget in protocol.budgets:
+            noting = Noting(**{part.name: getattr(policy, part.name) for part in fields(Policy)})
+            slots = budget.of(len(prompt.context), planned.use(source, task.name))
+            lanes.append(engine.Lane(f"{budget}/{arm.name}", noting, slots, seed))
+            notes.append((str(budget), arm.name, noting.first))
+    request = engine.Request(built.id, prompt, tuple(lanes))
+    generation = protocol.generation
+    ran = engine.run(
+        model,
+        [request],
+        max_new_tokens=task.max_new_tokens,
+        temperature=float(generation.temperature),
+        top_p=float(1 if generation.top_p is None else generation.top_p),
+        prefill_chunk=generation.prefill_chunk,
+        first_event=generation.waits,
+        marks=(model.answer_marks if generation.think_only else None) or (),
+    )
+    whole = ran.answers[0].outcomes[0]
+    if isinstance(whole, engine.LaneFailure):
+        return {}
+    text = (*prompt.context, *prompt.query, *whole.token_ids)
+    events = {(budget, arm): noted[0] for budget, arm, noted in notes if noted}
+    return _along(model, text, events, generation.prefill_chunk)
+
+
+def _along(
+    model: LoadedModel, text: tuple[int, ...], events: Mapping[tuple[str, str], First], chunk: int | None
+) -> dict[tuple[str, str], Proxies]:
+    """Of the events at which the text was still the full cache's, and had not ended."""
+    at = {place: len(first.token_ids) for place, first in events.items()}
+    on = {
+        place: first
+        for place, first in events.items()
+        if at[place] < len(text) and first.token_ids == text[: at[place]]
+    }
+    later = {seen: AttentionSums(window=len(text) - seen) for seen in sorted({at[place] for place in on})}
+    if not later:
+        return {}
+    with torch.inference_mode(), observed(model.network):
+        fed = prefill.feed(model, text, later.values(), chunk=chunk)
+    values, heads = torch.stack(fed.values).float().cpu(), len(fed.keys[0])
+    found = {}
+    for place, first in on.items():
+        seen, kept = at[place], first.kept.cpu()
+        sums = torch.stack(fed.signals[later[seen]]).double().cpu()[..., :seen]
+        received = sums.view(len(sums), heads, -1, seen).sum(2)
+        found[place] = Proxies(
+            agreement(first.scores.double().cpu(), received),
+            overlap(kept, received),
+            captured(kept, received),
+            captured(oracle(kept, received), received),
+            cosine(kept, values[:, :, :seen]),
+        )
+    return found
+
+
+def accuracies(registration: Registration) -> tuple[str, dict[Place, float]]:
+    """Of which split, and the accuracy of each arm of a cell: on held-out problems where there is a verdict,
+    as it was judged, else on development problems, where they were probed; of a sweep the winner, under the
+    name of the candidate. Without either there is none.
+    """
+    if registration.has(VERDICT):
+        judged = registration.verdict.content["judged"]
+        own = {
+            (one["model"], one["task"], one["budget"], one["arm"]): one["accuracy"] for one in judged["arms"]
+        }
+        if (chosen := judged.get("selected")) is not None:
+            named = registration.registered["sweep"]["name"]
+            own = {
+                (*place, chosen["arm"] if arm == named else arm): value
+                for (*place, arm), value in own.items()
+            }
+        return HELD_OUT, {place: float(value) for place, value in own.items() if value is not None}
+    rows = probe.summary(registration.probed) if registration.probed else []
+    return DEVELOPMENT, {
+        (row["model"], row["task"], row["budget"], row["arm"]): float(row["correct"]) / row["lanes"]
+        for row in rows
+        if row["lanes"] and not row["arm"].endswith(AGAIN)
+    }
+
+
+def rows(found: Mapping[Place, Sequence[Proxies]], accuracy: Mapping[Place, float]) -> list[dict[str, Any]]:
+    """One for each arm of a cell: means over problems, and the accuracy that came out, None if none did."""
+    listed = []
+    for place, each in found.items():
+        means = {name: mean(getattr(one, name) for one in each) for name in Proxies._fields}
+        listed.append(
+            dict(zip(("model", "task", "budget", "arm"), place, strict=True))
+            | {"problems": len(each), "accuracy": accuracy.get(place)}
+            | {name: None if math.isnan(value) else value for name, value in means.items()}
+        )
+    return listed
+
+
+def correlated(listed: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """For each cell and proxy: Spearman's rho with accuracy over the arms that have both, and limits of 95 %,
+    None where arms are too few or all alike.
+    """
+    cells: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
+    for row in listed:
+        cells.setdefault((row["model"], row["task"], row["budget"]), []).append(row)
+    told = []
+    for cell, own in cells.items():
+        for name in PROXIES:
+            pairs = [
+                (row[name], row["accuracy"])
+                for row in own
+                if row[name] is not None and row["accuracy"] is not None
+            ]
+            one, other = ([pair[side] for pair in pairs] for side in (0, 1))
+            ranked = ranks.rank_correlation(one, other)
+            limits = {"rho": None, "low": None, "high": None} if ranked is None else ranked._asdict()
+            told.append(
+                dict(zip(("model", "task", "budget"), cell, strict=True))
+                | {"proxy": name, **limits, "n": len(pairs)}
+            )
+    return told

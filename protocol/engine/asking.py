@@ -1,0 +1,99 @@
+"""Tokens that are fed beside the text, over the slots of one lane, and stored nowhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from policies import AskedSignal, Rows, Signal
+from policies.signals import BLOCK, wide
+from protocol.engine.forms import VERBATIM, Form
+from protocol.engine.lanes import Model
+from protocol.engine.slots import Cached
+
+__all__ = ["asked"]
+
+
+def asked(
+    model: Model,
+    signals: Iterable[Signal],
+    token_ids: Tensor,
+    cached: Sequence[Cached],
+    form: Form = VERBATIM,
+    filled: Tensor | None = None,
+) -> dict[Signal, Any]:
+    """What a View holds of those `signals` that ask, inside `observed`.
+
+    token_ids [seen]: the text. cached: the slots of each layer, in this form. filled [layer, kv_head, n]:
+    where a slot is; None where all are. Every passage stands behind the text, at the positions that the next
+    tokens will have, and sees the slots and itself.
+    """
+    found: dict[Signal, Any] = {}
+    for signal in signals:
+        if not isinstance(signal, AskedSignal):
+            continue
+        states: list[Any] = [None] * len(cached)
+        for passage in signal.passages(token_ids, model.sentence_ends):
+            model.network(
+                input_ids=passage[None],
+                position_ids=len(token_ids) + torch.arange(len(passage), device=passage.device)[None],
+                use_cache=False,
+                logits_to_keep=1,
+                observer=Asking(signal, cached, form, filled, len(passage), states),
+            )
+        found[signal] = tuple(map(signal.result, states))
+    return found
+
+
+class Asking:
+    """The observer of one passage: answers its attention, and folds what it gives to the slots."""
+
+    def __init__(
+        self,
+        signal: AskedSignal,
+        cached: Sequence[Cached],
+        form: Form,
+        filled: Tensor | None,
+        total: int,
+        states: list[Any],
+    ) -> None:
+        """total: tokens of the passage. states: one a layer, which are brought up to date."""
+        self.signal = signal
+        self.cached = cached
+        self.form = form
+        self.filled = filled
+        self.total = total
+        self.states = states
+
+    def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
+        slots = self.cached[layer]
+        heads, n, _ = slots.keys.shape
+        stored = self.form.decoded(layer, slots.values)
+        wide_keys = wide(torch.cat([slots.keys, keys[0]], 1)).mT
+        wide_values = wide(torch.cat([stored, values[0]], 1))
+        parts = []
+        for first in range(0, self.total, BLOCK):
+            stop = min(first + BLOCK, self.total)
+            # The query heads that read a KV head are rows of one product.
+            rows = wide(queries[0, :, first:stop]).mul(scale).reshape(heads, -1, queries.shape[-1])
+            logits = (rows @ wide_keys[..., : n + stop]).view(-1, stop - first, n + stop)
+            later = torch.ones(stop - first, stop, dtype=torch.bool, device=keys.device).triu(first + 1)
+            logits[..., n:].masked_fill_(later, -torch.inf)
+            if self.form.mass and slots.weights is not None:
+                mass = slots.weights.clamp(min=1).log().to(logits.dtype)
+                logits[..., :n] += mass.repeat_interleave(len(logits) // heads, 0)[:, None]
+            if self.filled is not None:
+                empty = ~self.filled[layer].repeat_interleave(len(logits) // heads, 0)
+                logits[..., :n].masked_fill_(empty[:, None], -torch.inf)
+            attention = logits.softmax(-1)
+            seen = Rows(attention[..., :n], layer, first, self.total, heads, logits=logits[..., :n])
+            self.states[layer] = self.signal.attend(seen, self.states[layer])
+            output = attention.view(heads, -1, n + stop) @ wide_values[:, : n + stop]
+            parts.append(output.view(len(logits), stop - first, -1))
+        return torch.cat(parts, 1).to(values.dtype)[None]
+
+    def see(self, layer: int, hidden: Tensor) -> None:
+        """What the model makes of a passage is no part of the text."""

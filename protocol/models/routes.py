@@ -1,0 +1,119 @@
+"""Which heads of a model keep what their own scores rank first: measured on its answers; what a file holds.
+
+The paper of the gate `static_route` (arXiv:2605.14292) says "offline-calibrated". Ours: at the end of a
+prompt and every STEP tokens of the answer, a head is given each of BUDGETS slots twice, by its scores and at
+even distances; what counts is the attention that the next HORIZON queries of the full cache give to these
+slots, mean over queries, cuts, budgets and texts, and over the query heads that read the head. A tie goes to
+the scores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from policies import Routes, Signal, Statistics, View
+from policies.signals import Keys, attention_rows, group_mean
+from policies.static_route import static_route
+from protocol.evidence.refusals import BadInput
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+__all__ = ["Captured", "captured", "chosen", "cuts", "mass", "packed", "refuse_none", "unfit", "unpacked"]
+
+BUDGETS = (64, 128)
+"""Slots of a head: those of the paper."""
+STEP = 32
+HORIZON = 128
+"""Queries; as many as are worked on at once, so that no [n, n] is held."""
+
+
+class Captured(NamedTuple):
+    """Attention captured, summed over `queries` queries: [layer, kv_head] float64 each."""
+
+    by_score: Tensor
+    evenly: Tensor
+    queries: int
+
+
+def cuts(prompt: int, n: int) -> Iterator[tuple[int, int]]:
+    """Where a text of n tokens is cut, and to how many slots: always to fewer than there are."""
+    return ((at, budget) for at in range(prompt, n, STEP) for budget in BUDGETS if budget < at)
+
+
+def captured(
+    queries: Sequence[Tensor], keys: Sequence[Tensor], scale: float, prompt: int, statistics: Statistics
+) -> Captured:
+    """Of one text: queries [q_head, n, d] and keys [kv_head, n, d] of each layer, with RoPE. prompt: tokens
+    before the answer; statistics: those that the scores read.
+    """
+    layers, kv_heads, n = len(keys), *keys[0].shape[:2]
+    total = torch.zeros(2, layers, kv_heads, dtype=torch.float64)
+    count = 0
+    for start, budget in cuts(prompt, n):
+        for way, attention in enumerate((True, False)):
+            kept = kept_at(keys, start, budget, statistics, attention=attention)
+            for layer in range(layers):
+                total[way, layer] += mass(queries[layer], keys[layer], kept[layer], scale).cpu()
+        count += min(HORIZON, n - start)
+    return Captured(total[0], total[1], count)
+
+
+def kept_at(
+    keys: Sequence[Tensor], start: int, budget: int, statistics: Statistics, *, attention: bool
+) -> Tensor:
+    """[layer, kv_head, start] bool: what `static_route` keeps of `start` tokens, all heads going one way."""
+    layers, kv_heads, device = len(keys), len(keys[0]), keys[0].device
+    policy = static_route()
+    known = {Statistics: statistics, Routes: Routes(torch.full((layers, kv_heads), attention, device=device))}
+    signals: dict[Signal, Any] = {signal: known[signal.kind] for signal in policy.calibrated}
+    signals[Keys()] = tuple(own[:, :start] for own in keys)
+    seen = torch.zeros(start, dtype=torch.int64, device=device)
+    return policy.keep(View(seen, layers, kv_heads, frozenset(), 0, signals), budget)
+
+
+def mass(queries: Tensor, keys: Tensor, kept: Tensor, scale: float) -> Tensor:
+    """[kv_head] float64: attention of the HORIZON queries behind the slots of kept [kv_head, start] to those
+    of them that are kept, summed over queries, mean over the query heads of a group.
+    """
+    start = kept.shape[1]
+    stop = min(start + HORIZON, keys.shape[1])
+    rows = attention_rows(queries[:, start:stop], keys[:, :stop], scale, start)[..., :start]
+    return (group_mean(rows, len(keys)).double() * kept[:, None]).sum((1, 2))
+
+
+def chosen(by_score: Tensor, evenly: Tensor) -> Routes:
+    """[layer, kv_head] each, what was captured -> by score where that is no less."""
+    return Routes(by_score >= evenly)
+
+
+def packed(value: Routes) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The tensors and the words of its file."""
+    return {"attention": value.attention}, {}
+
+
+def unpacked(tensors: Mapping[str, Tensor], words: Mapping[str, str]) -> Routes:
+    """Raises KeyError or ValueError for what `packed` did not make."""
+    attention = tensors["attention"]
+    if attention.dtype != torch.bool or attention.dim() != 2:
+        raise ValueError("attention must be bool [layer, kv_head]")
+    return Routes(attention)
+
+
+def unfit(value: Routes, network: PreTrainedModel) -> str:
+    """Why these are not of this network; empty where they may be."""
+    config = network.config
+    found, expected = list(value.attention.shape), [config.num_hidden_layers, config.num_key_value_heads]
+    return "" if found == expected else f"is of {found} layers and KV heads, the model has {expected}"
+
+
+def refuse_none(queries: int) -> None:
+    if not queries:
+        raise BadInput(
+            f"tokens: no answer that was measured goes on behind {min(BUDGETS) + 1} tokens; raise --tokens, "
+            "or give a task of longer answers"
+        )

@@ -1,0 +1,94 @@
+"""Set what policies are chosen by beforehand against the accuracy that came out. Exploratory.
+
+    python -m protocol.proxies registrations/alpha-chain --limit 20
+
+For every arm that evicts, at its first event that drops anything, on the first development problems of each
+task and along the text that the full cache writes there: how the arm's scores agree with the attention that
+slots go on to receive (of `1d`: mean pre-RoPE queries), how much the kept slots overlap with an oracle's,
+which keeps as many of those that receive most, what share of that attention they and the oracle's (best)
+capture, and the cosine of the mean value of dropped slots to that of kept ones. Beside it the accuracy of
+the arm: held out where there is a verdict, else of the probe. Then Spearman's rho of each with accuracy, over
+the arms of a cell.
+
+Today's code runs, and not the locked one; no held-out problem is read and nothing is written.
+
+Exit status: 0 printed; 2 bad input, or no development problem in which an arm evicted; 3 drifted:
+protocol.toml is not the file that was locked.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from protocol import command
+from protocol.evidence.refusals import BadInput
+from protocol.evidence.run.registration import Registration
+from protocol.locked.study import open_study
+from protocol.models import sources
+
+HEADS = ("agreement", "overlap", "captured", "best", "cosine")
+
+
+class Options(command.Options):
+    limit: int
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = command.parser("protocol.proxies", __doc__)
+    command.folder(parser)
+    parser.add_argument(
+        "--limit", type=int, default=20, metavar="N", help="development problems a task (default: 20)"
+    )
+    args = parser.parse_args(argv, namespace=Options())
+    return command.answer(args.json, lambda: act(args))
+
+
+def act(args: Options) -> int:
+    if args.limit < 1:
+        raise BadInput("--limit: write a whole number of at least 1")
+    study = open_study(Registration(args.folder), sources.home())
+    # With torch and scipy, which --help and every refusal above do without.
+    from protocol.acts import proxies
+
+    split, accuracy = proxies.accuracies(study.registration)
+    rows = proxies.rows(proxies.measured(study, args.limit), accuracy)
+    if not rows:
+        raise BadInput(
+            f"--limit: no arm dropped a slot in {args.limit} development problems a task; raise it"
+        )
+    told = proxies.correlated(rows)
+    values = {"exploratory": True, "accuracy": split if accuracy else None, "arms": rows, "ranked": told}
+    command.say(args.json, text(values), values)
+    return 0
+
+
+def text(values: dict[str, Any]) -> str:
+    split = values["accuracy"]
+    came = f"accuracy: {split}" if split else "no accuracy was recorded"
+    lines = [f"exploratory, on development problems; {came}; nothing is decided here", ""]
+    rows = values["arms"]
+    wide = max(len(row["arm"]) for row in rows)
+    slots = max([6, *(len(row["budget"]) for row in rows)])
+    head = f"{'model, task':<24} {'budget':>{slots}}  {'arm':<{wide}} {'n':>4}"
+    lines.append(head + "".join(f" {name:>9}" for name in (*HEADS, "accuracy")))
+    for row in rows:
+        place = f"{row['model']}, {row['task']}"
+        line = f"{place:<24} {row['budget']:>{slots}}  {row['arm']:<{wide}} {row['problems']:>4}"
+        lines.append(line + "".join(_number(row[name]) for name in (*HEADS, "accuracy")))
+    lines += ["", "Spearman's rho with accuracy over the arms of a cell, limits of 95 % by Fisher's z"]
+    for one in values["ranked"]:
+        place = f"{one['model']}, {one['task']}"
+        said = f"n = {one['n']}: too few arms, or all alike"
+        if one["rho"] is not None:
+            said = f"{one['rho']:+.2f} [{one['low']:+.2f}, {one['high']:+.2f}], n = {one['n']} arms"
+        lines.append(f"{place:<24} {one['budget']:>{slots}}  {one['proxy']:<{wide}} {said}")
+    return "\n".join(lines)
+
+
+def _number(value: float | None) -> str:
+    return f" {'-':>9}" if value is None else f" {value:>9.3f}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
