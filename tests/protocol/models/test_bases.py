@@ -84,9 +84,7 @@ def test_bases_of_another_shape_are_refused(tiny_model, tmp_path):
     calibration.write(place, Bases(torch.zeros(2, 2, 8), torch.zeros(2, 2, 8, 8)), {})
     assert load(source, tmp_path).statistics["bases"].mean.shape == (2, 2, 8)
     calibration.write(place, Bases(torch.zeros(2, 2, 4), torch.zeros(2, 2, 4, 4)), {})
-    with pytest.raises(
-        BadInput, match=r"is of \[2, 2, 4, 4\] layers, .* model has \[2, 2, 8, 8\]; delete"
-    ):
+    with pytest.raises(BadInput, match=r"is of \[2, 2, 4, 4\] layers, .* model has \[2, 2, 8, 8\]; delete"):
         load(source, tmp_path)
 
 
