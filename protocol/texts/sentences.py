@@ -6,7 +6,7 @@ from typing import Any
 from analysis.rules import RULES
 from analysis.rules.rule import against_full
 from analysis.stats.methods import METHODS, resampled, together
-from analysis.studies import arms, asked, full_use, opened, same_kept
+from analysis.studies import arms, full_use, opened, same_kept
 from protocol.evidence.run.ledger import Entry
 from protocol.texts import gate, known
 
@@ -105,7 +105,7 @@ def conditions(lock: Mapping[str, Any]) -> list[str]:
             for task in content["tasks"]
         ),
         *full_use.words(lock.get(full_use.FIELD, {})),
-        *(f"{said[0].upper()}{said[1:]}." for said in asked.apart(lock)),
+        *(f"{said[0].upper()}{said[1:]}." for said in arms.apart(lock)),
         f"Within problems: every arm answers every held-out problem, from {_prompts(lock)}. The "
         f"subject is {decision['subject']}, compared with {_list(decision['against'])}.",
     ]
@@ -119,7 +119,7 @@ def conditions(lock: Mapping[str, Any]) -> list[str]:
 
 
 def _prompts(lock: Mapping[str, Any]) -> str:
-    if not (said := asked.words(lock)):
+    if not (said := arms.asked(lock)):
         return "one and the same prompt"
     return f"one prompt but for what arms ask beside it ({_list(said)})"
 
