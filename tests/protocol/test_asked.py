@@ -9,9 +9,9 @@ from analysis.studies import arms
 from policies.structure import structure
 from protocol import engine
 from protocol.acts.locking import form
-from protocol.evidence.bytes.fields import Fault
+from protocol.evidence.refusals import BadInput
 from protocol.locked.planned import Planned
-from protocol.plan import checks, grid, reading
+from protocol.plan import grid, reading
 from protocol.running.executors import Job, local
 from protocol.tasks import Problem, prompting
 
@@ -106,18 +106,17 @@ def test_what_would_mean_nothing_is_refused_by_name(old, new, refused):
     if refused is None:
         parse(text)
         return
-    with pytest.raises(Exception, match=refused):
-        checks.check(parse(text))
+    with pytest.raises(BadInput, match=refused):
+        parse(text)
 
 
 def test_units_are_not_kept_whole_of_lines_that_no_budget_bounds():
     text = TEXT.replace(
         "interval = 4", 'interval = 4\npreserve = { prompt = false, recent = 4, lines = "x" }'
     )
-    checks.check(parse(text))
     assert parse(text).policy("parent").protect.line == "x"
-    with pytest.raises(Fault, match=r"arms\.c\.policy: keeps units whole"):
-        checks.check(parse(text.replace("[generation]", 'c = { policy = "crystal" }\n[generation]', 1)))
+    with pytest.raises(BadInput, match=r"arms\.c\.policy: keeps units whole"):
+        parse(text.replace("[generation]", 'c = { policy = "crystal" }\n[generation]', 1))
 
 
 def test_a_lock_says_what_its_settings_say():
