@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from policies.coded import Codec, Merging
 from policies.measured import (
     Additive,
     AskedSignal,
@@ -29,7 +30,6 @@ from policies.measured import (
     Rows,
     Signal,
 )
-from policies.storing import Codec, Merging
 
 __all__ = [
     "Additive",

@@ -16,9 +16,11 @@ HEADS = DEPTH * KV_HEADS
 CADENCES = (Cadence(interval=4), Cadence(interval=3, slack=False))
 
 
-def lanes(*budgets, part=0, of=1):
-    """Of every policy, or of one part of `of`."""
-    every = [competing(policies.get(name)) for name in policies.names()[part::of]]
+NAMES = policies.names()
+
+
+def lanes(*budgets, names=NAMES):
+    every = [competing(policies.get(name)) for name in names]
     return [lane(policy, budget if policy.evicts else None, seed=1) for budget in budgets for policy in every]
 
 
@@ -28,7 +30,7 @@ def test_every_policy_holds_its_budget_after_one_shared_prefill(family, part):
     model, prompt, given = (
         tiny(family, torch.float32, num_hidden_layers=DEPTH),
         outside(280, 3),
-        lanes(200, 240, part=part, of=4),
+        lanes(200, 240, names=policies.names()[part::4]),
     )
     for one, outcome in zip(given, answer(model, prompt, given, max_new_tokens=5), strict=True):
         assert isinstance(outcome, engine.Outcome), outcome

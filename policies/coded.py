@@ -1,4 +1,4 @@
-"""How slots are stored: values in another form, and several tokens in one slot."""
+"""What becomes of slots and of their values where a state does not keep them as computed."""
 
 from __future__ import annotations
 
