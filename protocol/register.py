@@ -21,6 +21,7 @@ from protocol.evidence.lock import installed_files
 from protocol.evidence.run.registration import Registration
 from protocol.locked import imports
 from protocol.models import sources
+from protocol.texts import slots
 
 
 def main(argv: list[str] | None = None, *, typed: bool = False) -> int:
@@ -50,6 +51,7 @@ def main(argv: list[str] | None = None, *, typed: bool = False) -> int:
             *asked.words(locked.content),
             *asked.apart(locked.content),
             *full_use.words(locked.content.get(full_use.FIELD, {})),
+            *slots.words(locked.content),
             *opened.words(locked.content),
             *opened.developed(locked.content),
             *same_kept.words(checks["same_kept"]),
