@@ -16,7 +16,6 @@ from torch import Tensor
 
 from policies.coded import Codec, Merging
 from policies.measured import (
-    Additive,
     AskedSignal,
     AttentionSignal,
     CacheSignal,
@@ -32,7 +31,6 @@ from policies.measured import (
 )
 
 __all__ = [
-    "Additive",
     "Allocation",
     "AskedSignal",
     "AttentionSignal",
@@ -48,7 +46,6 @@ __all__ = [
     "Mark",
     "Measured",
     "Merging",
-    "OfWidth",
     "OutputSignal",
     "Protection",
     "Remembered",
@@ -197,15 +194,6 @@ class InBands(Protocol):
 
     def refuse_depth(self, layers: int) -> None:
         """ValueError where a model of so many layers has no such layers, or the same ones twice."""
-        ...
-
-
-@runtime_checkable
-class OfWidth(Protocol):
-    """A state that stores another number of numbers than a head is wide."""
-
-    def refuse_width(self, width: int) -> None:
-        """ValueError where it does not fit heads of this width."""
         ...
 
 

@@ -12,7 +12,6 @@ from torch.nn import functional
 from policies.cadence import Cadence
 from policies.calibrated import Calibrated
 from policies.contract import (
-    Additive,
     AttentionSignal,
     BudgetError,
     Decoding,
@@ -22,7 +21,6 @@ from policies.contract import (
     InUnits,
     Mark,
     Merging,
-    OfWidth,
     Protection,
     Remembered,
     Rescores,
@@ -37,10 +35,11 @@ from policies.contract import (
     WholeUnits,
 )
 from policies.decoding import Plain
+from policies.measured import Additive
 from policies.protect import Pinned, PinnedSeen, Protect, protected_by
 from policies.routing import Shared
 from policies.selection import TopK
-from policies.state import Verbatim
+from policies.state import OfWidth, Verbatim
 
 __all__ = ["Event", "Policy", "pinned", "refuse_non_finite"]
 

@@ -43,7 +43,7 @@ ROUTINGS = {"uniform": None, "offsets": Offsets(((-2, 2), (2, -2), (0, 0))), "ad
 
 @pytest.mark.parametrize(
     ("family", "routing", "chunk", "interval"),
-    sampled(FAMILIES, tuple(ROUTINGS), [None, 4], [None, 5], of=4),
+    sampled(FAMILIES, tuple(ROUTINGS), [None, 4], [None, 5], of=6),
 )
 def test_what_is_told_and_said_is_what_loops_over_a_plain_forward_find(
     family, routing, chunk, interval, device, logits_of

@@ -43,11 +43,12 @@ def lock(
     thinking=False,
     whenever=False,
     asked=None,
+    sizes=None,
 ):
     """What a lock says of lanes. Two arms evict, `a` and `b`, the second of which a probe runs again. asked:
-    what arms say beside the problem.
+    what arms say beside the problem. sizes: what slots of the arms take, where it says that.
     """
-    generation = {"temperature": temperature, "problems_per_batch": together}
+    generation = {"temperature": temperature, "problems_per_batch": together, "dtype": "float32"}
     if thinking:
         generation["think_only"] = True
     settings = PLAIN | {"cadence.interval": str(interval), "cadence.slack": str(slack)}
@@ -58,8 +59,10 @@ def lock(
     cells = [("full", "full", seed) for seed in seeds]
     cells += [(budget, arm, seed) for arm in ("a", "b") for budget in budgets for seed in seeds]
     ids = [f"p{number}" for number in range(problems)]
+    told = {} if sizes is None else {"slot_bytes": {MODEL: {"heads": HEADS, "width": 8, "arms": sizes}}}
     return (
-        {
+        told
+        | {
             "protocol": {"content": content},
             "grid": [[MODEL, "t", *cell] for cell in cells],
             "items": {"t": {"confirm": ids, "dev": [f"d{item}" for item in ids]}},
@@ -97,13 +100,18 @@ class Lane:
         else:
             self.prompt_tokens += len(self.asked)
         half = self.prompt_tokens // 2 + self.prompt_tokens % 2
-        named = {"full": None, "0.5": half, "0.4 of full": 9}
+        stored = content.get("slot_bytes", {MODEL: {"arms": {}}})[MODEL]["arms"]
+        own = stored.get(self.arm.removesuffix(" (again)"), {"bytes": SLOT})
+        self.bytes = own["bytes"]
+        named = {"full": None, "0.5": half, "0.4 of full": 9} | own.get("slots", {})
         self.slots = named[budget] if budget in named else int(budget)
         drawn = draw.choice([0, 1, 2, self.most - 1, self.most, *draw.sample(range(self.most), 3)])
         self.tokens = max(drawn, fewest)
         self.stop = "length" if self.tokens == self.most else "eos"
         settings = content["policies"][self.arm.removesuffix(" (again)")]
         self.interval = None if settings["cadence.interval"] == "None" else int(settings["cadence.interval"])
+        if budget in own.get("slots", {}):
+            self.interval = own["interval"]
         self.slack = settings["cadence.slack"] == "True"
         self.whenever = settings["cadence"] == WHENEVER["cadence"]
         self.wait = content["batch"]["first_event"]
@@ -135,10 +143,12 @@ class Lane:
             coming = self.most - self.step
         elif self.slots and self.interval:
             coming = min(coming, max(0, self.slots - self.level) + query + wait + self.interval)
-        capacity = self.level + coming
-        while capacity % 16:
+        capacity, whole = self.level + coming, 0
+        while whole < capacity * self.bytes:
+            whole += 16 * SLOT
+        while (capacity + 1) * self.bytes <= whole:
             capacity += 1
-        self.size = HEADS * capacity * SLOT
+        self.size = HEADS * capacity * self.bytes
 
     def note(self):
         self.held.append(HEADS * self.level)
