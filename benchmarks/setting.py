@@ -15,6 +15,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel, Pre
 
 import policies
 from policies import Calibrated, HiddenSignal, Measured, Signal, Statistics
+from policies.contract import Mark
 from policies.signals import AttentionSums, HiddenChange, Norms
 from protocol.engine import Lane, LaneFailure, Outcome, Prompt, Run
 from protocol.models import sources
@@ -62,6 +63,10 @@ class Subject(NamedTuple):
     tokenizer: PreTrainedTokenizerBase | None
     stop_ids: frozenset[int] = frozenset()
     statistics: Mapping[str, Statistics] = MappingProxyType({})
+
+    def lines(self, token_ids: Sequence[int], mark: Mark) -> tuple[range, ...]:
+        """No answer here is looked at."""
+        return ()
 
 
 def options(script: str, doc: str | None, *, repetitions: int | None = None) -> argparse.ArgumentParser:
