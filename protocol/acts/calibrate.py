@@ -71,6 +71,8 @@ def calibrate(
     home = sources.home()
     path = calibration.statistics_paths(model, home)[name]
     loaded = load(model, home, dtype=dtype, device=device)
+    if calibration.OF_NAME[name] is policies.Routes:
+        scored_by(loaded)
     used: dict[str, str] = {}
     if source.task:
         count = prompting.counter(loaded.tokenizer)
@@ -129,14 +131,7 @@ def thoughts(model: LoadedModel, texts: Iterable[Text], tokens: int) -> Found:
 
 def routed(model: LoadedModel, texts: Iterable[Text], tokens: int) -> Found:
     """Which heads capture more attention by their scores, with the full cache; one forward per text."""
-    (read,) = (signal for signal in policies.get("1d-per-head").calibrated)
-    statistics = model.statistics.get(read.name)
-    if statistics is None:
-        raise BadInput(
-            f"model {model.name}: routes are measured with its {read.name!r}, which are not there; run: "
-            f"python -m protocol.calibrate {model.name} {read.name}"
-        )
-    found, counted = [], 0
+    statistics, found, counted = scored_by(model), [], 0
     for text in texts:
         own = text.token_ids[: min(tokens - counted, model.network.config.max_position_embeddings)]
         with observation.observed(model.network), torch.no_grad():
@@ -180,6 +175,18 @@ def prefilled(
         left -= len(own)
         if not left:
             return
+
+
+def scored_by(model: LoadedModel) -> policies.Statistics:
+    """The statistics that the scores read which routes are measured with. BadInput where there are none."""
+    (read,) = policies.get("1d-per-head").calibrated
+    statistics: policies.Statistics | None = model.statistics.get(read.name)
+    if statistics is None:
+        raise BadInput(
+            f"model {model.name}: routes are measured with its {read.name!r}, which are not there; run: "
+            f"python -m protocol.calibrate {model.name} {read.name}"
+        )
+    return statistics
 
 
 def refuse_device(device: str) -> None:

@@ -14,16 +14,16 @@ KINDS: Mapping[str, str] = MappingProxyType(
         "text": "Statistics",
         "traces": "Statistics",
         "thoughts": "Thresholds",
-        "routes": "Routes",
         "bases": "Bases",
+        "routes": "Routes",
     }
 )
 """What is calibrated, as a value of which class of `policies`: query statistics of text that others wrote, or
-of the answers of the model itself; which thought a segment of its answers is; which heads go by their scores;
-in which directions its values vary.
+of the answers of the model itself; which thought a segment of its answers is; in which directions its values
+vary; which heads go by their scores.
 """
 NAMES = tuple(KINDS)
-OF_ANSWERS = ("thoughts", "routes", "bases")
+OF_ANSWERS = ("thoughts", "bases", "routes")
 """Those that are of answers of the model and of no plain text."""
 
 

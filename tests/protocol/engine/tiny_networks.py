@@ -81,7 +81,7 @@ def tiny(
     network = network.to(device, dtype).eval().requires_grad_(False)
     calibrated = {name: statistics(network, seed) for seed, name in enumerate(("text", "traces"))}
     known = {**calibrated, "thoughts": Thresholds((0, 2), 0.3, 0.5)}
-    known |= {"routes": routes(network), "bases": bases(network)}
+    known |= {"bases": bases(network), "routes": routes(network)}
     return TinyModel(f"tiny-{family}", network, frozenset(stop), statistics=known)
 
 
