@@ -29,6 +29,7 @@ ALIKE_UNTIL_DECODING = [
         "syn_mem-massless",
         "syn_mem-attention-massless",
     },
+    {"1d_div-1.0", "1d_div-scheduled"},
     {"thinkv", "thinkv-annealed"},
     {"crystal", "crystal-static-graph", "crystal-still"},
     {"crystal-kv-lite", "crystal-kv"},
