@@ -108,12 +108,12 @@ def routes(network: Any) -> Routes:
 
 
 def bases(network: Any) -> Bases:
-    """32 directions of 16 numbers, whose coefficients give every value back: B B' is the identity."""
+    """Random directions, all there are, so that DIM of them give every value back."""
     generator, config = torch.Generator().manual_seed(2), network.config
     heads = config.num_hidden_layers, config.num_key_value_heads
     mean = torch.randn(*heads, DIM, dtype=torch.float64, generator=generator)
-    drawn = torch.randn(*heads, 2 * DIM, DIM, dtype=torch.float64, generator=generator)
-    return Bases(mean.to(network.device), torch.linalg.qr(drawn)[0].mT.to(network.device))
+    drawn = torch.randn(*heads, DIM, DIM, dtype=torch.float64, generator=generator)
+    return Bases(mean.to(network.device), torch.linalg.qr(drawn)[0].to(network.device))
 
 
 def words(count: int, seed: int = 0) -> tuple[int, ...]:
