@@ -68,11 +68,11 @@ def worst_case(peak: Tensor, past: Tensor) -> Tensor:
     return peak.maximum(mean).masked_fill(~past, 0)
 
 
-def certain(mean: Tensor, threshold: Tensor | float, past: Tensor, most: int) -> Tensor:
+def certain(mean: Tensor, threshold: Tensor, past: Tensor, most: Tensor) -> Tensor:
     """The slots of the first stage (CriticalKV's), bool as `mean` [..., n], which is 0 where no past is.
 
     In the order of their mean attention, those with which the share of it is still below the threshold, and
-    no more than `most` of a head.
+    no more than `most` of a head. threshold and most [..., 1].
     """
     ranked = mean.masked_fill(~past, -1).sort(stable=True, dim=-1, descending=True)
     shares = ranked.values.clamp(min=0)
@@ -137,9 +137,11 @@ class Defensive:
         (ours). "tokens": its sum over the slots of the head that are not of the window, the paper's
         Layer-DefensiveKV. "plain": nothing, the paper's DefensiveKV.
 
-    The slots of the first stage score as the highest of their layer. Their threshold is 0.9 less a bias: what
-    the window gives to the last `window` slots before it. So the authors' code has it, where the window's own
-    share was surely meant. The window itself scores 0: it is for the policy to protect.
+    The slots of the first stage score as the highest of their layer. As in the authors' code, their threshold
+    is 0.9 less what the window gives to the last `window` slots before it, where its own share was surely
+    meant; and they are at most the window less than the part of the budget that falls to the past by its
+    length, (n - window) / n, where the whole of it was. The window itself scores 0: it is for the policy to
+    protect.
     """
 
     window: int = 32
@@ -168,7 +170,9 @@ class Defensive:
         last = past & (from_last(filled) < 2 * self.window)
         rows = min(self.window, len(view.token_ids))
         bias = (mean * last).sum(-1).mean(-1) / rows  # [layer]
-        most = max(0, view.budget - self.window)
+        held = filled.sum(-1, keepdim=True)
+        share = (held - self.window).clamp(min=0) * view.budget // held.clamp(min=1)
+        most = (share - self.window).clamp(min=0)
         sure = certain(mean, MASS - bias[:, None, None], past, most)
         return Scores(torch.where(sure, worth.amax((1, 2), keepdim=True), worth))
 

@@ -51,9 +51,11 @@ def unrotated(queries: Tensor, rotation: Rotation, start: int) -> Tensor:
     """Queries [..., t, d] at positions from `start` on, as they were before RoPE; float32 or better."""
     queries = wide(queries)
     cosine, sine = (part.to(queries.dtype) for part in turns(rotation, start, queries.shape[-2], queries))
+    # In float32 the two are not quite on the unit circle, so that turning also scales a little.
+    length = rotation.scaling * (cosine.square() + sine.square())
+    cosine, sine = cosine / length, sine / length
     one, other = queries.chunk(2, -1)
-    turned = torch.cat([one * cosine + other * sine, other * cosine - one * sine], -1)
-    return turned if rotation.scaling == 1 else turned / rotation.scaling
+    return torch.cat([one * cosine + other * sine, other * cosine - one * sine], -1)
 
 
 def mean_rotation(rotation: Rotation, start: int, count: int, like: Tensor) -> Tensor:

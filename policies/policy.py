@@ -207,7 +207,7 @@ class Policy:
         kept = kept.expand(view.layers, view.kv_heads, -1).clone()
         if merging is not None:
             merging = Merging(*(each.expand(view.layers, view.kv_heads, -1) for each in merging))
-            refuse_mismerged(merging, filled)
+            refuse_mismerged(merging, filled, merges=self.state.merges)
         return Event(kept, None, allocation.carried, merging)
 
 
@@ -276,8 +276,11 @@ def refuse_units(scores: Scores) -> None:
             )
 
 
-def refuse_mismerged(merging: Merging, filled: Tensor) -> None:
-    """All [layer, kv_head, n]. Raises ValueError for a merging that breaks what `Merging` promises."""
+def refuse_mismerged(merging: Merging, filled: Tensor, *, merges: bool) -> None:
+    """All [layer, kv_head, n]. Raises ValueError for a merging that breaks what `Merging` promises.
+
+    merges: whether the state says that slots may stand for several tokens.
+    """
     kept, into, shares = merging
     filled = filled.expand(kept.shape)
     own = torch.arange(kept.shape[-1], device=kept.device).expand(kept.shape)
@@ -287,6 +290,8 @@ def refuse_mismerged(merging: Merging, filled: Tensor) -> None:
         raise ValueError("state merged a slot into one that is not kept, or one that its head does not hold")
     if (kept & (into != own)).any():
         raise ValueError("state merged a kept slot into another one")
+    if not merges and (goes & ~kept).any():
+        raise ValueError("state merged slots and says that it never does: let its `merges` be True")
     whole = torch.zeros_like(shares).scatter_add(-1, target, shares.masked_fill(~goes, 0))
     if not ((whole - 1).abs() < 1e-4)[kept].all() or (shares[goes] < 0).any():
         raise ValueError("state merged slots by shares that do not sum to 1")

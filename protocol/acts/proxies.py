@@ -267,9 +267,9 @@ def accuracies(registration: Registration) -> tuple[str, dict[Place, float]]:
 
 
 def rows(found: Mapping[Place, Sequence[Proxies]], accuracy: Mapping[Place, float]) -> list[dict[str, Any]]:
-    """One for each arm of a cell: means over problems, and the accuracy that came out, None if none did."""
-    listed = []
-    for place, each in found.items():
+    """One for each arm, cell by cell: means over problems, and the accuracy that came out, if any did."""
+    listed, cells = [], [*dict.fromkeys(place[:3] for place in found)]
+    for place, each in sorted(found.items(), key=lambda one: cells.index(one[0][:3])):
         means = {name: mean(getattr(one, name) for one in each) for name in Proxies._fields}
         listed.append(
             dict(zip(("model", "task", "budget", "arm"), place, strict=True))

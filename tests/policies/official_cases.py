@@ -30,6 +30,8 @@ class Case(NamedTuple):
     sinks: int = 4
     lag: int = 16
     masked: int = 0
+    layers: int = 1
+    width: int = 0
 
 
 class Tensors(NamedTuple):
@@ -67,6 +69,21 @@ def tensors(case: Case) -> Tensors:
     return Tensors(queries, keys, numbers.uniform(case.kv_heads, case.n, case.dim))
 
 
+def layers_of(case: Case) -> list[Case]:
+    """Of a case of several layers, the case of each: other tensors of the same shapes."""
+    return [case._replace(seed=case.seed + 1000 * layer, layers=1) for layer in range(case.layers)]
+
+
+def projection(case: Case) -> Tensor:
+    """[q_head, d, width], the output projection of a layer; of no width where it is not read."""
+    return Numbers(case.seed + 1_000_000).uniform(case.q_heads, case.dim, case.width)
+
+
+def drawn(case: Case) -> tuple[Tensor, ...]:
+    """All tensors of a case, and of a case of several layers those of each."""
+    return tuple(part for one in layers_of(case) for part in (*tensors(one), projection(one)))
+
+
 class Scored(NamedTuple):
     """What TriAttention scores, of LAYERS layers; later on every head holds slots of its own."""
 
@@ -95,9 +112,9 @@ def scored(case: Case) -> Scored:
     return Scored(keys, gaps.cumsum(-1) - gaps[..., :1], 3 * case.n, mean, 2 + spread, frequencies)
 
 
-def digest(case: Case, drawn: Callable[[Case], tuple[Any, ...]] = tensors) -> str:
+def digest(case: Case, given: Callable[[Case], tuple[Any, ...]] = drawn) -> str:
     """Of the bits of its tensors."""
-    parts = (part for part in drawn(case) if isinstance(part, Tensor))
+    parts = (part for part in given(case) if isinstance(part, Tensor))
     return sha256(b"".join(part.numpy().tobytes() for part in parts)).hexdigest()[:16]
 
 

@@ -4,7 +4,7 @@
 
 with a checkout of the official repository: r-kv, Zefan-Cai/R-KV @ d15c976; longflow, yisunlp/LongFLow @
 89a68d3; lagkv, AI-Lab-China-Merchants-Bank/LagKV @ 2a9d19e; kvpress, NVIDIA/kvpress @ 8bb29b9; triattention,
-WeianMao/triattention @ c3744ee. The last three need transformers.
+WeianMao/triattention @ c3744ee; defensivekv, FFY0/DefensiveKV @ 9251b95. The last four need transformers.
 
 The values are the numbers of the slots, so that what comes back says what was kept. A case whose choice hangs
 on a difference of less than MARGIN between two scores is left out: rounding, or how a sort breaks ties,
@@ -23,7 +23,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
-from official_cases import FOLDER, LAYERS, Case, digest, scored, tensors
+from official_cases import FOLDER, LAYERS, Case, digest, drawn, layers_of, projection, scored, tensors
 from torch import Tensor
 
 MARGIN = 1e-6
@@ -191,6 +191,84 @@ def kvpress(checkout: Path) -> dict[str, Callable[[int], tuple[Case, list[list[i
     return {"lagkv-kvpress": keep}
 
 
+def defensivekv(checkout: Path) -> dict[str, Callable[[int], tuple[Case, list[list[int]]]]]:
+    """Their presses, with their own plain code in the place of their kernel for another device."""
+    package("kvpress", checkout / "kvpress")
+    package("kvpress.ops", checkout / "kvpress" / "ops")
+    package("kvpress.ops.vw_norm", checkout, vw_l1norm=None)
+    package("kvpress.presses", checkout / "kvpress" / "presses")
+    package("kvpress.presses.base_press", checkout, BasePress=type("BasePress", (), {}))
+    package("kvpress.presses.scorer_press", checkout, ScorerPress=type("ScorerPress", (), {}))
+
+    def keeps(module: str, kind: str, layers: int) -> Callable[[int], tuple[Case, list[list[int]]]]:
+        official = getattr(importlib.import_module(f"kvpress.presses.{module}"), kind)
+
+        def keep(seed: int) -> tuple[Case, list[list[int]]]:
+            case = windowed(seed)._replace(layers=layers, width=12)
+            case = case._replace(n=case.n + 2 * case.window, kernel=(5, 3, 1)[seed % 3])
+            own = [tensors(of_layer) for of_layer in layers_of(case)]
+            heads, lengths = case.kv_heads, dict[int, list[int]]()
+            cache = SimpleNamespace(layer_scores=[])
+            cache.key_cache, cache.value_cache = (
+                [getattr(parts, name).reshape(-1, case.dim) for parts in own] for name in ("keys", "values")
+            )
+            cache.metadata_list = [
+                SimpleNamespace(
+                    bsz=1,
+                    num_key_value_heads=heads,
+                    head_lens=[case.n] * heads,
+                    _update_metadata_while_compressing=lambda counts, *_, layer=layer: lengths.__setitem__(
+                        layer, counts.tolist()
+                    ),
+                )
+                for layer in range(layers)
+            ]
+            # They truncate n * (1 - ratio) * heads, and for the first stage (n - window) * (1 - ratio).
+            press = official(compression_ratio=1 - (case.budget + 0.001) / case.n)
+            press.window_size, press.kernel_size = case.window, case.kernel
+            press.vwl1norm_triton = press.vwl1norm
+            kept = []
+            for layer, parts in enumerate(own):
+                hidden = parts.queries.transpose(0, 1).reshape(1, case.window, -1)
+                before = hidden.new_zeros(1, case.n - case.window, hidden.shape[-1])
+                unrotated = torch.ones(1, case.n, case.dim), torch.zeros(1, case.n, case.dim)
+                projected = projection(layers_of(case)[layer])
+                module = SimpleNamespace(
+                    config=SimpleNamespace(
+                        num_attention_heads=case.q_heads,
+                        num_key_value_heads=heads,
+                        num_hidden_layers=layers,
+                        hidden_size=projected.shape[-1],
+                    ),
+                    head_dim=case.dim,
+                    layer_idx=layer,
+                    num_key_value_groups=case.q_heads // heads,
+                    q_proj=torch.nn.Identity(),
+                    o_proj=SimpleNamespace(weight=projected.flatten(0, 1).T),
+                )
+                named = {"past_key_value": cache, "position_embeddings": unrotated}
+                whole = torch.cat([before, hidden], 1), cache.key_cache[layer], cache.value_cache[layer]
+                kept.append(press.compress(module, *whole, None, named)[0])
+            if layers > 1:
+                kept = cache.key_cache
+            found = []
+            for layer, parts in enumerate(own):
+                for keys, some in zip(parts.keys, kept[layer].split(lengths[layer]), strict=True):
+                    same = (some[:, None] == keys).all(-1)
+                    assert (same.sum(-1) == 1).all()
+                    found.append(sorted(same.int().argmax(-1).tolist()))
+            # A head without its window is one that ours never leaves so.
+            own_window = set(range(case.n - case.window, case.n))
+            return case, found if all(own_window <= set(head) for head in found) else []
+
+        return keep
+
+    return {
+        "defensivekv": keeps("efficient_defensivekv_press", "EfficientDefensiveKVPress", 1),
+        "layer-defensivekv": keeps("efficient_layer_defensivekv_press", "EfficientLayerDefensiveKVPress", 3),
+    }
+
+
 def triattention(checkout: Path) -> dict[str, Callable[[int], tuple[Case, list[list[int]]]]]:
     """Their class without its constructor, which reads files: all in float64, no noise, nothing pinned."""
     for name in ("", ".common", ".methods"):
@@ -255,6 +333,7 @@ MAKERS = {
     "longflow": longflow,
     "lagkv": lagkv,
     "kvpress": kvpress,
+    "defensivekv": defensivekv,
     "triattention": triattention,
 }
 
@@ -271,7 +350,7 @@ def main() -> None:
             with ranked() as seen:
                 case, kept = keep(seed)
             if kept and decided(seen):
-                given = digest(case, scored if args.source == "triattention" else tensors)
+                given = digest(case, scored if args.source == "triattention" else drawn)
                 cases.append({"case": case._asdict(), "tensors": given, "kept": kept})
             else:
                 left_out += 1

@@ -42,10 +42,11 @@ def lock(
     temperature="0.6",
     thinking=False,
     whenever=False,
+    asked=None,
     sizes=None,
 ):
-    """What a lock says of lanes. Two arms evict, `a` and `b`, the second of which a probe runs again. sizes:
-    what slots of the arms take, where it says that.
+    """What a lock says of lanes. Two arms evict, `a` and `b`, the second of which a probe runs again. asked:
+    what arms say beside the problem. sizes: what slots of the arms take, where it says that.
     """
     generation = {"temperature": temperature, "problems_per_batch": together, "dtype": "float32"}
     if thinking:
@@ -73,6 +74,7 @@ def lock(
             },
             "weights": {},
         }
+        | ({"asked": asked} if asked else {})
         | ({"full_use": {MODEL: {"t": measured(ids)}}} if "0.4 of full" in budgets else {})
     )
 
@@ -88,10 +90,15 @@ class Lane:
     def __init__(self, content, problem, cell, tokens, fewest, draw):
         self.content, self.problem, self.cell = content, problem, cell
         budget, self.arm, self.seed = cell
+        self.asked = content.get("asked", {}).get(self.arm.removesuffix(" (again)"), "")
         task = content["protocol"]["content"]["tasks"][0]
         self.most = task["max_new_tokens"]
         self.outside = task["query"] == "outside"
         self.prompt_tokens, self.query = tokens
+        if self.outside:  # what is asked belongs to the question
+            self.query += len(self.asked)
+        else:
+            self.prompt_tokens += len(self.asked)
         half = self.prompt_tokens // 2 + self.prompt_tokens % 2
         stored = content.get("slot_bytes", {MODEL: {"arms": {}}})[MODEL]["arms"]
         own = stored.get(self.arm.removesuffix(" (again)"), {"bytes": SLOT})
@@ -192,7 +199,7 @@ def run(content, phase="confirm", seed=0, fails=0.0, fewest=0):
         asked = [lane for lane in made if lane.problem not in excluded]
         failed = {id(lane) for lane in asked if draw.random() < fails}
         places = min(content["batch"]["lanes"][MODEL], len(asked))
-        decode([lane for lane in asked if id(lane) not in failed], places)
+        decode([lane for lane in in_turn(asked) if id(lane) not in failed], places)
         batch = {"problems": [problem for problem in unit if problem not in excluded], "lanes": places}
         side = []
         for lane in asked:
@@ -207,7 +214,7 @@ def run(content, phase="confirm", seed=0, fails=0.0, fewest=0):
             if lane.problem in excluded:
                 body |= nothing("excluded", f"prompt_tokens: {lane.prompt_tokens}, above {limit}")
             else:
-                costs["prefill_seconds"] = f"0.{unit.index(lane.problem)}20"
+                costs["prefill_seconds"] = f"0.{unit.index(lane.problem)}2{len(lane.asked)}"
                 body["batch"] = dict(batch)
                 if id(lane) in failed:
                     body |= nothing("failed", "budget below the protected slots")
@@ -220,15 +227,30 @@ def run(content, phase="confirm", seed=0, fails=0.0, fewest=0):
     return lines, sides
 
 
+def in_turn(lanes):
+    """Problem by problem, those that are asked the same one after the other, what comes first going first."""
+    turns = []
+    for lane in lanes:
+        if (lane.problem, lane.asked) not in turns:
+            turns.append((lane.problem, lane.asked))
+    problems = [problem for problem, _ in turns]
+    turns.sort(key=lambda turn: problems.index(turn[0]))
+    return [lane for turn in turns for lane in lanes if (lane.problem, lane.asked) == turn]
+
+
 def decode(lanes, places):
-    """Lanes join in their order as places are free; those of one problem that join together read the question
+    """Lanes join in their order as places are free; those of one prompt that join together read the question
     together.
     """
     waiting, running, forwards = deque(lanes), [], 0
     while waiting or running:
         while waiting and len(running) < places:
-            problem, arrived = waiting[0].problem, []
-            while waiting and waiting[0].problem == problem and len(running) + len(arrived) < places:
+            prompt, arrived = (waiting[0].problem, waiting[0].asked), []
+            while (
+                waiting
+                and (waiting[0].problem, waiting[0].asked) == prompt
+                and len(running) + len(arrived) < places
+            ):
                 arrived.append(waiting.popleft())
             for lane in arrived:
                 lane.join(forwards)
@@ -257,7 +279,7 @@ def asked_of(lane, phase):
         "phase": phase,
         "cell": {"model": MODEL, "task": "t", "budget": budget, "arm": arm, "seed": seed},
         "problem": lane.problem,
-        "prompt": canonical.digest(lane.problem),
+        "prompt": canonical.digest(lane.problem + lane.asked),
         "prompt_tokens": lane.prompt_tokens,
         "slots": lane.slots,
     }

@@ -1,0 +1,237 @@
+"""DefensiveKV and Layer-DefensiveKV: by hand, by a loop, and in the limits of what they are made of."""
+
+import pytest
+import torch
+from policy_prompts import Prompt, a_prompt, a_view, measured, output_of, plain_attention
+
+import policies
+from policies import Cadence, Rows, View
+from policies.defensivekv import (
+    AcrossLayers,
+    Defensive,
+    Observed,
+    OutputNorms,
+    WindowPeaks,
+    certain,
+    defensivekv,
+    layer_defensivekv,
+    observed,
+    output_norms,
+    worst_case,
+)
+from policies.routing import Adaptive
+
+# Two query heads of one KV head; two rows of a window see four slots before it.
+ROWS = torch.tensor(
+    [[[[0.3, 0.2, 0.1, 0.2], [0.3, 0.2, 0.1, 0.1]], [[0.3, 0.2, 0.05, 0.05], [0.3, 0.1, 0.05, 0.35]]]]
+)
+PAST = torch.ones(1, 4, dtype=torch.bool)
+
+
+def test_the_largest_of_all_rows_and_heads_and_no_less_than_the_mean_worked_out_by_hand():
+    found = observed(ROWS, PAST, kernel=1)
+    assert found.peak[0].tolist() == pytest.approx([0.3, 0.2, 0.1, 0.35])
+    assert (found.mean / 2)[0].tolist() == pytest.approx([0.3, 0.175, 0.075, 0.175])
+    worst = worst_case(found.peak, PAST)
+    assert worst[0].tolist() == pytest.approx([0.3, 0.2375, 0.2375, 0.35])
+    # One slot of the past beside the window: on average slot 0, at worst slot 3.
+    assert int(found.mean.argmax()) == 0
+    assert int(worst.argmax()) == 3
+
+
+def test_a_floor_lets_the_size_of_values_decide_worked_out_by_hand():
+    peak, norms = torch.tensor([[0.3, 0.2, 0.1, 0.35]]), torch.tensor([1, 1, 2.5, 1])
+    worth = worst_case(peak, PAST)[0] * norms
+    assert worth.tolist() == pytest.approx([0.3, 0.2375, 0.59375, 0.35])
+    assert sorted(worth.topk(2).indices.tolist()) == [2, 3]
+    assert sorted((peak[0] * norms).topk(2).indices.tolist()) == [0, 3]
+
+
+def test_a_row_is_pooled_and_scaled_back_to_what_it_gave():
+    row = torch.tensor([0.4, 0.1, 0.0, 0.1, 0.2, 0.2]).view(1, 1, 1, 6)
+    past = torch.tensor([[True] * 4 + [False] * 2])
+    # Sums of three neighbours .5 .5 .2 .1, of .6 in all: scaled from 1.3 to .6.
+    expected = [0.5 * 0.6 / 1.3, 0.5 * 0.6 / 1.3, 0.2 * 0.6 / 1.3, 0.1 * 0.6 / 1.3, 0, 0]
+    found = observed(row, past, kernel=3)
+    assert found.peak[0].tolist() == pytest.approx(expected)
+    assert found.mean[0].tolist() == pytest.approx([0.4, 0.1, 0, 0.1, 0, 0])
+
+
+def test_the_first_stage_ends_before_the_slot_that_reaches_the_threshold():
+    # Shares .1 .5 .3 .1; in their order .5, .8, .9, 1.
+    mean, past = torch.tensor([[0.2, 1.0, 0.6, 0.2, 9.0]]), torch.tensor([[True] * 4 + [False]])
+    for threshold, most, expected in (
+        (0.85, 9, [1, 2]),
+        (0.79, 9, [1]),
+        (0.4, 9, []),
+        (-0.1, 9, []),
+        (0.95, 9, [0, 1, 2]),
+        (0.95, 1, [1]),
+        (0.95, 0, []),
+    ):
+        found = certain(mean, torch.tensor([[threshold]]), past, torch.tensor([[most]]))
+        assert found[0].nonzero().flatten().tolist() == expected
+
+
+def test_norms_are_those_of_what_the_projection_of_each_query_head_makes_of_a_value():
+    prompt = a_prompt(700, layers=1, q_heads=4, kv_heads=2)
+    output = output_of(prompt, 0)
+    found = output_norms(prompt.values[0], output)
+    for head in range(2):
+        for slot in (0, 511, 512, 699):
+            norms = [
+                float((prompt.values[0, head, slot] @ output[q]).abs().sum())
+                for q in (2 * head, 2 * head + 1)
+            ]
+            assert float(found[head, slot]) == pytest.approx(sum(norms) / 2, rel=1e-5)
+
+
+class Loop:
+    """Scores of one layer of the past slots, one number at a time, as the authors' code has them."""
+
+    def __init__(self, prompt: Prompt, window: int, kernel: int, budget: int) -> None:
+        attention = plain_attention(prompt.queries[0], prompt.keys[0], prompt.scale)
+        self.q_heads, self.n = attention.shape[:2]
+        self.heads = len(prompt.keys[0])
+        self.group, self.past = self.q_heads // self.heads, self.n - window
+        self.window, self.kernel, self.budget = window, kernel, budget
+        self.rows = attention[:, self.past :, : self.past].tolist()
+        self.values, self.output = prompt.values[0].double(), output_of(prompt, 0).double()
+
+    def pooled(self, row):
+        reach = self.kernel // 2
+        sums = [sum(row[max(0, at - reach) : at + reach + 1]) / self.kernel for at in range(len(row))]
+        return [one * sum(row) / sum(sums) for one in sums]
+
+    def scores(self, norms):
+        nu = [
+            [
+                sum(float((self.values[head, slot] @ self.output[q]).abs().sum()) for q in self.own(head))
+                / self.group
+                for slot in range(self.past)
+            ]
+            for head in range(self.heads)
+        ]
+        worth = []
+        for head in range(self.heads):
+            rows = [self.pooled(row) for q in self.own(head) for row in self.rows[q]]
+            peak = [max(row[slot] for row in rows) for slot in range(self.past)]
+            floor = sum(peak) / len(peak)
+            divisors = {
+                "heads": [sum(own[slot] for own in nu) for slot in range(self.past)],
+                "tokens": [sum(nu[head])] * self.past,
+                "plain": [1.0] * self.past,
+            }[norms]
+            worth.append([max(one, floor) * nu[head][slot] / divisors[slot] for slot, one in enumerate(peak)])
+        highest = max(map(max, worth))
+        tails = [sum(row[-self.window :]) for rows in self.rows for row in rows]
+        threshold = 0.9 - sum(tails) / len(tails)
+        for head in range(self.heads):
+            each = [
+                sum(row[slot] for q in self.own(head) for row in self.rows[q]) for slot in range(self.past)
+            ]
+            left = 0.0
+            most = max(0, self.past * self.budget // self.n - self.window)
+            for slot in sorted(range(self.past), key=[-one for one in each].__getitem__)[:most]:
+                left += each[slot] / sum(each)
+                if left >= threshold:
+                    break
+                worth[head][slot] = highest
+        return worth
+
+    def own(self, head):
+        return range(self.group * head, self.group * (head + 1))
+
+
+@pytest.mark.parametrize("norms", ["heads", "tokens", "plain"])
+@pytest.mark.parametrize(
+    ("n", "q_heads", "kv_heads", "window", "kernel"), [(90, 4, 2, 8, 5), (40, 3, 3, 30, 1)]
+)
+def test_scores_are_those_of_a_loop(norms, n, q_heads, kv_heads, window, kernel):
+    prompt = a_prompt(n, layers=1, q_heads=q_heads, kv_heads=kv_heads, dtype=torch.float64)
+    policy = defensivekv(window, kernel, norms)
+    for budget in (window + 3, n - 3):
+        found = policy.scoring.score(a_view(prompt, [policy], budget=budget)).slots[0]
+        expected = Loop(prompt, window, kernel, budget).scores(norms)
+        torch.testing.assert_close(found[:, : n - window], torch.tensor(expected, dtype=torch.float64))
+        assert not found[:, n - window :].any()
+
+
+@pytest.mark.parametrize("window", [1, 40, 150])
+@pytest.mark.parametrize("block", [128, 37, 5])
+def test_peaks_are_the_same_however_the_rows_come(window, block):
+    prompt = a_prompt(150, layers=1)
+    one, other = (measured(WindowPeaks(window, 5), prompt, block=size) for size in (150, block))
+    torch.testing.assert_close(other, one)
+    assert isinstance(one, Observed)
+    assert one.peak.shape == (2, 150)
+
+
+def test_in_a_head_that_holds_fewer_slots_the_window_is_its_own_last_ones():
+    """Two heads hold five and three slots: of the second the first slot alone stands before the window."""
+    logits = torch.tensor([[[0.0, 1, 2, 3, 4]], [[1.0, 0, 1, -torch.inf, -torch.inf]]])
+    rows = Rows(logits.softmax(-1), 0, 9, 10, 2, True, logits)
+    found = WindowPeaks(2, 1).attend(rows, None)
+    assert (found.peak > 0).tolist() == [[True] * 3 + [False] * 2, [True] + [False] * 4]
+    assert float(found.peak[1, 0]) == pytest.approx(float(logits[1, 0].softmax(0)[0]))
+
+
+def test_of_a_token_that_some_heads_have_evicted_the_norm_is_shared_as_if_they_had_the_mean():
+    norms = torch.tensor([[[2.0, 4.0, 6.0], [8.0, 2.0, 0.0], [2.0, 6.0, 9.0]]])
+    stored = torch.tensor([[[0, 2, 5], [2, 5, -1], [1, 2, 5]]])
+    view = View(torch.arange(6), 1, 3, frozenset(), 0, {}, stored=stored)
+    found = Defensive().share(view, norms, stored >= 0)
+    # Token 2: 4, 8 and 6 of 18. Token 5: 6, 2 and 9 of 17. Tokens 0 and 1 have one head each, of three.
+    expected = [[1 / 3, 4 / 18, 6 / 17], [8 / 18, 2 / 17, 0], [1 / 3, 6 / 18, 9 / 17]]
+    torch.testing.assert_close(found[0], torch.tensor(expected))
+    whole = view._replace(stored=None, token_ids=torch.arange(3))
+    torch.testing.assert_close(Defensive().share(whole, norms, stored >= 0), norms / norms.sum(1))
+
+
+def test_heads_of_all_layers_compete_and_keep_their_windows():
+    # Two layers of one head; a window of two; eight slots in all, of which the four best past ones.
+    past = torch.tensor([[[0.3, 0.2375, 0.5938, 0.35, 0, 0]], [[0.1, 0.05, 0.9, 0.15, 0, 0]]])
+    protected = torch.tensor([False] * 4 + [True] * 2).view(1, 1, 6)
+    view, scores = View(torch.arange(6), 2, 1, frozenset(), 0, {}), policies.Scores(past)
+    counts = AcrossLayers().allocate(view, scores, protected, 4).counts
+    assert counts.tolist() == [[5], [3]]
+    kept = layer_defensivekv().selection.select(view, scores, protected, counts)
+    assert [row[0].nonzero().flatten().tolist() for row in kept] == [[0, 2, 3, 4, 5], [2, 4, 5]]
+
+
+@pytest.mark.parametrize("budget", [33, 60, 140])
+def test_without_bounds_on_a_layer_the_highest_scores_of_the_model_are_kept(budget):
+    prompt = a_prompt(150, layers=3)
+    policy = policies.get("layer-defensivekv")
+    view = a_view(prompt, [policy], budget=budget)
+    kept, scores = policy.keep(view, budget), policy.scoring.score(view).slots
+    assert kept[..., -32:].all()
+    assert kept.sum() == 6 * budget
+    past_kept = kept[..., :-32]
+    inside, outside = scores[..., :-32][past_kept], scores[..., :-32][~past_kept]
+    assert inside.numel() == 6 * (budget - 32)
+    assert inside.min() >= outside.max()
+    if budget == 60:
+        assert len(set(kept.sum((1, 2)).tolist())) > 1
+
+
+def test_the_two_differ_in_their_routing_alone():
+    both = policies.get("defensivekv"), policies.get("layer-defensivekv")
+    assert set(policies.diff(*both)) == {"routing"}
+    assert [policy.routing for policy in both] == [Adaptive(0.0), AcrossLayers()]
+
+
+def test_the_norms_are_a_setting():
+    for norms in ("heads", "tokens", "plain"):
+        assert policies.get("defensivekv", {"scoring.norms": norms}) == defensivekv(norms=norms)
+    with pytest.raises(ValueError, match=r"scoring\.norms: write one of heads, tokens, plain, not 'paper'"):
+        policies.get("defensivekv", {"scoring.norms": "paper"})
+    with pytest.raises(ValueError, match="norms must be one of heads, tokens, plain, not 'paper'"):
+        Defensive(norms="paper")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["defensivekv", "layer-defensivekv"])
+def test_it_can_be_measured_while_decoding(name):
+    policy = policies.get(name, cadence=Cadence(interval=16))
+    assert policy.uncarried == ()
+    assert policy.needs == {WindowPeaks(32, 5), OutputNorms()}
