@@ -98,8 +98,8 @@ def conditions(lock: Mapping[str, Any]) -> list[str]:
     said = [
         f"{len(named)} arms: {_list(named)}. Models: {_list(content['models'])}. Budgets: "
         f"{_list(content['budgets'])} (with a point: share of the prompt's tokens; whole: slots per KV head "
-        f"and layer{_of_full(lock)}{slots.forms(lock)}). Seeds: {_list(content['seeds'])}. That makes {cells} "
-        "cells.",
+        f"and layer{_of_full(lock)}{slots.forms(lock)}). Seeds: {_list(content['seeds'])}. That makes "
+        f"{cells} cells.",
         *(
             f"Task {task['name']}: at most {task['max_new_tokens']} new tokens; the question "
             f"{_QUERY.get(task['query'], 'stands ' + task['query'])} the context."
