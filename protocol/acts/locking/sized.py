@@ -52,9 +52,9 @@ def refuse_unfit(planned: Planned) -> None:
         for arm in planned.protocol.arms:
             policy = planned.protocol.policy(arm.name)
             wanted = [signal for signal in policy.state.needs if isinstance(signal, Calibrated)]
-            known = {each.name: calibration.read(paths[each.name], each.kind) for each in wanted}
             try:
                 policy.refuse_width(one.width)
+                known = {each.name: calibration.read(paths[each.name], each.kind) for each in wanted}
                 policy.state.codec(known)
             except (ValueError, KeyError) as refusal:
                 raise BadInput(f"arms: {arm.name!r} does not fit {model}: {refusal}") from None

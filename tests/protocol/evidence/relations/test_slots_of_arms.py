@@ -94,7 +94,7 @@ def test_a_lane_is_held_to_the_slots_and_bytes_of_its_arm(tmp_path, made, change
 
 def test_events_fire_by_the_interval_of_the_arm_and_not_by_the_registered_one(tmp_path, made):
     made.content["slot_bytes"][made_study.MODEL]["arms"]["a"]["interval"] = 4
-    assert {"cadence", "room"} <= made.broken(tmp_path)
+    assert "cadence" in made.broken(tmp_path)
 
 
 def test_as_many_heads_as_the_lock_says(tmp_path, made):
