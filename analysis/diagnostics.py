@@ -63,6 +63,7 @@ def diagnosed(folder: Path) -> dict[str, Any]:
             budgets=content["budgets"],
             times=DRAWS,
             seed=draws(decision)[1],
+            lock=study.lock,
         ),
         "small_sample": failure_modes.small_sample(pairs, decision, judged["contrasts"]),
         "proxies": failure_modes.proxies(

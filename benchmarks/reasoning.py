@@ -6,6 +6,9 @@ and seeds, each model by itself; prefill, events and grading are counted.
 Second table: Algorithm 1 of "Minimal-Intervention KV Retention" read plainly, with its n x n matrix, beside
 the selector that the policies use, on random scores and signatures of 128 numbers.
 
+Third table: the selector in every head by itself, beside the one set of all heads, and the largest tensor
+that either makes, beside what n x n float32 would take.
+
     python -m benchmarks.reasoning
 """
 
@@ -15,14 +18,20 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from benchmarks.pairs import alternate, clocked
 from benchmarks.plain_selector import plain_diverse
 from benchmarks.report import at_least, header, span, table
 from benchmarks.setting import Setting
+from policies import CacheSignal, Diverse, Scores, Signal, View
 from policies.selection import diverse
+from policies.signals import MeanValues
+from policies.signatures import DiverseEach, UnitValues
 from protocol.locked import planned
 from protocol.locked.planned import Planned
 from protocol.models import sources
@@ -36,6 +45,7 @@ REGISTRATION = Path("registrations/alpha-chain")
 TOKENS_A_SECOND, TIMES_FASTER = 5000, 3
 SIZES = ((144, 128), (1024, 256), (4096, 1024))  # slots, and how many of them are kept
 WIDTH, WEIGHT = 128, 0.5
+HEADS, LONG, LEFT = 8, 8192, 1024  # KV heads of one layer, slots, and how many of them are kept
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -60,6 +70,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(rates(protocol, execute, arguments.batches, arguments.repetitions))
     print()
     print(selectors(arguments.repetitions))
+    print()
+    print(each_head(arguments.repetitions))
     return 0
 
 
@@ -113,6 +125,55 @@ def selectors(repetitions: int) -> str:
         target = at_least(ratio.median, TIMES_FASTER) if n == SIZES[-1][0] else ""
         rows.append([f"{k} of {n}", *each, span(ratio), target])
     return table(("kept", "plain", "ours", "plain / ours", "target"), rows)
+
+
+def each_head(repetitions: int) -> str:
+    source = torch.Generator().manual_seed(0)
+    values = torch.randn(HEADS, LONG, WIDTH, generator=source)
+    drawn = torch.randn(1, HEADS, LONG, generator=source)
+    filled = torch.ones(HEADS, LONG, dtype=torch.bool)
+    measured: tuple[CacheSignal, ...] = (MeanValues(), UnitValues())
+    signals: dict[Signal, Any] = {one: (one.summarise(0, values, values, filled),) for one in measured}
+    view = View(torch.arange(LONG), 1, HEADS, frozenset(), 0, signals)
+    none, counts = torch.zeros(1, 1, LONG, dtype=torch.bool), torch.full((1, HEADS), LEFT)
+    rows: dict[str, tuple[Diverse, Tensor]] = {
+        "one set": (Diverse(WEIGHT), drawn[:, :1].expand_as(drawn)),
+        f"{HEADS} sets": (DiverseEach(WEIGHT), drawn),
+    }
+
+    def act(selection: Diverse, scores: Tensor) -> Callable[[], object]:
+        return lambda: selection.select(view, Scores(scores), none, counts)
+
+    acts = {name: act(*parts) for name, parts in rows.items()}
+    times = alternate({name: clocked(one, "cpu") for name, one in acts.items()}, repetitions)
+    last = f"{HEADS} sets"
+    found = [
+        [
+            f"{LEFT} of {LONG}, {name}",
+            f"{1000 * times.median(name):.0f} ms",
+            span(times.ratio(name, "one set")) if name == last else "",
+            f"{largest(act) / 2**20:.0f} MiB",
+            f"{4 * LONG**2 / 2**20:.0f} MiB",
+        ]
+        for name, act in acts.items()
+    ]
+    return table(("kept", "time", "to one set", "largest tensor", "n x n"), found)
+
+
+def largest(act: Callable[[], object]) -> int:
+    """Bytes of the largest tensor that is made meanwhile."""
+    sizes = [0]
+
+    class Watching(TorchFunctionMode):
+        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            made = function(*args, **(kwargs or {}))
+            if isinstance(made, Tensor):
+                sizes.append(made.numel() * made.element_size())
+            return made
+
+    with Watching():
+        act()
+    return max(sizes)
 
 
 def selecting(

@@ -12,8 +12,8 @@ Exit status: 0 drawn; 2 the arms form no grid (it says what varies), or there ar
 import sys
 from pathlib import Path
 
+from analysis.explored.settings_grid import NoGrid
 from analysis.output.command import command
-from analysis.studies.settings_grid import NoGrid
 from analysis.studies.study_files import RecordError, development, read
 from figures.canvas import page
 from figures.plots.settings_map import mapped, settings_map

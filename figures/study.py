@@ -15,8 +15,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from analysis.explored.settings_grid import NoGrid
 from analysis.output.command import command
-from analysis.studies.settings_grid import NoGrid
 from analysis.studies.study_files import RecordError, read
 from figures.canvas import numbers, page
 from figures.canvas.traces import traces

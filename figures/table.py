@@ -29,6 +29,9 @@ def verdict_table(judged: Mapping[str, Any], witness: str = numbers.WITNESS) -> 
     alone = len({one["subject"] for one in judged["contrasts"]}) == 1
     heads = [head if alone or head != "against" else "arms" for head in CONTRASTS]
     rows, charges = [_contrast(one, alone) for one in judged["contrasts"]], _charges(judged)
+    if numbers.matched_by(judged["contrasts"]) != "slots":  # bytes decide, and slots are told beside
+        heads[-2:] = ["bytes", "slots", ""]
+        rows = [(*row[:-1], _slots(one), row[-1]) for row, one in zip(rows, judged["contrasts"], strict=True)]
     if any(charges):
         heads.insert(-1, "charge")
         rows = [(*row[:-1], charge, row[-1]) for row, charge in zip(rows, charges, strict=True)]
@@ -84,6 +87,12 @@ def _contrast(one: Mapping[str, Any], alone: bool) -> tuple[str, ...]:
         f"{float(one['cache_ratio']):.3f}",
         mark if one["matched"] else "unmatched" if one.get("saves") is None else "saves nothing",
     )
+
+
+def _slots(one: Mapping[str, Any]) -> str:
+    """The ratio of mean slots."""
+    found = (one.get("memory") or {"ratios": {}})["ratios"].get("slots")
+    return "" if found is None else f"{float(found):.3f}"
 
 
 def _charges(judged: Mapping[str, Any]) -> list[str]:

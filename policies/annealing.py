@@ -22,6 +22,8 @@ __all__ = ["AnnealedThoughts", "annealed", "ladder", "medoids", "thinkv_annealed
 
 ROUNDS = 10
 """Of Lloyd's algorithm, at most; ours."""
+ROUNDING = 1e-9
+"""Squared distances that differ by no more than this part of the longest key are equal."""
 
 
 def annealed(budgets: Tensor, kinds: Tensor, least: int) -> Tensor:
@@ -72,9 +74,13 @@ def medoids(keys: Tensor, members: Tensor, count: int) -> Tensor:
     away = distances(keys, centres)
     nearest = away.argmin(-1)
     own = members[..., None] & (nearest[..., None] == torch.arange(count, device=keys.device))
-    best = away.masked_fill(~own, torch.inf).argmin(1)  # [row, count]
-    chosen = torch.zeros_like(members).scatter(-1, best, own.any(1))
-    return torch.where(held <= count, members, chosen & members)
+    away = away.masked_fill(~own, torch.inf)
+    # Of two members both are equally near to their mean, whatever rounding makes of it.
+    near = own & (
+        away <= away.amin(1, keepdim=True) + ROUNDING * keys.square().sum(-1).amax(1)[:, None, None]
+    )
+    first = near & (near.cumsum(1) == 1)
+    return torch.where(held <= count, members, first.any(-1))
 
 
 def distances(keys: Tensor, centres: Tensor) -> Tensor:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from policies.cadence import Cadence
+from policies.caote import caote
 from policies.keydiff import keydiff
 from policies.lagkv import lagkv
 from policies.policy import Policy
 
-__all__ = ["Blockwise", "keydiff_blocks", "lagkv_blocks"]
+__all__ = ["Blockwise", "caote_blocks", "keydiff_blocks", "lagkv_blocks"]
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,7 @@ class Blockwise(Cadence):
     """
 
     block: int = 128
+    in_blocks: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -62,3 +65,12 @@ def lagkv_blocks(block: int = 128) -> Policy:
     begins with the sinks and two lags; here the budget says when.
     """
     return replace(lagkv(), cadence=Blockwise(block=block))
+
+
+def caote_blocks(block: int = 128) -> Policy:
+    """`caote` as it is published: after each block, by the attention of its last token (arXiv:2504.14051).
+
+    Ours, as in `keydiff_blocks`: the budget says when the first event comes, and an interval whether any
+    comes in the answer; the paper evicts at every step.
+    """
+    return replace(caote(), cadence=Blockwise(block=block))

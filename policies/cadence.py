@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, get_args
+from typing import ClassVar, Literal, TypeAlias, get_args
 
 __all__ = ["Cadence", "Schedule"]
 
@@ -23,6 +23,9 @@ class Cadence:
     at_prefill: bool = True
     interval: int | None = None
     slack: bool = True
+
+    in_blocks: ClassVar[bool] = False
+    """Whether events fire before the last token of the context too."""
 
     def __post_init__(self) -> None:
         if self.interval is not None and self.interval < 1:

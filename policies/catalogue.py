@@ -14,7 +14,7 @@ from typing import Any
 from policies.adakv import ada_snapkv
 from policies.ahakv import ahakv
 from policies.annealing import thinkv_annealed
-from policies.blockwise import keydiff_blocks, lagkv_blocks
+from policies.blockwise import caote_blocks, keydiff_blocks, lagkv_blocks
 from policies.caote import caote
 from policies.chunkkv import chunkkv
 from policies.contract import UnknownPolicy
@@ -92,6 +92,7 @@ CATALOGUE: Mapping[str, Policy] = MappingProxyType(
         "layer-defensivekv": layer_defensivekv(),
         "keydiff-blocks": keydiff_blocks(),
         "lagkv-blocks": lagkv_blocks(),
+        "caote-blocks": caote_blocks(),
         "kvzip": kvzip(),
         "epicache": epicache(),
         "epicache-shared-budget": epicache(shared=True),

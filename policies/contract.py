@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from policies.coded import Codec, Merging
 from policies.measured import (
-    Additive,
     AskedSignal,
     AttentionSignal,
     CacheSignal,
@@ -31,7 +31,6 @@ from policies.measured import (
 )
 
 __all__ = [
-    "Additive",
     "Allocation",
     "AskedSignal",
     "AttentionSignal",
@@ -47,7 +46,6 @@ __all__ = [
     "Mark",
     "Measured",
     "Merging",
-    "OfWidth",
     "OutputSignal",
     "Protection",
     "Remembered",
@@ -200,15 +198,6 @@ class InBands(Protocol):
 
 
 @runtime_checkable
-class OfWidth(Protocol):
-    """A state that stores another number of numbers than a head is wide."""
-
-    def refuse_width(self, width: int) -> None:
-        """ValueError where it does not fit heads of this width."""
-        ...
-
-
-@runtime_checkable
 class InUnits(Protocol):
     """A scoring whose scores come with units of several slots, such as trunks."""
 
@@ -288,46 +277,6 @@ class Rescores(Protocol):
 
     def rescored(self, view: View, scores: Scores) -> Scores:
         """The scores that are routed, [layer | 1, kv_head | 1, n], in the place of those of the scoring."""
-        ...
-
-
-class Merging(NamedTuple):
-    """Slots that go on in others, as a state has it. All [layer, kv_head, n]."""
-
-    kept: Tensor
-    """bool, the slots that are there afterwards, in each head as many as the selection kept, or fewer. A
-    merged slot stands in the place, and at the position, of one of its own.
-    """
-    into: Tensor
-    """int64, the kept slot in which each slot goes on: its own number where it stays as it is, -1 where it is
-    dropped and where no slot is.
-    """
-    shares: Tensor
-    """float32 or better, the part of each slot in the mean of the one that it goes on in: those that go on in
-    one sum to 1.
-    """
-
-
-class Codec(Protocol):
-    """How values are stored, of one model. Keys are stored as computed."""
-
-    @property
-    def width(self) -> int:
-        """Numbers of a stored value."""
-        ...
-
-    def encode(self, layer: int, values: Tensor) -> Tensor:
-        """[..., kv_head, t, d] -> [..., kv_head, t, width]."""
-        ...
-
-    def decode(self, layer: int, stored: Tensor) -> Tensor:
-        """[..., kv_head, t, width] -> [..., kv_head, t, d]: the value that attention sees."""
-        ...
-
-    def expand(self, layer: int, attended: Tensor) -> Tensor:
-        """[..., q_head, t, width] -> [..., q_head, t, d]: means of stored values, by weights that sum to 1,
-        as the means of their decoded ones.
-        """
         ...
 
 

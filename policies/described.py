@@ -64,6 +64,7 @@ BY_FAMILY: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "raas": ("the prompt, and what some query has looked at most recently", "arXiv:2502.11147"),
         "longflow": ("what adds most to the output of the current token", "arXiv:2603.11504"),
         "caote": ("what the output of the last query would miss most", "arXiv:2504.14051"),
+        "caote-blocks": ("as caote, after each block of 128 of the prompt", "arXiv:2504.14051"),
         "expected-attention": ("what queries to come are expected to attend to", "arXiv:2510.00636"),
         "defensivekv": (
             "what any recent query attends to, by what values add to the output",

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from policies.contract import Allocation, Rows, Scores, Signal, View
+from policies.contract import Rows, Scores, Signal, View
+from policies.defensivekv import AcrossLayers
 from policies.policy import Policy
 from policies.protect import Protect
-from policies.routing import PerHead, uniform
-from policies.selection import highest
 from policies.signals import of_all_layers
 
-__all__ = ["AcrossLayers", "Reconstruction", "RepeatAttention", "kvzip", "largest_of_group"]
+__all__ = ["Reconstruction", "RepeatAttention", "kvzip", "largest_of_group"]
 
 
 @dataclass(frozen=True)
@@ -65,19 +64,6 @@ class Reconstruction:
 
     def score(self, view: View) -> Scores:
         return Scores(torch.stack(of_all_layers(view, RepeatAttention(self.chunk, self.overlap))))
-
-
-@dataclass(frozen=True)
-class AcrossLayers(PerHead):
-    """A set for each layer and KV head, all of which share one budget by their scores: the highest of the
-    model are kept, protected slots first, however few a head is left with.
-    """
-
-    def allocate(self, view: View, scores: Scores, protected: Tensor, budget: int) -> Allocation:
-        slots = scores.slots
-        row, kept = slots.flatten()[None, None], protected.expand(slots.shape).flatten()[None, None]
-        joint = highest(row, kept, uniform(row, budget * slots[..., 0].numel()))
-        return Allocation(joint.view(slots.shape).sum(-1))
 
 
 def kvzip(chunk: int = 2048) -> Policy:

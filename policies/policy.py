@@ -12,7 +12,6 @@ from torch.nn import functional
 from policies.cadence import Cadence
 from policies.calibrated import Calibrated
 from policies.contract import (
-    Additive,
     AttentionSignal,
     BudgetError,
     Decoding,
@@ -22,7 +21,6 @@ from policies.contract import (
     InUnits,
     Mark,
     Merging,
-    OfWidth,
     Protection,
     Remembered,
     Rescores,
@@ -37,10 +35,11 @@ from policies.contract import (
     WholeUnits,
 )
 from policies.decoding import Plain
+from policies.measured import Additive
 from policies.protect import Pinned, PinnedSeen, Protect, protected_by
 from policies.routing import Shared
 from policies.selection import TopK
-from policies.state import Verbatim
+from policies.state import OfWidth, Verbatim
 
 __all__ = ["Event", "Policy", "pinned", "refuse_non_finite"]
 
@@ -207,7 +206,7 @@ class Policy:
         kept = kept.expand(view.layers, view.kv_heads, -1).clone()
         if merging is not None:
             merging = Merging(*(each.expand(view.layers, view.kv_heads, -1) for each in merging))
-            refuse_mismerged(merging, filled)
+            refuse_mismerged(merging, filled, merges=self.state.merges)
         return Event(kept, None, allocation.carried, merging)
 
 
@@ -276,8 +275,11 @@ def refuse_units(scores: Scores) -> None:
             )
 
 
-def refuse_mismerged(merging: Merging, filled: Tensor) -> None:
-    """All [layer, kv_head, n]. Raises ValueError for a merging that breaks what `Merging` promises."""
+def refuse_mismerged(merging: Merging, filled: Tensor, *, merges: bool) -> None:
+    """All [layer, kv_head, n]. Raises ValueError for a merging that breaks what `Merging` promises.
+
+    merges: whether the state says that slots may stand for several tokens.
+    """
     kept, into, shares = merging
     filled = filled.expand(kept.shape)
     own = torch.arange(kept.shape[-1], device=kept.device).expand(kept.shape)
@@ -287,6 +289,8 @@ def refuse_mismerged(merging: Merging, filled: Tensor) -> None:
         raise ValueError("state merged a slot into one that is not kept, or one that its head does not hold")
     if (kept & (into != own)).any():
         raise ValueError("state merged a kept slot into another one")
+    if not merges and (goes & ~kept).any():
+        raise ValueError("state merged slots and says that it never does: let its `merges` be True")
     whole = torch.zeros_like(shares).scatter_add(-1, target, shares.masked_fill(~goes, 0))
     if not ((whole - 1).abs() < 1e-4)[kept].all() or (shares[goes] < 0).any():
         raise ValueError("state merged slots by shares that do not sum to 1")

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from torch import Tensor
 
 from policies.contract import Codec, Merging, Scores, Signal, View
 
-__all__ = ["Verbatim"]
+__all__ = ["OfWidth", "Verbatim"]
+
+
+@runtime_checkable
+class OfWidth(Protocol):
+    """A state that stores another number of numbers than a head is wide."""
+
+    def refuse_width(self, width: int) -> None:
+        """ValueError where it does not fit heads of this width."""
+        ...
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,13 @@
 
     python -m protocol.proxies registrations/alpha-chain --limit 20
 
-For every arm that evicts, at its first event that drops anything, on the first development problems of each
-task and along the text that the full cache writes there: how the arm's scores agree with the attention that
-slots go on to receive (of `1d`: mean pre-RoPE queries), how much the kept slots overlap with an oracle's,
-which keeps as many of those that receive most, what share of that attention they and the oracle's (best)
-capture, and the cosine of the mean value of dropped slots to that of kept ones. Beside it the accuracy of
-the arm: held out where there is a verdict, else of the probe. Then Spearman's rho of each with accuracy, over
-the arms of a cell.
+For every arm that evicts, at its first event that drops anything, on N development problems of each task
+(those with the smallest MD5 of their ids) and along the text that the full cache writes there: how the arm's
+scores agree with the attention that slots go on to receive (of `1d`: mean pre-RoPE queries), how much the
+kept slots overlap with an oracle's, which keeps as many of those that receive most, what share of that
+attention they and the oracle's (best) capture, and the cosine of the mean value of dropped slots to that of
+kept ones. Beside it the accuracy of the arm: held out where there is a verdict, else of the probe. Then
+Spearman's rho of each with accuracy, over the arms of a cell.
 
 Today's code runs, and not the locked one; no held-out problem is read and nothing is written.
 

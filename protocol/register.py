@@ -14,13 +14,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from analysis.studies import asked, full_use, opened, same_kept
+from analysis.studies import arms, full_use, opened, same_kept
 from protocol import command
 from protocol.acts.register import register
 from protocol.evidence.lock import installed_files
 from protocol.evidence.run.registration import Registration
 from protocol.locked import imports
 from protocol.models import sources
+from protocol.texts import slots
 
 
 def main(argv: list[str] | None = None, *, typed: bool = False) -> int:
@@ -47,9 +48,10 @@ def main(argv: list[str] | None = None, *, typed: bool = False) -> int:
             *scored(checks),
             *power,
             *errors(checks),
-            *asked.words(locked.content),
-            *asked.apart(locked.content),
+            *arms.asked(locked.content),
+            *arms.apart(locked.content),
             *full_use.words(locked.content.get(full_use.FIELD, {})),
+            *slots.words(locked.content),
             *opened.words(locked.content),
             *opened.developed(locked.content),
             *same_kept.words(checks["same_kept"]),

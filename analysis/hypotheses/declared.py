@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-__all__ = ["DECLARED", "ROOT", "SURFACES", "Declared", "ancestors", "gates", "surface"]
+__all__ = ["DECLARED", "ROOT", "STARTS", "SURFACES", "Declared", "ancestors", "gates", "surface"]
 
 
 class Declared(NamedTuple):
@@ -37,9 +37,16 @@ selection that reads them.
 """
 
 ROOT = "1d"
-"""The policy that all gates start from: TriAttention's global mode."""
+"""The policy that the paper holds every gate against: TriAttention's global mode."""
 
-_1D = Declared("The queries that a model asks on average say which keys later ones will attend to.")
+STARTS: Mapping[str, Declared] = MappingProxyType(
+    {
+        ROOT: Declared("The queries that a model asks on average say which keys later ones will attend to."),
+        "1d-per-layer": Declared("As 1d; layers want scores and sets of their own."),
+        "1d-per-head": Declared("As 1d; heads want scores and sets of their own."),
+    }
+)
+"""TriAttention's three modes: scoring and routing differ at once, so that none is a gate of another."""
 
 _GATES: Mapping[str, Declared] = {
     "subspace": Declared(
@@ -63,7 +70,7 @@ _GATES: Mapping[str, Declared] = {
         "state",
     ),
     "syn_mem-4": Declared(
-        "A ratio of kept tokens to mean slots that follows the scores beats a fixed one.",
+        "As many mean slots as kept tokens leave gaps, whatever the ratio, beat a fixed ratio.",
         "1d",
         "state",
     ),
@@ -83,8 +90,6 @@ _GATES: Mapping[str, Declared] = {
         "syn_mem",
         "state",
     ),
-    "1d-per-layer": Declared("Layers need sets of their own.", "1d", "routing"),
-    "1d-per-head": Declared("Heads need sets of their own.", "1d", "routing"),
     "static_route": Declared(
         "An offline choice, head by head, between evenly spaced and scored slots beats either alone.",
         "1d-per-head",
@@ -97,7 +102,7 @@ _GATES: Mapping[str, Declared] = {
     ),
     "pyramid-1d": Declared(
         "More slots in early layers than in late ones use them better than equal shares.",
-        "1d-per-layer",
+        "1d-per-head",
         "routing",
     ),
     "schedule-front": Declared(
@@ -143,7 +148,7 @@ _GATES: Mapping[str, Declared] = {
         "Likeness is to be told head by head, not on the mean value of all.", "1d_div", "selection"
     ),
     "1d_div-scheduled": Declared(
-        "The weight of the discount is to change as the answer grows.", "1d_div", "selection"
+        "The weight of the discount is to fall as the answer grows.", "1d_div", "selection"
     ),
     "ada-1d_div": Declared(
         "The discount helps inside budgets that heads compete for, as it does inside one for all.",
@@ -156,7 +161,7 @@ _GATES: Mapping[str, Declared] = {
         "selection",
     ),
 }
-"""What starts from `1d` and is to be better."""
+"""What starts from a mode of TriAttention and is to be better."""
 
 _BESIDE: Mapping[str, Declared] = {
     "state_ask": Declared(
@@ -275,13 +280,13 @@ _METHODS: Mapping[str, Declared] = {
     ),
     "thinkv": Declared("Kinds of thought are worth different numbers of slots."),
     "thinkv-annealed": Declared(
-        "Segments that later thoughts have left behind can shrink to a few medoids.", "thinkv", "state"
+        "Segments that later thoughts have left behind can shrink to a few medoids.", "thinkv", "scoring"
     ),
     "caote": Declared("What changes the output of attention most when it is taken away is to be kept."),
     "caote-blocks": Declared(
         "A prompt can be read block by block under its budget and lose little.", "caote", "cadence"
     ),
-    "defensivekv": Declared("What matters to some query once is to be kept, against its next return."),
+    "defensivekv": Declared("The worst that dropping a slot can do counts, and not what it does on average."),
     "layer-defensivekv": Declared(
         "Layers that risk more want more slots, told over all layers at once.", "defensivekv", "routing"
     ),
@@ -291,7 +296,7 @@ _METHODS: Mapping[str, Declared] = {
     "epicache-shared-budget": Declared("Episodes are worth it even where all their caches share one budget."),
 }
 
-DECLARED: Mapping[str, Declared] = MappingProxyType({**_GATES, **_BESIDE, ROOT: _1D, **_METHODS})
+DECLARED: Mapping[str, Declared] = MappingProxyType({**_GATES, **_BESIDE, **STARTS, **_METHODS})
 
 
 def surface(name: str) -> str:
@@ -308,7 +313,7 @@ def ancestors(name: str) -> list[str]:
 
 
 def gates() -> list[str]:
-    """Those that start from `1d` to be better, each once, in the order of the paper's Table 1."""
+    """Those that start from a mode of TriAttention to be better, each once, in the order of Table 1."""
     order = list(dict.fromkeys(SURFACES.values()))
     own = [name for name in _GATES if DECLARED[name].component]
     return sorted(own, key=lambda name: order.index(surface(name)))

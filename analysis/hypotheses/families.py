@@ -7,7 +7,7 @@ stricter than its "Killed", which a gate that is not better gets too.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from analysis.hypotheses.declared import SURFACES, ancestors, gates, surface
+from analysis.hypotheses.declared import ROOT, SURFACES, ancestors, gates, surface
 from analysis.hypotheses.outcomes import FEW, Against, Record, canonical
 
 __all__ = [
@@ -31,19 +31,19 @@ OPEN, CLOSED = "open", "closed"
 class Family(NamedTuple):
     name: str
     standing: str
-    """Open, closed, or not tested: no attempt of it was in a registered contrast with what it starts from."""
+    """Open, closed, or not tested: no registered contrast compares an attempt with `1d` or its parents."""
     attempts: Mapping[str, str]
     """Gate -> its fate."""
 
 
 def fate(name: str, records: Iterable[Record]) -> str:
-    """What became of a gate, by its registered contrasts with the policies that it starts from.
+    """What became of a gate, by its registered contrasts with `1d` and the policies that it starts from.
 
     It failed in a study that decides (its rule confirmed or refuted), has two models or more and 200 problems
     in every contrast, where on each model it is worse in some cell and better in none. It survived where it
     is better in some and worse in none. Where studies disagree, and everywhere else, it is undecided.
     """
-    parents = {canonical(parent) for parent in ancestors(name)}
+    parents = {ROOT, *map(canonical, ancestors(name))}
     own = [record for record in records if record.policy == canonical(name)]
     told = [[one for one in record.against if one.policy in parents] for record in own]
     if not any(told):

@@ -54,8 +54,8 @@ QUOTED = ("family", "gate", "hypothesis tested", "verdict", "failure mode", "the
 SAID: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "gates": (
-            "A gate is a policy that starts from 1d, TriAttention's global mode, and is to be better by one "
-            "component: state, routing, cadence, decoding or scoring. Scoring is two components here: "
+            "A gate is a policy that starts from a mode of TriAttention, such as 1d, and is to be better by "
+            "one component: state, routing, cadence, decoding or scoring. Scoring is two components here: "
             "scores, and the selection that reads them.",
         ),
         "families": (
@@ -64,10 +64,11 @@ SAID: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "than the paper's “Killed”, which a gate that is not better gets, too.",
             "An attempt failed in a registered study that decides (CONFIRMED or REFUTED, and its full cache "
             "passed the gate), with two models or more and 200 problems or more in each contrast, where on "
-            "each model it is worse than what it starts from in some cell, and better in none, at matched "
-            "memory. It survived where it is better in some cell and worse in none. All else is undecided: "
-            "a screening, an uninformative or inconclusive study and a study of one model close nothing. "
-            "Not tested: no registered contrast compares it with what it starts from.",
+            "each model it is worse than 1d, or than what it starts from, in some cell, and better in none, "
+            "at matched memory. It survived where it is better in some cell and worse in none. All else is "
+            "undecided: a screening, an uninformative or inconclusive study and a study of one model close "
+            "nothing. "
+            "Not tested: no registered contrast compares it with either.",
         ),
         "attempts": (
             "Here: what became of the gate in the registrations below, and of which failure modes it died. "

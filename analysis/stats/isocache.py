@@ -49,7 +49,7 @@ class Reference(NamedTuple):
     """The comparator at one fixed budget. Axes [problem, seed], 1.0 correct, else 0.0."""
 
     correct: NDArray[np.float64]
-    slots: NDArray[np.float64]
+    slots: NDArray[np.float64]  # or bytes, where these are the registered memory
 
 
 class Interpolated(NamedTuple):

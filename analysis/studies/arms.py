@@ -1,9 +1,11 @@
-"""An arm in words: its policy or press, and what it sets of it."""
+"""An arm in words: its policy or press, what it sets of it, and what it says to the model."""
 
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["presses", "runs", "words"]
+from analysis.rules.rule import sides
+
+__all__ = ["apart", "asked", "presses", "runs", "words"]
 
 
 def runs(arm: Mapping[str, Any]) -> str:
@@ -33,3 +35,42 @@ def _text(value: Any) -> str:
     if isinstance(value, list):
         return f"[{', '.join(map(_text, value))}]"
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _asked(lock: Mapping[str, Any], arm: str, chosen: str | None = None) -> str:
+    """Of one arm; empty for nothing. chosen: the candidate that a sweep's name stands for."""
+    texts: Mapping[str, str] = lock.get("asked", {})
+    sweep = lock["protocol"]["content"].get("sweep") or {}
+    named = (chosen or sweep["candidates"][0]) if arm == sweep.get("name") else arm
+    return texts.get(named, "")
+
+
+def asked(lock: Mapping[str, Any]) -> list[str]:
+    """A sentence for each text that is asked, with its arms; none where no arm asks anything."""
+    arms: dict[str, list[str]] = {}
+    for arm, text in lock.get("asked", {}).items():
+        arms.setdefault(text, []).append(arm)
+    return [f"{', '.join(named)}: asked beside the problem: {_quoted(text)}" for text, named in arms.items()]
+
+
+def apart(lock: Mapping[str, Any], chosen: str | None = None) -> list[str]:
+    """A sentence for each two arms that are compared, by the rule or beside it, and were asked different
+    things: they differ in more than their caches.
+    """
+    decision = lock["protocol"]["content"]["decision"]
+    compared = [*sides(decision), *((decision["subject"], other) for other in decision.get("beside") or ())]
+    said = []
+    for one, other in dict.fromkeys(compared):
+        own, others = _asked(lock, one, chosen), _asked(lock, other, chosen)
+        if own != others:
+            said.append(
+                f"{one} and {other} were asked different things ({one}: {_quoted(own)}; {other}: "
+                f"{_quoted(others)})"
+            )
+    return said
+
+
+def _quoted(text: str) -> str:
+    """On one line, with no character that a terminal acts on: a lock may come from anyone."""
+    plain = "".join(one if one.isprintable() else "\ufffd" for one in " ".join(text.split()))
+    return f'"{plain}"' if text else "nothing"

@@ -27,6 +27,7 @@ __all__ = [
     "charitable",
     "clusters_of",
     "counted",
+    "held_by",
     "pairings",
     "references",
     "verdict",
@@ -124,7 +125,7 @@ def pairings(study: Study, sides: Sequence[tuple[str, str]]) -> list[Pairing]:
     same at every budget. Raises RecordError for an arm that the grid does not have there.
     """
     content = study.lock["protocol"]["content"]
-    arms, columns = study.columns_by_arm(), MEMORY[content["decision"].get("memory", "slots")]
+    arms, counts = study.columns_by_arm(), content["decision"].get("memory", "slots")
 
     def pairing(model: str, task: str, budget: str, side: tuple[str, str]) -> Pairing:
         own, other = (arms.get((model, task, budget, arm)) for arm in side)
@@ -135,9 +136,7 @@ def pairings(study: Study, sides: Sequence[tuple[str, str]]) -> list[Pairing]:
             raise RecordError(f"lock: grid: {model} {task} {budget} lacks {' or '.join(side)}")
         problems = study.lock["items"][task]["confirm"]
         correct = [by_problem(arm, "correct", problems) for arm in (own, other)]
-        memory = [
-            np.sum([by_problem(arm, column, problems) for column in columns], axis=0) for arm in (own, other)
-        ]
+        memory = [held_by(arm, counts, problems) for arm in (own, other)]
         both = ~np.isnan(correct).any(axis=(0, 2))
         own_correct, other_correct, own_held, other_held = (values[both] for values in (*correct, *memory))
         kept = tuple(problems[place] for place in np.flatnonzero(both))
@@ -164,17 +163,27 @@ def references(
     arms: Mapping[tuple[str, ...], Lanes],
     budgets: Sequence[str],
     problems: list[str],
+    memory: str = "slots",
 ) -> tuple[list[Reference], list[str]]:
     """The subject at its budget, then the comparator at each of `budgets`, on the problems that every one of
-    them finished with every seed; and these problems. arms: as `Study.by_arm` gives them.
+    them finished with every seed; and these problems. arms: as `Study.by_arm` gives them. memory: what was
+    registered as that.
     """
     place = pairing.model, pairing.task
     lanes = [arms[*place, pairing.budget, pairing.subject]]
     lanes += [arms[*place, budget, pairing.against] for budget in budgets]
-    tables = [[by_problem(arm, column, problems) for column in ("correct", "mean_slots")] for arm in lanes]
+    tables = [[by_problem(arm, "correct", problems), held_by(arm, memory, problems)] for arm in lanes]
     whole = ~np.isnan(tables).any(axis=(0, 1, 3))
     finished = [problems[place] for place in np.flatnonzero(whole)]
     return [Reference(*(part[whole] for part in table)) for table in tables], finished
+
+
+def held_by(arm: Lanes, memory: str, problems: list[str]) -> NDArray[np.float64]:
+    """[problem, seed], what lanes held of what is registered as `memory`."""
+    found: NDArray[np.float64] = np.sum(
+        [by_problem(arm, column, problems) for column in MEMORY[memory]], axis=0
+    )
+    return found
 
 
 def by_problem(arm: Lanes, column: str, problems: list[str]) -> NDArray[np.float64]:

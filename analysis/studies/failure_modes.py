@@ -21,7 +21,7 @@ from analysis.stats import isocache, power
 from analysis.stats.comparison import Comparison
 from analysis.stats.methods import draws
 from analysis.stats.resampled_units import Clusters, number
-from analysis.studies import contrasts, transfer
+from analysis.studies import contrasts, memory, transfer
 from analysis.studies.contrasts import Pairing, by_problem
 
 __all__ = [
@@ -132,19 +132,21 @@ def iso_cache(
     budgets: Sequence[str],
     times: int,
     seed: int,
+    lock: Mapping[str, Any],
 ) -> Diagnosis:
     """Do arms match at the end of the prefill whose means over the whole generation do not?
 
-    arms: by (model, task, budget, arm), the lanes with `prefill_end`, `peak_bytes` and what
-    `records.Study.lanes` has.
+    Of slots, in bytes where the lock says what one takes. arms: by (model, task, budget, arm), lanes with
+    `prefill_end`, `peak_bytes` and what `records.Study.lanes` has.
     """
     if not pairs:
         return Diagnosis(CANNOT_TELL, "The comparator is the full cache: memory is unequal on purpose.", [])
-    rows = []
+    rows, counts = [], lock["protocol"]["content"]["decision"].get("memory", "slots")
     for index, pair in enumerate(pairs):
         problems = sorted({*arms[pair[:4]]["problem"]})
-        ratios, found, between = _ratios(pair, arms, problems), None, None
-        (own, *references), whole = contrasts.references(pair, arms, budgets, problems)
+        sizes = memory.slot_bytes(lock, pair) or (1, 1)
+        ratios, found, between = _ratios(pair, arms, problems, sizes[0] / sizes[1]), None, None
+        (own, *references), whole = contrasts.references(pair, arms, budgets, problems, counts)
         of = None if pair.clusters is None else dict(zip(pair.problems, pair.clusters, strict=True))
         clusters = None if of is None else [of[problem] for problem in whole]
         several = number(clusters, len(whole)) > 1
@@ -182,8 +184,9 @@ def iso_cache(
 
 
 def _ratios(
-    pair: Pairing, arms: Mapping[tuple[str, ...], pd.DataFrame], problems: list[str]
+    pair: Pairing, arms: Mapping[tuple[str, ...], pd.DataFrame], problems: list[str], slot: float
 ) -> Ratios | None:
+    """slot: bytes of a slot of the subject over those of the comparator's."""
     columns = ("prefill_end", "mean_slots", "peak_slots", "mean_bytes")
     own, other = (
         np.array([by_problem(arms[*pair[:3], arm], column, problems) for column in columns])
@@ -192,8 +195,8 @@ def _ratios(
     whole = ~np.isnan([own, other]).any(axis=(0, 1, 3))
     if whole.sum() < 2:
         return None
-    each = zip(own[:, whole], other[:, whole], strict=True)
-    return Ratios(*(float(one.mean() / two.mean()) for one, two in each))
+    each = zip(own[:, whole], other[:, whole], (slot, slot, slot, 1.0), strict=True)
+    return Ratios(*(factor * float(one.mean() / two.mean()) for one, two, factor in each))
 
 
 def small_sample(

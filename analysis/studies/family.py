@@ -124,7 +124,8 @@ def compared(
         rows = [row | {"p_adjusted": decimal(one.adjusted)} for row, one in zip(rows, family, strict=True)]
     for index, (row, one) in enumerate(zip(rows, family, strict=True)):
         if one.estimate is not None:
-            senses = memory.ratios(one.pairing, arms, items[one.pairing.task]["confirm"])
+            sizes = memory.slot_bytes(study.lock, one.pairing)
+            senses = memory.ratios(one.pairing, arms, items[one.pairing.task]["confirm"], sizes)
             by = decision.get("memory", "slots")
             row["memory"] = memory.printed(one.estimate.memory, one.estimate.decided, senses, by)
         if "memory" in decision and not one.pairing.full:
@@ -211,7 +212,9 @@ def _isocache(study: Study, pairing: Pairing, estimate: Estimate | None, index: 
     if estimate.memory.matched.matched:
         return row | {"why": "matched"}
     problems = study.lock["items"][pairing.task]["confirm"]
-    (own, *references), whole = contrasts.references(pairing, study.columns_by_arm(), budgets, problems)
+    (own, *references), whole = contrasts.references(
+        pairing, study.columns_by_arm(), budgets, problems, decision["memory"]
+    )
     clusters = contrasts.clusters_of(study.lock, pairing.task, whole)
     if resampled_units.number(clusters, len(whole)) < 2:
         return row | {"why": "too few"}

@@ -1,6 +1,6 @@
 """The memory of two arms: whether it matches, what the subject is charged, in which senses it differs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -11,9 +11,9 @@ from analysis.output.printed import decimal
 from analysis.rules.rule import FULL
 from analysis.stats import equal_memory, isocache
 from analysis.stats.equal_memory import Charge, Point
-from analysis.studies.contrasts import MEMORY, Lanes, Pairing, by_problem
+from analysis.studies.contrasts import Lanes, Pairing, by_problem, held_by
 
-__all__ = ["Arms", "Held", "charged", "held", "printed", "ratios"]
+__all__ = ["Arms", "Held", "charged", "held", "printed", "ratios", "slot_bytes"]
 
 Arms = Mapping[tuple[str, ...], Lanes]  # as `Study.by_arm` or `columns_by_arm` gives them
 # What may differ where the registered memory does not, and the column of a lane that says so.
@@ -52,10 +52,10 @@ def charged(pairing: Pairing, arms: Arms, decision: Mapping[str, Any], problems:
     """The price is read off the comparator's curve in this study: its other budgets, and arms whose budget is
     "full", which are every policy's with nothing evicted.
     """
-    columns = MEMORY[decision.get("memory", "slots")]
+    counts = decision.get("memory", "slots")
     whole = ~np.isnan([pairing.own_memory, pairing.other_memory]).any(axis=(0, 2))
     here = Point(float(pairing.other_memory[whole].mean()), float(pairing.other[whole].mean()))
-    base = _answers(arms[pairing.model, pairing.task, pairing.budget, pairing.against], columns, problems)
+    base = _answers(arms[pairing.model, pairing.task, pairing.budget, pairing.against], counts, problems)
     elsewhere = [
         arm
         for (model, task, budget, name), arm in arms.items()
@@ -63,15 +63,15 @@ def charged(pairing: Pairing, arms: Arms, decision: Mapping[str, Any], problems:
         and budget != pairing.budget
         and (name == pairing.against or budget == FULL)
     ]
-    answers = [_answers(arm, columns, problems) for arm in elsewhere]
+    answers = [_answers(arm, counts, problems) for arm in elsewhere]
     points = [point for there in answers if (point := _point(here, base, there)) is not None]
     return equal_memory.charge(float(pairing.own_memory[whole].mean()), here, points)
 
 
-def _answers(arm: Lanes, columns: Sequence[str], problems: list[str]) -> NDArray[np.float64]:
+def _answers(arm: Lanes, memory: str, problems: list[str]) -> NDArray[np.float64]:
     """[2, problem]: accuracy and memory, NaN for a problem with a lane that was not measured."""
-    memory = np.sum([by_problem(arm, column, problems) for column in columns], axis=0)
-    found: NDArray[np.float64] = np.stack([by_problem(arm, "correct", problems), memory]).mean(axis=2)
+    both = np.stack([by_problem(arm, "correct", problems), held_by(arm, memory, problems)])
+    found: NDArray[np.float64] = both.mean(axis=2)
     return found
 
 
@@ -84,9 +84,20 @@ def _point(here: Point, base: NDArray[np.float64], there: NDArray[np.float64]) -
     return Point(here.memory * float(has / had), here.accuracy + float(is_ - was))
 
 
-def ratios(pairing: Pairing, arms: Arms, problems: list[str]) -> dict[str, float]:
+def slot_bytes(lock: Mapping[str, Any], pairing: Pairing) -> tuple[int, int] | None:
+    """What a slot of the subject and one of the comparator takes, where the lock says it of both by name."""
+    arms = lock.get("slot_bytes", {}).get(pairing.model, {}).get("arms", {})
+    if not {pairing.subject, pairing.against} <= arms.keys():
+        return None
+    return arms[pairing.subject]["bytes"], arms[pairing.against]["bytes"]
+
+
+def ratios(
+    pairing: Pairing, arms: Arms, problems: list[str], sizes: tuple[int, int] | None = None
+) -> dict[str, float]:
     """Of the subject's memory over the comparator's, in every sense that both arms measured. "state": how
-    much more state the subject's policy carried, over the bytes of the comparator's cache, and 1.
+    much more state the subject's policy carried, over the bytes of the comparator's cache, and 1. sizes: of
+    `slot_bytes`; the bytes of the slots in use, "held bytes", are told with them.
     """
     place = pairing.model, pairing.task
     own = arms[*place, pairing.budget, pairing.subject]
@@ -100,6 +111,8 @@ def ratios(pairing: Pairing, arms: Arms, problems: list[str]) -> dict[str, float
 
     measured = {sense: means(column) for sense, column in SENSES.items()}
     found = {sense: first / second for sense, (first, second) in measured.items() if second > 0}
+    if sizes is not None and "slots" in found:
+        found["held bytes"] = found["slots"] * sizes[0] / sizes[1]
     (state, carried), (_, cache) = means("state_bytes"), measured["bytes"]
     if cache > 0:
         found["state"] = 1 + (state - carried) / cache

@@ -12,6 +12,7 @@ FAR = 2.0  # how far off, as a ratio of memory, the nearest measurement of a slo
 WORDS = {  # of the senses that a row holds
     "slots": "mean slots",
     "bytes": "mean bytes",
+    "held bytes": "mean bytes of the slots in use",
     "peak slots": "peak slots",
     "granted": "the budgets that the cadence granted",
     "state": "the policies' own state (as a share of the cache)",

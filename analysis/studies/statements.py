@@ -11,7 +11,7 @@ from analysis.rules import full_cache
 from analysis.rules.rule import against_full, sides
 from analysis.rules.sentences import contrast, listed, short
 from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
-from analysis.studies import arms, asked, memory_sentences, namesakes, opened, same_kept
+from analysis.studies import arms, memory_sentences, namesakes, opened, same_kept
 from analysis.studies.study_files import NOT_RUN
 
 __all__ = ["does_not_prove", "proves"]
@@ -87,7 +87,7 @@ def _shortfalls(judged: Mapping[str, Any], lock: Mapping[str, Any]) -> list[str]
     contrasts, missing = judged["contrasts"], judged["missing"]
     decisive = _decisive(missing)
     chosen = judged["selected"]["arm"] if "selected" in judged else None
-    apart = [f"A difference that the cache alone makes: {said}." for said in asked.apart(lock, chosen)]
+    apart = [f"A difference that the cache alone makes: {said}." for said in arms.apart(lock, chosen)]
     sentences, says = [*_deviation(judged, lock), *_gate(judged), *apart], headline.says(judged)
     if decisive:
         what = "have no grade" if missing["rule"] == "inconclusive" else "were never run"

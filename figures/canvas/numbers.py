@@ -17,6 +17,7 @@ __all__ = [
     "interval",
     "letters",
     "level",
+    "matched_by",
     "outcome",
     "p_value",
     "points",
@@ -53,6 +54,12 @@ def scores(contrasts: Iterable[Mapping[str, Any]]) -> list[str]:
         least = min(one["effective_clusters"] for one in uneven)
         said.append(f"Clusters differ in size; the fewest weigh as {least} of one size.")
     return said
+
+
+def matched_by(contrasts: Iterable[Mapping[str, Any]]) -> str:
+    """What memory was registered to be: "slots", "bytes" or "total"; slots where it was not."""
+    told = ((one.get("memory") or {}).get("by") for one in contrasts)
+    return str(next(filter(None, told), "slots"))
 
 
 def points(decimal: str) -> str:

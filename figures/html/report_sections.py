@@ -6,7 +6,7 @@ from typing import Any
 
 from analysis.output import headline
 from analysis.rules import RULES, full_cache
-from analysis.studies import arms, asked, namesakes, opened
+from analysis.studies import arms, namesakes, opened
 from figures.canvas import numbers
 from figures.html import glossary, report_tables
 from figures.html.finished import Finished
@@ -126,7 +126,7 @@ def provenance(files: Finished) -> Html:
         ("Ledger", f"{len(files.acts)} lines, head {last['sha256']}"),
         ("Opened before", _opened(lock)),
         ("Names", " ".join(f"{said}." for said in namesakes.words(lock)) or "as the papers have them"),
-        *(("Asked", f"{said}.") for said in asked.words(lock)),
+        *(("Asked", f"{said}.") for said in arms.asked(lock)),
         ("Replicates", f"{parent['name']} ({parent['lock']})" if parent else "nothing"),
         ("Seeds", _plain(late) if late else author),
         ("Commit", (lock.get("git") or {}).get("commit", "none named in the lock")),

@@ -138,9 +138,15 @@ def passing(judged: Mapping[str, Any]) -> dict[str, int]:
 
 
 def isocache(rows: Sequence[Mapping[str, Any]]) -> Html:
-    """Memory problem by problem and, where it does not match, the difference at equal slots."""
-    heads = [*PLACE, "subject", "against", "slots ratio", "problems within tolerance, %"]
-    heads += ["Δ at equal slots (pp)", "95 % interval", "p", "interpolated"]
+    """Memory problem by problem and, where it does not match, the difference at equal memory. Where that is
+    not slots, the ratio of mean slots stands beside it.
+    """
+    by = numbers.matched_by(rows)
+    held = "slots" if by == "slots" else "bytes"
+    heads = [*PLACE, "subject", "against", f"{held} ratio", "problems within tolerance, %"]
+    heads += [f"Δ at equal {held} (pp)", "95 % interval", "p", "interpolated"]
+    if by != "slots":
+        heads.append("slots ratio, of means")
     printed: list[list[str | Number]] = []
     for one in rows:
         cache = one["isocache"]
@@ -151,7 +157,10 @@ def isocache(rows: Sequence[Mapping[str, Any]]) -> Html:
             row += [Number("", None)] * 3
         else:
             row += [_points(found, "difference"), _interval(found, ""), _p(found["p"])]
-        printed.append([*row, WHY.get(cache["why"], cache["why"])])
+        row.append(WHY.get(cache["why"], cache["why"]))
+        if by != "slots":
+            row.append(_decimal((one.get("memory") or {"ratios": {}})["ratios"].get("slots"), 3))
+        printed.append(row)
     return table("Equal memory, problem by problem; it decides nothing", heads, printed)
 
 

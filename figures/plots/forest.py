@@ -15,7 +15,14 @@ from figures.canvas.rows import HEAD, ROW, Row, Table, entries, frame, grouped, 
 __all__ = ["forest"]
 
 COLUMNS = {"Δ (pp)": 0.65, "95 % interval": 1.35, "p": 0.75, "n": 0.5, "cache": 0.65}
-EQUAL = "at equal slots"  # the column of comparisons interpolated to equal memory, where there are any
+# The column of comparisons interpolated to equal memory, where there are any, by what counts as memory; and
+# what the column "cache" then is.
+EQUAL = {"slots": "at equal slots", "bytes": "at equal bytes", "total": "at equal bytes, all"}
+HELD = {
+    "slots": "mean slots held",
+    "bytes": "mean bytes of keys and values",
+    "total": "mean bytes, with those of the policy's own state",
+}
 LETTER, APART, BELOW = 0.26, 0.24, 0.72  # inches: a panel's name, between panels, under the last
 
 
@@ -35,7 +42,8 @@ def forest(judged: Mapping[str, Any]) -> Figure:
     rows = list(itertools.chain(*panels.values()))
     contrasts = [one for _, _, one in entries(rows)]
     equal = any(_equal(one) for one in contrasts)
-    framed = frame(rows, COLUMNS | ({EQUAL: 1.15} if equal else {}), plot=4.0)
+    by = numbers.matched_by(contrasts)
+    framed = frame(rows, COLUMNS | ({EQUAL[by]: 1.15} if equal else {}), plot=4.0)
     letter = 0 if alone else LETTER
     body = ROW * len(rows) + len(panels) * (letter + HEAD + APART) - APART + BELOW
     letters = RULES[judged["rule"]].words.letters(judged)
@@ -46,12 +54,13 @@ def forest(judged: Mapping[str, Any]) -> Figure:
     notes = [
         "Thick line: 95 % interval. Thin line: simultaneous interval of the family. Arrowhead: it goes on.",
         f"◆ passes the correction of its family, ○ does not, ◇ passes but counts for nothing, since {why} "
-        f"(†). {square}cache: mean slots held, {first} over {second}.",
+        f"(†). {square}cache: {HELD[by]}, {first} over {second}.",
     ]
     if equal:
         notes.append(
-            f"{EQUAL}: where memory was not matched, against the {second} interpolated between its budgets; "
-            "outside: those budgets do not bracket the slots. Decides nothing."
+            f"{EQUAL[by]}: where memory was not matched, against the {second} interpolated between its "
+            f"budgets; outside: those budgets do not bracket the {'slots' if by == 'slots' else 'bytes'}. "
+            "Decides nothing."
         )
     notes += numbers.scores(contrasts)
     sheet = page.sheet(framed.width, body, title[:1].upper() + title[1:], _heading(judged), notes)
@@ -63,7 +72,7 @@ def forest(judged: Mapping[str, Any]) -> Figure:
         drawn.axes.tick_params(labelbottom=False)
         style = {"va": "bottom", "weight": "bold", "size": 9.5, "color": INK}
         drawn.axes.text(MARGIN, -1.75, name, transform=drawn.across, **style)
-        _contrasts(drawn, rows)
+        _contrasts(drawn, rows, by)
         top -= APART
     drawn.axes.tick_params(labelbottom=True)
     axis(drawn, f"{second} better", f"{first} better")
@@ -110,7 +119,7 @@ def _pairs(contrasts: Sequence[Mapping[str, Any]], what: str = "") -> list[Row]:
     return rows
 
 
-def _contrasts(drawn: Table, rows: Sequence[Row]) -> None:
+def _contrasts(drawn: Table, rows: Sequence[Row], by: str) -> None:
     axes = drawn.axes
     for first, last, _ in groups(rows):
         axes.plot((0, 0), (first + 0.5, last - 0.5), color=INK, linewidth=0.9, zorder=1, gid="zero")
@@ -120,18 +129,22 @@ def _contrasts(drawn: Table, rows: Sequence[Row]) -> None:
             continue
         (mark if entry["tested"] else untested)(axes, y, entry["mark"], entry)
         bold = entry["tested"] and counts(entry)
-        drawn.cells(y, cells(entry) | _equal(entry), weight="bold" if bold else "normal")
+        drawn.cells(y, cells(entry) | _equal(entry, by), weight="bold" if bold else "normal")
         if not entry["matched"]:
             drawn.dagger(y, "cache")
 
 
-def _equal(contrast: Mapping[str, Any]) -> dict[str, str]:
-    """What an unmatched contrast would be at equal memory, as a cell; nothing of a matched one."""
+def _equal(contrast: Mapping[str, Any], by: str = "slots") -> dict[str, str]:
+    """What an unmatched contrast would be at equal memory, as a cell; nothing of a matched one. by: what
+    counts as memory.
+    """
     isocache = contrast.get("isocache")
     if isocache is None or isocache["why"] == "matched":
         return {}
     at_equal = isocache["interpolated"]
-    return {EQUAL: isocache["why"] if at_equal is None else f"{numbers.points(at_equal['difference'])} pp"}
+    return {
+        EQUAL[by]: isocache["why"] if at_equal is None else f"{numbers.points(at_equal['difference'])} pp"
+    }
 
 
 def _heading(judged: Mapping[str, Any]) -> list[str]:

@@ -13,7 +13,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from analysis.studies.settings_grid import Grid, NoGrid, grid
+from analysis.explored.settings_grid import Grid, NoGrid, grid
 from figures.canvas import page
 from figures.canvas.page import INK, MARGIN, PALE, inches
 from figures.canvas.shares import Share, label, share

@@ -13,11 +13,13 @@ import torch
 import transformers
 
 import policies
+from policies import Signal
 from policies.thinkv import SEGMENT, Sparsity, segment_means
 from protocol import engine, tasks
 from protocol.engine import observation, prefill
+from protocol.engine.prefill import Prefilled
 from protocol.evidence.refusals import BadInput
-from protocol.models import calibration, query_statistics, routes, sources, stored, thresholds
+from protocol.models import bases, calibration, query_statistics, routes, sources, stored, thresholds
 from protocol.models.load import LoadedModel, load
 from protocol.tasks import prompting
 from protocol.tasks.problem import Problem
@@ -69,6 +71,8 @@ def calibrate(
     home = sources.home()
     path = calibration.statistics_paths(model, home)[name]
     loaded = load(model, home, dtype=dtype, device=device)
+    if calibration.OF_NAME[name] is policies.Routes:
+        scored_by(loaded)
     used: dict[str, str] = {}
     if source.task:
         count = prompting.counter(loaded.tokenizer)
@@ -104,6 +108,8 @@ def measure(model: LoadedModel, name: str, texts: Iterable[Text], tokens: int) -
         return thoughts(model, texts, tokens)
     if calibration.OF_NAME[name] is policies.Routes:
         return routed(model, texts, tokens)
+    if calibration.OF_NAME[name] is policies.Bases:
+        return directions(model, texts, tokens)
     value, counted = query_statistics.measure(model.network, (text.token_ids for text in texts), tokens)
     return Found(value, counted, {})
 
@@ -111,15 +117,10 @@ def measure(model: LoadedModel, name: str, texts: Iterable[Text], tokens: int) -
 def thoughts(model: LoadedModel, texts: Iterable[Text], tokens: int) -> Found:
     """Thresholds of how sparse whole segments of answers are, with the full cache; one forward per text."""
     means, counted = [], 0
-    for text in texts:
-        own = text.token_ids[: min(tokens - counted, model.network.config.max_position_embeddings)]
-        with observation.observed(model.network), torch.no_grad():
-            fed = prefill.feed(model, own, [Sparsity()], chunk=None)
+    for text, fed in prefilled(model, texts, tokens, [Sparsity()]):
         sparse = torch.cat(fed.signals[Sparsity()])
         means.append(segment_means(sparse[:, text.prompt :], SEGMENT))
-        counted += len(own)
-        if counted == tokens:
-            break
+        counted += sparse.shape[-1]
     if not means:
         raise BadInput("texts: hold no token; give at least one")
     segments = torch.cat(means, -1)
@@ -130,14 +131,7 @@ def thoughts(model: LoadedModel, texts: Iterable[Text], tokens: int) -> Found:
 
 def routed(model: LoadedModel, texts: Iterable[Text], tokens: int) -> Found:
     """Which heads capture more attention by their scores, with the full cache; one forward per text."""
-    (read,) = (signal for signal in policies.get("1d-per-head").calibrated)
-    statistics = model.statistics.get(read.name)
-    if statistics is None:
-        raise BadInput(
-            f"model {model.name}: routes are measured with its {read.name!r}, which are not there; run: "
-            f"python -m protocol.calibrate {model.name} {read.name}"
-        )
-    found, counted = [], 0
+    statistics, found, counted = scored_by(model), [], 0
     for text in texts:
         own = text.token_ids[: min(tokens - counted, model.network.config.max_position_embeddings)]
         with observation.observed(model.network), torch.no_grad():
@@ -154,6 +148,45 @@ def routed(model: LoadedModel, texts: Iterable[Text], tokens: int) -> Found:
         for way, share in (("by_score", by_score), ("evenly", evenly))
     }
     return Found(routes.chosen(by_score, evenly), counted, how)
+
+
+def directions(model: LoadedModel, texts: Iterable[Text], tokens: int) -> Found:
+    """Bases of the values of whole texts, prompt and answer, with the full cache; one forward per text."""
+    moments = None
+    for _, fed in prefilled(model, texts, tokens, []):
+        values = torch.stack(fed.values)
+        moments = (moments or bases.none(values)).added(values)
+    if moments is None:
+        raise BadInput("texts: hold no token; give at least one")
+    found = bases.found(moments)
+    return Found(found.bases, moments.tokens, {"variance in a quarter": f"{found.quarter:.4f}"})
+
+
+def prefilled(
+    model: LoadedModel, texts: Iterable[Text], tokens: int, signals: Sequence[Signal]
+) -> Iterator[tuple[Text, Prefilled]]:
+    """The texts up to so many tokens in all, the last one cut, and what a forward shows of each."""
+    left = tokens
+    for text in texts:
+        own = text.token_ids[: min(left, model.network.config.max_position_embeddings)]
+        with observation.observed(model.network), torch.no_grad():
+            fed = prefill.feed(model, own, signals, chunk=None)
+        yield text, fed
+        left -= len(own)
+        if not left:
+            return
+
+
+def scored_by(model: LoadedModel) -> policies.Statistics:
+    """The statistics that the scores read which routes are measured with. BadInput where there are none."""
+    (read,) = policies.get("1d-per-head").calibrated
+    statistics: policies.Statistics | None = model.statistics.get(read.name)
+    if statistics is None:
+        raise BadInput(
+            f"model {model.name}: routes are measured with its {read.name!r}, which are not there; run: "
+            f"python -m protocol.calibrate {model.name} {read.name}"
+        )
+    return statistics
 
 
 def refuse_device(device: str) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from analysis.judge import judge
-from analysis.studies import arms, asked, evicted
+from analysis.studies import arms, evicted
 from analysis.studies.study_files import RecordError
 from figures.report import report
 from protocol.evidence.refusals import Tampered
@@ -53,4 +53,4 @@ def asked_apart(study: Registration, judged: dict[str, Any]) -> list[str]:
     the same.
     """
     chosen = judged["selected"]["arm"] if "selected" in judged else None
-    return asked.apart(study.lock.content, chosen)
+    return arms.apart(study.lock.content, chosen)

@@ -8,8 +8,9 @@ development problems, along the text that the full cache writes.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -19,6 +20,7 @@ import transformers
 from torch import Tensor
 
 import policies
+import splits
 from analysis.stats import ranks
 from policies import Policy, Rescores, View
 from policies.policy import Event
@@ -30,6 +32,7 @@ from protocol.engine.observation import observed
 from protocol.evidence.run.registration import VERDICT, Registration
 from protocol.locked.study import Study
 from protocol.models.load import LoadedModel, load
+from protocol.plan import grid
 from protocol.plan.design import AGAIN, Task
 from protocol.plan.grid import FULL
 from protocol.tasks import door, prompting
@@ -149,10 +152,10 @@ def mean(values: Iterable[float]) -> float:
     return fmean(there) if there else math.nan
 
 
-def measured(study: Study, limit: int | None) -> dict[Place, list[Proxies]]:
-    """By arm of a cell, one entry for each of the first `limit` development problems of a task in which it
-    dropped anything before the full cache's text ended. Arms that never evict, presses, and arms whose
-    statistics a model lacks are left out.
+def measured(study: Study, limit: int) -> dict[Place, list[Proxies]]:
+    """By arm of a cell, one entry for each of `limit` development problems of a task, those with the smallest
+    MD5, in which it dropped anything before the full cache's text ended. Arms that never evict, presses, and
+    arms whose statistics a model lacks are left out.
     """
     transformers.utils.logging.disable_progress_bar()
     protocol, generation = study.protocol, study.protocol.generation
@@ -161,7 +164,7 @@ def measured(study: Study, limit: int | None) -> dict[Place, list[Proxies]]:
     for source in protocol.models:
         model = load(source, study.planned.home, dtype=generation.dtype, device=generation.device)
         for task in protocol.tasks:
-            for problem in study.development()[task.name][:limit]:
+            for problem in splits.first(study.development()[task.name], limit):
                 for (budget, arm), told in _of_problem(study, model, source, task, problem).items():
                     found.setdefault((source, task.name, budget, arm), []).append(told)
     return found
@@ -170,31 +173,60 @@ def measured(study: Study, limit: int | None) -> dict[Place, list[Proxies]]:
 def _of_problem(
     study: Study, model: LoadedModel, source: str, task: Task, problem: str
 ) -> dict[tuple[str, str], Proxies]:
-    """By budget and arm."""
+    """By budget and arm. Arms that ask the model for the same go along one text of the full cache."""
     protocol, planned = study.protocol, study.planned
     counter = prompting.counter(model.tokenizer)
     built = door.build(planned.tasks[task.name], task.name, problem, counter)
-    prompt = engine.Prompt(*map(tuple, prompting.render(built, model.tokenizer, task.query)))
-    if protocol.excludes(len(prompt.context)):
-        return {}
-    seed = protocol.seeds[0]
-    lanes, notes = [engine.Lane(FULL, policies.get(FULL), None, seed)], []
-    for arm in protocol.arms:
-        policy = None if arm.press is not None else protocol.policy(arm.name)
-        if policy is None or not policy.evicts:
+    found: dict[tuple[str, str], Proxies] = {}
+    for asks in dict.fromkeys(protocol.asks(arm.name) for arm in protocol.arms):
+        fed = prompting.render(built, model.tokenizer, task.query, asks)
+        prompt = engine.Prompt(*map(tuple, fed))
+        if protocol.excludes(len(prompt.context)):
             continue
-        if not {each.name for each in policy.calibrated} <= model.statistics.keys():
+        noted = list(_noted(study, model, source, task, asks, prompt))
+        lanes = tuple(one.lane for one in noted)
+        text = _run(study, model, task, engine.Request(built.id, prompt, lanes))
+        events = {one.place: one.first[0] for one in noted if one.first}
+        found |= _along(model, text, events, protocol.generation.prefill_chunk)
+    return found
+
+
+class Noted(NamedTuple):
+    """A lane whose policy is `Noting`, and what that notes."""
+
+    place: tuple[str, str]  # budget, arm
+    lane: engine.Lane
+    first: list[First]
+
+
+def _noted(
+    study: Study, model: LoadedModel, source: str, task: Task, asks: str, prompt: engine.Prompt
+) -> Iterator[Noted]:
+    """A lane for each budget of each arm that says this to the model, evicts and can run."""
+    protocol, planned = study.protocol, study.planned
+    for arm, budget in itertools.product(protocol.arms, protocol.budgets):
+        if arm.press is not None or protocol.asks(arm.name) != asks:
             continue
-        for budget in protocol.budgets:
-            noting = Noting(**{part.name: getattr(policy, part.name) for part in fields(Policy)})
-            slots = budget.of(len(prompt.context), planned.use(source, task.name))
-            lanes.append(engine.Lane(f"{budget}/{arm.name}", noting, slots, seed))
-            notes.append((str(budget), arm.name, noting.first))
-    request = engine.Request(built.id, prompt, tuple(lanes))
-    generation = protocol.generation
+        slot = planned.slot(source, arm.name)
+        cell = grid.Cell(source, task.name, str(budget), arm.name, protocol.seeds[0])
+        policy = grid.policy_of(protocol, cell, slot)
+        if not policy.evicts or {each.name for each in policy.calibrated} - model.statistics.keys():
+            continue
+        noting = Noting(**{part.name: getattr(policy, part.name) for part in fields(Policy)})
+        slots = budget.of(len(prompt.context), planned.use(source, task.name), slot)
+        place = str(budget), arm.name
+        yield Noted(place, engine.Lane("/".join(place), noting, slots, protocol.seeds[0]), noting.first)
+
+
+def _run(study: Study, model: LoadedModel, task: Task, request: engine.Request) -> tuple[int, ...]:
+    """Prompt and answer of the full cache, in whose company the lanes of the request decode; nothing where
+    it fails.
+    """
+    generation = study.protocol.generation
+    whole = engine.Lane(FULL, policies.get(FULL), None, study.protocol.seeds[0])
     ran = engine.run(
         model,
-        [request],
+        [request._replace(lanes=(whole, *request.lanes))],
         max_new_tokens=task.max_new_tokens,
         temperature=float(generation.temperature),
         top_p=float(1 if generation.top_p is None else generation.top_p),
@@ -202,12 +234,10 @@ def _of_problem(
         first_event=generation.waits,
         marks=(model.answer_marks if generation.think_only else None) or (),
     )
-    whole = ran.answers[0].outcomes[0]
-    if isinstance(whole, engine.LaneFailure):
-        return {}
-    text = (*prompt.context, *prompt.query, *whole.token_ids)
-    events = {(budget, arm): noted[0] for budget, arm, noted in notes if noted}
-    return _along(model, text, events, generation.prefill_chunk)
+    outcome = ran.answers[0].outcomes[0]
+    if isinstance(outcome, engine.LaneFailure):
+        return ()
+    return (*request.prompt.context, *request.prompt.query, *outcome.token_ids)
 
 
 def _along(
@@ -267,9 +297,9 @@ def accuracies(registration: Registration) -> tuple[str, dict[Place, float]]:
 
 
 def rows(found: Mapping[Place, Sequence[Proxies]], accuracy: Mapping[Place, float]) -> list[dict[str, Any]]:
-    """One for each arm of a cell: means over problems, and the accuracy that came out, None if none did."""
-    listed = []
-    for place, each in found.items():
+    """One for each arm, cell by cell: means over problems, and the accuracy that came out, if any did."""
+    listed, cells = [], [*dict.fromkeys(place[:3] for place in found)]
+    for place, each in sorted(found.items(), key=lambda one: cells.index(one[0][:3])):
         means = {name: mean(getattr(one, name) for one in each) for name in Proxies._fields}
         listed.append(
             dict(zip(("model", "task", "budget", "arm"), place, strict=True))

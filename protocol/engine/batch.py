@@ -242,7 +242,6 @@ class Batch:
             weights=weights,
         )
         event = forking.compressed(row.lane.policy, view, budget)
-        event = merging.checked(event, view.filled, merges=form.weighed)
         cached = [
             merging.of_layer(event.merging, layer, own, stored[layer], self.rotation)
             for layer, own in enumerate(cached)

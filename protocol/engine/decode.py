@@ -176,6 +176,11 @@ def refuse_lane(lane: Lane) -> None:
             f"interval of lane {lane.key}: {type(policy.uncarried[0]).__name__} cannot be measured while "
             "decoding; leave the interval out or choose another policy"
         )
+    if policy.cadence.in_blocks and policy.uncarried:
+        raise BadInput(
+            f"blocks of lane {lane.key}: {type(policy.uncarried[0]).__name__} cannot be measured from block "
+            "to block; choose a cadence without blocks or another policy"
+        )
 
 
 def shown_layers(model: Model, requests: Sequence[Request]) -> set[int]:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from policies import Blockwise, Event, Mark, Merging, Policy, Remembered, Signal, View
-from protocol.engine import lane_memory, merging, prefill, sampling
+from protocol.engine import lane_memory, prefill, sampling
 from protocol.engine.grants import granted
 from protocol.engine.lane_memory import Memory
 from protocol.engine.lanes import Lane, LaneFailure, Model, Request
@@ -93,7 +93,6 @@ def fork(model: Model, request: Request, chunk: int | None) -> Forked:
             # All of the context may stay for a policy that never evicts.
             budget = len(context) if lane.budget is None else granted(lane.policy.cadence, lane.budget, 0)
             event = compressed(lane.policy, view, budget)
-            event = merging.checked(event, view.filled, merges=lane.policy.state.merges)
             carried = None
             if lane.policy.cadence.interval is not None:
                 prompt, turned = len(context) + query, rotation_of(model.network)

@@ -185,7 +185,7 @@ class Memory:
                 continue
             read = layers_of(signal, len(kept))
             if event.merging is not None and not signal.afresh:
-                state = every(merging.sums_of(event.merging.into.expand(kept.shape)[read]), state)
+                state = every(merging.sums_of(event.merging.into[read]), state)
             self.sums[signal] = None if signal.afresh else every(columns_of(order[read], within[read]), state)
 
 

@@ -8,14 +8,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from policies import Event, Merging, Rotation
+from policies import Merging, Rotation
 from policies.signals import wide
 from protocol.engine.slots import Cached
 
-__all__ = ["checked", "merged", "of_layer", "sums_of"]
-
-ROUNDING = 1e-4
-"""How far the shares of a slot may be from 1 in sum: float32 over some thousand members."""
+__all__ = ["merged", "of_layer", "sums_of"]
 
 
 class Groups(NamedTuple):
@@ -104,14 +101,12 @@ def of_layer(
 
 def sums_of(into: Tensor) -> Callable[[Tensor], Tensor]:
     """What a tensor [layer, head, n] of sums over queries becomes: a slot gets those of its members, added
-    up. One of whole numbers, such as stamps, stays as it is.
+    up.
 
     into [layer, kv_head, n]. Raises ValueError for a tensor of one head where heads merge otherwise.
     """
 
     def summed(tensor: Tensor) -> Tensor:
-        if not tensor.is_floating_point():
-            return tensor
         heads, own = tensor.shape[1], into
         if heads < into.shape[1]:
             if (into != into[:, :1]).any():
@@ -122,33 +117,3 @@ def sums_of(into: Tensor) -> Callable[[Tensor], Tensor]:
         return replaced(tensor.flatten(0, 1), groups.targets, sums).view(tensor.shape)
 
     return summed
-
-
-def checked(event: Event, filled: Tensor, *, merges: bool) -> Event:
-    """The event with a row for every layer and head in its merging. merges: what the state says of itself;
-    filled [layer | 1, kv_head | 1, n]. Raises ValueError where the state breaks its promise.
-    """
-    if event.merging is None:
-        return event
-    kept, n = event.kept, event.kept.shape[-1]
-    into, shares = (tensor.expand(kept.shape) for tensor in (event.merging.into, event.merging.shares))
-    inside, own = into >= 0, torch.arange(n, device=kept.device)
-    place = into.clamp(0, n - 1)
-    if (
-        (into >= n).any()
-        or (inside & ~filled).any()
-        or (kept & (into != own)).any()
-        or (inside & ~kept.gather(-1, place)).any()
-    ):
-        raise ValueError(
-            "state merged into a slot that is not kept, or out of one that is not there; into is the number "
-            "of a kept slot, its own for one that is kept, and -1 for one that is dropped"
-        )
-    if not merges and (inside & ~kept).any():
-        raise ValueError("state merged slots and says that it never does; let its `merges` be True")
-    sums = torch.zeros(kept.shape, dtype=torch.float64, device=kept.device)
-    sums.scatter_add_(-1, place, shares.double().masked_fill(~inside, 0))
-    off = (sums - 1).abs().masked_fill(~kept, 0)
-    if not bool((off <= ROUNDING).all()):
-        raise ValueError(f"state merged by shares whose sum is off 1 by {float(off.max()):.3g}; let it be 1")
-    return event._replace(merging=Merging(kept, into, shares))

@@ -159,7 +159,7 @@ def attended(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None,
     float32 is the precision; else the values are filled up with zeros.
     """
     width, dim = values.shape[-1], keys.shape[-1]
-    if width == dim or values.device.type != "cpu":
+    if width >= dim or values.device.type != "cpu":
         return scaled_dot_product_attention(queries, keys, values, attn_mask=mask, scale=scale)
     if values.dtype.itemsize < 4 or queries.shape[-2] > FEW:
         values = pad(values, (0, dim - width))

@@ -13,11 +13,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from policies import Routes, Statistics, Thresholds
+from policies import Bases, Routes, Statistics, Thresholds
 from protocol.evidence.bytes import canonical, files
 from protocol.evidence.lock import closure
 from protocol.evidence.refusals import BadInput
-from protocol.models import paths, query_statistics, routes, sources, thresholds
+from protocol.models import bases, paths, query_statistics, routes, sources, thresholds
 from protocol.models.paths import NAMES, statistics_paths
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ KINDS: Mapping[type[Any], Kind] = MappingProxyType(
         Statistics: Kind(query_statistics.packed, query_statistics.unpacked, query_statistics.unfit),
         Thresholds: Kind(thresholds.packed, thresholds.unpacked, thresholds.unfit),
         Routes: Kind(routes.packed, routes.unpacked, routes.unfit),
+        Bases: Kind(bases.packed, bases.unpacked, bases.unfit),
     }
 )
 OF_NAME: Mapping[str, type[Any]] = MappingProxyType(

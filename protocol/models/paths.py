@@ -10,14 +10,21 @@ from protocol.models import sources
 __all__ = ["KINDS", "NAMES", "OF_ANSWERS", "locked_name", "statistics_paths"]
 
 KINDS: Mapping[str, str] = MappingProxyType(
-    {"text": "Statistics", "traces": "Statistics", "thoughts": "Thresholds", "routes": "Routes"}
+    {
+        "text": "Statistics",
+        "traces": "Statistics",
+        "thoughts": "Thresholds",
+        "bases": "Bases",
+        "routes": "Routes",
+    }
 )
 """What is calibrated, as a value of which class of `policies`: query statistics of text that others wrote, or
-of the answers of the model itself; which thought a segment of its answers is; which heads go by their scores.
+of the answers of the model itself; which thought a segment of its answers is; in which directions its values
+vary; which heads go by their scores.
 """
 NAMES = tuple(KINDS)
-OF_ANSWERS = ("thoughts", "routes")
-"""Those that no plain text tells."""
+OF_ANSWERS = ("thoughts", "bases", "routes")
+"""Those that are of answers of the model and of no plain text."""
 
 
 def statistics_paths(source: str, home: Path) -> dict[str, Path]:

@@ -223,6 +223,11 @@ def _intervals(design: Design) -> Iterator[str]:
                 f"generation.interval: {type(policy.uncarried[0]).__name__}, which arm "
                 f"{name!r} needs, cannot be measured while decoding; leave the interval or the arm out"
             )
+        if policy.cadence.in_blocks and policy.uncarried:
+            yield (
+                f"arms.{name}.policy: {type(policy.uncarried[0]).__name__}, which it needs, cannot be "
+                "measured from block to block; choose a policy without blocks"
+            )
 
 
 def _sweep(design: Design, evicts: Evicts) -> Iterator[str]:

@@ -6,9 +6,9 @@ from typing import Any
 from analysis.rules import RULES
 from analysis.rules.rule import against_full
 from analysis.stats.methods import METHODS, resampled, together
-from analysis.studies import arms, asked, full_use, opened, same_kept
+from analysis.studies import arms, full_use, opened, same_kept
 from protocol.evidence.run.ledger import Entry
-from protocol.texts import gate, known
+from protocol.texts import gate, known, slots
 
 _SOURCES = {
     "nonce": "a number that the registered auditor draws and signs after the lock",
@@ -98,14 +98,16 @@ def conditions(lock: Mapping[str, Any]) -> list[str]:
     said = [
         f"{len(named)} arms: {_list(named)}. Models: {_list(content['models'])}. Budgets: "
         f"{_list(content['budgets'])} (with a point: share of the prompt's tokens; whole: slots per KV head "
-        f"and layer{_of_full(lock)}). Seeds: {_list(content['seeds'])}. That makes {cells} cells.",
+        f"and layer{_of_full(lock)}{slots.forms(lock)}). Seeds: {_list(content['seeds'])}. "
+        f"That makes {cells} cells.",
         *(
             f"Task {task['name']}: at most {task['max_new_tokens']} new tokens; the question "
             f"{_QUERY.get(task['query'], 'stands ' + task['query'])} the context."
             for task in content["tasks"]
         ),
         *full_use.words(lock.get(full_use.FIELD, {})),
-        *(f"{said[0].upper()}{said[1:]}." for said in asked.apart(lock)),
+        *slots.words(lock),
+        *(f"{said[0].upper()}{said[1:]}." for said in arms.apart(lock)),
         f"Within problems: every arm answers every held-out problem, from {_prompts(lock)}. The "
         f"subject is {decision['subject']}, compared with {_list(decision['against'])}.",
     ]
@@ -119,7 +121,7 @@ def conditions(lock: Mapping[str, Any]) -> list[str]:
 
 
 def _prompts(lock: Mapping[str, Any]) -> str:
-    if not (said := asked.words(lock)):
+    if not (said := arms.asked(lock)):
         return "one and the same prompt"
     return f"one prompt but for what arms ask beside it ({_list(said)})"
 

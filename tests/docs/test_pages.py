@@ -14,6 +14,7 @@ WIDE_TABLES = {
     "docs/gates.md",
     "docs/protocol.md",
     "docs/records.md",
+    "docs/systems.md",
     "protocol/embedded/chain-llama/README.md",
     "protocol/embedded/chain-qwen2/README.md",
 }

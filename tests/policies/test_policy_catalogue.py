@@ -93,6 +93,7 @@ NAMES = (
     "layer-defensivekv",
     "keydiff-blocks",
     "lagkv-blocks",
+    "caote-blocks",
     "kvzip",
     "epicache",
     "epicache-shared-budget",

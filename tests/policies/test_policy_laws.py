@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from policy_prompts import Prompt, a_later_view, a_prompt, a_view, measured, of_model, preserves, up_to
+from sampled import sampled
 from torch.nn.functional import pad
 
 import policies
@@ -77,8 +78,7 @@ def keep(policy: Policy, budget: int, prompt: Prompt = PROMPT, *, seed: int = 5)
     return policy.keep(view_for(policy, prompt, seed=seed), budget)
 
 
-@every_evicting_policy
-@pytest.mark.parametrize("budget", [200, 201, 257, 299])
+@pytest.mark.parametrize(("name", "budget"), sampled(EVICTING, [200, 201, 257, 299], of=4))
 def test_budgets_are_exact(name, budget):
     policy = policies.get(name)
     counts = keep(policy, budget).sum(-1)
@@ -95,8 +95,7 @@ def test_budgets_are_exact(name, budget):
     assert policy.selection.unused == (2 if name in CRYSTALS else 0)
 
 
-@every_policy
-@pytest.mark.parametrize("budget", [N, N + 1, 10 * N])
+@pytest.mark.parametrize(("name", "budget"), sampled(policies.names(), [N, N + 1, 10 * N], of=3))
 def test_a_budget_that_covers_everything_keeps_everything(name, budget):
     """But for what a routing bounds, of an answer: then the answer is thinned by another measure."""
     kept = keep(policies.get(name), budget)
@@ -165,8 +164,9 @@ def test_policies_are_hashable_values(name):
     assert all(hash(signal) == hash(replace(signal)) for signal in policies.get(name).needs)
 
 
-@every_policy
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+@pytest.mark.parametrize(
+    ("name", "dtype"), sampled(policies.names(), [torch.bfloat16, torch.float16, torch.float64], of=3)
+)
 def test_every_precision_works_and_scores_are_float32_or_better(name, dtype):
     policy = policies.get(name)
     prompt = a_prompt(N, dtype=dtype)
@@ -175,9 +175,9 @@ def test_every_precision_works_and_scores_are_float32_or_better(name, dtype):
     assert keep(policy, 210, prompt).any()
 
 
-@every_policy
-@pytest.mark.parametrize(("q_heads", "kv_heads"), [(9, 3), (4, 4), (2, 1)])
-def test_query_heads_may_share_kv_heads(name, q_heads, kv_heads):
+@pytest.mark.parametrize(("name", "heads"), sampled(policies.names(), [(9, 3), (4, 4), (2, 1)], of=3))
+def test_query_heads_may_share_kv_heads(name, heads):
+    q_heads, kv_heads = heads
     prompt = a_prompt(N, q_heads=q_heads, kv_heads=kv_heads, layers=4)
     assert keep(policies.get(name), 210, prompt).shape == (4, kv_heads, N)
 
@@ -603,12 +603,12 @@ def kept_at(view: View, policy: Policy, budget: int) -> torch.Tensor:
     return kept
 
 
-every_later_policy = pytest.mark.parametrize("name", [name for name in EVICTING if name not in CRYSTALS])
+LATER = [name for name in EVICTING if name not in CRYSTALS]
+every_later_policy = pytest.mark.parametrize("name", LATER)
+HELD = ([[220, 220], [220, 220]], [[260, 220], [231, 247]])
 
 
-@every_later_policy
-@pytest.mark.parametrize("budget", [140, 177, 219])
-@pytest.mark.parametrize("held", [[[220, 220], [220, 220]], [[260, 220], [231, 247]]])
+@pytest.mark.parametrize(("name", "budget", "held"), sampled(LATER, [140, 177, 219], HELD, of=4))
 def test_a_later_event_meets_the_budget_with_slots_that_are_there(name, budget, held):
     policy = policies.get(name)
     kept = kept_at(an_event(policy, held), policy, budget).sum()

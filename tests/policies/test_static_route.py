@@ -74,7 +74,7 @@ def test_protected_slots_come_first_and_what_is_left_stays_spread_out():
     others = kept[:-8]
     assert len(others) == 8
     assert set(others) < set(even(160, 16))
-    gaps = [later - sooner for sooner, later in pairwise(others)]
+    gaps = [later - sooner for sooner, later in pairwise([*others, 160])]
     assert max(gaps) <= 2 * 160 / 8
 
 

@@ -16,8 +16,8 @@ def check(tmp_path):
     """Whether an arm of this policy fits a model of so many layers, which has no weights."""
     (tmp_path / "model.safetensors").touch()
 
-    def refuse(policy, layers):
-        transformers.LlamaConfig(num_hidden_layers=layers).save_pretrained(tmp_path)
+    def refuse(policy, layers, **heads):
+        transformers.LlamaConfig(num_hidden_layers=layers, **heads).save_pretrained(tmp_path)
         text = studies.PROTOCOL.format(model=tmp_path).replace('"crystal-token-level"', policy)
         protocol = reading.parse(text.encode(), "here")
         fitting._refuse_depths(SimpleNamespace(protocol=protocol, home=tmp_path))
@@ -47,3 +47,16 @@ def test_models_whose_layers_can_be_told_apart_fit(check, policy, layers):
 def test_methods_that_set_no_layers_against_others_fit_every_model(check):
     for policy in ("attn-x-hs", "kv-key", "kv-val", "lagkv-causal", "h2o"):
         check(f'"{policy}"', 1)
+
+
+@pytest.mark.parametrize("heads", [{"head_dim": 32}, {"hidden_size": 128, "num_attention_heads": 4}])
+def test_a_rank_that_saves_nothing_of_a_value_is_refused_with_the_arm_and_the_model(check, heads):
+    """32 directions, in heads of 32 numbers; of heads of 64 they are half."""
+    with pytest.raises(BadInput) as refused:
+        check('"subspace"', 2, **heads)
+    told = str(refused.value)
+    assert "\n" not in told
+    assert "arms: 'crystal' does not fit path:" in told
+    assert "state.rank: 32 coefficients save nothing of a value of 32 numbers; set fewer" in told
+    check('"subspace"', 2, head_dim=64)
+    check('"subspace", set = { "state.rank" = 8 }', 2, **heads)

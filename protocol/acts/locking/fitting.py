@@ -101,13 +101,18 @@ def refuse_one_model_twice(frozen: Mapping[str, Mapping[str, str]]) -> None:
 
 
 def _refuse_depths(planned: Planned) -> None:
-    """Layers that a policy reads by their number, in a model that has others."""
+    """Layers that a policy reads by their number, and numbers that it stores of a value, in a model that has
+    others.
+    """
     protocol = planned.protocol
     for model in protocol.models:
         config = transformers.AutoConfig.from_pretrained(sources.locate(model, planned.home))
+        width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         for arm in protocol.arms:
+            policy = protocol.policy(arm.name)
             try:
-                protocol.policy(arm.name).refuse_depth(config.num_hidden_layers)
+                policy.refuse_depth(config.num_hidden_layers)
+                policy.refuse_width(width)
             except ValueError as refusal:
                 raise BadInput(f"arms: {arm.name!r} does not fit {model}: {refusal}") from None
 

@@ -196,14 +196,16 @@ def _asked(locked: Mapping[str, Any]) -> Iterator[str]:
         yield "asked: is about no arm; a lock of which no arm says anything has no such field"
     for arm in sorted(asked.keys() - known.keys()):
         yield f"asked.{differences.shown(arm)}: is no arm whose settings are locked"
+    due = {}
     for arm, settings in known.items():
-        kind, due = settings.get("decoding"), ""
-        if kind not in (PLAIN, STATE_LINES):
-            continue
-        if kind == STATE_LINES and settings.get("decoding.asked") == "True":
+        kind, asks = settings.get("decoding"), settings.get("decoding.asked") == "True"
+        if kind == STATE_LINES and asks:
             wording, line = (_text(settings.get(f"decoding.{name}")) for name in ("wording", "line"))
-            due = wording.replace("{line}", line)
-        yield from differences.between(asked.get(arm, ""), due, f"asked.{differences.shown(arm)}")
+            due[arm] = wording.replace("{line}", line)
+        elif kind not in (PLAIN, STATE_LINES) and arm in asked:
+            due[arm] = asked[arm]
+    held = {arm: text for arm, text in asked.items() if arm in known}
+    yield from differences.between(held, due, "asked")
 
 
 def _text(locked: Any) -> str:

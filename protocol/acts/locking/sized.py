@@ -46,15 +46,16 @@ def field(planned: Planned) -> dict[str, Any]:
 
 
 def refuse_unfit(planned: Planned) -> None:
-    """A state that does not fit what was calibrated of a model, such as a rank above the measured one."""
-    for model in planned.protocol.models:
+    """A state that does not fit the heads of a model, or what was calibrated of it: a rank above that."""
+    for model, one in (planned.widths or {}).items():
         paths = calibration.statistics_paths(model, planned.home)
         for arm in planned.protocol.arms:
-            state = planned.protocol.policy(arm.name).state
-            wanted = [signal for signal in state.needs if isinstance(signal, Calibrated)]
+            policy = planned.protocol.policy(arm.name)
+            wanted = [signal for signal in policy.state.needs if isinstance(signal, Calibrated)]
             known = {each.name: calibration.read(paths[each.name], each.kind) for each in wanted}
             try:
-                state.codec(known)
+                policy.refuse_width(one.width)
+                policy.state.codec(known)
             except (ValueError, KeyError) as refusal:
                 raise BadInput(f"arms: {arm.name!r} does not fit {model}: {refusal}") from None
 

@@ -4,7 +4,7 @@ import pytest
 
 import policies
 from analysis.hypotheses import paper
-from analysis.hypotheses.declared import DECLARED, ROOT, SURFACES, ancestors, gates, surface
+from analysis.hypotheses.declared import DECLARED, STARTS, SURFACES, ancestors, gates, surface
 from analysis.hypotheses.outcomes import COLLAPSE, FEW, WRONG, canonical
 from analysis.studies import failure_modes, judgement
 from policies.catalogue import CATALOGUE, COMPONENTS
@@ -13,8 +13,8 @@ HERE = [name for name in DECLARED if name in CATALOGUE]
 PARENTS = {name: DECLARED[name].parent for name in HERE if DECLARED[name].parent in CATALOGUE}
 
 
-def test_every_policy_is_declared():
-    assert set(CATALOGUE) <= set(DECLARED)
+def test_every_policy_is_declared_and_no_other():
+    assert set(DECLARED) == set(CATALOGUE)
 
 
 @pytest.mark.parametrize("name", PARENTS)
@@ -29,10 +29,11 @@ def test_what_differs_is_a_component_and_five_of_these_are_families_of_intervent
     assert list(dict.fromkeys(SURFACES.values())) == ["state", "routing", "cadence", "decoding", "scoring"]
 
 
-def test_gates_start_from_1d_and_are_all_that_do_but_the_control_and_the_comparator():
-    start = {name for name in DECLARED if ROOT in ancestors(name)}
+def test_gates_start_from_triattention_and_are_all_that_do_but_the_control_and_the_comparator():
+    start = {name for name in DECLARED if {*ancestors(name)} & set(STARTS)}
     assert start - set(gates()) == {"state_ask", "snapkv_with_window", "syn_mem"}
     assert set(gates()) < start
+    assert not [name for name in STARTS if DECLARED[name].parent]
 
 
 def test_a_second_name_of_a_policy_counts_as_its_first():
@@ -43,7 +44,7 @@ def test_a_second_name_of_a_policy_counts_as_its_first():
 
 
 def test_ancestors_are_named_from_the_parent_on():
-    assert ancestors("pyramid-1d_div") == ["pyramid-1d", "1d-per-layer", "1d"]
+    assert ancestors("pyramid-1d_div") == ["pyramid-1d", "1d-per-head"]
     assert ancestors("1d") == []
 
 

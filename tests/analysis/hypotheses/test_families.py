@@ -55,9 +55,18 @@ def test_contrasts_with_what_a_gate_does_not_start_from_do_not_test_it(tmp_path)
 
 
 def test_a_gate_two_components_away_is_tested_against_each_of_its_ancestors(tmp_path):
-    for name, parent in (("a", "1d"), ("b", "1d_div")):
-        rows = [contrast(parent, "1d_div-per-head", model=model, better=True) for model in ("one", "two")]
-        assert families.fate("1d_div-per-head", told(tmp_path, rows, name=name)) == FAILED
+    for gate, parent in (
+        ("1d_div-per-head", "1d"),
+        ("1d_div-per-head", "1d_div"),
+        ("ada-1d_div", "1d-per-head"),
+    ):
+        rows = [contrast(parent, gate, model=model, better=True) for model in ("one", "two")]
+        assert families.fate(gate, told(tmp_path, rows, name=f"{gate} {parent}")) == FAILED
+
+
+def test_a_gate_of_another_mode_is_tested_against_1d_too(tmp_path):
+    rows = [contrast("1d", "static_route", model=model, better=True) for model in ("one", "two")]
+    assert families.fate("static_route", told(tmp_path, rows)) == FAILED
 
 
 def test_studies_that_disagree_leave_a_gate_undecided(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
-from analysis.studies.settings_grid import NoGrid
+from analysis.explored.settings_grid import NoGrid
 from figures.canvas.shares import share
 from figures.plots.settings_map import mapped, settings_map
 

@@ -54,7 +54,7 @@ class Question:
         FAMILIES,
         [None, Adaptive()],
         [Cadence(interval=4), Blockwise(block=9), Blockwise(block=9, interval=4)],
-        of=4,
+        of=6,
     ),
 )
 def test_what_a_passage_gives_to_the_slots_is_what_a_plain_forward_finds(family, routing, cadence):

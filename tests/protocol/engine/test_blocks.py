@@ -25,6 +25,7 @@ from tiny_networks import (
 
 import policies
 from policies import Blockwise, Cadence, Protect
+from policies.caote import caote
 from policies.keydiff import keydiff
 from policies.lagkv import lag_scores, lagkv
 from policies.signals import AttentionSums, Norms
@@ -42,7 +43,7 @@ ROUTINGS = {"uniform": None, "offsets": Offsets(((-2, 2), (2, -2), (0, 0))), "ad
 
 @pytest.mark.parametrize(
     ("family", "routing", "chunk", "interval"),
-    sampled(FAMILIES, tuple(ROUTINGS), [None, 4], [None, 5], of=4),
+    sampled(FAMILIES, tuple(ROUTINGS), [None, 4], [None, 5], of=6),
 )
 def test_what_is_told_and_said_is_what_loops_over_a_plain_forward_find(
     family, routing, chunk, interval, device, logits_of
@@ -86,8 +87,8 @@ def test_what_is_told_and_said_is_what_loops_over_a_plain_forward_find(
 
 
 def by_loops(model, context, block, budget, scores):
-    """Positions that every head holds at the end: after each block the best `budget` by `scores` of the keys
-    and values that a plain forward of the text so far finds; later tokens see these alone.
+    """Positions that every head holds at the end: after each block the best `budget` by `scores` of what a
+    plain forward of the text so far finds; later tokens see these alone.
     """
     history = History(len(context))
     for stop in boundaries(len(context), block, budget):
@@ -95,27 +96,45 @@ def by_loops(model, context, block, budget, scores):
         history.feed(stop)
         kept = torch.zeros(LAYERS, KV_HEADS, max(map(len, history.held.values())), dtype=torch.bool)
         for (layer, head), held in history.held.items():
-            worth = scores(plain.keys[layer, head, held], plain.values[layer, head, held])
+            rows = plain.weights[layer, 2 * head : 2 * head + 2, -1, held]
+            worth = scores(plain.keys[layer, head, held], plain.values[layer, head, held], rows)
             best = sorted(range(len(held)), key=lambda slot, worth=worth: (-worth[slot], slot))[:budget]
             kept[layer, head, best] = True
         history.evict(kept)
     return history
 
 
-def unlike_the_mean(keys, values):
+def unlike_the_mean(keys, values, rows):
     units = [key / key.norm() for key in keys]
     mean = sum(units) / len(units)
     return [-float(unit @ mean / mean.norm()) for unit in units]
 
 
-def lagging(keys, values):
+def lagging(keys, values, rows):
     return lag_scores(keys[None], values[None], sinks=2, lag=5)[0].tolist()
 
 
-@pytest.mark.parametrize(
-    ("policy", "scores"), [(keydiff(), unlike_the_mean), (lagkv(sinks=2, lag=5), lagging)], ids=["key", "lag"]
-)
-def test_keydiff_and_lagkv_in_blocks_keep_what_plain_loops_keep(policy, scores, logits_of):
+def missed(keys, values, rows):
+    """How far the output of the last query moves without a slot, the mean of the two heads of a group."""
+    worth = [0.0] * len(values)
+    for shares in rows:
+        output = shares @ values
+        for slot, value in enumerate(values):
+            without = (output - shares[slot] * value) / (1 - shares[slot])
+            worth[slot] += float((without - output).norm()) / 2
+    return worth
+
+
+LOOPS = {
+    "keydiff": (keydiff(), unlike_the_mean),
+    "lagkv": (lagkv(sinks=2, lag=5), lagging),
+    "caote": (caote(), missed),
+}
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_keydiff_lagkv_and_caote_in_blocks_keep_what_plain_loops_keep(name):
+    policy, scores = LOOPS[name]
     model, prompt = tiny(), outside(50)
     cadence = Blockwise(block=7)
     watched = noted(policy.scoring, policy.routing, cadence, policy.protect)
@@ -156,7 +175,7 @@ def test_a_budget_for_all_of_the_prompt_reads_it_once():
 
 
 def test_samples_and_lanes_in_places_of_their_own_are_those_of_each_alone():
-    """Five lanes in two places: those that wait keep what they read."""
+    """Five lanes in two places, which they take in their order: those that wait keep what they read."""
     cadence = Blockwise(block=8)
     lanes = [
         lane(drawn(1, routing, cadence), 10, seed=seed) for seed in (0, 1) for routing in (None, Adaptive())
@@ -165,6 +184,9 @@ def test_samples_and_lanes_in_places_of_their_own_are_those_of_each_alone():
     together = answer(tiny(), outside(40, 2), lanes, max_new_tokens=6, max_concurrent=2)
     alone = [answer(tiny(), outside(40, 2), [one], max_new_tokens=6)[0] for one in lanes]
     assert list(map(told, together)) == list(map(told, alone))
+    joined = [outcome.joined for outcome in together]
+    assert joined == sorted(joined)
+    assert joined[1] == 0 < joined[2]
 
 
 def test_a_policy_that_refuses_a_block_fails_its_lane_alone():
@@ -193,6 +215,6 @@ def test_blocks_are_whole_numbers_of_tokens_of_a_policy_that_evicts():
     assert [cadence.first(1000, budget) for budget in (1, 127, 128, 200, 999)] == [128, 128, 256, 256, 1000]
 
 
-@pytest.mark.parametrize("name", ["keydiff", "lagkv"])
+@pytest.mark.parametrize("name", LOOPS)
 def test_the_published_forms_differ_from_their_parents_in_the_cadence_alone(name):
     assert set(policies.diff(policies.get(name), policies.get(f"{name}-blocks"))) == {"cadence"}

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from sampled import sampled
 from tiny_networks import DEPTH, FAMILIES, KV_HEADS, answer, competing, greedy, lane, outside, preserves, tiny
 
 import policies
@@ -12,17 +13,24 @@ from protocol.evidence.refusals import BadInput
 HEADS = DEPTH * KV_HEADS
 
 
-def lanes(*budgets):
-    every = [competing(policies.get(name)) for name in policies.names()]
+CADENCES = (Cadence(interval=4), Cadence(interval=3, slack=False))
+
+
+NAMES = policies.names()
+
+
+def lanes(*budgets, names=NAMES):
+    every = [competing(policies.get(name)) for name in names]
     return [lane(policy, budget if policy.evicts else None, seed=1) for budget in budgets for policy in every]
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_every_policy_holds_its_budget_after_one_shared_prefill(family):
+@pytest.mark.parametrize(("family", "part"), sampled(FAMILIES, range(4), of=4))
+def test_every_policy_holds_its_budget_after_one_shared_prefill(family, part):
+    """A quarter of them at a time; `make test` runs each quarter with a family of its own."""
     model, prompt, given = (
         tiny(family, torch.float32, num_hidden_layers=DEPTH),
         outside(280, 3),
-        lanes(200, 240),
+        lanes(200, 240, names=policies.names()[part::4]),
     )
     for one, outcome in zip(given, answer(model, prompt, given, max_new_tokens=5), strict=True):
         assert isinstance(outcome, engine.Outcome), outcome
@@ -46,10 +54,10 @@ def test_every_policy_with_room_for_all_equals_generate():
     assert [outcome.token_ids for outcome in outcomes] == [expected] * len(outcomes)
 
 
-@pytest.mark.parametrize("cadence", [Cadence(interval=4), Cadence(interval=3, slack=False)])
-def test_every_policy_holds_its_budget_through_events_or_cannot_have_any(cadence):
+@pytest.mark.parametrize(("part", "cadence"), sampled(range(2), CADENCES, of=2))
+def test_every_policy_holds_its_budget_through_events_or_cannot_have_any(part, cadence):
     model, prompt = tiny(dtype=torch.float32, num_hidden_layers=DEPTH), outside(280, 3)
-    for name in policies.names():
+    for name in policies.names()[part::2]:
         if not policies.get(name).evicts:
             continue
         policy = competing(policies.get(name, cadence=cadence))
@@ -65,7 +73,7 @@ def test_every_policy_holds_its_budget_through_events_or_cannot_have_any(cadence
         assert all(least <= after <= HEADS * 200 for _, _, after in outcome.events)
 
 
-@pytest.mark.parametrize("cadence", [Cadence(interval=4), Cadence(interval=3, slack=False)])
+@pytest.mark.parametrize("cadence", CADENCES)
 def test_every_policy_that_keeps_the_prompt_holds_its_budget_through_events_of_the_answer(cadence):
     named = [name for name in policies.names() if preserves(policies.get(name))]
     given = [lane(policies.get(name, cadence=cadence), 60) for name in named]

@@ -20,7 +20,9 @@ DEEPER = 8
 EVICTING = tuple(name for name in policies.names() if policies.get(name).evicts)
 
 ALIKE_UNTIL_DECODING = [
-    {"1d", "schedule-front", "schedule-back", "schedule-inverted"},
+    {"1d", "schedule-front", "schedule-back", "schedule-inverted", "subspace"},
+    {"syn_mem", "syn_mem-3", "syn_mem-attention", "syn_mem-massless", "syn_mem-attention-massless"},
+    {"thinkv", "thinkv-annealed"},
     {"crystal", "crystal-static-graph", "crystal-still"},
     {"crystal-kv-lite", "crystal-kv"},
     {"epikv", "segment-hs"},
@@ -30,11 +32,14 @@ ALIKE_UNTIL_DECODING = [
 ALIKE_WITH_ROOM = [{"crystal", "crystal-static-graph", "crystal-still", "crystal-over-budget"}]
 """Keep the same slots wherever the budget holds the protected trunks, by construction."""
 
-ALIKE_FOR_LONG = [{"crystal-kv-lite", "crystal-kv"}, {"epikv", "segment-hs"}]
+ALIKE_FOR_LONG = [{"crystal-kv-lite", "crystal-kv"}, {"epikv", "segment-hs"}, {"thinkv", "thinkv-annealed"}]
 """Keep the same slots of short answers too: budgets first move, and a segment closes, after 128 tokens."""
 
-ALIKE_IN_ALL = [{"streaming", "streamingllm-rkv"}]
-"""Differ in nothing that can be seen here: one experiment, under the names of two papers."""
+ALIKE_WITHOUT_LOSS = [{"1d", "subspace"}]
+"""Keep the same slots of the same text, and here values are coded without loss."""
+
+ALIKE_IN_ALL = [{"streaming", "streamingllm-rkv"}, {"syn_mem", "syn_mem-3"}]
+"""Differ in nothing that can be seen here: one experiment, under two names of papers."""
 
 
 def noted(policy):
@@ -104,7 +109,7 @@ def test_what_a_budget_below_the_protected_trunks_tells_apart(with_room, tight):
 
 
 def test_no_two_policies_keep_the_same_slots_at_every_event(with_room, tight, later):
-    assert alike(with_room + tight + later) == pairs(ALIKE_IN_ALL + ALIKE_FOR_LONG)
+    assert alike(with_room + tight + later) == pairs(ALIKE_IN_ALL + ALIKE_FOR_LONG + ALIKE_WITHOUT_LOSS)
 
 
 @pytest.mark.soak

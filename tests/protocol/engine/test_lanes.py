@@ -20,7 +20,7 @@ from tiny_networks import (
     tiny,
 )
 
-from policies import Cadence, Policy
+from policies import Blockwise, Cadence, Policy
 from policies.scissorhands import scissorhands
 from policies.signals import HiddenChange
 from protocol import engine
@@ -156,6 +156,9 @@ REFUSED = {
     },
     "interval of lane c/0.5: NeglectCounts cannot be measured while decoding; leave the interval out": {
         "lanes": (Lane("c/0.5", Policy(scissorhands().scoring, cadence=Cadence(interval=4)), 9, 0),)
+    },
+    "blocks of lane b/9: NeglectCounts cannot be measured from block to block; choose a cadence without": {
+        "lanes": (Lane("b/9", Policy(scissorhands().scoring, cadence=Blockwise()), 9, 0),)
     },
 }
 

@@ -62,15 +62,13 @@ def test_turning_a_key_is_the_rotation_of_the_model():
     torch.testing.assert_close(made.keys[0, 1], late[0, 0], rtol=1e-5, atol=1e-5)  # float32 in the model's
 
 
-def test_sums_of_members_are_added_and_stamps_stay():
+def test_sums_of_members_are_added():
     into = torch.tensor([[[1, 1, 2], [0, 2, 2]]])
     sums = torch.arange(12.0).view(1, 4, 3)
     expected = [[0, 0 + 1, 2], [3, 3 + 4, 5], [6, 7, 7 + 8], [9, 10, 10 + 11]]
     kept = into == torch.arange(3)
     found, heads = sums_of(into)(sums), kept.repeat_interleave(2, 1)
     assert found[heads].tolist() == torch.tensor(expected).float()[None][heads].tolist()
-    stamps = torch.arange(3)[None, None]
-    assert sums_of(into)(stamps) is stamps
     with pytest.raises(ValueError, match="one state for all heads of a layer, but they merge different"):
         sums_of(into)(torch.ones(1, 1, 3))
 
@@ -116,13 +114,15 @@ class Secretive(Gathered):
     merges: ClassVar[bool] = False
 
 
+PLACE = "state merged a slot into one that is not kept, or one that its head does not hold"
+SHARES = "state merged slots by shares that do not sum to 1"
 WRONG = {
-    Amiss(how="beyond"): "state merged into a slot that is not kept, or out of one that is not there; ",
-    Amiss(how="dropped"): "state merged into a slot that is not kept, or out of one that is not there; ",
-    Amiss(how="elsewhere"): "state merged into a slot that is not kept, or out of one that is not there; ",
-    Amiss(how="half"): "state merged by shares whose sum is off 1 by 0.5; ",
-    Amiss(how="not a number"): "state merged by shares whose sum is off 1 by nan; ",
-    Secretive(): "state merged slots and says that it never does; ",
+    Amiss(how="beyond"): PLACE,
+    Amiss(how="dropped"): PLACE,
+    Amiss(how="elsewhere"): "state merged a kept slot into another one",
+    Amiss(how="half"): SHARES,
+    Amiss(how="not a number"): SHARES,
+    Secretive(): "state merged slots and says that it never does: ",
 }
 
 

@@ -210,6 +210,15 @@ def test_means_leave_out_what_is_no_number():
     assert (other["agreement"], other["accuracy"]) == (None, None)
 
 
+def test_rows_stand_cell_by_cell():
+    nothing = [Proxies(*[0.5] * 5)]
+    places = [("m", "t", budget, arm) for arm in "ab" for budget in ("128", "64")]
+    listed = proxies.rows(dict.fromkeys(places, nothing), {})
+    assert [(one["budget"], one["arm"]) for one in listed] == [
+        *(("128", "a"), ("128", "b"), ("64", "a"), ("64", "b"))
+    ]
+
+
 def test_no_held_out_problem_is_built(monkeypatch):
     study = open_study(Registration(ROOT / "registrations" / "alpha-chain"), sources.home())
     held_out = study.lock.content["items"]["chain"]["confirm"]

@@ -9,7 +9,18 @@ from typing import Any, NamedTuple
 import torch
 import transformers
 
-from policies import Allocation, Cadence, PerHead, Policy, Protect, Routes, Scores, Statistics, Thresholds
+from policies import (
+    Allocation,
+    Bases,
+    Cadence,
+    PerHead,
+    Policy,
+    Protect,
+    Routes,
+    Scores,
+    Statistics,
+    Thresholds,
+)
 from policies.full import full
 from policies.protect import Pinned, Preserve
 from policies.signals import HiddenChange, Norms
@@ -68,7 +79,8 @@ def tiny(
         network = getattr(transformers, f"{family}ForCausalLM")(config)
     network = network.to(device, dtype).eval().requires_grad_(False)
     calibrated = {name: statistics(network, seed) for seed, name in enumerate(("text", "traces"))}
-    known = {**calibrated, "thoughts": Thresholds((0, 2), 0.3, 0.5), "routes": routes(network)}
+    known = {**calibrated, "thoughts": Thresholds((0, 2), 0.3, 0.5)}
+    known |= {"bases": bases(network), "routes": routes(network)}
     return TinyModel(f"tiny-{family}", network, frozenset(stop), statistics=known)
 
 
@@ -93,6 +105,15 @@ def routes(network: Any) -> Routes:
     layers, kv_heads = network.config.num_hidden_layers, network.config.num_key_value_heads
     places = torch.arange(layers)[:, None] + torch.arange(kv_heads)
     return Routes((places % 2 == 0).to(network.device))
+
+
+def bases(network: Any) -> Bases:
+    """32 directions of 16 numbers, whose coefficients give every value back: B B' is the identity."""
+    generator, config = torch.Generator().manual_seed(2), network.config
+    heads = config.num_hidden_layers, config.num_key_value_heads
+    mean = torch.randn(*heads, DIM, dtype=torch.float64, generator=generator)
+    drawn = torch.randn(*heads, 2 * DIM, DIM, dtype=torch.float64, generator=generator)
+    return Bases(mean.to(network.device), torch.linalg.qr(drawn)[0].mT.to(network.device))
 
 
 def words(count: int, seed: int = 0) -> tuple[int, ...]:

@@ -198,7 +198,7 @@ def test_weights_are_other_weights_once_a_file_that_changes_outputs_is_another(t
 
 def test_statistics_lie_beside_the_weights_of_an_embedded_model_and_below_home_for_others(tmp_path):
     embedded = calibration.statistics_paths("chain-llama", tmp_path)
-    assert embedded.keys() == {"text", "traces", "thoughts", "routes"}
+    assert embedded.keys() == {"text", "traces", "thoughts", "routes", "bases"}
     assert embedded["traces"].name == "statistics-traces.safetensors"
     assert embedded["traces"].parent.name == "chain-llama"
     hub = calibration.statistics_paths(f"hf:owner/name@{40 * 'a'}", tmp_path)
@@ -223,8 +223,9 @@ def test_a_loaded_model_has_the_statistics_that_are_there(tiny_model, tmp_path):
 def test_what_was_calibrated_is_no_file_of_the_model_itself(tmp_path):
     """A lock names of it what an arm reads: a new file beside the weights is no other model."""
     folder = sources.place("chain-llama", tmp_path)
+    embedded = ("text", "traces", "thoughts", "routes", "bases")
     assert {path.name for path in folder.glob("statistics-*")} == {
-        f"statistics-{name}.safetensors" for name in ("text", "traces", "thoughts", "routes")
+        f"statistics-{name}.safetensors" for name in embedded
     }
     assert not any(name.startswith("statistics-") for name in sources.files("chain-llama", tmp_path))
 

@@ -1,10 +1,14 @@
 """What a person may get wrong in protocol.toml, and what is said of it: the field, and the fix."""
 
+from types import SimpleNamespace
+
 import pytest
 from studies import PROTOCOL, SWEEP
 
+from policies import Blockwise, Policy
+from policies.scissorhands import scissorhands
 from protocol.evidence.refusals import BadInput
-from protocol.plan import reading
+from protocol.plan import checks, reading
 
 END = "the end of the file"
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI" + 43 * "x"
@@ -368,3 +372,16 @@ def test_bytes_that_are_not_utf8_are_refused():
 @pytest.mark.parametrize("right", [PLAIN, SWEPT], ids=["plain", "swept"])
 def test_what_these_mistakes_are_made_in_is_right(right):
     assert reading.parse(right.encode(), "protocol.toml").title == "A study for the test suite"
+
+
+def test_a_policy_whose_signals_stop_with_the_prompt_is_refused_where_it_reads_in_blocks():
+    """None of the catalogue does; one of another distribution may."""
+    policy = Policy(scissorhands().scoring, cadence=Blockwise())
+    generation = SimpleNamespace(first_event=None, think_only=False)
+    design = SimpleNamespace(
+        arms=[SimpleNamespace(name="own")], generation=generation, policy=lambda name: policy
+    )
+    assert list(checks._intervals(design)) == [
+        "arms.own.policy: NeglectCounts, which it needs, cannot be measured from block to block; choose a "
+        "policy without blocks"
+    ]

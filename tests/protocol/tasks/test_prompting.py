@@ -147,3 +147,25 @@ def test_cutting_does_not_change_how_smollm2_tokenises_a_prompt(name, smollm_tok
         problem = task.build(item, lambda text: len(smollm_tokenizer(text)["input_ids"]))
         context, _ = prompting.render(problem, smollm_tokenizer, "inside")
         assert smollm_tokenizer(smollm_tokenizer.decode(context))["input_ids"] == context
+
+
+@pytest.mark.parametrize("query", ["inside", "outside"])
+def test_what_an_arm_asks_ends_the_message_and_belongs_to_the_question(tokenizer, query):
+    context, fed = prompting.render(PROBLEM, tokenizer, query, "Say it.")
+    assert tokenizer.decode(context + fed) == (
+        "<|im_start|>user\nThe team met. The code is 7. What is next?\nWhat is the code?\nSay it.<|im_end|>\n"
+        "<|im_start|>assistant\nThe code is"
+    )
+    plain = prompting.render(PROBLEM, tokenizer, query)
+    assert prompting.render(PROBLEM, tokenizer, query, "") == plain
+    if query == "outside":
+        assert context == plain[0]
+
+
+def test_without_a_template_or_a_question_what_is_asked_stands_on_a_line_of_its_own(tokenizer):
+    tokenizer.chat_template = None
+    context, _ = prompting.render(PROBLEM, tokenizer, "inside", "Say it.")
+    assert tokenizer.decode(context).endswith("What is the code?\nSay it.\nAnswer: The code is")
+    context, fed = prompting.render(ALONE, tokenizer, "inside", "Say it.")
+    assert "\nSay it.\nAnswer: " in tokenizer.decode(context)
+    assert fed == []

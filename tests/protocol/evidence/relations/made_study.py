@@ -42,9 +42,13 @@ def lock(
     temperature="0.6",
     thinking=False,
     whenever=False,
+    asked=None,
+    sizes=None,
 ):
-    """What a lock says of lanes. Two arms evict, `a` and `b`, the second of which a probe runs again."""
-    generation = {"temperature": temperature, "problems_per_batch": together}
+    """What a lock says of lanes. Two arms evict, `a` and `b`, the second of which a probe runs again. asked:
+    what arms say beside the problem. sizes: what slots of the arms take, where it says that.
+    """
+    generation = {"temperature": temperature, "problems_per_batch": together, "dtype": "float32"}
     if thinking:
         generation["think_only"] = True
     settings = PLAIN | {"cadence.interval": str(interval), "cadence.slack": str(slack)}
@@ -55,18 +59,24 @@ def lock(
     cells = [("full", "full", seed) for seed in seeds]
     cells += [(budget, arm, seed) for arm in ("a", "b") for budget in budgets for seed in seeds]
     ids = [f"p{number}" for number in range(problems)]
-    return {
-        "protocol": {"content": content},
-        "grid": [[MODEL, "t", *cell] for cell in cells],
-        "items": {"t": {"confirm": ids, "dev": [f"d{item}" for item in ids]}},
-        "batch": {"lanes": {MODEL: places}, "first_event": first_event},
-        "policies": {
-            "full": settings | {"cadence.interval": "None"},
-            "a": settings | (WHENEVER if whenever else {}),
-            "b": settings | {"selection": "policies.crystal.dissolution.BranchDissolution()"},
-        },
-        "weights": {},
-    } | ({"full_use": {MODEL: {"t": measured(ids)}}} if "0.4 of full" in budgets else {})
+    told = {} if sizes is None else {"slot_bytes": {MODEL: {"heads": HEADS, "width": 8, "arms": sizes}}}
+    return (
+        told
+        | {
+            "protocol": {"content": content},
+            "grid": [[MODEL, "t", *cell] for cell in cells],
+            "items": {"t": {"confirm": ids, "dev": [f"d{item}" for item in ids]}},
+            "batch": {"lanes": {MODEL: places}, "first_event": first_event},
+            "policies": {
+                "full": settings | {"cadence.interval": "None"},
+                "a": settings | (WHENEVER if whenever else {}),
+                "b": settings | {"selection": "policies.crystal.dissolution.BranchDissolution()"},
+            },
+            "weights": {},
+        }
+        | ({"asked": asked} if asked else {})
+        | ({"full_use": {MODEL: {"t": measured(ids)}}} if "0.4 of full" in budgets else {})
+    )
 
 
 def measured(ids):
@@ -80,18 +90,28 @@ class Lane:
     def __init__(self, content, problem, cell, tokens, fewest, draw):
         self.content, self.problem, self.cell = content, problem, cell
         budget, self.arm, self.seed = cell
+        self.asked = content.get("asked", {}).get(self.arm.removesuffix(" (again)"), "")
         task = content["protocol"]["content"]["tasks"][0]
         self.most = task["max_new_tokens"]
         self.outside = task["query"] == "outside"
         self.prompt_tokens, self.query = tokens
+        if self.outside:  # what is asked belongs to the question
+            self.query += len(self.asked)
+        else:
+            self.prompt_tokens += len(self.asked)
         half = self.prompt_tokens // 2 + self.prompt_tokens % 2
-        named = {"full": None, "0.5": half, "0.4 of full": 9}
+        stored = content.get("slot_bytes", {MODEL: {"arms": {}}})[MODEL]["arms"]
+        own = stored.get(self.arm.removesuffix(" (again)"), {"bytes": SLOT})
+        self.bytes = own["bytes"]
+        named = {"full": None, "0.5": half, "0.4 of full": 9} | own.get("slots", {})
         self.slots = named[budget] if budget in named else int(budget)
         drawn = draw.choice([0, 1, 2, self.most - 1, self.most, *draw.sample(range(self.most), 3)])
         self.tokens = max(drawn, fewest)
         self.stop = "length" if self.tokens == self.most else "eos"
         settings = content["policies"][self.arm.removesuffix(" (again)")]
         self.interval = None if settings["cadence.interval"] == "None" else int(settings["cadence.interval"])
+        if budget in own.get("slots", {}):
+            self.interval = own["interval"]
         self.slack = settings["cadence.slack"] == "True"
         self.whenever = settings["cadence"] == WHENEVER["cadence"]
         self.wait = content["batch"]["first_event"]
@@ -123,10 +143,12 @@ class Lane:
             coming = self.most - self.step
         elif self.slots and self.interval:
             coming = min(coming, max(0, self.slots - self.level) + query + wait + self.interval)
-        capacity = self.level + coming
-        while capacity % 16:
+        capacity, whole = self.level + coming, 0
+        while whole < capacity * self.bytes:
+            whole += 16 * SLOT
+        while (capacity + 1) * self.bytes <= whole:
             capacity += 1
-        self.size = HEADS * capacity * SLOT
+        self.size = HEADS * capacity * self.bytes
 
     def note(self):
         self.held.append(HEADS * self.level)
@@ -177,7 +199,7 @@ def run(content, phase="confirm", seed=0, fails=0.0, fewest=0):
         asked = [lane for lane in made if lane.problem not in excluded]
         failed = {id(lane) for lane in asked if draw.random() < fails}
         places = min(content["batch"]["lanes"][MODEL], len(asked))
-        decode([lane for lane in asked if id(lane) not in failed], places)
+        decode([lane for lane in in_turn(asked) if id(lane) not in failed], places)
         batch = {"problems": [problem for problem in unit if problem not in excluded], "lanes": places}
         side = []
         for lane in asked:
@@ -192,7 +214,7 @@ def run(content, phase="confirm", seed=0, fails=0.0, fewest=0):
             if lane.problem in excluded:
                 body |= nothing("excluded", f"prompt_tokens: {lane.prompt_tokens}, above {limit}")
             else:
-                costs["prefill_seconds"] = f"0.{unit.index(lane.problem)}20"
+                costs["prefill_seconds"] = f"0.{unit.index(lane.problem)}2{len(lane.asked)}"
                 body["batch"] = dict(batch)
                 if id(lane) in failed:
                     body |= nothing("failed", "budget below the protected slots")
@@ -205,15 +227,30 @@ def run(content, phase="confirm", seed=0, fails=0.0, fewest=0):
     return lines, sides
 
 
+def in_turn(lanes):
+    """Problem by problem, those that are asked the same one after the other, what comes first going first."""
+    turns = []
+    for lane in lanes:
+        if (lane.problem, lane.asked) not in turns:
+            turns.append((lane.problem, lane.asked))
+    problems = [problem for problem, _ in turns]
+    turns.sort(key=lambda turn: problems.index(turn[0]))
+    return [lane for turn in turns for lane in lanes if (lane.problem, lane.asked) == turn]
+
+
 def decode(lanes, places):
-    """Lanes join in their order as places are free; those of one problem that join together read the question
+    """Lanes join in their order as places are free; those of one prompt that join together read the question
     together.
     """
     waiting, running, forwards = deque(lanes), [], 0
     while waiting or running:
         while waiting and len(running) < places:
-            problem, arrived = waiting[0].problem, []
-            while waiting and waiting[0].problem == problem and len(running) + len(arrived) < places:
+            prompt, arrived = (waiting[0].problem, waiting[0].asked), []
+            while (
+                waiting
+                and (waiting[0].problem, waiting[0].asked) == prompt
+                and len(running) + len(arrived) < places
+            ):
                 arrived.append(waiting.popleft())
             for lane in arrived:
                 lane.join(forwards)
@@ -242,7 +279,7 @@ def asked_of(lane, phase):
         "phase": phase,
         "cell": {"model": MODEL, "task": "t", "budget": budget, "arm": arm, "seed": seed},
         "problem": lane.problem,
-        "prompt": canonical.digest(lane.problem),
+        "prompt": canonical.digest(lane.problem + lane.asked),
         "prompt_tokens": lane.prompt_tokens,
         "slots": lane.slots,
     }

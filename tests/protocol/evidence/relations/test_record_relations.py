@@ -104,6 +104,32 @@ def test_an_honest_study_breaks_no_relation(tmp_path, number, phase):
     assert made.broken(tmp_path) == set()
 
 
+@pytest.mark.parametrize("phase", ["confirm", "probe"])
+@pytest.mark.parametrize("outside", [True, False])
+@pytest.mark.parametrize("asked", [{"b": "Say"}, {"a": "Say"}, {"a": "Say", "b": "Tell it"}])
+def test_an_honest_study_whose_arms_ask_something_breaks_no_relation(tmp_path, asked, outside, phase):
+    content = made_study.lock(asked=asked, outside=outside, places=3, together=2, interval=3)
+    made = Made(content, phase, seed=5)
+    assert len({line["body"]["prompt"] for line in made.lines}) == 5 * len({"", *asked.values()})
+    assert made.broken(tmp_path) == set()
+
+
+def test_lanes_that_are_asked_something_else_than_the_lock_says_are_named(tmp_path):
+    """Whether the lock says too little, too much, or of another arm."""
+    honest = Made(made_study.lock(asked={"b": "Say"}, places=3), seed=5)
+    for asked in ({}, {"a": "Say"}, {"a": "Say", "b": "Say"}, {"b": "Say", "full": "Say"}):
+        made = copy.deepcopy(honest)
+        made.content["asked"] = asked
+        assert "one prompt" in made.broken(tmp_path / str(len(str(asked))))
+    made = copy.deepcopy(honest)
+    plain = {
+        body["problem"]: body["prompt"] for line in made.lines if (body := line["body"])["cell"]["arm"] == "a"
+    }
+    for line in made.lines:  # all prompts of a problem are one, and the lock says that an arm asks more
+        line["body"]["prompt"] = plain[line["body"]["problem"]]
+    assert "one prompt" in made.broken(tmp_path / "one")
+
+
 @pytest.mark.parametrize("whenever", [True, False])
 @pytest.mark.parametrize("slack", [True, False])
 @pytest.mark.parametrize("outside", [True, False])

@@ -3,7 +3,7 @@ import re
 
 import pytest
 
-from analysis.studies.settings_grid import NoGrid, grid
+from analysis.explored.settings_grid import NoGrid, grid
 
 
 def arm(p, decay, **more):

@@ -1,0 +1,95 @@
+"""Bases of a model's values: principal components of each layer and KV head; what their file holds.
+
+Sun and Harn (arXiv:2605.14292) say "a rank-32 PCA basis" of "per-head V". Ours: of the prompt and of the
+model's own answer, every token alike, around the mean. All directions are kept, so that the rank is a setting
+of a policy and not of the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+
+from policies import Bases
+from protocol.evidence.refusals import BadInput
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+__all__ = ["Found", "Moments", "found", "packed", "unfit", "unpacked"]
+
+
+class Moments(NamedTuple):
+    """Sums over tokens, float64."""
+
+    tokens: int
+    values: Tensor
+    """[layer, kv_head, d]."""
+    products: Tensor
+    """[layer, kv_head, d, d]."""
+
+    def added(self, values: Tensor) -> Moments:
+        """With the tokens of values [layer, kv_head, t, d]."""
+        exact = values.double()
+        return Moments(
+            self.tokens + values.shape[2], self.values + exact.sum(2), self.products + exact.mT @ exact
+        )
+
+
+class Found(NamedTuple):
+    """quarter: of the variance of values, the share along the first quarter of the directions, mean of all
+    layers and heads.
+    """
+
+    bases: Bases
+    quarter: float
+
+
+def none(like: Tensor) -> Moments:
+    """Before the first token; like [layer, kv_head, t, d]."""
+    layers, kv_heads, _, width = like.shape
+    zeros = like.new_zeros(layers, kv_heads, width, width, dtype=torch.float64)
+    return Moments(0, zeros[..., 0].clone(), zeros)
+
+
+def found(moments: Moments) -> Found:
+    """Eigenvectors of the covariance, by falling variance. BadInput for too few tokens to span the values.
+
+    The largest entry of each is positive, since a direction and its opposite are one. On the CPU.
+    """
+    width = moments.values.shape[-1]
+    if moments.tokens <= width:
+        raise BadInput(
+            f"tokens: {moments.tokens} were measured, {width} directions need more; raise --tokens"
+        )
+    mean = (moments.values / moments.tokens).cpu()
+    covariance = (moments.products / moments.tokens).cpu() - mean[..., None] * mean[..., None, :]
+    variance, basis = torch.linalg.eigh(covariance)
+    variance, basis = variance.flip(-1).clamp(min=0), basis.flip(-1)
+    largest = basis.gather(-2, basis.abs().argmax(-2, keepdim=True))
+    quarter = variance[..., : max(1, width // 4)].sum(-1) / variance.sum(-1)
+    return Found(Bases(mean.float(), (basis * largest.sign()).float()), float(quarter.mean()))
+
+
+def packed(value: Bases) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The tensors and the words of its file."""
+    return dict(value._asdict()), {}
+
+
+def unpacked(tensors: Mapping[str, Tensor], words: Mapping[str, str]) -> Bases:
+    """Raises KeyError or ValueError for what `packed` did not make."""
+    return Bases(*(tensors[name] for name in Bases._fields))
+
+
+def unfit(value: Bases, network: PreTrainedModel) -> str:
+    """Why these are not of this network; empty where they may be."""
+    config = network.config
+    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    expected = [config.num_hidden_layers, config.num_key_value_heads, width]
+    shapes = [list(value.mean.shape), list(value.basis.shape)]
+    if shapes == [expected, [*expected, width]]:
+        return ""
+    return f"is of {shapes[1]} layers, KV heads, numbers and directions, the model has {[*expected, width]}"

@@ -1,0 +1,35 @@
+"""What a slot of each arm takes and what budgets in bytes are, in words, from a lock."""
+
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["FIELD", "forms", "words"]
+
+FIELD = "slot_bytes"  # of a lock
+
+
+def forms(lock: Mapping[str, Any]) -> str:
+    """What budgets in bytes are, where there are any."""
+    every = [one for own in lock.get(FIELD, {}).values() for one in own["arms"].values()]
+    if not any("slots" in one for one in every):
+        return ""
+    return (
+        "; in bytes: keys and values of one lane over all layers and heads; bytes of: those of so many slots "
+        "as computed; of either each arm has as many slots, as it stores them, as fit"
+    )
+
+
+def words(lock: Mapping[str, Any]) -> list[str]:
+    """A sentence for each model and size of a slot; none of a lock that does not say it."""
+    said = []
+    for model, own in lock.get(FIELD, {}).items():
+        arms = own["arms"]
+        for size in sorted({one["bytes"] for one in arms.values()}):
+            alike = [arm for arm, one in arms.items() if one["bytes"] == size]
+            facts = [f"On {model}, a slot of {', '.join(alike)} takes {size} bytes in each head of a layer"]
+            given: Mapping[str, int] = next((arms[arm]["slots"] for arm in alike if "slots" in arms[arm]), {})
+            facts += [f"{budget} is {slots} of them" for budget, slots in given.items()]
+            waits = sorted({arms[arm]["interval"] for arm in alike if "interval" in arms[arm]})
+            facts += [f"with {', '.join(map(str, waits))} more between events"] if waits else []
+            said.append("; ".join(facts) + ".")
+    return said

@@ -1,0 +1,211 @@
+"""Budgets in bytes: an arm gets the slots that fit into them, as it stores them."""
+
+import copy
+import re
+
+import pytest
+from studies import PROTOCOL
+
+from analysis.rules.smallest_lossless import _budget, _downwards
+from policies import Cadence
+from protocol.evidence.refusals import BadInput
+from protocol.evidence.relations.planned_lanes import IN_BYTES, Stored
+from protocol.evidence.run.record_fields import BODY
+from protocol.plan import grid, reading, slot_bytes
+from protocol.plan.budget import Slot
+from protocol.plan.slot_bytes import Widths
+
+TEXT = PROTOCOL.format(model="/nowhere")
+AS_COMPUTED = Slot(4, 256, 256)  # two layers of two heads, 32 numbers of 4 bytes in a key and in a value
+CODED = Slot(4, 256, 160)  # values of 8 numbers: 128 + 32
+WEIGHED = Slot(4, 256, 260)  # with a number of tokens
+
+
+def parse(text):
+    return reading.parse(text.encode(), "here")
+
+
+def budgets(*written):
+    return parse(TEXT.replace("[0.8]", f"[{', '.join(written)}]")).budgets
+
+
+@pytest.mark.parametrize(
+    ("written", "slots"),
+    [
+        ("bytes of 64", (64, 102, 63)),  # 16,384 / 256, / 160 = 102.4, / 260 = 63.01
+        ("bytes of 1", (1, 1, 0)),
+        ("64 KiB", (64, 102, 63)),
+        ("1023 B", (0, 1, 0)),  # one slot takes 1,024, 640 or 1,040 bytes over all heads
+        ("1 MiB", (1024, 1638, 1008)),
+    ],
+)
+def test_as_many_whole_slots_as_fit(written, slots):
+    (budget,) = budgets(f'"{written}"')
+    assert tuple(budget.of(7, None, slot) for slot in (AS_COMPUTED, CODED, WEIGHED)) == slots
+
+
+def test_each_amount_has_one_name_and_is_locked_by_it():
+    protocol = parse(TEXT.replace("[0.8]", '["2048 KiB", "1536 B", "bytes of 64", 128]'))
+    names = ["2 MiB", "1536 B", "bytes of 64", "128"]
+    assert [str(budget) for budget in protocol.budgets] == protocol.content()["budgets"] == names
+    assert [budget.kind for budget in protocol.budgets] == ["bytes", "bytes", "bytes_of", "slots"]
+    assert list(slot_bytes.in_bytes(names)) == names[:3]
+    assert [IN_BYTES.fullmatch(name) is not None for name in (*names, "0.1 of full", "full")] == [
+        *(3 * [True]),
+        *(3 * [False]),
+    ]
+    cell = BODY.fields["cell"].kind.fields["budget"].kind
+    assert all(cell.holds(name) for name in names)
+    assert not cell.holds("2 MB")
+
+
+@pytest.mark.parametrize(
+    ("written", "says"),
+    [
+        ("48 KB", 'is no budget; write "48 KiB"'),
+        ("48KiB", 'is no budget; write "48 KiB"'),
+        ("1.5 MiB", 'is no budget; write "1536 KiB"'),
+        ("640 bytes", 'is no budget; write "640 B"'),
+        ("0 KiB", "is no budget; write whole B, KiB, MiB, GiB from 1 B up"),
+        ("0.5 B", "is no budget; write whole B, KiB, MiB, GiB from 1 B up"),
+        ("9007199254740993 B", "is no budget; write whole B"),
+        ("bytes of 0", 'is no budget; write "bytes of " and whole slots from 1 to 16777216'),
+        ("bytes of 99999999", 'is no budget; write "bytes of " and whole slots'),
+        ("bytes of 0.5", 'is no budget; write "bytes of " and whole slots'),
+    ],
+)
+def test_what_is_no_such_amount_is_refused_with_what_was_meant(written, says):
+    with pytest.raises(BadInput, match=re.escape(f"budgets[0]: '{written}' {says}")) as refused:
+        budgets(f'"{written}"')
+    assert "\n" not in str(refused.value)
+
+
+def test_they_are_put_in_order_by_their_size():
+    assert _downwards({"48 KiB", "1 MiB", "65536 B"}) == ["1 MiB", "65536 B", "48 KiB"]
+    assert _downwards({"bytes of 96", "bytes of 128"}) == ["bytes of 128", "bytes of 96"]
+    assert _budget("48 KiB") == "a budget of 48 KiB"
+    assert _budget("bytes of 64") == "as many bytes as 64 slots as computed"
+
+
+@pytest.mark.parametrize(
+    ("slot", "interval"), [(AS_COMPUTED, 16), (CODED, 25), (WEIGHED, 15), (Slot(4, 256, 9999), 1)]
+)
+def test_the_room_between_events_is_in_bytes_too(slot, interval):
+    """16 x 256 = 4,096 bytes of a head: 25.6 slots of 160 and 15.75 of 260; never less than one."""
+    protocol = parse(
+        TEXT.replace("[0.8]", '["bytes of 64", 64]').replace("threads = 1", "threads = 1\ninterval = 16")
+    )
+    arms = [grid.Cell("m", "t", budget, "random", 0) for budget in ("bytes of 64", "64")]
+    assert [grid.policy_of(protocol, cell, slot).cadence for cell in arms] == [
+        Cadence(interval=interval),
+        Cadence(interval=16),
+    ]
+
+
+SETTINGS = {
+    "cadence": "policies.cadence.Cadence()",
+    "cadence.at_prefill": "True",
+    "cadence.interval": "16",
+    "state": "policies.state.Verbatim()",
+}
+CODER = SETTINGS | {"state": "policies.subspace.Subspace()"}
+FULL = SETTINGS | {"cadence.at_prefill": "False", "cadence.interval": "None"}
+PLAIN = {"bytes": 256, "slots": {"bytes of 64": 64, "96 KiB": 96}, "interval": 16}
+LOCK = {
+    "protocol": {
+        "content": {
+            "budgets": ["bytes of 64", "96 KiB", "32"],
+            "models": ["m"],
+            "generation": {"dtype": "float32"},
+        }
+    },
+    "policies": {"1d": SETTINGS, "coded": CODER, "full": FULL},
+    "slot_bytes": {
+        "m": {
+            "heads": 4,
+            "width": 32,
+            "arms": {
+                "1d": PLAIN,
+                "coded": {"bytes": 160, "slots": {"bytes of 64": 102, "96 KiB": 153}, "interval": 25},
+                "full": {"bytes": 256},
+            },
+        }
+    },
+}
+
+
+def faults(change):
+    lock = copy.deepcopy(LOCK)
+    change(lock, lock["slot_bytes"]["m"]["arms"])
+    return list(slot_bytes.faults(lock))
+
+
+def test_a_lock_has_the_slots_and_the_interval_of_each_arm():
+    own = {arm: one["bytes"] for arm, one in LOCK["slot_bytes"]["m"]["arms"].items()}
+    written = LOCK["protocol"]["content"]["budgets"]
+    found = slot_bytes.entry(Widths(4, 32), "float32", own, written, LOCK["policies"])
+    assert found == LOCK["slot_bytes"]["m"]
+    assert faults(lambda lock, arms: None) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (
+            lambda lock, arms: arms["1d"].update(bytes=128),
+            "'1d'.bytes: 128, and a slot as computed takes 256",
+        ),
+        (lambda lock, arms: arms["full"].update(bytes=160), "'full'.bytes: 160, and a slot as computed"),
+        (lambda lock, arms: arms["coded"]["slots"].update({"96 KiB": 154}), "'coded'.slots: {"),
+        (lambda lock, arms: arms["coded"]["slots"].pop("96 KiB"), "'coded'.slots: {"),
+        (lambda lock, arms: arms["coded"].update(bytes=128), "'coded'.slots: {"),
+        (lambda lock, arms: arms["coded"].update(interval=16), "'coded'.interval: 16, where the bytes of"),
+        (lambda lock, arms: arms["full"].update(slots={"96 KiB": 96}), "'full'.slots: {"),
+        (lambda lock, arms: arms.pop("full"), "is not about the registered arms"),
+        (lambda lock, arms: lock["slot_bytes"].update(n={}), "is not about the registered models"),
+        (lambda lock, arms: lock["slot_bytes"]["m"].update(width=16), "a slot as computed takes 128"),
+        (lambda lock, arms: lock["slot_bytes"]["m"].update(heads=8), "'1d'.slots: {"),
+        (lambda lock, arms: lock.pop("slot_bytes"), "missing, and a budget is in bytes or an arm"),
+        (
+            lambda lock, arms: lock.update(
+                policies={"1d": SETTINGS},
+                protocol={"content": lock["protocol"]["content"] | {"budgets": ["32"]}},
+            ),
+            "so nothing belongs there",
+        ),
+    ],
+)
+def test_what_the_rest_of_a_lock_contradicts_is_named(change, says):
+    assert any(says in fault and fault.startswith("slot_bytes") for fault in faults(change))
+
+
+def test_an_arm_that_codes_is_told_without_a_budget_in_bytes_and_a_lock_of_before_is_not_faulted():
+    def in_slots(lock, arms):
+        lock["protocol"]["content"]["budgets"] = ["32"]
+        for one in arms.values():
+            one.pop("slots", None), one.pop("interval", None)
+
+    assert faults(in_slots) == []
+    older = copy.deepcopy(LOCK)
+    del older["slot_bytes"], older["policies"]
+    older["protocol"]["content"]["budgets"] = ["0.5", "64"]
+    assert list(slot_bytes.faults(older)) == []
+
+
+@pytest.mark.parametrize(
+    ("stored", "needed", "capacity"),
+    [
+        (Stored(4, 256, 256, {}, None), 80, 80),
+        (Stored(4, 256, 256, {}, None), 81, 96),
+        (Stored(4, 256, 160, {}, None), 127, 128),  # 20,320 bytes of a head, in 80 slots as computed
+        (Stored(4, 256, 192, {}, None), 106, 106),  # 20,352 of 20,480
+        (Stored(4, 256, 260, {}, None), 78, 78),  # 20,280 of 20,480
+        (Stored(4, 256, 260, {}, None), 79, 94),  # 20,540: 96 as computed, 24,576
+    ],
+)
+def test_a_room_is_rounded_to_the_bytes_of_sixteen_slots_as_computed(stored, needed, capacity):
+    from protocol.engine.forms import Sizes
+    from protocol.engine.slots import rounded
+
+    assert stored.rounded(needed) == capacity
+    assert rounded(needed, Sizes(stored.computed, stored.bytes)) == capacity
