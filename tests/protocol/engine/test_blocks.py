@@ -180,7 +180,7 @@ def test_samples_and_lanes_in_places_of_their_own_are_those_of_each_alone():
     lanes = [
         lane(drawn(1, routing, cadence), 10, seed=seed) for seed in (0, 1) for routing in (None, Adaptive())
     ]
-    lanes.insert(1, lane(drawn(3, Adaptive()), 12))
+    lanes.insert(2, lane(drawn(3, Adaptive()), 12))
     together = answer(tiny(), outside(40, 2), lanes, max_new_tokens=6, max_concurrent=2)
     alone = [answer(tiny(), outside(40, 2), [one], max_new_tokens=6)[0] for one in lanes]
     assert list(map(told, together)) == list(map(told, alone))
