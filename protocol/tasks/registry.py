@@ -109,11 +109,10 @@ TASKS: Mapping[str, Task] = MappingProxyType(
         # The fact at five depths instead of the beginning alone, with the fewest repetitions that hold at
         # least 200 problems back.
         "association-moved-1024": MovedAssociation(1024, repetitions=34),
-        # Two lengths as one set, with at least 200 problems held back in all; at 704 tokens 0.3 of the prompt
-        # still holds the trunks that CrystalCache protects.
-        "needle-704-896": Several(tuple(Needle(length, repetitions=35) for length in (704, 896))),
-        "association-moved-704-896": Several(
-            tuple(MovedAssociation(length, repetitions=17) for length in (704, 896))
+        # Two lengths as one set, with at least 200 problems held back in all; half of 448 tokens still holds the
+        # trunks that CrystalCache protects.
+        "association-moved-448-640": Several(
+            tuple(MovedAssociation(length, repetitions=17) for length in (448, 640))
         ),
         "association-moved-4k-16k": Several(
             tuple(MovedAssociation(length, repetitions=11) for length in (4096, 8192, 16384))
