@@ -109,8 +109,8 @@ TASKS: Mapping[str, Task] = MappingProxyType(
         # The fact at five depths instead of the beginning alone, with the fewest repetitions that hold at
         # least 200 problems back.
         "association-moved-1024": MovedAssociation(1024, repetitions=34),
-        # Two lengths as one set, with at least 200 problems held back in all; half of 448 tokens still holds the
-        # trunks that CrystalCache protects.
+        # Two lengths as one set, with at least 200 problems held back in all; half of 448 tokens still holds
+        # the trunks that CrystalCache protects.
         "association-moved-448-640": Several(
             tuple(MovedAssociation(length, repetitions=17) for length in (448, 640))
         ),
