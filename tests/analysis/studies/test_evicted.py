@@ -229,6 +229,17 @@ def test_answers_of_a_press_that_holds_every_slot_are_not_said_to_be_the_full_ca
     assert said.startswith("Anything about their registered budget in 2 of 2 contrasts")
 
 
+def test_answers_of_an_arm_that_codes_every_slot_are_not_said_to_be_the_full_caches(tmp_path):
+    idle = {"cache": study.cache(256) | {"events": [[0, 256, 256]]}}
+    change = lambda lane: idle if lane[3] == "crystal" else {}  # noqa: E731
+    states = {"crystal": {"state": "policies.subspace.Subspace()"}}
+    found = judge.judge(study.write(tmp_path / "s", study.content(), 12, change, policies=states))
+    (said,) = about(found)
+    assert "its answers are the full cache's" not in said
+    assert said.startswith("Anything about what is evicted in 2 of 2 contrasts")
+    assert "it stores its slots or was asked otherwise: crystal at 0.5" in said
+
+
 def test_one_lane_that_evicts_is_an_arm_that_evicts(tmp_path):
     found = judged(tmp_path / "s", lambda problem: [[0, 512, 256]] if problem == "p003" else [])
     assert about(found) == []
