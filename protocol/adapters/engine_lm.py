@@ -273,6 +273,10 @@ def _budget(given: Any, evicts: bool) -> Budget | None:
         raise BadInput(
             "model_args: budget: a share of the full cache's use is measured by a study; write slots"
         )
+    if budget.in_bytes:
+        raise BadInput(
+            f"model_args: budget: {budget} is divided by the bytes of an arm's slot by a study; write slots"
+        )
     return budget
 
 

@@ -25,7 +25,7 @@ Evicts: TypeAlias = Callable[[str], bool]  # whether the policy of an arm, by it
 
 def check(design: Design) -> None:
     """Raises Fault for the first thing that is wrong. Asks the policies, with torch."""
-    alone = (_fields, _repeated, _policies, _asks, _intervals)
+    alone = (_fields, _repeated, _policies, _stored, _asks, _intervals)
     named = itertools.chain.from_iterable(wrong(design) for wrong in alone)
     for fault in itertools.chain(named, faults(design, lambda arm: design.policy(arm).evicts)):
         raise Fault.of(fault)
@@ -185,6 +185,21 @@ def _settings(design: Design, arm: Arm) -> Iterator[str]:
             f"{written_at(design, arm.name, 'cadence.interval')}: generation.cadence is about arms without "
             'an interval of their own, and this one has slack; set "cadence.slack" too'
         )
+
+
+def _stored(design: Design) -> Iterator[str]:
+    """An arm that never evicts and does not store slots as computed: no full cache, and taken for it by the
+    gate, by rules about the full cache and by every ratio to it.
+    """
+    from policies import Verbatim
+
+    for arm in design.arms:
+        policy = design.policy(arm.name)
+        if arm.press is None and not policy.evicts and type(policy.state) is not Verbatim:
+            yield (
+                f"arms.{arm.name}.policy: never evicts and stores its slots otherwise than computed, so that "
+                'it is no full cache and would be taken for one; write policy = "full", or leave it out'
+            )
 
 
 def _asks(design: Design) -> Iterator[str]:

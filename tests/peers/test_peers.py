@@ -177,6 +177,8 @@ def model():
         ({"model": "chain-llama", "budget": 40}, "budget: the policy never evicts"),
         ({"model": "chain-llama", "policy": "snapkv", "budget": 1.5}, "a share of the prompt lies in (0, 1)"),
         ({"model": "chain-llama", "policy": "snapkv", "budget": "0.5 of full"}, "is measured by a study"),
+        ({"model": "chain-llama", "policy": "snapkv", "budget": "bytes of 64"}, "bytes of 64 is divided by"),
+        ({"model": "chain-llama", "policy": "snapkv", "budget": "48 KiB"}, "48 KiB is divided by"),
         ({"model": "chain-llama", "policy": "snapkv", "budget": 40, "set": "window"}, "set: is no object"),
         (
             {"model": "chain-llama", "policy": "snapkv", "budget": 40, "set": {"scoring.windo": 8}},

@@ -1,6 +1,6 @@
 """Arms that keep the same slots are told when a study is locked, rehearsed and probed."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from types import SimpleNamespace
 
 import pytest
@@ -10,6 +10,8 @@ import torch
 import policies
 from analysis.studies import same_kept as told
 from analysis.studies import statements
+from policies.subspace import Subspace
+from policies.syn_mem import StaticHybrid
 from protocol.acts.locking import frozen, same_kept
 from protocol.locked.planned import Planned, read_protocol
 from protocol.models import load
@@ -135,10 +137,36 @@ def test_what_a_lane_lost_is_told_by_token_also_after_slots_moved():
 
 def test_the_share_is_of_what_either_dropped_and_the_least_over_the_events():
     a, b, c = (torch.tensor(each, dtype=torch.bool) for each in ([1, 1, 1, 0], [0, 1, 1, 1], [1, 1, 1, 0]))
-    assert same_kept._share([a], [b]) == 2 / 4
-    assert same_kept._share([a, a], [c, b]) == 2 / 4
-    assert same_kept._share([a], [c]) == 1
-    assert same_kept._share([a], [c, c]) == same_kept._share([a], None) == same_kept._share([], [a]) == 0
+    assert share([a], [b]) == 2 / 4
+    assert share([a, a], [c, b]) == 2 / 4
+    assert share([a], [c]) == 1
+    assert share([a], [c, c]) == same_kept._share(same_kept.Lost([a], None), None) == share([], [a]) == 0
+
+
+def share(one, other, *states):
+    first, second = states or (None, None)
+    return same_kept._share(same_kept.Lost(one, first), same_kept.Lost(other, second))
+
+
+def test_slots_that_are_coded_or_merged_otherwise_are_not_the_same():
+    lost = [torch.tensor([True, False])]
+    assert share(lost, lost, StaticHybrid(), StaticHybrid()) == 1
+    assert (
+        share(lost, lost, StaticHybrid(), StaticHybrid(mass=False))
+        == share(lost, lost, Subspace(), None)
+        == 0
+    )
+
+
+@pytest.mark.parametrize(("state", "budget", "told"), [(StaticHybrid(), 8, True), (StaticHybrid(), 3, False)])
+def test_a_state_counts_where_it_did_anything(state, budget, told):
+    """A quarter of 8 slots hold spans, and none of 3."""
+    parts = replace(policies.get("random"), state=state, protect=policies.Protect(0, 1))
+    watched = same_kept.Watched(**{part.name: getattr(parts, part.name) for part in fields(policies.Policy)})
+    watched.event(view(16), budget)
+    lost = same_kept._lost_by(SimpleNamespace(statistics={}), watched)
+    assert len(lost.dropped) == 1
+    assert lost.state == (state if told else None)
 
 
 # ---------------------------------------------------------------- what was recorded

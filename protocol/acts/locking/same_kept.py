@@ -1,5 +1,7 @@
 """Which arms keep the same slots: two that do are one experiment, whose contrasts are counted twice.
 
+Arms that keep the same slots and store them otherwise, coded or merged, are two.
+
 `same_kept` runs the arms on development problems, every policy watched. Models that load in a moment run as
 they are; in place of a larger one a random network of its architecture reads the prompts. Policies that are
 one by construction keep the same slots there too; those that agree only on the real model are not seen.
@@ -17,7 +19,7 @@ import torch
 import transformers
 from torch import Tensor
 
-from policies import Policy, View
+from policies import Policy, State, View
 from policies.catalogue import CATALOGUE
 from policies.policy import Event
 from protocol import engine
@@ -50,8 +52,20 @@ UNMAKEABLE = (ValueError, TypeError, KeyError, AttributeError, RuntimeError)
 PROBLEMS: Mapping[str, int] = MappingProxyType({ITSELF: 2, MADE_UP: 4, OTHERS: 0})
 
 Place: TypeAlias = tuple[str, ...]  # model, task, problem and budget of a lane
-# What had been dropped after each event, bool [layer, kv_head, token]; None of a lane that failed.
-Dropped: TypeAlias = list[Tensor] | None
+
+
+class Lost(NamedTuple):
+    """What a lane did with its slots.
+
+    dropped: after each event, bool [layer, kv_head, token], what no slot stands at. state: in which those
+    that are left are stored; None where as computed, whatever the policy could have done.
+    """
+
+    dropped: list[Tensor]
+    state: State | None
+
+
+Dropped: TypeAlias = Lost | None  # None of a lane that failed
 
 
 class Alike(NamedTuple):
@@ -64,12 +78,17 @@ class Alike(NamedTuple):
 
 @dataclass(frozen=True)
 class Watched(Policy):
-    """A policy that notes what its lane has lost after each event, once that is anything."""
+    """A policy that notes what its lane has lost after each event, once that is anything, and the events at
+    which slots were merged.
+    """
 
     dropped: list[Tensor] = field(default_factory=list, compare=False)
+    merged: list[int] = field(default_factory=list, compare=False)
 
     def event(self, view: View, budget: int) -> Event:
         event = super().event(view, budget)
+        if event.merging is not None and (event.merging.into.ge(0) & ~event.kept).any():
+            self.merged.append(len(view.token_ids))
         lost = _lost(view, event.kept)
         if lost.any():
             self.dropped.append(lost)
@@ -152,14 +171,23 @@ def alike(recorded: Iterable[Record]) -> list[Alike]:
 def _shares(first: Mapping[Place, Dropped], second: Mapping[Place, Dropped]) -> dict[Place, float]:
     """Of every lane in which either of two arms dropped anything: the share of it that both did."""
     both = {place: (first[place], second[place]) for place in first.keys() & second.keys()}
-    return {place: _share(one, other) for place, (one, other) in both.items() if one or other}
+    return {
+        place: _share(one, other)
+        for place, (one, other) in both.items()
+        if (one and one.dropped) or (other and other.dropped)
+    }
 
 
 def _share(one: Dropped, other: Dropped) -> float:
-    """The least over their events; 0 where they have other events, or one failed."""
-    if not one or not other or [each.shape for each in one] != [each.shape for each in other]:
+    """The least over their events; 0 where they have other events, store what is left otherwise, or one
+    failed.
+    """
+    if one is None or other is None or one.state != other.state:
         return 0.0
-    return min(float((a & b).sum() / (a | b).sum()) for a, b in zip(one, other, strict=True))
+    pairs = list(zip(one.dropped, other.dropped, strict=False))
+    if len(one.dropped) != len(other.dropped) or any(a.shape != b.shape for a, b in pairs):
+        return 0.0
+    return min(float((a & b).sum() / (a | b).sum()) for a, b in pairs)
 
 
 def _lost(view: View, kept: Tensor) -> Tensor:
@@ -216,7 +244,7 @@ def _watched(
         watched = Watched(**{part.name: getattr(policy, part.name) for part in fields(Policy)})
         held = budget.of(len(prompts[asks].context), use, slot)
         asked.setdefault(asks, {})[place] = engine.Lane("/".join(place), watched, held, protocol.seeds[0])
-        notes[place] = watched.dropped
+        notes[place] = watched
     if not asked:
         return {}
     requests = [engine.Request(built.id, prompts[asks], tuple(own.values())) for asks, own in asked.items()]
@@ -228,9 +256,14 @@ def _watched(
     more = new < task.max_new_tokens
     _refuse_broken(protocol, lanes, outcomes)
     return {
-        place: notes[place] if _told(lane, outcome, more=more) else None
+        place: _lost_by(model, notes[place]) if _told(lane, outcome, more=more) else None
         for (place, lane), outcome in zip(lanes.items(), outcomes, strict=True)
     }
+
+
+def _lost_by(model: LoadedModel, watched: Watched) -> Lost:
+    codes = watched.state.codec(model.statistics) is not None
+    return Lost(watched.dropped, watched.state if codes or watched.merged else None)
 
 
 def _refuse_broken(

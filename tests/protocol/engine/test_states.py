@@ -21,7 +21,9 @@ from tiny_networks import (
 )
 
 from policies import Cadence, Merging, PerHead, Protect, Shared, Verbatim, get
+from policies.decoding import StateLines
 from policies.signals import AttentionSums, Norms
+from policies.syn_mem import BoundedSpans, StaticHybrid
 from protocol.engine import Outcome, Request, max_concurrent
 
 STATES = {
@@ -33,13 +35,14 @@ STATES = {
 MEASURED = frozenset({AttentionSums(), AttentionSums(3), Norms()})
 
 
-def keeping(state, routing=None, cadence=None, draw=1, needs=frozenset()):
+def keeping(state, routing=None, cadence=None, draw=1, needs=frozenset(), **parts):
     return Told(
         Noise(draw, needs),
         routing=routing or PerHead(),
         cadence=cadence or Cadence(),
         protect=Protect(0, 1),
         state=state,
+        **parts,
     )
 
 
@@ -104,14 +107,54 @@ def test_every_step_is_that_of_plain_lists_of_slots(family, routing, logits_of):
     policies = [keeping(state, routing, cadence, needs=MEASURED) for state in STATES.values()]
     lanes = [lane(policy, 12, seed=seed) for seed, policy in enumerate(policies)]
     *outcomes, _ = answer(model, prompt, [*lanes, *company], max_new_tokens=9)
+    every_step(model, prompt, policies, outcomes, logits_of, 9)
+
+
+def every_step(model, prompt, policies, outcomes, logits_of, steps):
     for seed, (policy, outcome) in enumerate(zip(policies, outcomes, strict=True)):
         chosen, plain = plain_lane(model, policy, prompt, outcome)
         assert len(policy.notes) == len(outcome.events) >= 3
-        assert len(chosen) == len(outcome.token_ids) == 9
+        assert len(chosen) == len(outcome.token_ids) == steps
         for step, logits in enumerate(chosen):
             (found,) = (made for draw, made in logits_of.items() if draw[1:] == (seed, step))
             torch.testing.assert_close(found, logits, rtol=1e-9, atol=1e-9)
         assert outcome.held[-1] == sum(map(len, plain.held.values()))
+
+
+PINNING = {
+    "verbatim": Verbatim(),
+    "coded": Coded(),
+    "syn_mem": StaticHybrid(),
+    "syn_mem-2": BoundedSpans(mean="attention", length=3),
+}
+
+
+def test_pinned_slots_are_those_of_plain_lists_and_stay_as_they_were_written(logits_of):
+    """Lines of the answer, in heads of unequal number, beside a lane without pins, after several events."""
+    model, prompt = tiny("Qwen3"), outside(26, 5)
+    lines = StateLines("==", asked=False)
+    policies = [
+        keeping(state, Adaptive(), Cadence(interval=3), needs=MEASURED, decoding=lines)
+        for state in PINNING.values()
+    ]
+    company = [lane(keeping(Gathered(), Adaptive(), Cadence(interval=2), draw=2), 9, seed=9)]
+    lanes = [lane(policy, 12, seed=seed) for seed, policy in enumerate(policies)]
+    *outcomes, _ = answer(model, prompt, [*lanes, *company], max_new_tokens=14, temperature=1.0)
+    every_step(model, prompt, policies, outcomes, logits_of, 14)
+    for policy in policies:
+        lasting = 0
+        for view, event in policy.notes:
+            pins = lines.pins(view, 11).expand(event.kept.shape)  # one slot is protected
+            assert event.kept[pins].all()
+            if view.weights is not None:
+                assert view.weights.expand(pins.shape)[pins].eq(1).all()
+            if event.merging is not None:
+                own = torch.arange(pins.shape[-1]).expand(pins.shape)
+                assert event.merging.into[pins].equal(own[pins])
+                others = event.merging.into.masked_fill(event.merging.into == own, -1)
+                assert not pins.gather(-1, others.clamp(min=0))[others >= 0].any()
+            lasting += int((pins.sum(-1) > 2).sum())
+        assert lasting  # more than the last two slots
 
 
 @dataclass(frozen=True)
