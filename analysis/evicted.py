@@ -19,7 +19,7 @@ from typing import Any
 
 from analysis.output import told
 from analysis.output.command import UNREADABLE, command
-from analysis.studies import evicted
+from analysis.studies import arms, evicted
 from analysis.studies.study_files import development, read
 
 __all__ = ["found"]
@@ -43,7 +43,7 @@ def found(folder: Path) -> dict[str, Any]:
         "problems": "held out" if held_out else "development",
         "arms": [_decimals(row) for row in rows],
         "ratios": {name: ratio.words for name, ratio in evicted.RATIOS.items()},
-        "warnings": evicted.warnings(rows),
+        "warnings": evicted.warnings(rows, arms.unlike(study.lock)),
     }
 
 

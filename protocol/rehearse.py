@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.studies import evicted, full_use, same_kept
+from analysis.studies import arms, evicted, full_use, same_kept
 from protocol import command
 from protocol.evidence.lock import lock
 from protocol.evidence.refusals import BadInput
@@ -67,6 +67,7 @@ def act(args: Options) -> int:
         checks.require_memory(protocol, args.folder / PROTOCOL)
     # With scipy and torch, which --help and every refusal above do without.
     from analysis.trial import power_words
+    from policies.structure import structure
     from protocol.acts import development, rehearse
 
     acted = rehearse.acted(protocol, args.tokens)
@@ -75,11 +76,18 @@ def act(args: Options) -> int:
     with tempfile.TemporaryDirectory() as nothing_kept:
         place = args.out or Path(nothing_kept)
         rehearsal = rehearse.rehearse(planned, models, args.problems, place)
-    confirmed, asked = rehearsal.bodies["confirm"], protocol.content()
+    confirmed, content = rehearsal.bodies["confirm"], protocol.content()
+    unlike = arms.unlike(
+        {
+            "protocol": {"content": content},
+            "policies": {arm.name: structure(protocol.policy(arm.name)) for arm in protocol.arms},
+            "asked": {arm.name: protocol.asks(arm.name) for arm in protocol.arms},
+        }
+    )
     values = summary(rehearsal) | {
         "gate": development.warnings(protocol, confirmed),
         "power": power_words.words(rehearsal.detectable, protocol.decision.method),
-        "never_evicted": evicted.warnings(evicted.counted(confirmed, asked)),
+        "never_evicted": evicted.warnings(evicted.counted(confirmed, content), unlike),
     }
     command.say(args.json, text(values, models, args.tokens, development.shares), values)
     return 3 if values["failed"] else 0

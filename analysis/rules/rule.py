@@ -39,6 +39,8 @@ __all__ = [
 
 FULL = "full"  # the arm that never evicts where it is a comparator, and the budget of its cells
 OF_FULL = " of full"  # ends a budget that is a share of what the full cache holds on average
+AS_COMPUTED = ("policies.state.Verbatim()", "protocol.presses.pressed.AsThePress()")
+"""As a lock names the states that store slots as the model computed them."""
 BYTES_OF = "bytes of "  # begins a budget that is the bytes of so many slots as computed
 UNITS: Mapping[str, int] = MappingProxyType({"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30})
 """Of a budget in bytes, after its number and a space."""

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from analysis.rules.rule import sides
+from analysis.rules.rule import AS_COMPUTED, sides
 
-__all__ = ["apart", "asked", "presses", "runs", "words"]
+__all__ = ["apart", "asked", "presses", "runs", "unlike", "words"]
 
 
 def runs(arm: Mapping[str, Any]) -> str:
@@ -20,6 +20,20 @@ def presses(content: Mapping[str, Any]) -> frozenset[str]:
     """
     found = {name for name, arm in content["arms"].items() if "press" in arm}
     sweep = content.get("sweep")
+    if sweep is not None and found & {*sweep["candidates"]}:
+        found.add(sweep["name"])
+    return frozenset(found)
+
+
+def unlike(lock: Mapping[str, Any]) -> frozenset[str]:
+    """The arms that with nothing evicted are not the full cache under another name: their slots may be stored
+    otherwise than computed, or something was asked of them beside the problem. With them the subject of a
+    sweep that may choose one.
+    """
+    policies: Mapping[str, Mapping[str, str]] = lock.get("policies", {})
+    found = {arm for arm, own in policies.items() if own.get("state", AS_COMPUTED[0]) not in AS_COMPUTED}
+    found |= {arm for arm, text in lock.get("asked", {}).items() if text}
+    sweep = lock["protocol"]["content"].get("sweep")
     if sweep is not None and found & {*sweep["candidates"]}:
         found.add(sweep["name"])
     return frozenset(found)

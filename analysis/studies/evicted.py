@@ -8,7 +8,7 @@ side.
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 from types import MappingProxyType
@@ -22,6 +22,10 @@ __all__ = ["OF_BUDGET", "RATIOS", "Held", "bodies", "counted", "idle", "removed"
 PLACE = ("model", "task", "budget", "arm")
 FAILED = "failed"  # the state of a lane
 MASKED = "it holds every slot, whether or not it masks some, so that nothing is shown at its budget"
+UNLIKE = (
+    "it holds every slot and stores it otherwise than the full cache, or was asked otherwise, so that nothing "
+    "is shown of its evicting"
+)
 FULL = "full"  # the budget of what never evicts
 Place: TypeAlias = tuple[str, str, str, str]
 
@@ -201,14 +205,15 @@ def idle(row: Mapping[str, Any]) -> bool:
     return bool(row["budget"] != FULL and row["never"] == row["lanes"])
 
 
-def warnings(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+def warnings(rows: Sequence[Mapping[str, Any]], unlike: Container[str] = ()) -> list[str]:
     """A line for each place at which an arm with a budget never evicted, and one for all those at which it
-    did so in some lanes alone.
+    did so in some lanes alone. unlike: as `arms.unlike` names them.
     """
+    whole = "the full cache under another name, no result about its policy"
     lines = [
         f"arm {row['arm']} evicted nothing in any of {row['lanes']} lanes at {row['budget']} "
         f"({row['model']}, {row['task']}): "
-        + (MASKED if row["press"] else "the full cache under another name, no result about its policy")
+        + (MASKED if row["press"] else UNLIKE if row["arm"] in unlike else whole)
         for row in rows
         if idle(row)
     ]
@@ -220,7 +225,11 @@ def warnings(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         lines.append(
             f"{least if least == most else f'{least} to {most}'} % of the lanes of {arms} at {budgets} "
             "evicted nothing: there the arm "
-            + ("holds every slot" if any(row["press"] for row in partly) else "is the full cache")
+            + (
+                "holds every slot"
+                if any(row["press"] or row["arm"] in unlike for row in partly)
+                else "is the full cache"
+            )
         )
     lines += [
         f"arm {row['arm']} failed in {row['failed']} of {row['failed'] + row['lanes']} lanes at "

@@ -42,32 +42,39 @@ def does_not_prove(
     fresh = [f"Fresh problems: {said}" for said in opened.words(lock)]
     fresh += [f"Clusters that nobody developed on: {said}" for said in opened.developed(lock)]
     alike = [f"Two separate findings: {said}." for said in _same_kept(lock)]
-    kept = _idle(judged["contrasts"], idle, arms.presses(lock["protocol"]["content"]))
+    kept = _idle(judged["contrasts"], idle, arms.presses(lock["protocol"]["content"]), arms.unlike(lock))
     return [*_shortfalls(judged, lock), *kept, *fresh, *alike, *_choices(judged, lock), *_scope(lock)]
 
 
 def _idle(
-    contrasts: Sequence[Mapping[str, Any]], idle: Container[tuple[str, ...]], presses: Container[str]
+    contrasts: Sequence[Mapping[str, Any]],
+    idle: Container[tuple[str, ...]],
+    presses: frozenset[str],
+    unlike: frozenset[str],
 ) -> list[str]:
     """Of the contrasts with an arm that never evicted, which is the full cache under another name; but for a
-    press, which may mask in place.
+    press, which may mask in place, and for an arm that stores its slots otherwise or was asked otherwise.
     """
     sentences = []
-    for press, what in (
-        (False, "no lane of an arm evicted anything and its answers are the full cache's"),
-        (True, "a press held every slot in every lane, whether or not it masks some"),
+    for kind, what in (
+        ("", "no lane of an arm evicted anything and its answers are the full cache's"),
+        ("press", "a press held every slot in every lane, whether or not it masks some"),
+        ("unlike", "no lane of an arm evicted anything, and it stores its slots or was asked otherwise"),
     ):
         found, named = 0, dict[str, None]()
         for one in contrasts:
             held = [
                 arm
                 for arm in (one["subject"], one["against"])
-                if (one["model"], one["task"], one["budget"], arm) in idle and (arm in presses) == press
+                if (one["model"], one["task"], one["budget"], arm) in idle
+                and ("press" if arm in presses else "unlike" if arm in unlike else "") == kind
             ]
             found += bool(held)
             named |= {f"{arm} at {one['budget']} ({one['model']} {one['task']})": None for arm in held}
         if found:
-            about = "their registered budget" if press else "the policies"
+            about = {"press": "their registered budget", "unlike": "what is evicted"}.get(
+                kind, "the policies"
+            )
             where = f"{found} of {len(contrasts)} contrasts, where {what}"
             sentences.append(f"Anything about {about} in {where}: {listed(named)}.")
     return sentences

@@ -45,7 +45,7 @@ def selected(judged: dict[str, Any]) -> list[str]:
 def kept(study: Registration) -> list[str]:
     """Where an arm evicted nothing, in some lanes or in all, as lines to print."""
     bodies = [record["body"] for record in study.anew().confirmed]
-    return evicted.warnings(evicted.counted(bodies, study.registered))
+    return evicted.warnings(evicted.counted(bodies, study.registered), arms.unlike(study.lock.content))
 
 
 def asked_apart(study: Registration, judged: dict[str, Any]) -> list[str]:

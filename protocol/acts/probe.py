@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from analysis.studies import evicted
+from analysis.studies import arms, evicted
 from protocol.acts import beforehand, development, select
 from protocol.acts.locking import unedited
 from protocol.acts.locking.same_kept import Alike, alike
@@ -41,7 +41,9 @@ def probe(study: Study, report: Callable[[Progress], None]) -> Probed:
     recorded = study.registration.anew().probed
     bodies = [record["body"] for record in recorded]
     gate = development.warnings(study.protocol, bodies)
-    kept = evicted.warnings(evicted.counted(bodies, study.registration.registered))
+    kept = evicted.warnings(
+        evicted.counted(bodies, study.registration.registered), arms.unlike(study.registration.lock.content)
+    )
     return Probed(summary(recorded), selected, alike(recorded), gate, kept)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from analysis.rules.rule import AS_COMPUTED
 from protocol.plan.budget import Budget, Slot, of_bytes
 from protocol.plan.design import Design
 
@@ -20,7 +21,6 @@ __all__ = ["FIELD", "Widths", "buffered", "entry", "faults", "in_bytes", "needed
 
 FIELD = "slot_bytes"  # of a lock
 ITEM: Mapping[str, int] = {"float32": 4, "bfloat16": 2}  # bytes of a number, by the registered dtype
-AS_COMPUTED = ("policies.state.Verbatim()", "protocol.presses.pressed.AsThePress()")
 PLAIN = "policies.cadence.Cadence()"
 
 

@@ -11,7 +11,7 @@ import study
 
 from analysis import evicted as command
 from analysis import judge
-from analysis.studies import evicted
+from analysis.studies import arms, evicted
 
 SHIPPED = sorted((Path(__file__).resolve().parents[3] / "registrations").glob("*/verdict.json"))
 ALPHA = Path(__file__).resolve().parents[3] / "registrations" / "alpha-chain"
@@ -140,6 +140,21 @@ def test_an_event_that_removes_nothing_is_no_eviction():
         "arm h2o evicted nothing in any of 1 lanes at 99 (m, needle): the full cache under another name, no "
         "result about its policy"
     )
+
+
+def test_an_arm_that_stores_or_was_asked_otherwise_is_not_called_the_full_cache():
+    """A coded value is not the value, and an answer to another prompt is another answer."""
+    idle, _ = lane("h2o", 10, 99, 30)
+    row = by_arm([idle])["h2o"]
+    state = {"policies": {"h2o": {"state": "policies.subspace.Subspace()"}, "lru": {}}}
+    for own, unlike in ((state, {"h2o"}), ({"asked": {"h2o": "State:"}}, {"h2o"}), ({}, set())):
+        found = arms.unlike({"protocol": {"content": {}}, **own})
+        assert found == unlike
+        (said,) = evicted.warnings([row], found)
+        assert ("the full cache under another name" in said) is not bool(unlike)
+        assert said.endswith("nothing is shown of its evicting") is bool(unlike)
+    swept = {"protocol": {"content": {"sweep": {"name": "won", "candidates": ["lru", "h2o"]}}}}
+    assert arms.unlike({**state, **swept}) == {"h2o", "won"}
 
 
 def test_a_press_that_holds_every_slot_may_mask_and_is_not_called_the_full_cache():

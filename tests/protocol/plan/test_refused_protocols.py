@@ -349,6 +349,11 @@ REFUSED = [
     ),
     (
         PLAIN,
+        {'full = { policy = "full" }': 'full = { policy = "full-subspace" }'},
+        "arms.full.policy: never evicts and stores its slots otherwise than computed, so that it is no full",
+    ),
+    (
+        PLAIN,
         {'missing = "inconclusive"': 'missing = "dropped"'},
         "decision.missing: unknown missing 'dropped'",
     ),
