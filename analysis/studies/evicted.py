@@ -23,8 +23,8 @@ PLACE = ("model", "task", "budget", "arm")
 FAILED = "failed"  # the state of a lane
 MASKED = "it holds every slot, whether or not it masks some, so that nothing is shown at its budget"
 UNLIKE = (
-    "it holds every slot and stores it otherwise than the full cache, or was asked otherwise, so that nothing "
-    "is shown of its evicting"
+    "it holds every slot and stores it otherwise than the full cache, or was asked otherwise, so that "
+    "nothing is shown of its evicting"
 )
 FULL = "full"  # the budget of what never evicts
 Place: TypeAlias = tuple[str, str, str, str]
