@@ -8,7 +8,17 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-__all__ = ["DECLARED", "ROOT", "STARTS", "SURFACES", "Declared", "ancestors", "gates", "surface"]
+__all__ = [
+    "DECLARED",
+    "ROOT",
+    "STARTS",
+    "SURFACES",
+    "Declared",
+    "ancestors",
+    "gates",
+    "held_against",
+    "surface",
+]
 
 
 class Declared(NamedTuple):
@@ -309,6 +319,15 @@ def ancestors(name: str) -> list[str]:
     found: list[str] = []
     while parent := DECLARED[found[-1] if found else name].parent:
         found.append(parent)
+    return found
+
+
+def held_against(name: str) -> list[str]:
+    """What a gate is tested against: its ancestors that differ from it in its own family alone."""
+    found: list[str] = []
+    at = name
+    while (row := DECLARED[at]).parent and (not row.component or surface(at) == surface(name)):
+        found.append(at := row.parent)
     return found
 
 

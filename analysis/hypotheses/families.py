@@ -4,11 +4,11 @@ That rule is the paper's (section 3.2, family-level bundling). When an attempt h
 stricter than its "Killed", which a gate that is not better gets too.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from analysis.hypotheses.declared import ROOT, SURFACES, ancestors, gates, surface
-from analysis.hypotheses.outcomes import FEW, Against, Record, canonical
+from analysis.hypotheses.declared import ROOT, SURFACES, ancestors, gates, held_against, surface
+from analysis.hypotheses.outcomes import FEW, SLOTS, Record, canonical
 
 __all__ = [
     "CLOSED",
@@ -22,10 +22,13 @@ __all__ = [
     "families",
     "fate",
     "fates",
+    "tells",
+    "why",
 ]
 
 SURVIVED, FAILED, UNDECIDED, NOT_TESTED = "survived", "failed", "undecided", "not tested"
 OPEN, CLOSED = "open", "closed"
+STATE = "state"
 
 
 class Family(NamedTuple):
@@ -37,23 +40,23 @@ class Family(NamedTuple):
 
 
 def fate(name: str, records: Iterable[Record]) -> str:
-    """What became of a gate, by its registered contrasts with `1d` and the policies that it starts from.
+    """What became of a gate, by its registered contrasts with the policies that it starts from.
 
     It failed in a study that decides (its rule confirmed or refuted), has two models or more and 200 problems
     in every contrast, where on each model it is worse in some cell and better in none. It survived where it
     is better in some and worse in none. Where studies disagree, and everywhere else, it is undecided.
     """
-    parents = {ROOT, *map(canonical, ancestors(name))}
-    own = [record for record in records if record.policy == canonical(name)]
-    told = [[one for one in record.against if one.policy in parents] for record in own]
-    if not any(told):
+    own = list(_kindred(name, records))
+    if not own:
         return NOT_TESTED
-    said = {
-        _in_a_study(against) if record.study.decides else UNDECIDED
-        for record, against in zip(own, told, strict=True)
-        if against
-    } - {UNDECIDED}
+    said = {_in_a_study(name, record) for record in own} - {UNDECIDED}
     return said.pop() if len(said) == 1 else UNDECIDED
+
+
+def why(name: str, records: Iterable[Record]) -> list[str]:
+    """Why no study that compared a gate tells anything about it; nothing where one may."""
+    reasons = [tells(name, one) for one in _kindred(name, records)]
+    return list(dict.fromkeys(reasons)) if all(reasons) else []
 
 
 def fates(records: Sequence[Record]) -> dict[str, str]:
@@ -62,11 +65,12 @@ def fates(records: Sequence[Record]) -> dict[str, str]:
 
 
 def died_of(name: str, records: Iterable[Record]) -> list[str]:
-    """The failure modes that deciding studies show of a gate; nothing unless it failed."""
-    own = [record for record in records if record.policy == canonical(name)]
+    """The failure modes that the studies show in which a gate failed; nothing unless it failed."""
+    own = list(_kindred(name, records))
     if fate(name, own) != FAILED:
         return []
-    return list(dict.fromkeys(mode for one in own if one.study.decides for mode in one.modes))
+    where = [one for one in own if _in_a_study(name, one) == FAILED]
+    return list(dict.fromkeys(mode for one in where for mode in one.modes))
 
 
 def families(records: Sequence[Record]) -> list[Family]:
@@ -81,7 +85,37 @@ def _family(name: str, found: Mapping[str, str]) -> Family:
     return Family(name, standing, attempts)
 
 
-def _in_a_study(against: Sequence[Against]) -> str:
+def _kindred(name: str, records: Iterable[Record]) -> Iterator[Record]:
+    """Of the gate, those of studies that compare it with `1d` or anything else that it starts from."""
+    kin = {ROOT, *map(canonical, ancestors(name))}
+    for record in records:
+        if record.policy == canonical(name) and any(one.policy in kin for one in record.against):
+            yield record
+
+
+def tells(name: str, record: Record) -> str:
+    """Why a study tells nothing about a gate that it compared; empty where it may.
+
+    What differs from the gate in more than its own component, or has other settings, is another experiment;
+    so is an arm that kept the slots of what it starts from, and a state at equal slots, since it is to free
+    memory.
+    """
+    if record.changed:
+        return "run with other settings"
+    if not {one.policy for one in record.against} & set(map(canonical, held_against(name))):
+        return "compared with what differs in more than its component"
+    if set(record.alike) & {ROOT, *map(canonical, ancestors(name))}:
+        return "kept the slots of what it starts from"
+    if surface(name) == STATE and record.study.memory == SLOTS:
+        return "compared at equal slots, not bytes"
+    return ""
+
+
+def _in_a_study(name: str, record: Record) -> str:
+    if not record.study.decides or tells(name, record):
+        return UNDECIDED
+    parents = set(map(canonical, held_against(name)))
+    against = [one for one in record.against if one.policy in parents]
     models = {model for one in against for model in one.models}
     better = {model for one in against for model in one.better}
     worse = {model for one in against for model in one.worse}

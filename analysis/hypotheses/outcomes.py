@@ -1,5 +1,6 @@
 """What registrations said of policies, read off locks, ledgers and verdicts; nothing is judged again."""
 
+import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -15,12 +16,13 @@ from analysis.studies.arms import runs, words
 from analysis.studies.plain_files import RecordError
 from analysis.studies.study_files import document
 
-__all__ = ["FEW", "Against", "Record", "Study", "canonical", "compared", "read", "studies"]
+__all__ = ["FEW", "SLOTS", "Against", "Record", "Study", "canonical", "compared", "read", "studies"]
 
 FEW = 200  # problems; below, a study screens ("Minimal-Intervention KV Retention", section 6)
 COLLAPSE, WRONG = 0.44, 20  # share of wrong answers without one that the paper reports, of that many or more
-DEADLY = ("iso-cache underperformance", "proxy-to-runtime drift", "cross-model transfer failure")
+DEADLY = ("iso-cache underperformance", "proxy-to-runtime drift")
 ENDED = {"withdraw": "withdrawn", "amended": "amended"}
+SLOTS = "slots"  # what memory is counted in where a decision does not say
 UNJUDGED, UNINFORMATIVE = "not judged yet", "uninformative"
 Place: TypeAlias = tuple[str, str, str]  # model, task, budget
 
@@ -35,12 +37,16 @@ class Study(NamedTuple):
     said: str
     """The verdict as it is printed; of a study without one, why there is none."""
     decides: bool
-    """Whether its rule confirmed or refuted: a screening, an uninformative study, one that deviated and one
-    that could not tell decide nothing.
+    """Whether its rule confirmed or refuted: a screening, an uninformative study, one that deviated, was
+    amended or withdrawn, one that could not tell, and the replication of another decide nothing.
     """
     order: str
     """What studies are put in order of time by."""
     judged: bool
+    memory: str
+    """What is equal where memory matched: "slots", "bytes" or "total"."""
+    replicates: str
+    """The study of which it is the same problems run again; else empty."""
 
 
 class Against(NamedTuple):
@@ -49,6 +55,7 @@ class Against(NamedTuple):
     """
 
     policy: str
+    """With what it sets, which makes it another policy."""
     cells: int
     better: tuple[str, ...]
     """The model of each cell in which it is better."""
@@ -69,7 +76,11 @@ class Record(NamedTuple):
     role: str
     against: tuple[Against, ...]
     notes: tuple[str, ...]
-    """Failure modes that the documents show, with their numbers."""
+    """What the documents show, with its numbers: failure modes, and what the contrasts cannot tell."""
+    changed: bool = False
+    """Whether it ran with a setting that is not the policy's."""
+    alike: tuple[str, ...] = ()
+    """The policies, with what they set, that kept the same slots when the study was locked."""
 
     @property
     def modes(self) -> list[str]:
@@ -120,7 +131,7 @@ def read(folder: Path) -> list[Record]:
         _, lock = document(folder / "lock.json")
         judged = _judged(folder)
         study = _study(folder, lock, judged)
-        return list(_records(lock["protocol"]["content"], study, judged, _development(folder)))
+        return list(_records(lock, study, judged, _development(folder)))
     except (KeyError, TypeError, AttributeError, IndexError) as problem:
         raise RecordError(
             f"{folder}: a file is not of the documented format ({type(problem).__name__}: {problem}); "
@@ -137,6 +148,13 @@ def _judged(folder: Path) -> dict[str, Any] | None:
     if not (folder / "verdict.json").exists():
         return None
     _, verdict = document(folder / "verdict.json")
+    own = hashlib.sha256(plain_files.read(folder / "verdict.json")).hexdigest()
+    named = [act["body"]["sha256"] for act in _acts(folder / "ledger.jsonl") if act["event"] == "verdict"]
+    if own not in named:
+        raise RecordError(
+            f"{folder}: verdict.json is not the one that ledger.jsonl names; run: python -m protocol.audit "
+            f"{folder}"
+        )
     return dict(verdict["judged"])
 
 
@@ -145,15 +163,18 @@ def _study(folder: Path, lock: Mapping[str, Any], judged: Mapping[str, Any] | No
     last = next((act for act in acts if act["event"] == "verdict"), acts[-1])
     when, title = str(last["time"]), str(lock["protocol"]["content"]["title"])
     ended = ENDED.get(acts[-1]["event"])
+    memory = str(lock["protocol"]["content"]["decision"].get("memory", SLOTS))
+    parent = str((lock.get("parent") or {"name": ""})["name"])
     if judged is None:
-        return Study(folder.name, when[:10], title, ended or UNJUDGED, False, when, False)
+        return Study(folder.name, when[:10], title, ended or UNJUDGED, False, when, False, memory, parent)
     rule = RULES.get(judged["rule"])
     letters = () if rule is None else rule.words.letters(judged)
     fault = full_cache.fault(judged).partition(":")[0]
     said = headline.line(judged, fault, f" ({', '.join(letters)})" if letters else "")
     said += "" if ended is None else f", then {ended}"
     decides = judged["verdict"] in (CONFIRMED, REFUTED) and judged["label"] != UNINFORMATIVE
-    return Study(folder.name, when[:10], title, said, decides, when, True)
+    decides = decides and ended is None and not parent
+    return Study(folder.name, when[:10], title, said, decides, when, True, memory, parent)
 
 
 def _acts(path: Path) -> list[dict[str, Any]]:
@@ -179,32 +200,63 @@ def _development(folder: Path) -> dict[Place, float]:
 
 
 def _records(
-    content: Mapping[str, Any],
+    lock: Mapping[str, Any],
     study: Study,
     judged: Mapping[str, Any] | None,
     development: Mapping[Place, float],
 ) -> Iterator[Record]:
     """An arm each. Of a sweep the winner is the subject, under the name that contrasts have for it."""
+    content = lock["protocol"]["content"]
     arms, sweep = dict(content["arms"]), content.get("sweep")
     chosen = (judged or {}).get("selected")
     if sweep is not None and chosen is not None:
         del arms[chosen["arm"]]
         arms[sweep["name"]] = {name: chosen[name] for name in ("policy", "press", "set") if name in chosen}
-    label = {arm: canonical(runs(spec)) for arm, spec in arms.items()}
+    label = {arm: words(spec) if spec.get("set") else canonical(runs(spec)) for arm, spec in arms.items()}
+    candidate = {arm: chosen["arm"] if chosen and arm not in content["arms"] else arm for arm in arms}
     for arm, spec in arms.items():
         if "press" in spec or label[arm] == FULL:
             continue
         rows = [] if judged is None else list(_seen(arm, judged["contrasts"]))
         beside = [] if judged is None else list(_seen(arm, _beside(judged)))
         against = tuple(_against(label.get(other, other), of) for other, of in _by_other(rows).items())
+        alike = tuple(label[other] for other in arms if _alike(lock, {candidate[arm], candidate[other]}))
+        notes = list(_notes(arm, study, judged, rows, development)) if judged is not None and rows else []
+        if rows:
+            notes += _confounded(lock, candidate, arm, rows, label)
+            notes += [f"kept the same slots as {other}: one experiment" for other in alike]
+            notes += [f"the problems of {study.replicates} run again"] if study.replicates else []
         yield Record(
             canonical(runs(spec)),
-            words(spec) if "set" in spec else "",
+            words(spec) if spec.get("set") else "",
             study,
             _role(arm, content, rows, beside),
             against,
-            tuple(_notes(arm, study, judged, rows, development)) if judged is not None and rows else (),
+            tuple(notes),
+            bool(spec.get("set")),
+            alike,
         )
+
+
+def _alike(lock: Mapping[str, Any], arms: set[str]) -> bool:
+    """Whether two arms kept the same slots when the study was locked."""
+    found = (lock.get("checks") or {}).get("same_kept") or {"pairs": []}
+    return len(arms) > 1 and any({*pair["arms"]} == arms for pair in found["pairs"])
+
+
+def _confounded(
+    lock: Mapping[str, Any],
+    candidate: Mapping[str, str],
+    arm: str,
+    rows: Iterable[Seen],
+    label: Mapping[str, str],
+) -> Iterator[str]:
+    """Of those that the model was asked something else for: the difference is not of the caches alone."""
+    asked: Mapping[str, str] = lock.get("asked", {})
+    own = asked.get(candidate.get(arm, arm), "")
+    others = [one for one in _by_other(rows) if asked.get(candidate.get(one, one), "") != own]
+    if others:
+        yield f"asked something else than {_and(label.get(other, other) for other in others)}"
 
 
 def _role(arm: str, content: Mapping[str, Any], rows: list[Seen], beside: list[Seen]) -> str:

@@ -41,6 +41,7 @@ REGISTERED = (
     "policy",
     "as",
     "compared with",
+    "memory",
     "cells",
     "better",
     "worse",
@@ -64,11 +65,15 @@ SAID: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "than the paper's “Killed”, which a gate that is not better gets, too.",
             "An attempt failed in a registered study that decides (CONFIRMED or REFUTED, and its full cache "
             "passed the gate), with two models or more and 200 problems or more in each contrast, where on "
-            "each model it is worse than 1d, or than what it starts from, in some cell, and better in none, "
-            "at matched memory. It survived where it is better in some cell and worse in none. All else is "
-            "undecided: a screening, an uninformative or inconclusive study and a study of one model close "
-            "nothing. "
-            "Not tested: no registered contrast compares it with either.",
+            "each model it is worse than what it starts from in some cell, and better in none, at matched "
+            "memory. It survived where it is better in some cell and worse in none. All else is undecided: a "
+            "screening, an uninformative or inconclusive study, a replication of another and a study of one "
+            "model close nothing.",
+            "What it starts from is its parent, the parent of that and so on, as far as all differ in the "
+            "gate's own family alone: static_route and 1d differ in their scores, too. Nor does an arm tell "
+            "of an attempt that ran with other settings, that kept the slots of what it starts from or, of a "
+            "state, that was compared at equal slots and not bytes. Not tested: the rule of no study "
+            "compares it with any of these or 1d; what is compared beside a rule decides nothing.",
         ),
         "attempts": (
             "Here: what became of the gate in the registrations below, and of which failure modes it died. "
@@ -77,8 +82,10 @@ SAID: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "registered": (
             "A row for each policy that a registered contrast compares, by the time of the verdict as the "
             "ledger has it. A cell is a contrast: a model, task, budget and comparator. Better and worse are "
-            "the policy's of the row, at the level that the rule corrects to, where memory matched or, "
-            "against the full cache, was saved. The verdict is the study's, which is about its subject.",
+            "the policy's of the row, at the level that the rule corrects to, where memory (slots, bytes or, "
+            "with the state that a policy keeps, the total) matched or, against the full cache, was saved. "
+            "The verdict is the study's, which is about its subject. Files are read and not verified: "
+            "`python -m protocol.audit` does that.",
         ),
     }
 )
@@ -105,7 +112,8 @@ def attempts(records: Sequence[Record]) -> list[list[str]]:
         quoted = "" if theirs is None else f"{theirs.verdict}: {theirs.mode}"
         died = ", ".join(families.died_of(name, records))
         whose = [name, surface(name), row.parent, row.component, row.hypothesis]
-        rows.append([*whose, found[name], died, quoted])
+        here = ": ".join(filter(None, (found[name], "; ".join(families.why(name, records)))))
+        rows.append([*whose, here, died, quoted])
     return rows
 
 
@@ -149,6 +157,7 @@ def _registered(record: Record) -> list[str]:
         record.arm or record.policy,
         record.role,
         _names([one.policy for one in record.against]),
+        record.study.memory,
         *counts,
         str(min(sizes)) if min(sizes) == max(sizes) else f"{min(sizes)} to {max(sizes)}",
         ", ".join(models),

@@ -16,7 +16,7 @@ import policies
 from policies import Signal
 from policies.thinkv import SEGMENT, Sparsity, segment_means
 from protocol import engine, tasks
-from protocol.engine import observation, prefill
+from protocol.engine import observation, prefill, rotation
 from protocol.engine.prefill import Prefilled
 from protocol.evidence.refusals import BadInput
 from protocol.models import bases, calibration, query_statistics, routes, sources, stored, thresholds
@@ -71,6 +71,8 @@ def calibrate(
     home = sources.home()
     path = calibration.statistics_paths(model, home)[name]
     loaded = load(model, home, dtype=dtype, device=device)
+    if calibration.OF_NAME[name] in (policies.Statistics, policies.Routes):
+        refuse_unturned(loaded)
     if calibration.OF_NAME[name] is policies.Routes:
         scored_by(loaded)
     used: dict[str, str] = {}
@@ -187,6 +189,15 @@ def scored_by(model: LoadedModel) -> policies.Statistics:
             f"python -m protocol.calibrate {model.name} {read.name}"
         )
     return statistics
+
+
+def refuse_unturned(model: LoadedModel) -> None:
+    """Scores that are formed of a mean query ahead of its keys know one way of turning it."""
+    if not rotation.by_halves(model.network):
+        raise BadInput(
+            f"model {model.name}: does not turn the halves of a head in every layer, as the scores that read "
+            "these statistics take it; choose another model"
+        )
 
 
 def refuse_device(device: str) -> None:

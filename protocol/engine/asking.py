@@ -13,6 +13,7 @@ from policies.signals import BLOCK, wide
 from protocol.engine.forms import VERBATIM, Form
 from protocol.engine.lanes import Model
 from protocol.engine.slots import Cached
+from protocol.evidence.refusals import BadInput
 
 __all__ = ["asked"]
 
@@ -37,6 +38,7 @@ def asked(
             continue
         states: list[Any] = [None] * len(cached)
         for passage in signal.passages(token_ids, model.sentence_ends):
+            refuse_beyond(model, signal, len(token_ids) + len(passage))
             model.network(
                 input_ids=passage[None],
                 position_ids=len(token_ids) + torch.arange(len(passage), device=passage.device)[None],
@@ -46,6 +48,16 @@ def asked(
             )
         found[signal] = tuple(map(signal.result, states))
     return found
+
+
+def refuse_beyond(model: Model, signal: AskedSignal, last: int) -> None:
+    """Positions beyond those that a model was trained for make it fail silently."""
+    most = model.network.config.max_position_embeddings
+    if last > most:
+        raise BadInput(
+            f"{type(signal).__name__} feeds tokens behind the text, up to position {last} of the {most} of "
+            f"model {model.name}; shorten the text or choose another policy"
+        )
 
 
 class Asking:

@@ -26,6 +26,7 @@ from protocol.engine.max_concurrent import max_concurrent_for
 from protocol.engine.observation import observed
 from protocol.engine.prefill import check
 from protocol.engine.projecting import refuse_unprojected
+from protocol.engine.rotation import refuse_unturned
 from protocol.engine.rows import Row
 from protocol.evidence.refusals import BadInput
 
@@ -61,8 +62,9 @@ def run(
     Raises BadInput for no requests, an empty context, no lanes, a count below one, a negative temperature or
     first event, a top_p outside (0, 1], a budget that does not fit its policy (a number where it evicts, None
     where it never does), an interval for a policy whose signals cannot be measured while decoding, a policy
-    that needs statistics of the model that are not there or an output projection that it lacks, a state that
-    the model or a press cannot hold, and a model with sliding-window or hybrid layers.
+    that needs statistics of the model that are not there, or an output projection or a rotary embedding that
+    it lacks, a state that the model or a press cannot hold, positions that the model has not for what a
+    policy feeds behind a text, and a model with sliding-window or hybrid layers.
     """
     check(model)
     refuse(model, requests, max_new_tokens, temperature, top_p, max_concurrent, prefill_chunk, first_event)
@@ -143,6 +145,7 @@ def refuse(
             refuse_lane(lane)
             refuse_uncalibrated(model, lane)
             refuse_unprojected(model, lane)
+            refuse_unturned(model, lane)
 
 
 def refuse_uncalibrated(model: Model, lane: Lane) -> None:

@@ -1,4 +1,6 @@
-"""A model in which the layers that a policy reads are not there, or are one, is refused when registering."""
+"""A model in which the layers that a policy reads are not there, or are one, is refused when registering; so
+is one that has no positions for what a policy feeds behind the text.
+"""
 
 from types import SimpleNamespace
 
@@ -60,3 +62,25 @@ def test_a_rank_that_saves_nothing_of_a_value_is_refused_with_the_arm_and_the_mo
     assert "state.rank: 32 coefficients save nothing of a value of 32 numbers; set fewer" in told
     check('"subspace"', 2, head_dim=64)
     check('"subspace", set = { "state.rank" = 8 }', 2, **heads)
+
+
+@pytest.mark.parametrize(
+    ("policy", "text", "reach"),
+    [("kvzip", 60, 2 * 60), ("kvzip", 5000, 5000 + 2056), ("epicache", 60, 60 + 4)],
+)
+def test_what_is_fed_behind_a_text_has_positions_or_is_refused(tmp_path, policy, text, reach):
+    """By hand: a short text once more; of a long one 2048 tokens and the 8 before; 4 sentences of a token."""
+    (tmp_path / "model.safetensors").touch()
+    written = studies.PROTOCOL.format(model=tmp_path).replace('"crystal-token-level"', f'"{policy}"')
+    protocol = reading.parse(written.encode(), "here")
+    planned = SimpleNamespace(protocol=protocol, home=tmp_path)
+    lengths = {(protocol.models[0], protocol.tasks[0], ""): [(20, 0), (text, 7)]}
+    transformers.LlamaConfig(max_position_embeddings=reach).save_pretrained(tmp_path)
+    fitting._refuse_long_passages(planned, lengths)
+    transformers.LlamaConfig(max_position_embeddings=reach - 1).save_pretrained(tmp_path)
+    with pytest.raises(BadInput) as refused:
+        fitting._refuse_long_passages(planned, lengths)
+    told = str(refused.value)
+    assert "\n" not in told
+    assert f"arms: 'crystal' feeds tokens behind texts of {text} tokens of " in told
+    assert f"up to position {reach} of the {reach - 1} of path:" in told

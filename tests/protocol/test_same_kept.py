@@ -250,3 +250,28 @@ def test_probing_says_which_arms_its_lanes_do_not_tell_apart(capsys, monkeypatch
     said = capsys.readouterr().out
     assert "arms a and b gave the same text from the same memory on 19 of 20 development lanes" in said
     assert "arm a evicted nothing" in said
+
+
+def test_arms_whose_slots_store_or_answer_something_else_are_not_one_by_the_slots_they_keep(monkeypatch):
+    """A codec and means keep the slots of their parent; what is asked after the compression moves no slot."""
+    names = ("1d", "subspace", "syn_mem", "syn_mem-massless", "state_ask", "h2o")
+    arms = tuple(Arm(name, name, {}) for name in names)
+    design = SimpleNamespace(
+        arms=arms,
+        policy=lambda name: policies.get(name),
+        asks=lambda name: policies.get(name).decoding.asks,
+    )
+    tell = same_kept._slots_tell
+    assert tell(design, "1d", "h2o")
+    assert tell(design, "subspace", "subspace")
+    for one, other in (("1d", "subspace"), ("syn_mem", "syn_mem-massless"), ("1d", "state_ask")):
+        assert not tell(design, one, other)
+
+
+def test_a_codec_that_keeps_the_slots_of_its_parent_is_another_experiment(planned, tmp_path):
+    arms = (planned.protocol.arm("full"), *(Arm(name, name, {}) for name in ("1d", "subspace")))
+    one = planned.protocol.tasks[0]
+    task = one._replace(name="chain", query="inside", max_new_tokens=1)
+    budgets = (planned.protocol.budgets[0]._replace(share=None, slots=32),)
+    design = replace(planned.protocol, arms=arms, models=("chain-llama",), tasks=(task,), budgets=budgets)
+    assert found(planned._replace(protocol=design))["pairs"] == []

@@ -53,6 +53,8 @@ def changed(tmp_path_factory):
 DEAR = {  # 200,000 registered draws for each of 48 contrasts; 54,704 records; four that others resemble
     "crystal-retrieval": pytest.mark.soak,
     "reasoning-field": pytest.mark.soak,
+    "gates-chain": pytest.mark.soak,
+    "crystal-retrieval-2": pytest.mark.soak,
     "lossless-chain": pytest.mark.soak,
     "crystal-ablations": pytest.mark.soak,
     "crystal-long": pytest.mark.soak,

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 import transformers
 
-from policies import Policy
+from policies import AskedSignal, Policy
 from protocol import engine
 from protocol.acts.locking import frozen, rule_checks, sized
 from protocol.evidence.refusals import BadInput
@@ -180,6 +180,31 @@ def _refuse_long_prompts(planned: Planned, lengths: Lengths) -> None:
                 f"the {config.max_position_embeddings} positions of {model}; shorten it, or set [exclude] "
                 "prompt_tokens_above"
             )
+    _refuse_long_passages(planned, lengths)
+
+
+def _refuse_long_passages(planned: Planned, lengths: Lengths) -> None:
+    """The same of what a policy feeds behind the text: as much of it as is known before there is a text.
+
+    A text whose every token ends a sentence has the shortest windows, so that no prompt is refused that fits;
+    the engine refuses what a text makes longer. An answer with events is taken at its longest.
+    """
+    protocol = planned.protocol
+    for (model, task, asks), each in lengths.items():
+        config = transformers.AutoConfig.from_pretrained(sources.locate(model, planned.home))
+        for arm in (arm for arm in protocol.arms if protocol.asks(arm.name) == asks):
+            policy = protocol.policy(arm.name)
+            answered = policy.cadence.interval is not None
+            seen = max(context + (query + task.max_new_tokens) * answered for context, query in each)
+            token_ids = torch.zeros(seen, dtype=torch.int64)
+            asked = (signal for signal in policy.needs if isinstance(signal, AskedSignal))
+            passages = (own for signal in asked for own in signal.passages(token_ids, frozenset({0})))
+            if (last := seen + max(map(len, passages), default=0)) > config.max_position_embeddings:
+                raise BadInput(
+                    f"arms: {arm.name!r} feeds tokens behind texts of {seen} tokens of {task.name}, up to "
+                    f"position {last} of the {config.max_position_embeddings} of {model}; shorten the task, "
+                    "or leave the arm out"
+                )
 
 
 def refuse_small_budgets(planned: Planned, lengths: Lengths, budgets: Iterable[Budget]) -> None:

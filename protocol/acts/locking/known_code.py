@@ -38,6 +38,10 @@ KNOWN = frozenset(
             "1088cbf7ba3d72f499f22eaa90463d6cdd4e8d9adcc7e2d34b0339c0c46205c1",
             "9a66aa07806ddcf2874fa04ce2a93e7e5c9b06f1b41bd5a9d011571c5ec61f8c",
         ),
+        (  # gates-chain, crystal-retrieval-2
+            "b0717a6870b153fe48c189bcc5e99cac7c88c2006b6e3240d946b6e6be608471",
+            "438f0ebd5e39ddbf427406ab5d2d10d93c364216cfa66731553793e2026fe53f",
+        ),
         (  # lrfu-grid
             "e7d83c20b683211e2ca777379e03b9fcc7db8032047700c6ed9ff1bc61d48f57",
             "9a66aa07806ddcf2874fa04ce2a93e7e5c9b06f1b41bd5a9d011571c5ec61f8c",

@@ -99,7 +99,8 @@ def same_kept(planned: Planned, items: Mapping[str, Any]) -> dict[str, Any]:
     """The field `checks.same_kept` of a lock, from the first development problems of each task, at every
     budget: `pairs` of arms that keep the same slots, with the share of what they drop that they drop both and
     the number of problems; `on`, what ran for each model; `left_out`, the arms that could not run, since they
-    need statistics of a model that did not, or are presses.
+    need statistics of a model that did not, or are presses. Of arms whose slots store something else, or that
+    ask something else, the slots do not tell: they are no pair.
 
     It runs on as many threads as are registered, so that it finds the same when it is asked again.
     """
@@ -138,7 +139,7 @@ def _found(planned: Planned, items: Mapping[str, Any]) -> dict[str, Any]:
     ran = {arm: lanes for arm, lanes in by_arm.items() if lanes}
     found = []
     for one, other in itertools.combinations(ran, 2):
-        shares = _shares(ran[one], ran[other])
+        shares = _shares(ran[one], ran[other]) if _slots_tell(protocol, one, other) else {}
         if shares and sum(shares.values()) / len(shares) >= SHARED:
             share = sum(shares.values()) / len(shares)
             count = len({place[1:3] for place in shares})
@@ -166,6 +167,14 @@ def alike(recorded: Iterable[Record]) -> list[Alike]:
         if same >= LANES * len(lanes):
             found.append(Alike((one, other), same, len(lanes)))
     return found
+
+
+def _slots_tell(protocol: Design, one: str, other: str) -> bool:
+    """Whether arms that keep the same slots are one: not where a slot stores something else of a token, as
+    with a codec or means, or the model is asked something else.
+    """
+    states = [protocol.policy(arm).state for arm in (one, other)]
+    return states[0] == states[1] and protocol.asks(one) == protocol.asks(other)
 
 
 def _shares(first: Mapping[Place, Dropped], second: Mapping[Place, Dropped]) -> dict[Place, float]:

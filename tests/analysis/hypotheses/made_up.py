@@ -1,5 +1,6 @@
 """Judged registrations, as small as what is read of them."""
 
+import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -31,18 +32,22 @@ def write(
     verdict: str = "REFUTED",
     arms: Mapping[str, Any] | None = None,
     events: tuple[str, ...] = ("register", "verdict"),
+    lock: Mapping[str, Any] | None = None,
+    memory: str | None = None,
     **judged: Any,
 ) -> Path:
-    """A registration with the subject of its first contrast. arms: by name, where they are not policies."""
+    """A registration with the subject of its first contrast. arms: by name, where they are not policies.
+    lock: further fields of it.
+    """
     folder.mkdir(parents=True)
     named = dict.fromkeys(name for one in contrasts for name in (one["subject"], one["against"]))
     sweep = judged.pop("sweep", None)
     content = {
         "title": f"About {folder.name}",
         "arms": arms if arms is not None else {name: {"policy": name} for name in named},
-        "decision": {"subject": next(iter(named))},
+        "decision": {"subject": next(iter(named))} | ({"memory": memory} if memory else {}),
     } | ({"sweep": sweep} if sweep else {})
-    documents = {"lock": {"protocol": {"content": content}}}
+    documents = {"lock": {"protocol": {"content": content}} | dict(lock or {})}
     if "verdict" in events:
         documents["verdict"] = {
             "judged": {
@@ -61,4 +66,14 @@ def write(
         for day, event in enumerate(events)
     ]
     (folder / "ledger.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    if "verdict" in events:
+        entered(folder)
     return folder
+
+
+def entered(folder: Path) -> None:
+    """Have the ledger name the verdict as it is now."""
+    digest = hashlib.sha256((folder / "verdict.json").read_bytes()).hexdigest()
+    lines = [json.loads(line) for line in (folder / "ledger.jsonl").read_text().splitlines()]
+    lines = [line | {"body": {"sha256": digest}} if line["event"] == "verdict" else line for line in lines]
+    (folder / "ledger.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))

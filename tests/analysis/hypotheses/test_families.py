@@ -4,7 +4,7 @@ import pytest
 from made_up import contrast, write
 
 from analysis.hypotheses import families, outcomes, tables
-from analysis.hypotheses.declared import gates, surface
+from analysis.hypotheses.declared import DECLARED, gates, surface
 from analysis.hypotheses.families import CLOSED, FAILED, NOT_TESTED, OPEN, SURVIVED, UNDECIDED
 
 LOST = [contrast("1d", "variant_b", better=True), contrast("1d", "variant_b", model="two", better=True)]
@@ -54,19 +54,61 @@ def test_contrasts_with_what_a_gate_does_not_start_from_do_not_test_it(tmp_path)
     assert families.fate("variant_b", told(tmp_path, rows)) == NOT_TESTED
 
 
-def test_a_gate_two_components_away_is_tested_against_each_of_its_ancestors(tmp_path):
-    for gate, parent in (
-        ("1d_div-per-head", "1d"),
-        ("1d_div-per-head", "1d_div"),
-        ("ada-1d_div", "1d-per-head"),
-    ):
-        rows = [contrast(parent, gate, model=model, better=True) for model in ("one", "two")]
-        assert families.fate(gate, told(tmp_path, rows, name=f"{gate} {parent}")) == FAILED
+def lost(gate, *parents):
+    return [
+        contrast(parent, gate, model=model, better=True) for parent in parents for model in ("one", "two")
+    ]
 
 
-def test_a_gate_of_another_mode_is_tested_against_1d_too(tmp_path):
-    rows = [contrast("1d", "static_route", model=model, better=True) for model in ("one", "two")]
-    assert families.fate("static_route", told(tmp_path, rows)) == FAILED
+@pytest.mark.parametrize(
+    ("gate", "parent", "said"),
+    [
+        ("1d_div-per-head", "1d_div", FAILED),
+        ("1d_div-per-head", "1d", FAILED),
+        ("state_emit", "1d", FAILED),
+        ("ada-1d_div", "ada-1d", FAILED),
+        ("ada-1d_div", "1d-per-head", UNDECIDED),  # routing differs, too
+        ("ada-1d_div", "1d", UNDECIDED),
+        ("static_route", "1d-per-head", FAILED),
+        ("static_route", "1d", UNDECIDED),  # scores differ, too
+        ("static_route", "h2o", NOT_TESTED),
+    ],
+)
+def test_a_gate_is_tested_against_what_differs_in_its_family_alone(tmp_path, gate, parent, said):
+    assert families.fate(gate, told(tmp_path, lost(gate, parent))) == said
+
+
+def test_an_arm_with_other_settings_is_not_the_gate_nor_what_it_starts_from(tmp_path):
+    for number, changed in enumerate(("1d", "variant_b")):
+        arms = {name: {"policy": name} for name in ("1d", "variant_b")}
+        arms[changed]["set"] = {"cadence.slack": 8}
+        records = told(tmp_path, LOST, name=str(number), arms=arms)
+        assert families.fate("variant_b", records) in (UNDECIDED, NOT_TESTED)
+    assert families.why("variant_b", records) == ["run with other settings"]
+
+
+def test_a_gate_that_kept_the_slots_of_what_it_starts_from_is_not_tested_by_what_that_lost(tmp_path):
+    pairs = [{"arms": ["1d_div", "1d_div-scheduled"], "shared": "1.000", "problems": 2}]
+    rows = lost("1d_div-scheduled", "1d") + lost("1d_div", "1d")
+    records = told(tmp_path, rows, lock={"checks": {"same_kept": {"pairs": pairs}}})
+    assert families.fate("1d_div-scheduled", records) == UNDECIDED
+    assert families.fate("1d_div", records) == FAILED
+
+
+def test_a_state_is_tested_at_equal_bytes(tmp_path):
+    for memory, said in (("slots", UNDECIDED), ("bytes", FAILED), ("total", FAILED)):
+        records = told(tmp_path, lost("subspace", "1d"), name=memory, memory=memory)
+        assert families.fate("subspace", records) == said
+    assert families.fate("subspace", told(tmp_path, lost("subspace", "1d"), name="old")) == UNDECIDED
+
+
+def test_a_replication_and_a_study_that_was_amended_decide_nothing(tmp_path):
+    parent = {"parent": {"name": "first", "lock": "0" * 64}}
+    records = told(tmp_path, LOST, lock=parent)
+    assert families.fate("variant_b", records) == UNDECIDED
+    assert "the problems of first run again" in records[0].notes
+    events = ("register", "verdict", "amended")
+    assert families.fate("variant_b", told(tmp_path, LOST, name="b", events=events)) == UNDECIDED
 
 
 def test_studies_that_disagree_leave_a_gate_undecided(tmp_path):
@@ -79,12 +121,13 @@ def test_studies_that_disagree_leave_a_gate_undecided(tmp_path):
 
 def everything_lost(tmp_path, family, *but):
     rows = [
-        contrast("1d", gate, model=model, better=True)
+        row
         for gate in gates()
         if surface(gate) == family and gate not in but
-        for model in ("one", "two")
+        for row in lost(gate, DECLARED[gate].parent)
     ]
-    return {one.name: one.standing for one in families.families(told(tmp_path, rows, name=family))}
+    records = told(tmp_path, rows, name=family, memory="bytes")
+    return {one.name: one.standing for one in families.families(records)}
 
 
 @pytest.mark.parametrize("family", ["state", "routing", "cadence", "decoding", "scoring"])

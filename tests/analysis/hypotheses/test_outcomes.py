@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from made_up import contrast, write
+from made_up import contrast, entered, write
 from studies import ROOT
 
 from analysis.hypotheses import outcomes
@@ -53,7 +53,7 @@ def test_an_arm_is_its_policy_with_what_it_sets_beside(tmp_path):
     found = by_policy(write(tmp_path / "a", [contrast("low", "1d")], arms=arms))
     assert found["subspace"].arm == "policy subspace, state.rank = 8"
     assert found["1d"].arm == ""
-    assert found["1d"].against[0].policy == "subspace"
+    assert found["1d"].against[0].policy == "policy subspace, state.rank = 8"
 
 
 def test_a_second_name_is_read_as_the_first(tmp_path):
@@ -146,6 +146,7 @@ def test_extraction_has_collapsed_where_44_of_100_wrong_answers_are_none(tmp_pat
     verdict = json.loads((folder / "verdict.json").read_text())
     verdict["judged"]["arms"] = arms
     (folder / "verdict.json").write_text(json.dumps(verdict) + "\n")
+    entered(folder)
     found = by_policy(folder)
     assert found["1d"].notes == ("extraction collapse (a caveat) at 64",)
     assert found["1d"].modes == []
@@ -192,6 +193,34 @@ def test_studies_are_in_order_of_their_verdicts(tmp_path):
 def test_a_file_of_another_format_is_refused_in_one_line(tmp_path, name, text, says):
     folder = write(tmp_path / "a", [contrast("1d", "h2o")])
     (folder / name).write_text(text)
+    if name == "verdict.json":
+        entered(folder)
     with pytest.raises(RecordError, match=says) as refused:
         outcomes.read(folder)
     assert "\n" not in str(refused.value)
+
+
+def test_a_verdict_that_the_ledger_does_not_name_is_refused(tmp_path):
+    folder = write(tmp_path / "a", [contrast("1d", "h2o")])
+    forged = (folder / "verdict.json").read_text().replace("REFUTED", "CONFIRMED")
+    (folder / "verdict.json").write_text(forged)
+    with pytest.raises(RecordError, match=r"verdict\.json is not the one that ledger\.jsonl names"):
+        outcomes.read(folder)
+    folder = write(tmp_path / "b", [contrast("1d", "h2o")])
+    lines = (folder / "ledger.jsonl").read_text().splitlines(keepends=True)
+    (folder / "ledger.jsonl").write_text("".join(lines[:-1]))
+    with pytest.raises(RecordError, match="is not the one"):
+        outcomes.read(folder)
+
+
+def test_arms_that_were_asked_something_else_or_kept_the_same_slots_say_so(tmp_path):
+    rows = [contrast("1d", "state_emit"), contrast("1d", "h2o"), contrast("1d", "state_ask")]
+    asked = dict.fromkeys(("state_emit", "state_ask"), "Write lines.")
+    pairs = [{"arms": ["h2o", "1d"], "shared": "1.000", "problems": 2}]
+    lock = {"asked": asked, "checks": {"same_kept": {"pairs": pairs}}}
+    found = by_policy(write(tmp_path / "a", rows, lock=lock))
+    assert "asked something else than state_emit and state_ask" in found["1d"].notes
+    assert "asked something else than 1d" in found["state_emit"].notes
+    assert "kept the same slots as h2o: one experiment" in found["1d"].notes
+    assert (found["1d"].alike, found["state_ask"].alike) == (("h2o",), ())
+    assert not any("asked" in note for note in found["h2o"].notes)

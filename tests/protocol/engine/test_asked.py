@@ -26,6 +26,7 @@ import policies
 from policies import Blockwise, Cadence, Protect
 from policies.kvzip import kvzip
 from protocol.engine import Outcome
+from protocol.evidence.refusals import BadInput
 
 
 @dataclass(frozen=True)
@@ -172,3 +173,15 @@ def test_kvzip_in_blocks_repeats_what_has_been_read():
     )
     assert isinstance(outcome, Outcome)
     assert shapes == [(1, 30), (1, 20), (1, 20), (1, 10), (1, 30)]
+
+
+def test_a_text_that_leaves_no_positions_for_its_repetition_is_refused():
+    model, prompt = tiny(max_position_embeddings=39), outside(20)
+    fits = answer(
+        tiny(max_position_embeddings=40), prompt, [lane(policies.get("kvzip"), 12)], max_new_tokens=2
+    )
+    assert isinstance(fits[0], Outcome)
+    with pytest.raises(
+        BadInput, match="RepeatAttention feeds tokens behind the text, up to position 40 of the 39"
+    ):
+        answer(model, prompt, [lane(policies.get("kvzip"), 12)], max_new_tokens=2)

@@ -382,7 +382,7 @@ def test_what_these_mistakes_are_made_in_is_right(right):
 def test_a_policy_whose_signals_stop_with_the_prompt_is_refused_where_it_reads_in_blocks():
     """None of the catalogue does; one of another distribution may."""
     policy = Policy(scissorhands().scoring, cadence=Blockwise())
-    generation = SimpleNamespace(first_event=None, think_only=False)
+    generation = SimpleNamespace(first_event=None, think_only=False, preserve=None)
     design = SimpleNamespace(
         arms=[SimpleNamespace(name="own")], generation=generation, policy=lambda name: policy
     )
