@@ -24,6 +24,7 @@ from policies import (
 from policies.full import full
 from policies.protect import Pinned, Preserve
 from policies.signals import HiddenChange, Norms
+from policies.subspace import Subspace
 from protocol import engine
 from protocol.engine import Lane, Prompt, Request
 
@@ -136,7 +137,11 @@ DEPTH = 4
 
 
 def competing(policy: Policy) -> Policy:
-    """The policy, its prompt no longer kept whole, for a budget below the prompt."""
+    """The policy, its prompt no longer kept whole, for a budget below the prompt; values that it codes keep
+    all directions, since heads are narrower here than its rank.
+    """
+    if isinstance(policy.state, Subspace):
+        policy = replace(policy, state=Subspace(rank=DIM))
     if isinstance(policy.protect, Pinned):
         return replace(policy, protect=policy.protect.inner)
     if isinstance(policy.protect, Preserve):
