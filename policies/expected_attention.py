@@ -13,6 +13,7 @@ from policies.contract import Fed, Rotation, Scores, Signal, View
 from policies.policy import Policy
 from policies.protect import Protect, from_first
 from policies.routing import PerHead
+from policies.selection import HEAVIEST
 from policies.signals import Keys, Norms, group_mean, of_all_layers, wide
 
 __all__ = [
@@ -24,6 +25,9 @@ __all__ = [
     "mean_rotation",
     "unrotated",
 ]
+
+FURTHEST = 2**20
+"""Positions ahead that are averaged over, at most; each takes an angle of every pair."""
 
 
 class Moments(NamedTuple):
@@ -141,10 +145,10 @@ class ExpectedAttention:
     epsilon: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.future < 1 or self.sinks < 0 or not 0 <= self.epsilon < math.inf:
+        if not 1 <= self.future <= FURTHEST or self.sinks < 0 or not 0 <= self.epsilon <= HEAVIEST:
             raise ValueError(
-                "future must be 1 or more, sinks and epsilon 0 or more, not "
-                f"future {self.future}, sinks {self.sinks} and epsilon {self.epsilon}"
+                f"future must be from 1 to {FURTHEST}, sinks 0 or more and epsilon from 0 to {HEAVIEST:.0f}, "
+                f"not future {self.future}, sinks {self.sinks} and epsilon {self.epsilon}"
             )
 
     @property

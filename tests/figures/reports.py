@@ -40,6 +40,11 @@ def rewrite(folder: Path, **changes: Any) -> None:
     for shard in folder.glob("*/shard-0.jsonl"):
         old = re.compile(r'"registration":"[0-9a-f]{64}"')
         shard.write_text(old.sub(f'"registration":"{digest(folder, "lock")}"', shard.read_text()))
+    ledger = folder / "ledger.jsonl"
+    named = re.compile(r'\{"sha256":"[0-9a-f]{64}"\},"event":"verdict"')
+    ledger.write_text(
+        named.sub(f'{{"sha256":"{digest(folder, "verdict")}"}},"event":"verdict"', ledger.read_text())
+    )
 
 
 def rename(folder: Path, names: dict[str, str]) -> None:

@@ -167,7 +167,7 @@ def test_every_setting_that_is_printed_can_be_set_to_what_it_is(name):
     assert with_settings(policy, held) == policy
     values = {path for path, text in printed.items() if not text.endswith("()")}
     assert values - set(settable) <= {"scoring.coattention.sketch", "scoring.breath"}
-    assert {path for path in settable if path not in values} <= {"scoring.merge_threshold"}
+    assert {path for path in settable if path not in values} <= {"scoring.merge_threshold", "scoring.prompt"}
 
 
 def at(policy: object, path: str) -> object:
