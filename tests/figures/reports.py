@@ -42,9 +42,9 @@ def rewrite(folder: Path, **changes: Any) -> None:
         shard.write_text(old.sub(f'"registration":"{digest(folder, "lock")}"', shard.read_text()))
     ledger = folder / "ledger.jsonl"
     named = re.compile(r'\{"sha256":"[0-9a-f]{64}"\},"event":"verdict"')
-    ledger.write_text(
-        named.sub(f'{{"sha256":"{digest(folder, "verdict")}"}},"event":"verdict"', ledger.read_text())
-    )
+    whole = hashlib.sha256((folder / "verdict.json").read_bytes()).hexdigest()  # with its line feed
+    now = f'{{"sha256":"{whole}"}},"event":"verdict"'
+    ledger.write_text(named.sub(now, ledger.read_text()))
 
 
 def rename(folder: Path, names: dict[str, str]) -> None:
