@@ -61,7 +61,8 @@ class Episodic(Blockwise):
 
     shared: whether the budget is that of all caches together, so that each holds 1 / episodes of it, rounded
         down; else each holds the budget and the lane, with what it parks, `episodes` times as much. Parked
-        slots count as state bytes either way. A context within the budget is one cache: nothing is dropped.
+        slots count as state bytes either way. A context that one cache may hold is one cache, and nothing is
+        dropped; shared, one cache is a part of the budget.
 
     Departs from the authors' code: sentences for utterances, since a document has no turns; their embedder
     "llm" (their scripts load another model for it); k-means from the farthest points in place of ten random

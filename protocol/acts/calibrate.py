@@ -134,14 +134,9 @@ def thoughts(model: LoadedModel, texts: Iterable[Text], tokens: int) -> Found:
 def routed(model: LoadedModel, texts: Iterable[Text], tokens: int) -> Found:
     """Which heads capture more attention by their scores, with the full cache; one forward per text."""
     statistics, found, counted = scored_by(model), [], 0
-    for text in texts:
-        own = text.token_ids[: min(tokens - counted, model.network.config.max_position_embeddings)]
-        with observation.observed(model.network), torch.no_grad():
-            fed = prefill.feed(model, own, [], chunk=None, recent=len(own))
+    for text, fed in prefilled(model, texts, tokens, [], recent=tokens):
         found.append(routes.captured(fed.recent, fed.keys, fed.scale, text.prompt, statistics))
-        counted += len(own)
-        if counted == tokens:
-            break
+        counted += fed.keys[0].shape[1]
     queries = sum(own.queries for own in found)
     routes.refuse_none(queries)
     by_score, evenly = (torch.stack(ways).sum(0) / queries for ways in list(zip(*found, strict=True))[:2])
@@ -165,14 +160,16 @@ def directions(model: LoadedModel, texts: Iterable[Text], tokens: int) -> Found:
 
 
 def prefilled(
-    model: LoadedModel, texts: Iterable[Text], tokens: int, signals: Sequence[Signal]
+    model: LoadedModel, texts: Iterable[Text], tokens: int, signals: Sequence[Signal], recent: int = 0
 ) -> Iterator[tuple[Text, Prefilled]]:
-    """The texts up to so many tokens in all, the last one cut, and what a forward shows of each."""
+    """The texts up to so many tokens in all, the last one cut, and what a forward shows of each. recent: how
+    many of its last queries are kept, at most.
+    """
     left = tokens
     for text in texts:
         own = text.token_ids[: min(left, model.network.config.max_position_embeddings)]
         with observation.observed(model.network), torch.no_grad():
-            fed = prefill.feed(model, own, signals, chunk=None)
+            fed = prefill.feed(model, own, signals, chunk=None, recent=recent)
         yield text, fed
         left -= len(own)
         if not left:

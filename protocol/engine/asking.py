@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from policies import AskedSignal, Rows, Signal
-from policies.signals import BLOCK, wide
+from policies.signals import BLOCK, attention_logits, wide
 from protocol.engine.forms import VERBATIM, Form
 from protocol.engine.lanes import Model
 from protocol.engine.slots import Cached
@@ -84,16 +84,12 @@ class Asking:
         slots = self.cached[layer]
         heads, n, _ = slots.keys.shape
         stored = self.form.decoded(layer, slots.values)
-        wide_keys = wide(torch.cat([slots.keys, keys[0]], 1)).mT
+        wide_keys = wide(torch.cat([slots.keys, keys[0]], 1))
         wide_values = wide(torch.cat([stored, values[0]], 1))
         parts = []
         for first in range(0, self.total, BLOCK):
             stop = min(first + BLOCK, self.total)
-            # The query heads that read a KV head are rows of one product.
-            rows = wide(queries[0, :, first:stop]).mul(scale).reshape(heads, -1, queries.shape[-1])
-            logits = (rows @ wide_keys[..., : n + stop]).view(-1, stop - first, n + stop)
-            later = torch.ones(stop - first, stop, dtype=torch.bool, device=keys.device).triu(first + 1)
-            logits[..., n:].masked_fill_(later, -torch.inf)
+            logits = attention_logits(queries[0, :, first:stop], wide_keys[:, : n + stop], scale, n + first)
             if self.form.mass and slots.weights is not None:
                 mass = slots.weights.clamp(min=1).log().to(logits.dtype)
                 logits[..., :n] += mass.repeat_interleave(len(logits) // heads, 0)[:, None]

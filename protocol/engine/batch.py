@@ -235,6 +235,7 @@ class Batch:
             seen,
             signals | asked(self.model, needs, seen, cached, form, stored >= 0),
             row.pool.heads,
+            self.rotation,
             step=row.seen,
             stored=stored,
             remembered=memory.remembered,

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from policies import Blockwise, Event, Mark, Merging, Policy, Remembered, Signal, View
+from policies import Blockwise, Event, Mark, Merging, Policy, Remembered, Rotation, Signal, View
 from protocol.engine import lane_memory, prefill, sampling
 from protocol.engine.grants import granted
 from protocol.engine.lane_memory import Memory
@@ -76,7 +76,7 @@ def fork(model: Model, request: Request, chunk: int | None) -> Forked:
     failures: dict[int, LaneFailure] = {}
     if reason := not_finite(fed):
         failures = dict.fromkeys(range(len(request.lanes)), LaneFailure(reason))
-    pressed = Pressings(model, request)
+    pressed, rotation = Pressings(model, request), rotation_of(model.network)
     for index, lane in lanes.items() if not failures else ():
         if isinstance(lane.policy, Pressed):
             try:
@@ -88,16 +88,22 @@ def fork(model: Model, request: Request, chunk: int | None) -> Forked:
             waiting.append(Fork(index, lane, given.whole(), given.counts(), None, budget, given))
             continue
         measured = {signal: fed.signals[signal] for signal in lane.policy.needs & fed.signals.keys()}
-        view = view_of(model, request, lane, token_ids, measured, len(fed.keys[0]))
+        view = view_of(model, request, lane, token_ids, measured, len(fed.keys[0]), rotation)
         try:
             # All of the context may stay for a policy that never evicts.
             budget = len(context) if lane.budget is None else granted(lane.policy.cadence, lane.budget, 0)
             event = compressed(lane.policy, view, budget)
             carried = None
             if lane.policy.cadence.interval is not None:
-                prompt, turned = len(context) + query, rotation_of(model.network)
                 carried = lane_memory.begin(
-                    lane.policy, fed.states, fed.recent, event, len(context), fed.scale, prompt, turned
+                    lane.policy,
+                    fed.states,
+                    fed.recent,
+                    event,
+                    len(context),
+                    fed.scale,
+                    len(context) + query,
+                    rotation,
                 )
         except ValueError as refusal:
             failures[index] = failure(refusal)
@@ -154,6 +160,7 @@ def view_of(
     token_ids: Tensor,
     measured: Mapping[Signal, Any],
     heads: int,
+    rotation: Rotation | None,
     *,
     step: int = 0,
     stored: Tensor | None = None,
@@ -175,7 +182,7 @@ def view_of(
         memory=remembered,
         prompt=prompt,
         routed=routed,
-        rotation=rotation_of(model.network),
+        rotation=rotation,
         lines={mark: marked(model, token_ids, prompt, mark) for mark in lane.policy.marks},
         weights=weights,
     )

@@ -159,7 +159,9 @@ def test_a_model_whose_rotation_is_not_known_is_refused():
 
 @pytest.mark.parametrize("settings", [(0, 4, 0.0), (512, -1, 0.0), (512, 4, -1.0), (512, 4, math.inf)])
 def test_settings_without_a_meaning_are_refused(settings):
-    with pytest.raises(ValueError, match="future must be 1 or more, sinks and epsilon 0 or more"):
+    with pytest.raises(
+        ValueError, match="future must be from 1 to 1048576, sinks 0 or more and epsilon from 0"
+    ):
         ExpectedAttention(*settings)
 
 
