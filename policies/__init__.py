@@ -38,6 +38,7 @@ from policies.contract import (
     Signal,
     State,
     Trunks,
+    Turning,
     UnknownPolicy,
     View,
 )
@@ -105,6 +106,7 @@ __all__ = [
     "Thresholds",
     "TopK",
     "Trunks",
+    "Turning",
     "UnknownPolicy",
     "Verbatim",
     "View",

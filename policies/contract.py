@@ -28,6 +28,7 @@ from policies.measured import (
     Rotation,
     Rows,
     Signal,
+    Turning,
 )
 
 __all__ = [
@@ -61,6 +62,7 @@ __all__ = [
     "Signal",
     "State",
     "Trunks",
+    "Turning",
     "UnknownPolicy",
     "View",
     "WholeUnits",

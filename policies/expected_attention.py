@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -99,6 +99,7 @@ class QueryMoments:
     """
 
     sinks: int
+    turns: ClassVar[bool] = True
 
     def reads(self, layer: int) -> bool:
         return True

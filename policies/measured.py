@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from torch import Tensor
 
@@ -22,6 +22,7 @@ __all__ = [
     "Rotation",
     "Rows",
     "Signal",
+    "Turning",
 ]
 
 
@@ -205,6 +206,15 @@ class FedSignal(Protocol):
     def result(self, state: Any) -> Any:
         """What a View holds, out of the state after the last token; the state stays as it is."""
         ...
+
+
+@runtime_checkable
+class Turning(Protocol):
+    """A signal, of whatever kind, that takes queries or keys back to before their rotation. A model whose
+    rotation is not known is refused for a policy that needs it.
+    """
+
+    turns: ClassVar[bool]
 
 
 @runtime_checkable

@@ -7,9 +7,9 @@
     python -m protocol.calibrate chain-llama routes --task chain
     python -m protocol.calibrate path:weights text --text corpus.txt
 
-text and traces are of its queries; thoughts are thresholds of how sparse the attention of its answers is;
-bases are the directions in which its values vary most, of each layer and head; routes say which heads keep
-what their scores rank first, and not slots at even distances.
+text and traces are of its queries, traces along its own answers; thoughts are thresholds of how sparse the
+attention of its answers is; bases are the directions in which its values vary most, of each layer and head;
+routes say which heads keep what their scores rank first, and not slots at even distances.
 With --task, the prompt of a problem and the answer that the model itself gives with its full cache; with
 --text, a plain text, which has no answers. --split calibration are the problems that a task sets aside for
 this, dev those for development. Problems held out for confirmation are never read. A file of statistics is

@@ -155,7 +155,8 @@ def mean(values: Iterable[float]) -> float:
 def measured(study: Study, limit: int) -> dict[Place, list[Proxies]]:
     """By arm of a cell, one entry for each of `limit` development problems of a task, those with the smallest
     MD5, in which it dropped anything before the full cache's text ended. Arms that never evict, presses, and
-    arms whose statistics a model lacks are left out.
+    arms whose statistics a model lacks are left out; so are those that merge slots, since a token that
+    another slot stands for is neither kept nor dropped.
     """
     transformers.utils.logging.disable_progress_bar()
     protocol, generation = study.protocol, study.protocol.generation
@@ -210,7 +211,11 @@ def _noted(
         slot = planned.slot(source, arm.name)
         cell = grid.Cell(source, task.name, str(budget), arm.name, protocol.seeds[0])
         policy = grid.policy_of(protocol, cell, slot)
-        if not policy.evicts or {each.name for each in policy.calibrated} - model.statistics.keys():
+        if (
+            not policy.evicts
+            or policy.state.merges
+            or {each.name for each in policy.calibrated} - model.statistics.keys()
+        ):
             continue
         noting = Noting(**{part.name: getattr(policy, part.name) for part in fields(Policy)})
         slots = budget.of(len(prompt.context), planned.use(source, task.name), slot)

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from policies import Rotation, Statistics
-from policies.expected_attention import QueryMoments
+from policies import Rotation, Statistics, Turning
 from protocol.engine.lanes import Lane, Model
 from protocol.evidence.refusals import BadInput
 
@@ -50,10 +49,9 @@ def by_halves(network: PreTrainedModel) -> bool:
 
 def refuse_unturned(model: Model, lane: Lane) -> None:
     """A policy that turns queries or keys, of a model whose rotation is not the one that it knows."""
-    needs = lane.policy.needs
-    moments = any(isinstance(signal, QueryMoments) for signal in needs)
+    turns = any(isinstance(signal, Turning) for signal in lane.policy.needs)
     scores = any(signal.kind is Statistics for signal in lane.policy.calibrated)
-    if (moments and rotation_of(model.network) is None) or (scores and not by_halves(model.network)):
+    if (turns and rotation_of(model.network) is None) or (scores and not by_halves(model.network)):
         raise BadInput(
             f"policy of lane {lane.key}: turns queries by the rotary embedding of model {model.name}, which "
             "is not one rule for the halves of a head in all layers; choose another model or policy"

@@ -23,7 +23,7 @@ of the answers of the model itself; which thought a segment of its answers is; i
 vary; which heads go by their scores.
 """
 NAMES = tuple(KINDS)
-OF_ANSWERS = ("thoughts", "bases", "routes")
+OF_ANSWERS = ("traces", "thoughts", "bases", "routes")
 """Those that are of answers of the model and of no plain text."""
 
 

@@ -32,4 +32,18 @@ def words(lock: Mapping[str, Any]) -> list[str]:
             waits = sorted({arms[arm]["interval"] for arm in alike if "interval" in arms[arm]})
             facts += [f"with {', '.join(map(str, waits))} more between events"] if waits else []
             said.append("; ".join(facts) + ".")
-    return said
+    return said + _unlike(lock)
+
+
+def _unlike(lock: Mapping[str, Any]) -> list[str]:
+    """Where arms that store a slot in unlike bytes have budgets of equal slots and are matched in bytes."""
+    if lock["protocol"]["content"]["decision"].get("memory") != "bytes":
+        return []
+    of_models = [own["arms"].values() for own in lock.get(FIELD, {}).values()]
+    unlike = any(len({one["bytes"] for one in arms}) > 1 for arms in of_models)
+    if not unlike or any("slots" in one for arms in of_models for one in arms):
+        return []
+    return [
+        "Budgets are equal slots, and memory is matched in bytes: arms whose slots take other bytes will not "
+        'match. Budgets in bytes ("bytes of 64") give each arm as many slots as fit.'
+    ]

@@ -107,6 +107,7 @@ def test_a_plain_text_is_read_as_it_is(run, model, tiny_model, tmp_path):
             ("thoughts", "--text", __file__),
             "thoughts are measured on answers of the model; give --task",
         ),
+        (("traces", "--text", __file__), "traces are measured on answers of the model; give --task"),
         (("routes", "--text", __file__), "routes are measured on answers of the model; give --task"),
         (
             ("routes", "--task", TASK, "--split", "dev"),
