@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from time import perf_counter
 
 import torch
@@ -64,8 +65,8 @@ def read(
         reading = Reading(model, cadence.block, len(rest), chunk, forms)
         reading.logits = begun.logits
         reading.join(begun, [fork])
-        if reading.failure is not None:
-            return reading.failure
+        if reading.failures:
+            return reading.failures[0]
         forks.append(held(reading, reader, number))
     parked = [tensor for place, fork in enumerate(forks) if place != chosen for tensor in slots_of(fork)]
     return forks[chosen]._replace(parked=parked)
@@ -95,6 +96,7 @@ def held(reading: Reading, lane: Lane, number: int) -> Fork:
     kept = tuple((torch.arange(slots) < lengths[..., None]).to(device))
     given = Given([], [], [None] * len(stored), reading.logits, row.seen, drew=False)
     memory = None if lane.policy.cadence.interval is None else row.memory
+    row.pool.members.clear()  # they hold each other too
     return Fork(number, lane, kept, lengths, memory, row.granted[-1], given, stored=stored)
 
 
@@ -105,6 +107,11 @@ def slots_of(fork: Fork) -> Iterator[Tensor]:
         yield from (part[kept] for part in stored if part is not None)
 
 
+def note(failures: list[LaneFailure], row: Row, result: Outcome | LaneFailure) -> None:
+    assert isinstance(result, LaneFailure)
+    failures.append(result)
+
+
 class Reading(Batch):
     """A batch of one lane, whose query is the rest of its context: fed in blocks, each with its event."""
 
@@ -112,17 +119,14 @@ class Reading(Batch):
         self, model: Model, block: int, rest: int, chunk: int | None, forms: Mapping[State, Form]
     ) -> None:
         """rest: tokens of the context after those of the first event."""
-        super().__init__(model, block, 0.0, 1.0, 0, frozenset(), forms, self.note)
+        self.failures: list[LaneFailure] = []
+        # A list and no method of its own: a batch that held itself would keep its slots too long.
+        super().__init__(model, block, 0.0, 1.0, 0, frozenset(), forms, partial(note, self.failures))
         self.block = block
         self.rest = rest
         self.chunk = min(block, chunk or block)
-        self.failure: LaneFailure | None = None
         self.due = False
         self.logits = torch.empty(0)
-
-    def note(self, row: Row, result: Outcome | LaneFailure) -> None:
-        assert isinstance(result, LaneFailure)
-        self.failure = result
 
     def room(self, lane: Lane, counts: Tensor, query: int = 0, wait: int = 0) -> int:
         return self.block
@@ -137,7 +141,7 @@ class Reading(Batch):
                 self.due = end == stop
                 pools = [(pool, 0, 1) for pool in self.slots.pools.values()]
                 self.logits = super().feed(pools, [tokens[at:end]])[0]
-                if self.failure is not None:
+                if self.failures:
                     return self.logits[None]
         return self.logits[None]
 
