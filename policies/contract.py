@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from policies.coded import Codec, Merging
+from policies.kinds import Kind
 from policies.measured import (
     AskedSignal,
     AttentionSignal,
@@ -132,7 +133,7 @@ class View(NamedTuple):
 
 
 @runtime_checkable
-class Remembered(Protocol):
+class Remembered(Protocol, metaclass=Kind):
     """What a scoring knows of the slots from one event to the next, in the order of the slots."""
 
     def after(self, kept: Tensor) -> Remembered:
@@ -191,7 +192,7 @@ class Scoring(Protocol):
 
 
 @runtime_checkable
-class InBands(Protocol):
+class InBands(Protocol, metaclass=Kind):
     """A scoring that sets layers of a model against others."""
 
     def refuse_depth(self, layers: int) -> None:
@@ -200,7 +201,7 @@ class InBands(Protocol):
 
 
 @runtime_checkable
-class InUnits(Protocol):
+class InUnits(Protocol, metaclass=Kind):
     """A scoring whose scores come with units of several slots, such as trunks."""
 
     @property
@@ -233,7 +234,7 @@ class Selection(Protocol):
 
 
 @runtime_checkable
-class WholeUnits(Protocol):
+class WholeUnits(Protocol, metaclass=Kind):
     """A selection that keeps whole the unit of every protected slot."""
 
     @property
@@ -271,7 +272,7 @@ class Routing(Protocol):
 
 
 @runtime_checkable
-class Rescores(Protocol):
+class Rescores(Protocol, metaclass=Kind):
     """A routing that scores some heads otherwise than the policy's scoring does."""
 
     @property
@@ -351,7 +352,7 @@ class Protection(Protocol):
 
 
 @runtime_checkable
-class Sees(Protection, Protocol):
+class Sees(Protection, Protocol, metaclass=Kind):
     """A protection that looks at the text."""
 
     @property

@@ -12,6 +12,7 @@ from torch import Tensor
 from policies.blockwise import Blockwise
 from policies.contract import Rows, Scores, Scoring, Signal, View
 from policies.crystal.trunks import sentences
+from policies.kinds import Kind
 from policies.kvzip import largest_of_group
 from policies.policy import Policy
 from policies.protect import Protect
@@ -44,7 +45,7 @@ class Episodes(NamedTuple):
 
 
 @runtime_checkable
-class AsksAbout(Protocol):
+class AsksAbout(Protocol, metaclass=Kind):
     """A scoring that asks with a prompt of an episode."""
 
     def about(self, prompt: tuple[int, ...]) -> Scoring: ...

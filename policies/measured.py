@@ -7,6 +7,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, runtime_check
 from torch import Tensor
 
 from policies.calibrated import Calibrated
+from policies.kinds import Kind
 
 __all__ = [
     "Additive",
@@ -58,7 +59,7 @@ class Rows(NamedTuple):
 
 
 @runtime_checkable
-class AttentionSignal(Protocol):
+class AttentionSignal(Protocol, metaclass=Kind):
     """What attention says of the slots, folded over blocks of rows, so that no [n, n] is ever held.
 
     Signals are frozen, hashable values: equal signals are measured once, whoever needs them.
@@ -111,7 +112,7 @@ class AttentionSignal(Protocol):
 
 
 @runtime_checkable
-class Additive(Protocol):
+class Additive(Protocol, metaclass=Kind):
     """An attention signal whose state of a merged slot is the sum of those of its members."""
 
     @property
@@ -119,7 +120,7 @@ class Additive(Protocol):
 
 
 @runtime_checkable
-class CacheSignal(Protocol):
+class CacheSignal(Protocol, metaclass=Kind):
     """What the stored keys and values say of the slots, measured at every event."""
 
     def summarise(self, layer: int, keys: Tensor, values: Tensor, filled: Tensor) -> Any:
@@ -154,7 +155,7 @@ class Fed(NamedTuple):
 
 
 @runtime_checkable
-class OutputSignal(Protocol):
+class OutputSignal(Protocol, metaclass=Kind):
     """What the stored keys and values say of the slots through the model's output projection, measured at
     every event.
     """
@@ -167,7 +168,7 @@ class OutputSignal(Protocol):
 
 
 @runtime_checkable
-class AskedSignal(Protocol):
+class AskedSignal(Protocol, metaclass=Kind):
     """What the attention of tokens that are fed beside the text, and stored nowhere, says of the slots.
 
     Measured at every event, by a forward of its own over the slots of then.
@@ -189,7 +190,7 @@ class AskedSignal(Protocol):
 
 
 @runtime_checkable
-class FedSignal(Protocol):
+class FedSignal(Protocol, metaclass=Kind):
     """What keys and values say of the tokens, folded over the tokens as they are fed.
 
     Its state is of tokens and not of slots: no event evicts from it.
@@ -209,7 +210,7 @@ class FedSignal(Protocol):
 
 
 @runtime_checkable
-class Turning(Protocol):
+class Turning(Protocol, metaclass=Kind):
     """A signal, of whatever kind, that takes queries or keys back to before their rotation. A model whose
     rotation is not known is refused for a policy that needs it.
     """
@@ -218,7 +219,7 @@ class Turning(Protocol):
 
 
 @runtime_checkable
-class HiddenSignal(Protocol):
+class HiddenSignal(Protocol, metaclass=Kind):
     """What the output of some decoder layers says of the tokens, folded over the tokens as they are fed."""
 
     def layers_in(self, layers: int) -> tuple[int, ...]:

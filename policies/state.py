@@ -9,12 +9,13 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 from torch import Tensor
 
 from policies.contract import Codec, Merging, Scores, Signal, View
+from policies.kinds import Kind
 
 __all__ = ["OfWidth", "Verbatim"]
 
 
 @runtime_checkable
-class OfWidth(Protocol):
+class OfWidth(Protocol, metaclass=Kind):
     """A state that stores another number of numbers than a head is wide."""
 
     def refuse_width(self, width: int) -> None:
