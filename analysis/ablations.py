@@ -392,7 +392,7 @@ def _decided(one: Mapping[str, Any]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     path = {"folder": "a confirmed registration, e.g. registrations/crystal-ablations"}
-    return command("analysis.ablations", __doc__, path, audit, UNREADABLE, argv, text=_text)
+    return command("ablations", __doc__, path, audit, UNREADABLE, argv, text=_text)
 
 
 if __name__ == "__main__":

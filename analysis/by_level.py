@@ -64,7 +64,7 @@ def _within(row: Mapping[str, Any]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     path = {"folder": "a confirmed registration whose lock names levels"}
-    return command("analysis.by_level", __doc__, path, found, UNREADABLE, argv, text=_text)
+    return command("by-level", __doc__, path, found, UNREADABLE, argv, text=_text)
 
 
 if __name__ == "__main__":

@@ -228,7 +228,7 @@ def _number(decimal: str | None) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     path = {"folder": "a confirmed registration, e.g. registrations/alpha-chain"}
-    return command("analysis.diagnostics", __doc__, path, diagnosed, UNREADABLE, argv, text=_text)
+    return command("diagnostics", __doc__, path, diagnosed, UNREADABLE, argv, text=_text)
 
 
 if __name__ == "__main__":

@@ -104,7 +104,7 @@ def _spaced(names: Mapping[str, Any]) -> list[str]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     path = {"folder": "a probed or confirmed registration, e.g. registrations/lossless-chain"}
-    return command("analysis.evicted", __doc__, path, found, UNREADABLE, argv, text=_text)
+    return command("evicted", __doc__, path, found, UNREADABLE, argv, text=_text)
 
 
 if __name__ == "__main__":

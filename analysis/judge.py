@@ -18,7 +18,7 @@ __all__ = ["judge"]
 
 def main(argv: list[str] | None = None) -> int:
     folder = {"folder": "a registration, e.g. registrations/quickstart"}
-    return command("analysis.judge", __doc__, folder, judge, UNREADABLE, argv, show=dumps)
+    return command("judge", __doc__, folder, judge, UNREADABLE, argv, show=dumps)
 
 
 if __name__ == "__main__":

@@ -151,7 +151,7 @@ def _printed(cell: Cell) -> dict[str, Any]:
 
 def main(argv: list[str] | None = None) -> int:
     folder = {"folder": "a registration with a sweep, e.g. registrations/alpha-chain"}
-    return command("analysis.selection", __doc__, folder, select, UNREADABLE, argv, show=dumps)
+    return command("selection", __doc__, folder, select, UNREADABLE, argv, show=dumps)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ def draw(folder: Path) -> tuple[Path, ...]:
 
 def main(argv: list[str] | None = None) -> int:
     folder = {"folder": "a confirmed registration, e.g. registrations/quickstart"}
-    return command("figures.forest", __doc__, folder, draw, page.NoVerdict, argv)
+    return command("forest", __doc__, folder, draw, page.NoVerdict, argv)
 
 
 if __name__ == "__main__":

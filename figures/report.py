@@ -138,7 +138,7 @@ def _written(folder: Path) -> tuple[Path, ...]:
 
 def main(argv: list[str] | None = None) -> int:
     folder = {"folder": "a judged registration, or the folder of all of them"}
-    return command("figures.report", __doc__, folder, _written, (NoVerdict, RecordError), argv)
+    return command("report", __doc__, folder, _written, (NoVerdict, RecordError), argv)
 
 
 if __name__ == "__main__":

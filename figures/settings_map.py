@@ -40,7 +40,7 @@ def main(argv: list[str] | None = None) -> int:
         "columns": "path of the other",
     }
     refusals = (NoGrid, page.NoVerdict, RecordError)
-    return command("figures.settings_map", __doc__, folder, draw, refusals, argv, options=options)
+    return command("settings-map", __doc__, folder, draw, refusals, argv, options=options)
 
 
 if __name__ == "__main__":

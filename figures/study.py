@@ -70,7 +70,7 @@ def draw(folder: Path, witness: str = numbers.WITNESS, to: Path | None = None) -
 
 def main(argv: list[str] | None = None) -> int:
     folder = {"folder": "a confirmed registration, e.g. registrations/quickstart"}
-    return command("figures.study", __doc__, folder, draw, (page.NoVerdict, RecordError), argv)
+    return command("draw", __doc__, folder, draw, (page.NoVerdict, RecordError), argv)
 
 
 if __name__ == "__main__":

@@ -135,7 +135,7 @@ def _wrapped(line: str) -> list[str]:
 
 def main(argv: list[str] | None = None) -> int:
     folder = {"folder": "a confirmed registration, e.g. registrations/quickstart"}
-    return command("figures.table", __doc__, folder, page.judged, page.NoVerdict, argv, show=verdict_table)
+    return command("table", __doc__, folder, page.judged, page.NoVerdict, argv, show=verdict_table)
 
 
 if __name__ == "__main__":

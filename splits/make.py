@@ -64,7 +64,7 @@ def _refuse(constant: str) -> NoReturn:
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m splits.make",
+        prog="kv-prereg split",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -8,9 +8,9 @@ Fetching is the only step that uses the network; a model that is there is verifi
 Files are kept below $KV_PREREG_HOME, or ~/.cache/kv-prereg. Exit status: 0 done, 2 refused, 3 wrong bytes.
 """
 
-import argparse
 import sys
 
+from protocol.evidence.bytes import usage
 from protocol.evidence.bytes.shown import put
 from protocol.evidence.refusals import Refusal
 from protocol.models import sources
@@ -18,11 +18,7 @@ from protocol.models.fetch import fetch
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m protocol.models",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = usage.parser("kv-prereg models", __doc__)
     acts = parser.add_subparsers(dest="act", required=True)
     acts.add_parser("list", help="the models by name, and which are here")
     acts.add_parser("fetch", help="download one model, or verify it").add_argument("source")

@@ -18,12 +18,12 @@ It hides nothing from those who have the plain file, which you then remove, or f
 Exit status: 0 done, 2 refused, 3 not the pinned problems.
 """
 
-import argparse
 import sys
 from pathlib import Path
 
 import splits
 from protocol import grading, tasks
+from protocol.evidence.bytes import usage
 from protocol.evidence.bytes.shown import put
 from protocol.evidence.lock import closure
 from protocol.evidence.refusals import BadInput, Refusal
@@ -36,11 +36,7 @@ SHOWN = 20  # of wrong lines
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m protocol.tasks",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = usage.parser("kv-prereg tasks", __doc__)
     acts = parser.add_subparsers(dest="act", required=True)
     acts.add_parser("list", help="the tasks by name, with the sizes of their splits")
     acts.add_parser("freeze", help="write the split manifest of one task").add_argument("name")
