@@ -28,6 +28,7 @@ from protocol.evidence.relations.relation import Relation  # noqa: E402
 from protocol.evidence.run import document_fields, ledger, record_fields  # noqa: E402
 from protocol.plan.design import DESIGN  # noqa: E402
 from protocol.plan.kinds import ByName  # noqa: E402
+from protocol.texts.menu import STATUSES  # noqa: E402
 
 BEGIN, END = "<!-- relations: written by docs/generate.py -->", "<!-- end of relations -->"
 DOCUMENTS = {
@@ -182,6 +183,21 @@ def _code(name: str) -> str:
     return f"`{name}`"
 
 
+def exit_statuses() -> str:
+    """docs/exit-statuses.md: what a status means, and of which commands."""
+    rows = [f"| {one.number} | {one.means} | {', '.join(map(_code, one.of)) or 'all'} |" for one in STATUSES]
+    parts = [
+        "# Exit statuses",
+        "Generated from `protocol/texts/menu.py`: `python docs/generate.py`.",
+        "A script learns from the status what a person reads in the last line. The help of a command names its own. "
+        "10, 11 and 12 are verdicts: the command did what it was asked to do.",
+        "\n".join(["| status | means | of |", "|---|---|---|", *rows]),
+        "A refusal is one line on standard error, and with `--json` one object on standard output, which has the status "
+        "as `exit_status`. Nothing was written then. A reader that goes away (`| head`) changes no status.",
+    ]
+    return "\n\n".join(wrapped(part) if part[0] not in "#|" else part for part in parts) + "\n"
+
+
 def said(path: Path) -> list[str]:
     """The paragraphs of a module's docstring, each on one line. Raises ValueError where there is none."""
     doc = ast.get_docstring(ast.parse(path.read_text()))
@@ -258,6 +274,7 @@ def wrapped(text: str) -> str:
 
 FILES: Mapping[str, Callable[[], str]] = MappingProxyType(
     {
+        "exit-statuses.md": exit_statuses,
         "files.md": files,
         "gates.md": gates,
         "protocol.md": protocol,

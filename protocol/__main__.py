@@ -3,8 +3,8 @@
     kv-prereg COMMAND ...          what it does, and its options: kv-prereg help COMMAND
     kv-prereg --version
 
-`kv-prereg confirm FOLDER` does what `python -m protocol.confirm FOLDER` does. In a clone that is not installed it
-is typed `python -m protocol confirm FOLDER`.
+`kv-prereg confirm FOLDER` does what `python -m protocol.confirm FOLDER` does. In a clone that is not
+installed it is typed `python -m protocol confirm FOLDER`.
 """
 
 import os
@@ -111,7 +111,7 @@ def _refuse(line: str) -> int:
 
 
 def _forget_folder_of_scripts() -> None:
-    """Python searches the folder of an installed script first, which no lock covers (see `locked.imports`)."""
+    """Python searches the folder of an installed script first, and no lock covers it (see locked.imports)."""
     script = os.path.realpath(sys.argv[0])
     if sys.path and sys.path[0] in (script, os.path.dirname(script)):
         del sys.path[0]

@@ -60,7 +60,7 @@ MENU: Mapping[str, Entry] = MappingProxyType(
         "draw": Entry("figures.study", "every drawing of a judged study", DRAWN),
         "forest": Entry("figures.forest", "its forest plot alone", DRAWN),
         "settings-map": Entry("figures.settings_map", "accuracy over two settings", DRAWN),
-        "completion": Entry("protocol.completion", "what a shell completes commands with", DRAWN),
+        "completion": Entry("protocol.completion", "what bash, zsh or fish complete this with", GIVEN),
     }
 )
 

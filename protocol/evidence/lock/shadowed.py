@@ -1,8 +1,8 @@
 """Our packages have generic names: whether somebody else's stand in their place.
 
 `analysis`, `figures`, `policies`, `protocol` and `splits` lie beside each other, in a clone or where packages
-are installed. A folder or a script of such a name that Python finds first is run in their place; a distribution
-that installs one of these names writes over ours.
+are installed. A folder or a script of such a name that Python finds first is run in their place; a
+distribution that installs one of these names writes over ours.
 """
 
 import hashlib
