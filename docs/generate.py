@@ -189,11 +189,12 @@ def exit_statuses() -> str:
     parts = [
         "# Exit statuses",
         "Generated from `protocol/texts/menu.py`: `python docs/generate.py`.",
-        "A script learns from the status what a person reads in the last line. The help of a command names its own. "
-        "10, 11 and 12 are verdicts: the command did what it was asked to do.",
+        "A script learns from the status what a person reads in the last line. The help of a command names "
+        "its own. 10, 11 and 12 are verdicts: the command did what it was asked to do.",
         "\n".join(["| status | means | of |", "|---|---|---|", *rows]),
-        "A refusal is one line on standard error, and with `--json` one object on standard output, which has the status "
-        "as `exit_status`. Nothing was written then. A reader that goes away (`| head`) changes no status.",
+        "A refusal is one line on standard error, and with `--json` one object on standard output, which has "
+        "the status as `exit_status`. Nothing was written then. A reader that goes away (`| head`) changes "
+        "no status.",
     ]
     return "\n\n".join(wrapped(part) if part[0] not in "#|" else part for part in parts) + "\n"
 

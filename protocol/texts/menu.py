@@ -77,14 +77,12 @@ STATUSES = (
     Status(1, "a grade came out otherwise than recorded", "a grade differs", ("regrade",)),
     Status(
         2,
-        "bad input: an unknown name, a malformed file, a missing lock or package; or the system refused (a "
-        "full disk)",
+        "bad input: an unknown name, a malformed file, a missing lock or package; or the system refused",
         "bad input",
     ),
     Status(
         3,
-        "drifted (today's bytes are not the locked ones) or tampered (evidence does not verify), of whatever "
-        "reads a lock",
+        "drifted (today's bytes are not the locked ones) or tampered (evidence does not verify)",
         "drifted, tampered or failed",
     ),
     Status(3, "some lanes failed", "", ("rehearse",)),

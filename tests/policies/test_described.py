@@ -128,7 +128,7 @@ def test_one_policy_is_told_in_the_words_of_its_factory(name, opens):
         (("--family", "epi"), "UnknownPolicy: no family named 'epi'; did you mean 'epikv'?\n"),
         (("--family", "zzz"), "UnknownPolicy: no family named 'zzz'; write one of controls, positions,"),
         (("snapkv", "--family", "epikv"), "name a policy or a family, not both"),
-        (("--force",), "usage: python -m policies"),
+        (("--force",), "usage: kv-prereg policies"),
         (("a\x1b[31m",), r"no policy named 'a\x1b[31m'; known: full"),
     ],
 )

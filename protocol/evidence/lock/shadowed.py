@@ -55,8 +55,8 @@ def _spec(package: str, path: Sequence[str]) -> importlib.machinery.ModuleSpec |
 def _listed(root: Path) -> dict[str, str]:
     """What the RECORD of an installation beside `root` says of each package's first file; {} in a clone."""
     wanted = {f"{package}/__init__.py" for package in PACKAGES}
-    lines = [line for record in root.glob("kv_prereg-*.dist-info/RECORD") for line in record.open()]
-    rows = (line.rstrip("\n").split(",") for line in lines)
+    records = root.glob("kv_prereg-*.dist-info/RECORD")
+    rows = (line.split(",") for record in records for line in record.read_text("utf-8").splitlines())
     return {row[0]: row[1].removeprefix("sha256=") for row in rows if row[0] in wanted and len(row) > 1}
 
 
