@@ -14,12 +14,12 @@ import sys
 from collections.abc import Sequence
 from importlib import metadata
 
+from protocol.evidence import extras
 from protocol.evidence.bytes.shown import hush, put
 from protocol.evidence.findings import CannotTell
 from protocol.evidence.lock import shadowed
 from protocol.evidence.outside.repository import Repository
 from protocol.evidence.refusals import BadInput
-from protocol.texts import extras
 from protocol.texts.menu import MENU, ORDER, PROGRAM, STATUSES, meant
 
 __all__ = ["main"]

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from protocol import witnesses
+from protocol.evidence import extras
 from protocol.evidence.bytes import usage
 from protocol.evidence.bytes.shown import put
 from protocol.evidence.outside.anchors import Witness
 from protocol.evidence.refusals import BadInput, Refusal
 from protocol.evidence.run.registration import Registration
-from protocol.texts import extras, menu
+from protocol.texts import menu
 from protocol.witnesses.remote import BRANCH
 
 __all__ = [

@@ -10,9 +10,10 @@ Files are kept below $KV_PREREG_HOME, or ~/.cache/kv-prereg. Exit status: 0 done
 
 import sys
 
+from protocol.evidence import extras
 from protocol.evidence.bytes import usage
 from protocol.evidence.bytes.shown import put
-from protocol.evidence.refusals import Refusal
+from protocol.evidence.refusals import BadInput, Refusal
 from protocol.models import sources
 from protocol.models.fetch import fetch
 
@@ -34,6 +35,9 @@ def main(argv: list[str] | None = None) -> int:
     except (Refusal, OSError) as refusal:
         put(f"{type(refusal).__name__}: {' '.join(str(refusal).split())}", sys.stderr)
         return refusal.exit_status if isinstance(refusal, Refusal) else Refusal.exit_status
+    except ModuleNotFoundError as missing:
+        put(f"{BadInput.__name__}: model {args.source!r}: {extras.needed(missing.name)}", sys.stderr)
+        return BadInput.exit_status
     return 0
 
 

@@ -16,10 +16,11 @@ import studies
 import policies.__main__ as policies_command
 from analysis.output import shown as of_analysis
 from protocol import __main__ as one
+from protocol.evidence import extras
 from protocol.evidence.bytes import shown as of_evidence
 from protocol.evidence.lock import shadowed
 from protocol.evidence.lock.closure import PACKAGES
-from protocol.texts import extras, menu
+from protocol.texts import menu
 from protocol.texts.menu import MENU, STATUSES, Entry
 
 QUICKSTART = studies.ROOT / "registrations" / "quickstart"
@@ -249,12 +250,16 @@ def test_a_reader_that_has_gone_is_no_error(monkeypatch, put):
 
 def test_a_pipe_that_is_read_to_its_first_line_leaves_no_trace():
     """To the end of the interpreter: a listing by its module, help by argparse, help of the whole."""
-    lines = [f"protocol.export {QUICKSTART} --format osf", "protocol status --help", "protocol"]
+    lines = [f"protocol.export {QUICKSTART} --format osf", "protocol split --help", "protocol"]
     run = "; ".join(
         f"{shlex.quote(sys.executable)} -m {line} | true; echo ${{PIPESTATUS[0]}}" for line in lines
     )
     done = subprocess.run(
-        ["bash", "-c", run], cwd=studies.ROOT, env=studies.plain(), capture_output=True, text=True
+        ["bash", "-c", f"unset PYTHONUNBUFFERED; {run}"],
+        cwd=studies.ROOT,
+        env=studies.plain(),
+        capture_output=True,
+        text=True,
     )
     assert (done.stdout, done.stderr) == ("0\n" * len(lines), "")
 
