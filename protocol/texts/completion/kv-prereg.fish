@@ -61,7 +61,7 @@ function _shtab_kv_prereg_using
 end
 
 set -g _shtab_kv_prereg_commands init rehearse register probe confirm audit report replicate status show diagnostics ablations by-level evicted proxies compare claims amend withdraw anchor export regrade policies tasks 'tasks list' 'tasks freeze' 'tasks graders' 'tasks check' 'tasks fetch' 'tasks seal' models 'models list' 'models fetch' calibrate split lm-eval judge selection table draw forest settings-map completion help
-set -g _shtab_kv_prereg_opts_with_value --alpha --branch --ca --calendar --cluster --columns --device --draws --dtype --family --filter --format --from --grader --headers --identity --like --limit --markdown --max-new-tokens --method --metric --nonce --out --plot --problem --problems --reason --remote --replay --rows --seed --sign --signers --split --stand-in --subject --task --text --to --tokens --tsa --value --witness
+set -g _shtab_kv_prereg_opts_with_value --alpha --arm --branch --budget --ca --calendar --cluster --columns --device --draws --dtype --event --family --filter --format --from --grader --headers --html --identity --like --limit --markdown --max-new-tokens --method --metric --model --nonce --out --phase --plot --problem --problems --reason --remote --replay --rows --seed --sign --signers --split --stand-in --subject --task --text --to --tokens --tsa --value --witness
 
 complete -c kv-prereg -e
 complete -c kv-prereg -f
@@ -71,8 +71,9 @@ complete -c kv-prereg -n _shtab_kv_prereg_using -l help -d 'all commands'
 complete -c kv-prereg -n '_shtab_kv_prereg_using; and test $_shtab_kv_prereg_npos -eq 0' -a init -d 'write a commented protocol.toml to start from'
 complete -c kv-prereg -n '_shtab_kv_prereg_using init' -s h -l help -d 'show this help message and exit'
 complete -c kv-prereg -n '_shtab_kv_prereg_using init' -l json -d 'print one JSON object instead of text'
-complete -c kv-prereg -n '_shtab_kv_prereg_using init' -l like -xka "quick reasoning retrieval lossless" -d like
-complete -c kv-prereg -n '_shtab_kv_prereg_using init; and test $_shtab_kv_prereg_npos -eq 0' -ka "(_kv_prereg_registrations)" -d folder
+complete -c kv-prereg -n '_shtab_kv_prereg_using init' -l like -x -d 'quick, reasoning, retrieval, lossless (default: quick)'
+complete -c kv-prereg -n '_shtab_kv_prereg_using init' -l list -d 'what each of these is; nothing is written'
+complete -c kv-prereg -n '_shtab_kv_prereg_using init; and test $_shtab_kv_prereg_npos -eq 0' -ka "(_kv_prereg_registrations)" -d 'a new one (default: registrations/NNN-mine)'
 complete -c kv-prereg -n '_shtab_kv_prereg_using; and test $_shtab_kv_prereg_npos -eq 0' -a rehearse -d 'the whole grid on a few problems; nothing is kept'
 complete -c kv-prereg -n '_shtab_kv_prereg_using rehearse' -s h -l help -d 'show this help message and exit'
 complete -c kv-prereg -n '_shtab_kv_prereg_using rehearse' -l json -d 'print one JSON object instead of text'
@@ -134,8 +135,18 @@ complete -c kv-prereg -n '_shtab_kv_prereg_using status; and test $_shtab_kv_pre
 complete -c kv-prereg -n '_shtab_kv_prereg_using; and test $_shtab_kv_prereg_npos -eq 0' -a show -d 'one problem: its prompt, answers and kept tokens'
 complete -c kv-prereg -n '_shtab_kv_prereg_using show' -s h -l help -d 'show this help message and exit'
 complete -c kv-prereg -n '_shtab_kv_prereg_using show' -l json -d 'print one JSON object instead of text'
-complete -c kv-prereg -n '_shtab_kv_prereg_using show' -l problem -x -d problem
-complete -c kv-prereg -n '_shtab_kv_prereg_using show; and test $_shtab_kv_prereg_npos -eq 0' -ka "(_kv_prereg_registrations)" -d folder
+complete -c kv-prereg -n '_shtab_kv_prereg_using show' -l problem -x -d 'the problem; without it, which ones to look at'
+complete -c kv-prereg -n '_shtab_kv_prereg_using show' -l model -x -d 'lanes of this model alone'
+complete -c kv-prereg -n '_shtab_kv_prereg_using show' -l task -x -d 'lanes of this task alone'
+complete -c kv-prereg -n '_shtab_kv_prereg_using show' -l budget -x -d 'lanes of this budget alone'
+complete -c kv-prereg -n '_shtab_kv_prereg_using show' -l arm -x -d 'lanes of this arm alone'
+complete -c kv-prereg -n '_shtab_kv_prereg_using show' -l seed -x -d 'lanes of this seed alone'
+complete -c kv-prereg -n '_shtab_kv_prereg_using show' -l phase -xka "confirm probe" -d 'default: the judged, held-out problems'
+complete -c kv-prereg -n '_shtab_kv_prereg_using show' -l kept -d 'decode again: which tokens each arm kept'
+complete -c kv-prereg -n '_shtab_kv_prereg_using show' -l event -x -d 'with --kept: after the N-th event, or the last (default: the last one before the texts part)'
+complete -c kv-prereg -n '_shtab_kv_prereg_using show' -l html -xka "(__fish_complete_path (commandline -ct))" -d 'write one page of HTML as well'
+complete -c kv-prereg -n '_shtab_kv_prereg_using show' -l identity -xka "(__fish_complete_path (commandline -ct))" -d 'the private key (age, ssh) of encrypted problems'
+complete -c kv-prereg -n '_shtab_kv_prereg_using show; and test $_shtab_kv_prereg_npos -eq 0' -ka "(_kv_prereg_registrations)" -d 'a registration, e.g. registrations/quickstart'
 complete -c kv-prereg -n '_shtab_kv_prereg_using; and test $_shtab_kv_prereg_npos -eq 0' -a diagnostics -d 'known ways in which evaluations fail'
 complete -c kv-prereg -n '_shtab_kv_prereg_using diagnostics' -s h -l help -d 'show this help message and exit'
 complete -c kv-prereg -n '_shtab_kv_prereg_using diagnostics' -l json -d 'print canonical JSON'

@@ -274,8 +274,9 @@ _shtab_kv_prereg_help_defaults_added=0
 _shtab_kv_prereg_init_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--json[print one JSON object instead of text]"
-  "--like[like]:like:(quick reasoning retrieval lossless)"
-  ":folder:_kv_prereg_registrations"
+  "--like[quick, reasoning, retrieval, lossless (default\: quick)]:NAME:"
+  "--list[what each of these is\; nothing is written]"
+  ":a new one (default\: registrations\/NNN-mine):_kv_prereg_registrations"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -421,8 +422,18 @@ _shtab_kv_prereg_settings_map_defaults_added=0
 _shtab_kv_prereg_show_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--json[print one JSON object instead of text]"
-  "--problem[problem]:problem:"
-  ":folder:_kv_prereg_registrations"
+  "--problem[the problem\; without it, which ones to look at]:ID:"
+  "--model[lanes of this model alone]:NAME:"
+  "--task[lanes of this task alone]:NAME:"
+  "--budget[lanes of this budget alone]:NAME:"
+  "--arm[lanes of this arm alone]:NAME:"
+  "--seed[lanes of this seed alone]:N:"
+  "--phase[default\: the judged, held-out problems]:phase:(confirm probe)"
+  "--kept[decode again\: which tokens each arm kept]"
+  "--event[with --kept\: after the N-th event, or the last (default\: the last one before the texts part)]:N:"
+  "--html[write one page of HTML as well]:FILE:_files"
+  "--identity[the private key (age, ssh) of encrypted problems]:FILE:_files"
+  ":a registration, e.g. registrations\/quickstart:_kv_prereg_registrations"
 )
 
 # guard to ensure default positional specs are added only once per session
