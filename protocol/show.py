@@ -17,6 +17,7 @@ Exit status: 0 shown; 2 refused: no verdict, no such problem, or what --kept nee
 do not verify.
 """
 
+import shlex
 import sys
 from pathlib import Path
 
@@ -84,30 +85,31 @@ def refuse(args: Options) -> None:
 
 
 def listed(args: Options, study: Registration, asked: Asked) -> int:
-    found, problems = show.differing(study, asked)
-    values = {"problems": problems, "differing": [each._asdict() for each in found]}
-    command.say(args.json, "\n".join(table(args, found, problems)), values)
+    found, problems, beside = show.differing(study, asked)
+    values = {"problems": problems, "beside": beside, "differing": [each._asdict() for each in found]}
+    command.say(args.json, "\n".join(table(args, found, problems, beside)), values)
     return 0
 
 
-def table(args: Options, found: list[Differing], problems: int) -> list[str]:
+def table(args: Options, found: list[Differing], problems: int, beside: str) -> list[str]:
     if not found:
-        return [f"all lanes of all {problems} problems are graded like those of the full cache"]
+        return [f"on each of {problems} problems every lane is graded like {beside}"]
     width = max(len(each.problem) for each in found[:MOST])
     rows = [f"{'problem':<{width}}  worse  better  lanes   most at"]
     for each in found[:MOST]:
         place = f"{each.model}, {each.task}, budget {each.budget}, seed {each.seed}"
         rows.append(f"{each.problem:<{width}}  {each.lost:>5}  {each.gained:>6}  {each.lanes:>5}   {place}")
-    first = found[0]
-    phase = " --phase probe" if args.phase == "probe" else ""
+    first, written = found[0], shlex.quote(str(args.folder))
+    cell = {"problem": first.problem, "model": first.model, "task": first.task, "budget": first.budget}
+    options = " ".join(f"--{name} {shlex.quote(value)}" for name, value in cell.items())
+    more = f" --seed {first.seed}{' --phase probe' if args.phase == 'probe' else ''}"
     return [
-        f"{len(found)} of {problems} problems have lanes that are graded worse or better than the full cache's:",
+        f"{len(found)} of {problems} problems have lanes that are graded worse or better than {beside}:",
         "",
         *rows,
         *([f"... and {len(found) - MOST} more (--json has all)"] if len(found) > MOST else []),
         "",
-        f'next: kv-prereg show {args.folder} --problem {first.problem} --model {first.model} '
-        f'--budget "{first.budget}"{phase}',
+        f"next: kv-prereg show {written} {options}{more}",
     ]
 
 

@@ -3,6 +3,7 @@
 Held-out problems are looked at after the verdict alone: who saw them before could still change the study.
 """
 
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -67,9 +68,9 @@ class Differing(NamedTuple):
     seed: int
 
 
-def differing(study: Registration, asked: Asked) -> tuple[list[Differing], int]:
+def differing(study: Registration, asked: Asked) -> tuple[list[Differing], int, str]:
     """The problems on which some arm is worth another grade than the reference, those with the most such
-    lanes first; and how many problems there are. Raises as `problem` does.
+    lanes first; how many problems there are; and what the reference is. Raises as `problem` does.
     """
     phase = _phase(study, asked)
     recorded = study.confirmed if phase == "confirm" else study.probed
@@ -94,7 +95,8 @@ def differing(study: Registration, asked: Asked) -> tuple[list[Differing], int]:
             (place, _) = (lost + gained).most_common(1)[0]
             found.append(Differing(name, task, lost.total(), gained.total(), lanes, *place))
     found.sort(key=lambda one: (-one.lost - one.gained, one.task, one.problem))
-    return found, len(by_problem)
+    full = any(not _evicts(body) for body in bodies)
+    return found, len(by_problem), "the full cache" if full else _comparator(study)
 
 
 def problem(
@@ -202,7 +204,7 @@ def _narrowed(bodies: Sequence[Body], asked: Asked) -> tuple[list[Body], list[st
             bodies = [body for body in bodies if body["cell"][each] == wanted]
         elif each != "arm" and len(there) > 1 and not (each == "budget" and asked.arm):
             bodies = [body for body in bodies if body["cell"][each] == there[0] or _whole(body, each)]
-            others.append(f"--{each} {', '.join(_quoted(one) for one in there[1:])}")
+            others.append(f"--{each} {', '.join(shlex.quote(str(one)) for one in there[1:])}")
     if not bodies:
         raise BadInput("no lane has all of these options; leave one of them out")
     return list(bodies), others
@@ -213,11 +215,6 @@ def _whole(body: Body, field: str) -> bool:
     return field == "budget" and not _evicts(body)
 
 
-def _quoted(value: object) -> str:
-    text = str(value)
-    return f'"{text}"' if " " in text else text
-
-
 def _evicts(body: Body) -> bool:
     return bool(body["cell"]["budget"] != FULL)
 
@@ -226,8 +223,7 @@ def _references(study: Registration, bodies: Iterable[Body]) -> Callable[[Body],
     """What finds the lane of the same problem that one is held against: of the full cache, with the same seed
     if there is one; where none ran, of the first comparator at the same budget. None without any.
     """
-    content = study.registered
-    comparator = (content.get("sweep") or {}).get("baseline", content["decision"]["against"][0])
+    comparator = _comparator(study)
     whole: dict[tuple[Any, ...], Body] = {}
     compared: dict[tuple[Any, ...], Body] = {}
     for body in bodies:
@@ -246,6 +242,12 @@ def _references(study: Registration, bodies: Iterable[Body]) -> Callable[[Body],
         return found or compared.get((*place, cell["budget"], cell["seed"]))
 
     return find
+
+
+def _comparator(study: Registration) -> str:
+    """The arm that others are held against where no full cache ran."""
+    content = study.registered
+    return str((content.get("sweep") or {}).get("baseline", content["decision"]["against"][0]))
 
 
 def _built(

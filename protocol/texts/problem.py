@@ -20,7 +20,7 @@ __all__ = ["Line", "Part", "coloured", "lines", "write"]
 WIDTH = 100
 INDENT = "    "
 BEFORE = 6  # words that two texts share, shown before the one at which they part
-ROWS = 4  # of a text among others; alone it is shown whole
+ROWS = 3  # of a text among others; alone it is shown whole
 CURVE = 40  # columns
 BARS, PLAIN_BARS = "▁▂▃▄▅▆▇█", "_.:-=+*#"
 MARKS, PLAIN_MARKS = " ░▒▓█", " .-=#"  # below a token, by the level of its share
@@ -75,13 +75,13 @@ def lines(seen: OneProblem, *, colours: bool = False, plain: bool = False) -> li
     marks below it. plain: with no characters beyond ASCII of our own.
     """
     whole = len(seen.answers) <= 1
-    highest = max((max(one.held) for one in _all(seen) if one.held), default=1.0)
+    frame = _frame(seen)
     found = [*_head(seen), *_summary(seen)]
     if seen.reference is not None:
-        found += _answered(seen.reference, seen, highest, plain=plain)
+        found += _answered(seen.reference, frame, plain=plain)
         found += _text(seen.reference.text, whole=True)
     for one in seen.answers:
-        found += [(), *_answered(one, seen, highest, plain=plain), *_apart(one, seen, whole=whole)]
+        found += [(), *_answered(one, frame, plain=plain), *_apart(one, seen, whole=whole)]
         found += _kept(one, colours=colours, plain=plain)
     if any(one.kept for one in seen.answers) and not colours:
         found += [(), *_legend(plain=plain)]
@@ -103,6 +103,7 @@ def _head(seen: OneProblem) -> list[Line]:
     if seen.others:
         found.append((Part(f"recorded too: {'; '.join(seen.others)}", "pale"),))
     found += [(Part(each),) for remark in seen.remarks for each in textwrap.wrap(remark, WIDTH)]
+    found.append((Part("slots are per KV head and layer; curves begin at the end of the prompt", "pale"),))
     tokens = next((one.prompt_tokens for one in _all(seen)), 0)
     found.append(())
     if seen.prompt is None:
@@ -133,7 +134,19 @@ def _name(one: Answer, seen: OneProblem) -> str:
     return f"{one.arm} at {one.budget}" if several else one.arm
 
 
-def _answered(one: Answer, seen: OneProblem, highest: float, *, plain: bool) -> list[Line]:
+class Frame(NamedTuple):
+    """What the curves of all lanes share: the most slots and the most moments that any has."""
+
+    highest: float
+    longest: int
+
+
+def _frame(seen: OneProblem) -> Frame:
+    curves = [one.held for one in _all(seen) if one.held] or [(1.0,)]
+    return Frame(max(map(max, curves)), max(map(len, curves)))
+
+
+def _answered(one: Answer, frame: Frame, *, plain: bool) -> list[Line]:
     """What became of a lane, its tokens and its slots over time."""
     at = "never evicts" if one.slots is None else f"budget {one.budget}"
     if one.slots is not None and one.budget != str(one.slots):
@@ -145,10 +158,8 @@ def _answered(one: Answer, seen: OneProblem, highest: float, *, plain: bool) -> 
     said = grade if one.answer is None else f"{grade}, answers {one.answer}"
     why = f" ({one.why})" if one.why else ""
     ended = "" if one.stop == "eos" else ", cut off at the limit"
-    slots = f"slots {_curve(one.held, highest, plain=plain)} {one.mean:.1f} on average, at most {max(one.held):.0f}"
+    slots = f"{_curve(one.held, frame, plain=plain)} {one.mean:.1f} slots on average, at most {max(one.held):.0f}"
     evicted = sum(before > after for _, before, after in one.events)
-    if seen.reference is not None and one is not seen.reference and seen.reference.held:
-        slots += f" (of {seen.beside}: {seen.reference.mean:.1f}, {max(seen.reference.held):.0f})"
     fired = f", {evicted} evictions" if evicted != 1 else ", 1 eviction"
     return [
         (Part(name, "strong"), Part(f"{said}{why}; {one.tokens} tokens{ended}")),
@@ -156,14 +167,14 @@ def _answered(one: Answer, seen: OneProblem, highest: float, *, plain: bool) -> 
     ]
 
 
-def _curve(held: Sequence[float], highest: float, *, plain: bool) -> str:
-    """Slots over time, as bars from 0 to the most that any lane held: the most of each of CURVE stretches."""
+def _curve(held: Sequence[float], frame: Frame, *, plain: bool) -> str:
+    """Slots over time, from none to the most that any lane held: the most in each column of moments. A lane
+    that ends before others has fewer columns.
+    """
     bars = PLAIN_BARS if plain else BARS
-    columns = min(CURVE, len(held))
-    tops = [
-        max(held[at * len(held) // columns : (at + 1) * len(held) // columns]) for at in range(columns)
-    ]
-    return "".join(bars[min(len(bars) - 1, int(top / highest * len(bars)))] for top in tops)
+    step = -(-frame.longest // CURVE)
+    tops = (max(held[at : at + step]) for at in range(0, len(held), step))
+    return "".join(bars[min(len(bars) - 1, int(top / frame.highest * len(bars)))] for top in tops)
 
 
 def _apart(one: Answer, seen: OneProblem, *, whole: bool) -> list[Line]:
@@ -185,7 +196,8 @@ def _apart(one: Answer, seen: OneProblem, *, whole: bool) -> list[Line]:
         length = len(word[0]) if word and not text[at].isspace() else 1
         parts = [Part(cut, "pale"), Part(f"{HERE}{text[at : at + length] or '(ends)'}", "mark")]
         parts.append(Part(text[at + length :]))
-        found += _block(parts, f"{INDENT}{name:<{label}}  ", rows=None if whole else ROWS)
+        most = 1 if text is other.text else ROWS  # that of the reference stands above, whole
+        found += _block(parts, f"{INDENT}{name:<{label}}  ", rows=None if whole else most)
     return found
 
 
@@ -214,7 +226,7 @@ def _block(parts: Sequence[Part], margin: str, rows: int | None) -> list[Line]:
     for number, line in enumerate(cut):
         found.append((Part(margin if not number else " " * len(margin)), *line))
     if len(cut) < len(filled):
-        found.append((Part(f"{' ' * len(margin)}... ({len(filled) - len(cut)} more lines)", "pale"),))
+        found[-1] = (*found[-1], Part(" ...", "pale"))
     return found
 
 
