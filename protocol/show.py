@@ -17,9 +17,11 @@ Exit status: 0 shown; 2 refused: no verdict, no such problem, or what --kept nee
 do not verify.
 """
 
+import argparse
 import shlex
 import sys
 from pathlib import Path
+from typing import Literal
 
 from protocol import command
 from protocol.acts import show
@@ -40,7 +42,7 @@ class Options(command.Options):
     arm: str | None
     seed: int | None
     kept: bool
-    event: int | None
+    event: int | Literal["last"] | None
     html: Path | None
     identity: Path | None
 
@@ -55,12 +57,24 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--phase", choices=("confirm", "probe"), help="default: the judged, held-out problems")
     parser.add_argument("--kept", action="store_true", help="decode again: which tokens each arm kept")
     parser.add_argument(
-        "--event", type=int, metavar="N", help="with --kept: after the N-th event (default: the last one)"
+        "--event",
+        type=number,
+        metavar="N",
+        help="with --kept: after the N-th event, or the last (default: the last one before the texts part)",
     )
     parser.add_argument("--html", type=Path, metavar="FILE", help="write one page of HTML as well")
     command.identity(parser)
     args = parser.parse_args(argv, namespace=Options())
     return command.answer(args.json, lambda: act(args))
+
+
+def number(text: str) -> int | Literal["last"]:
+    """An event, for the parser."""
+    if text == "last":
+        return "last"
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!a}: write a number from 1 on, or last")
+    return int(text)
 
 
 def act(args: Options) -> int:

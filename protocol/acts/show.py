@@ -3,14 +3,15 @@
 Held-out problems are looked at after the verdict alone: who saw them before could still change the study.
 """
 
+import itertools
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from analysis.explored import one_problem
-from analysis.explored.one_problem import Answer, Kept, OneProblem, Piece
+from analysis.explored.one_problem import Answer, Kept, OneProblem, Parting, Piece
 from analysis.output import headline
 from analysis.rules.rule import FULL
 from analysis.studies import arms
@@ -40,7 +41,11 @@ FIELDS = ("model", "task", "budget", "arm", "seed")
 
 
 class Asked(NamedTuple):
-    """Which lanes: those of a phase and, where given, of a cell. event: from 1, None for the last one."""
+    """Which lanes: those of a phase and, where given, of a cell.
+
+    event: after which event tokens are kept, counted from 1; LAST; None for the last one before a lane's text
+    parts from the reference's, which later ones cannot explain, and for the last one where it does not.
+    """
 
     phase: str | None = None
     model: str | None = None
@@ -49,7 +54,7 @@ class Asked(NamedTuple):
     arm: str | None = None
     seed: int | None = None
     kept: bool = False
-    event: int | None = None
+    event: int | Literal["last"] | None = None
     identity: Path | None = None
 
 
@@ -117,9 +122,9 @@ def problem(
     built, unbuilt = _built(study, home, first["task"], name, first["model"], judged)
     reference = _references(study, everything)(next(filter(_evicts, chosen), chosen[0]))
     shown = [body for body in chosen if body is not reference]
-    kept = _kept(study, home, asked, shown, report) if asked.kept else {}
     place = study.place(phase)
     beside = None if reference is None else reference["text"]
+    kept = _kept(study, home, asked, shown, beside, report) if asked.kept else {}
     return OneProblem(
         folder=str(study.folder),
         phase=phase,
@@ -332,11 +337,14 @@ def _remarks(study: Registration, reference: Body | None, shown: Sequence[Body])
 
 
 def _kept(
-    study: Registration, home: Path, asked: Asked, shown: Sequence[Body], report: Callable[[str], None]
+    study: Registration,
+    home: Path,
+    asked: Asked,
+    shown: Sequence[Body],
+    beside: str | None,
+    report: Callable[[str], None],
 ) -> dict[records.Key, dict[str, Any]]:
-    """The fields `kept` and `unkept` of these lanes, which are decoded again."""
-    if asked.event is not None and asked.event < 1:
-        raise BadInput(f"--event {asked.event}: events are counted from 1")
+    """The fields `kept` and `unkept` of these lanes, which are decoded again. beside: the reference's text."""
     lanes = [body for body in shown if body["state"] == "ok" and _evicts(body)]
     notes: list[Noted] = []
     try:
@@ -350,7 +358,8 @@ def _kept(
             report(f"decoding again: {number} of {len(lanes)} lanes, {body['cell']['arm']}")
             notes.clear()
             again = watch.decode(body)
-            found[records.key(body)] = _seen(watch, body, again, list(notes), asked.event, by)
+            apart = None if beside is None else one_problem.parting(beside, again["text"])
+            found[records.key(body)] = _seen(watch, body, again, list(notes), asked.event, apart, by)
     except ImportError as missing:
         raise BadInput(f"--kept: {missing}; run: pip install 'kv-prereg[run]'") from None
     except CannotTell as lacking:
@@ -359,8 +368,15 @@ def _kept(
 
 
 def _seen(
-    decoder: "Decoder", body: Body, again: Body, notes: Sequence["Noted"], event: int | None, by: replay.Engine
+    decoder: "Decoder",
+    body: Body,
+    again: Body,
+    notes: Sequence["Noted"],
+    event: int | str | None,
+    parts: Parting | None,
+    by: replay.Engine,
 ) -> dict[str, Any]:
+    """parts: where the lane's text leaves the reference's."""
     from protocol.running import kept
 
     cell = body["cell"]
@@ -372,11 +388,17 @@ def _seen(
     same = all(body[name] == again[name] for name in OF_LANE) and all(
         body["cache"][name] == again["cache"][name] for name in OF_CACHE if name in body["cache"]
     )
-    number = min(event or len(notes), len(notes))
-    note = notes[number - 1]
     context, query = decoder.fed(body)
-    prompt, seen = len(context) + len(query), len(note.token_ids)
-    words = decoder.tokenizer(cell["model"])
+    prompt, words = len(context) + len(query), decoder.tokenizer(cell["model"])
+    if isinstance(event, int):
+        number = min(event, len(notes))
+    elif event is None and parts is not None:
+        place = _token(kept.texts(words, notes[-1].token_ids[prompt:]), parts.character)
+        number = sum(len(note.token_ids) - prompt <= place for note in notes) or 1
+    else:
+        number = len(notes)
+    note = notes[number - 1]
+    seen = len(note.token_ids)
     answered = kept.texts(words, note.token_ids[prompt:])
     texts = kept.texts(words, note.token_ids[:prompt]) + answered
     pieces = tuple(Piece(text, share) for text, share in zip(texts, note.shares, strict=True))
@@ -387,12 +409,19 @@ def _seen(
             event=number,
             events=len(notes),
             step=max(0, seen - prompt),
+            before=event is None and parts is not None,
             pieces=pieces,
             prompt=min(prompt, seen),
             after=again["text"][len("".join(answered)) :],
             remark=MERGED if note.merged else "",
         )
     }
+
+
+def _token(texts: Sequence[str], character: int) -> int:
+    """How many tokens end before the one that has a character, or that comes after all of these."""
+    ends = itertools.accumulate(map(len, texts))
+    return sum(end <= character for end in ends)
 
 
 MERGED = "Slots that are not kept were merged into kept ones, which are marked as their own tokens alone."
