@@ -27,6 +27,8 @@ from protocol.tasks import door
 from protocol.tasks.problem import Problem
 
 if TYPE_CHECKING:
+    from policies import Policy
+    from protocol.plan.grid import Cell
     from protocol.running.decoding_again import Decoder
     from protocol.running.kept import Noted
 
@@ -346,20 +348,22 @@ def _kept(
 ) -> dict[records.Key, dict[str, Any]]:
     """The fields `kept` and `unkept` of these lanes, which are decoded again. beside: the reference's text."""
     lanes = [body for body in shown if body["state"] == "ok" and _evicts(body)]
-    notes: list[Noted] = []
+    notes: dict[tuple[Any, ...], list[Noted]] = {}
+    if not lanes:
+        return {}
     try:
-        report("decoding again: opening the model")
+        report(f"decoding {len(lanes)} lanes again")
         from protocol.running import kept  # with torch
 
-        watch = replay.decoder_of(study, home, asked.identity, lanes, lambda own: kept.watched(own, notes))
-        by = replay.engine(study)
-        found = {}
-        for number, body in enumerate(lanes, 1):
-            report(f"decoding again: {number} of {len(lanes)} lanes, {body['cell']['arm']}")
-            notes.clear()
-            again = watch.decode(body)
+        def watch(cell: "Cell", policy: "Policy") -> "Policy":
+            return kept.watched(policy, notes.setdefault(tuple(cell), []))
+
+        decoder = replay.decoder_of(study, home, asked.identity, lanes, watch)
+        by, found = replay.engine(study), {}
+        for body, again in zip(lanes, decoder.decode_together(lanes), strict=True):
+            own = notes.get(tuple(body["cell"][each] for each in FIELDS), [])
             apart = None if beside is None else one_problem.parting(beside, again["text"])
-            found[records.key(body)] = _seen(watch, body, again, list(notes), asked.event, apart, by)
+            found[records.key(body)] = _seen(decoder, body, again, own, asked.event, apart, by)
     except ImportError as missing:
         raise BadInput(f"--kept: {missing}; run: pip install 'kv-prereg[run]'") from None
     except CannotTell as lacking:
