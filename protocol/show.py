@@ -1,9 +1,9 @@
 """Look at one problem: what eviction did to its answers, arm by arm.
 
-    kv-prereg show registrations/alpha-chain                              the problems on which arms differ most
-    kv-prereg show registrations/alpha-chain --problem chain/14/033       one of them
-    kv-prereg show registrations/alpha-chain --problem chain/14/033 --arm 1d --kept     which tokens 1d kept
-    kv-prereg show registrations/alpha-chain --problem chain/14/033 --html problem.html
+    kv-prereg show registrations/alpha-chain                 the problems on which arms differ most
+    kv-prereg show registrations/alpha-chain --problem chain/14/004                  one of them
+    kv-prereg show registrations/alpha-chain --problem chain/14/004 --arm 1d --kept  what 1d kept
+    kv-prereg show registrations/alpha-chain --problem chain/14/004 --html problem.html
 
 The prompt, the full cache's answer, and beside it that of every arm from the word at which the two part, its
 grade, its tokens and its slots over time. All of this is read from the records. Which tokens an arm kept is
@@ -23,9 +23,10 @@ import sys
 from pathlib import Path
 from typing import Literal
 
+from analysis.explored.differing import Differing
 from protocol import command
 from protocol.acts import show
-from protocol.acts.show import Asked, Differing
+from protocol.acts.show import Asked
 from protocol.evidence.refusals import BadInput
 from protocol.evidence.run.registration import Registration
 from protocol.models import sources
@@ -54,7 +55,9 @@ def main(argv: list[str] | None = None) -> int:
     for name, what in (("model", "model"), ("task", "task"), ("budget", "budget"), ("arm", "arm")):
         parser.add_argument(f"--{name}", metavar="NAME", help=f"lanes of this {what} alone")
     parser.add_argument("--seed", type=int, metavar="N", help="lanes of this seed alone")
-    parser.add_argument("--phase", choices=("confirm", "probe"), help="default: the judged, held-out problems")
+    parser.add_argument(
+        "--phase", choices=("confirm", "probe"), help="default: the judged, held-out problems"
+    )
     parser.add_argument("--kept", action="store_true", help="decode again: which tokens each arm kept")
     parser.add_argument(
         "--event",
@@ -95,7 +98,9 @@ def refuse(args: Options) -> None:
     if args.event is not None and not args.kept:
         raise BadInput("--event: says after which event tokens are kept; write --kept as well")
     if args.html is not None and args.folder.resolve() in args.html.resolve().parents:
-        raise BadInput(f"--html {args.html}: lies in the registration, which holds evidence alone; write elsewhere")
+        raise BadInput(
+            f"--html {args.html}: lies in the registration, which holds evidence alone; write elsewhere"
+        )
 
 
 def listed(args: Options, study: Registration, asked: Asked) -> int:

@@ -19,7 +19,8 @@ __all__ = ["page", "write"]
 OWN = """
 :root { color-scheme: light dark; --paper: #fff; --shade: #2f7fd0; }
 @media screen and (prefers-color-scheme: dark) {
-  :root { --paper: #16181b; --ink: #e8e8e6; --pale: #a9adb3; --line: #4a4e54; --band: #202327; --shade: #3d8fe0; }
+  :root { --paper: #16181b; --ink: #e8e8e6; --pale: #a9adb3; --line: #4a4e54; --band: #202327;
+    --shade: #3d8fe0; }
 }
 body { background: var(--paper); }
 h3 { font-size: 1.1rem; border-top: 1px solid var(--line); padding-top: 0.75rem; margin-top: 2rem; }
@@ -104,14 +105,15 @@ def _outcome(seen: OneProblem) -> str:
     if seen.reference is None or not seen.answers:
         return ""
     lost, gained, of = len(seen.lost()), len(seen.gained()), len(seen.answers)
-    return f"Graded worse than {seen.beside}: {lost} of {of} {'lane' if of == 1 else 'lanes'}; better: {gained}."
+    return (
+        f"Graded worse than {seen.beside}: {lost} of {of} {'lane' if of == 1 else 'lanes'}; better: {gained}."
+    )
 
 
 def _sections(seen: OneProblem) -> list[Html]:
     every = _every(seen)
-    longest, highest = (
-        max((measure(one.held) for one in every if one.held), default=1) for measure in (len, max)
-    )
+    longest = max((len(one.held) for one in every), default=1)
+    highest = max((max(one.held) for one in every if one.held), default=1.0)
     drawn = [_lane(one, number, seen, longest, highest) for number, one in enumerate(seen.answers)]
     return [
         element("section", element("h2", "The prompt"), *_prompt(seen)),
@@ -142,13 +144,18 @@ def _table(seen: OneProblem) -> Html:
     rows: list[list[str | Number]] = []
     for number, one in enumerate(_every(seen), -1 if seen.reference else 0):
         name = "#reference" if one is seen.reference else f"#lane-{number}"
-        row: list[str | Number] = [element("a", shown(one.arm), href=name), shown(one.budget), _graded(one), shown(one.answer or "")]
+        row: list[str | Number] = [
+            element("a", shown(one.arm), href=name),
+            shown(one.budget),
+            _graded(one),
+            shown(one.answer or ""),
+        ]
         row.append(Number.of(one.tokens))
         if one.held:
             row += [Number(f"{one.mean:.1f}", one.mean), Number(f"{max(one.held):.0f}", max(one.held))]
         else:
             row += [Number("", None)] * 2
-        row += [Number.of(_evictions(one)), "" if one is seen.reference else _parts(one)]
+        row += [Number.of(one.evicting), "" if one is seen.reference else _parts(one)]
         rows.append(row)
     return table("Slots are per KV head and layer, over all moments of the answer.", heads, rows)
 
@@ -157,10 +164,6 @@ def _parts(one: Answer) -> str:
     if one.state != "ok":
         return ""
     return "nowhere" if one.parts is None else str(one.parts)
-
-
-def _evictions(one: Answer) -> int:
-    return sum(before > after for _, before, after in one.events)
 
 
 def _graded(one: Answer) -> str:
@@ -183,7 +186,9 @@ def _ended(one: Answer) -> Html:
     said = f", answers {one.answer}" if one.answer is not None else ""
     why = f" ({one.why})" if one.why else ""
     cut = "" if one.stop == "eos" else ", cut off at the limit"
-    return _all(element("span", _graded(one), class_="grade"), shown(f"{said}{why}; {one.tokens} tokens{cut}."))
+    return _all(
+        element("span", _graded(one), class_="grade"), shown(f"{said}{why}; {one.tokens} tokens{cut}.")
+    )
 
 
 def _lane(one: Answer, number: int, seen: OneProblem, longest: int, highest: float) -> Html:
@@ -264,7 +269,7 @@ def _drawing(one: Answer, seen: OneProblem, longest: int, highest: float) -> Htm
     budget = "" if y is None else f'<line class="budget" x1="{LEFT}" x2="{WIDE}" y1="{y}" y2="{y}"/>'
     told = f"Slots of {one.arm}: {one.mean:.1f} on average, at most {max(one.held):.0f}"
     if one.slots is not None:
-        told += f", budget {one.slots}, {_evictions(one)} evictions"
+        told += f", budget {one.slots}, {one.evictions}"
     if other is not None and other.held:
         told += f"; of {seen.beside} (dotted): {other.mean:.1f}, at most {max(other.held):.0f}"
     base = HIGH - BELOW

@@ -158,11 +158,13 @@ def _answered(one: Answer, frame: Frame, *, plain: bool) -> list[Line]:
     said = grade if one.answer is None else f"{grade}, answers {one.answer}"
     why = f" ({one.why})" if one.why else ""
     ended = "" if one.stop == "eos" else ", cut off at the limit"
-    slots = f"{_curve(one.held, frame, plain=plain)} {one.mean:.1f} slots on average, at most {max(one.held):.0f}"
-    evicted = sum(before > after for _, before, after in one.events)
-    fired = f", {evicted} evictions" if evicted != 1 else ", 1 eviction"
+    slots = (
+        f"{_curve(one.held, frame, plain=plain)} {one.mean:.1f} slots on average, at most {max(one.held):.0f}"
+    )
+    fired = f", {one.evictions}"
+    told = [Part(name, "strong"), Part(f"{said}{why}; {one.tokens} tokens{ended}")]
     return [
-        (Part(name, "strong"), Part(f"{said}{why}; {one.tokens} tokens{ended}")),
+        *_block(told, "", rows=None),
         (Part(f"{INDENT}{slots}{'' if one.slots is None else fired}"),),
     ]
 
@@ -278,7 +280,7 @@ def _kept(one: Answer, *, colours: bool, plain: bool) -> list[Line]:
     if one.kept is None:
         return _wrapped(f"{INDENT}which tokens it kept is not told: {one.unkept}") if one.unkept else []
     kept: Kept = one.kept
-    found = [(Part(f"{INDENT}kept after {kept.when}"),)]
+    found: list[Line] = [(Part(f"{INDENT}kept after {kept.when}"),)]
     found += [(Part(f"{INDENT}{each}", "pale"),) for each in textwrap.wrap(kept.said, WIDTH - len(INDENT))]
     found += [(Part(f"{INDENT}{kept.remark}"),)] if kept.remark else []
     for name, pieces in (("prompt", kept.pieces[: kept.prompt]), ("answer", kept.pieces[kept.prompt :])):

@@ -43,8 +43,8 @@ def executor(
 
     lanes: how many decode at once, by model; without a number all lanes of a job do. opened: the held-out
         problems, none of which is built here; seeds are drawn with their key, if they have one. read: the
-        model of a job, asked for each time; by default the registered one, of which one at a time is held. watch: what
-        decodes in the place of the policy of a cell, and decides as it does.
+        model of a job, asked for each time; by default the registered one, of which one at a time is held.
+        watch: what decodes in the place of the policy of a cell, and decides as it does.
     """
     protocol = planned.protocol
     torch.set_num_threads(protocol.generation.threads)
