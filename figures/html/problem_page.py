@@ -36,6 +36,7 @@ mark { color: var(--ink); background: color-mix(in srgb, #e0a000 35%, var(--pape
   border-bottom: 3px solid #c07000; }
 .grade { font-weight: bold; }
 .k0 { color: var(--pale); }
+.later { font-style: italic; }
 .k1, .k2, .k3, .k4 { text-underline-offset: 0.25em; }
 .k1 { background: color-mix(in srgb, var(--shade) 12%, var(--paper)); text-decoration: underline dotted; }
 .k2 { background: color-mix(in srgb, var(--shade) 24%, var(--paper)); text-decoration: underline dashed; }
@@ -253,8 +254,8 @@ def _tokens(name: str, pieces: Sequence[Piece], after: str = "") -> Html:
     """Tokens by how many heads keep them; after: what was written later, which no event could drop yet."""
     spans = [element("span", shown(text), class_=f"k{level}") for text, level in one_problem.runs(pieces)]
     if after:
-        spans.append(element("span", shown(after), class_="same"))
-    label = f"{name}, then what was written after this event" if after else name
+        spans.append(element("span", shown(after), class_="later"))
+    label = f"{name}; what was written after this event is slanted" if after else name
     inside = element("p", label, class_="name"), element("p", *spans, class_="text")
     return element("div", *inside, class_="box")
 
