@@ -97,6 +97,8 @@ def refuse(args: Options) -> None:
                 raise BadInput(f"--{name}: is of one problem; name it with --problem")
     if args.event is not None and not args.kept:
         raise BadInput("--event: says after which event tokens are kept; write --kept as well")
+    if args.html is not None and (args.html.is_dir() or not args.html.parent.is_dir()):
+        raise BadInput(f"--html {args.html}: name a file in a folder that is there")
     if args.html is not None and args.folder.resolve() in args.html.resolve().parents:
         raise BadInput(
             f"--html {args.html}: lies in the registration, which holds evidence alone; write elsewhere"

@@ -302,6 +302,10 @@ def test_the_list_counts_the_lanes_that_are_graded_otherwise_and_says_how_to_loo
             "--event: says after which event tokens are kept; write --kept",
         ),
         (
+            ["--problem", PROBLEM, "--html", "nowhere/x.html"],
+            "name a file in a folder that is there",
+        ),
+        (
             ["--problem", PROBLEM, "--html", ALPHA / "x.html"],
             "lies in the registration, which holds evidence",
         ),
