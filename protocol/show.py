@@ -85,7 +85,6 @@ def act(args: Options) -> int:
     cell = (args.model, args.task, args.budget, args.arm, args.seed)
     asked = Asked(args.phase, *cell, args.kept, args.event, args.identity)
     refuse(args)
-    command.tell(f"reading the records of {study.folder}")
     return listed(args, study, asked) if args.problem is None else looked_at(args, study, args.problem, asked)
 
 
@@ -106,7 +105,7 @@ def refuse(args: Options) -> None:
 
 
 def listed(args: Options, study: Registration, asked: Asked) -> int:
-    found, problems, beside = show.differing(study, asked)
+    found, problems, beside = show.differing(study, asked, command.tell)
     values = {"problems": problems, "beside": beside, "differing": [each._asdict() for each in found]}
     command.say(args.json, "\n".join(table(args, found, problems, beside)), values)
     return 0

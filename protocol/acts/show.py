@@ -60,11 +60,14 @@ class Asked(NamedTuple):
     identity: Path | None = None
 
 
-def differing(study: Registration, asked: Asked) -> tuple[list[Differing], int, str]:
+def differing(
+    study: Registration, asked: Asked, report: Callable[[str], None]
+) -> tuple[list[Differing], int, str]:
     """The problems on which some lane is worth another grade than the reference, those with the most such
     lanes first; how many problems there are; and what the reference is. Raises as `problem` does.
     """
     phase = _phase(study, asked)
+    report(f"reading the records of {study.folder}")
     recorded = study.confirmed if phase == "confirm" else study.probed
     bodies = [record["body"] for record in recorded]
     _refuse_unrecorded(bodies, asked)
@@ -84,6 +87,7 @@ def problem(
     """
     phase = _phase(study, asked)
     _refuse_unknown(study, phase, name, asked)
+    report(f"reading the records of {study.folder}")
     everything = _recorded(study, phase, name)
     _refuse_unrecorded(everything, asked)
     chosen, others = _narrowed(everything, asked)

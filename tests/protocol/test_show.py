@@ -126,7 +126,10 @@ def test_nothing_of_a_held_out_problem_is_shown_before_the_verdict(written, conf
         (folder / "verdict.json").unlink()
     monkeypatch.setattr(show.records, "read_problem", None)  # its records are not even read
     monkeypatch.setattr(Registration, "confirmed", property(None))
-    for act in (lambda study: show.differing(study, Asked()), lambda study: shown(folder, "needle/256/x")):
+    for act in (
+        lambda study: show.differing(study, Asked(), print),
+        lambda study: shown(folder, "needle/256/x"),
+    ):
         with pytest.raises(BadInput, match=r"has no verdict"):
             act(Registration(folder))
 
