@@ -166,7 +166,7 @@ def test_as_many_slots_are_kept_as_the_record_counts(kept):
     assert "find " in "".join(piece.text for piece in one.kept.pieces[: one.kept.prompt])
 
 
-def test_the_event_that_is_shown_is_the_last_one_before_the_texts_part():
+def test_the_event_that_is_shown_is_the_last_one_before_the_texts_part_and_what_it_drops_is_gone(kept):
     cell = {"model": "chain-qwen2", "budget": "64", "arm": "1d", "seed": 1}
     (one,) = shown(ALPHA, "chain/16/000", kept=True, **cell).answers
     steps = [step for step, *_ in one.events]
@@ -174,6 +174,10 @@ def test_the_event_that_is_shown_is_the_last_one_before_the_texts_part():
     assert one.kept.step == max(step for step in steps if step <= words)
     assert one.kept.before
     assert one.kept.event == steps.index(one.kept.step) + 1 < len(steps)
+    later = kept[0].answers[0].kept.pieces
+    pairs = list(zip(one.kept.pieces, later, strict=False))
+    assert all(early.text == late.text and early.share >= late.share for early, late in pairs)
+    assert any(early.share > late.share for early, late in pairs)
 
 
 def test_streaming_keeps_the_first_tokens_and_the_last_ones(confirmed):

@@ -63,7 +63,7 @@ def test_tokens_are_marked_by_how_many_heads_keep_them():
 
 
 def test_whatever_a_study_says_is_text_and_the_policy_lets_nothing_else_in():
-    bad = reports.HOSTILE + "\u202e\x1b[2J"
+    bad = "\u202e\x1b[2J" + reports.HOSTILE
     hostile = answer(bad, bad, budget=bad, why=bad, answer=bad, parts=Parting(1, 0), unkept=bad)
     page = problem_page.page(
         seen(problem=bad, folder=bad, prompt=bad, gold=(bad,), verdict=bad, answers=(hostile,),
