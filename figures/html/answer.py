@@ -84,11 +84,12 @@ def _superior(judged: Row, says: str, decision: Row) -> str:
     fair = [one for one in contrasts if one["matched"]]
     wins, losses = ([one for one in fair if one[way]] for way in ("better", "worse"))
     subject, among = contrasts[0]["subject"], _contrasts(contrasts)
-    of = f"all {among}" if least == len(contrasts) > 1 else f"at least {least} of {among}"
+    of = f"all {among}" if least == len(contrasts) else f"at least {least} of {among}"
+    if len(contrasts) == 1:
+        return _one(judged, says)
     if says == CONFIRMED:
-        asked = f" ({least} asked)" if len(contrasts) > 1 else ""
         return (
-            f"{subject} was significantly better{_than(judged)} in {len(wins)} of {among}{asked}, "
+            f"{subject} was significantly better{_than(judged)} in {len(wins)} of {among} ({least} asked), "
             f"{_span(judged, wins)}, and significantly worse in none"
         )
     found = (
@@ -96,7 +97,7 @@ def _superior(judged: Row, says: str, decision: Row) -> str:
         f"it was better in {len(wins) or 'none'} and worse in {len(losses) or 'none'}"
     )
     if says == REFUTED:
-        possible = sum(float(one["high_simultaneous"]) >= 0 or not one["matched"] for one in contrasts)
+        possible = sum(not one["matched"] or float(one["high_simultaneous"]) >= 0 for one in contrasts)
         late = f", and can be better in at most {possible}" if possible < least else ""
         return f"{found}{late}; the lowest difference is {_row(judged, min(fair, key=_difference))}"
     if len(wins) >= least:
@@ -111,6 +112,17 @@ def _superior(judged: Row, says: str, decision: Row) -> str:
     return f"{found}; {_best(judged, fair)}" if not wins else found
 
 
+def _one(judged: Row, says: str) -> str:
+    """Of a family of one contrast."""
+    (one,) = judged["contrasts"]
+    if says == CONFIRMED:
+        return f"{one['subject']} was significantly better{_than(judged)}, by {_row(judged, one)}"
+    claim = f"{one['subject']} was to be significantly better{_than(judged)}"
+    if says == REFUTED or not one["matched"] or _difference(one) <= 0:
+        return f"{claim}; the difference is {_row(judged, one)}"
+    return f"{claim}; {_best(judged, [one])}"
+
+
 def _best(judged: Row, fair: Sequence[Row]) -> str:
     """Of a family in which nothing was won: how near it came."""
     ahead = [one for one in fair if _difference(one) > 0]
@@ -122,10 +134,10 @@ def _best(judged: Row, fair: Sequence[Row]) -> str:
     best = min(ahead, key=lambda one: (float(one[p]), -_difference(one)))
     level = numbers.level(judged["alpha" if together else "corrected_alpha"])
     many = len(judged["contrasts"])
-    needs = f"the {level} that is registered" if many == 1 else f"the {level} that a family of {many} needs"
-    needs = level if together else needs
+    needs = level if together or many == 1 else f"the {level} that a family of {many} needs"
     adjusted = "adjusted " if together else ""
-    return f"the best was {_points(best)}, {adjusted}{_p(best[p])}, above {needs}{_where(judged, best)}"
+    name = "the difference is" if many == 1 else "the best was"
+    return f"{name} {_points(best)}, {adjusted}{_p(best[p])}, above {needs}{_where(judged, best)}"
 
 
 def _span(judged: Row, wins: Sequence[Row]) -> str:
@@ -186,7 +198,7 @@ def _margin(judged: Row, says: str, *, both: bool) -> str:
     contrasts, points = judged["contrasts"], f"{100 * float(judged['margin']):g} points"
     alpha, subject, among = float(judged["alpha"]), contrasts[0]["subject"], _contrasts(contrasts)
     fair = [one for one in contrasts if one["matched"]]
-    in_all = f"in {'the one contrast' if len(contrasts) == 1 else f'all {among}'}"
+    in_all = f"beside {contrasts[0]['against']}" if len(contrasts) == 1 else f"in all {among}"
     differ = f"differ by less than {points}, either way," if both else f"be worse by less than {points}"
     claim = f"{subject} was to {differ} {in_all}"
 
@@ -194,10 +206,14 @@ def _margin(judged: Row, says: str, *, both: bool) -> str:
         sides = ("p_worse", "p_better") if both else ("p_worse",)
         return max(float(one[side]) for side in sides)
 
+    def where(rows: Sequence[Row]) -> str:
+        return f" in {len(rows)}" if len(contrasts) > 1 else ""
+
     def nearest(rows: Sequence[Row]) -> str:
         last = max(rows, key=p)
         at = f"{numbers.points(last['difference'])} points, {_p(str(p(last)))}"
-        return f"the closest is {at}{_where(judged, last)}"
+        name = "the difference is" if len(contrasts) == 1 else "the closest is"
+        return f"{name} {at}{_where(judged, last)}"
 
     if says == CONFIRMED:
         ruled = f"a difference of {points} or more, either way," if both else f"a loss of {points} or more"
@@ -207,7 +223,7 @@ def _margin(judged: Row, says: str, *, both: bool) -> str:
         low = [one for one in fair if float(one["high_margin"]) < -margin]
         high = [one for one in fair if both and float(one["low_margin"]) > margin]
         parts = [
-            f"{word} by more in {len(rows)}, at most {_limits(judged, end(rows, key=_difference))}"
+            f"{word} by more{where(rows)}, at most {_limits(judged, end(rows, key=_difference))}"
             for word, rows, end in (("worse", low, min), ("better", high, max))
             if rows
         ]
@@ -217,7 +233,8 @@ def _margin(judged: Row, says: str, *, both: bool) -> str:
         return f"{claim}; {nearest(fair)}"
     outside = [one for one in fair if p(one) > alpha]
     furthest = f"; {nearest(outside)}" if outside else ""
-    return f"{claim}, and this is shown in {within} of {len(contrasts)}{furthest}"
+    shown = "not shown" if len(contrasts) == 1 else f"shown in {within} of {len(contrasts)}"
+    return f"{claim}, and this is {shown}{furthest}"
 
 
 def _smallest_lossless(judged: Row, says: str, decision: Row) -> str:
