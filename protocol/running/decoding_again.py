@@ -2,13 +2,14 @@
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
 from transformers import PreTrainedTokenizerBase
 
+from policies import Policy
 from protocol.evidence.lock import closure
 from protocol.evidence.run.held_out import Judged
 from protocol.locked import drift
@@ -60,9 +61,17 @@ class Decoder:
     One model is held at a time. The held-out problems are asked for once, and kept.
     """
 
-    def __init__(self, study: Study, confirmed: Design, judged: Judged) -> None:
-        """confirmed: what confirm ran: of a sweep, with its winner."""
-        self.designs = {"probe": study.protocol.probed(), "confirm": confirmed}
+    def __init__(
+        self,
+        study: Study,
+        confirmed: Design | None,
+        judged: Judged | None,
+        watch: Callable[[Policy], Policy] = lambda policy: policy,
+    ) -> None:
+        """confirmed: what confirm ran: of a sweep, with its winner. None, as `judged` is, before the verdict:
+        then lanes of the probe alone are decoded. watch: as the executor takes it.
+        """
+        self.designs = {"probe": study.protocol.probed()} | ({"confirm": confirmed} if confirmed else {})
         self.cells = {phase: frozenset(grid.cells(design)) for phase, design in self.designs.items()}
         self.items = study.lock.content["items"]
         self.door = judged
@@ -77,9 +86,9 @@ class Decoder:
         self._tokenizers: dict[str, PreTrainedTokenizerBase] = {}
         self._held: dict[tuple[str, Shake | None], LoadedModel] = {}
         self._shake: Shake | None = None
-        opened = {"probe": None, "confirm": Opened(judged, judged.key(), self._built)}
+        opened = {"confirm": Opened(judged, judged.key(), self._built)} if judged else {}
         self._execute = {
-            phase: executor(self._planned(design), {}, opened[phase], self._model)
+            phase: executor(self._planned(design), {}, opened.get(phase), self._model, watch)
             for phase, design in self.designs.items()
         }
 
@@ -101,19 +110,23 @@ class Decoder:
 
     def asked(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """`prompt` and `prompt_tokens` of the problem of this record; its weights are not opened."""
+        context, query = self.fed(body)
+        return {"prompt": prompting.digest(context, query), "prompt_tokens": len(context)}
+
+    def fed(self, body: Mapping[str, Any]) -> tuple[list[int], list[int]]:
+        """The tokens of the prompt of this record: those before the first event, and those after it."""
         design, cell = self.designs[body["phase"]], body["cell"]
         query = next(one.query for one in design.tasks if one.name == cell["task"])
-        words = self._tokenizer(cell["model"])
-        context, fed = prompting.render(self._problem(body), words, query, design.asks(cell["arm"]))
-        return {"prompt": prompting.digest(context, fed), "prompt_tokens": len(context)}
+        words = self.tokenizer(cell["model"])
+        return prompting.render(self._problem(body), words, query, design.asks(cell["arm"]))
 
     def _problem(self, body: Mapping[str, Any]) -> Problem:
-        count = prompting.counter(self._tokenizer(body["cell"]["model"]))
+        count = prompting.counter(self.tokenizer(body["cell"]["model"]))
         held_out = self.door if body["phase"] == "confirm" else None
         name = body["cell"]["task"]
         return door.build(self.tasks[name], name, body["problem"], count, held_out)
 
-    def _tokenizer(self, model: str) -> PreTrainedTokenizerBase:
+    def tokenizer(self, model: str) -> PreTrainedTokenizerBase:
         if model not in self._tokenizers:
             self._tokenizers[model] = tokenizer(model, self.planned.home)
         return self._tokenizers[model]
