@@ -183,7 +183,7 @@ def _legend(judged: Row) -> Html:
     held = {"slots": "slots", "bytes": "bytes", "total": "bytes with the policies' own state"}
     margins = " and ".join(f"{_points(margin)} points" for margin in _margins(judged))
     return sentences(
-        f"Dashed: the margin of the rule, {margins}. The rule asks on which side of it a contrast lies; ◆ and "
+        f"Dashed: the margin of the rule, {margins}. The rule asks on which side of it a contrast is; ◆ and "
         "what a row says are of a difference from zero, and decide nothing here."
         if margins
         else "",
