@@ -126,6 +126,7 @@ def test_a_row_opens_onto_its_answers_around_the_first_difference():
     [
         ("", 0, "(ends)"),
         ("abc", 3, "abc(ends)"),
+        ("a\u200bb c", 3, "a\\u200bb c"),
         ("abc  def ghi", 3, "abc  def ghi"),
         ("x" * 500, 0, "x" * 240 + " …"),
         ("\u202eevil\x1b[0m\x00", 0, "\\u202eevil\\u001b[0m\\u0000"),
