@@ -1,9 +1,9 @@
 """Look at one problem: what eviction did to its answers, arm by arm.
 
-    kv-prereg show registrations/alpha-chain                              the problems on which arms differ most
-    kv-prereg show registrations/alpha-chain --problem chain/14/033       one of them
-    kv-prereg show registrations/alpha-chain --problem chain/14/033 --arm 1d --kept     which tokens 1d kept
-    kv-prereg show registrations/alpha-chain --problem chain/14/033 --html problem.html
+    kv-prereg show registrations/alpha-chain                 the problems on which arms differ most
+    kv-prereg show registrations/alpha-chain --problem chain/14/004                  one of them
+    kv-prereg show registrations/alpha-chain --problem chain/14/004 --arm 1d --kept  what 1d kept
+    kv-prereg show registrations/alpha-chain --problem chain/14/004 --html problem.html
 
 The prompt, the full cache's answer, and beside it that of every arm from the word at which the two part, its
 grade, its tokens and its slots over time. All of this is read from the records. Which tokens an arm kept is
@@ -17,13 +17,16 @@ Exit status: 0 shown; 2 refused: no verdict, no such problem, or what --kept nee
 do not verify.
 """
 
+import argparse
 import shlex
 import sys
 from pathlib import Path
+from typing import Literal
 
+from analysis.explored.differing import Differing
 from protocol import command
 from protocol.acts import show
-from protocol.acts.show import Asked, Differing
+from protocol.acts.show import Asked
 from protocol.evidence.refusals import BadInput
 from protocol.evidence.run.registration import Registration
 from protocol.models import sources
@@ -40,7 +43,7 @@ class Options(command.Options):
     arm: str | None
     seed: int | None
     kept: bool
-    event: int | None
+    event: int | Literal["last"] | None
     html: Path | None
     identity: Path | None
 
@@ -52,15 +55,29 @@ def main(argv: list[str] | None = None) -> int:
     for name, what in (("model", "model"), ("task", "task"), ("budget", "budget"), ("arm", "arm")):
         parser.add_argument(f"--{name}", metavar="NAME", help=f"lanes of this {what} alone")
     parser.add_argument("--seed", type=int, metavar="N", help="lanes of this seed alone")
-    parser.add_argument("--phase", choices=("confirm", "probe"), help="default: the judged, held-out problems")
+    parser.add_argument(
+        "--phase", choices=("confirm", "probe"), help="default: the judged, held-out problems"
+    )
     parser.add_argument("--kept", action="store_true", help="decode again: which tokens each arm kept")
     parser.add_argument(
-        "--event", type=int, metavar="N", help="with --kept: after the N-th event (default: the last one)"
+        "--event",
+        type=number,
+        metavar="N",
+        help="with --kept: after the N-th event, or the last (default: the last one before the texts part)",
     )
     parser.add_argument("--html", type=Path, metavar="FILE", help="write one page of HTML as well")
     command.identity(parser)
     args = parser.parse_args(argv, namespace=Options())
     return command.answer(args.json, lambda: act(args))
+
+
+def number(text: str) -> int | Literal["last"]:
+    """An event, for the parser."""
+    if text == "last":
+        return "last"
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!a}: write a number from 1 on, or last")
+    return int(text)
 
 
 def act(args: Options) -> int:
@@ -81,7 +98,9 @@ def refuse(args: Options) -> None:
     if args.event is not None and not args.kept:
         raise BadInput("--event: says after which event tokens are kept; write --kept as well")
     if args.html is not None and args.folder.resolve() in args.html.resolve().parents:
-        raise BadInput(f"--html {args.html}: lies in the registration, which holds evidence alone; write elsewhere")
+        raise BadInput(
+            f"--html {args.html}: lies in the registration, which holds evidence alone; write elsewhere"
+        )
 
 
 def listed(args: Options, study: Registration, asked: Asked) -> int:

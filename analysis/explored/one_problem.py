@@ -1,14 +1,26 @@
-"""One problem as its arms answered it, and where an answer leaves another one: values, for whoever shows them.
+"""One problem as its arms answered it, and where an answer leaves another one: for whoever shows them.
 
 Texts are the model's, to the character: whoever prints them escapes them.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-__all__ = ["LEVELS", "Answer", "Kept", "OneProblem", "Parting", "Piece", "level", "parting", "runs", "worth"]
+__all__ = [
+    "LEVELS",
+    "Answer",
+    "Kept",
+    "OneProblem",
+    "Parting",
+    "Piece",
+    "level",
+    "marked",
+    "parting",
+    "runs",
+    "worth",
+]
 
 _WORD = re.compile(r"\S+")
 LONGEST = 40  # characters of a word that is marked whole; in a longer one the very character is
@@ -37,9 +49,10 @@ class Piece(NamedTuple):
 class Kept(NamedTuple):
     """What a lane kept, decoded again. same: whether it gave its record; said: that, in words.
 
-    event: after which event, from 1, of how many; step: new tokens fed by then. pieces: every token seen by
-    then, of which the first `prompt` are the prompt's. after: the answer that was written later. remark: what
-    the shares do not show.
+    event: after which event, from 1, of how many; step: new tokens fed by then; before: whether it is the
+    last one before the lane's text parts from the reference's. pieces: every token seen by then, of which the
+    first `prompt` are the prompt's. after: the answer that was written later. remark: what the shares do not
+    show.
     """
 
     same: bool
@@ -47,10 +60,18 @@ class Kept(NamedTuple):
     event: int
     events: int
     step: int
+    before: bool
     pieces: tuple[Piece, ...]
     prompt: int
     after: str
     remark: str = ""
+
+    @property
+    def when(self) -> str:
+        """The event in words."""
+        fed = f"{self.step} new tokens" if self.step else "the prompt"
+        before = ", the last one before the two texts part" if self.before else ""
+        return f"event {self.event} of {self.events}, after {fed}{before}"
 
 
 class Answer(NamedTuple):
@@ -87,6 +108,15 @@ class Answer(NamedTuple):
         """Slots per KV head and layer, over all moments; of a lane that ended well."""
         return sum(self.held) / len(self.held)
 
+    @property
+    def evicting(self) -> int:
+        """Events that left fewer slots than they found."""
+        return sum(before > after for _, before, after in self.events)
+
+    @property
+    def evictions(self) -> str:
+        return "1 eviction" if self.evicting == 1 else f"{self.evicting} evictions"
+
 
 class OneProblem(NamedTuple):
     """What a study has of a problem, of one model and seed.
@@ -121,7 +151,7 @@ class OneProblem(NamedTuple):
 
     def content(self) -> dict[str, Any]:
         """As JSON has it."""
-        return _content(self)
+        return {name: _content(each) for name, each in self._asdict().items()}
 
     def lost(self) -> list[Answer]:
         """Answers that are worth less than the reference's."""
@@ -179,7 +209,15 @@ def level(share: float) -> int:
     return 1 + (share > 1 / 3) + (share > 2 / 3)
 
 
-def runs(pieces: tuple[Piece, ...]) -> list[tuple[str, int]]:
+def marked(text: str, place: int) -> int:
+    """How many characters from a `Parting` on are marked: a word, or what is there in place of one."""
+    if text[place : place + 1].isspace():
+        return 1
+    word = _WORD.match(text, place)
+    return 0 if word is None else min(LONGEST, len(word[0]))
+
+
+def runs(pieces: Sequence[Piece]) -> list[tuple[str, int]]:
     """Neighbouring pieces of one level as one text."""
     levels = [level(piece.share) for piece in pieces]
     ends = [at for at, (a, b) in enumerate(pairwise(levels), 1) if a != b]

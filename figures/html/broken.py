@@ -1,9 +1,8 @@
 """The answers behind a contrast: what the subject got right and its comparator did not, and the other way."""
 
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from analysis.explored.one_problem import parting
 from analysis.rules.rule import FULL
@@ -40,25 +39,26 @@ def behind(files: Finished, contrast: Mapping[str, Any], most: int | None = None
     problems = study.lock["items"][contrast["task"]]["confirm"]
     own, other = (_lanes(study.lanes, contrast, contrast[side]) for side in ("subject", "against"))
     worth, compared = (contrasts.by_problem(lanes, "correct", problems) for lanes in (own, other))
-    both = ~np.isnan([worth, compared]).any(axis=(0, 2))
     seeds = sorted(set(own["seed"]))
     budget, full = contrast["budget"], other["budget"].iloc[0]
     found: list[Behind] = []
     left = {"gain": most, "loss": most}
-    for place in np.flatnonzero(both):
+    for place, problem in enumerate(problems):
+        if any(map(math.isnan, (*worth[place], *compared[place]))):
+            continue  # as the judge leaves it out
         for column, seed in enumerate(seeds):
             one, two = worth[place, column], compared[place, column]
             kind = "gain" if one > two else "loss"
             if one == two or left[kind] == 0:
                 continue
             cell = contrast["model"], contrast["task"]
-            subject = files.texts[*cell, budget, contrast["subject"], seed, problems[place]]
-            against = files.texts[*cell, full, contrast["against"], seed, problems[place]]
+            subject = files.texts[*cell, budget, contrast["subject"], seed, problem]
+            against = files.texts[*cell, full, contrast["against"], seed, problem]
             right = subject.answer if one > two else against.answer
             apart = parting(subject.text, against.text)
             found.append(
                 Behind(
-                    problems[place],
+                    problem,
                     kind,
                     int(seed),
                     subject.text,

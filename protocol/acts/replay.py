@@ -35,6 +35,7 @@ from protocol.running import same_lane
 
 if TYPE_CHECKING:
     from policies import Policy
+    from protocol.plan.grid import Cell
     from protocol.running import decoding_again
 
 __all__ = ["NONCE", "Engine", "check", "confirmed", "decoder_of", "draw", "engine", "refuse"]
@@ -164,7 +165,7 @@ def decoder_of(
     home: Path,
     identity: Path | None,
     bodies: Sequence[Mapping[str, Any]],
-    watch: Callable[["Policy"], "Policy"] = lambda policy: policy,
+    watch: Callable[["Cell", "Policy"], "Policy"] = lambda cell, policy: policy,
 ) -> "decoding_again.Decoder":
     """What decodes these lanes; before the verdict, those of a probe. watch: as the executor takes it. Raises
     as `check` does, BadInput and Drifted for what is not here.

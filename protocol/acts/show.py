@@ -1,16 +1,18 @@
-"""One problem of a study, as every arm answered it, from its records; which tokens an arm kept, decoded again.
+"""One problem of a study as every arm answered it, from its records; which tokens were kept, decoded again.
 
 Held-out problems are looked at after the verdict alone: who saw them before could still change the study.
 """
 
+import itertools
 import shlex
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from analysis.explored import differing as ranking
 from analysis.explored import one_problem
-from analysis.explored.one_problem import Answer, Kept, OneProblem, Piece
+from analysis.explored.differing import Body, Differing
+from analysis.explored.one_problem import Answer, Kept, OneProblem, Parting, Piece
 from analysis.output import headline
 from analysis.rules.rule import FULL
 from analysis.studies import arms
@@ -26,12 +28,13 @@ from protocol.tasks import door
 from protocol.tasks.problem import Problem
 
 if TYPE_CHECKING:
+    from policies import Policy
+    from protocol.plan.grid import Cell
     from protocol.running.decoding_again import Decoder
     from protocol.running.kept import Noted
 
 __all__ = ["Asked", "Differing", "differing", "problem"]
 
-Body = Mapping[str, Any]
 SPLITS: Mapping[str, str] = {"confirm": "confirm", "probe": "dev"}  # by phase, as a lock names them
 # What makes a lane decoded again the recorded one, in its record and in `cache` of that.
 OF_LANE = ("prompt", "text", "tokens", "stop")
@@ -40,7 +43,11 @@ FIELDS = ("model", "task", "budget", "arm", "seed")
 
 
 class Asked(NamedTuple):
-    """Which lanes: those of a phase and, where given, of a cell. event: from 1, None for the last one."""
+    """Which lanes: those of a phase and, where given, of a cell.
+
+    event: after which event tokens are kept, counted from 1; LAST; None for the last one before a lane's text
+    parts from the reference's, which later ones cannot explain, and for the last one where it does not.
+    """
 
     phase: str | None = None
     model: str | None = None
@@ -49,54 +56,21 @@ class Asked(NamedTuple):
     arm: str | None = None
     seed: int | None = None
     kept: bool = False
-    event: int | None = None
+    event: int | Literal["last"] | None = None
     identity: Path | None = None
 
 
-class Differing(NamedTuple):
-    """A problem that arms answer otherwise than the reference does: `lost` and `gained` of `lanes`, over all
-    models, budgets, arms and seeds that were asked for; of the most lost place, model, budget and seed.
-    """
-
-    problem: str
-    task: str
-    lost: int
-    gained: int
-    lanes: int
-    model: str
-    budget: str
-    seed: int
-
-
 def differing(study: Registration, asked: Asked) -> tuple[list[Differing], int, str]:
-    """The problems on which some arm is worth another grade than the reference, those with the most such
+    """The problems on which some lane is worth another grade than the reference, those with the most such
     lanes first; how many problems there are; and what the reference is. Raises as `problem` does.
     """
     phase = _phase(study, asked)
     recorded = study.confirmed if phase == "confirm" else study.probed
     bodies = [record["body"] for record in recorded]
-    by_problem: dict[tuple[str, str], list[Body]] = {}
-    for body in bodies:
-        by_problem.setdefault((body["cell"]["task"], body["problem"]), []).append(body)
-    found = []
-    for (task, name), own in by_problem.items():
-        lost, gained, lanes = Counter[tuple[str, str, int]](), Counter[tuple[str, str, int]](), 0
-        find = _references(study, own)
-        for body in own:
-            if not _chosen(body, asked) or (reference := find(body)) is body:
-                continue
-            lanes += 1
-            before, now = reference and one_problem.worth(reference), one_problem.worth(body)
-            if before is None or now is None or before == now:
-                continue
-            cell = body["cell"]
-            (lost if now < before else gained)[cell["model"], cell["budget"], cell["seed"]] += 1
-        if lost or gained:
-            (place, _) = (lost + gained).most_common(1)[0]
-            found.append(Differing(name, task, lost.total(), gained.total(), lanes, *place))
-    found.sort(key=lambda one: (-one.lost - one.gained, one.task, one.problem))
-    full = any(not _evicts(body) for body in bodies)
-    return found, len(by_problem), "the full cache" if full else _comparator(study)
+    _refuse_unrecorded(bodies, asked)
+    found = ranking.differing(bodies, study.registered, lambda body: _chosen(body, asked))
+    problems = {(body["cell"]["task"], body["problem"]) for body in bodies}
+    return found, len(problems), ranking.beside(study.registered, bodies)
 
 
 def problem(
@@ -111,15 +85,18 @@ def problem(
     phase = _phase(study, asked)
     _refuse_unknown(study, phase, name, asked)
     everything = _recorded(study, phase, name)
+    _refuse_unrecorded(everything, asked)
     chosen, others = _narrowed(everything, asked)
     first = chosen[0]["cell"]
     judged = Judged(study.lock, study.folder, asked.identity) if study.has(VERDICT) else None
     built, unbuilt = _built(study, home, first["task"], name, first["model"], judged)
-    reference = _references(study, everything)(next(filter(_evicts, chosen), chosen[0]))
+    reference = ranking.references(study.registered, everything)(
+        next(filter(ranking.evicts, chosen), chosen[0])
+    )
     shown = [body for body in chosen if body is not reference]
-    kept = _kept(study, home, asked, shown, report) if asked.kept else {}
     place = study.place(phase)
     beside = None if reference is None else reference["text"]
+    kept = _kept(study, home, asked, shown, beside, report) if asked.kept else {}
     return OneProblem(
         folder=str(study.folder),
         phase=phase,
@@ -191,6 +168,13 @@ def _chosen(body: Body, asked: Asked) -> bool:
     return all(getattr(asked, each) in (None, cell[each]) for each in FIELDS)
 
 
+def _refuse_unrecorded(bodies: Sequence[Body], asked: Asked) -> None:
+    for each in FIELDS:
+        there = dict.fromkeys(str(body["cell"][each]) for body in bodies)
+        if (wanted := getattr(asked, each)) is not None and str(wanted) not in there:
+            raise BadInput(f"--{each} {str(wanted)!a}: no record here has it; {hint(str(wanted), there)}")
+
+
 def _narrowed(bodies: Sequence[Body], asked: Asked) -> tuple[list[Body], list[str]]:
     """The lanes that are asked for, and the options that give others."""
     others = []
@@ -198,9 +182,6 @@ def _narrowed(bodies: Sequence[Body], asked: Asked) -> tuple[list[Body], list[st
         wanted = getattr(asked, each)
         there = list(dict.fromkeys(body["cell"][each] for body in bodies if not _whole(body, each)))
         if wanted is not None:
-            if wanted not in there and wanted not in {body["cell"][each] for body in bodies}:
-                names = [str(one) for one in there]
-                raise BadInput(f"--{each} {str(wanted)!a}: no record has it; {hint(str(wanted), names)}")
             bodies = [body for body in bodies if body["cell"][each] == wanted]
         elif each != "arm" and len(there) > 1 and not (each == "budget" and asked.arm):
             bodies = [body for body in bodies if body["cell"][each] == there[0] or _whole(body, each)]
@@ -212,42 +193,7 @@ def _narrowed(bodies: Sequence[Body], asked: Asked) -> tuple[list[Body], list[st
 
 def _whole(body: Body, field: str) -> bool:
     """Whether it is at every budget, as lanes of the full cache are."""
-    return field == "budget" and not _evicts(body)
-
-
-def _evicts(body: Body) -> bool:
-    return bool(body["cell"]["budget"] != FULL)
-
-
-def _references(study: Registration, bodies: Iterable[Body]) -> Callable[[Body], Body | None]:
-    """What finds the lane of the same problem that one is held against: of the full cache, with the same seed
-    if there is one; where none ran, of the first comparator at the same budget. None without any.
-    """
-    comparator = _comparator(study)
-    whole: dict[tuple[Any, ...], Body] = {}
-    compared: dict[tuple[Any, ...], Body] = {}
-    for body in bodies:
-        cell = body["cell"]
-        place = (cell["model"], cell["task"], body["problem"])
-        if not _evicts(body):
-            whole.setdefault((*place, cell["seed"]), body)
-            whole.setdefault(place, body)
-        elif cell["arm"] == comparator:
-            compared[*place, cell["budget"], cell["seed"]] = body
-
-    def find(body: Body) -> Body | None:
-        cell = body["cell"]
-        place = (cell["model"], cell["task"], body["problem"])
-        found = whole.get((*place, cell["seed"])) or whole.get(place)
-        return found or compared.get((*place, cell["budget"], cell["seed"]))
-
-    return find
-
-
-def _comparator(study: Registration) -> str:
-    """The arm that others are held against where no full cache ran."""
-    content = study.registered
-    return str((content.get("sweep") or {}).get("baseline", content["decision"]["against"][0]))
+    return field == "budget" and not ranking.evicts(body)
 
 
 def _built(
@@ -314,7 +260,9 @@ def _answer(place: Path, body: Body, beside: str | None) -> Answer:
         prompt_tokens=body["prompt_tokens"],
         slots=body["slots"],
         held=held,
-        events=tuple((step, before, after) for step, before, after in (body["cache"] or {}).get("events", ())),
+        events=tuple(
+            (step, before, after) for step, before, after in (body["cache"] or {}).get("events", ())
+        ),
         parts=one_problem.parting(beside, body["text"]) if ended and beside is not None else None,
     )
 
@@ -332,25 +280,31 @@ def _remarks(study: Registration, reference: Body | None, shown: Sequence[Body])
 
 
 def _kept(
-    study: Registration, home: Path, asked: Asked, shown: Sequence[Body], report: Callable[[str], None]
+    study: Registration,
+    home: Path,
+    asked: Asked,
+    shown: Sequence[Body],
+    beside: str | None,
+    report: Callable[[str], None],
 ) -> dict[records.Key, dict[str, Any]]:
-    """The fields `kept` and `unkept` of these lanes, which are decoded again."""
-    if asked.event is not None and asked.event < 1:
-        raise BadInput(f"--event {asked.event}: events are counted from 1")
-    lanes = [body for body in shown if body["state"] == "ok" and _evicts(body)]
-    notes: list[Noted] = []
+    """The fields `kept` and `unkept` of these lanes, decoded again. beside: the reference's text."""
+    lanes = [body for body in shown if body["state"] == "ok" and ranking.evicts(body)]
+    notes: dict[tuple[Any, ...], list[Noted]] = {}
+    if not lanes:
+        return {}
     try:
-        report("decoding again: opening the model")
+        report(f"decoding {len(lanes)} lanes again")
         from protocol.running import kept  # with torch
 
-        watch = replay.decoder_of(study, home, asked.identity, lanes, lambda own: kept.watched(own, notes))
-        by = replay.engine(study)
-        found = {}
-        for number, body in enumerate(lanes, 1):
-            report(f"decoding again: {number} of {len(lanes)} lanes, {body['cell']['arm']}")
-            notes.clear()
-            again = watch.decode(body)
-            found[records.key(body)] = _seen(watch, body, again, list(notes), asked.event, by)
+        def watch(cell: "Cell", policy: "Policy") -> "Policy":
+            return kept.watched(policy, notes.setdefault(tuple(cell), []))
+
+        decoder = replay.decoder_of(study, home, asked.identity, lanes, watch)
+        by, found = replay.engine(study), {}
+        for body, again in zip(lanes, decoder.decode_together(lanes), strict=True):
+            own = notes.get(tuple(body["cell"][each] for each in FIELDS), [])
+            apart = None if beside is None else one_problem.parting(beside, again["text"])
+            found[records.key(body)] = _seen(decoder, body, again, own, asked.event, apart, by)
     except ImportError as missing:
         raise BadInput(f"--kept: {missing}; run: pip install 'kv-prereg[run]'") from None
     except CannotTell as lacking:
@@ -359,8 +313,15 @@ def _kept(
 
 
 def _seen(
-    decoder: "Decoder", body: Body, again: Body, notes: Sequence["Noted"], event: int | None, by: replay.Engine
+    decoder: "Decoder",
+    body: Body,
+    again: Body,
+    notes: Sequence["Noted"],
+    event: int | str | None,
+    parts: Parting | None,
+    by: replay.Engine,
 ) -> dict[str, Any]:
+    """parts: where the lane's text leaves the reference's."""
     from protocol.running import kept
 
     cell = body["cell"]
@@ -372,11 +333,17 @@ def _seen(
     same = all(body[name] == again[name] for name in OF_LANE) and all(
         body["cache"][name] == again["cache"][name] for name in OF_CACHE if name in body["cache"]
     )
-    number = min(event or len(notes), len(notes))
-    note = notes[number - 1]
     context, query = decoder.fed(body)
-    prompt, seen = len(context) + len(query), len(note.token_ids)
-    words = decoder.tokenizer(cell["model"])
+    prompt, words = len(context) + len(query), decoder.tokenizer(cell["model"])
+    if isinstance(event, int):
+        number = min(event, len(notes))
+    elif event is None and parts is not None:
+        place = _token(kept.texts(words, notes[-1].token_ids[prompt:]), parts.character)
+        number = sum(len(note.token_ids) - prompt <= place for note in notes) or 1
+    else:
+        number = len(notes)
+    note = notes[number - 1]
+    seen = len(note.token_ids)
     answered = kept.texts(words, note.token_ids[prompt:])
     texts = kept.texts(words, note.token_ids[:prompt]) + answered
     pieces = tuple(Piece(text, share) for text, share in zip(texts, note.shares, strict=True))
@@ -387,12 +354,19 @@ def _seen(
             event=number,
             events=len(notes),
             step=max(0, seen - prompt),
+            before=event is None and parts is not None,
             pieces=pieces,
             prompt=min(prompt, seen),
             after=again["text"][len("".join(answered)) :],
             remark=MERGED if note.merged else "",
         )
     }
+
+
+def _token(texts: Sequence[str], character: int) -> int:
+    """How many tokens end before the one that has a character, or that comes after all of these."""
+    ends = itertools.accumulate(map(len, texts))
+    return sum(end <= character for end in ends)
 
 
 MERGED = "Slots that are not kept were merged into kept ones, which are marked as their own tokens alone."

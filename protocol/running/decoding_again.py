@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -66,7 +66,7 @@ class Decoder:
         study: Study,
         confirmed: Design | None,
         judged: Judged | None,
-        watch: Callable[[Policy], Policy] = lambda policy: policy,
+        watch: Callable[[grid.Cell, Policy], Policy] = lambda cell, policy: policy,
     ) -> None:
         """confirmed: what confirm ran: of a sweep, with its winner. None, as `judged` is, before the verdict:
         then lanes of the probe alone are decoded. watch: as the executor takes it.
@@ -100,13 +100,20 @@ class Decoder:
 
     def decode(self, body: Mapping[str, Any], shake: Shake | None = None) -> dict[str, Any]:
         """The body that the lane of this record gives. Raises as the executor does."""
-        phase, cell, problem = body["phase"], grid.Cell(**body["cell"]), body["problem"]
         self._shake = shake
-        if phase == "confirm" and (cell.model, cell.task, problem) not in self._built:
-            self._built[cell.model, cell.task, problem] = self._problem(body)
-        produced = self._execute[phase](Job(cell.model, cell.task, (problem,), (cell,)))
-        again, _ = produced.records[cell, problem]
+        (again,) = self.decode_together([body])
         return again
+
+    def decode_together(self, bodies: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """The bodies that the lanes of these records give, all of one model, task, problem and phase: their
+        prompt is fed once.
+        """
+        first, cells = bodies[0], tuple(grid.Cell(**body["cell"]) for body in bodies)
+        phase, problem, (model, task, *_) = first["phase"], first["problem"], cells[0]
+        if phase == "confirm" and (model, task, problem) not in self._built:
+            self._built[model, task, problem] = self._problem(first)
+        produced = self._execute[phase](Job(model, task, (problem,), cells))
+        return [produced.records[cell, problem][0] for cell in cells]
 
     def asked(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """`prompt` and `prompt_tokens` of the problem of this record; its weights are not opened."""

@@ -30,7 +30,7 @@ STYLES: Mapping[str, str] = MappingProxyType(
         "strong": "1",
         "pale": "2",
         "mark": "1;7",
-        "kept0": "2;9",  # faint, struck through
+        "kept0": "2",
         "kept1": "30;48;5;195",
         "kept2": "30;48;5;153;4",
         "kept3": "97;48;5;31;4",
@@ -123,9 +123,9 @@ def _summary(seen: OneProblem) -> list[Line]:
     for words, own in ((f"worse than {seen.beside}", lost), (f"better than {seen.beside}", gained)):
         if own:
             names = ", ".join(_name(one, seen) for one in own)
-            found += _wrapped(f"{len(own)} of {len(seen.answers)} lanes are graded {words}: {names}")
+            found += _wrapped(f"graded {words}, {len(own)} of {len(seen.answers)}: {names}")
     if alike:
-        found += _wrapped(f"{alike} of {len(seen.answers)} lanes are graded like {seen.beside}")
+        found += _wrapped(f"graded like {seen.beside}: {alike} of {len(seen.answers)}")
     return [*found, ()]
 
 
@@ -158,11 +158,13 @@ def _answered(one: Answer, frame: Frame, *, plain: bool) -> list[Line]:
     said = grade if one.answer is None else f"{grade}, answers {one.answer}"
     why = f" ({one.why})" if one.why else ""
     ended = "" if one.stop == "eos" else ", cut off at the limit"
-    slots = f"{_curve(one.held, frame, plain=plain)} {one.mean:.1f} slots on average, at most {max(one.held):.0f}"
-    evicted = sum(before > after for _, before, after in one.events)
-    fired = f", {evicted} evictions" if evicted != 1 else ", 1 eviction"
+    slots = (
+        f"{_curve(one.held, frame, plain=plain)} {one.mean:.1f} slots on average, at most {max(one.held):.0f}"
+    )
+    fired = f", {one.evictions}"
+    told = [Part(name, "strong"), Part(f"{said}{why}; {one.tokens} tokens{ended}")]
     return [
-        (Part(name, "strong"), Part(f"{said}{why}; {one.tokens} tokens{ended}")),
+        *_block(told, "", rows=None),
         (Part(f"{INDENT}{slots}{'' if one.slots is None else fired}"),),
     ]
 
@@ -192,8 +194,7 @@ def _apart(one: Answer, seen: OneProblem, *, whole: bool) -> list[Line]:
     for name, text in ((seen.beside, other.text), (one.arm, one.text)):
         start = _words_before(text, at)
         cut = f"{'... ' if start else ''}{text[start:at]}"
-        word = text[at:].split(maxsplit=1)[:1]
-        length = len(word[0]) if word and not text[at].isspace() else 1
+        length = one_problem.marked(text, at)
         parts = [Part(cut, "pale"), Part(f"{HERE}{text[at : at + length] or '(ends)'}", "mark")]
         parts.append(Part(text[at + length :]))
         most = 1 if text is other.text else ROWS  # that of the reference stands above, whole
@@ -278,9 +279,8 @@ def _kept(one: Answer, *, colours: bool, plain: bool) -> list[Line]:
     """Which tokens it kept: shaded, or with a row of marks below each line."""
     if one.kept is None:
         return _wrapped(f"{INDENT}which tokens it kept is not told: {one.unkept}") if one.unkept else []
-    kept = one.kept
-    when = "the prompt" if not kept.step else f"{kept.step} new tokens"
-    found = [(Part(f"{INDENT}kept after event {kept.event} of {kept.events}, which came after {when}"),)]
+    kept: Kept = one.kept
+    found: list[Line] = [(Part(f"{INDENT}kept after {kept.when}"),)]
     found += [(Part(f"{INDENT}{each}", "pale"),) for each in textwrap.wrap(kept.said, WIDTH - len(INDENT))]
     found += [(Part(f"{INDENT}{kept.remark}"),)] if kept.remark else []
     for name, pieces in (("prompt", kept.pieces[: kept.prompt]), ("answer", kept.pieces[kept.prompt :])):

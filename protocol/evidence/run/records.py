@@ -239,7 +239,7 @@ def _verified(line: bytes, chain: str, where: str) -> Record:
 
 
 def _alone(line: bytes, where: str) -> Record:
-    """Raises Tampered for a line that no digest of its own holds, or whose fields are not those of a record."""
+    """Raises Tampered for a line that its own digest does not hold, and for fields that are no record's."""
     record = _whole(line, where)
     if wrong := fault(record["body"], record["costs"]):
         raise Tampered(f"{where}: {wrong}")
