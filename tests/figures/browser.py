@@ -57,7 +57,7 @@ class Browser:
             self.events.append(self._next())
 
     def prefer(self, scheme: str) -> None:
-        """scheme: "light" or "dark", as the reader's system says."""
+        """scheme: "light" or "dark", as the system of a reader says, for the page that is open."""
         wish = {"name": "prefers-color-scheme", "value": scheme}
         self.call("Emulation.setEmulatedMedia", media="", features=[wish])
 

@@ -12,11 +12,11 @@ LOOKS = [(width, scheme) for width in (1280, 390) for scheme in ("light", "dark"
 @pytest.fixture(params=LOOKS, ids=lambda look: f"{look[0]} {look[1]}")
 def look(request, opened, quickstart):
     width, scheme = request.param
-    opened.prefer(scheme)
     opened.open(quickstart / "report.html", width)
+    opened.prefer(scheme)
+    assert opened.ask("matchMedia('(prefers-color-scheme: dark)').matches") == (scheme == "dark")
     opened.ask("for (const one of document.querySelectorAll('details')) one.open = true")
-    yield opened
-    opened.prefer("light")
+    return opened
 
 
 @pytest.mark.skipif(not AXE.exists(), reason="no axe-core: make browser")
