@@ -28,7 +28,7 @@ Lane: TypeAlias = tuple[str, str, str, str, int, str]  # model, task, budget, ar
 
 
 class Text(NamedTuple):
-    """answer: what the grader read out of the text, if anything."""
+    """text: empty of a lane that failed. answer: what the grader read out of it, if anything."""
 
     text: str
     answer: str | None
@@ -112,7 +112,7 @@ def _read(records: Path, texts: dict[Lane, Text]) -> Iterator[dict[str, Any]]:
     for body in evicted.bodies(records):
         cell = body["cell"]
         place = (cell["model"], cell["task"], cell["budget"], cell["arm"], cell["seed"], body["problem"])
-        texts[place] = Text(body["text"], body["answer"])
+        texts[place] = Text(body["text"] or "", body["answer"])
         yield body
 
 
