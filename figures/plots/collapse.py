@@ -84,7 +84,7 @@ def collapse(judged: Mapping[str, Any], cells: Sequence[Ending]) -> Figure:
                 continue
             ends = 100 * found.low, 100 * found.high
             axes.plot(ends, (at, at), color=INK, linewidth=width, gid=f"{name}-interval-{number}")
-            how = {"markersize": 4.5, "markeredgewidth": 0.9, "gid": f"{name}-{number}"}
+            how: dict[str, Any] = {"markersize": 4.5, "markeredgewidth": 0.9, "gid": f"{name}-{number}"}
             point(axes, 100 * found.share, at, marker, filled=name == "no_answer", **how)
         shown = _printed(one["wrong"], one["no_answer"], one["truncated"])
         drawn.cells(y, dict(zip(COLUMNS, shown, strict=True)))
