@@ -123,4 +123,4 @@ def _cell(axes: Any, x: float, y: float, cell: Cell) -> None:
     )
     middle = x + WIDE / 2
     axes.text(middle, y + 0.13, page.percent(cell.accuracy), va="center", ha="center", color=ink)
-    axes.text(middle, y + 0.27, f"n {cell.problems}", va="center", ha="center", color=ink, size=6.5)
+    axes.text(middle, y + 0.27, f"n {cell.problems}", va="center", ha="center", color=ink, size=7)
