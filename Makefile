@@ -7,7 +7,7 @@ MODEL := smollm2-135m
 # busy one (benchmarks/RESULTS.md).
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: confirm test soak parity peers check reports format model
+.PHONY: confirm test soak parity peers browser check reports format model
 
 confirm: .venv/installed  ## replicate the shipped alpha-chain; ends well whenever the study ran to a verdict
 	$(BIN)/python -m protocol.replicate registrations/alpha-chain || { s=$$?; [ $$s -eq 10 ] || [ $$s -eq 11 ] || exit $$s; }
@@ -23,6 +23,9 @@ parity: .venv-parity/installed  ## our policies against the presses of kvpress, 
 
 peers: .venv-peers/installed  ## lm-eval and inspect_ai on our engine and models, in an environment of their own
 	.venv-peers/bin/python -m pytest -W default tests/peers  # inspect_ai leaves streams open
+
+browser: .browser/installed  ## what checks pages for who cannot see them; its tests skip without it or a Chromium
+	$(BIN)/python -m pytest tests/figures/html/test_browser.py tests/figures/html/test_accessibility.py
 
 check: .venv/installed  ## format, lint, types
 	$(BIN)/ruff format --check .
@@ -67,4 +70,8 @@ endef
 	$(PYTHON) -m venv .venv-peers
 	$(call install-torch,.venv-peers/bin/python)
 	.venv-peers/bin/pip install -q --no-compile -e ".[run,tasks,peers]"
+	touch $@
+
+.browser/installed: Makefile
+	npm install --prefix .browser --no-save --no-audit --no-fund --ignore-scripts axe-core@4.14.1
 	touch $@

@@ -3,15 +3,17 @@
     python -m figures.report registrations/alpha-chain      writes report.html into that folder
     python -m figures.report registrations                  writes index.html, with a line for each
 
-A report needs nothing but itself: no network, and no script but to sort its tables. It is drawn anew
-(`figures.study`) and holds every drawing. It repeats what the files say and verifies nothing, so its verdict
-line and drawings say UNANCHORED: python -m protocol.audit verifies. The same files give the same bytes with
-one version of matplotlib, in whatever folder, and the page names what made it.
+A report begins with the answer to the registered question. It needs nothing but itself: no network, and no
+script but to sort its tables. It is drawn anew (`figures.study`) and holds the drawings that fit in 1 MB. It
+repeats what the files say and verifies nothing, so its verdict line and drawings say UNANCHORED: python -m
+protocol.audit verifies. The same files give the same bytes with one version of matplotlib, in whatever
+folder, and the page names what made it.
 Exit status: 0 written; 2 there is no verdict to report, or the files cannot be read.
 """
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from analysis.output.command import command
@@ -20,7 +22,9 @@ from figures import study
 from figures.canvas import numbers
 from figures.canvas.page import NoVerdict
 from figures.html import (
+    broken,
     finished,
+    forest_rows,
     glossary,
     markup,
     report_index,
@@ -29,20 +33,40 @@ from figures.html import (
     report_sections,
     report_tables,
 )
+from figures.html.broken import Behind
 from figures.html.finished import Finished
 from figures.html.markup import Html, element, sentences
 
 __all__ = ["index", "report"]
 
-SECTIONS = {
-    "verdict": "What the verdict means",
-    "contrasts": "Registered contrasts",
+OPEN = {
+    "contrasts": "The registered contrasts",
+    "curve": "Accuracy against the memory that was held",
+    "tested": "How it was tested, and what it proves",
+}
+FOLDED = {
+    "table": "The registered contrasts as a table",
     "cells": "Accuracy, memory and cost",
     "sensitivity": "Sensitivity: other ways to look",
     "deviations": "Deviations, and everything that was done",
     "provenance": "Provenance",
     "protocol": "The protocol as registered",
 }
+LINKS = {  # as the list of sections calls them
+    "contrasts": "Contrasts",
+    "curve": "Accuracy against memory",
+    "tested": "How it was tested",
+    "table": "Table",
+    "cells": "All arms",
+    "sensitivity": "Sensitivity",
+    "deviations": "Deviations",
+    "provenance": "Provenance",
+    "protocol": "Protocol",
+}
+CURVE = "budget_curve"
+OWN = ("forest", "forest-narrow")  # drawings that the page has rows of its own for
+LARGEST = 1_000_000  # bytes of a page, for a mailbox; drawings that would pass it are left out
+LANES = 200  # gained and lost answers of all contrasts, about
 
 
 def report(folder: Path, *, witness: str = numbers.WITNESS, to: Path | None = None) -> Path:
@@ -54,11 +78,11 @@ def report(folder: Path, *, witness: str = numbers.WITNESS, to: Path | None = No
     """
     folder = Path(folder)
     parts = _read(folder, witness)
-    drawings = {path.stem: _drawn(path) for path in study.draw(folder, witness, to) if path.suffix == ".svg"}
-    of_contrasts = [drawings.pop(name) for name in ("forest", "ablation") if name in drawings]
-    for name, drawn in (("contrasts", of_contrasts), ("cells", drawings.values())):
-        parts[name] = Html("".join([sentences(glossary.ABOUT[name]), *drawn, parts[name]]))
-    return _write((to or folder) / "report.html", _page(parts))
+    paths = {path.stem: path for path in study.draw(folder, witness, to) if path.suffix == ".svg"}
+    drawings = {name: _drawn(path) for name, path in paths.items() if name not in OWN}
+    if curve := drawings.pop(CURVE, None):
+        parts["curve"] = curve
+    return _write((to or folder) / "report.html", _fitted(parts, drawings))
 
 
 def index(folder: Path) -> Path:
@@ -87,14 +111,17 @@ def _parts(files: Finished) -> dict[str, Html]:
     attempts = [act["event"] for act in files.acts].count("attempt")
     correction = numbers.correction(judged["method"], judged)
     caption = f"Registered contrasts: {judged['family']}, {correction}"
-    said = sentences(*more) if (more := numbers.scores(judged["contrasts"])) else ""
     return {
         "title": element("title", f"{judged['verdict']}: {judged['title']}"),
         "heading": report_sections.heading(files),
-        "verdict": report_sections.after(files),
-        "contrasts": Html(said + report_tables.contrasts(caption, judged["contrasts"])),
+        "contrasts": Html(
+            sentences(glossary.ABOUT["contrasts"]) + forest_rows.forest(judged, _behind(files))
+        ),
+        "tested": report_sections.tested(files),
+        "table": report_tables.contrasts(caption, judged["contrasts"]),
         "cells": Html(
-            report_tables.arms(judged, lanes)
+            (report_tables.gate(judged["gate"]) if judged.get("gate") else "")
+            + report_tables.arms(judged, lanes)
             + report_memory.did_it_evict(files.held)
             + report_tables.states(lanes, attempts)
         ),
@@ -105,21 +132,51 @@ def _parts(files: Finished) -> dict[str, Html]:
     }
 
 
+def _behind(files: Finished) -> list[list[Behind]]:
+    """Of each contrast, the first answers gained and lost: the more contrasts, the fewer of each."""
+    contrasts = files.judged["contrasts"]
+    most = max(1, min(4, LANES // (2 * len(contrasts))))
+    return [broken.behind(files, contrast, most) for contrast in contrasts]
+
+
+def _fitted(parts: Mapping[str, Html], drawings: Mapping[str, Html]) -> str:
+    """The page with as many drawings as fit, smaller ones behind larger ones too."""
+    about = sentences(glossary.ABOUT["cells"])
+    room = LARGEST - len(_page({**parts, "cells": about + parts["cells"]}).encode()) - 1_000
+    held, left = [], []
+    for name, drawing in drawings.items():
+        if len(drawing.encode()) <= room:
+            held.append(drawing)
+            room -= len(drawing.encode())
+        else:
+            left.append(f"figures/{name}.svg")
+    out = f"Left out of this page, for its size: {', '.join(left)}." if left else ""
+    return _page({**parts, "cells": Html("".join([about, *held, sentences(out), parts["cells"]]))})
+
+
 def _drawn(path: Path) -> Html:
     caption, alt = glossary.DRAWINGS.get(path.stem, (path.stem, path.stem))
     return markup.drawing(path.read_text("utf-8"), alt, caption)
 
 
-def _page(parts: dict[str, Html]) -> str:
-    links = [element("li", element("a", title, href=f"#{name}")) for name, title in SECTIONS.items()]
+def _page(parts: Mapping[str, str]) -> str:
+    titles = {name: title for name, title in (OPEN | FOLDED).items() if name in parts}
+    links = [element("li", element("a", LINKS[name], href=f"#{name}")) for name in titles]
     sections = [
-        element("section", element("h2", title, id=name), parts[name]) for name, title in SECTIONS.items()
+        element("section", element("h2", titles[name]), parts[name], id=name)
+        for name in OPEN
+        if name in titles
     ]
+    closed = [markup.folded(title, Html(parts[name]), name) for name, title in FOLDED.items()]
+    names = ". ".join(FOLDED.values())
     return markup.page(
-        parts["title"],
+        Html(parts["title"]),
+        markup.skip("contrasts", "Skip to the registered contrasts"),
         element("header", parts["heading"]),
         element("nav", element("ul", *links), aria_label="Sections"),
-        element("main", *sections),
+        element(
+            "main", *sections, *closed, element("p", f"Printed while open: {names}.", class_="unprinted")
+        ),
     )
 
 

@@ -14,6 +14,7 @@ from analysis.output.command import command
 from analysis.rules import full_cache
 from figures.canvas import numbers, page
 from figures.canvas.rows import place
+from figures.html.answer import answer
 
 __all__ = ["verdict_table"]
 
@@ -22,7 +23,7 @@ NAME = 24  # columns of the longest name that is printed whole, if a row has roo
 
 
 def verdict_table(judged: Mapping[str, Any], witness: str = numbers.WITNESS) -> str:
-    """Verdict, contrasts, arms, and what the study proves and does not prove.
+    """Verdict, answer, contrasts, arms, and what the study proves and does not prove.
 
     witness: who outside vouches for it, as `protocol.evidence.outside.anchors.word` says after verifying.
     """
@@ -39,6 +40,8 @@ def verdict_table(judged: Mapping[str, Any], witness: str = numbers.WITNESS) -> 
         f"{numbers.word(judged)}  {numbers.grade(judged['label'])}  {witness}  {judged['title']}",
         numbers.verdict_line(judged),
         *filter(None, [full_cache.word(judged)]),
+        "",
+        answer(judged),
         "",
         *_aligned(heads, rows),
         *numbers.scores(judged["contrasts"]),

@@ -72,7 +72,7 @@ DRAWINGS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "dashed line. The table of accuracy and cost has the numbers.",
         ),
         "budget_curve": (
-            "Accuracy against the memory that was held",
+            "Exploratory: no rule reads it. The band is the full cache.",
             "Lines: accuracy of every arm over its budgets, by the memory that it held, with 95 % intervals, "
             "and the full cache as a band. Rings: the smallest lossless budget, where the rule sought it. "
             "The table of accuracy and cost has the numbers.",

@@ -3,20 +3,28 @@
 import base64
 import hashlib
 import html
-import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
-from urllib.parse import quote
 
 from figures.canvas import producer
+from figures.html import embedded
 from figures.html.report_style import SCRIPT, STYLE
 
-__all__ = ["Html", "Number", "drawing", "element", "facts", "items", "page", "sentences", "table"]
+__all__ = [
+    "Html",
+    "Number",
+    "drawing",
+    "element",
+    "facts",
+    "folded",
+    "items",
+    "page",
+    "sentences",
+    "skip",
+    "table",
+]
 
 SHORT = 24  # characters of a name that is kept on one line
-# What need not be encoded in a data address within a double-quoted attribute.
-_PLAIN = " !$()*+,-./:;=?@[]^_`{|}~"
-_SIZE = re.compile(r'<svg [^>]*\bwidth="([0-9.]+)pt" height="([0-9.]+)pt"')
 
 
 class Html(str):
@@ -26,7 +34,9 @@ class Html(str):
 
 
 class Number(NamedTuple):
-    """A cell that is sorted by `value`; without one it comes last, whichever way."""
+    """A cell that is sorted by the first number of its text, which orders a column as `value` does; without a
+    value it comes last, whichever way.
+    """
 
     text: str
     value: float | None
@@ -53,6 +63,17 @@ def sentences(*texts: str) -> Html:
     return _joined(element("p", text) for text in texts if text)
 
 
+def folded(title: str, inside: Html, name: str) -> Html:
+    """A section that is closed until somebody opens it; it is printed only while it is open."""
+    heading = element("summary", element("h2", title))
+    return element("details", heading, inside, id=name, class_="section")
+
+
+def skip(to: str, words: str) -> Html:
+    """The first link of a page: seen once a keyboard reaches it."""
+    return element("a", words, class_="skip", href=f"#{to}")
+
+
 def facts(caption: str, pairs: Iterable[tuple[str, str]]) -> Html:
     """A table of names and values."""
     rows = [element("tr", element("th", name, scope="row"), element("td", said)) for name, said in pairs]
@@ -71,12 +92,12 @@ def table(caption: str, heads: Sequence[str], rows: Sequence[Sequence[str | Numb
 
 
 def drawing(svg: str, alt: str, caption: str) -> Html:
-    """A figure with the drawing as an image, in which no script of it runs, in a box of its own width."""
-    size = _SIZE.search(svg)
-    measured = dict(zip(("width", "height"), _pixels(size), strict=True)) if size else {}
-    address = f"data:image/svg+xml,{quote(' '.join(svg.split()), safe=_PLAIN)}"
-    image = Html(element("img", src=address, alt=alt, **measured).removesuffix("</img>"))
-    return element("figure", _scrolled(caption, image), element("figcaption", caption))
+    """A figure with the drawing as an image, in which no script of it runs, in a box of its own width. It is
+    ink on white paper, in the dark too: inverted, its colours would mean something else.
+    """
+    named = element("img", alt=alt, **embedded.size(svg)).removesuffix("></img>")
+    image = Html(f'{named} src="{embedded.address(embedded.compact(svg))}">')
+    return element("figure", element("figcaption", caption), _scrolled(caption, image))
 
 
 def page(title: Html, *body: str) -> str:
@@ -106,24 +127,20 @@ def _joined(texts: Iterable[str]) -> Html:
 
 
 def _head(name: str, *, numeric: bool) -> Html:
-    return element("th", name, scope="col", **({"class_": "number"} if numeric else {}))
+    return element("th", name, scope="col", **({"class_": "n"} if numeric else {}))
 
 
 def _cell(cell: str | Number, *, first: bool) -> Html:
     if isinstance(cell, Number):
-        value = "" if cell.value is None else repr(cell.value)
-        return element("td", cell.text, class_="number", data_sort=value)
-    named = {"class_": "short"} if len(cell) <= SHORT else {}
+        last = {"data_sort": ""} if cell.value is None and cell.text else {}
+        return element("td", cell.text, class_="n", **last)
+    named = {"class_": "long"} if len(cell) > SHORT else {}
     return element("th", cell, scope="row", **named) if first else element("td", cell, **named)
 
 
 def _scrolled(name: str, inside: Html) -> Html:
     """A box that scrolls by itself, by keyboard too, where the page is narrower than what is in it."""
     return element("div", inside, class_="scroll", role="region", aria_label=name, tabindex="0")
-
-
-def _pixels(size: re.Match[str]) -> tuple[str, str]:
-    return f"{float(size[1]) * 4 / 3:.0f}", f"{float(size[2]) * 4 / 3:.0f}"
 
 
 def _digest(text: str) -> str:

@@ -9,20 +9,22 @@ from analysis.rules import RULES, full_cache
 from analysis.studies import arms, namesakes, opened
 from figures.canvas import numbers
 from figures.html import glossary, report_tables
+from figures.html.answer import answer
 from figures.html.finished import Finished
 from figures.html.markup import Html, Number, element, facts, items, sentences, table
 
-__all__ = ["after", "deviations", "heading", "protocol", "provenance", "sensitivity", "verdict_line"]
+__all__ = ["deviations", "heading", "protocol", "provenance", "sensitivity", "tested", "verdict_line"]
 
 
 def heading(files: Finished) -> Html:
-    """Title, question and the verdict line."""
+    """Title, question, its answer and the verdict line."""
     judged, content = files.judged, files.study.lock["protocol"]["content"]
     question = content.get("question", "")
     return Html(
         element("p", f"Registration {judged['name']}", class_="pale")
         + element("h1", judged["title"])
-        + (element("p", question) if question else "")
+        + (element("p", question, class_="question") if question else "")
+        + element("p", answer(judged, content["decision"]), class_="answer")
         + verdict_line(judged)
     )
 
@@ -33,8 +35,8 @@ def verdict_line(judged: Mapping[str, Any]) -> Html:
     return element("p", element("strong", judged["verdict"]), rest, class_="verdict")
 
 
-def after(files: Finished) -> Html:
-    """What the verdict means, what it proves and what it does not."""
+def tested(files: Finished) -> Html:
+    """By which rule, what its verdict means, what it proves and what it does not."""
     judged = files.judged
     return Html(
         sentences(
@@ -48,7 +50,6 @@ def after(files: Finished) -> Html:
             glossary.ALONE if headline.alone(judged) else "",
             glossary.UNPROVEN if judged["witness"] == numbers.WITNESS else glossary.PROVEN,
         )
-        + (report_tables.gate(judged["gate"]) if judged.get("gate") else Html(""))
         + element("h3", "Proves")
         + items(judged["proves"] or ["Nothing."])
         + element("h3", "Does not prove")

@@ -7,6 +7,7 @@ import base64
 import contextlib
 import json
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -54,6 +55,24 @@ class Browser:
         self.call("Page.navigate", url=page.resolve().as_uri())
         while not any(one["method"] == "Page.loadEventFired" for one in self.events):
             self.events.append(self._next())
+
+    def prefer(self, scheme: str) -> None:
+        """scheme: "light" or "dark", as the reader's system says."""
+        wish = {"name": "prefers-color-scheme", "value": scheme}
+        self.call("Emulation.setEmulatedMedia", media="", features=[wish])
+
+    def printed(self) -> int:
+        """Pages of paper."""
+        data = self.call("Page.printToPDF", preferCSSPageSize=True)["data"]
+        return len(re.findall(rb"/Type\s*/Page\b", base64.b64decode(data)))
+
+    def press(self, key: str) -> None:
+        codes = {"Tab": 9, "Enter": 13}
+        text = {"text": "\r"} if key == "Enter" else {}
+        for kind in ("keyDown", "keyUp"):
+            extra = text if kind == "keyDown" else {}
+            code = {"key": key, "code": key, "windowsVirtualKeyCode": codes[key]}
+            self.call("Input.dispatchKeyEvent", type=kind, **code, **extra)
 
     def ask(self, script: str) -> Any:
         """The value of an expression in the page."""

@@ -1,7 +1,9 @@
 """A shipped study that is drawn and reported once for all tests that look at it."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
+import browser
 import pytest
 import reports
 
@@ -19,3 +21,12 @@ def quickstart(tmp_path_factory) -> Path:
 def undrawn(monkeypatch):
     """Drawings take their time, and many tests are about words."""
     monkeypatch.setattr(study, "draw", lambda folder, witness, to: ())
+
+
+@pytest.fixture(scope="session")
+def opened(tmp_path_factory) -> Iterator[browser.Browser]:
+    """One browser for all tests that look at pages."""
+    if browser.found() is None:
+        pytest.skip("no Chromium: set CHROMIUM, or put one on the path")
+    with browser.opened(tmp_path_factory.mktemp("browser") / "profile") as one:
+        yield one
