@@ -45,7 +45,7 @@ def draw(folder: Path, witness: str = numbers.WITNESS, to: Path | None = None) -
     """
     folder = Path(folder)
     judged, study = page.judged(folder, witness), read(folder)
-    drawings: list[tuple[Any, ...]] = [(forest,), (accuracy, study.lanes)]
+    drawings: list[tuple[Any, ...]] = [(accuracy, study.lanes)]
     if places := curves(judged, study.lock, study.lanes):
         drawings.append((budget_curve, study.lock, places))
     arms = traces(folder, study.lock)
@@ -63,8 +63,9 @@ def draw(folder: Path, witness: str = numbers.WITNESS, to: Path | None = None) -
     if answers:
         drawings += [(trajectories, arms), (collapse, answers)]
     target = (to or folder) / "figures"
-    drawn = [path for drawing, *data in drawings for path in page.write(target, drawing, judged, *data)]
-    drawn[2:2] = page.write(target, forest_narrow, judged, name="forest-narrow", png=False)
+    drawn = [*page.write(target, forest, judged)]
+    drawn += page.write(target, forest_narrow, judged, name="forest-narrow", png=False)
+    drawn += [path for drawing, *data in drawings for path in page.write(target, drawing, judged, *data)]
     if answers:
         drawn.append(target / "collapse.md")
         drawn[-1].write_text(markdown(judged, answers), "utf-8")
