@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from matplotlib import style
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import text_to_path
@@ -29,6 +30,7 @@ __all__ = [
     "NoVerdict",
     "Sheet",
     "inches",
+    "ink_on",
     "judged",
     "percent",
     "sheet",
@@ -137,6 +139,14 @@ def standing(judged: Mapping[str, Any]) -> str:
 def percent(share: float) -> str:
     """A share from 0 to 1, as a percentage with one digit."""
     return f"{100 * share:.1f}"
+
+
+def ink_on(colour: Any) -> str:
+    """Dark or white, whichever stands out more from a background (contrast as in WCAG 2)."""
+    parts = [one / 12.92 if one <= 0.04045 else ((one + 0.055) / 1.055) ** 2.4 for one in to_rgb(colour)]
+    light = 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
+    dark = 0.0103  # of INK
+    return INK if (light + 0.05) / (dark + 0.05) > 1.05 / (light + 0.05) else FACE
 
 
 def inches(text: str, size: float = 8.5, weight: str = "normal") -> float:

@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 ROW = 0.235  # inches
-INDENT, SPARE = 0.15, 0.9  # before the label of an entry, after a heading
+INDENT, SPARE = 0.15, 0.3  # before the label of an entry, after a heading
 HEAD = 0.3  # above the rows
 LEAST = 2.4  # of a plot
 

@@ -173,7 +173,7 @@ def _panel(
         shade = (100 * cell.share - scale[0]) / (scale[1] - scale[0])
         gid = f"{name}/{row}/{column}"
         axes.add_patch(Rectangle((x, y), wide, HIGH, facecolor=_colour(shade), edgecolor="white", gid=gid))
-        ink = "white" if shade > 0.6 else INK
+        ink = page.ink_on(_colour(shade))
         middle, up = x + wide / 2, y + (0.12 if several else HIGH / 2)
         axes.text(middle, up, page.percent(cell.share), va="center", ha="center", color=ink)
         if several:

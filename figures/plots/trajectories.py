@@ -134,8 +134,10 @@ def _block(
     text(left, top - 0.16, block.name, weight="bold")
     edges = dict(zip(NUMBERS, start + plot + np.cumsum(list(NUMBERS.values())), strict=True))
     for head, right in edges.items():
-        text(right, top - TITLE + 0.06, head, ha="right", va="bottom", color=PALE, linespacing=1.0)
-    text(start, top - TITLE + 0.06, f"slots held {MINUS} budget", va="bottom", color=PALE)
+        text(right, top - TITLE + 0.1, head, ha="right", va="baseline", color=PALE, linespacing=1.0)
+    between = " " if plot > inches(f"slots held {MINUS} budget") + 0.2 else "\n"
+    axis = f"slots held{between}{MINUS} budget"
+    text(start, top - TITLE + 0.1, axis, va="baseline", color=PALE, linespacing=1.0)
     up = top - TITLE
     for number, (one, over) in enumerate(block.strips):
         up -= high
@@ -143,7 +145,7 @@ def _block(
         axes.set(xlim=(0, max(longest - 1, 1)), ylim=block.limits)
         _strip(axes, one, over)
         axes.spines[["right", "top", "bottom"]].set_visible(False)
-        axes.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=True))
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=max(2, int(plot / 0.35)), integer=True))
         axes.yaxis.set_major_locator(MaxNLocator(nbins=2, integer=True, steps=[1, 2, 5, 10]))
         last = number == len(block.strips) - 1
         axes.tick_params(labelbottom=last, bottom=last, labelleft=number == 0, labelsize=7.5)

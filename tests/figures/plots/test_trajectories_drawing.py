@@ -124,6 +124,20 @@ def test_every_text_lies_on_the_page_and_on_no_other(model):
     assert f"{model} · chain · budget 128" in looking.said(figure)
 
 
+def test_many_strips_stand_in_two_columns_of_a_page_and_no_text_lies_on_another():
+    names = [f"an-arm-named-{number}" for number in range(9)]
+    held = [float(60 + step % 16) for step in range(240)]
+    rows = [trace(name, budget, *held) for budget in ("64", "65") for name in names]
+    figure = looking.drawn(trajectories, JUDGED, rows)
+    assert figure.get_figwidth() <= page.WIDEST
+    strips = [
+        line.axes.get_position() for gid, (line, *_) in looking.by_gid(figure).items() if "mean-" in gid
+    ]
+    assert len({round(box.x0, 6) for box in strips}) == 2
+    assert looking.off_the_page(figure) == []
+    assert looking.overlapping(figure) == []
+
+
 def test_a_shipped_study_is_drawn_without_collisions():
     rows = traces.traces(LONG, read(LONG).lock)
     figure = looking.drawn(trajectories, page.judged(LONG), rows)
