@@ -1,24 +1,81 @@
-"""The problems behind a contrast: the answers that only one of its two arms got right."""
+"""The answers behind a contrast: what the subject got right and its comparator did not, and the other way."""
 
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from analysis.explored.one_problem import parting
+from analysis.rules.rule import FULL
+from analysis.studies import contrasts
 from figures.html.finished import Finished
 
 __all__ = ["Behind", "behind"]
 
 
 class Behind(NamedTuple):
-    """One lane that tells the two arms apart. kind: "gain", which the subject alone got right, or "loss"."""
+    """A problem and a seed that tell the two arms of a contrast apart.
+
+    kind: "gain", on which the subject is worth more, or "loss". subject, comparator: their texts. differs:
+    characters with which both begin, before the first word that is not the same. gold: the answer that was
+    read out of the better text, where it was graded correct; records do not hold the gold answer.
+    """
 
     problem: str
     kind: str
     seed: int
     subject: str
     comparator: str
-    differs: int  # characters that both texts begin with
+    differs: int
     gold: str | None = None
 
 
 def behind(files: Finished, contrast: Mapping[str, Any], most: int | None = None) -> list[Behind]:
-    return []
+    """The gains and losses that a contrast of `files.judged` counts, in the order of its problems and seeds.
+
+    contrast: a row of it, of the rule's family or beside that. most: of each kind at most so many; None: all
+    of them, which are as many as the row's `gains` and `losses` say.
+    """
+    study = contrasts.counted(files.study).study
+    problems = study.lock["items"][contrast["task"]]["confirm"]
+    own, other = (_lanes(study.lanes, contrast, contrast[side]) for side in ("subject", "against"))
+    worth, compared = (contrasts.by_problem(lanes, "correct", problems) for lanes in (own, other))
+    seeds = sorted(set(own["seed"]))
+    budget, full = contrast["budget"], other["budget"].iloc[0]
+    found: list[Behind] = []
+    left = {"gain": most, "loss": most}
+    for place, problem in enumerate(problems):
+        if any(map(math.isnan, (*worth[place], *compared[place]))):
+            continue  # as the judge leaves it out
+        for column, seed in enumerate(seeds):
+            one, two = worth[place, column], compared[place, column]
+            kind = "gain" if one > two else "loss"
+            if one == two or left[kind] == 0:
+                continue
+            cell = contrast["model"], contrast["task"]
+            subject = files.texts[*cell, budget, contrast["subject"], seed, problem]
+            against = files.texts[*cell, full, contrast["against"], seed, problem]
+            right = subject.answer if one > two else against.answer
+            apart = parting(subject.text, against.text)
+            found.append(
+                Behind(
+                    problem,
+                    kind,
+                    int(seed),
+                    subject.text,
+                    against.text,
+                    len(subject.text) if apart is None else apart.character,
+                    right if max(one, two) == 1 else None,
+                )
+            )
+            if (rest := left[kind]) is not None:
+                left[kind] = rest - 1
+    return found
+
+
+def _lanes(lanes: Any, contrast: Mapping[str, Any], arm: str) -> Any:
+    """Those of an arm at the contrast's place; an arm that never evicts is the same at every budget."""
+    here = lanes[
+        (lanes["arm"] == arm) & (lanes["model"] == contrast["model"]) & (lanes["task"] == contrast["task"])
+    ]
+    at = here[here["budget"] == contrast["budget"]]
+    return at if len(at) else here[here["budget"] == FULL]

@@ -2,8 +2,9 @@
 
 import hashlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from analysis.explored.by_level import by_level
 from analysis.studies import evicted, plain_files
@@ -11,7 +12,7 @@ from analysis.studies.study_files import AGAIN, RecordError, Study, document
 from analysis.studies.study_files import read as read_study
 from figures.canvas import numbers, page
 
-__all__ = ["Again", "Finished", "acts", "proofs", "read"]
+__all__ = ["Again", "Finished", "Lane", "Text", "acts", "proofs", "read"]
 
 VERDICTS = ("CONFIRMED", "REFUTED", "INCONCLUSIVE", "SCREENED", "DEVIATED")
 
@@ -21,6 +22,16 @@ class Again(NamedTuple):
 
     differ: int
     lanes: int
+
+
+Lane: TypeAlias = tuple[str, str, str, str, int, str]  # model, task, budget, arm, seed, problem
+
+
+class Text(NamedTuple):
+    """text: empty of a lane that failed. answer: what the grader read out of it, if anything."""
+
+    text: str
+    answer: str | None
 
 
 class Finished(NamedTuple):
@@ -34,6 +45,7 @@ class Finished(NamedTuple):
     held: list[dict[str, Any]]  # a row an arm: see `evicted.counted`
     levels: list[dict[str, Any]]  # a row a contrast and level: see `by_level`
     protocol: str | None  # protocol.toml, if it is the file that was locked
+    texts: dict[Lane, Text]  # what was generated
 
 
 def read(folder: Path, witness: str = numbers.WITNESS) -> Finished:
@@ -43,6 +55,7 @@ def read(folder: Path, witness: str = numbers.WITNESS) -> Finished:
     not of the documented format, or that cite other ones.
     """
     judged, study = page.judged(folder, witness), read_study(folder)
+    texts: dict[Lane, Text] = {}
     _, verdict = document(folder / "verdict.json")
     (claimed, claim), (sealed, seal) = document(folder / "claim.json"), document(folder / "seal.json")
     for name, cited, found in (("lock", verdict, study.registration), ("seal", verdict, sealed)):
@@ -69,9 +82,10 @@ def read(folder: Path, witness: str = numbers.WITNESS) -> Finished:
         seal,
         acts(folder),
         _again(folder),
-        evicted.counted(evicted.bodies(folder / "records"), study.lock["protocol"]["content"]),
+        evicted.counted(_read(folder / "records", texts), study.lock["protocol"]["content"]),
         by_level(study),
         _protocol(folder, study.lock),
+        texts,
     )
 
 
@@ -92,6 +106,15 @@ def acts(folder: Path) -> list[dict[str, Any]]:
 def proofs(folder: Path) -> list[str]:
     """Names of the files in FOLDER/anchors, which only an audit can verify."""
     return sorted(path.name for path in (folder / "anchors").glob("*") if path.is_file())
+
+
+def _read(records: Path, texts: dict[Lane, Text]) -> Iterator[dict[str, Any]]:
+    """The bodies of the records, whose texts are kept: the same lines are not read twice."""
+    for body in evicted.bodies(records):
+        cell = body["cell"]
+        place = (cell["model"], cell["task"], cell["budget"], cell["arm"], cell["seed"], body["problem"])
+        texts[place] = Text(body["text"] or "", body["answer"])
+        yield body
 
 
 def _protocol(folder: Path, lock: dict[str, Any]) -> str | None:

@@ -3,6 +3,7 @@
 It has the numbers and the marks of `figures.plots.forest`, and takes the width of the screen and its colours.
 """
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
@@ -40,27 +41,40 @@ def forest(judged: Row, behind: Sequence[Sequence[Behind]]) -> Html:
     """behind: of every contrast, the answers that are shown, of those that `broken.behind` gives."""
     contrasts = judged["contrasts"]
     low, high = span(contrasts)
+    margins = _margins(judged)
     shapes = Html(f'<svg class="defs" aria-hidden="true"><defs>{"".join(SHAPES.values())}</defs></svg>')
     parts = [shapes, _heads(low, high)]
     for heading, members in _grouped(contrasts).items():
         parts.append(element("h3", heading))
-        parts += [_row(contrasts[at], label, behind[at], (low, high)) for at, label in members]
+        parts += [_row(contrasts[at], label, behind[at], (low, high), margins) for at, label in members]
     subject = {one["subject"] for one in contrasts}
     own = subject.pop() if len(subject) == 1 else "the first arm"
     parts.append(_axis(low, high, own))
-    return Html(element("div", *parts, class_="forest") + _legend(contrasts))
+    return Html(element("div", *parts, class_="forest") + _legend(judged))
+
+
+def _margins(judged: Row) -> list[float]:
+    """Where the rule has its margins, in points; none where it asks for a difference from zero."""
+    if "margin" not in judged:
+        return []
+    margin = 100 * float(judged["margin"])
+    return [-margin, margin] if judged["rule"] == "equivalent" else [-margin]
 
 
 def _grouped(contrasts: Sequence[Row]) -> dict[str, list[tuple[int, str]]]:
     """Index and label of every contrast under its heading: its place or its two arms, whichever are fewer."""
     several = len({one["subject"] for one in contrasts}) > 1
+    differ = [len({place(one)[part] for one in contrasts}) > 1 for part in range(3)]
     places, pairs = dict[str, list[tuple[int, str]]](), dict[str, list[tuple[int, str]]]()
     for at, one in enumerate(contrasts):
         model, task, budget = place(one)
         where = f"{model} · {task} · budget {budget}"
+        names = itertools.compress((model, task, f"budget {budget}"), differ)
         against = f"{one['subject']} " * several + f"against {one['against']}"
         places.setdefault(where, []).append((at, against))
-        pairs.setdefault(f"{one['subject']} against {one['against']}", []).append((at, where))
+        pairs.setdefault(f"{one['subject']} against {one['against']}", []).append(
+            (at, " · ".join(names) or where)
+        )
     return pairs if len(pairs) < len(places) else places
 
 
@@ -71,7 +85,9 @@ def _heads(low: float, high: float) -> Html:
     return element("div", empty, ticks, *cells, class_="row heads", aria_hidden="true")
 
 
-def _row(one: Row, label: str, behind: Sequence[Behind], ends: tuple[float, float]) -> Html:
+def _row(
+    one: Row, label: str, behind: Sequence[Behind], ends: tuple[float, float], margins: Sequence[float]
+) -> Html:
     cells = [element("span", label, class_="label")]
     if one["difference"] is None:
         told = element("span", "not estimated", class_="says")
@@ -84,7 +100,7 @@ def _row(one: Row, label: str, behind: Sequence[Behind], ends: tuple[float, floa
         "cache": f"{float(one['cache_ratio']):.3f}",
         "says": _says(one),
     }
-    cells.append(_plot(one, ends))
+    cells.append(_plot(one, ends, margins))
     cells += [
         element("span", element("b", f"{HEADS[kind]} "), value, class_=kind) for kind, value in values.items()
     ]
@@ -98,9 +114,12 @@ def _says(one: Row) -> str:
     return "better" if one["better"] else "worse" if one["worse"] else "neither"
 
 
-def _plot(one: Row, ends: tuple[float, float]) -> Html:
+def _plot(one: Row, ends: tuple[float, float], margins: Sequence[float]) -> Html:
     """Places are shares of the width, so that it fits any."""
-    parts = [f'<line class="zero" x1="{_at(0, ends)}" x2="{_at(0, ends)}" y2="100%"/>']
+    parts = [
+        f'<line class="{kind}" x1="{_at(value, ends)}" x2="{_at(value, ends)}" y2="100%"/>'
+        for kind, value in (("zero", 0.0), *(("margin", margin) for margin in margins))
+    ]
     for kind, names in (("thin", ("low_simultaneous", "high_simultaneous")), ("thick", ("low", "high"))):
         left, right = (100 * float(one[name]) for name in names)
         shown = [_at(min(max(value, ends[0]), ends[1]), ends) for value in (left, right)]
@@ -120,10 +139,8 @@ def _plot(one: Row, ends: tuple[float, float]) -> Html:
 
 
 def _axis(low: float, high: float, subject: str) -> Html:
-    zero = _at(0, (low, high))
-    left = element("text", "← comparator better", class_="left", x=zero, dx="-8", y="34")
-    right = element("text", f"{subject} better →", class_="right", x=zero, dx="8", y="34")
-    plot = _drawn([*_ticks(low, high), left, right])
+    sides = [element("span", words) for words in ("← comparator better", f"{subject} better →")]
+    plot = element("div", _drawn(_ticks(low, high)), element("div", *sides, class_="sides"))
     return element("div", element("span", class_="label"), plot, class_="row axis")
 
 
@@ -156,14 +173,20 @@ def _at(value: float, ends: tuple[float, float]) -> str:
     return f"{100 * (value - ends[0]) / (ends[1] - ends[0]):.2f}%"
 
 
-def _legend(contrasts: Sequence[Row]) -> Html:
+def _legend(judged: Row) -> Html:
+    contrasts = judged["contrasts"]
     known = [one for one in contrasts if one["difference"] is not None]
     apart = [one for one in known if not one["matched"]]
     why = "no memory was saved" if any("saves" in one for one in known) else "memory was not matched"
     unfair = f" {_says(apart[0])}: the contrast counts for nothing, since {why}." if apart else ""
     hollow = " ◇ passes and is unmatched." if any(one["better"] or one["worse"] for one in apart) else ""
     held = {"slots": "slots", "bytes": "bytes", "total": "bytes with the policies' own state"}
+    margins = " and ".join(f"{_points(margin)} points" for margin in _margins(judged))
     return sentences(
+        f"Dashed: the margin of the rule, {margins}. The rule asks on which side of it a contrast is; ◆ and "
+        "what a row says are of a difference from zero, and decide nothing here."
+        if margins
+        else "",
         "Thick line: 95 % interval. Thin line: simultaneous interval of the family. Arrowhead: it goes on. "
         f"◆ passes the correction of its family, ○ does not.{hollow}{unfair} cache: mean "
         f"{held[numbers.matched_by(contrasts)]} held, subject over comparator. A row opens onto answers that "

@@ -35,7 +35,7 @@ nav a { display: inline-block; padding: 0.1rem 0; }
 .verdict strong { font-size: 1.35rem; letter-spacing: 0.03em; }
 .pale { color: var(--pale); }
 summary { cursor: pointer; }
-summary h2 { display: inline-block; margin: 0; }
+summary h2 { display: inline; }
 .section > summary { padding: 0.15rem 0; }
 .unprinted { display: none; }
 .scroll { overflow-x: auto; margin: 0.25rem 0 0.75rem; background-color: var(--paper);
@@ -49,7 +49,7 @@ summary h2 { display: inline-block; margin: 0; }
   display: block; width: max-content; color: var(--pale); font-size: 0.85rem; }
 figure { margin: 0.75rem 0; }
 figcaption, caption { color: var(--pale); font-size: 0.9rem; text-align: left; padding: 0.25rem 0; }
-figcaption, .facts caption { max-width: 46rem; }
+figcaption { max-width: 46rem; }
 img { display: block; height: auto; max-width: 100%; background: #fff; }
 table { border-collapse: collapse; font-size: 0.85rem; line-height: 1.35; }
 th, td { padding: 0.2rem 0.6rem 0.2rem 0; text-align: left; vertical-align: top; white-space: nowrap; }
@@ -60,7 +60,9 @@ tbody tr { border-bottom: 1px solid var(--line); }
 tbody tr:nth-child(even) { background: var(--band); }
 .n { text-align: right; font-variant-numeric: tabular-nums; }
 .long { white-space: normal; min-width: 12rem; }
-.facts td { white-space: normal; overflow-wrap: anywhere; min-width: 12rem; }
+.facts th, .facts td { white-space: normal; overflow-wrap: anywhere; }
+.facts th { min-width: 7rem; }
+caption { max-width: min(46rem, 100vw - 2rem); }
 thead button { font: inherit; font-weight: bold; color: inherit; text-align: inherit; background: none;
   border: 0; padding: 0.2rem 0; min-height: 1.6rem; cursor: pointer; text-decoration: underline dotted; }
 [aria-sort="ascending"] button::after { content: " \\25B2"; }
@@ -88,12 +90,13 @@ code { font-family: ui-monospace, monospace; font-size: 0.9em; }
 .plot { display: block; width: 100%; height: 1.6rem; overflow: visible; }
 .plot line { stroke: var(--ink); }
 .plot .zero { stroke: var(--pale); stroke-width: 1; }
+.plot .margin { stroke-width: 1.5; stroke-dasharray: 3 3; }
 .plot .thin { stroke-width: 1.2; }
 .plot .thick { stroke-width: 4; }
 .plot text { font-size: 0.75rem; fill: var(--pale); text-anchor: middle; }
-.plot .left { text-anchor: end; }
-.plot .right { text-anchor: start; }
-.axis .plot { height: 2.6rem; }
+.axis .plot { height: 1.4rem; }
+.sides { display: flex; flex-wrap: wrap; justify-content: space-between; column-gap: 1rem;
+  color: var(--pale); font-size: 0.8rem; }
 .heads .plot { height: 1.1rem; }
 use { stroke: var(--ink); stroke-width: 1.3; fill: var(--paper); }
 .full { fill: var(--ink); }
@@ -108,14 +111,11 @@ mark { background: var(--mark); color: inherit; }
 @media screen and (max-width: 48rem) {
   figure img { max-width: none; }
   .heads:not(.axis) { display: none; }
-  .axis .label, .axis .plot { grid-column: 1 / -1; }
-  .axis span { display: none; }
-  .row { grid-template-columns: auto auto 1fr; padding: 0.3rem 0.35rem; }
+  .axis .label { display: none; }
+  .axis > div { flex: 0 0 100%; }
+  .row { display: flex; flex-wrap: wrap; padding: 0.3rem 0.35rem; }
+  .row > .label, .row > .plot { flex: 0 0 100%; }
   .says b { display: none; }
-  .row > .plot { grid-column: 1 / -1; grid-row: 2; }
-  .row > .label { grid-column: 1 / -1; }
-  .row > .delta, .row > .interval, .row > .p { grid-row: 3; text-align: left; }
-  .row > .size, .row > .cache, .row > .says { grid-row: 4; text-align: left; }
   .row b { position: static; clip-path: none; color: var(--pale); }
   .behind .said { grid-template-columns: 1fr; }
 }

@@ -16,7 +16,7 @@ import importlib.metadata
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -34,9 +34,11 @@ from protocol.plan.design import Design
 from protocol.running import same_lane
 
 if TYPE_CHECKING:
+    from policies import Policy
+    from protocol.plan.grid import Cell
     from protocol.running import decoding_again
 
-__all__ = ["NONCE", "Engine", "check", "confirmed", "draw", "engine", "refuse"]
+__all__ = ["NONCE", "Engine", "check", "confirmed", "decoder_of", "draw", "engine", "refuse"]
 
 NONCE = re.compile("(?:[0-9a-f]{2}){8,64}")
 # Where the code lies that makes an answer of a problem, and the libraries that it rests on.
@@ -98,7 +100,7 @@ def check(
         raise NotRun("no record is of a lane that ran")
     excluded, by = _excluded(recorded), engine(study)
     try:
-        decoder = _decoder(study, home, identity, [*drawn, *excluded])
+        decoder = decoder_of(study, home, identity, [*drawn, *excluded])
         asked = _asked(decoder, excluded, by)
         settled = _decoded(decoder, drawn, nonce, by, report)
     except (BadInput, Drifted) as missing:
@@ -149,7 +151,7 @@ def _version(name: str) -> str | None:
 
 
 class Lane(NamedTuple):
-    body: dict[str, Any]
+    body: Mapping[str, Any]
     settled: same_lane.Settled
 
     def __str__(self) -> str:
@@ -158,10 +160,16 @@ class Lane(NamedTuple):
         return f"{name}: {self.settled.found}" if self.settled.found else name
 
 
-def _decoder(
-    study: Registration, home: Path, identity: Path | None, bodies: Sequence[dict[str, Any]]
+def decoder_of(
+    study: Registration,
+    home: Path,
+    identity: Path | None,
+    bodies: Sequence[Mapping[str, Any]],
+    watch: Callable[["Cell", "Policy"], "Policy"] = lambda cell, policy: policy,
 ) -> "decoding_again.Decoder":
-    """What decodes these lanes. Raises as `check` does, BadInput and Drifted for what is not here."""
+    """What decodes these lanes; before the verdict, those of a probe. watch: as the executor takes it. Raises
+    as `check` does, BadInput and Drifted for what is not here.
+    """
     try:
         from protocol.running import decoding_again  # with torch, which an audit does without
     except ImportError as missing:
@@ -174,7 +182,8 @@ def _decoder(
                 f"model {model!a}: {others[0]!a} since the lock ({len(others)} files differ); "
                 "bring the weights that were locked"
             )
-    decoder = decoding_again.Decoder(opened, confirmed(opened), Judged(study.lock, study.folder, identity))
+    judged = Judged(study.lock, study.folder, identity) if study.has(VERDICT) else None
+    decoder = decoding_again.Decoder(opened, confirmed(opened) if judged else None, judged, watch)
     if unknown := [body for body in bodies if not decoder.registered(body)]:
         raise Tampered(f"{Lane(unknown[0], SAME)}: is not registered")
     return decoder

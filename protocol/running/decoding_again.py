@@ -2,13 +2,14 @@
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
 from transformers import PreTrainedTokenizerBase
 
+from policies import Policy
 from protocol.evidence.lock import closure
 from protocol.evidence.run.held_out import Judged
 from protocol.locked import drift
@@ -60,9 +61,17 @@ class Decoder:
     One model is held at a time. The held-out problems are asked for once, and kept.
     """
 
-    def __init__(self, study: Study, confirmed: Design, judged: Judged) -> None:
-        """confirmed: what confirm ran: of a sweep, with its winner."""
-        self.designs = {"probe": study.protocol.probed(), "confirm": confirmed}
+    def __init__(
+        self,
+        study: Study,
+        confirmed: Design | None,
+        judged: Judged | None,
+        watch: Callable[[grid.Cell, Policy], Policy] = lambda cell, policy: policy,
+    ) -> None:
+        """confirmed: what confirm ran: of a sweep, with its winner. None, as `judged` is, before the verdict:
+        then lanes of the probe alone are decoded. watch: as the executor takes it.
+        """
+        self.designs = {"probe": study.protocol.probed()} | ({"confirm": confirmed} if confirmed else {})
         self.cells = {phase: frozenset(grid.cells(design)) for phase, design in self.designs.items()}
         self.items = study.lock.content["items"]
         self.door = judged
@@ -77,9 +86,9 @@ class Decoder:
         self._tokenizers: dict[str, PreTrainedTokenizerBase] = {}
         self._held: dict[tuple[str, Shake | None], LoadedModel] = {}
         self._shake: Shake | None = None
-        opened = {"probe": None, "confirm": Opened(judged, judged.key(), self._built)}
+        opened = {"confirm": Opened(judged, judged.key(), self._built)} if judged else {}
         self._execute = {
-            phase: executor(self._planned(design), {}, opened[phase], self._model)
+            phase: executor(self._planned(design), {}, opened.get(phase), self._model, watch)
             for phase, design in self.designs.items()
         }
 
@@ -91,29 +100,40 @@ class Decoder:
 
     def decode(self, body: Mapping[str, Any], shake: Shake | None = None) -> dict[str, Any]:
         """The body that the lane of this record gives. Raises as the executor does."""
-        phase, cell, problem = body["phase"], grid.Cell(**body["cell"]), body["problem"]
         self._shake = shake
-        if phase == "confirm" and (cell.model, cell.task, problem) not in self._built:
-            self._built[cell.model, cell.task, problem] = self._problem(body)
-        produced = self._execute[phase](Job(cell.model, cell.task, (problem,), (cell,)))
-        again, _ = produced.records[cell, problem]
+        (again,) = self.decode_together([body])
         return again
+
+    def decode_together(self, bodies: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """The bodies that the lanes of these records give, all of one model, task, problem and phase: their
+        prompt is fed once.
+        """
+        first, cells = bodies[0], tuple(grid.Cell(**body["cell"]) for body in bodies)
+        phase, problem, (model, task, *_) = first["phase"], first["problem"], cells[0]
+        if phase == "confirm" and (model, task, problem) not in self._built:
+            self._built[model, task, problem] = self._problem(first)
+        produced = self._execute[phase](Job(model, task, (problem,), cells))
+        return [produced.records[cell, problem][0] for cell in cells]
 
     def asked(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """`prompt` and `prompt_tokens` of the problem of this record; its weights are not opened."""
+        context, query = self.fed(body)
+        return {"prompt": prompting.digest(context, query), "prompt_tokens": len(context)}
+
+    def fed(self, body: Mapping[str, Any]) -> tuple[list[int], list[int]]:
+        """The tokens of the prompt of this record: those before the first event, and those after it."""
         design, cell = self.designs[body["phase"]], body["cell"]
         query = next(one.query for one in design.tasks if one.name == cell["task"])
-        words = self._tokenizer(cell["model"])
-        context, fed = prompting.render(self._problem(body), words, query, design.asks(cell["arm"]))
-        return {"prompt": prompting.digest(context, fed), "prompt_tokens": len(context)}
+        words = self.tokenizer(cell["model"])
+        return prompting.render(self._problem(body), words, query, design.asks(cell["arm"]))
 
     def _problem(self, body: Mapping[str, Any]) -> Problem:
-        count = prompting.counter(self._tokenizer(body["cell"]["model"]))
+        count = prompting.counter(self.tokenizer(body["cell"]["model"]))
         held_out = self.door if body["phase"] == "confirm" else None
         name = body["cell"]["task"]
         return door.build(self.tasks[name], name, body["problem"], count, held_out)
 
-    def _tokenizer(self, model: str) -> PreTrainedTokenizerBase:
+    def tokenizer(self, model: str) -> PreTrainedTokenizerBase:
         if model not in self._tokenizers:
             self._tokenizers[model] = tokenizer(model, self.planned.home)
         return self._tokenizers[model]

@@ -1,5 +1,6 @@
 """Registrations and verdicts as others read them, people and tools: presentation, which is not evidence.
 
-May import: protocol.evidence, analysis.output.headline, analysis.rules, analysis.stats.methods,
-analysis.studies.arms, analysis.studies.full_use, analysis.studies.opened, analysis.studies.same_kept.
+May import: protocol.evidence, analysis.explored.one_problem, analysis.output.headline, analysis.rules,
+analysis.stats.methods, analysis.studies.arms, analysis.studies.full_use, analysis.studies.opened,
+analysis.studies.same_kept.
 """

@@ -1,6 +1,6 @@
 """The one seam to the world: an executor takes jobs (some problems, all their cells) and returns records.
 
-May import: protocol.plan, protocol.locked, protocol.engine, protocol.tasks, protocol.models,
+May import: policies, protocol.plan, protocol.locked, protocol.engine, protocol.tasks, protocol.models,
 protocol.grading, protocol.evidence; torch, transformers.
 """
 

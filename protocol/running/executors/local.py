@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 import transformers
 
+from policies import Policy
 from protocol import engine, grading
 from protocol.evidence.bytes import canonical
 from protocol.evidence.run import late_randomness, records
@@ -36,12 +37,14 @@ def executor(
     lanes: Mapping[str, int],
     opened: Opened | None = None,
     read: Callable[[str], LoadedModel] | None = None,
+    watch: Callable[[Cell, Policy], Policy] = lambda cell, policy: policy,
 ) -> Execute:
     """What runs one job. Sets torch's thread count and deterministic mode for the process.
 
     lanes: how many decode at once, by model; without a number all lanes of a job do. opened: the held-out
         problems, none of which is built here; seeds are drawn with their key, if they have one. read: the
         model of a job, asked for each time; by default the registered one, of which one at a time is held.
+        watch: what decodes in the place of the policy of a cell, and decides as it does.
     """
     protocol = planned.protocol
     torch.set_num_threads(protocol.generation.threads)
@@ -51,7 +54,7 @@ def executor(
     graders: dict[str, grading.Grader] = {}
     registered, known = {task.name: task for task in protocol.tasks}, planned.tasks
     slot_of = cache(planned.slot)
-    policy = cache(lambda cell: policy_of(protocol, cell, slot_of(cell.model, cell.arm)))
+    policy = cache(lambda cell: watch(cell, policy_of(protocol, cell, slot_of(cell.model, cell.arm))))
     asks_of = {arm.name: protocol.asks(arm.name) for arm in protocol.arms}
     key = opened.held_out.key() if opened else None
 

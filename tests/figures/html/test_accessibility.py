@@ -34,8 +34,9 @@ def test_every_text_stands_out_from_what_is_behind_it(look):
 
 # The least contrast of a text with its background (WCAG 2), and the text; colours behind it are blended.
 CONTRAST = """(() => {
-  const parse = (text) => { const [r, g, b, a = 1] = text.match(/[0-9.]+/g).map(Number); return [r, g, b, a]; };
-  const over = (top, under) => top.slice(0, 3).map((one, i) => one * top[3] + under[i] * (1 - top[3])).concat(1);
+  const parse = (text) => [...text.match(/[0-9.]+/g).map(Number), 1].slice(0, 4);
+  const over = (top, under) =>
+    top.slice(0, 3).map((one, i) => one * top[3] + under[i] * (1 - top[3])).concat(1);
   const behind = (one) => {
     const own = parse(getComputedStyle(one).backgroundColor);
     return own[3] === 1 || !one.parentElement ? own : over(own, behind(one.parentElement));

@@ -31,7 +31,7 @@ def test_a_browser_shows_the_report_at_desk_and_phone_width_without_a_complaint(
 # Texts beyond the screen that are in no box that scrolls, and boxes that scroll without a word about it.
 CROPPED = """[
   ...[...document.querySelectorAll("body *")].filter((one) => one.getClientRects().length &&
-    one.getBoundingClientRect().right > innerWidth + 1 && !one.closest(".scroll, .skip, .plot, .row > span > b"))
+    one.getBoundingClientRect().right > innerWidth + 1 && !one.closest(".scroll, .skip, .plot"))
     .map((one) => one.outerHTML.slice(0, 80)),
   ...[...document.querySelectorAll(".scroll")].filter((one) => one.scrollWidth > one.clientWidth &&
     !getComputedStyle(one, "::before").content.includes("scroll")).map((one) => one.ariaLabel),

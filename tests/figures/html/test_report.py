@@ -209,6 +209,37 @@ def test_what_became_of_every_lane_is_counted_from_the_records(tmp_path, undrawn
 PLACE = ("model", "task", "budget", "arm")
 
 
+def test_a_lane_that_failed_and_counts_as_wrong_is_shown_without_a_text(tmp_path, undrawn):
+    folder = reports.copied(tmp_path / "study")
+    shard = folder / "records" / "shard-0.jsonl"
+    records = [json.loads(line) for line in shard.read_text().splitlines()]
+    needle = [one["body"] for one in records if one["body"]["cell"]["task"] == "needle-768"]
+    right = {
+        arm: {
+            one["problem"]: one
+            for one in needle
+            if one["cell"] | {"arm": arm, "budget": "0.3"} == one["cell"]
+        }
+        for arm in ("crystal", "snapkv")
+    }
+    both = [
+        name
+        for name in right["crystal"]
+        if all(lanes[name]["grade"] == "correct" for lanes in right.values())
+    ]
+    gone = dict.fromkeys(("text", "tokens", "answer", "grade", "cache", "stop", "trajectory"))
+    right["crystal"][both[0]].update(state="failed", reason="out of memory", **gone)
+    shard.write_text("".join(json.dumps(one, separators=(",", ":")) + "\n" for one in records))
+
+    def wrong(lock):
+        lock["protocol"]["content"]["decision"]["missing"] = "wrong"
+
+    reports.rewrite(folder, lock=wrong)
+    first = reports.written(folder).all("details")[0]
+    (lost,) = [one for one in first.all("li") if one.all("bdi")[0].text == both[0]]
+    assert lost.all("q")[0].text == "(ends)"
+
+
 def test_attempts_that_were_aborted_are_reported_and_so_is_every_line_of_the_ledger(tmp_path, undrawn):
     folder = reports.copied(tmp_path / "study")
     path = folder / "ledger.jsonl"

@@ -1,0 +1,228 @@
+"""One problem as its arms answered it, and where an answer leaves another one: for whoever shows them.
+
+Texts are the model's, to the character: whoever prints them escapes them.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+__all__ = [
+    "LEVELS",
+    "Answer",
+    "Kept",
+    "OneProblem",
+    "Parting",
+    "Piece",
+    "level",
+    "marked",
+    "parting",
+    "runs",
+    "worth",
+]
+
+_WORD = re.compile(r"\S+")
+LONGEST = 40  # characters of a word that is marked whole; in a longer one the very character is
+LEVELS = ("none", "up to a third", "up to two thirds", "more", "all")  # of heads that keep a token
+
+
+class Parting(NamedTuple):
+    """The first difference of two texts: the word at which they part, counted from 1, and the character,
+    from 0, at which that word begins in both.
+    """
+
+    word: int
+    character: int
+
+    def __str__(self) -> str:
+        return f"word {self.word} (character {self.character})"
+
+
+class Piece(NamedTuple):
+    """The text of a token, and the share of (layer, KV head) pairs in which a slot stands for it."""
+
+    text: str
+    share: float
+
+
+class Kept(NamedTuple):
+    """What a lane kept, decoded again. same: whether it gave its record; said: that, in words.
+
+    event: after which event, from 1, of how many; step: new tokens fed by then; before: whether it is the
+    last one before the lane's text parts from the reference's. pieces: every token seen by then, of which the
+    first `prompt` are the prompt's. after: the answer that was written later. remark: what the shares do not
+    show.
+    """
+
+    same: bool
+    said: str
+    event: int
+    events: int
+    step: int
+    before: bool
+    pieces: tuple[Piece, ...]
+    prompt: int
+    after: str
+    remark: str = ""
+
+    @property
+    def when(self) -> str:
+        """The event in words."""
+        fed = f"{self.step} new tokens" if self.step else "the prompt"
+        before = ", the last one before the two texts part" if self.before else ""
+        return f"event {self.event} of {self.events}, after {fed}{before}"
+
+
+class Answer(NamedTuple):
+    """One lane. budget: as registered; slots: what that is here, None where nothing is evicted.
+
+    held: slots per KV head and layer, at the end of the prefill and after each token that was fed. events:
+    of its record. parts: where its text leaves the reference's; None where it does not, and for that itself.
+    unkept: why there is no `kept`; "" where that was not asked for.
+    """
+
+    arm: str
+    budget: str
+    state: str
+    reason: str
+    text: str
+    tokens: int
+    stop: str | None
+    answer: str | None
+    grade: str | None
+    why: str
+    score: str | None
+    worth: float | None
+    prompt: str
+    prompt_tokens: int
+    slots: int | None
+    held: tuple[float, ...]
+    events: tuple[tuple[int, int, int], ...]
+    parts: Parting | None = None
+    kept: Kept | None = None
+    unkept: str = ""
+
+    @property
+    def mean(self) -> float:
+        """Slots per KV head and layer, over all moments; of a lane that ended well."""
+        return sum(self.held) / len(self.held)
+
+    @property
+    def evicting(self) -> int:
+        """Events that left fewer slots than they found."""
+        return sum(before > after for _, before, after in self.events)
+
+    @property
+    def evictions(self) -> str:
+        return "1 eviction" if self.evicting == 1 else f"{self.evicting} evictions"
+
+
+class OneProblem(NamedTuple):
+    """What a study has of a problem, of one model and seed.
+
+    prompt: as text, with what the answer begins with; None for the reason in `unbuilt`. gold: the right
+    answers, none where the problem could not be built. reference: what the others are held against, the full
+    cache's lane where one was recorded. others: options that show more of the records.
+    """
+
+    folder: str
+    phase: str
+    verdict: str
+    problem: str
+    model: str
+    task: str
+    seed: int
+    prompt: str | None
+    unbuilt: str
+    gold: tuple[str, ...]
+    reference: Answer | None
+    full: bool
+    answers: tuple[Answer, ...]
+    remarks: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
+
+    @property
+    def beside(self) -> str:
+        """What the reference is called."""
+        if self.reference is None:
+            return "nothing"
+        return "the full cache" if self.full else self.reference.arm
+
+    def content(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {name: _content(each) for name, each in self._asdict().items()}
+
+    def lost(self) -> list[Answer]:
+        """Answers that are worth less than the reference's."""
+        return [one for one in self.answers if _change(one, self.reference) < 0]
+
+    def gained(self) -> list[Answer]:
+        return [one for one in self.answers if _change(one, self.reference) > 0]
+
+
+def _content(value: Any) -> Any:
+    if hasattr(value, "_asdict"):
+        return {name: _content(each) for name, each in value._asdict().items()}
+    return [_content(each) for each in value] if isinstance(value, tuple) else value
+
+
+def _change(one: Answer, reference: Answer | None) -> float:
+    if reference is None or reference.worth is None or one.worth is None:
+        return 0
+    return one.worth - reference.worth
+
+
+def worth(body: Mapping[str, Any]) -> float | None:
+    """What a judgement counts for the body of a record: None for a lane without a grade."""
+    if body["state"] != "ok" or body["grade"] == "error":
+        return None
+    return float(body["score"]) if body["grade"] == "scored" else float(body["grade"] == "correct")
+
+
+def parting(one: str, other: str) -> Parting | None:
+    """Where two texts part, None where they are the same: at the beginning of a word that is not the same in
+    both, or where one of them ends or has another white space.
+    """
+    if one == other:
+        return None
+    shortest = min(len(one), len(other))
+    place = next((at for at in range(shortest) if one[at] != other[at]), shortest)
+    start = place
+    if not (_between(one, place) and _between(other, place)):
+        while start and not one[start - 1].isspace() and place - start < LONGEST:
+            start -= 1
+        if place - start == LONGEST:
+            start = place
+    return Parting(len(_WORD.findall(one[:start])) + 1, start)
+
+
+def _between(text: str, place: int) -> bool:
+    """Whether no word goes on there."""
+    return place == len(text) or text[place].isspace()
+
+
+def level(share: float) -> int:
+    """Which of LEVELS a share is."""
+    if share <= 0 or share >= 1:
+        return int(share >= 1) * (len(LEVELS) - 1)
+    return 1 + (share > 1 / 3) + (share > 2 / 3)
+
+
+def marked(text: str, place: int) -> int:
+    """How many characters from a `Parting` on are marked: a word, or what is there in place of one."""
+    if text[place : place + 1].isspace():
+        return 1
+    word = _WORD.match(text, place)
+    return 0 if word is None else min(LONGEST, len(word[0]))
+
+
+def runs(pieces: Sequence[Piece]) -> list[tuple[str, int]]:
+    """Neighbouring pieces of one level as one text."""
+    levels = [level(piece.share) for piece in pieces]
+    ends = [at for at, (a, b) in enumerate(pairwise(levels), 1) if a != b]
+    starts = [0, *ends] if pieces else []
+    return [
+        ("".join(piece.text for piece in pieces[start:stop]), levels[start])
+        for start, stop in zip(starts, [*ends, len(pieces)], strict=bool(pieces))
+    ]

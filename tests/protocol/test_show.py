@@ -1,0 +1,328 @@
+"""A problem is shown as its records have it, after the verdict alone; what was kept, decoded again."""
+
+import io
+import json
+import shutil
+
+import pytest
+import studies
+
+from analysis.explored.one_problem import Parting
+from protocol import show as command
+from protocol.acts import show
+from protocol.acts.show import Asked
+from protocol.evidence.refusals import BadInput, Tampered
+from protocol.evidence.run.registration import Registration
+from protocol.models.sources import home
+from protocol.texts import problem as texts
+
+QUICK = studies.ROOT / "registrations" / "quickstart"
+ALPHA = studies.ROOT / "registrations" / "alpha-chain"
+PROBLEM = "chain/08/011"  # which arms lose at one budget and not at the other
+
+
+def bodies(folder, phase="records"):
+    lines = (folder / phase / "shard-0.jsonl").read_text("utf-8").splitlines()
+    return [json.loads(line)["body"] for line in lines]
+
+
+def shown(folder, name, **asked):
+    return show.problem(Registration(folder), home(), name, Asked(**asked), lambda line: None)
+
+
+@pytest.fixture(scope="module")
+def kept():
+    """One lane of a shipped study, of which everything was asked: seven events while decoding."""
+    cell = {"model": "chain-qwen2", "budget": "64", "arm": "1d", "seed": 1}
+    asked = {"kept": True, "event": "last", **cell}
+    return shown(ALPHA, "chain/16/000", **asked), next(
+        body
+        for body in bodies(ALPHA)
+        if body["problem"] == "chain/16/000" and cell.items() <= body["cell"].items()
+    )
+
+
+# What the records say
+
+
+def test_every_lane_of_the_cell_is_there_as_it_was_recorded(confirmed):
+    recorded = bodies(confirmed)
+    name = next(body["problem"] for body in recorded if body["cell"]["task"] == "needle-256")
+    own = {body["cell"]["arm"]: body for body in recorded if body["problem"] == name}
+    seen = shown(confirmed, name)
+    assert seen.reference.arm == "full"
+    assert [one.arm for one in seen.answers] == ["crystal", "random", "streaming"]
+    for one in (seen.reference, *seen.answers):
+        body = own[one.arm]
+        assert (one.text, one.tokens, one.grade, one.answer) == tuple(
+            body[field] for field in ("text", "tokens", "grade", "answer")
+        )
+        assert f"{one.mean:.6f}" == body["cache"]["mean"]
+        assert f"{max(one.held):.6f}" == body["cache"]["peak"]
+        assert (one.parts is None) == (one.text == own["full"]["text"])
+    assert seen.phase == "confirm"
+    assert seen.gold
+    assert seen.gold[0] in seen.prompt  # a needle is there to be found
+
+
+def test_of_several_models_seeds_and_budgets_the_first_is_shown_and_the_others_are_named():
+    seen = shown(ALPHA, PROBLEM)
+    assert (seen.model, seen.seed) == ("chain-qwen2", 1)
+    assert [(one.arm, one.budget) for one in seen.answers] == [
+        ("1d", "64"), ("1d_div", "64"), ("snapkv_with_window", "64")
+    ]  # fmt: skip
+    assert seen.others == ("--model chain-llama", "--budget 128", "--seed 2, 3")
+    one = shown(ALPHA, PROBLEM, arm="1d", seed=3, model="chain-llama")
+    assert [(each.arm, each.budget) for each in one.answers] == [("1d", "64"), ("1d", "128")]
+    assert one.reference.arm == "full"
+    assert (one.model, one.seed, one.others) == ("chain-llama", 3, ())
+
+
+def test_problems_of_a_probe_are_shown_beside_the_baseline_where_no_full_cache_ran():
+    name = bodies(ALPHA, "probe")[0]["problem"]
+    seen = shown(ALPHA, name, phase="probe")
+    assert seen.reference.arm == "1d"
+    assert {"1d_div-0.5", "1d_div-1.0", "1d_div-1.5"} <= {one.arm for one in seen.answers}
+    assert seen.remarks == ("No full cache ran here: 1d stands in its place.",)
+
+
+@pytest.mark.parametrize(
+    ("name", "asked", "said"),
+    [
+        ("chain/06/00", {}, "--problem 'chain/06/00': is no problem of this study; did you mean 'chain/06/0"),
+        ("chain/12/044", {}, "--problem 'chain/12/044': is a development problem; write --phase probe"),
+        (PROBLEM, {"phase": "probe"}, "is held out, and no probe has it; leave out --phase probe"),
+        (PROBLEM, {"arm": "1e"}, "--arm '1e': no record here has it; write one of full, 1d, 1d_div, snapkv"),
+        (PROBLEM, {"task": "chian"}, "--task 'chian': is no task of this study; did you mean 'chain'?"),
+        (PROBLEM, {"seed": 4}, "--seed '4': no record here has it; write one of 1, 2, 3"),
+        (PROBLEM, {"arm": "full", "budget": "64"}, "no lane has all of these options; leave one of them out"),
+    ],
+)
+def test_a_name_that_is_not_there_is_refused_with_the_near_one(name, asked, said):
+    with pytest.raises(BadInput) as refused:
+        shown(ALPHA, name, **asked)
+    assert said in str(refused.value)
+
+
+def test_a_line_that_was_edited_is_refused(confirmed, tmp_path):
+    folder = shutil.copytree(confirmed, tmp_path / "study")
+    shard = folder / "records" / "shard-0.jsonl"
+    first = bodies(folder)[0]
+    before = b'"prompt_tokens":%d' % first["prompt_tokens"]
+    shard.write_bytes(shard.read_bytes().replace(before, before + b"0", 1))
+    with pytest.raises(Tampered, match="the line was edited"):
+        shown(folder, first["problem"])
+
+
+# Before the verdict
+
+
+@pytest.mark.parametrize("written", [False, True])  # by hand, where the ledger does not cite it
+def test_nothing_of_a_held_out_problem_is_shown_before_the_verdict(written, confirmed, tmp_path, monkeypatch):
+    folder = shutil.copytree(confirmed, tmp_path / "study")
+    ledger = folder / "ledger.jsonl"
+    ledger.write_bytes(b"".join(ledger.read_bytes().splitlines(keepends=True)[:-1]))  # its verdict line
+    if not written:
+        (folder / "verdict.json").unlink()
+    monkeypatch.setattr(show.records, "read_problem", None)  # its records are not even read
+    monkeypatch.setattr(Registration, "confirmed", property(None))
+    for act in (lambda study: show.differing(study, Asked()), lambda study: shown(folder, "needle/256/x")):
+        with pytest.raises(BadInput, match=r"has no verdict"):
+            act(Registration(folder))
+
+
+def test_development_problems_are_shown_while_the_study_waits_and_what_was_kept(probed):
+    name = bodies(probed, "probe")[0]["problem"]
+    seen = shown(probed, name, phase="probe", arm="streaming", kept=True)
+    (one,) = seen.answers
+    assert one.kept.same
+    assert seen.prompt is not None
+
+
+# What was kept
+
+
+def test_a_lane_decoded_again_is_the_recorded_one_token_for_token(kept):
+    seen, body = kept
+    (one,) = seen.answers
+    assert one.kept.same
+    assert one.kept.said.startswith("decoded again: the recorded text, token for token")
+    assert one.text == body["text"]
+
+
+def test_as_many_slots_are_kept_as_the_record_counts(kept):
+    seen, body = kept
+    (one,) = seen.answers
+    step, _, after = body["cache"]["events"][-1]
+    heads = round(after / float(one.slots))  # an event leaves the budget in each of them
+    assert (one.kept.event, one.kept.step) == (len(body["cache"]["events"]), step)
+    assert len(one.kept.pieces) == body["prompt_tokens"] + step
+    assert sum(piece.share for piece in one.kept.pieces) * heads == pytest.approx(after)
+    answer = "".join(piece.text for piece in one.kept.pieces[one.kept.prompt :])
+    assert answer + one.kept.after == body["text"]
+    assert "find " in "".join(piece.text for piece in one.kept.pieces[: one.kept.prompt])
+
+
+def test_the_event_that_is_shown_is_the_last_one_before_the_texts_part():
+    cell = {"model": "chain-qwen2", "budget": "64", "arm": "1d", "seed": 1}
+    (one,) = shown(ALPHA, "chain/16/000", kept=True, **cell).answers
+    steps = [step for step, *_ in one.events]
+    words = len(one.text[: one.parts.character].split())  # its tokens are words
+    assert one.kept.step == max(step for step in steps if step <= words)
+    assert one.kept.before
+    assert one.kept.event == steps.index(one.kept.step) + 1 < len(steps)
+
+
+def test_streaming_keeps_the_first_tokens_and_the_last_ones(confirmed):
+    name = next(body["problem"] for body in bodies(confirmed) if body["cell"]["task"] == "needle-256")
+    (one,) = shown(confirmed, name, arm="streaming", kept=True).answers
+    shares = [piece.share for piece in one.kept.pieces]
+    gone = [place for place, share in enumerate(shares) if share == 0]
+    assert set(shares) == {0.0, 1.0}
+    assert len(shares) - len(gone) == one.slots
+    assert gone == list(range(4, 4 + len(gone)))  # four sinks
+
+
+# As a terminal shows it
+
+
+def told(seen, *, colours=False, plain=False):
+    stream = io.StringIO()
+    texts.write(texts.lines(seen, colours=colours, plain=plain), stream, colours=colours)
+    return stream.getvalue()
+
+
+def test_marks_stand_below_the_tokens_that_were_kept(kept):
+    seen, _ = kept
+    lines = told(seen, plain=True).splitlines()
+    at = next(number for number, line in enumerate(lines) if line.startswith("    prompt  "))
+    found, marks = "", ""
+    while not lines[at].startswith(("    after", "    answer")):
+        margin, row = len("    prompt  "), lines[at][12:]
+        below = lines[at + 1] if not set(lines[at + 1]) - set(" .-=#") else ""
+        found, marks = found + row, marks + below[margin:].ljust(len(row))[: len(row)]
+        at += 2 if below else 1
+    pieces = seen.answers[0].kept.pieces[: seen.answers[0].kept.prompt]
+    expected = "".join(
+        " .-=#"[
+            0
+            if p.share == 0
+            else 4
+            if p.share == 1
+            else 1
+            if p.share <= 1 / 3
+            else 2
+            if p.share <= 2 / 3
+            else 3
+        ]
+        * len(p.text)
+        for p in pieces
+    )
+    whole = "".join(piece.text for piece in pieces)
+    drop = [place for place, char in enumerate(whole) if not char.isspace()]
+    kept_marks = [char for char, text in zip(marks, found, strict=True) if not text.isspace()]
+    assert kept_marks == [expected[place] for place in drop]
+
+
+def test_without_colours_no_escape_is_sent_and_with_them_texts_are_the_same(kept):
+    seen, _ = kept
+    bare, styled = told(seen), told(seen, colours=True)
+    assert "\x1b" not in bare
+    assert "\x1b[" in styled
+    assert max(map(len, bare.splitlines())) <= texts.WIDTH + 4
+
+
+@pytest.mark.parametrize(
+    ("terminal", "environment", "colours"),
+    [(True, {}, True), (True, {"NO_COLOR": "1"}, False), (False, {}, False), (True, {"TERM": "dumb"}, False)],
+)
+def test_colours_are_for_terminals_whose_owner_wants_them(monkeypatch, terminal, environment, colours):
+    for name in ("NO_COLOR", "TERM"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    stream = io.StringIO()
+    stream.isatty = lambda: terminal
+    assert texts.coloured(stream) is colours
+
+
+def test_what_a_model_wrote_cannot_act_on_the_terminal(kept):
+    seen, _ = kept
+    bad = "a \x1b[2J\u202eb\rc"
+    one = seen.answers[0]._replace(text=bad, kept=None, parts=Parting(1, 0))
+    whole = seen._replace(prompt=bad, answers=(one,), problem=bad)
+    for colours in (False, True):
+        printed = told(whole, colours=colours)
+        assert "\x1b[2J" not in printed
+        assert not {"\u202e", "\r"} & set(printed)
+        assert "a \\u001b[2J\\u202eb\\u000dc" in printed.replace("\n    ", " ")
+
+
+# The command
+
+
+def run(capsys, *argv):
+    status = command.main([str(each) for each in argv])
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+def test_the_list_counts_the_lanes_that_are_graded_otherwise_and_says_how_to_look_at_the_first(capsys):
+    recorded = bodies(QUICK)
+    whole = {
+        (body["cell"]["task"], body["problem"]): body["grade"] == "correct"
+        for body in recorded
+        if body["cell"]["arm"] == "full"
+    }
+    worse: dict[str, int] = {}
+    better: dict[str, int] = {}
+    for body in recorded:
+        before, now = whole[body["cell"]["task"], body["problem"]], body["grade"] == "correct"
+        if before != now:
+            counted = worse if before else better
+            counted[body["problem"]] = counted.get(body["problem"], 0) + 1
+    status, out, _ = run(capsys, QUICK, "--json")
+    found = json.loads(out)
+    assert status == 0
+    assert {one["problem"]: one["lost"] for one in found["differing"] if one["lost"]} == worse
+    assert {one["problem"]: one["gained"] for one in found["differing"] if one["gained"]} == better
+    assert found["beside"] == "the full cache"
+    counts = [one["lost"] + one["gained"] for one in found["differing"]]
+    assert counts == sorted(counts, reverse=True)
+    _, out, _ = run(capsys, QUICK)
+    assert f"next: kv-prereg show {QUICK} --problem {found['differing'][0]['problem']} --model " in out
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["--kept"], "--kept: is of one problem; name it with --problem"),
+        (
+            ["--problem", PROBLEM, "--event", "2"],
+            "--event: says after which event tokens are kept; write --kept",
+        ),
+        (
+            ["--problem", PROBLEM, "--html", ALPHA / "x.html"],
+            "lies in the registration, which holds evidence",
+        ),
+    ],
+)
+def test_options_that_say_nothing_together_are_refused(capsys, argv, said):
+    status, out, err = run(capsys, ALPHA, *argv)
+    assert (status, out) == (2, "")
+    assert said in err
+
+
+def test_an_event_is_counted_from_one(capsys):
+    with pytest.raises(SystemExit):
+        command.main([str(ALPHA), "--problem", PROBLEM, "--kept", "--event", "0"])
+    assert "write a number from 1 on, or last" in capsys.readouterr().err
+
+
+def test_json_has_the_whole_of_what_is_shown(capsys):
+    status, out, _ = run(capsys, ALPHA, "--problem", PROBLEM, "--json")
+    assert status == 0
+    found = json.loads(out)
+    assert found["reference"]["arm"] == "full"
+    assert [one["arm"] for one in found["answers"]] == ["1d", "1d_div", "snapkv_with_window"]
+    assert found["answers"][0]["parts"] is None or found["answers"][0]["parts"]["word"] > 0
