@@ -6,7 +6,8 @@ Writes figures/forest, accuracy, budget_curve (where arms ran at two budgets or 
 arms form a grid over two settings), needle (where a needle task ran), levels (where the ids of problems name
 a level), ablation (where the subject is compared with variants of itself) and, where arms were compressed
 while decoding, cost_curve, trajectories and collapse (also as .md), each as .svg and .png, into the same
-folder. The same verdict and records give the same bytes with one version of matplotlib.
+folder; and forest-narrow.svg, the forest for a screen of 390 pixels. The same verdict and records give the
+same bytes with one version of matplotlib.
 Exit status: 0 drawn; 2 there is no verdict to draw, or its records cannot be read.
 """
 
@@ -26,6 +27,7 @@ from figures.plots.budget_curve import budget_curve, curves
 from figures.plots.collapse import collapse, endings, markdown
 from figures.plots.cost_curve import cost_curve, costs
 from figures.plots.forest import forest
+from figures.plots.forest_narrow import forest_narrow
 from figures.plots.levels import levelled, levels
 from figures.plots.needle import needle, placed
 from figures.plots.settings_map import mapped, settings_map
@@ -43,7 +45,7 @@ def draw(folder: Path, witness: str = numbers.WITNESS, to: Path | None = None) -
     """
     folder = Path(folder)
     judged, study = page.judged(folder, witness), read(folder)
-    drawings: list[tuple[Any, ...]] = [(forest,), (accuracy, study.lanes)]
+    drawings: list[tuple[Any, ...]] = [(accuracy, study.lanes)]
     if places := curves(judged, study.lock, study.lanes):
         drawings.append((budget_curve, study.lock, places))
     arms = traces(folder, study.lock)
@@ -61,7 +63,9 @@ def draw(folder: Path, witness: str = numbers.WITNESS, to: Path | None = None) -
     if answers:
         drawings += [(trajectories, arms), (collapse, answers)]
     target = (to or folder) / "figures"
-    drawn = [path for drawing, *data in drawings for path in page.write(target, drawing, judged, *data)]
+    drawn = [*page.write(target, forest, judged)]
+    drawn += page.write(target, forest_narrow, judged, name="forest-narrow", png=False)
+    drawn += [path for drawing, *data in drawings for path in page.write(target, drawing, judged, *data)]
     if answers:
         drawn.append(target / "collapse.md")
         drawn[-1].write_text(markdown(judged, answers), "utf-8")

@@ -7,7 +7,7 @@ from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import ScaledTranslation, blended_transform_factory
 
 from figures.canvas import numbers
-from figures.canvas.page import INK, PALE
+from figures.canvas.page import FACE, INK, PALE
 from figures.canvas.rows import Table, limits, point
 
 __all__ = ["axis", "cells", "counts", "mark", "span", "untested"]
@@ -24,36 +24,49 @@ def counts(contrast: Mapping[str, Any]) -> bool:
     return (contrast["better"] or contrast["worse"]) and bool(contrast["matched"])
 
 
-def mark(axes: Any, y: int, name: str, contrast: Mapping[str, Any]) -> None:
-    """Thick: the nominal 95 % interval. Thin: the simultaneous one. A filled diamond is significant after
-    correction, an open circle is not; an open diamond is, without matched memory, which counts for nothing.
-    An arrowhead says that an interval goes on beyond the axis. `name` ends the gids.
+def mark(
+    axes: Any,
+    y: float,
+    name: str,
+    contrast: Mapping[str, Any],
+    *,
+    outside: bool = False,
+    size: float = 1,
+) -> None:
+    """Thick: the nominal 95 % interval. Thin: the simultaneous one, or of a rule with a margin the limits
+    that it compares with the margin. A filled diamond is significant after correction, an open circle is not;
+    an open diamond is, without matched memory, which counts for nothing. An arrowhead says that an interval
+    goes on beyond the axis. `name` ends the gids. outside: the rule leaves it out, so that it is paler and
+    smaller than what the rule decides by.
     """
     low, high = axes.get_xlim()
     passes = contrast["better"] or contrast["worse"]
+    ink, scale = (PALE, 0.7 * size) if outside else (INK, size)
+    family = "margin" if contrast.get("low_margin") is not None else "simultaneous"
     for kind, width, ends in (
-        ("simultaneous", 0.9, ("low_simultaneous", "high_simultaneous")),
+        ("simultaneous", 0.9, (f"low_{family}", f"high_{family}")),
         ("nominal", 2.8, ("low", "high")),
     ):
         left, right = (100 * float(contrast[end]) for end in ends)
         shown = max(left, low), min(right, high)
-        line = {"color": INK, "linewidth": width, "solid_capstyle": "butt", "zorder": 2}
+        line = {"color": ink, "linewidth": scale * width, "solid_capstyle": "butt", "zorder": 2}
         axes.plot(shown, (y, y), gid=f"{kind}-{name}", **line)
         for end, clipped, marker in ((shown[0], left < low, "<"), (shown[1], right > high, ">")):
             if clipped:
-                style = {"color": INK, "markersize": 5, "clip_on": False, "zorder": 3}
+                style = {"color": ink, "markersize": 5, "clip_on": False, "zorder": 3}
                 axes.plot(end, y, marker, gid=f"clipped-{name}", **style)
-    marker, size = ("D", 6.5) if passes else ("o", 6)
-    how = {"markersize": size, "markeredgewidth": 1.1, "zorder": 4, "gid": f"point-{name}"}
-    point(axes, 100 * float(contrast["difference"]), y, marker, filled=counts(contrast), **how)
+    marker, wide = ("D", 6.5) if passes else ("o", 6.0)
+    wide *= 0.78 * size if outside else size
+    how = {"markersize": wide, "markeredgewidth": 1.1 * scale, "zorder": 4, "gid": f"point-{name}"}
+    point(axes, 100 * float(contrast["difference"]), y, marker, filled=counts(contrast), ink=ink, **how)
 
 
-def untested(axes: Any, y: int, name: str, contrast: Mapping[str, Any]) -> None:
+def untested(axes: Any, y: float, name: str, contrast: Mapping[str, Any]) -> None:
     """A pale square on its 95 % interval."""
     ends = [100 * float(contrast[end]) for end in ("low", "high")]
     line = {"color": PALE, "linewidth": 1.6, "solid_capstyle": "butt", "zorder": 2}
     axes.plot(ends, (y, y), gid=f"nominal-{name}", **line)
-    style = {"markersize": 5, "markerfacecolor": "white", "markeredgecolor": PALE, "zorder": 4}
+    style = {"markersize": 5, "markerfacecolor": FACE, "markeredgecolor": PALE, "zorder": 4}
     axes.plot(100 * float(contrast["difference"]), y, "s", gid=f"point-{name}", **style)
 
 

@@ -9,7 +9,7 @@ from matplotlib.transforms import blended_transform_factory
 
 from figures.canvas.curves import Curves
 from figures.canvas.lines import DASHES, MARKERS
-from figures.canvas.page import INK, MARGIN, PALE, Sheet, inches, sheet
+from figures.canvas.page import INK, MARGIN, PALE, WIDEST, Sheet, inches, sheet
 from figures.canvas.shares import label
 
 __all__ = ["FULL", "PLOT", "Laid", "apart", "laid", "panel", "scored", "styles"]
@@ -19,7 +19,7 @@ SUBJECT = "#0072b2"
 # Of Tol's "muted" scheme, in which no two look alike to the colour-blind, without what resembles the subject
 # or pales on white.
 MUTED = ("#44aa99", "#cc6677", "#999933", "#aa4499", "#117733", "#882255")
-PLOT, HIGH = 3.9, 2.6  # inches, of a panel; higher where its names need it
+PLOT, LEAST, HIGH = 3.9, 2.6, 2.6  # inches, of a panel: its width at most and at least; higher for its names
 BESIDE, ABOVE, UNDER = 0.62, 0.32, 0.66  # left of a panel, over it, under it
 STEP, ROOM = 0.15, 0.2  # inches: between two names at least, and of the panel for each
 REACH, NAME = 0.3, 0.42  # inches from the axes to a marker and to a name
@@ -65,10 +65,12 @@ def laid(places: Sequence[Curves], title: str, said: Sequence[str], notes: Seque
     arms = dict.fromkeys(arm for place in places for arm in place.arms)
     rows = [list(group) for _, group in itertools.groupby(places, lambda place: place.model)]
     names = NAME + max(inches(name, weight="bold") for name in (*arms, FULL)) + 0.1
-    wide = max(PLOT, *(inches(f"{place.model} · {place.task}", weight="bold") for place in places))
+    columns = max(map(len, rows))
+    room = (WIDEST - 2 * MARGIN) / columns - BESIDE - names
+    titles = (inches(f"{place.model} · {place.task}", weight="bold") for place in places)
+    wide = max(LEAST, min(PLOT, room), *titles)
     tall = max(HIGH, ROOM * (len(arms) + 2))
     across, block = BESIDE + wide + names, ABOVE + tall + UNDER
-    columns = max(map(len, rows))
     paper = sheet(2 * MARGIN + columns * across, block * len(rows) + 0.1, title, said, notes)
     panels, said_y = [], label(itertools.chain.from_iterable(place.shares for place in places))
     for row, own in enumerate(rows):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from matplotlib import style
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import text_to_path
@@ -19,28 +20,36 @@ from figures.canvas import numbers
 
 __all__ = [
     "BAND",
+    "FACE",
     "INK",
     "LINE",
     "MARGIN",
     "PALE",
     "STYLE",
+    "WIDEST",
     "NoVerdict",
     "Sheet",
     "inches",
+    "ink_on",
     "judged",
     "percent",
     "sheet",
     "standing",
+    "wrapped",
     "write",
 ]
 
 INK, PALE, BAND = "#1a1a1a", "#6b6b6b", "#f3f3f1"
+FACE = "#ffffff"  # under every drawing: a page may be dark, its drawings are light cards
+WIDEST = 10.7  # inches: landscape A4 takes it in full size, and so does the page of a report
 FONT = "DejaVu Sans"
 STYLE = {
     "font.family": FONT,
     "font.size": 8.5,
     "svg.fonttype": "path",
     "svg.hashsalt": "kv-prereg",
+    "figure.facecolor": FACE,
+    "savefig.facecolor": FACE,
     "axes.linewidth": 0.8,
     "text.parse_math": False,  # a dollar sign in a name is a dollar sign
 }
@@ -82,27 +91,32 @@ def judged(folder: Path, witness: str = numbers.WITNESS) -> dict[str, Any]:
         raise NoVerdict(f"{path}: holds no judgement; run: kv-prereg audit {folder}") from None
 
 
-def write(folder: Path, drawing: Callable[..., Figure], *data: Any) -> tuple[Path, Path]:
-    """Write drawing(*data) to FOLDER as .svg and .png under the name of the function; the same data give the
-    same bytes with one version of matplotlib.
+def write(
+    folder: Path, drawing: Callable[..., Figure], *data: Any, name: str | None = None, png: bool = True
+) -> tuple[Path, ...]:
+    """Write drawing(*data) to FOLDER as .svg and .png, by the name of the function where none is given; the
+    same data give the same bytes with one version of matplotlib.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    files = folder / f"{drawing.__name__}.svg", folder / f"{drawing.__name__}.png"
+    name = drawing.__name__ if name is None else name
+    files = [folder / f"{name}.svg"]
     with style.context(["default", STYLE]):  # and nothing of the user's own matplotlibrc
         figure = drawing(*data)
         figure.savefig(files[0], metadata={"Date": None, "Creator": None})
-        figure.savefig(files[1], dpi=200, metadata={"Software": None})
-    return files
+        if png:
+            files.append(folder / f"{name}.png")
+            figure.savefig(files[1], dpi=200, metadata={"Software": None})
+    return tuple(files)
 
 
 def sheet(width: float, body: float, title: str, said: Sequence[str], notes: Sequence[str]) -> Sheet:
     """A page for a body of this height. Title, sentences below it and notes are wrapped, never cut."""
     room = width - 2 * MARGIN
-    head = [(line, 12.0, "bold", INK, 0.27) for line in _wrapped(title, room, 12, "bold")]
+    head = [(line, 12.0, "bold", INK, 0.27) for line in wrapped(title, room, 12, "bold")]
     for number, text in enumerate(said):
         size, weight, ink = (9.0, "bold", INK) if number == 0 else (8.5, "normal", PALE)
-        head += [(line, size, weight, ink, 0.21) for line in _wrapped(text, room, size, weight)]
-    foot = [line for note in notes for line in _wrapped(note, room, 7.5, "normal")]
+        head += [(line, size, weight, ink, 0.21) for line in wrapped(text, room, size, weight)]
+    foot = [line for note in notes for line in wrapped(note, room, 7.5)]
     floor = 0.18 + LINE * len(foot)
     height = 0.14 + sum(line[-1] for line in head) + body + floor
     figure = Figure(figsize=(width, height))
@@ -127,6 +141,14 @@ def percent(share: float) -> str:
     return f"{100 * share:.1f}"
 
 
+def ink_on(colour: Any) -> str:
+    """Dark or white, whichever stands out more from a background (contrast as in WCAG 2)."""
+    parts = [one / 12.92 if one <= 0.04045 else ((one + 0.055) / 1.055) ** 2.4 for one in to_rgb(colour)]
+    light = 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
+    dark = 0.0103  # of INK
+    return INK if (light + 0.05) / (dark + 0.05) > 1.05 / (light + 0.05) else FACE
+
+
 def inches(text: str, size: float = 8.5, weight: str = "normal") -> float:
     """How wide a text is printed."""
     font = FontProperties(family=FONT, size=size, weight=weight)
@@ -134,7 +156,8 @@ def inches(text: str, size: float = 8.5, weight: str = "normal") -> float:
     return width / 72
 
 
-def _wrapped(text: str, room: float, size: float, weight: str) -> list[str]:
+def wrapped(text: str, room: float, size: float = 8.5, weight: str = "normal") -> list[str]:
+    """The lines of a text in this many inches; a word that is longer stays whole."""
     lines = [""]
     for word in text.split():
         longer = f"{lines[-1]} {word}".strip()

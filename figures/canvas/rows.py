@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from matplotlib.transforms import blended_transform_factory
 
-from figures.canvas.page import BAND, INK, MARGIN, PALE, Sheet, inches, sheet
+from figures.canvas.page import BAND, FACE, INK, MARGIN, PALE, WIDEST, Sheet, inches, sheet
 
 __all__ = [
     "HEAD",
@@ -27,8 +27,9 @@ __all__ = [
 ]
 
 ROW = 0.235  # inches
-INDENT, SPARE = 0.15, 0.9  # before the label of an entry, after a heading
+INDENT, SPARE = 0.15, 0.3  # before the label of an entry, after a heading
 HEAD = 0.3  # above the rows
+LEAST = 2.4  # of a plot
 
 
 class Row(NamedTuple):
@@ -69,9 +70,9 @@ class Table(NamedTuple):
             style = {"va": "center", "ha": "right", "color": INK} | how
             self.axes.text(self.columns[head], y, text, transform=self.across, **style)
 
-    def dagger(self, y: float, head: str) -> None:
+    def dagger(self, y: float, head: str, ink: str = INK) -> None:
         """After the cell of this column: memory was not matched."""
-        self.axes.text(self.columns[head] + 0.03, y, "†", transform=self.across, va="center", color=INK)
+        self.axes.text(self.columns[head] + 0.03, y, "†", transform=self.across, va="center", color=ink)
 
 
 def place(one: Mapping[str, Any]) -> tuple[str, str, str]:
@@ -110,24 +111,29 @@ def entries(rows: Sequence[Row]) -> list[tuple[int, int, Mapping[str, Any]]]:
     return [(y, number, entry) for number, (y, entry) in enumerate(shown)]
 
 
-def point(axes: Any, x: float, y: float, marker: str, *, filled: bool, **how: Any) -> None:
+def point(axes: Any, x: float, y: float, marker: str, *, filled: bool, ink: str = INK, **how: Any) -> None:
     """A marker with an edge of ink, open or filled."""
-    axes.plot(x, y, marker, markerfacecolor=INK if filled else "white", markeredgecolor=INK, **how)
+    axes.plot(x, y, marker, markerfacecolor=ink if filled else FACE, markeredgecolor=ink, **how)
 
 
 def frame(rows: Sequence[Row], columns: Mapping[str, float], plot: float) -> Frame:
-    """As wide as the longest label and heading need. columns: the width of each; plot: that of the plot."""
-    entries = [inches(row.label) + INDENT for row in rows if row.entry is not None]
+    """As wide as the longest label and heading need. columns: the width of each; plot: that of the plot,
+    less where the page would be wider than WIDEST, and at least LEAST.
+    """
+    entries = max([1.2, *(inches(row.label) + INDENT for row in rows if row.entry is not None)])
+    beside = 2 * MARGIN + 0.3 + sum(columns.values())
+    plot = max(LEAST, min(plot, WIDEST - beside - entries))
     headings = [inches(row.label, weight="bold") + SPARE - plot for row in rows if row.entry is None]
-    left = MARGIN + max([1.2, *entries, *headings]) + 0.2
+    left = MARGIN + max([entries, *headings]) + 0.2
     edges = itertools.accumulate(columns.values(), initial=left + plot + 0.1)
     right = dict(zip(columns, list(edges)[1:], strict=True))
     return Frame(left, plot, right, max(right.values()) + MARGIN)
 
 
-def panel(sheet: Sheet, frame: Frame, rows: Sequence[Row], bottom: float) -> Table:
+def panel(sheet: Sheet, frame: Frame, rows: Sequence[Row], bottom: float, *, outside: bool = False) -> Table:
     """`rows` with their labels and an empty plot, `bottom` above the floor of the page, and the heads of the
-    columns over them. A pale band lies behind every second group.
+    columns over them. A pale band lies behind every second group. outside: the decision rule leaves them out,
+    so that nothing is bold.
     """
     axes = sheet.axes(frame.left, bottom, frame.plot, ROW * len(rows))
     axes.set_ylim(len(rows) - 0.5, -0.5)
@@ -141,8 +147,11 @@ def panel(sheet: Sheet, frame: Frame, rows: Sequence[Row], bottom: float) -> Tab
         axes.fill_betweenx((first - 0.5, last - 0.5), *ends, **pale)
     for y, row in enumerate(rows):
         heading = row.entry is None
-        edge, weight = (MARGIN, "bold") if heading else (MARGIN + INDENT, "normal")
-        axes.text(edge, y, row.label, transform=across, va="center", weight=weight, color=INK)
+        edge, weight = (MARGIN, "bold") if heading and not outside else (MARGIN, "normal")
+        edge += 0 if heading else INDENT
+        axes.text(
+            edge, y, row.label, transform=across, va="center", weight=weight, color=PALE if outside else INK
+        )
     drawn = Table(sheet, axes, across, frame.columns)
     drawn.cells(-0.75, {head: head for head in frame.columns}, va="bottom", color=PALE)
     return drawn

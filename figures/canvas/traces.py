@@ -37,6 +37,8 @@ class Trace(NamedTuple):
     """The registered budget in slots, mean over lanes; NaN of an arm that never evicts."""
     slots: Moments
     """Moment 0 is the end of the prefill with its event; one more after every decode step."""
+    over: Moments | None
+    """The same, less the budget of each lane; None of an arm that never evicts."""
     overall: float
     """Mean over the moments of a lane, then over lanes: what contrasts are matched by."""
     state: int
@@ -73,11 +75,13 @@ def traces(folder: Path, lock: Mapping[str, Any]) -> list[Trace]:
 
 def _trace(place: tuple[str, str, str, str], bodies: Sequence[Any], token: float, sides: "_Sides") -> Trace:
     held = [sides.held(body["trajectory"]) for body in bodies]
-    nominal = np.mean([np.nan if body["slots"] is None else body["slots"] for body in bodies])
+    budgets = [body["slots"] for body in bodies]
+    evicts = None not in budgets
     return Trace(
         *place,
-        nominal=float(nominal),
+        nominal=float(np.mean(budgets)) if evicts else np.nan,
         slots=summary(held),
+        over=summary([one - slots for one, slots in zip(held, budgets, strict=True)]) if evicts else None,
         overall=float(np.mean([one.mean() for one in held])),
         state=max(body["cache"]["state_bytes"] for body in bodies),
         token=token,

@@ -97,10 +97,10 @@ DRAWINGS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "Lines: share of correct answers of every arm over the levels of the problems.",
         ),
         "trajectories": (
-            "Cache held, step by step (exploratory)",
-            "Lines: slots that each arm held per KV head and layer after each decoded token, the mean and a "
-            "band over lanes, and the share of lanes that still decode. The table of accuracy and cost has "
-            "mean and peak.",
+            "Cache held above the budget, step by step (exploratory)",
+            "A strip for each arm: the slots that it held per KV head and layer above its budget after each "
+            "decoded token, the mean and a band over lanes, on a ground as high as lanes still decode. The "
+            "table of accuracy and cost has mean and peak.",
         ),
         "collapse": (
             "How answers ended (exploratory)",

@@ -100,13 +100,14 @@ def drawing(svg: str, alt: str, caption: str) -> Html:
     return element("figure", element("figcaption", caption), _scrolled(caption, image))
 
 
-def page(title: Html, *body: str) -> str:
+def page(title: Html, *body: str, more: str = "") -> str:
     """A whole document that loads nothing and runs no script but the one that sorts its tables.
 
-    title: an element.
+    title: an element. more: rules of style that this page alone needs.
     """
+    style = STYLE + more
     policy = (
-        f"default-src 'none'; img-src data:; style-src 'sha256-{_digest(STYLE)}'; "
+        f"default-src 'none'; img-src data:; style-src 'sha256-{_digest(style)}'; "
         f"script-src 'sha256-{_digest(SCRIPT)}'; base-uri 'none'; form-action 'none'"
     )
     head = [
@@ -115,7 +116,7 @@ def page(title: Html, *body: str) -> str:
         Html('<meta name="viewport" content="width=device-width, initial-scale=1">'),
         Html(f'<meta name="generator" content="{html.escape(producer.name())}">'),
         title,
-        Html(f"<style>{STYLE}</style>"),
+        Html(f"<style>{style}</style>"),
     ]
     script = Html(f"<script>{SCRIPT}</script>")
     whole = element("html", element("head", *head), element("body", *body, script), lang="en")

@@ -1,4 +1,4 @@
-"""The index page over all registrations: what became of each, and how many were confirmed."""
+"""The index page over all registrations: the answer of each that was judged, and what became of the rest."""
 
 import os
 import tomllib
@@ -15,14 +15,33 @@ from analysis.studies import namesakes, plain_files
 from analysis.studies.opened import opened
 from analysis.studies.study_files import RecordError, document
 from figures.canvas import numbers, page
-from figures.html import finished, markup
-from figures.html.markup import Html, Number, element, sentences
+from figures.html import finished, index_cards, markup
+from figures.html.answer import answer
+from figures.html.index_cards import Mark
+from figures.html.markup import Html, Number, element, folded, sentences
 
 __all__ = ["Compared", "Entry", "compared", "entries", "html"]
 
 ENDED = {"withdraw": "withdrawn", "amended": "amended"}  # what the last line of a ledger makes of a study
 # a study that was not ended otherwise is as far as the latest document that it has
 STATES = {"verdict.json": "judged", "seal.json": "sealed", "claim.json": "claimed", "lock.json": "locked"}
+# How `kv-prereg status` counts: what every rule says, what is rare, and what has no verdict.
+SAID, RARE = ("CONFIRMED", "REFUTED", "INCONCLUSIVE"), ("SCREENED", "DEVIATED")
+OPEN = {
+    "locked": "locked, not run",
+    "unfinished": "claimed, unfinished",
+    "amended": "amended",
+    "withdrawn": "withdrawn",
+    "INVALID": "INVALID",
+}
+# The badges of what was not judged; other states are their own.
+BADGES = {"locked": "not run", "claimed": "unfinished", "sealed": "unfinished", "written": "not registered"}
+GROUPS = {
+    "Judged, the latest first": ("judged",),
+    "Registered, without a verdict yet": ("locked", "claimed", "sealed"),
+    "Ended without a verdict": ("amended", "withdrawn", "INVALID"),
+    "Written, not registered": ("written",),
+}
 
 
 class Entry(NamedTuple):
@@ -40,6 +59,10 @@ class Entry(NamedTuple):
     proofs: int = 0
     namesakes: tuple[str, ...] = ()  # what its policies are not, where another paper uses the name
     report: bool = False
+    question: str = ""
+    answer: str = ""
+    contrasts: tuple[Mark, ...] = ()
+    time: str = ""  # of the last line of its ledger, by the clock of whoever ran it
 
     @property
     def registered(self) -> bool:
@@ -79,13 +102,6 @@ def entries(folder: Path) -> list[Entry]:
 
 def html(found: Sequence[Entry], said: Compared = NOTHING) -> str:
     """The page. It stands in the folder that holds the registrations. said: `compared` of that folder."""
-    registered = [one for one in found if one.registered]
-    words = Counter(one.verdict for one in found if one.verdict)
-    confirmed = words.pop("CONFIRMED", 0)
-    single = sum(one.verdict == "CONFIRMED" and one.alone for one in found)
-    of_one = f" ({single} for one model alone)" if single else ""
-    others = "".join(f", {count} {word}" for word, count in sorted(words.items()))
-    counted = f"{len(registered)} registered, {confirmed} confirmed{of_one}"
     heads = (
         "registration",
         "title",
@@ -111,23 +127,76 @@ def html(found: Sequence[Entry], said: Compared = NOTHING) -> str:
     ]
     return markup.page(
         element("title", "Registrations"),
+        markup.skip("studies", "Skip to the studies"),
+        element("header", element("h1", "Registrations"), element("p", element("strong", counted(found)))),
         element(
             "main",
-            element("h1", "Registrations"),
-            element("p", element("strong", counted), others),
             sentences(
                 "Every registration that was locked counts, withdrawn and amended ones too. The more there "
                 "are, the more are confirmed by chance.",
-                "Opened before: how many of its held-out problems an earlier registration had opened when it "
-                "was locked. The more who have read a problem, the less a further verdict on it is worth.",
                 "This page repeats what the files say. To verify one: kv-prereg audit "
-                "registrations/NAME. For what to do next: kv-prereg status.",
+                "registrations/NAME. To write its report: kv-prereg report registrations/NAME. For "
+                "what to do next: kv-prereg status.",
             ),
-            markup.table("All registrations", heads, rows),
-            sentences(*_named(found)),
+            element("div", *_groups(found), id="studies", tabindex="-1"),
+            folded(
+                "All registrations, as a table",
+                Html(
+                    sentences(
+                        "Opened before: how many of its held-out problems an earlier registration had opened "
+                        "when it was locked. The more who have read a problem, the less a further verdict on "
+                        "it is worth."
+                    )
+                    + markup.table("All registrations", heads, rows)
+                    + sentences(*_named(found))
+                ),
+                "table",
+            ),
             *_hypotheses(said),
         ),
+        more=index_cards.STYLE,
     )
+
+
+def counted(found: Sequence[Entry]) -> str:
+    """What became of all that was registered, in the words of `kv-prereg status`."""
+    registered = [one for one in found if one.registered]
+    judged = [one for one in registered if one.state == "judged"]
+    words, states = (
+        Counter(getattr(one, name) for one in of) for name, of in (("verdict", judged), ("state", registered))
+    )
+    states["unfinished"] = states["claimed"] + states["sealed"]
+    said = [f"{words[word]} {word}" for word in SAID]
+    if single := sum(one.verdict == "CONFIRMED" and one.alone for one in judged):
+        said[0] += f" ({single} for one model alone)"
+    said += [f"{words[word]} {word}" for word in RARE if words[word]]
+    verdicts = f": {', '.join(said)}" if judged else ""
+    whole = f"{len(registered)} registered, {len(judged)} judged{verdicts}"
+    return "; ".join([whole, *(f"{states[name]} {word}" for name, word in OPEN.items() if states[name])])
+
+
+def _groups(found: Sequence[Entry]) -> list[Html]:
+    parts = []
+    for title, states in GROUPS.items():
+        own = sorted((one for one in found if one.state in states), key=lambda one: one.time, reverse=True)
+        if own:
+            parts.append(element("section", element("h2", title), *map(_card, own)))
+    return parts
+
+
+def _card(one: Entry) -> Html:
+    word = one.verdict or BADGES.get(one.state, one.state)
+    rest = one.said.removeprefix(one.verdict).strip()
+    said = element("p", index_cards.badge(word), f" {rest}" * bool(rest), f" · {one.grade}" * bool(one.grade))
+    title = f": {one.title}" if one.title else ""
+    text = [
+        said,
+        element("h3", _name(one), title),
+        element("p", one.question, class_="question") if one.question else "",
+        element("p", one.answer) if one.answer else "",
+        element("p", f"Ended because: {one.why}") if one.why else "",
+    ]
+    return element("article", element("div", *text), index_cards.thumbnail(one.contrasts), class_="study")
 
 
 def _hypotheses(said: Compared) -> list[Html]:
@@ -135,8 +204,7 @@ def _hypotheses(said: Compared) -> list[Html]:
     if not outcomes.compared(said.records):
         return []
     found = said.records
-    parts = [element("h2", "What policies were to show, and what became of it")]
-    parts.append(sentences(*tables.SAID["gates"], *tables.SAID["families"]))
+    parts = [sentences(*tables.SAID["gates"], *tables.SAID["families"])]
     parts.append(markup.table("Families of intervention", tables.FAMILIES, tables.families_of(found)))
     parts.append(sentences(*tables.SAID["attempts"]))
     parts.append(markup.table("Gates", tables.ATTEMPTS, tables.attempts(found)))
@@ -145,7 +213,8 @@ def _hypotheses(said: Compared) -> list[Html]:
         markup.table("Registered verdicts, in order of time", tables.REGISTERED, tables.registered(found))
     )
     left = f"Not in these tables, since they cannot be read: {', '.join(said.unread)}."
-    return [*parts, sentences(left if said.unread else "")]
+    parts.append(sentences(left if said.unread else ""))
+    return [folded("What policies were to show, and what became of it", Html("".join(parts)), "gates")]
 
 
 def _named(found: Sequence[Entry]) -> list[str]:
@@ -190,7 +259,18 @@ def _locked(folder: Path) -> Entry:
         len(finished.proofs(folder)),
         tuple(namesakes.words(lock)),
         judged != {} and (folder / "report.html").is_file(),
+        str(lock["protocol"]["content"].get("question", "")),
+        _answer(judged, lock),
+        index_cards.marks(judged),
+        str(last.get("time", "")),
     )
+
+
+def _answer(judged: dict[str, Any], lock: dict[str, Any]) -> str:
+    """Empty where the judgement does not hold what is told in it."""
+    if "contrasts" not in judged:
+        return ""
+    return answer(judged, lock["protocol"]["content"].get("decision", {}))
 
 
 def _opened(lock: dict[str, Any]) -> str:

@@ -79,7 +79,7 @@ def _bar(drawn: Table, y: int, index: int, one: Mapping[str, Any]) -> None:
     bar = {"height": 0.56, "edgecolor": INK, "linewidth": 0.8, "zorder": 2, "gid": f"bar-{index}"}
     axes.barh(y, 100 * effect, facecolor="#9a9a9a" if counts(one) else "white", **bar)
     axes.plot((100 * low, 100 * high), (y, y), color=INK, linewidth=1.4, zorder=3, gid=f"interval-{index}")
-    how = {"markersize": 5.5, "zorder": 4, "gid": f"point-{index}"}
+    how: dict[str, Any] = {"markersize": 5.5, "zorder": 4, "gid": f"point-{index}"}
     point(axes, 100 * effect, y, "D" if passes else "o", filled=counts(one), **how)
     cells = {
         "effect (pp)": numbers.points(str(effect)),

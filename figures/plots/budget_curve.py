@@ -15,11 +15,11 @@ from matplotlib.transforms import ScaledTranslation
 from figures.canvas import named_lines, numbers, page, shares
 from figures.canvas.curves import Curves, Point, curved
 from figures.canvas.lines import styles
-from figures.canvas.page import INK, MARGIN, PALE, inches
+from figures.canvas.page import INK, MARGIN, PALE, WIDEST, inches
 
 __all__ = ["budget_curve", "curves"]
 
-PLOT, HIGH = 3.9, 2.6  # inches, of a panel
+PLOT, LEAST, HIGH = 3.9, 2.6, 2.6  # inches, of a panel: its width at most and at least
 BESIDE, ABOVE, UNDER = 0.62, 0.32, 0.66  # left of a panel, over it, under it
 ENTRY = 0.75  # inches of the legend, beside a name
 FEW = 5  # arms of which each has limits that can be told from the others'
@@ -94,7 +94,8 @@ def _side_by_side(
     columns = max(len(list(group)) for _, group in itertools.groupby(places, lambda place: place.model))
     rows = [list(group) for _, group in itertools.groupby(places, lambda place: place.model)]
     names = [inches(arm) + ENTRY for arm in (*arms, "full cache")]
-    plot = max(PLOT, *(inches(f"{place.model} · {place.task}", weight="bold") for place in places))
+    titles = (inches(f"{place.model} · {place.task}", weight="bold") for place in places)
+    plot = max(LEAST, min(PLOT, (WIDEST - 2 * MARGIN) / columns - BESIDE), *titles)
     room = columns * (BESIDE + plot)
     entries = len(names) if sum(names) < room else max(1, int(room / max(names)))
     legend = 0.2 * -(-len(names) // entries) + 0.1
@@ -194,7 +195,7 @@ def _memory_axis(axes: Any, place: Curves) -> None:
     axes.minorticks_off()
     ends = (scale(least) - room, scale(most) + room)
     axes.set_xlim(*(map(math.exp, ends) if wide else ends))
-    inch = PLOT / (ends[1] - ends[0])
+    inch = axes.get_position().width * axes.figure.get_figwidth() / (ends[1] - ends[0])
     ticks: list[tuple[float, str]] = []
     for budget, memories in sorted(by_budget.items(), key=lambda each: -max(each[1])):
         mean = sum(memories) / len(memories)

@@ -16,7 +16,11 @@ from figures.canvas.shares import Share, share
 
 __all__ = ["Ending", "collapse", "endings", "markdown"]
 
-LIMITS = "95 % limits (Wilson), problems counted and not answers."
+FEWEST = 5  # answers of a share that has limits: those of one answer would be the longest bar of a drawing
+LIMITS = (
+    "95 % limits (Wilson), problems counted and not answers; left out of shares of fewer than "
+    f"{FEWEST} answers, which are counts."
+)
 COLUMNS = {"wrong": 0.65, "no answer, % of wrong": 1.55, "truncated, % of all": 1.55}
 
 
@@ -82,9 +86,10 @@ def collapse(judged: Mapping[str, Any], cells: Sequence[Ending]) -> Figure:
             found, at = one[name], y + aside
             if found.of == 0:
                 continue
-            ends = 100 * found.low, 100 * found.high
-            axes.plot(ends, (at, at), color=INK, linewidth=width, gid=f"{name}-interval-{number}")
-            how = {"markersize": 4.5, "markeredgewidth": 0.9, "gid": f"{name}-{number}"}
+            if found.of >= FEWEST:
+                ends = 100 * found.low, 100 * found.high
+                axes.plot(ends, (at, at), color=INK, linewidth=width, gid=f"{name}-interval-{number}")
+            how: dict[str, Any] = {"markersize": 4.5, "markeredgewidth": 0.9, "gid": f"{name}-{number}"}
             point(axes, 100 * found.share, at, marker, filled=name == "no_answer", **how)
         shown = _printed(one["wrong"], one["no_answer"], one["truncated"])
         drawn.cells(y, dict(zip(COLUMNS, shown, strict=True)))
@@ -99,6 +104,8 @@ def _printed(wrong: Share, *shares: Share) -> tuple[str, ...]:
 def _limited(one: Share) -> str:
     if one.of == 0:
         return "\N{EN DASH}"
+    if one.of < FEWEST:
+        return f"{one.having} of {one.of}"
     share, low, high = (page.percent(value) for value in one[:3])
     return f"{share} [{low}, {high}]"
 

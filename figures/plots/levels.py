@@ -9,16 +9,17 @@ from matplotlib.figure import Figure
 
 from figures.canvas import page
 from figures.canvas.lines import styles
-from figures.canvas.page import INK, MARGIN, PALE, inches
+from figures.canvas.page import INK, MARGIN, PALE, WIDEST, inches
 from figures.canvas.shares import Share, label, share
 
 __all__ = ["Level", "levelled", "levels"]
 
 ID = re.compile(r"[^/]+/\d+/[^/]+")
-PLOT, HIGH = 3.6, 2.2  # inches, of a panel
+PLOT, NARROW, HIGH = 3.6, 2.6, 2.2  # inches, of a panel: its width at most and at least
 BESIDE, ABOVE, UNDER = 0.62, 0.32, 0.5  # left of a panel, over it, under it
 TICKS = 12  # at most
 ENTRY = 0.75  # inches of the legend, beside a name
+FEW = 5  # arms that evict of which each has limits; of more the subject alone has, and is in front
 
 
 class Level(NamedTuple):
@@ -48,7 +49,8 @@ def levelled(lanes: Any) -> list[Level]:
 
 
 def levels(judged: Mapping[str, Any], cells: Sequence[Level]) -> Figure:
-    """Rows of panels: model and task. Columns: budgets. An arm that evicts nothing stands in every column.
+    """Rows of panels: model and task. Columns: budgets, which go on in the next row where a page has no room
+    for them. An arm that evicts nothing stands in every panel.
 
     A line and its limits have "line-<model>/<task>/<budget>/<arm>" and "limits-..." as gid, with the budget
     of the panel.
@@ -59,24 +61,27 @@ def levels(judged: Mapping[str, Any], cells: Sequence[Level]) -> Figure:
     whole = dict.fromkeys(one.arm for one in cells if one.budget == "full")
     style = styles([arm for arm in arms if arm not in whole])
     style |= {arm: {"color": PALE, "linestyle": (0, (4, 2)), "marker": "x"} for arm in whole}
+    subject, few = judged["contrasts"][0]["subject"], len(arms) - len(whole) <= FEW
     counts = sorted({one.problems for one in cells})
     problems = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else f"{counts[0]}"
-    names = [inches(arm) + ENTRY for arm in arms]
-    room = len(budgets) * (BESIDE + PLOT)
-    columns = len(names) if sum(names) < room else max(1, int(room / max(names)))
-    legend = 0.2 * -(-len(arms) // columns) + 0.1
     block = ABOVE + HIGH + UNDER
     titles = [f"{model} · {task} · budget {budget}" for model, task in places for budget in budgets]
-    plot = max(PLOT, *(inches(text, weight="bold") for text in titles))
-    width = 2 * MARGIN + len(budgets) * (BESIDE + plot)
+    across, plot = _across(len(budgets), max(inches(text, weight="bold") for text in titles))
+    room = across * (BESIDE + plot)
+    names = [inches(arm) + ENTRY for arm in arms]
+    columns = len(names) if sum(names) < room else max(1, int(room / max(names)))
+    legend = 0.2 * -(-len(arms) // columns) + 0.1
+    width = 2 * MARGIN + room
+    lines = -(-len(budgets) // across) * len(places)
     paper = page.sheet(
         width,
-        block * len(places) + legend,
+        block * lines + legend,
         "Accuracy by level of difficulty (exploratory)",
         [page.standing(judged), "Limits per arm and level; contrasts are paired: see forest."],
         [
-            "Vertical lines: 95 % limits (Wilson), problems counted and not answers; not corrected. "
-            f"{problems} problems a level. Arms stand side by side at a level."
+            f"Vertical lines{'' if few else f', of {subject} and of the full cache'}: 95 % limits (Wilson), "
+            f"problems counted and not answers; not corrected. {problems} problems a level."
+            + (" Arms stand side by side at a level." if few else "")
         ],
     )
     for row, place in enumerate(places):
@@ -84,16 +89,17 @@ def levels(judged: Mapping[str, Any], cells: Sequence[Level]) -> Figure:
             shown = [one for one in cells if one[:2] == place and one.budget in (budget, "full")]
             if not shown:  # no answer of the cell has a grade
                 continue
+            line = row * -(-len(budgets) // across) + column // across
             axes = paper.axes(
-                MARGIN + BESIDE + column * (BESIDE + plot),
-                legend + block * (len(places) - 1 - row) + UNDER,
+                MARGIN + BESIDE + column % across * (BESIDE + plot),
+                legend + block * (lines - 1 - line) + UNDER,
                 plot,
                 HIGH,
             )
             axes.set_title(f"{' · '.join(place)} · budget {budget}", loc="left", size=8.5, weight="bold")
-            _panel(axes, budget, shown, style)
-            axes.set_xlabel("level" if row == len(places) - 1 else "")
-            axes.set_ylabel(label(one.accuracy for one in cells) if column == 0 else "")
+            _panel(axes, budget, shown, style, None if few else subject)
+            axes.set_xlabel("level" if line == lines - 1 else "")
+            axes.set_ylabel(label(one.accuracy for one in cells) if column % across == 0 else "")
     handles = [axes.plot([], [], markersize=5, label=arm, **style[arm])[0] for arm in arms]
     paper.figure.legend(
         handles=handles,
@@ -106,25 +112,36 @@ def levels(judged: Mapping[str, Any], cells: Sequence[Level]) -> Figure:
     return paper.figure
 
 
-def _panel(axes: Any, budget: str, cells: Sequence[Level], style: Mapping[str, Mapping[str, Any]]) -> None:
+def _across(budgets: int, title: float) -> tuple[int, float]:
+    """How many panels stand side by side, and the inches of each: as many as fit, in rows of one length."""
+    least = max(NARROW, title)
+    fit = max(1, min(budgets, int((WIDEST - 2 * MARGIN) / (BESIDE + least))))
+    across = -(-budgets // -(-budgets // fit))
+    return across, max(least, min(PLOT, (WIDEST - 2 * MARGIN) / across - BESIDE))
+
+
+def _panel(
+    axes: Any,
+    budget: str,
+    cells: Sequence[Level],
+    style: Mapping[str, Mapping[str, Any]],
+    subject: str | None,
+) -> None:
+    """subject: of many arms the one that has limits, beside those that evict nothing."""
     at = sorted({one.level for one in cells})
     step = min((b - a for a, b in itertools.pairwise(at)), default=1)
     arms = list(dict.fromkeys(one.arm for one in cells))
     for number, arm in enumerate(arms):
         mine = [one for one in cells if one.arm == arm]
-        aside = 0.6 * step * ((number + 0.5) / len(arms) - 0.5)
+        aside = 0.6 * step * ((number + 0.5) / len(arms) - 0.5) if subject is None else 0.0
         x = [one.level + aside for one in mine]
         name = f"{mine[0].model}/{mine[0].task}/{budget}/{arm}"
-        axes.vlines(
-            x,
-            [100 * one.accuracy.low for one in mine],
-            [100 * one.accuracy.high for one in mine],
-            color=style[arm]["color"],
-            linewidth=0.8,
-            gid=f"limits-{name}",
-        )
+        if subject is None or arm == subject or mine[0].budget == "full":
+            ends = ([100 * one.accuracy[end] for one in mine] for end in (1, 2))
+            axes.vlines(x, *ends, color=style[arm]["color"], linewidth=0.8, gid=f"limits-{name}")
         y = [100 * one.accuracy.share for one in mine]
-        axes.plot(x, y, linewidth=1.3, markersize=4, gid=f"line-{name}", **style[arm])
+        front = {"linewidth": 2.2, "zorder": 4} if arm == subject else {"linewidth": 1.3}
+        axes.plot(x, y, markersize=4, gid=f"line-{name}", **style[arm], **front)
     axes.set_ylim(-3, 103)
     axes.set_xlim(at[0] - step, at[-1] + step)
     axes.set_xticks(at[:: -(-len(at) // TICKS)])

@@ -117,10 +117,10 @@ def _heads(
 def _cell(axes: Any, x: float, y: float, cell: Cell) -> None:
     # From a visible tint, so that 0 % is not blank, to a blue that ends before black.
     fill = matplotlib.colormaps["Blues"](0.06 + 0.86 * cell.accuracy)
-    ink = "white" if cell.accuracy > 0.7 else INK
+    ink = page.ink_on(fill)
     axes.add_patch(
         Rectangle((x, y), WIDE, HIGH, facecolor=fill, edgecolor="white", gid="/".join(map(str, cell[:6])))
     )
     middle = x + WIDE / 2
     axes.text(middle, y + 0.13, page.percent(cell.accuracy), va="center", ha="center", color=ink)
-    axes.text(middle, y + 0.27, f"n {cell.problems}", va="center", ha="center", color=ink, size=6.5)
+    axes.text(middle, y + 0.27, f"n {cell.problems}", va="center", ha="center", color=ink, size=7)

@@ -22,7 +22,7 @@ __all__ = ["Map", "mapped", "settings_map"]
 
 WIDE, HIGH = 0.5, 0.34  # inches, of a cell; wider where a value under it is
 TITLE, UNDER, APART = 0.42, 0.42, 0.3  # inches: over a panel, for the values under it, between two
-MOST = 13.0  # inches across, before panels go on in the next row
+MOST = page.WIDEST - 2 * MARGIN  # inches across, before panels go on in the next row
 STEP = 5  # pp: the colours go from a multiple of it to another, at least two of it apart
 BAR = 1.8  # inches, of the scale of colours
 FACTS = [
@@ -173,12 +173,12 @@ def _panel(
         shade = (100 * cell.share - scale[0]) / (scale[1] - scale[0])
         gid = f"{name}/{row}/{column}"
         axes.add_patch(Rectangle((x, y), wide, HIGH, facecolor=_colour(shade), edgecolor="white", gid=gid))
-        ink = "white" if shade > 0.6 else INK
+        ink = page.ink_on(_colour(shade))
         middle, up = x + wide / 2, y + (0.12 if several else HIGH / 2)
         axes.text(middle, up, page.percent(cell.share), va="center", ha="center", color=ink)
         if several:
             count = f"n {panel.problems[row, column]}"
-            axes.text(middle, y + 0.25, count, va="center", ha="center", color=ink, size=6.5)
+            axes.text(middle, y + 0.25, count, va="center", ha="center", color=ink, size=7)
     edges = [[(left + wide * x, top + HIGH * y) for x, y in edge] for edge in _frames(of, panel)]
     frame: dict[str, Any] = {"colors": INK, "linewidths": 1.3, "capstyle": "projecting", "zorder": 3}
     axes.add_collection(LineCollection(edges, gid=f"alike-{name}", **frame), autolim=False)

@@ -1,11 +1,13 @@
-"""The cache that every arm held, step by step: why equal memory at the end of the prefill is not enough.
+"""What every arm held above its budget, step by step: why equal memory after the prefill is not enough.
 
 Two arms that hold the same when decoding begins may hold several times as much of one another later
-("Minimal-Intervention KV Retention", figure 2, which is a schema; these are measurements).
+("Minimal-Intervention KV Retention", figure 2, which is a schema; these are measurements). Drawn is the
+difference from the budget, each arm on a strip of its own: in one panel, arms that evict at the same steps
+would cover one another.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -13,92 +15,177 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from figures.canvas import page
-from figures.canvas.lines import styles
-from figures.canvas.page import INK, MARGIN, PALE, inches
-from figures.canvas.traces import BAND, Trace
+from figures.canvas.page import INK, MARGIN, PALE, WIDEST, inches
+from figures.canvas.traces import BAND, Moments, Trace
 
 __all__ = ["trajectories"]
 
 POINTS = 1000  # of a line, at most
-PLOT, HIGH, THIN = 3.3, 2.1, 0.5  # inches: width of a panel, height of its plot and of the lanes under it
-BESIDE, ABOVE, BETWEEN, UNDER, APART = 0.62, 0.32, 0.14, 0.5, 0.2
-ENTRY, SWATCH = 0.18, 0.42  # height of a line of the legend, width of its sample
-COLUMNS = {"after prefill": 0.9, "mean": 0.65, "state": 0.8, "tok-eq": 0.6}
+MANY = 16  # strips; more stand in two columns
+TALL, LOW, APART = 0.42, 0.32, 0.06  # inches: of a strip where they are few and where many, between two
+TITLE, UNDER = 0.58, 0.62  # inches: over the strips of a block, with the heads of its numbers, and under them
+TICKS, LEAST, BETWEEN = 0.45, 1.0, 0.3  # inches: left of a strip, of one at least, between two blocks
+NUMBERS = {"after\nprefill": 0.52, "mean": 0.52, "state": 0.72, "tok-eq": 0.52}  # inches
+MINUS = "\N{MINUS SIGN}"
+GROUND, SHADE = "#ececea", "#b5c9da"  # lanes that still decode; the band of their middle
+LINE = "#0b4f86"
+
+
+class Block(NamedTuple):
+    """The arms of one model, task and budget, and after them those that have no budget."""
+
+    place: tuple[str, str, str]
+    strips: list[tuple[Trace, Moments]]
+    whole: list[Trace]
+
+    @property
+    def name(self) -> str:
+        model, task, budget = self.place
+        return f"{model} · {task} · budget {budget}"
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """Of the difference: from the first step at which an arm holds its budget on average, and of one
+        that never does from the first of all. How the cache fills before is cut off: it would flatten the
+        rest.
+        """
+        low, high = 0.0, 1.0
+        for _, over in self.strips:
+            up = np.flatnonzero(over.mean >= 0)
+            low = min(low, float(over.mean[up[0] if len(up) else 0 :].min()))
+            high = max(high, float(over.high.max()))
+        room = 0.08 * (high - low)
+        return min(low - room, -0.35 * high), high + room
 
 
 def trajectories(judged: Mapping[str, Any], found: Sequence[Trace]) -> Figure:
-    """Rows of panels: model and task. Columns: budgets. Each panel has the slots held and, under them, the
-    share of lanes that still decode, and a legend with numbers.
+    """A block for each model, task and budget, with a strip and numbers for each arm.
 
-    An arm that evicts nothing is named in the legend alone, for it would dwarf the others. A line has
-    "mean-<model>/<task>/<budget>/<arm>" as gid, its band "band-...", its share of lanes "lanes-..."; the
-    budget is "nominal-<model>/<task>/<budget>".
+    An arm that never evicts has no budget to differ from, and its numbers alone. A line has
+    "mean-<model>/<task>/<budget>/<arm>" as gid, its band "band-...", the share of lanes "lanes-..."; the
+    budget is "nominal-...".
     """
-    places = list(dict.fromkeys(one[:2] for one in found))
-    evicting = [one for one in found if one.budget != "full"]
-    budgets = list(dict.fromkeys(one.budget for one in evicting))
-    style = styles(list(dict.fromkeys(one.arm for one in evicting)))
-    name = max(inches(one.arm) for one in found) + SWATCH
-    titles = [f"{model} · {task} · budget {budget}" for model, task in places for budget in budgets]
-    wide = max(inches(title, weight="bold") for title in titles)
-    plot = max(PLOT, wide, name + sum(COLUMNS.values()) - BESIDE + 0.1)
-    most = max(
-        sum(one[:2] == place and one.budget in (budget, "full") for one in found)
-        for place in places
-        for budget in budgets
+    blocks = _blocks(found)
+    strips = sum(len(block.strips) for block in blocks)
+    label = max(inches(one.arm) for one in found) + 0.1
+    beside = label + TICKS + sum(NUMBERS.values())
+    room = WIDEST - 2 * MARGIN
+    across = 2 if strips > MANY and (room - BETWEEN) / 2 - beside >= LEAST else 1
+    across = min(across, len(blocks))
+    wide = max(
+        (room - BETWEEN * (across - 1)) / across if across > 1 else min(room, beside + 4.6),
+        beside + LEAST,
+        *(inches(block.name, weight="bold") for block in blocks),
     )
-    under = UNDER + ENTRY * (most + 1)
-    block = ABOVE + HIGH + BETWEEN + THIN + under + APART
-    width = 2 * MARGIN + len(budgets) * (BESIDE + plot) + (len(budgets) - 1) * APART
+    high = LOW if strips > MANY else TALL
+    lines = [blocks[at : at + across] for at in range(0, len(blocks), across)]
+    body = sum(_height(line, high) for line in lines)
     paper = page.sheet(
-        width,
-        block * len(places),
-        "Cache held, step by step (exploratory)",
+        2 * MARGIN + across * wide + (across - 1) * BETWEEN,
+        body,
+        "Cache held above the budget, step by step (exploratory)",
         [
             page.standing(judged),
             "Memory is matched by the mean over a whole generation, not by what is held after the prefill.",
         ],
         [
-            "Line: mean over the lanes that still decode, all problems and seeds. Band: "
-            f"{BAND[0]} to {BAND[1]} % of them. Dashed: the registered budget (mean over lanes, where it is "
-            "a share of the prompt). Below: lanes that still decode. The axis of slots need not begin at 0.",
-            "Slots per KV head and layer. after prefill: with the first event. mean: over the whole "
-            "generation of a lane, then over lanes. state: the most bytes that the policy itself carried; "
-            "tok-eq: the tokens whose keys and values, as stored, take as many.",
+            "Strip: slots held per KV head and layer, less the budget of the lane. Line: mean over the lanes "
+            f"that still decode, all problems and seeds. Blue: {BAND[0]} to {BAND[1]} % of them. Dashed: the "
+            "budget. Grey ground: lanes that still decode; to the full height, all. One scale for the strips "
+            "of a block; how a cache fills before it comes up to its budget may lie below.",
+            "after prefill: slots held with the first event. mean: over the whole generation of a lane, then "
+            "over lanes. state: the most bytes that the policy itself carried; tok-eq: the tokens whose keys "
+            "and values, as stored, take as many.",
         ],
     )
-    for row, place in enumerate(places):
-        own = [one for one in found if one[:2] == place]
-        longest = max((len(one.slots.mean) for one in own if one.budget != "full"), default=1)
-        for column, budget in enumerate(budgets):
-            shown = [one for one in own if one.budget == budget]
-            if not shown:  # no lane of the cell came to an end
-                continue
-            left = MARGIN + BESIDE + column * (BESIDE + plot + APART)
-            floor = block * (len(places) - 1 - row) + APART + under
-            above = paper.axes(left, floor + THIN + BETWEEN, plot, HIGH)
-            below = paper.axes(left, floor, plot, THIN)
-            above.set_title(f"{' · '.join(place)} · budget {budget}", loc="left", size=8.5, weight="bold")
-            for width, one in enumerate(shown):
-                _line(above, below, one, style[one.arm] | {"linewidth": max(0.9, 2.1 - 0.4 * width)})
-            _panel(above, below, shown, longest, labelled=column == 0)
-            _legend(
-                paper, left - BESIDE, floor - UNDER, [*shown, *(o for o in own if o.budget == "full")], style
-            )
+    top = body
+    for line in lines:
+        for column, block in enumerate(line):
+            left = MARGIN + column * (wide + BETWEEN)
+            _block(paper, block, (left, top), (label, wide - beside), high)
+        top -= _height(line, high)
     return paper.figure
 
 
-def _line(above: Any, below: Any, one: Trace, style: Mapping[str, Any]) -> None:
+def _blocks(found: Sequence[Trace]) -> list[Block]:
+    blocks = []
+    for place in dict.fromkeys(one[:2] for one in found):
+        own = [one for one in found if one[:2] == place]
+        whole = [one for one in own if one.over is None]
+        for budget in dict.fromkeys(one.budget for one in own if one.over is not None):
+            strips = [(one, one.over) for one in own if one.budget == budget and one.over is not None]
+            blocks.append(Block((*place, budget), strips, whole))
+    return blocks
+
+
+def _height(line: Sequence[Block], high: float) -> float:
+    rows = max(len(block.strips) for block in line)
+    return TITLE + rows * (high + APART) + UNDER + 0.2 * max(len(block.whole) for block in line)
+
+
+def _block(
+    paper: page.Sheet, block: Block, corner: tuple[float, float], width: tuple[float, float], high: float
+) -> None:
+    left, top = corner
+    label, plot = width
+    start = left + label + TICKS
+    longest = max(len(over.mean) for _, over in block.strips)
+    text = _Text(paper)
+    text(left, top - 0.16, block.name, weight="bold")
+    edges = dict(zip(NUMBERS, start + plot + np.cumsum(list(NUMBERS.values())), strict=True))
+    for head, right in edges.items():
+        text(right, top - TITLE + 0.1, head, ha="right", va="baseline", color=PALE, linespacing=1.0)
+    between = " " if plot > inches(f"slots held {MINUS} budget") + 0.2 else "\n"
+    axis = f"slots held{between}{MINUS} budget"
+    text(start, top - TITLE + 0.1, axis, va="baseline", color=PALE, linespacing=1.0)
+    up = top - TITLE
+    for number, (one, over) in enumerate(block.strips):
+        up -= high
+        axes = paper.axes(start, up, plot, high)
+        axes.set(xlim=(0, max(longest - 1, 1)), ylim=block.limits)
+        _strip(axes, one, over)
+        axes.spines[["right", "top", "bottom"]].set_visible(False)
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=max(2, int(plot / 0.35)), integer=True))
+        axes.yaxis.set_major_locator(MaxNLocator(nbins=2, integer=True, steps=[1, 2, 5, 10]))
+        last = number == len(block.strips) - 1
+        axes.tick_params(labelbottom=last, bottom=last, labelleft=number == 0, labelsize=7.5)
+        text(left, up + high / 2, one.arm)
+        _numbers(text, edges, one, up + high / 2, INK)
+        up -= APART
+    text(start + plot / 2, up - 0.28, "tokens decoded", ha="center")
+    for number, one in enumerate(block.whole):
+        at = up - 0.32 - 0.2 * (number + 0.5)
+        text(left, at, f"{one.arm} (no budget)", color=PALE)
+        _numbers(text, edges, one, at, PALE)
+
+
+class _Text:
+    """Texts on a page, at inches above its floor."""
+
+    def __init__(self, paper: page.Sheet) -> None:
+        self.paper = paper
+
+    def __call__(self, x: float, y: float, text: str, **how: Any) -> None:
+        style = {"va": "center", "color": INK} | how
+        self.paper.figure.text(
+            x / self.paper.width, (self.paper.floor + y) / self.paper.height, text, **style
+        )
+
+
+def _strip(axes: Any, one: Trace, over: Moments) -> None:
     name = "/".join(one[:4])
-    starts = _starts(len(one.slots.mean))
-    line = {name: value for name, value in style.items() if name != "marker"}
-    low, high = np.minimum.reduceat(one.slots.low, starts), np.maximum.reduceat(one.slots.high, starts)
-    band = above.fill_between(starts, low, high, color=style["color"], alpha=0.15, linewidth=0)
-    band.set_gid(f"band-{name}")
-    above.plot(starts, _means(one.slots.mean, starts), gid=f"mean-{name}", **line)
-    below.plot(
-        starts, 100 * _means(one.slots.lanes / one.slots.lanes[0], starts), gid=f"lanes-{name}", **line
+    starts = _starts(len(over.mean))
+    low, high = np.minimum.reduceat(over.low, starts), np.maximum.reduceat(over.high, starts)
+    floor, ceiling = axes.get_ylim()
+    still = _means(over.lanes / over.lanes[0], starts)
+    under = {"linewidth": 0, "zorder": 0}
+    axes.fill_between(
+        starts, floor, floor + (ceiling - floor) * still, color=GROUND, gid=f"lanes-{name}", **under
     )
+    axes.fill_between(starts, low, high, color=SHADE, gid=f"band-{name}", **under)
+    axes.plot(starts, _means(over.mean, starts), color=LINE, linewidth=0.9, gid=f"mean-{name}")
+    dashed = {"color": INK, "linewidth": 0.8, "linestyle": (0, (4, 2)), "zorder": 1}
+    axes.axhline(0, gid=f"nominal-{name}", **dashed)
 
 
 def _starts(moments: int) -> NDArray[np.int64]:
@@ -113,49 +200,12 @@ def _means(values: NDArray[np.float64], starts: NDArray[np.int64]) -> NDArray[np
     return means
 
 
-def _panel(above: Any, below: Any, shown: Sequence[Trace], longest: int, *, labelled: bool) -> None:
-    nominal = float(np.mean([one.nominal for one in shown]))
-    above.axhline(
-        nominal, color=INK, linewidth=0.9, linestyle=(0, (4, 2)), gid=f"nominal-{'/'.join(shown[0][:3])}"
-    )
-    for axes in (above, below):
-        axes.set_xlim(0, max(longest - 1, 1))
-        axes.spines[["right", "top"]].set_visible(False)
-        axes.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=True))
-    high = max(nominal, *(float(one.slots.high.max()) for one in shown))
-    low = min(nominal, *(float(one.slots.low.min()) for one in shown))
-    rest = 0.08 * high if low < high / 2 else 0.15 * (high - low) + 1
-    above.set_ylim(0 if low < high / 2 else low - rest, high + rest)
-    above.tick_params(labelbottom=False)
-    below.set_ylim(0, 105)
-    below.set_yticks([0, 100])
-    below.set_xlabel("tokens decoded")
-    if labelled:
-        above.set_ylabel("slots held")
-        below.set_ylabel("lanes, %")
-
-
-def _legend(
-    paper: page.Sheet, left: float, top: float, shown: Sequence[Trace], style: Mapping[str, Mapping[str, Any]]
-) -> None:
-    """A table under a panel: what an arm held, and the bytes that it carried beside."""
-    axes = paper.axes(left, top - ENTRY * (len(shown) + 1), 1, ENTRY * (len(shown) + 1))
-    axes.set(xlim=(0, 1), ylim=(len(shown) + 0.5, -0.5))
-    axes.axis("off")
-    names = SWATCH + max(inches(one.arm) for one in shown)
-    right = dict(zip(COLUMNS, names + np.cumsum(list(COLUMNS.values())), strict=True))
-    for head, x in right.items():
-        axes.text(x, 0, head, va="center", ha="right", color=PALE)
-    for y, one in enumerate(shown, 1):
-        drawn = one.budget != "full"
-        if drawn:
-            line = {name: value for name, value in style[one.arm].items() if name != "marker"}
-            axes.plot((0, SWATCH - 0.1), (y, y), linewidth=1.6, clip_on=False, **line)
-        axes.text(SWATCH, y, one.arm, va="center", color=INK if drawn else PALE)
-        tokens = one.state / one.token
-        cells = (f"{one.slots.mean[0]:.1f}", f"{one.overall:.1f}", _bytes(one.state), f"{tokens:.1f}")
-        for head, text in zip(COLUMNS, cells, strict=True):
-            axes.text(right[head], y, text, va="center", ha="right", color=INK if drawn else PALE)
+def _numbers(text: _Text, edges: Mapping[str, float], one: Trace, at: float, ink: str) -> None:
+    """What an arm held, and the bytes that it carried beside."""
+    tokens = one.state / one.token
+    cells = (f"{one.slots.mean[0]:.1f}", f"{one.overall:.1f}", _bytes(one.state), f"{tokens:.1f}")
+    for right, cell in zip(edges.values(), cells, strict=True):
+        text(right, at, cell, ha="right", color=ink)
 
 
 def _bytes(count: int) -> str:

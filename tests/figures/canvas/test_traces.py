@@ -109,3 +109,18 @@ def test_a_damaged_side_file_is_refused_by_name(tmp_path, content, packed):
     (folder / SIDES[0]).write_bytes(gzip.compress(content.encode()) if packed else content.encode())
     with pytest.raises(RecordError, match=f"{Path(SIDES[0]).name}: damaged"):
         traces.traces(folder, read(folder).lock)
+
+
+def test_over_is_less_the_budget_of_each_lane_and_nothing_of_an_arm_without_one(shipped):
+    moment = 7
+    above = []
+    for body in bodies("crystal"):
+        one = side(body)
+        held = one[int(body["trajectory"].partition("#")[2])] if isinstance(one, list) else one
+        if len(held["held"]) > moment:
+            above.append(held["held"][moment] / held["heads"] - body["slots"])
+    over = shipped["crystal"].over
+    assert over is not None
+    assert over.mean[moment] == pytest.approx(np.mean(above))
+    assert over.lanes[moment] == len(above)
+    assert shipped["full"].over is None

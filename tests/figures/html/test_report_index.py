@@ -1,11 +1,16 @@
 import json
+import re
 from pathlib import Path
 
+import pytest
 import reports
-from pages import parsed, table
+from pages import Element, parsed, table
 
 from figures import report
-from figures.html import report_index
+from figures.html import index_cards, report_index
+from figures.html.answer import answer
+from figures.html.index_cards import Mark
+from figures.html.report_index import Entry
 
 
 def test_a_folder_without_registrations_has_no_index(tmp_path, capsys):
@@ -45,7 +50,10 @@ def test_the_index_counts_what_was_registered_and_what_was_confirmed(tmp_path, c
     assert report.main([str(home)]) == 0
     assert capsys.readouterr().out == f"{home / 'index.html'}\n"
     page = parsed((home / "index.html").read_text())
-    assert page.all("strong")[0].text == "6 registered, 1 confirmed"
+    assert page.all("strong")[0].text == (
+        "6 registered, 2 judged: 1 CONFIRMED, 1 REFUTED, 0 INCONCLUSIVE; "
+        "1 claimed, unfinished; 1 amended; 1 withdrawn; 1 INVALID"
+    )
     assert (len(page.all("script")), len(page.all("img"))) == (1, 0)
     rows = table(page, "All registrations")
     assert [row["registration"] for row in rows] == ["a b#1", "b", "c", "d", "e", "f", "g"]
@@ -56,7 +64,86 @@ def test_the_index_counts_what_was_registered_and_what_was_confirmed(tmp_path, c
     assert [row["ended because"] for row in rows[2:5]] == [reports.HOSTILE, "", "too few"]
     assert [row["proofs kept"] for row in rows] == ["1", *"0" * 6]
     assert rows[6]["title"] == reports.HOSTILE.replace("'", "")
-    assert [one.attributes["href"] for one in page.all("a")] == ["a%20b%231/report.html"]
+    (card,) = [one for one in page.all("article") if one.all("a")]
+    assert card.all("a")[0].attributes["href"] == "a%20b%231/report.html"
+    assert [one.attributes["href"] for one in rows_of(page).all("a")] == ["a%20b%231/report.html"]
+
+
+def rows_of(page: Element) -> Element:
+    return next(one for one in page.all("table") if one.text.startswith("All registrations"))
+
+
+def shapes(badge: Element) -> tuple[str, ...]:
+    return tuple(one.attributes["d"] for one in badge.all("path"))
+
+
+def badges(page: Element) -> dict[str, tuple[str, ...]]:
+    """The shape of each word."""
+    return {one.text: shapes(one) for one in page.all("span") if one.attributes.get("class") == "badge"}
+
+
+def test_a_verdict_is_told_by_a_word_and_by_a_shape_that_no_other_has():
+    words = ["CONFIRMED", "REFUTED", "INCONCLUSIVE", "SCREENED", "DEVIATED"]
+    ended = ["withdrawn", "amended", "INVALID"]
+    waiting = {
+        "locked": "not run",
+        "claimed": "unfinished",
+        "sealed": "unfinished",
+        "written": "not registered",
+    }
+    found = [Entry(word, "judged", "", verdict=word, said=word) for word in words]
+    found += [Entry(state, state, "") for state in (*ended, *waiting)]
+    shown = badges(parsed(report_index.html(found)))
+    assert set(shown) == {*words, *ended, *waiting.values()}
+    assert len({shown[word] for word in [*words, *ended, "not run"]}) == 9
+    assert all(shown.values())
+
+
+def test_judged_studies_stand_first_and_the_latest_before_the_others(tmp_path):
+    for name, time, documents in (
+        ("a", "2026-11-03T00:00:00Z", judged("REFUTED")),
+        ("b", "2026-11-05T00:00:00Z", judged("REFUTED")),
+        ("c", "2026-11-04T00:00:00Z", judged("CONFIRMED")),
+        ("d", "2026-11-06T00:00:00Z", {"claim": {}}),
+    ):
+        small(tmp_path / name, documents, {"event": "verdict", "body": {}, "time": time})
+    page = parsed(report_index.html(report_index.entries(tmp_path)))
+    assert [one.all("h3")[0].text[0] for one in page.all("article")] == ["b", "c", "a", "d"]
+
+
+def test_each_judged_study_shows_its_answer_and_its_contrasts():
+    found = {one.name: one for one in report_index.entries(reports.SHIPPED)}
+    page = parsed(report_index.html(list(found.values())))
+    cards = {one.all("h3")[0].text.partition(":")[0]: one for one in page.all("article")}
+    for folder in reports.JUDGED:
+        content = json.loads((folder / "verdict.json").read_bytes())["judged"]
+        lock = json.loads((folder / "lock.json").read_bytes())["protocol"]["content"]
+        card, rows = cards[folder.name], content["contrasts"]
+        assert answer(content, lock["decision"]) in [one.text for one in card.all("p")]
+        signs = [
+            (float(one["difference"]) > 0) - (float(one["difference"]) < 0)
+            for one in rows
+            if (one["better"] or one["worse"]) and one["matched"]
+        ]
+        won, lost = signs.count(1), signs.count(-1)
+        drawing = card.all("svg")[1]
+        told = f"{len(rows)} contrasts: {won} better, {lost} worse, {len(rows) - won - lost} neither"
+        assert drawing.attributes["aria-label"] == told
+        pale = sum("opacity" in one.attributes for one in drawing.all("path"))
+        assert (len(drawing.all("path")), pale) == (1 + 2 * len(rows), 2 * (len(rows) - won - lost))
+
+
+def test_a_small_drawing_has_every_interval_where_it_was_judged():
+    shown = [Mark(-10.0, 0.0, 10.0, counts=False), Mark(10.0, 20.0, 30.0, counts=True)]
+    zero, *lines = re.findall(r' d="(.*?)"', index_cards.thumbnail(shown))
+    # from -10 to 30, with 3 in 100 of it on both sides: 42.4 pp on 192 units
+    unit = 192 / 42.4
+    assert [float(x) for x in re.findall(r"M([0-9.]+)", zero)] == pytest.approx([11.2 * unit], abs=0.06)
+    ends = [[float(x) for x in re.findall(r"[MH]([0-9.]+)", line)] for line in lines]
+    expected = [[1.2, 21.2], [11.2], [21.2, 41.2], [31.2]]
+    for drawn, at in zip(ends, expected, strict=True):
+        assert drawn == pytest.approx([one * unit for one in at], abs=0.06)
+    assert index_cards.thumbnail([]) == ""
 
 
 def test_the_index_over_the_shipped_registrations_has_a_line_for_each_protocol():
@@ -67,7 +154,9 @@ def test_the_index_over_the_shipped_registrations_has_a_line_for_each_protocol()
     assert {one.name for one in entries if one.state == "judged"} == {path.name for path in reports.JUDGED}
     page = parsed(report_index.html(entries))
     locked = len(list(reports.SHIPPED.glob("*/lock.json")))
-    assert page.all("strong")[0].text == f"{locked} registered, 0 confirmed"
+    words = [json.loads((path / "verdict.json").read_bytes())["judged"]["verdict"] for path in reports.JUDGED]
+    told = ", ".join(f"{words.count(word)} {word}" for word in ("CONFIRMED", "REFUTED", "INCONCLUSIVE"))
+    assert page.all("strong")[0].text.startswith(f"{locked} registered, {len(words)} judged: {told}")
 
 
 def test_the_index_says_how_many_held_out_problems_were_no_longer_fresh_and_by_whom(tmp_path):

@@ -31,6 +31,7 @@ def cells(**place: str) -> list[collapse.Ending]:
             "alpha",
             "64",
             "wrong",
+            "wrong",
             "cut no answer",
             "cut no answer",
             "no answer",
@@ -53,9 +54,9 @@ def figure() -> Figure:
 
 def test_shares_are_those_of_a_hand_count():
     assert [one.arm for one in (FULL, ALPHA, ONE)] == ["full", "alpha", "1d"]
-    assert (ALPHA.wrong.having, ALPHA.wrong.of) == (4, 5)
-    assert (ALPHA.no_answer.having, ALPHA.no_answer.of) == (3, 4)
-    assert (ALPHA.truncated.having, ALPHA.truncated.of) == (2, 6)
+    assert (ALPHA.wrong.having, ALPHA.wrong.of) == (5, 6)
+    assert (ALPHA.no_answer.having, ALPHA.no_answer.of) == (3, 5)
+    assert (ALPHA.truncated.having, ALPHA.truncated.of) == (2, 7)
     assert ALPHA.ungraded == 1
     assert (ONE.no_answer.having, ONE.no_answer.of) == (0, 1)
     assert (ONE.truncated.having, ONE.truncated.of) == (1, 5)  # the failed lane was not generated
@@ -65,11 +66,11 @@ def test_shares_are_those_of_a_hand_count():
 
 def test_what_is_drawn_is_what_was_counted(figure):
     found = looking.by_gid(figure)
-    limits = stats.binomtest(3, 4).proportion_ci(0.95, method="wilson")
-    assert found["no_answer-1"][0].get_xdata()[0] == 75
+    limits = stats.binomtest(3, 5).proportion_ci(0.95, method="wilson")
+    assert found["no_answer-1"][0].get_xdata()[0] == 60
     expected = [100 * limits.low, 100 * limits.high]
     assert list(found["no_answer-interval-1"][0].get_xdata()) == pytest.approx(expected)
-    assert found["truncated-1"][0].get_xdata()[0] == pytest.approx(100 / 3)
+    assert found["truncated-1"][0].get_xdata()[0] == pytest.approx(200 / 7)
     assert "no_answer-0" not in found  # no wrong answer, so no share of them
     assert found["truncated-0"][0].get_xdata()[0] == 0
 
@@ -77,14 +78,27 @@ def test_what_is_drawn_is_what_was_counted(figure):
 def test_a_row_prints_its_numbers_beside_its_marks(figure):
     rows = {text.get_text(): text.get_position()[1] for text in looking.texts(figure)}
     row = [text.get_text() for text in looking.texts(figure) if text.get_position()[1] == rows["alpha"]]
-    assert row == ["alpha", "4", "75.0 [30.1, 95.4]", "33.3 [9.7, 70.0]"]
+    assert row == ["alpha", "5", "60.0 [23.1, 88.2]", "28.6 [8.2, 64.1]"]
+
+
+def test_a_share_of_fewer_than_five_answers_is_a_count_without_limits(figure):
+    found = looking.by_gid(figure)
+    assert (ONE.no_answer.of, ONE.truncated.of) == (1, 5)
+    assert "no_answer-2" in found
+    assert "no_answer-interval-2" not in found
+    assert "truncated-interval-2" in found
+    texts = looking.texts(figure)
+    (y,) = {text.get_position()[1] for text in texts if text.get_text() == "1d"}
+    row = [text.get_text() for text in texts if text.get_position()[1] == y]
+    assert row == ["1d", "1", "0 of 1", "20.0 [3.6, 62.4]"]
+    assert "left out of shares of fewer than 5 answers" in looking.said(figure)
 
 
 def test_the_markdown_holds_a_row_an_arm_with_every_count():
     lines = collapse.markdown(JUDGED, cells()).splitlines()
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| ")]
     assert {len(row) for row in rows} == {9}
-    assert rows[3] == ["tiny", "chain", "64", "alpha", "5", "4", "75.0 [30.1, 95.4]", "33.3 [9.7, 70.0]", "1"]
+    assert rows[3] == ["tiny", "chain", "64", "alpha", "6", "5", "60.0 [23.1, 88.2]", "28.6 [8.2, 64.1]", "1"]
     assert rows[2][5:7] == ["0", "\N{EN DASH}"]
     assert judgements.judgement()["verdict"] in lines[2]
 

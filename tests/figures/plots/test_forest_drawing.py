@@ -194,8 +194,8 @@ def study(name: str = "1d_div", **changes) -> dict:
         "auxiliary": rows("1d", "snapkv", HIGHER, NONE),
     }
     registered = rows(name, "1d", HIGHER, LOWER)
-    fields = {"rule": "branch", "at_least": None, "branch": {"registered": "A", "symmetric": "B"}}
-    return judgements.judgement(registered, **fields, beside=apart, **changes)
+    fields = {"rule": "branch", "at_least": None, "branch": {"registered": "A", "symmetric": "B"}} | changes
+    return judgements.judgement(registered, **fields, beside=apart)
 
 
 @pytest.fixture(scope="module")
@@ -239,10 +239,65 @@ def test_what_was_not_corrected_never_looks_significant(two):
     assert untested.get_marker() == "s"
     assert same_color(untested.get_markerfacecolor(), "white")
     assert "simultaneous-auxiliary-0" not in found
-    for name, weight in (("0", "bold"), ("beside-0", "bold"), ("auxiliary-0", "normal")):
-        point = found[f"point-{name}"][0]
-        texts = [text for text in point.axes.texts if text.get_position()[1] == point.get_ydata()[0]]
-        assert {text.get_weight() for text in texts if text.get_text() == "+6.0"} == {weight}
+
+
+def test_what_the_rule_leaves_out_is_grey_regular_and_thinner_than_what_it_decides_by(two):
+    found = looking.by_gid(two)
+    inside, outside = found["point-0"][0], found["point-beside-0"][0]
+    assert inside.get_marker() == outside.get_marker() == "D"
+    assert same_color(inside.get_markerfacecolor(), page.INK)
+    assert same_color(outside.get_markerfacecolor(), page.PALE)
+    assert outside.get_markersize() < inside.get_markersize()
+    for kind in ("nominal", "simultaneous"):
+        assert found[f"{kind}-beside-0"][0].get_linewidth() < found[f"{kind}-0"][0].get_linewidth()
+        assert same_color(found[f"{kind}-beside-0"][0].get_color(), page.PALE)
+    first, second = two.axes
+    y = inside.get_ydata()[0]
+    row = [text for text in first.texts if text.get_position()[1] == y]
+    assert {text.get_weight() for text in row if text.get_text() == "+6.0"} == {"bold"}
+    assert {text.get_weight() for text in second.texts} == {"normal"}
+    assert all(
+        same_color(text.get_color(), page.PALE)
+        for text in second.texts
+        if "→" not in text.get_text() and "←" not in text.get_text()
+    )
+
+
+def many(count: int) -> dict:
+    """The study above with so many auxiliary comparisons."""
+    judged = study()
+    one = judged["beside"]["auxiliary"][0]
+    judged["beside"]["auxiliary"] = [one | {"budget": str(number)} for number in range(count)]
+    return judged
+
+
+def test_more_auxiliary_comparisons_than_make_a_page_are_counted_and_not_drawn():
+    some, none = (looking.by_gid(forest(many(count))) for count in (24, 25))
+    assert sum(gid.startswith("point-auxiliary-") for gid in some) == 24
+    assert not [gid for gid in none if "auxiliary" in gid]
+    assert "point-beside-0" in none
+    assert "Not drawn" not in looking.said(forest(many(24)))
+    assert "Not drawn: 25 auxiliary comparisons" in looking.said(forest(many(25)))
+
+
+@pytest.mark.parametrize(
+    ("rule", "lines"), [("superior", []), ("non_inferior", [-3.0]), ("equivalent", [-3.0, 3.0])]
+)
+def test_the_margin_of_a_rule_stands_where_it_was_registered_and_in_no_panel_that_it_leaves_out(rule, lines):
+    judged = study(rule=rule, at_least=2, margin="0.030000") if lines else study(rule=rule, at_least=2)
+    judged |= {"rule": rule}
+    drawn = forest(judged)
+    margins = looking.by_gid(drawn).get("margin", [])
+    assert sorted({line.get_xdata()[0] for line in margins}) == pytest.approx(lines)
+    assert {line.axes for line in margins} <= {drawn.axes[0]}
+    assert ("Dashed: the registered margin, 3.0 pp." in looking.said(drawn)) == bool(lines)
+
+
+def test_with_a_margin_the_thin_line_has_the_limits_that_are_compared_with_it():
+    row = judgements.contrast("h2o", *judgements.FIVE["h2o"]) | {"low_margin": "-0.04", "high_margin": "0.03"}
+    judged = judgements.judgement([row], rule="non_inferior", margin="0.030000")
+    (thin,) = looking.by_gid(forest(judged))["simultaneous-0"]
+    assert list(thin.get_xdata()) == pytest.approx([-4, 3])
 
 
 def test_unmatched_memory_counts_for_nothing_in_the_second_panel_too(two):

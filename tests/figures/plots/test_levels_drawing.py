@@ -5,6 +5,7 @@ import pytest
 from matplotlib.figure import Figure
 from scipy import stats
 
+from figures.canvas import page
 from figures.plots.levels import levelled, levels
 
 JUDGED = judgements.judgement()
@@ -64,6 +65,26 @@ def test_limits_stand_at_their_point(figure):
     bottom, top = found["limits-tiny/chain/64/alpha"][0].get_segments()[2]
     x = found["line-tiny/chain/64/alpha"][0].get_xdata()[2]
     assert [*bottom, *top] == pytest.approx([x, 100 * limits.low, x, 100 * limits.high])
+
+
+def test_panels_go_on_in_the_next_row_where_a_page_has_no_room():
+    rows = [
+        lanes.lanes("alpha", chains(7, 5, 2), budget=str(64 + n), model="tiny", **PLACE) for n in range(6)
+    ]
+    figure = looking.drawn(levels, JUDGED, levelled(lanes.table(*rows)))
+    assert figure.get_figwidth() <= page.WIDEST
+    rows = [axes.get_position().y0 for axes in figure.axes]
+    assert rows == sorted(rows, reverse=True)
+    assert [rows.count(row) for row in dict.fromkeys(rows)] == [3, 3]
+    assert looking.overlapping(figure) == []
+
+
+@pytest.mark.parametrize("names", [["a", "b", "c", "d", "crystal"], ["a", "b", "c", "d", "e", "crystal"]])
+def test_of_many_arms_the_subject_alone_has_limits(names):
+    rows = [lanes.lanes(name, chains(7, 5, 2), budget="64", model="tiny", **PLACE) for name in names]
+    found = looking.by_gid(levels(JUDGED, levelled(lanes.table(*rows))))
+    limited = {gid.rpartition("/")[2] for gid in found if gid.startswith("limits")}
+    assert limited == (set(names) if len(names) == 5 else {"crystal"})
 
 
 @pytest.mark.parametrize("model", ["tiny", "a-model-of-a-long-name-" * 4])

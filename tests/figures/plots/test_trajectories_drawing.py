@@ -12,13 +12,16 @@ from figures.canvas.traces import Trace
 from figures.plots.trajectories import trajectories
 
 LONG = Path(__file__).parents[3] / "registrations" / "crystal-long"
-JUDGED = judgements.judgement()
+JUDGED, MINUS = judgements.judgement(), "\N{MINUS SIGN}"
 
 
 def trace(arm: str, budget: str, *held: float, model: str = "tiny", state: int = 0) -> Trace:
-    slots = traces.summary([np.array(held), np.array(held[:2])])
-    nominal = np.nan if budget == "full" else float(budget)
-    return Trace(model, "chain", budget, arm, nominal, slots, float(np.mean(held)), state, 512.0, True)
+    lanes = [np.array(held), np.array(held[:2])]
+    slots, over, nominal = traces.summary(lanes), None, np.nan
+    if budget != "full":
+        nominal = float(budget)
+        over = traces.summary([lane - nominal for lane in lanes])
+    return Trace(model, "chain", budget, arm, nominal, slots, over, float(np.mean(held)), state, 512.0, True)
 
 
 def found(model: str = "tiny") -> list[Trace]:
@@ -38,31 +41,54 @@ def figure() -> Figure:
 def test_lines_bands_and_budgets_are_those_of_the_traces(figure):
     drawn = looking.by_gid(figure)
     line = drawn["mean-tiny/chain/64/snapkv_with_window"][0]
-    assert line.get_xydata().tolist() == [[0, 64], [1, 65], [2, 264]]
-    assert drawn["lanes-tiny/chain/64/alpha"][0].get_ydata().tolist() == [100, 100, 50]
-    assert set(drawn["nominal-tiny/chain/128"][0].get_ydata()) == {128}
+    assert line.get_xydata().tolist() == [[0, 0], [1, 1], [2, 200]]
+    assert set(drawn["nominal-tiny/chain/128/alpha"][0].get_ydata()) == {0}
     band = drawn["band-tiny/chain/64/snapkv_with_window"][0].get_paths()[0].vertices
-    assert (band[:, 1].min(), band[:, 1].max()) == (64, 264)
-    assert not [gid for gid in drawn if gid.startswith("mean") and "full" in gid]
+    assert (band[:, 1].min(), band[:, 1].max()) == (0, 200)
+    assert not [gid for gid in drawn if gid.startswith(("mean", "nominal")) and "full" in gid]
+
+
+def test_the_ground_of_a_strip_is_as_high_as_lanes_still_decode(figure):
+    (ground,) = looking.by_gid(figure)["lanes-tiny/chain/64/alpha"]
+    floor, ceiling = ground.axes.get_ylim()
+    tops = {x: max(y for at, y in ground.get_paths()[0].vertices if at == x) for x in (0, 1, 2)}
+    shares = [(tops[x] - floor) / (ceiling - floor) for x in (0, 1, 2)]
+    assert shares == pytest.approx([1, 1, 0.5])
+
+
+def test_each_arm_has_a_strip_of_its_own_and_those_of_a_block_have_one_scale(figure):
+    strips = {gid: line.axes for gid, (line, *_) in looking.by_gid(figure).items() if gid.startswith("mean")}
+    assert len(set(strips.values())) == len(strips) == 4
+    for budget in ("64", "128"):
+        own = {axes.get_ylim() for gid, axes in strips.items() if f"/{budget}/" in gid}
+        assert len(own) == 1
+        assert own.pop()[1] >= 200
+    boxes = [axes.get_position() for axes in strips.values()]
+    assert not any(one.overlaps(other) for i, one in enumerate(boxes) for other in boxes[:i])
 
 
 def test_the_legend_prints_what_each_arm_held_and_the_bytes_it_carried(figure):
-    legend = next(axes for axes in figure.axes if "alpha" in [text.get_text() for text in axes.texts])
     rows: dict[float, list[str]] = {}
-    for text in legend.texts:
-        rows.setdefault(text.get_position()[1], []).append(text.get_text())
-    assert list(rows.values()) == [
-        ["after prefill", "mean", "state", "tok-eq"],
+    for text in figure.texts:
+        rows.setdefault(round(text.get_position()[1], 6), []).append(text.get_text())
+    found = list(rows.values())
+    first = next(at for at, row in enumerate(found) if row[0] == "alpha")
+    assert [row for row in found[first - 1 :] if len(row) == 5][:4] == [
+        ["after\nprefill", "mean", "state", "tok-eq", f"slots held {MINUS} budget"],
         ["alpha", "64.0", "64.3", "1.2 KiB", "2.5"],
         ["snapkv_with_window", "64.0", "131.0", "0 B", "0.0"],
-        ["full", "100.0", "101.0", "0 B", "0.0"],
+        ["full (no budget)", "100.0", "101.0", "0 B", "0.0"],
     ]
 
 
-def test_arms_that_hold_much_the_same_are_drawn_near_and_others_from_zero(figure):
-    near = trajectories(JUDGED, [trace("alpha", "64", 64, 79, 64), trace("1d", "64", 64, 79, 64)])
-    assert figure.axes[0].get_ylim()[0] == 0
-    assert 0 < near.axes[0].get_ylim()[0] < 64
+def test_how_a_cache_fills_is_cut_off_and_what_follows_is_not():
+    filling = trace("alpha", "64", 14, 64, 79, 60, 70)
+    low, high = trajectories(JUDGED, [filling]).axes[0].get_ylim()
+    assert -50 < low < -4
+    assert 15 < high < 20
+    low, high = trajectories(JUDGED, [filling, trace("never", "64", 14, 20, 30)]).axes[0].get_ylim()
+    assert low < -50
+    assert high > 15
 
 
 def test_of_a_long_generation_blocks_are_drawn_that_hold_its_extremes():
@@ -70,22 +96,23 @@ def test_of_a_long_generation_blocks_are_drawn_that_hold_its_extremes():
     held = 64 + 16 * rng.random(2501)
     held[4], held[8] = 60, 90  # neither of them the first of its block of three
     slots = traces.summary([held])
-    one = trace("alpha", "64", 64, 65)._replace(slots=slots)
+    one = trace("alpha", "64", 64, 65)._replace(over=traces.summary([held - 64]), slots=slots)
     drawn = looking.by_gid(trajectories(JUDGED, [one]))
     line = drawn["mean-tiny/chain/64/alpha"][0]
     assert list(line.get_xdata()) == list(range(0, 2501, 3))
     blocks = [held[start : start + 3].mean() for start in range(0, 2501, 3)]
-    assert list(line.get_ydata()) == pytest.approx(blocks)
+    assert list(line.get_ydata()) == pytest.approx([block - 64 for block in blocks])
     band = drawn["band-tiny/chain/64/alpha"][0].get_paths()[0].vertices[:, 1]
-    assert (band.min(), band.max()) == pytest.approx((held.min(), held.max()))
+    assert (band.min(), band.max()) == pytest.approx((held.min() - 64, held.max() - 64))
 
 
 def test_a_cell_of_which_no_lane_ended_leaves_its_panel_out():
     rows = [one for one in found() if one.budget != "64"] + [trace("alpha", "64", 64, 65, model="other")]
     drawn = looking.by_gid(trajectories(JUDGED, rows))
     assert {gid for gid in drawn if gid.startswith("nominal")} == {
-        "nominal-tiny/chain/128",
-        "nominal-other/chain/64",
+        "nominal-tiny/chain/128/alpha",
+        "nominal-tiny/chain/128/snapkv_with_window",
+        "nominal-other/chain/64/alpha",
     }
 
 
@@ -95,6 +122,20 @@ def test_every_text_lies_on_the_page_and_on_no_other(model):
     assert looking.off_the_page(figure) == []
     assert looking.overlapping(figure) == []
     assert f"{model} · chain · budget 128" in looking.said(figure)
+
+
+def test_many_strips_stand_in_two_columns_of_a_page_and_no_text_lies_on_another():
+    names = [f"an-arm-named-{number}" for number in range(9)]
+    held = [float(60 + step % 16) for step in range(240)]
+    rows = [trace(name, budget, *held) for budget in ("64", "65") for name in names]
+    figure = looking.drawn(trajectories, JUDGED, rows)
+    assert figure.get_figwidth() <= page.WIDEST
+    strips = [
+        line.axes.get_position() for gid, (line, *_) in looking.by_gid(figure).items() if "mean-" in gid
+    ]
+    assert len({round(box.x0, 6) for box in strips}) == 2
+    assert looking.off_the_page(figure) == []
+    assert looking.overlapping(figure) == []
 
 
 def test_a_shipped_study_is_drawn_without_collisions():
