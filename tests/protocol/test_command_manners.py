@@ -28,7 +28,7 @@ FURTHER = {
     "export": ["--format", "osf"],
     "withdraw": ["--reason", "a typo"],
 }
-NO_REGISTRATION = {"calibrate", "models", "tasks"}  # these are told a model or a task
+NO_REGISTRATION = {"calibrate", "init", "models", "tasks"}  # told a model or a task; what makes one
 OF_A_REGISTRATION = [name for name in COMMANDS if name not in NO_REGISTRATION]
 
 
