@@ -22,9 +22,9 @@ from protocol.acts.init import TEMPLATES
 SHELF = Path("registrations")
 SEEDS = 1 << 53  # below it JSON holds whole numbers exactly
 NEXT = {
-    "rehearse": "would it run? a few problems, nothing is kept",
-    "register": "checks everything, then freezes it: once",
-    "confirm": "runs it on held-out problems, judges, writes report.html: once",
+    "rehearse": "would it run? a few problems; nothing is kept",
+    "register": "checks it and freezes it; once",
+    "confirm": "runs, judges and draws it; once",
 }
 
 

@@ -24,7 +24,7 @@ DRAWN: Mapping[str, Chain] = MappingProxyType(
     {
         "quick": Chain((7,), repetitions=360, calibration=0),
         "reasoning": Chain((8, 10, 12, 14, 16), repetitions=76, calibration=0),
-        "lossless": Chain((8, 10, 12, 14, 16), repetitions=76, calibration=0),
+        "lossless": Chain((12, 14, 16), repetitions=125, calibration=0),
     }
 )
 
@@ -51,7 +51,9 @@ def told(name: str) -> str:
 
 def free(shelf: Path) -> Path:
     """The first NNN-mine that is above every number on the shelf."""
-    taken = [int(head) for path in shelf.glob("[0-9]*-*") if (head := path.name.partition("-")[0]).isdecimal()]
+    taken = [
+        int(head) for path in shelf.glob("[0-9]*-*") if (head := path.name.partition("-")[0]).isdecimal()
+    ]
     return shelf / f"{max(taken, default=0) + 1:03d}-mine"
 
 
@@ -62,7 +64,9 @@ def begin(folder: Path, like: str, seed: int) -> Begun:
     """
     text = template(like)
     rows = questions(DRAWN[like], seed) if like in DRAWN else []
-    written = {PROTOCOL: text} | ({QUESTIONS: "".join(f"{json.dumps(row)}\n" for row in rows)} if rows else {})
+    written = {PROTOCOL: text} | (
+        {QUESTIONS: "".join(f"{json.dumps(row)}\n" for row in rows)} if rows else {}
+    )
     if folder.exists() and not folder.is_dir():
         raise BadInput(f"{folder} is a file; name a folder")
     study = Registration(folder)
