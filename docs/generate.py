@@ -240,8 +240,8 @@ def glossary() -> str:
     """docs/glossary.md: every word that is printed, by what it belongs to."""
     parts = [
         "# Glossary",
-        "Generated from `analysis/output/terms.py`: `python docs/generate.py`. The help of a command ends with "
-        "the words that it prints. A word stands below those that explain it.",
+        "Generated from `analysis/output/terms.py`: `python docs/generate.py`. The help of a command ends "
+        "with the words that it prints.",
     ]
     for head, group in terms.GROUPS.items():
         said = "\n".join(wrapped(f"- **{term}**: {meaning}") for term, meaning in group.items())

@@ -136,7 +136,7 @@ def remarks(one: Line) -> list[str]:
 
 
 def total(counts: dict[str, int]) -> str:
-    """What became of all that was registered. Of the three words that a rule says also those that none has."""
+    """What became of all that was registered; of the three words of a rule also those that nobody got."""
     said = [f"{counts[word]} {word}" for word in SAID] + counted(counts, {word: word for word in RARE})
     if counts["one_model"]:
         said[0] += f" ({counts['one_model']} for one model alone)"

@@ -11,7 +11,7 @@ __all__ = ["GROUPS", "TERMS", "told"]
 
 WIDTH = 100
 
-# heading -> term -> what it means; a term stands before those that are explained by it
+# heading -> term -> what it means
 GROUPS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
         "Memory": {
@@ -132,11 +132,11 @@ GROUPS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "p": "How often chance alone brings a difference at least as large, if the arms do not differ.",
             "alpha": "How often, at most, the whole family may find a difference where there is none.",
             "Bonferroni": "Each of m contrasts is tested at alpha / m, so that the family errs at alpha.",
-            "95 % interval": "The differences that the answers of one contrast, taken alone, do not rule out.",
+            "95 % interval": "Differences that the answers of one contrast, taken alone, do not rule out.",
             "simultaneous interval": "The same for all contrasts of the family at once: wider.",
             "better, worse": "Significant at the level of the family, with matched memory.",
             "cluster": "Problems that share something, such as a document, and so are not independent.",
-            "cluster bootstrap": "Resampling whole clusters, with all of their problems, in place of single problems.",
+            "cluster bootstrap": "Whole clusters are resampled, in place of single problems.",
             "type-I error": (
                 "How often a test finds a difference where there is none. Nominal is what it promises; a "
                 "method that errs at more than 1.2 x nominal is refused."
@@ -171,6 +171,9 @@ def told(*terms: str) -> str:
     margin = 2 + max(map(len, terms))
     lines = []
     for term in terms:
-        hanging = {"initial_indent": f"{term:<{margin}}", "subsequent_indent": " " * margin}
-        lines += textwrap.wrap(TERMS[term], WIDTH, **hanging)
-    return "\n".join(["words:", *(f"  {line}" for line in lines)])
+        meaning = textwrap.wrap(TERMS[term], WIDTH - margin)
+        lines += [
+            f"  {head:<{margin}}{line}"
+            for head, line in zip([term, *[""] * len(meaning)], meaning, strict=False)
+        ]
+    return "\n".join(["words:", *lines])
