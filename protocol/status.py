@@ -36,7 +36,17 @@ OPEN = {
 }
 # What this command prints, as it is explained in its help.
 WORDS = (
-    *("written", "locked", "drifted", "claimed", "attempt", "unfinished", "sealed", "judged"),
+    *(
+        "written",
+        "locking was cut off",
+        "locked",
+        "drifted",
+        "claimed",
+        "attempt",
+        "unfinished",
+        "sealed",
+        "judged",
+    ),
     *("withdrawn", "amended", "INVALID", "cannot tell", *SAID, *RARE, "for MODEL alone"),
     *("ANCHORED", "UNANCHORED", "ledger", "head"),
 )

@@ -89,7 +89,8 @@ GROUPS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             ),
         },
         "Where a study stands": {
-            "written": "There is a protocol and no lock. It is not counted as registered.",
+            "written": "There is a protocol and no lock. That is not counted as registered.",
+            "locking was cut off": "A crash came between lock and ledger: register completes it.",
             "locked": "Frozen and not yet claimed: it has opened no held-out problem.",
             "claimed": "Running, or killed half-way: held-out problems may have been opened.",
             "unfinished": (
