@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,13 @@ def test_a_template_is_short_and_each_field_says_what_it_means(like):
 def test_every_template_that_is_installed_is_offered_and_no_other():
     folder = studies.ROOT / "protocol" / "texts" / "templates"
     assert {path.stem for path in folder.glob("*.toml")} == {*init.TEMPLATES}
+
+
+def test_templates_go_into_the_package_that_is_installed():
+    project = tomllib.loads((studies.ROOT / "pyproject.toml").read_text())
+    patterns = project["tool"]["setuptools"]["package-data"]["protocol"]
+    shipped = {path for pattern in patterns for path in (studies.ROOT / "protocol").glob(pattern)}
+    assert {path.stem for path in shipped if path.suffix == ".toml"} == {*init.TEMPLATES}
 
 
 @pytest.mark.parametrize("like", [like for like in init.TEMPLATES if like != "quick"])
