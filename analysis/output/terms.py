@@ -71,6 +71,10 @@ GROUPS: Mapping[str, Mapping[str, str]] = MappingProxyType(
                 "What was frozen: digests of protocol, code, weights, splits and environment, and the rule."
             ),
             "claim": "The one right to run a lock on its held-out problems. It is taken once.",
+            "opened before": (
+                "An earlier registration in this repository has run these held-out problems, so that its "
+                "readers know how they are answered. It is told, and forbids nothing."
+            ),
             "attempt": "One start of confirm. All but the one that seals were aborted, and are kept.",
             "records": "One line for every lane: its answer, its grade, the memory that it held.",
             "seal": "Count and digest of all records, written when the last lane has ended.",

@@ -60,21 +60,29 @@ def free(shelf: Path) -> Path:
 def begin(folder: Path, like: str, seed: int) -> Begun:
     """Write the template `like` into `folder`, and its questions, drawn from `seed`, beside it.
 
-    Raises BadInput where a registration, or a file of that name, is there already; then nothing was written.
+    Raises BadInput where a registration, or a file of that name, is there already, and for a folder of
+    registrations; then nothing was written.
     """
     text = template(like)
     rows = questions(DRAWN[like], seed) if like in DRAWN else []
     written = {PROTOCOL: text} | (
         {QUESTIONS: "".join(f"{json.dumps(row)}\n" for row in rows)} if rows else {}
     )
-    if folder.exists() and not folder.is_dir():
-        raise BadInput(f"{folder} is a file; name a folder")
+    if folder.suffix == ".toml" or (folder.exists() and not folder.is_dir()):
+        raise BadInput(f"{folder} is no folder; name the folder that {PROTOCOL} is to lie in")
+    if holds_studies(folder):
+        raise BadInput(f"{folder} holds studies; name a folder in it, such as {free(folder)}")
     study = Registration(folder)
     if found := [*study.traces(), *filter(study.has, written)]:
         raise BadInput(f"{folder / found[0]} is there already and stays; name another folder")
     for name in reversed(written):  # the protocol last: with it the folder is a study
         files.create(folder / name, written[name].encode())
     return Begun([folder / name for name in written], tomllib.loads(text)["question"], len(rows))
+
+
+def holds_studies(folder: Path) -> bool:
+    """Whether studies lie one level below, which an index would no longer see."""
+    return any(Registration(path).known() for path in folder.glob("*/"))
 
 
 def questions(chain: Chain, seed: int) -> list[dict[str, str]]:

@@ -132,11 +132,28 @@ def test_nothing_that_is_there_is_touched(tmp_path, there):
     assert studies.snapshot(tmp_path) == before
 
 
-def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path):
+@pytest.mark.parametrize("name", ["file", "protocol.toml"])
+def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path, name):
     (tmp_path / "file").write_text("text")
-    status, _, err = run(tmp_path / "file")
+    status, _, err = run(tmp_path / name)
     assert status == 2
-    assert err == f"BadInput: {tmp_path / 'file'} is a file; name a folder\n"
+    fix = "name the folder that protocol.toml is to lie in"
+    assert err == f"BadInput: {tmp_path / name} is no folder; {fix}\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_the_folder_of_all_studies_does_not_become_one(tmp_path):
+    assert run(tmp_path / "001-mine")[0] == 0
+    status, _, err = run(tmp_path)
+    assert status == 2
+    assert (
+        err == f"BadInput: {tmp_path} holds studies; name a folder in it, such as {tmp_path / '002-mine'}\n"
+    )
+
+
+def test_a_path_with_a_space_can_be_typed_as_it_is_told(tmp_path):
+    out = run(tmp_path / "my study")[1]
+    assert f"python -m protocol.register '{tmp_path / 'my study'}'" in out
 
 
 @pytest.mark.parametrize(
