@@ -27,6 +27,7 @@ from protocol.texts import slots
 # What this command prints, as it is explained in its help.
 WORDS = (
     "lock",
+    "opened before",
     "cell",
     "contrast",
     "family",
