@@ -19,6 +19,7 @@ PACKAGES = ("protocol", "policies", "splits", "analysis", "figures", "benchmarks
 sys.path.insert(0, str(ROOT))  # the tree that these pages are of, whatever is installed
 
 from analysis.hypotheses import outcomes, tables  # noqa: E402
+from analysis.output import terms  # noqa: E402
 from policies.catalogue import CATALOGUE  # noqa: E402
 from policies.described import DESCRIBED, FAMILIES  # noqa: E402
 from protocol.evidence.bytes.fields import DIGEST, Field, Kind, ListOf, Schema, Table  # noqa: E402
@@ -252,6 +253,19 @@ def gates() -> str:
     return "\n\n".join(wrapped(part) if part[0] not in "#|-" else part for part in parts) + "\n"
 
 
+def glossary() -> str:
+    """docs/glossary.md: every word that is printed, by what it belongs to."""
+    parts = [
+        "# Glossary",
+        "Generated from `analysis/output/terms.py`: `python docs/generate.py`. The help of a command ends "
+        "with the words that it prints.",
+    ]
+    for head, group in terms.GROUPS.items():
+        said = "\n".join(wrapped(f"- **{term}**: {meaning}") for term, meaning in group.items())
+        parts += [f"## {head}", said]
+    return "\n\n".join(wrapped(part) if part[0] not in "#-" else part for part in parts) + "\n"
+
+
 def _rows(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [heads, ["---"] * len(heads), *([_cell(one) for one in row] for row in rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
@@ -278,6 +292,7 @@ FILES: Mapping[str, Callable[[], str]] = MappingProxyType(
         "exit-statuses.md": exit_statuses,
         "files.md": files,
         "gates.md": gates,
+        "glossary.md": glossary,
         "protocol.md": protocol,
         "protocol.schema.json": partial(schema, "protocol.toml of a registration", DESIGN),
         "record.schema.json": record,

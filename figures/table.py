@@ -10,6 +10,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from analysis.output import terms
 from analysis.output.command import command
 from analysis.rules import full_cache
 from figures.canvas import numbers, page
@@ -19,6 +20,21 @@ from figures.html.answer import answer
 __all__ = ["verdict_table"]
 
 WIDTH = 110
+# What is printed, as it is explained in the help.
+WORDS = (
+    *(
+        "CONFIRMED",
+        "REFUTED",
+        "INCONCLUSIVE",
+        "SCREENED",
+        "DEVIATED",
+        "for MODEL alone",
+        "n < 200",
+        "n ≥ 200",
+    ),
+    *("UNANCHORED", "uninformative", "n", "pp", "95 % interval", "p", "Bonferroni", "cache", "charged"),
+    *("matched", "better, worse", "accuracy", "slot", "peak", "no answer", "truncated", "failed lane"),
+)
 NAME = 24  # columns of the longest name that is printed whole, if a row has room for it
 
 
@@ -138,7 +154,8 @@ def _wrapped(line: str) -> list[str]:
 
 def main(argv: list[str] | None = None) -> int:
     folder = {"folder": "a confirmed registration, e.g. registrations/quickstart"}
-    return command("table", __doc__, folder, page.judged, page.NoVerdict, argv, show=verdict_table)
+    doc = f"{__doc__}\n{terms.told(*WORDS)}"
+    return command("table", doc, folder, page.judged, page.NoVerdict, argv, show=verdict_table)
 
 
 if __name__ == "__main__":

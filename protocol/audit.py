@@ -18,6 +18,7 @@ import secrets
 import sys
 from pathlib import Path
 
+from analysis.output import terms
 from protocol import command
 from protocol.acts import audit
 from protocol.acts.audit import Asked, Audited
@@ -26,6 +27,8 @@ from protocol.evidence.run.registration import Registration
 from protocol.texts import audited as texts
 
 FAILED, UNFINISHED, UNTOLD = 3, 6, 7
+# What this command prints, as it is explained in its help.
+WORDS = ("held", "failed", "unfinished", "cannot tell", "not run", "INVALID", "ANCHORED", "UNANCHORED")
 
 
 class Options(command.Trust):
@@ -40,6 +43,7 @@ class Options(command.Trust):
 
 def main(argv: list[str] | None = None) -> int:
     parser = command.parser("protocol.audit", __doc__)
+    parser.epilog = terms.told(*WORDS)
     command.folder(parser)
     parser.add_argument("--details", action="store_true", help="one line for each item")
     parser.add_argument(

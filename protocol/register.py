@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from analysis.output import terms
 from analysis.studies import arms, full_use, opened, same_kept
 from protocol import command
 from protocol.acts.register import register
@@ -23,10 +24,24 @@ from protocol.locked import imports
 from protocol.models import sources
 from protocol.texts import slots
 
+# What this command prints, as it is explained in its help.
+WORDS = (
+    "lock",
+    "opened before",
+    "cell",
+    "contrast",
+    "family",
+    "type-I error",
+    "detectable difference",
+    "CONFIRMED",
+    "REFUTED",
+)
+
 
 def main(argv: list[str] | None = None, *, typed: bool = False) -> int:
     """typed: as a command of its own, so that what Python imports is what confirm will allow."""
     parser = command.parser("protocol.register", __doc__)
+    parser.epilog = terms.told(*WORDS)
     command.folder(parser)
     parser.add_argument("--sign", type=Path, metavar="KEY", help="private ssh key to sign the lock with")
     args = parser.parse_args(argv)

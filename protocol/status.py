@@ -13,20 +13,48 @@ cannot be read here (rights, memory, line endings), and what to do about it is s
 
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from analysis.output import terms
 from protocol import command
 from protocol.acts import status
-from protocol.acts.status import OTHERS, Line
+from protocol.acts.status import Line
 from protocol.evidence.outside import anchors
 from protocol.evidence.outside.history import Gone
 
 WIDTH = 110
+SAID, RARE = ("CONFIRMED", "REFUTED", "INCONCLUSIVE"), ("SCREENED", "DEVIATED")
+# What is registered and has no verdict, as it is counted.
+OPEN = {
+    "locked": "locked, not run",
+    "unfinished": "claimed, unfinished",
+    "amended": "amended",
+    "withdrawn": "withdrawn",
+    "INVALID": "INVALID",
+    "cannot tell": "cannot tell",
+}
+# What this command prints, as it is explained in its help.
+WORDS = (
+    *(
+        "written",
+        "locking was cut off",
+        "locked",
+        "drifted",
+        "claimed",
+        "attempt",
+        "unfinished",
+        "sealed",
+        "judged",
+    ),
+    *("withdrawn", "amended", "INVALID", "cannot tell", *SAID, *RARE, "for MODEL alone"),
+    *("ANCHORED", "UNANCHORED", "ledger", "head"),
+)
 
 
 def main(argv: list[str] | None = None) -> int:
     parser = command.parser("protocol.status", __doc__)
+    parser.epilog = terms.told(*WORDS)
     parser.add_argument("folder", type=Path, nargs="?", default=Path("registrations"))
     args = parser.parse_args(argv)
     return command.answer(args.json, lambda: act(args.folder, args.json))
@@ -118,15 +146,18 @@ def remarks(one: Line) -> list[str]:
 
 
 def total(counts: dict[str, int]) -> str:
-    single = counts["one_model"]
-    of_one = f" ({single} for one model alone)" if single else ""
-    others = [f"{counts[word]} {word}" for word in (*OTHERS, "INVALID", "cannot tell") if counts[word]]
-    listed = f" ({', '.join(others)})" if others else ""
-    left = f"{counts['amended']} amended, {counts['withdrawn']} withdrawn"
-    return (
-        f"{counts['registered']} registered, {counts['CONFIRMED']} confirmed{of_one}{listed}; "
-        f"{left}, {counts['unfinished']} claimed and unfinished"
-    )
+    """What became of all that was registered; of the three words of a rule also those that nobody got."""
+    said = [f"{counts[word]} {word}" for word in SAID] + counted(counts, {word: word for word in RARE})
+    if counts["one_model"]:
+        said[0] += f" ({counts['one_model']} for one model alone)"
+    verdicts = f": {', '.join(said)}" if counts["judged"] else ""
+    whole = f"{counts['registered']} registered, {counts['judged']} judged{verdicts}"
+    return "; ".join([whole, *counted(counts, OPEN)])
+
+
+def counted(counts: dict[str, int], words: Mapping[str, str]) -> list[str]:
+    """Those of which there are any, in words."""
+    return [f"{counts[name]} {word}" for name, word in words.items() if counts[name]]
 
 
 def absent(gone: Gone | None) -> list[str]:

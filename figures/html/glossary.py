@@ -3,33 +3,25 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from analysis.output.terms import TERMS
+
 __all__ = ["ABOUT", "ALONE", "DRAWINGS", "GRADES", "PASSED", "PROVEN", "UNPROVEN", "VERDICTS"]
 
 VERDICTS: Mapping[str, str] = MappingProxyType(
-    {
-        "CONFIRMED": "The registered rule was met.",
-        "REFUTED": "The registered rule says that the claim is false, or can no longer be met.",
-        "INCONCLUSIVE": "The registered rule was neither met nor refuted. That is not evidence of equality.",
-        "SCREENED": (
-            "Some contrast has fewer than 200 problems, so that nothing is decided, whatever the rule says."
-        ),
-        "DEVIATED": "The study was amended after its claim, so that whatever its rule says confirms nothing.",
-    }
+    {word: TERMS[word] for word in ("CONFIRMED", "REFUTED", "INCONCLUSIVE", "SCREENED", "DEVIATED")}
 )
 
 GRADES: Mapping[str, str] = MappingProxyType(
     {
-        "screening-grade": (
-            "n < 200: some contrast has fewer than 200 problems; effects found there often shrink or flip."
-        ),
-        "uninformative": "The gate is not passed: no contrast says anything about eviction.",
-        "confirmatory-grade": "n ≥ 200: every contrast has at least 200 problems.",
+        "screening-grade": f"n < 200: {TERMS['n < 200']}",
+        "uninformative": TERMS["uninformative"],
+        "confirmatory-grade": f"n ≥ 200: {TERMS['n ≥ 200']}",
     }
 )
 
 PASSED = "The gate is passed: the full cache can do the task as registered, for every model and task."
 
-ALONE = "One model ran: nothing is said of any other."
+ALONE = TERMS["for MODEL alone"]
 
 UNPROVEN = (
     "UNANCHORED: this page was made without verifying a proof by an outside witness. Whoever holds the "

@@ -126,7 +126,7 @@ def _phase(study: Registration, asked: Asked) -> str:
     """Raises BadInput for held-out problems before the verdict: nothing of theirs was read then."""
     if asked.phase == "probe":
         if not study.place("probe").exists():
-            raise BadInput(f"{study.folder}: was not probed; run: python -m protocol.probe {study.folder}")
+            raise BadInput(f"{study.folder}: was not probed; run: kv-prereg probe {study.folder}")
         return "probe"
     locked = study.lock  # a folder that is no registration is refused as that
     if not study.has(SEAL) or not study.has(VERDICT):
@@ -150,7 +150,7 @@ def _refuse_unknown(study: Registration, phase: str, name: str, asked: Asked) ->
         raise BadInput(f"--problem {name!a}: is a development problem; write --phase probe as well")
     if any(name in item["confirm"] for item in own):
         raise BadInput(f"--problem {name!a}: is held out, and no probe has it; leave out --phase probe")
-    listing = f"python -m protocol.show {study.folder}"
+    listing = f"kv-prereg show {study.folder}"
     raise BadInput(f"--problem {name!a}: is no problem of this study; {hint(name, known, listing)}")
 
 

@@ -20,7 +20,7 @@ from protocol.evidence.refusals import BadInput
 from protocol.evidence.run.registration import PROTOCOL, Registration
 from protocol.locked import drift
 
-__all__ = ["OTHERS", "Index", "Line", "index"]
+__all__ = ["Index", "Line", "index"]
 
 TO_RUN = ("locked", "claimed")
 OTHERS = ("REFUTED", "INCONCLUSIVE", "SCREENED", "DEVIATED")  # what a rule says besides CONFIRMED
@@ -151,8 +151,10 @@ def count(registered: Sequence[Line]) -> dict[str, int]:
     states = Counter(one.at.state for one in registered)
     return {
         "registered": len(registered),
+        "judged": len(judged),
         **{word: words[word] for word in ("CONFIRMED", *OTHERS)},
         "one_model": sum(one.at.verdict == "CONFIRMED" and one.alone for one in judged),
         **{state: states[state] for state in ("amended", "withdrawn", "INVALID", "cannot tell")},
+        "locked": states["locked"] + states["locking"],
         "unfinished": states["claimed"] + states["sealed"],
     }

@@ -45,6 +45,6 @@ def test_a_study_that_goes_badly_is_withdrawn_and_forgotten(unconfirmed):
     assert studies.here("withdraw", unconfirmed, "--reason", "the machine was needed").returncode == 0
     refused(4, "withdrawn", "confirm", unconfirmed)
     said = studies.here("status", unconfirmed.parent).stdout
-    assert "1 registered, 0 confirmed" in said
+    assert "1 registered, 0 judged; 1 withdrawn\n" in said
     assert "withdrawn" in said
     assert "after its claim" in said

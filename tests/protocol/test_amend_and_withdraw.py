@@ -196,7 +196,10 @@ def test_after_the_claim_an_amendment_says_so_and_deviates(history):
     assert about["seen"]["verdict"] == "SCREENED"
     assert about["seen"]["records"] == len((shelf / "second/records/shard-0.jsonl").read_text().splitlines())
     assert studies.content(shelf / "third" / "verdict.json")["judged"]["verdict"] == "DEVIATED"
-    assert "3 registered, 0 confirmed" in studies.here("status", shelf).stdout
+    total = (
+        "3 registered, 2 judged: 0 CONFIRMED, 0 REFUTED, 0 INCONCLUSIVE, 1 SCREENED, 1 DEVIATED; 1 amended"
+    )
+    assert total in studies.here("status", shelf).stdout
 
 
 def test_amended_studies_and_their_amendments_audit(history):

@@ -178,7 +178,7 @@ def test_a_probe_reads_the_development_split_only(locked, tmp_path):
 def test_status_names_the_one_next_step(locked, confirmed):
     assert f"kv-prereg confirm {locked}" in studies.here("status", locked).stdout
     assert f"kv-prereg audit {confirmed}" in studies.here("status", confirmed).stdout
-    assert "1 registered, 0 confirmed" in studies.here("status", confirmed).stdout
+    assert "0 INCONCLUSIVE, 1 SCREENED\n" in studies.here("status", confirmed).stdout
 
 
 def test_a_replication_agrees_with_its_parent(confirmed, tmp_path):

@@ -92,7 +92,7 @@ def test_a_locked_study_is_confirmed_next(shelf):
     text = said(folder)
     assert f"locked; ledger: 1 line, head {head['head'][:8]}\n" in text
     assert f"next: kv-prereg confirm {folder}\n" in text
-    assert text.endswith("1 registered, 0 confirmed; 0 amended, 0 withdrawn, 0 claimed and unfinished\n")
+    assert text.endswith("\n1 registered, 0 judged; 1 locked, not run\n")
 
 
 def test_a_claimed_study_shows_its_records_and_its_aborted_attempts(shelf):
@@ -102,7 +102,7 @@ def test_a_claimed_study_shows_its_records_and_its_aborted_attempts(shelf):
     found = one(folder)
     assert (found["state"], found["records"], found["registered"], found["attempts"]) == ("claimed", 3, 6, 2)
     assert "claimed, 3 of 6 records; 2 attempts, 2 aborted; ledger: 6 lines" in said(folder)
-    assert "1 claimed and unfinished" in said(folder)
+    assert said(folder).endswith("\n1 registered, 0 judged; 1 claimed, unfinished\n")
     assert found["next"] == f"kv-prereg confirm {folder}"
 
 
@@ -116,7 +116,7 @@ def test_a_sealed_study_is_judged_next(shelf):
         f"kv-prereg confirm {folder}",
     )
     assert "sealed, not judged; 1 attempt; " in said(folder)
-    assert "1 claimed and unfinished" in said(folder)
+    assert said(folder).endswith("\n1 registered, 0 judged; 1 claimed, unfinished\n")
 
 
 def test_a_verdict_without_its_line_is_completed_next(shelf):
@@ -153,6 +153,7 @@ def test_the_index_counts_only_what_was_locked_and_only_what_was_confirmed(shelf
     found = values(shelf)
     assert found["counts"] == {
         "registered": 6,
+        "judged": 5,
         "CONFIRMED": 1,
         "REFUTED": 2,
         "INCONCLUSIVE": 1,
@@ -163,11 +164,13 @@ def test_the_index_counts_only_what_was_locked_and_only_what_was_confirmed(shelf
         "cannot tell": 0,
         "amended": 0,
         "withdrawn": 0,
+        "locked": 1,
         "unfinished": 0,
     }
     assert [each["name"] for each in found["written"]] == ["idea"]
     text = said(shelf)
-    assert "6 registered, 1 confirmed (2 REFUTED, 1 INCONCLUSIVE, 1 DEVIATED); 0 amended" in text
+    total = "6 registered, 5 judged: 1 CONFIRMED, 2 REFUTED, 1 INCONCLUSIVE, 1 DEVIATED; 1 locked, not run"
+    assert f"\n{total}\n" in text
     assert "written, not locked:\nidea " in text
     assert f"next: kv-prereg register {shelf / 'idea'}" in text
 
@@ -183,7 +186,7 @@ def test_a_withdrawal_stays_in_the_index_with_its_reason(shelf, claimed):
     text = said(folder)
     assert f"withdrawn {'after' if claimed else 'before'} its claim; " in text
     assert "because: wrong golds" in text
-    assert "1 registered, 0 confirmed; 0 amended, 1 withdrawn, 0 claimed and unfinished" in text
+    assert text.endswith("\n1 registered, 0 judged; 1 withdrawn\n")
 
 
 def test_an_amended_study_leads_to_its_amendment(shelf):
@@ -204,7 +207,7 @@ def test_an_amended_study_leads_to_its_amendment(shelf):
     text = said(shelf)
     assert "amends first, before any claim" in text
     assert "amends second, after a claim, so DEVIATED whatever the rule says" in text
-    assert "3 registered, 0 confirmed; 2 amended, 0 withdrawn" in text
+    assert "\n3 registered, 0 judged; 1 locked, not run; 2 amended\n" in text
     shutil.rmtree(third)
     assert f"next: bring back the registration with the lock {found['second']['amended']}" in said(second)
 
@@ -274,7 +277,7 @@ def test_a_damaged_registration_is_invalid_and_stops_no_other(shelf, damage):
     assert text.startswith("damaged  INVALID: ")
     assert f"next: kv-prereg audit {shelf / 'damaged'}\n" in text
     assert "sound    locked; " in text
-    assert "2 registered, 0 confirmed (1 INVALID); " in text
+    assert "\n2 registered, 0 judged; 1 locked, not run; 1 INVALID\n" in text
     assert values(shelf, exits=3)["counts"]["INVALID"] == 1
 
 

@@ -1,0 +1,185 @@
+"""A study is begun by one command: what it writes can be registered, and nothing that is there is touched."""
+
+import contextlib
+import importlib
+import io
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import studies
+
+from protocol import init as command
+from protocol.acts import init
+from protocol.acts.locking import fitting, frozen
+from protocol.evidence.lock import lock
+from protocol.evidence.run.registration import Registration
+from protocol.locked.planned import Planned, read_protocol
+from protocol.models import sources
+from protocol.tasks import file_rows
+
+MOST_LINES, MOST_COLUMNS = 40, 120
+SELF_EXPLAINING = ("title", "question")
+ENOUGH = 200  # held-out problems, below which a verdict is SCREENED
+
+each_template = pytest.mark.parametrize("like", init.TEMPLATES)
+
+
+def run(*arguments: object) -> tuple[int, str, str]:
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        status = command.main([*map(str, arguments)])
+    return status, out.getvalue(), err.getvalue()
+
+
+@each_template
+def test_a_template_is_short_and_each_field_says_what_it_means(like):
+    lines = init.template(like).splitlines()
+    assert len(lines) <= MOST_LINES
+    assert max(map(len, lines)) <= MOST_COLUMNS
+    assert lines[0].startswith("# ")
+    fields = [line for line in lines if re.match(r"[\w-]+ = ", line)]
+    silent = [line for line in fields if "  # " not in line and not line.startswith(SELF_EXPLAINING)]
+    assert len(fields) > 20
+    assert silent == []
+
+
+def test_every_template_that_is_installed_is_offered_and_no_other():
+    folder = studies.ROOT / "protocol" / "texts" / "templates"
+    assert {path.stem for path in folder.glob("*.toml")} == {*init.TEMPLATES}
+
+
+def test_templates_go_into_the_package_that_is_installed():
+    project = tomllib.loads((studies.ROOT / "pyproject.toml").read_text())
+    patterns = project["tool"]["setuptools"]["package-data"]["protocol"]
+    shipped = {path for pattern in patterns for path in (studies.ROOT / "protocol").glob(pattern)}
+    assert {path.stem for path in shipped if path.suffix == ".toml"} == {*init.TEMPLATES}
+
+
+@pytest.mark.parametrize("like", [like for like in init.TEMPLATES if like != "quick"])
+def test_a_template_passes_the_checks_of_registering(tmp_path, like):
+    folder = init.begin(tmp_path / "study", like, 7).paths[0].parent
+    planned = Planned(read_protocol(folder)[1], sources.home(), folder=folder)
+    items = frozen.items(planned)
+    assert min(len(item["confirm"]) for item in items.values()) >= ENOUGH
+    checks = fitting.checked(planned, items).checks
+    assert {*checks["rule"]["verdicts"].values()} >= {"CONFIRMED", "REFUTED", "INCONCLUSIVE"}
+
+
+def test_quick_is_registered_as_it_is_and_opens_what_no_study_has_opened(tmp_path):
+    folder = tmp_path / "registrations" / "001-mine"
+    assert run(folder)[0] == 0
+    done = studies.here("register", folder)
+    assert done.returncode == 0, done.stderr
+    content = lock.read(folder).content
+    assert len(content["items"]["questions"]["confirm"]) == ENOUGH
+    assert content["opened"] == []
+    assert Registration(folder).registered["models"] == ["chain-qwen2"]
+    assert "opened before" not in done.stdout
+
+
+def test_two_studies_ask_questions_of_their_own(tmp_path):
+    files = [init.begin(tmp_path / str(seed), "quick", seed).paths[1] for seed in (1, 2)]
+    rows = [file_rows.told(file_rows.read(path))[0] for path in files]
+    first, second = ({(row.context, row.question) for row in each.values()} for each in rows)
+    assert len(first) == len(second) == 360
+    assert not first & second
+
+
+@each_template
+def test_what_is_written_is_told_with_the_next_three_commands(tmp_path, monkeypatch, like):
+    monkeypatch.chdir(tmp_path)
+    status, out, err = run("--like", like)
+    assert (status, err) == (0, "")
+    written = sorted(Path("registrations/001-mine").iterdir())
+    assert all(f"wrote {path}: " in out for path in written)
+    steps = re.findall(r"^  (python -m protocol\.(\w+) registrations/001-mine)  ", out, re.MULTILINE)
+    assert [name for _, name in steps] == ["rehearse", "register", "confirm"]
+    assert all(callable(importlib.import_module(f"protocol.{name}").main) for _, name in steps)
+    second = json.loads(run("--like", like, "--json")[1])
+    assert second["folder"] == "registrations/002-mine"
+    assert second["next"] == [step.replace("001", "002") for step, _ in steps]
+    assert second["written"] == [f"registrations/002-mine/{path.name}" for path in written]
+
+
+@pytest.mark.parametrize(
+    ("shelf", "expected"),
+    [
+        ([], "001-mine"),
+        (["001-mine", "alpha-chain"], "002-mine"),
+        (["041-theirs", "002-mine", "x"], "042-mine"),
+        (["1-first"], "002-mine"),
+        (["999-last"], "1000-mine"),
+    ],
+)
+def test_the_next_number_is_above_every_one_that_is_taken(tmp_path, shelf, expected):
+    for name in shelf:
+        (tmp_path / name).mkdir()
+    assert init.free(tmp_path).name == expected
+
+
+@pytest.mark.parametrize("there", ["protocol.toml", "questions.jsonl", "lock.json", "claim.json"])
+def test_nothing_that_is_there_is_touched(tmp_path, there):
+    (tmp_path / there).write_text("mine")
+    before = studies.snapshot(tmp_path)
+    status, out, err = run(tmp_path)
+    assert (status, out) == (2, "")
+    assert err == f"BadInput: {tmp_path / there} is there already and stays; name another folder\n"
+    assert studies.snapshot(tmp_path) == before
+
+
+@pytest.mark.parametrize("name", ["file", "protocol.toml"])
+def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path, name):
+    (tmp_path / "file").write_text("text")
+    status, _, err = run(tmp_path / name)
+    assert status == 2
+    fix = "name the folder that protocol.toml is to lie in"
+    assert err == f"BadInput: {tmp_path / name} is no folder; {fix}\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_the_folder_of_all_studies_does_not_become_one(tmp_path):
+    assert run(tmp_path / "001-mine")[0] == 0
+    status, _, err = run(tmp_path)
+    assert status == 2
+    assert (
+        err == f"BadInput: {tmp_path} holds studies; name a folder in it, such as {tmp_path / '002-mine'}\n"
+    )
+
+
+def test_a_path_with_a_space_can_be_typed_as_it_is_told(tmp_path):
+    out = run(tmp_path / "my study")[1]
+    assert f"kv-prereg register '{tmp_path / 'my study'}'" in out
+
+
+@pytest.mark.parametrize(
+    ("typed", "fix"),
+    [("quik", "did you mean 'quick'?"), ("mmlu", "write one of quick, reasoning, retrieval, lossless")],
+)
+def test_an_unknown_template_is_answered_with_those_that_there_are(tmp_path, typed, fix):
+    status, out, err = run(tmp_path / "new", "--like", typed)
+    assert (status, out) == (2, "")
+    assert err == f"BadInput: --like: unknown template '{typed}'; {fix}\n"
+    assert not (tmp_path / "new").exists()
+
+
+def test_the_list_says_what_each_template_is_and_writes_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    status, out, _ = run("--list")
+    assert status == 0
+    assert [line.split()[0] for line in out.splitlines()] == [*init.TEMPLATES]
+    assert not any(tmp_path.iterdir())
+
+
+def test_it_needs_no_torch_and_no_statistics(tmp_path):
+    code = (
+        f"{studies.BLOCK_TORCH}\nfrom protocol import init\nstatus = init.main([{str(tmp_path / 'new')!r}])\n"
+    )
+    code += "assert not {'scipy', 'numpy', 'pandas', 'matplotlib'} & {*sys.modules}\nsys.exit(status)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=studies.ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "new" / "protocol.toml").exists()

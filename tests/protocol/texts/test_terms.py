@@ -1,0 +1,92 @@
+"""Every word that a command prints for a state, a verdict or a column is explained, once and in one place."""
+
+import contextlib
+import importlib
+import io
+import re
+from typing import get_args
+
+import pytest
+import studies
+
+from analysis.output import headline, terms
+from analysis.output.terms import GROUPS, TERMS
+from figures import table
+from figures.canvas import page
+from figures.html import glossary
+from protocol import command, status
+from protocol.evidence.audit import standing
+from protocol.evidence.findings import Finding
+
+# How a table abbreviates, by the term that explains it.
+COLUMNS = {
+    "against": "comparator",
+    "arms": "arm",
+    "slots": "slot",
+    "charge": "charged",
+    "failed": "failed lane",
+    "better": "better, worse",
+    "worse": "better, worse",
+    "unmatched": "matched",
+}
+PLAIN = {"model", "task", "tokens", ""}  # said in everybody's words
+JUDGED = sorted(path.parent for path in (studies.ROOT / "registrations").glob("*/verdict.json"))
+
+
+def test_a_term_is_explained_once_in_sentences():
+    assert len(TERMS) == sum(map(len, GROUPS.values()))
+    for term, meaning in TERMS.items():
+        assert meaning == " ".join(meaning.split()), term
+        assert meaning.endswith("."), term
+        assert meaning[0].isupper() or meaning.startswith(("confirm", "max_new_tokens")), term
+
+
+def test_every_state_of_a_study_is_explained():
+    states = {*get_args(standing.State)} - {"locking"} | {"locking was cut off", "unfinished"}
+    assert states <= {*TERMS}
+    assert states <= {*status.WORDS}
+
+
+def test_every_status_of_an_audit_is_explained():
+    assert {*get_args(Finding.__annotations__["status"])} <= {*TERMS}
+
+
+def test_every_verdict_is_explained_alike_in_a_report():
+    assert {*command.STATUS} == {*glossary.VERDICTS}
+    assert all(glossary.VERDICTS[word] == TERMS[word] for word in command.STATUS)
+
+
+def test_every_column_of_a_table_is_explained():
+    columns = {*table.CONTRASTS, *table.ARMS, "charge", "arms", "better", "worse", "unmatched"} - PLAIN
+    assert {COLUMNS.get(name, name) for name in columns} <= {*TERMS}
+
+
+@pytest.mark.parametrize("folder", JUDGED, ids=lambda folder: folder.name)
+def test_a_capital_word_of_a_verdict_is_explained(folder):
+    capital = {*re.findall(r"\b[A-Z]{6,}\b", table.verdict_table(page.judged(folder)))}
+    assert capital
+    assert capital <= {*TERMS}
+
+
+@pytest.mark.parametrize("name", ["protocol.status", "protocol.audit", "protocol.register", "figures.table"])
+def test_the_help_of_a_command_explains_its_words(name):
+    module, out = importlib.import_module(name), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.suppress(SystemExit):
+        module.main(["--help"])
+    told = " ".join(out.getvalue().split())
+    assert "words:" in told
+    assert all(f"{word} {TERMS[word]}" in told for word in module.WORDS)
+
+
+def test_words_stand_in_columns_that_fit():
+    lines = terms.told("slot", "simultaneous interval", "charged").splitlines()
+    assert lines[0] == "words:"
+    assert lines[1].startswith("  slot                   One stored pair")
+    assert max(map(len, lines)) <= terms.WIDTH + 2
+    with pytest.raises(KeyError):
+        terms.told("a word that nobody explains")
+
+
+def test_a_small_study_is_said_to_decide_nothing():
+    assert headline.SCREENED in TERMS
+    assert "200" in TERMS[headline.SCREENED]
