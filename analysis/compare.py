@@ -17,6 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from analysis.output.command import Parser, said
 from analysis.output.printed import dumps
 from analysis.output.shown import put, shown
 from analysis.output.told import plain
@@ -46,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if args.plot:
             forest.write(args.plot, found)
     except (RecordError, OSError) as refusal:
-        put(" ".join(f"{type(refusal).__name__}: {refusal}".split()) + "\n", sys.stderr)
+        put(f"{type(refusal).__name__}: {said(refusal)}\n", sys.stderr)
         return 2
     printed = dumps(plain(found.data())) if args.json else "\n".join(comparison.text(found))
     sys.stdout.buffer.write(shown(printed).encode() + b"\n")
@@ -54,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m analysis.compare",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,

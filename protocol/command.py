@@ -11,8 +11,9 @@ from typing import Any
 
 from protocol import witnesses
 from protocol.evidence.bytes.shown import put
+from protocol.evidence.mistakes import OneLine
 from protocol.evidence.outside.anchors import Witness
-from protocol.evidence.refusals import BadInput, Refusal
+from protocol.evidence.refusals import BadInput, Refusal, of_system
 from protocol.evidence.run.registration import Registration
 from protocol.witnesses.remote import BRANCH
 
@@ -51,7 +52,7 @@ class Trust(Options):
     require_anchor: bool
 
 
-class Parser(argparse.ArgumentParser):
+class Parser(OneLine):
     """Its messages repeat what was typed, or what a pattern of the shell found, and are shown as all text."""
 
     def _print_message(self, message: str, file: Any = None) -> None:
@@ -110,9 +111,10 @@ def answer(as_json: bool, act: Callable[[], int]) -> int:
     """
     try:
         return act()
-    except (Refusal, OSError) as refused:
-        status = refused.exit_status if isinstance(refused, Refusal) else Refusal.exit_status
-        return _refuse(as_json, type(refused).__name__, str(refused), status)
+    except Refusal as refused:
+        return _refuse(as_json, type(refused).__name__, str(refused), refused.exit_status)
+    except OSError as refused:
+        return _refuse(as_json, type(refused).__name__, of_system(refused), Refusal.exit_status)
     except KeyboardInterrupt:
         tell("interrupted; the same command continues where it stopped")
         return 130

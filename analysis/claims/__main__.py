@@ -18,6 +18,7 @@ from typing import Any
 from analysis.claims.markdown import document
 from analysis.claims.reading import ClaimError, Paper, read
 from analysis.claims.verdicts import findings, table_findings
+from analysis.output.command import Parser, said
 from analysis.output.printed import dumps
 from analysis.output.shown import put, shown
 
@@ -25,7 +26,7 @@ __all__ = ["main"]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m analysis.claims",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -46,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             text = dumps({"papers": [_data(paper) for paper in papers]}) if args.json else _text(papers)
             sys.stdout.buffer.write(shown(text).encode() + b"\n")
     except (ClaimError, OSError) as error:
-        put(f"{type(error).__name__}: {error}\n", sys.stderr)
+        put(f"{type(error).__name__}: {said(error)}\n", sys.stderr)
         return 2
     return 0
 

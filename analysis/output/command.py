@@ -7,18 +7,19 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeAlias, TypeVar
 
+from analysis.output.mistakes import OneLine, of_system
 from analysis.output.printed import dumps
 from analysis.output.shown import put, shown
 from analysis.output.told import plain
 
-__all__ = ["UNREADABLE", "command"]
+__all__ = ["UNREADABLE", "Parser", "command", "said"]
 
 Refusals: TypeAlias = type[Exception] | tuple[type[Exception], ...]
 Made = TypeVar("Made")
 UNREADABLE: Refusals = (ValueError, OSError)  # what a folder that is no study raises
 
 
-class Parser(argparse.ArgumentParser):
+class Parser(OneLine):
     """Its messages repeat what was typed, or what a pattern of the shell found, and are shown as all text."""
 
     def _print_message(self, message: str, file: Any = None) -> None:
@@ -68,7 +69,7 @@ def command(
             found = plain(made)
             printed = dumps(found) if as_json else _lines(text(found))
     except refused as refusal:
-        return _refuse(f"{type(refusal).__name__}: {refusal}")
+        return _refuse(f"{type(refusal).__name__}: {said(refusal)}")
     except Exception as fault:
         # A document that parses and is none of ours, or a fault of this program: nothing here can tell which.
         if sys.flags.dev_mode:
@@ -81,6 +82,11 @@ def command(
         )
     sys.stdout.buffer.write(shown(printed).encode() + b"\n")
     return 0
+
+
+def said(refusal: Exception) -> str:
+    """What is said of a refusal, of ours or of the system."""
+    return " ".join((of_system(refusal) if isinstance(refusal, OSError) else str(refusal)).split())
 
 
 def _refuse(why: str) -> int:

@@ -12,13 +12,14 @@ import argparse
 import sys
 
 from protocol.evidence.bytes.shown import put
+from protocol.evidence.mistakes import OneLine, of_system
 from protocol.evidence.refusals import Refusal
 from protocol.models import sources
 from protocol.models.fetch import fetch
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
+    parser = OneLine(
         prog="python -m protocol.models",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -36,7 +37,8 @@ def main(argv: list[str] | None = None) -> int:
     try:
         put(f"{args.source}: {fetch(args.source, home)}", sys.stdout)
     except (Refusal, OSError) as refusal:
-        put(f"{type(refusal).__name__}: {' '.join(str(refusal).split())}", sys.stderr)
+        said = of_system(refusal) if isinstance(refusal, OSError) else str(refusal)
+        put(f"{type(refusal).__name__}: {' '.join(said.split())}", sys.stderr)
         return refusal.exit_status if isinstance(refusal, Refusal) else Refusal.exit_status
     return 0
 
