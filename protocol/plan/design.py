@@ -96,7 +96,7 @@ class Claim(NamedTuple):
     says: Annotated[
         str,
         Field(
-            Choice("worse", "same", "better", of="value"),
+            Choice("worse", "same", "better", of="value", meant={"equal": "same", "equivalent": "same"}),
             "What its accuracy is said to be, compared with the parent's.",
             "worse",
         ),

@@ -55,7 +55,7 @@ class Ours(Named):
     """A task that has a name here."""
 
     def missing(self, name: str, example: Any = None) -> str:
-        return "missing; name a task of ours, or write file or lm_eval"
+        return f'missing; add name = "needle-256", or another that `{LISTING}` lists; or file, or lm_eval'
 
     def fault(self, value: Any, at: str, words: str = "") -> Fault:
         fault = super().fault(value, at, words)

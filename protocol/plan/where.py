@@ -42,11 +42,10 @@ def line(text: str, fault: str) -> int | None:
 def elsewhere(fault: Fault, document: Mapping[str, Any], design: Table) -> str | None:
     """What to do about a field that is missing, or unknown, because it stands in another table; else None."""
     if fault.unknown:
-        own = [place for place in _places(design, fault.unknown) if place != TOP] or _places(
-            design, fault.unknown
-        )
+        own = _places(design, fault.unknown)
         at = fault.written.partition(": ")[0]
-        return f"{at}: {fault.unknown} belongs {_in(' or '.join(own))}; move it there" if own else None
+        place = TOP if TOP in own else " or ".join(own)
+        return f"{at}: {fault.unknown} belongs {_in(place)}; move it there" if own else None
     wanted = fault.missing
     if not wanted:
         return None

@@ -2,10 +2,7 @@
 
 A kind is what one value may be: in words, as a test and as a schema. A field is a kind with its meaning; a
 table is fields by name. A class whose fields are `Annotated[type, Field(...)]` is a declaration too: see
-`declared` and `content`.
-
-A value of another kind is a `Fault`: `written` tells who wrote it what to write, `found` tells who checks
-evidence what cannot be.
+`declared` and `content`. A value of another kind is a `Fault`.
 """
 
 import re
@@ -57,7 +54,7 @@ class Kind:
     def missing(self, name: str, example: Any = None) -> str:
         """What is said where the field `name` of this kind is missing."""
         given = "..." if example is None else typed(example)
-        return f"missing; add {name} = {given} ({self.words})"
+        return f"missing; add {name} = {given}{self.words and f' ({self.words})'}"
 
     def fault(self, value: Any, at: str, words: str = "") -> Fault:
         """words: of the kind, where they are not its own."""
@@ -123,7 +120,7 @@ class Whole(Kind):
 
 
 class Choice(Kind):
-    """One of a few words. of: what they name, where the field does not say it. meant: as `hint` has it."""
+    """One of a few words. of: what they name, if not the field. meant: as `hint` has it."""
 
     listing = ""  # the command that prints them, where they are many
 
@@ -360,10 +357,13 @@ class Table(Kind):
         return self.made(**read)
 
     def _mistyped(self, name: str, more: list[str]) -> str:
-        """Of a missing field: which of the unknown ones it probably is."""
+        """Which of the unknown fields a missing one probably is."""
         for other in more:
-            if self.meant.get(other) == name or near(other, [name], MISTYPED) or near(name, [other]):
+            fix = self.meant.get(other, "")
+            if fix == name or near(other, [name], MISTYPED) or near(name, [other]):
                 return f"missing; {other!r} is unknown and was probably meant; rename it"
+            if fix.startswith(f"write {name}:"):
+                return f"missing; {other!r} is unknown; {fix}"
         return ""
 
     def _unknown(self, name: str, value: Mapping[str, Any]) -> str:

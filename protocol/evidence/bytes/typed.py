@@ -14,8 +14,8 @@ MOST = 60  # characters of a value that a message shows
 
 
 class Fault(Exception):
-    """What is wrong with a value, beginning with its path. written, found: as the module says. missing,
-    unknown: the field that is, where that is what is wrong.
+    """What is wrong with a value, beginning with its path: `written` for who wrote it, with the fix; `found`
+    for who checks evidence. missing, unknown: the field that is, where that is what is wrong.
     """
 
     def __init__(self, written: str, found: str, *, missing: str = "", unknown: str = ""):
@@ -103,6 +103,8 @@ def _typed(value: Any) -> str:
         return f"{value.normalize():f}" if value != value.to_integral_value() else str(value)
     if value is None:
         return "null"
+    if isinstance(value, Decimal) and value.is_infinite():
+        return "inf" if value > 0 else "-inf"
     return value.isoformat() if hasattr(value, "isoformat") else str(value).lower()
 
 
