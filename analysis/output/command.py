@@ -75,6 +75,11 @@ def command(
         if sys.flags.dev_mode:
             raise
         where = " ".join(str(one) for one in given.values() if one is not None)
+        if isinstance(fault, KeyError):
+            return _refuse(
+                f"{where}: a file lacks the field {fault}: it was edited, or another version wrote it; "
+                "python -m protocol.audit says which files hold"
+            )
         return _refuse(
             f"{where}: a file is not of the documented format, or this command has a fault "
             f"({type(fault).__name__}: {fault}); python -m protocol.audit says whether the files hold, "

@@ -15,7 +15,8 @@ from typing import NoReturn
 __all__ = ["NONE_MEANT", "OneLine", "hint", "near", "of_system", "unknown"]
 
 ALIKE = 0.75  # of difflib, from which a name is a hint; gpu and cpu have two thirds
-LONG = 4  # letters from which likeness says anything; a beginning does from one fewer
+A_SLIP = 0.9  # from which one letter is wrong, and other names that begin so are not meant
+LONG = 3  # letters from which a beginning, or likeness, says anything
 MOST_NAMES = 16  # that a refusal lists whole
 NONE_MEANT: Mapping[str, str] = MappingProxyType({})
 
@@ -32,13 +33,14 @@ def near(name: str, names: Iterable[str], alike: float = ALIKE) -> list[str]:
         return same[:1]
     if family := [other for other in known if _family(name, other)]:
         return family
-    begun = [other for other in known if folded[other].startswith(own)]
-    if begun and len(own) >= LONG - 1:
-        return begun
-    if len(own) < LONG:
+    if len(own) < LONG or not known:
         return []
     likeness = {other: SequenceMatcher(None, own, folded[other]).ratio() for other in known}
-    return sorted((other for other in known if likeness[other] >= alike), key=lambda one: -likeness[one])[:1]
+    nearest = max(known, key=lambda one: likeness[one])
+    begun = [other for other in known if folded[other].startswith(own)]
+    if begun and likeness[nearest] < A_SLIP:
+        return begun
+    return [nearest] if likeness[nearest] >= alike else []
 
 
 def hint(name: str, names: Iterable[str], listing: str = "", meant: Mapping[str, str] = NONE_MEANT) -> str:
@@ -130,6 +132,7 @@ def _names(action: Action) -> list[str]:
 # What to do about what the system refuses, beside what it says itself.
 REMEDIES = {
     errno.ENOENT: "no such file or folder; name one that is there",
+    errno.EEXIST: "is there already; name another",
     errno.EISDIR: "is a folder; name a file",
     errno.ENOTDIR: "stands where a folder is expected, and is a file; name a folder",
     errno.EACCES: "may not be opened by you; change its permissions, or name another",
