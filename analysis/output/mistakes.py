@@ -55,7 +55,7 @@ def hint(name: str, names: Iterable[str], listing: str = "", meant: Mapping[str,
     if not known:
         return "none is defined"
     found = near(name, known)
-    if len(found) == 1 and (_folded(name) == _folded(found[0]) or not _family(name, found[0])):
+    if len(found) == 1:
         return f"did you mean {found[0]!r}?"
     if found and not set(found) >= set(known):
         return f"write {_listed(found)}" + (f"; {listing} lists all {len(known)}" if listing else "")
@@ -90,6 +90,8 @@ def _family(name: str, other: str) -> bool:
 NO_OPTION = re.compile(r"unrecognized arguments: (.*)", re.DOTALL)
 NO_CHOICE = re.compile(r"argument (.+?): invalid choice: (.*) \(choose from (.*)\)", re.DOTALL)
 NO_NUMBER = re.compile(r"argument (.+?): invalid (int|float) value: (.*)", re.DOTALL)
+ONE_OF = re.compile(r"one of the arguments (.*) is required")
+BESIDE = re.compile(r"argument (.+): not allowed with argument (.+)")
 MISSING = re.compile(r"the following arguments are required: (.*)")
 
 
@@ -114,6 +116,10 @@ def _of_arguments(message: str, actions: Iterable[Action]) -> str:
         return f"{wrong[1]}: {unknown('value', wrong[2].strip(chr(39)), choices)}"
     if wrong := NO_NUMBER.fullmatch(message):
         return f"{wrong[1]}: write a {'whole ' * (wrong[2] == 'int')}number, not {wrong[3]}"
+    if wrong := ONE_OF.fullmatch(message):
+        return f"missing: {' or '.join(wrong[1].split())}; --help shows an example"
+    if wrong := BESIDE.fullmatch(message):
+        return f"{wrong[1]}: stands beside {wrong[2]}; leave one of both out"
     if wrong := MISSING.fullmatch(message):
         asked = [
             f"{name} ({named[name].help})" if name in named and named[name].help else name
