@@ -77,8 +77,8 @@ def command(
         where = " ".join(str(one) for one in given.values() if one is not None)
         if isinstance(fault, KeyError):
             return _refuse(
-                f"{where}: a file lacks the field {fault}: it was edited, or another version wrote it; "
-                "python -m protocol.audit says which files hold"
+                f"{where}: a file is not of the documented format: it lacks the field {fault}, since it was "
+                "edited or another version wrote it; python -m protocol.audit says which files hold"
             )
         return _refuse(
             f"{where}: a file is not of the documented format, or this command has a fault "

@@ -175,7 +175,11 @@ class Dataset:
         try:
             raw = published.read_bytes() if published else download(str(self.url))
         except (OSError, http.client.HTTPException) as error:
-            said = of_system(error) if published and isinstance(error, OSError) else f"{self.url}: {error}"
+            said = (
+                of_system(error)
+                if published and isinstance(error, OSError)
+                else f"{self.url} could not be read: {error}"
+            )
             raise BadInput(f"task {self.name}: {said}") from error
         data = self._made(raw, published or self.url)
         self._verify(data, published or self.url)
