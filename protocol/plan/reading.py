@@ -54,5 +54,8 @@ def read(data: bytes, where: str) -> Design:
 
 def _refused(text: str, where: str, said: str) -> BadInput:
     """With the line of the file, where that can be told."""
-    number = line(text, said)
+    try:
+        number = line(text, said)
+    except RecursionError:  # of a document that was just not too deep to be read
+        number = None
     return BadInput(f"{where}: {said}" + ("" if number is None else f" (line {number})"))

@@ -234,7 +234,7 @@ PLACEHOLDERS = [
 # What a person may get wrong in protocol.toml: the text replaced, by what, and the place that is named.
 WRONG = {
     "key twice": (SEEDS, f"{SEEDS}\n{SEEDS}", "line 6"),
-    "table twice": ("[decision]", "[generation]\n[decision]", "('generation',) twice"),
+    "table twice": ("[decision]", "[generation]\n[decision]", "[generation]; it stands twice"),
     "unknown key": (SEEDS, f"{SEEDS}\nseed = 3", "seed: unknown field"),
     "unknown key in a table": ("threads = 1", "threads = 1\nthread = 2", "generation.thread: unknown field"),
     "NaN": ("alpha = 0.05", "alpha = nan", "decision.alpha"),

@@ -334,7 +334,8 @@ class Table(Kind):
 
     def read(self, value: Any, at: str) -> Any:
         if not isinstance(value, Mapping):
-            raise Fault(f"{at}: write a table, not {typed(value)}", f"{at}: must be an object")
+            what = f"[{at}], with one bracket" if isinstance(value, list) and at.isidentifier() else "a table"
+            raise Fault(f"{at}: write {what}, not {typed(value)}", f"{at}: must be an object")
         standing = {name: field for name, field in self.fields.items() if field.stands(value)}
         more = [name for name in value if name not in standing and not self.others]
         absent = [name for name, field in standing.items() if field.without is None and name not in value]

@@ -41,7 +41,10 @@ def wrong(value: Any, at: str, words: str, fix: str | None, *, text: bool) -> Fa
 
 def typed(value: Any) -> str:
     """On one line, shortened."""
-    text = _typed(value)
+    try:
+        text = _typed(value)
+    except RecursionError:
+        return "what is nested so deeply"
     return text if len(text) <= MOST else f"{text[: MOST - 3]}..."
 
 
