@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from analysis.output.command import named
+from analysis.output.command import named, said
 from analysis.output.printed import dumps
 from analysis.output.shown import print_bytes, put
 from analysis.output.told import plain
@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if args.plot:
             forest.write(args.plot, found)
     except (RecordError, OSError) as refusal:
-        put(" ".join(f"{type(refusal).__name__}: {refusal}".split()) + "\n", sys.stderr)
+        put(f"{type(refusal).__name__}: {said(refusal)}\n", sys.stderr)
         return 2
     printed = dumps(plain(found.data())) if args.json else "\n".join(comparison.text(found))
     print_bytes(printed)

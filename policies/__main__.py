@@ -18,7 +18,6 @@ import os
 import sys
 import textwrap
 from collections.abc import Callable, Iterable
-from difflib import get_close_matches
 from typing import Any, TextIO
 
 import torch
@@ -34,6 +33,7 @@ from policies.contract import (
     UnknownPolicy,
 )
 from policies.described import DESCRIBED, FAMILIES
+from policies.mistakes import OneLine, hint
 from policies.policy import Policy
 from policies.structure import structure
 
@@ -49,7 +49,7 @@ KINDS = {
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
+    parser = OneLine(
         prog="kv-prereg policies", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("name", nargs="?", help="a policy, of which all is said")
@@ -63,9 +63,7 @@ def main(argv: list[str] | None = None) -> int:
         elif args.family is None or args.family in FAMILIES:
             lines = _listed(args.family)
         else:
-            near = get_close_matches(args.family, FAMILIES, n=1, cutoff=0.6)
-            fix = f"did you mean {near[0]!r}?" if near else f"write one of {', '.join(FAMILIES)}"
-            raise UnknownPolicy(f"no family named {args.family!r}; {fix}")
+            raise UnknownPolicy(f"no family named {args.family!r}; {hint(args.family, FAMILIES)}")
     except ValueError as refused:
         _put(f"{type(refused).__name__}: {' '.join(str(refused).split())}\n", sys.stderr)
         return 2

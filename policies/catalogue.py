@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
-from difflib import get_close_matches
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from types import MappingProxyType
@@ -30,9 +29,11 @@ from policies.full import full
 from policies.h2o import h2o
 from policies.keydiff import keydiff
 from policies.knorm import knorm
+from policies.known_as import KNOWN_AS
 from policies.kvzip import kvzip
 from policies.lagkv import lagkv
 from policies.longflow import longflow
+from policies.mistakes import hint
 from policies.policy import Policy
 from policies.pyramidkv import pyramidkv
 from policies.r_kv import r_kv_variants
@@ -138,13 +139,8 @@ def find(name: str) -> Policy:
     if name in CATALOGUE:
         return CATALOGUE[name]
     if name not in others:
-        near = get_close_matches(name, names(), n=1, cutoff=0.7)
-        hint = (
-            f"did you mean {near[0]!r}?"
-            if near
-            else f"known: {', '.join(names()[:7])}, ...; kv-prereg policies lists all"
-        )
-        raise UnknownPolicy(f"no policy named {name!r}; {hint}")
+        fix = hint(name, names(), "kv-prereg policies", KNOWN_AS)
+        raise UnknownPolicy(f"no policy named {name!r}; {fix}")
     try:
         policy = others[name].load()
     except Exception as error:  # whatever a stranger's module does when it is imported

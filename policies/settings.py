@@ -10,10 +10,10 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 from decimal import Decimal
-from difflib import get_close_matches
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from policies.mistakes import near
 from policies.policy import Policy
 
 __all__ = ["changed", "paths", "with_settings"]
@@ -104,7 +104,8 @@ def _taken(given: Any, hint: Any, now: Any, path: str, known: list[str]) -> Any:
         inside = [other for other in known if other.startswith(f"{path}.")]
         fix = f"set what is in it: {', '.join(inside)}" if inside else "it has no settings"
         raise ValueError(f"{path}: is a part of the policy, not a setting; {fix}")
-    raise ValueError(f"{path}: write {' or '.join(words)}, not {_shown(given)}")
+    text = "the text " if isinstance(given, str) and str not in kinds else ""
+    raise ValueError(f"{path}: write {' or '.join(words)}, not {text}{_shown(given)}")
 
 
 def _kinds(hint: Any) -> tuple[Any, ...]:
@@ -143,7 +144,7 @@ def _read(given: Any, kind: Any) -> Any:
 def _unknown(path: str, known: list[str]) -> str:
     """The nearest path is the one whose last name is nearest, rather in the part that was named."""
     part, _, last = path.rpartition(".")
-    for other in get_close_matches(last, [one.rpartition(".")[2] for one in known], n=1, cutoff=0.7):
+    for other in near(last, [one.rpartition(".")[2] for one in known])[:1]:
         same = sorted(
             (one for one in known if one.rpartition(".")[2] == other),
             key=lambda one: not one.startswith(f"{part}."),

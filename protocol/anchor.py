@@ -21,7 +21,7 @@ from collections.abc import Iterable
 
 from protocol import command
 from protocol.evidence.outside import anchors
-from protocol.evidence.refusals import BadInput
+from protocol.evidence.refusals import BadInput, unknown
 from protocol.evidence.run.registration import Registration
 from protocol.witnesses import Authority, OpenTimestamps, Remote
 from protocol.witnesses.ots import CALENDARS
@@ -74,7 +74,7 @@ def documents(study: Registration, named: Iterable[str]) -> list[str]:
     present, wanted = anchors.existing(study), set(named)
     for name in wanted:
         if name not in anchors.DOCUMENTS:
-            raise BadInput(f"{name}: not one of {', '.join(anchors.DOCUMENTS)}")
+            raise BadInput(unknown("document", name, anchors.DOCUMENTS))
         if name not in present:
             raise BadInput(f"{study.folder} has no {anchors.DOCUMENTS[name]} yet")
     return [name for name in present if name in wanted or not wanted]

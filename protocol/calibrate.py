@@ -25,7 +25,7 @@ from pathlib import Path
 
 import splits
 from protocol import command, tasks
-from protocol.evidence.refusals import BadInput
+from protocol.evidence.refusals import BadInput, of_system
 from protocol.models import paths, sources, stored
 
 
@@ -114,7 +114,8 @@ def content(path: Path) -> bytes:
         data = path.read_bytes()
         data.decode()
     except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"text {path}: is no readable UTF-8 text: {error}") from error
+        said = of_system(error) if isinstance(error, OSError) else f"{path}: is no UTF-8; save it as UTF-8"
+        raise BadInput(f"--text {said}") from error
     return data
 
 

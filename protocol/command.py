@@ -14,7 +14,7 @@ from protocol.evidence import extras
 from protocol.evidence.bytes import usage
 from protocol.evidence.bytes.shown import put
 from protocol.evidence.outside.anchors import Witness
-from protocol.evidence.refusals import BadInput, Refusal
+from protocol.evidence.refusals import BadInput, Refusal, of_system
 from protocol.evidence.run.registration import Registration
 from protocol.texts import menu
 from protocol.witnesses.remote import BRANCH
@@ -104,9 +104,10 @@ def answer(as_json: bool, act: Callable[[], int]) -> int:
     """
     try:
         return act()
-    except (Refusal, OSError) as refused:
-        status = refused.exit_status if isinstance(refused, Refusal) else Refusal.exit_status
-        return _refuse(as_json, type(refused).__name__, str(refused), status)
+    except Refusal as refused:
+        return _refuse(as_json, type(refused).__name__, str(refused), refused.exit_status)
+    except OSError as refused:
+        return _refuse(as_json, type(refused).__name__, of_system(refused), Refusal.exit_status)
     except KeyboardInterrupt:
         tell("interrupted; the same command continues where it stopped")
         return 130

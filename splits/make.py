@@ -62,20 +62,28 @@ def _refuse(constant: str) -> NoReturn:
     raise _Ambiguous(f"{constant} is no JSON; write null or leave the field out")
 
 
+class _Parser(argparse.ArgumentParser):
+    """Refuses a command line in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}; --help shows an example\n")
+
+
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="kv-prereg split",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("name")
-    parser.add_argument("file", type=Path)
+    parser.add_argument("name", help="of the split")
+    parser.add_argument("file", type=Path, help="the data file, JSON lines")
     args = parser.parse_args(argv)
     try:
         source = hashlib.sha256(args.file.read_bytes()).hexdigest()
         print(write(args.name, read_ids(args.file), source))
     except (SplitError, OSError) as refusal:
-        print(f"{type(refusal).__name__}: {refusal}", file=sys.stderr)
+        said = f"{refusal.filename}: {refusal.strerror}" if isinstance(refusal, OSError) else refusal
+        print(f"{type(refusal).__name__}: {said}", file=sys.stderr)
         return 2
     return 0
 

@@ -13,7 +13,6 @@ import json
 import re
 import unicodedata
 from collections.abc import Iterable
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -44,9 +43,7 @@ def load(name: str, folder: Path = HERE) -> Manifest:
     path = folder / f"{name}.json"
     known = sorted(file.stem for file in folder.glob("*.json"))
     if name not in known:
-        near = get_close_matches(name, known, n=1, cutoff=0.7)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known) or 'none'}"
-        raise SplitError(f"{path}: no such split; {hint}")
+        raise SplitError(f"{path}: no such split; there are {', '.join(known) or 'none'}")
     try:
         data = path.read_bytes()
     except OSError as error:

@@ -17,7 +17,7 @@ from typing import Any
 from analysis.claims.markdown import document
 from analysis.claims.reading import ClaimError, Paper, read
 from analysis.claims.verdicts import findings, table_findings
-from analysis.output.command import named
+from analysis.output.command import named, said
 from analysis.output.printed import dumps
 from analysis.output.shown import print_bytes, put
 
@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             text = dumps({"papers": [_data(paper) for paper in papers]}) if args.json else _text(papers)
             print_bytes(text)
     except (ClaimError, OSError) as error:
-        put(f"{type(error).__name__}: {error}\n", sys.stderr)
+        put(f"{type(error).__name__}: {said(error)}\n", sys.stderr)
         return 2
     return 0
 

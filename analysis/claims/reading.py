@@ -11,6 +11,7 @@ from analysis.claims.granularity import counts
 from analysis.claims.levels import Level
 from analysis.claims.quantity import Quantity
 from analysis.claims.rounding import Range, rounding
+from analysis.output.mistakes import of_system
 
 __all__ = ["Claim", "ClaimError", "Equation", "Paper", "Table", "read"]
 
@@ -109,8 +110,10 @@ def read(path: Path) -> Paper:
     """Raises ClaimError for a file that is missing, is no TOML, or departs from the format in any key."""
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ClaimError(f"{path}: cannot be read ({error}); name a TOML file") from error
+    except OSError as error:
+        raise ClaimError(of_system(error)) from error
+    except UnicodeDecodeError as error:
+        raise ClaimError(f"{path}: byte {error.start} is not UTF-8; name a TOML file") from error
     except tomllib.TOMLDecodeError as error:
         raise ClaimError(
             f"{path}: is no TOML ({error}); a key may stand once, a value needs quotes"

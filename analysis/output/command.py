@@ -7,18 +7,19 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeAlias, TypeVar
 
+from analysis.output.mistakes import OneLine, of_system
 from analysis.output.printed import dumps
 from analysis.output.shown import print_bytes, put
 from analysis.output.told import plain
 
-__all__ = ["UNREADABLE", "command", "named"]
+__all__ = ["UNREADABLE", "command", "named", "said"]
 
 Refusals: TypeAlias = type[Exception] | tuple[type[Exception], ...]
 Made = TypeVar("Made")
 UNREADABLE: Refusals = (ValueError, OSError)  # what a folder that is no study raises
 
 
-class Parser(argparse.ArgumentParser):
+class Parser(OneLine):
     """Its messages repeat what was typed, or what a pattern of the shell found, and are shown as all text."""
 
     def _print_message(self, message: str, file: Any = None) -> None:
@@ -73,12 +74,17 @@ def command(
             found = plain(made)
             printed = dumps(found) if as_json else _lines(text(found))
     except refused as refusal:
-        return _refuse(f"{type(refusal).__name__}: {refusal}")
+        return _refuse(f"{type(refusal).__name__}: {said(refusal)}")
     except Exception as fault:
         # A document that parses and is none of ours, or a fault of this program: nothing here can tell which.
         if sys.flags.dev_mode:
             raise
         where = " ".join(str(one) for one in given.values() if one is not None)
+        if isinstance(fault, KeyError):
+            return _refuse(
+                f"{where}: a file is not of the documented format: it lacks the field {fault}, since it was "
+                "edited or another version wrote it; kv-prereg audit says which files hold"
+            )
         return _refuse(
             f"{where}: a file is not of the documented format, or this command has a fault "
             f"({type(fault).__name__}: {fault}); kv-prereg audit says whether the files hold, "
@@ -86,6 +92,11 @@ def command(
         )
     print_bytes(printed)
     return 0
+
+
+def said(refusal: Exception) -> str:
+    """What is said of a refusal, of ours or of the system."""
+    return " ".join((of_system(refusal) if isinstance(refusal, OSError) else str(refusal)).split())
 
 
 def _refuse(why: str) -> int:

@@ -84,7 +84,11 @@ def judged(folder: Path, witness: str = numbers.WITNESS) -> dict[str, Any]:
         content = json.loads(plain_files.read(path))
         return {**content["judged"], "witness": witness}
     except OSError as problem:
-        raise NoVerdict(f"{path}: {problem.strerror}; run: kv-prereg confirm {folder}") from None
+        if not Path(folder).is_dir():
+            raise NoVerdict(f"{folder}: no such folder; name one, such as registrations/quickstart") from None
+        if isinstance(problem, FileNotFoundError):
+            raise NoVerdict(f"{folder}: has no verdict; run: kv-prereg confirm {folder}") from None
+        raise NoVerdict(f"{path}: {problem.strerror}; run: kv-prereg audit {folder}") from None
     except RecordError as other:
         raise NoVerdict(str(other)) from None
     except (ValueError, KeyError, TypeError, RecursionError):

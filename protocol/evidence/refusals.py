@@ -10,11 +10,21 @@
 The message is one line that names the field and the fix. A refusal has written nothing.
 """
 
-from collections.abc import Iterable
-from difflib import get_close_matches
+from protocol.evidence.mistakes import NONE_MEANT, hint, near, of_system, unknown
 
-NEAR = 0.7  # of difflib, from which a name is a hint; gpu and cpu have two thirds
-MOST_NAMES = 12  # that a refusal lists whole
+__all__ = [
+    "NONE_MEANT",
+    "AlreadyClaimed",
+    "BadInput",
+    "Drifted",
+    "Refusal",
+    "Tampered",
+    "Unanchored",
+    "hint",
+    "near",
+    "of_system",
+    "unknown",
+]
 
 
 class Refusal(Exception):
@@ -49,22 +59,3 @@ class Unanchored(Refusal):
     """No outside witness vouches for the order of events, and one was required."""
 
     exit_status = 5
-
-
-def hint(name: str, names: Iterable[str], listing: str = "") -> str:
-    """What to write instead of `name`: the name nearest to it or, where none is near, what there is.
-
-    listing: the command that prints all names, for where they are many.
-    """
-    known = list(names)
-    if near := get_close_matches(name, known, n=1, cutoff=NEAR):
-        return f"did you mean {near[0]!r}?"
-    if not known:
-        return "none is defined"
-    if len(known) <= MOST_NAMES or not listing:
-        return f"write {known[0]}" if len(known) == 1 else f"write one of {', '.join(known)}"
-    return f"write one of {', '.join(known[:3])}, ...; {listing} lists all {len(known)}"
-
-
-def unknown(kind: str, name: str, names: Iterable[str], listing: str = "") -> str:
-    return f"unknown {kind} {name!r}; {hint(name, names, listing)}"

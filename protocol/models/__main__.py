@@ -13,6 +13,7 @@ import sys
 from protocol.evidence import extras
 from protocol.evidence.bytes import usage
 from protocol.evidence.bytes.shown import put
+from protocol.evidence.mistakes import of_system
 from protocol.evidence.refusals import BadInput, Refusal
 from protocol.models import sources
 from protocol.models.fetch import fetch
@@ -33,7 +34,8 @@ def main(argv: list[str] | None = None) -> int:
     try:
         put(f"{args.source}: {fetch(args.source, home)}", sys.stdout)
     except (Refusal, OSError) as refusal:
-        put(f"{type(refusal).__name__}: {' '.join(str(refusal).split())}", sys.stderr)
+        said = of_system(refusal) if isinstance(refusal, OSError) else str(refusal)
+        put(f"{type(refusal).__name__}: {' '.join(said.split())}", sys.stderr)
         return refusal.exit_status if isinstance(refusal, Refusal) else Refusal.exit_status
     except ModuleNotFoundError as missing:
         put(f"{BadInput.__name__}: model {args.source!r}: {extras.needed(missing.name)}", sys.stderr)

@@ -62,7 +62,7 @@ def load(source: str, home: Path, *, dtype: str = "float32", device: str = "cpu"
     and Drifted for a damaged file.
     """
     if dtype not in DTYPES:
-        raise BadInput(f"dtype {dtype!r}: not one of {', '.join(DTYPES)}")
+        raise BadInput(f"dtype {dtype!r}: write one of {', '.join(DTYPES)}")
     folder = _verified(source, home)
     from transformers import AutoModelForCausalLM  # with the modules of all models
 

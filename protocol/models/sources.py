@@ -36,6 +36,7 @@ __all__ = [
 PATTERNS = ("*.safetensors", "*.json", "*.jinja", "*.model", "*.txt")
 CALIBRATED = "statistics-"
 """Begins the names of files that were calibrated: they lie beside the weights of an embedded model."""
+REPOSITORY = r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*"
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 
 
@@ -97,14 +98,30 @@ def parse(source: str) -> Packaged | Embedded | Hub | Folder:
             raise BadInput(f"model {source!r}: names no folder; write path:<folder>")
         return Folder(Path(rest).expanduser())
     if kind == "hf":
-        match = re.fullmatch(r"([A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)@([0-9a-f]{40})", rest, re.ASCII)
+        match = re.fullmatch(rf"({REPOSITORY})@([0-9a-f]{{40}})", rest, re.ASCII)
         if not match:
-            raise BadInput(
-                f"model {source!r}: write hf:<owner>/<name>@<commit> with all 40 hex digits of the commit"
-            )
+            repo = rest.partition("@")[0]
+            raise BadInput(f"model {source!r}: {_commit(repo or '<owner>/<name>')}")
         return Hub(*match.groups())
-    raise BadInput(
-        f"model {source!r}: unknown; {hint(source, MODELS)} (or hf:<owner>/<name>@<commit>, path:<folder>)"
+    raise BadInput(f"model {source!r}: unknown; {_meant(source)}")
+
+
+def _meant(source: str) -> str:
+    """What to write for what is no source: a repository of the hub, a folder, or a name."""
+    if re.fullmatch(rf"{REPOSITORY}@[0-9a-f]{{40}}", source, re.ASCII):
+        return f"write hf:{source}"
+    web = r"(?:https?://)?(?:huggingface\.co/)?"
+    if repository := re.fullmatch(rf"{web}({REPOSITORY})(?:@.*|/tree/.*|/)?", source, re.ASCII):
+        return _commit(repository[1])
+    if source.startswith(("/", "./", "../", "~")):
+        return f"write path:{source} for a folder"
+    return f"{hint(source, MODELS)}; others are hf:<owner>/<name>@<commit> or path:<folder>"
+
+
+def _commit(repository: str) -> str:
+    return (
+        f"write hf:{repository}@<commit>, with the 40 hex digits of a commit, since a branch can move "
+        f"(the newest: git ls-remote https://huggingface.co/{repository} HEAD)"
     )
 
 

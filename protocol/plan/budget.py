@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from analysis.rules.rule import BYTES_OF, OF_FULL, UNITS
 from protocol.evidence.bytes.canonical import LARGEST
 from protocol.evidence.bytes.fields import Fault, Kind, Schema
+from protocol.evidence.bytes.typed import typed
 
 __all__ = ["DECIMALS", "MOST", "ABudget", "Budget", "Slot", "of_bytes", "of_full"]
 
@@ -22,6 +23,8 @@ BYTES = re.compile(rf"([1-9][0-9]{{0,15}}) ({'|'.join(UNITS)})")
 AS_MANY = re.compile(rf"{BYTES_OF}([1-9][0-9]{{0,7}})")
 AMOUNT = re.compile(r"([0-9]+(?:\.[0-9]+)?) *(bytes|[kmg]i?b|b)\b", re.IGNORECASE)
 NUMBER = re.compile(r"([0-9]*\.?[0-9]+)\s*(%?)")
+THOUSANDS = re.compile(r"([0-9]{1,4}) *k( *(tokens|slots))?", re.IGNORECASE)
+RATIO = re.compile(r"([0-9]+\.?[0-9]*) *x|([0-9]+) *: *1", re.IGNORECASE)
 
 
 class Slot(NamedTuple):
@@ -104,6 +107,13 @@ class ABudget(Kind):
         'mean use, "0.1 of full", bytes of a lane, "48 KiB", or the bytes of so many slots, "bytes of 64"'
     )
 
+    def holds(self, value: Any) -> bool:
+        try:
+            self.read(value, "")
+        except Fault:
+            return False
+        return True
+
     def schema(self) -> Schema:
         share = {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1}
         forms = "|".join(form.pattern for form in (TEXT, BYTES, AS_MANY))
@@ -118,16 +128,16 @@ class ABudget(Kind):
             return _of_text(value, at)
         if isinstance(value, int) and not isinstance(value, bool):
             if not 1 <= value <= MOST:
-                raise Fault.of(f"{at}: {value} slots; write 1 to {MOST}, or a share in (0, 1) with a point")
+                raise Fault.of(
+                    f"{at}: {value} slots; write 1 to {MOST}, or a share in (0, 1) with a point, such as 0.3"
+                )
             return Budget(None, value)
         if not isinstance(value, Decimal):
             raise Fault.of(
-                f"{at}: write a number, a share such as 0.3 or whole slots such as 128, not {value!r}"
+                f"{at}: write a number, a share such as 0.3 or whole slots such as 128, not {typed(value)}"
             )
         if not (value.is_finite() and 0 < value < 1):
-            raise Fault.of(
-                f"{at}: a share of the prompt lies in (0, 1), not {value}; whole slots have no point"
-            )
+            raise Fault.of(f"{at}: a share of the prompt lies in (0, 1), not {value}; {_share(value)}")
         if value != round(value, DECIMALS):
             raise Fault.of(f"{at}: {value} has more than {DECIMALS} decimals; write fewer")
         return Budget(value, None)
@@ -158,8 +168,19 @@ def _unread(text: str) -> str:
     if amount := AMOUNT.search(text[:40]):
         return _no_bytes(shown, Decimal(amount[1]), amount[2])
     if not (found := NUMBER.search(text[:40])):
-        return f'{shown} is no budget; write "0.1{OF_FULL}", or a number without quotes'
+        return f'{shown} is no budget; write a number without quotes, such as 0.3 or 128, or "0.1{OF_FULL}"'
+    if thousands := THOUSANDS.fullmatch(text):
+        many = int(thousands[1])
+        return f"{shown} is no budget; write whole slots, {1024 * many} or {1000 * many}"
+    if (ratio := RATIO.fullmatch(text)) and (times := Decimal(ratio[1] or ratio[2])) > 1:
+        kept = f"{round(1 / times, 4).normalize():f}"
+        return f"{shown} is no budget; write what is kept, as a share of the prompt: {kept}"
     number = Decimal(found[1]) / (100 if found[2] else 1)
+    if found[2] and 0 < number < 1 and number == round(number, DECIMALS) and "full" not in text.lower():
+        share = f"{number.normalize():f}"
+        return (
+            f'{shown} is no budget; write {share} (of the prompt), or "{share}{OF_FULL}" (of the full cache)'
+        )
     if "full" not in text.lower() and not found[2]:
         return (
             f'{shown} is text; write {found[1]} without quotes, or a share of the full cache, "0.1{OF_FULL}"'
@@ -169,6 +190,18 @@ def _unread(text: str) -> str:
     if number != round(number, DECIMALS):
         return f"{shown} has more than {DECIMALS} decimals; write fewer"
     return f'{shown} is no budget; write "{number.normalize():f}{OF_FULL}"'
+
+
+def _share(value: Decimal) -> str:
+    """What to write for a share that is none."""
+    if not value.is_finite():
+        return "write one, such as 0.3"
+    if value == 1:
+        return 'all of it is an arm whose policy is "full", which needs no budget'
+    if value > 1 and value == value.to_integral_value():
+        percent = f"{(value / 100).normalize():f} for {value:f} percent, or " if value < 100 else ""
+        return f"write {percent}{int(value)} for as many slots, without a point"
+    return "whole slots have no point"
 
 
 def _no_bytes(shown: str, number: Decimal, unit: str) -> str:

@@ -10,7 +10,8 @@ from analysis.rules import RULES
 from analysis.rules.rule import FULL
 from protocol.evidence.bytes.fields import Fault
 from protocol.evidence.refusals import BadInput, unknown
-from protocol.plan.design import POLICY, Arm, Decision, Design
+from protocol.plan.a_policy import POLICY
+from protocol.plan.design import Arm, Decision, Design
 from protocol.plan.gate import Place
 from protocol.plan.settings_grid import written_at
 

@@ -16,11 +16,12 @@ from analysis.stats.methods import METHODS
 from protocol.evidence.bytes.canonical import LARGEST
 from protocol.evidence.bytes.fields import Choice, Field, ListOf, Table, Whole, declared
 from protocol.evidence.run import late_randomness
-from protocol.plan import rules
+from protocol.plan import known_as, rules
+from protocol.plan.a_policy import POLICY
 from protocol.plan.budget import ABudget, Budget
 from protocol.plan.gate import Gate
 from protocol.plan.generation import Generation
-from protocol.plan.kinds import AGAIN, ArmName, ByName, Grids, Later, Named, Number, Settings, Tables, Written
+from protocol.plan.kinds import AGAIN, ArmName, ByName, Grids, Later, Number, Settings, Tables, Written
 from protocol.plan.task import TASK, Task
 
 if TYPE_CHECKING:
@@ -43,13 +44,6 @@ __all__ = [
 ]
 
 
-def _policies() -> tuple[str, ...]:
-    import policies
-
-    return policies.names()
-
-
-POLICY = Named(_policies, "kv-prereg policies", open=True)
 PRESS = Written(r"kvpress:[A-Za-z]+", "kvpress: and the name of a press, such as kvpress:SnapKVPress")
 # As ssh-keygen writes it, without the comment: the kind, then 51 bytes whose first 19 are the same in all.
 AUDITOR = Written(
@@ -91,7 +85,7 @@ class Arm(NamedTuple):
     ] = None
 
 
-ARM = declared(Arm)
+ARM = replace(declared(Arm), meant=known_as.ARM)
 
 
 class Claim(NamedTuple):
@@ -102,7 +96,7 @@ class Claim(NamedTuple):
     says: Annotated[
         str,
         Field(
-            Choice("worse", "same", "better"),
+            Choice("worse", "same", "better", of="value", meant={"equal": "same", "equivalent": "same"}),
             "What its accuracy is said to be, compared with the parent's.",
             "worse",
         ),
@@ -129,7 +123,10 @@ class Decision:
     own: the fields that this rule alone asks for, by name: see protocol.plan.rules.
     """
 
-    rule: Annotated[str, Field(Choice(*rules.OF_RULES), "The rule that gives the verdict.", "superior")]
+    rule: Annotated[
+        str,
+        Field(Choice(*rules.OF_RULES, meant=known_as.RULES), "The rule that gives the verdict.", "superior"),
+    ]
     subject: Annotated[str, Field(Written(), "The arm that the question is about.", "crystal")]
     against: Annotated[
         tuple[str, ...], Field(ARMS, "The arms that it is compared with.", ["snapkv", "streaming"])
@@ -138,7 +135,12 @@ class Decision:
         Decimal, Field(Number("0.0001", "0.2"), "Chance of a false finding, for the whole family.", 0.05)
     ]
     method: Annotated[
-        str, Field(Choice(*METHODS), "How the accuracies of two arms are compared.", "sign-flip")
+        str,
+        Field(
+            Choice(*METHODS, meant=known_as.METHODS),
+            "How the accuracies of two arms are compared.",
+            "sign-flip",
+        ),
     ]
     draws: Annotated[
         int | None,
@@ -159,7 +161,7 @@ class Decision:
     missing: Annotated[
         str,
         Field(
-            Choice("inconclusive", "wrong"),
+            Choice("inconclusive", "wrong", of="value"),
             'What a registered lane without a grade is: "inconclusive" rules a verdict out, "wrong" counts '
             "it as not correct.",
             "inconclusive",
@@ -177,7 +179,7 @@ class Decision:
     memory: Annotated[
         str | None,
         Field(
-            Choice("slots", "bytes", "total"),
+            Choice("slots", "bytes", "total", of="value"),
             'What both arms hold alike, and what an excess is charged in: mean "slots" per KV head and '
             'layer, mean "bytes" of keys and values, or "total", these and the bytes of the policy\'s state. '
             "Also reported: the share of problems on which two arms hold the same, and the accuracy "
@@ -195,7 +197,10 @@ def _decision(**read: Any) -> Decision:
 
 
 DECISION = replace(
-    declared(Decision, **rules.fields()), made=_decision, parts=lambda decision: vars(decision) | decision.own
+    declared(Decision, **rules.fields()),
+    made=_decision,
+    parts=lambda decision: vars(decision) | decision.own,
+    meant=known_as.DECISION,
 )
 
 
@@ -275,7 +280,9 @@ class Design:
     ]
     tasks: Annotated[tuple[Task, ...], Field(Tables(TASK, 1), "What is asked.")]
     arms: Annotated[tuple[Arm, ...], Field(ByName(ARM, "arm"), "The policies.")]
-    generation: Annotated[Generation, Field(declared(Generation), "How lanes are decoded.")]
+    generation: Annotated[
+        Generation, Field(replace(declared(Generation), meant=known_as.GENERATION), "How lanes are decoded.")
+    ]
     decision: Annotated[Decision, Field(DECISION, "The question, and the rule that answers it.")]
     gate: Annotated[
         Gate | None,
@@ -380,4 +387,4 @@ class Design:
         return content
 
 
-DESIGN: Table = declared(Design)
+DESIGN: Table = replace(declared(Design), meant=known_as.DESIGN)

@@ -4,6 +4,7 @@ from decimal import Decimal
 from typing import Annotated, NamedTuple
 
 from protocol.evidence.bytes.fields import FLAG, Choice, Field, Plain, Whole, declared
+from protocol.plan import known_as
 from protocol.plan.kinds import Number, Recency, Written
 
 __all__ = ["Generation", "Preservation"]
@@ -41,9 +42,16 @@ class Generation(NamedTuple):
 
     temperature: Annotated[Decimal, Field(Number("0", "5"), "0 decodes greedily; above it, samples.", 0)]
     dtype: Annotated[
-        str, Field(Choice("float32", "bfloat16"), "Numbers that weights and cache are held in.", "float32")
+        str,
+        Field(
+            Choice("float32", "bfloat16", meant=known_as.DTYPES),
+            "Numbers that weights and cache are held in.",
+            "float32",
+        ),
     ]
-    device: Annotated[str, Field(Choice("cpu", "cuda"), "Where the model runs.", "cpu")]
+    device: Annotated[
+        str, Field(Choice("cpu", "cuda", meant=known_as.DEVICES), "Where the model runs.", "cpu")
+    ]
     threads: Annotated[int, Field(Whole(1, 1024), "Threads of each process.", 2)]
     top_p: Annotated[
         Decimal | None,
@@ -109,7 +117,7 @@ class Generation(NamedTuple):
     prompt: Annotated[
         str | None,
         Field(
-            Choice("competes", "pinned"),
+            Choice("competes", "pinned", of="value"),
             '"pinned" protects the tokens of the prompt at every event; else they compete like all others.',
             "pinned",
             without="competes",

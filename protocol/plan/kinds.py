@@ -9,6 +9,7 @@ from typing import Any
 
 from protocol.evidence.bytes.canonical import LARGEST
 from protocol.evidence.bytes.fields import Choice, Fault, Kind, ListOf, Plain, Schema, Table, Text, Whole
+from protocol.evidence.bytes.typed import typed
 
 AGAIN = " (again)"  # ends the name of an arm that a probe runs a second time
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")  # of an arm
@@ -33,7 +34,7 @@ class Written(Text):
             if unseen and character != "\n":
                 raise Fault.of(f"{at}: has U+{ord(character):04X}, which cannot be seen; delete it")
         if PLACEHOLDER.search(value):
-            raise Fault.of(f"{at}: placeholder left unfilled: {value!r}")
+            raise Fault.of(f"{at}: placeholder left unfilled: {value!r}; write what it stands for")
         return str(super().read(value, at))
 
 
@@ -52,6 +53,7 @@ class Number(Kind):
 
     def __init__(self, least: str, most: str):
         self.least, self.most = Decimal(least), Decimal(most)
+        self.share = self.most <= 1
 
     @property
     def words(self) -> str:
@@ -86,15 +88,27 @@ class Recency(Kind):
 
 class Named(Choice):
     """One of the names that a catalogue has today. listing: what prints them. open: other packages may add
-    some, which an editor cannot know.
+    some, which an editor cannot know. of, known_as: as `Choice` has of and meant.
     """
 
-    def __init__(self, names: Callable[[], Iterable[str]], listing: str, *, open: bool = False):
-        self.names, self.listing, self.open = names, listing, open
+    def __init__(
+        self,
+        names: Callable[[], Iterable[str]],
+        listing: str,
+        *,
+        open: bool = False,
+        of: str = "",
+        known_as: Callable[[], Mapping[str, str]] = dict,
+    ):
+        self.names, self.listing, self.open, self.of, self.known_as = names, listing, open, of, known_as
 
     @property
     def options(self) -> tuple[str, ...]:  # type: ignore[override]  # asked for when a name is read
         return tuple(self.names())
+
+    @property
+    def meant(self) -> Mapping[str, str]:  # type: ignore[override]  # as these
+        return self.known_as()
 
     @property
     def words(self) -> str:
@@ -113,6 +127,9 @@ class Later(Kind):
     @property
     def words(self) -> str:
         return self.kind.words
+
+    def holds(self, value: Any) -> bool:
+        return Written().holds(value)
 
     def schema(self) -> Schema:
         return self.kind.schema()
@@ -173,7 +190,7 @@ class Grids(Kind):
     def _over(self, value: Any, at: str) -> dict[str, Any]:
         if not isinstance(value, Mapping):
             raise Fault.of(
-                f'{at}: write a table of settings with lists of values, "path" = [...], not {value!r}'
+                f'{at}: write a table of settings with lists of values, "path" = [...], not {typed(value)}'
             )
         if not value:
             raise Fault.of(f"{at}: varies nothing; leave it out")
@@ -183,7 +200,7 @@ class Grids(Kind):
         if not isinstance(value, list) or not value:
             if isinstance(value, Mapping):
                 _setting(value, at)
-            raise Fault.of(f"{at}: write a list of values, not {value!r}")
+            raise Fault.of(f"{at}: write a list of values, not {typed(value)}")
         read = tuple(_setting(one, f"{at}[{place}]") for place, one in enumerate(value))
         for place, one in enumerate(read):
             if one in read[:place]:
@@ -249,7 +266,7 @@ def _locked(value: Any) -> Any:
 class Tables(ListOf):
     """Tables that are written one after the other, each with its header in two brackets."""
 
-    def missing(self, name: str) -> str:
+    def missing(self, name: str, example: Any = None) -> str:
         return f"missing; add a table [[{name}]] with {self._asked()}"
 
     def read(self, value: Any, at: str) -> Any:
@@ -279,7 +296,7 @@ class ByName(Kind):
         names = {"propertyNames": {"pattern": f"^({NAME.pattern})$"}, "minProperties": 1}
         return {"type": "object", "additionalProperties": self.table.schema(), **names}
 
-    def missing(self, name: str) -> str:
+    def missing(self, name: str, example: Any = None) -> str:
         needed = self.table.needed or list(self.table.fields)[:1]  # of several of which one is needed
         return f"missing; add the table [{name}], and in it NAME = {{ {', '.join(needed)} }}"
 
@@ -290,9 +307,15 @@ class ByName(Kind):
         if isinstance(value, list):
             raise Fault.of(f"{at}: write [{at}], with one bracket, and a line for each {self.what} below it")
         if not isinstance(value, Mapping):
-            raise Fault.of(f"{at}: write a table, not {value!r}")
+            raise Fault.of(f"{at}: write a table, not {typed(value)}")
         if not value:
             raise Fault.of(f"{at}: define at least one {self.what}")
+        for name, entry in value.items():
+            if not isinstance(entry, Mapping):
+                first = next(iter(self.table.fields))
+                fix = f"{{ {first} = {typed(entry) if isinstance(entry, str) else '...'} }}"
+                refused = f"{at}.{name}: write {name} = {fix}, not {name} = {typed(entry)}"
+                raise Fault(refused, refused, unknown=name)
         own = replace(self.table, made=dict)
         return tuple(
             self.table.made(name=arm_name(name, f"{at}."), **own.read(entry, f"{at}.{name}"))

@@ -12,6 +12,7 @@ from protocol.evidence.bytes.fields import Fault
 from protocol.evidence.refusals import BadInput
 from protocol.plan import checks, settings_grid
 from protocol.plan.design import DESIGN, Design
+from protocol.plan.where import elsewhere, line, no_toml
 
 __all__ = ["parse", "read"]
 
@@ -22,7 +23,7 @@ def parse(data: bytes, where: str) -> Design:
     try:
         checks.check(design)
     except Fault as fault:
-        raise BadInput(f"{where}: {fault.written}") from None
+        raise _refused(data.decode("utf-8"), where, fault.written) from None
     return design
 
 
@@ -33,11 +34,12 @@ def read(data: bytes, where: str) -> Design:
     if data.startswith(codecs.BOM_UTF8):
         raise BadInput(f"{where}: begins with a byte order mark; save the file as UTF-8 without one")
     try:
-        document = tomllib.loads(data.decode("utf-8"), parse_float=Decimal)
+        text = data.decode("utf-8")
+        document = tomllib.loads(text, parse_float=Decimal)
     except UnicodeDecodeError as error:
         raise BadInput(f"{where}: not UTF-8 at byte {error.start}; save the file as UTF-8") from error
     except tomllib.TOMLDecodeError as error:
-        raise BadInput(f"{where}: not valid TOML: {error}") from error
+        raise BadInput(f"{where}: {no_toml(text, error)}") from error
     except RecursionError:
         raise BadInput(f"{where}: nested too deeply for a protocol; write plain lists and tables") from None
     except (ValueError, ArithmeticError):  # thousands of digits, or an exponent of as many
@@ -45,5 +47,15 @@ def read(data: bytes, where: str) -> Design:
     try:
         design: Design = settings_grid.expanded(DESIGN.read(document, ""))
     except Fault as fault:
-        raise BadInput(f"{where}: {fault.written}") from None
+        said = elsewhere(fault, document, DESIGN) or fault.written
+        raise _refused(text, where, said) from None
     return design
+
+
+def _refused(text: str, where: str, said: str) -> BadInput:
+    """With the line of the file, where that can be told."""
+    try:
+        number = line(text, said)
+    except RecursionError:  # of a document that was just not too deep to be read
+        number = None
+    return BadInput(f"{where}: {said}" + ("" if number is None else f" (line {number})"))

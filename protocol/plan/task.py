@@ -8,6 +8,7 @@ from typing import Annotated, Any, NamedTuple
 from protocol import grading, tasks
 from protocol.evidence.bytes.canonical import LARGEST
 from protocol.evidence.bytes.fields import Choice, Fault, Field, ListOf, Schema, Table, Whole, declared
+from protocol.plan import known_as
 from protocol.plan.kinds import NAME, Named, Written
 
 __all__ = ["TASK", "Longest", "Task"]
@@ -53,8 +54,16 @@ class OneUnit(Table):
 class Ours(Named):
     """A task that has a name here."""
 
-    def missing(self, name: str) -> str:
-        return "missing; name a task of ours, or write file or lm_eval"
+    def missing(self, name: str, example: Any = None) -> str:
+        return f'missing; add name = "needle-256", or another that `{LISTING}` lists; or file, or lm_eval'
+
+    def fault(self, value: Any, at: str, words: str = "") -> Fault:
+        fault = super().fault(value, at, words)
+        if isinstance(value, str) and value.endswith(".jsonl"):
+            written = f'{at}: {value!r} is a file; write file = "{value}" and a grader in the place of name'
+            return Fault(written, fault.found)
+        own = '; problems of your own: file = "NAME.jsonl" in the place of name'
+        return Fault(fault.written + (own if LISTING in fault.written else ""), fault.found)
 
 
 class Task(NamedTuple):
@@ -202,8 +211,9 @@ class OneTask(Table):
 
     def _ours(self) -> Table:
         """Without a file, the name says which."""
-        own = self.fields["name"]._replace(kind=Ours(tasks.names, LISTING), without=None)
-        return Table({**self.fields, "name": own}, self.made, self.parts)
+        ours = Ours(tasks.names, LISTING, of="task", known_as=lambda: known_as.TASKS)
+        own = self.fields["name"]._replace(kind=ours, without=None)
+        return Table({**self.fields, "name": own}, self.made, self.parts, meant=self.meant)
 
     def schema(self) -> Schema:
         whole, name = super().schema(), self.fields["name"]
@@ -239,4 +249,4 @@ def _some() -> str:
     return f"one of {', '.join(grading.names())}"
 
 
-TASK = OneTask(declared(Task).fields, made=Task)
+TASK = OneTask(declared(Task).fields, made=Task, meant=known_as.TASK)

@@ -26,6 +26,7 @@ from protocol import grading, tasks
 from protocol.evidence.bytes import usage
 from protocol.evidence.bytes.shown import put
 from protocol.evidence.lock import closure
+from protocol.evidence.mistakes import of_system
 from protocol.evidence.refusals import BadInput, Refusal
 from protocol.tasks import file_rows, registry
 from protocol.tasks.dataset import Dataset
@@ -76,7 +77,8 @@ def main(argv: list[str] | None = None) -> int:
             frozen = registry.manifest(name, tasks.get(name))
             put(f"{name}  {len(frozen.dev)} dev, {len(frozen.confirm)} confirm", sys.stdout)
     except (Refusal, splits.SplitError, OSError) as refusal:
-        put(f"{type(refusal).__name__}: {' '.join(str(refusal).split())}", sys.stderr)
+        said = of_system(refusal) if isinstance(refusal, OSError) else str(refusal)
+        put(f"{type(refusal).__name__}: {' '.join(said.split())}", sys.stderr)
         return refusal.exit_status if isinstance(refusal, Refusal) else Refusal.exit_status
     return 0
 

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias
 import splits
 from protocol.evidence.bytes import canonical, files
 from protocol.evidence.lock import closure
-from protocol.evidence.refusals import BadInput, Drifted
+from protocol.evidence.refusals import BadInput, Drifted, of_system
 from protocol.tasks import encrypted
 from protocol.tasks.problem import THINK, Problem
 
@@ -175,7 +175,12 @@ class Dataset:
         try:
             raw = published.read_bytes() if published else download(str(self.url))
         except (OSError, http.client.HTTPException) as error:
-            raise BadInput(f"task {self.name}: {published or self.url} could not be read: {error}") from error
+            said = (
+                of_system(error)
+                if published and isinstance(error, OSError)
+                else f"{self.url} could not be read: {error}"
+            )
+            raise BadInput(f"task {self.name}: {said}") from error
         data = self._made(raw, published or self.url)
         self._verify(data, published or self.url)
         files.create(path, data)
@@ -198,9 +203,10 @@ class Dataset:
         for number, line in enumerate(raw.splitlines()):
             try:
                 lines.append(canonical.dumps(self.row(number, json.loads(line))) + b"\n")
-            except (ValueError, KeyError, TypeError, AttributeError, BadInput) as error:
+            except (ValueError, KeyError, TypeError, AttributeError, BadInput):
                 raise BadInput(
-                    f"task {self.name}: {where}, line {number + 1}: not a published problem ({error!r})"
+                    f"task {self.name}: {where}, line {number + 1}: is no problem as it was published; give "
+                    "the published file"
                 ) from None
         return b"".join(lines)
 

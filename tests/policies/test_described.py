@@ -128,8 +128,8 @@ def test_one_policy_is_told_in_the_words_of_its_factory(name, opens):
         (("--family", "epi"), "UnknownPolicy: no family named 'epi'; did you mean 'epikv'?\n"),
         (("--family", "zzz"), "UnknownPolicy: no family named 'zzz'; write one of controls, positions,"),
         (("snapkv", "--family", "epikv"), "name a policy or a family, not both"),
-        (("--force",), "usage: kv-prereg policies"),
-        (("a\x1b[31m",), r"no policy named 'a\x1b[31m'; known: full"),
+        (("--force",), "kv-prereg policies: unknown option"),
+        (("a\x1b[31m",), r"no policy named 'a\x1b[31m'; kv-prereg policies lists all"),
     ],
 )
 def test_what_is_not_there_is_refused_in_one_line(arguments, said):

@@ -95,12 +95,12 @@ REFUSED = {
     ("h2o", "protect", 8): "protect: is a part of the policy, not a setting; it has no settings",
     ("snapkv", "scoring.window", 8.0): "scoring.window: write a whole number, not 8.0",
     ("snapkv", "scoring.window", Decimal("8.0")): "scoring.window: write a whole number, not 8.0",
-    ("snapkv", "scoring.window", "8"): "scoring.window: write a whole number, not '8'",
+    ("snapkv", "scoring.window", "8"): "scoring.window: write a whole number, not the text '8'",
     ("snapkv", "scoring.window", True): "scoring.window: write a whole number, not True",
     ("snapkv", "scoring.window", None): "scoring.window: write a whole number, not None",
     ("snapkv", "scoring.window", 0): "scoring.window: window must be 1 or more",
     ("snapkv", "scoring.kernel", 4): "scoring.kernel: .*kernel odd",
-    ("1d_div", "selection.weight", "0.5"): "selection.weight: write a number, not '0.5'",
+    ("1d_div", "selection.weight", "0.5"): "selection.weight: write a number, not the text '0.5'",
     ("1d_div", "selection.weight", True): "selection.weight: write a number, not True",
     ("1d_div", "selection.weight", float("nan")): "selection.weight: write a number, not nan",
     ("1d_div", "selection.weight", Decimal("Infinity")): "selection.weight: write a number, not Infinity",
@@ -126,7 +126,7 @@ REFUSED = {
     ("crystal", "selection.alpha", -1): "selection.alpha: alpha and min_keep must be 0 or more",
     ("crystal", "selection.min_keep", -1): "selection.min_keep: alpha and min_keep must be 0 or more",
     ("snapkv", "cadence.slack", 1): "cadence.slack: write true or false, not 1",
-    ("snapkv", "cadence.interval", "8"): "cadence.interval: write a whole number or None, not '8'",
+    ("snapkv", "cadence.interval", "8"): "cadence.interval: write a whole number or None, not the text '8'",
 }
 
 
@@ -248,7 +248,7 @@ class Elsewhere:
 def test_a_part_whose_types_cannot_be_read_takes_what_it_holds():
     policy = Policy(scoring=Elsewhere())
     assert with_settings(policy, {"scoring.weight": 1}).scoring.weight == 1.0
-    with pytest.raises(ValueError, match=r"scoring.weight: write a number, not 'a'"):
+    with pytest.raises(ValueError, match=r"scoring.weight: write a number, not the text 'a'"):
         with_settings(policy, {"scoring.weight": "a"})
 
 

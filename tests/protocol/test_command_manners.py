@@ -133,7 +133,7 @@ def test_json_of_a_finished_study_is_one_object(arguments):
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_an_unknown_option_is_refused_with_the_usage(name):
+def test_an_unknown_option_is_refused_in_one_line(name):
     status, out, err = run(name, "--force")
     assert (status, out) == (2, "")
-    assert "usage:" in err
+    assert re.fullmatch(rf"python -m protocol\.{name}: (missing: .+|unknown option '--force'; .+)\n", err)

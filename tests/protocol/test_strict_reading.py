@@ -234,7 +234,7 @@ PLACEHOLDERS = [
 # What a person may get wrong in protocol.toml: the text replaced, by what, and the place that is named.
 WRONG = {
     "key twice": (SEEDS, f"{SEEDS}\n{SEEDS}", "line 6"),
-    "table twice": ("[decision]", "[generation]\n[decision]", "('generation',) twice"),
+    "table twice": ("[decision]", "[generation]\n[decision]", "[generation]; it stands twice"),
     "unknown key": (SEEDS, f"{SEEDS}\nseed = 3", "seed: unknown field"),
     "unknown key in a table": ("threads = 1", "threads = 1\nthread = 2", "generation.thread: unknown field"),
     "NaN": ("alpha = 0.05", "alpha = nan", "decision.alpha"),
@@ -280,9 +280,9 @@ def test_a_protocol_with_a_mistake_is_refused_with_its_place(defect):
         (b"", "title: missing"),
         (PROTOCOL.encode("utf-16"), "not UTF-8 at byte 0"),
         (b"\xef\xbb\xbf" + PROTOCOL.encode(), "byte order mark"),
-        (PROTOCOL.encode() + b"\x00", "not valid TOML"),
-        (PROTOCOL.encode() + b"}", "not valid TOML"),
-        (PROTOCOL.replace("\n", "\r").encode(), "not valid TOML"),
+        (PROTOCOL.encode() + b"\x00", "is no TOML"),
+        (PROTOCOL.encode() + b"}", "is no TOML"),
+        (PROTOCOL.replace("\n", "\r").encode(), "is no TOML"),
     ],
 )
 def test_bytes_that_are_no_protocol_are_refused_by_name(data, named):

@@ -124,8 +124,8 @@ def test_the_same_manifest_in_another_spelling_is_refused(frozen):
         splits.load("tiny", frozen.parent)
 
 
-def test_an_unknown_split_is_answered_with_the_nearest_name():
-    with pytest.raises(splits.SplitError, match="did you mean 'math500'"):
+def test_an_unknown_split_is_answered_with_those_that_there_are():
+    with pytest.raises(splits.SplitError, match=r"there are aime24, .* math500"):
         splits.load("math-500")
     with pytest.raises(ValueError, match="no such split"):
         splits.load("../splits/math500")

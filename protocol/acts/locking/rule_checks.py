@@ -93,9 +93,9 @@ def checks(
     errors = error_rates.errors(plan, np.random.default_rng([seed, len(models)]), _settings(protocol, alone))
     if errors.exceeds(float(decision.alpha)) and counts and not again:
         raise BadInput(
-            f"decision.rule: {decision.rule} by {decision.method} decides {errors.wrong.share:.3f} of "
-            f"studies without a difference (at least {errors.wrong.low:.3f}) where {errors.setting}; the "
-            f"limit is {LIMIT} x alpha; use fewer contrasts, or another method or rule"
+            f"decision.rule: {decision.rule} by {decision.method} "
+            + _errs(errors.wrong, errors.studies, float(decision.alpha), "alpha")
+            + f" where {errors.setting}; use fewer contrasts, or another method or rule"
         )
     seen = detectable(protocol, items)
     return {
@@ -170,9 +170,9 @@ def _check_size(protocol: Design, problems: int, corrected: float, again: bool, 
     instead = _instead(protocol, problems, corrected, rng, counts) if error.exceeds() and not again else None
     if instead or (error.exceeds() and counts and not again):
         raise BadInput(
-            f"decision.method: {decision.method} at {problems} problems, {seeds} seeds and level "
-            f"{error.rate / error.ratio:.5f} has {error.ratio:.3f} x the nominal type-I error (at least "
-            f"{error.ratio_low:.3f}) where {error.setting}; the limit is {LIMIT}; "
+            f"decision.method: {decision.method} at {problems} problems and {seeds} seed{'s'[: seeds > 1]} "
+            + _errs(_interval(error), error.studies, error.rate / error.ratio, "the level")
+            + f" where {error.setting}; "
             + (
                 f"use {instead}, which holds there"
                 if instead
@@ -180,6 +180,26 @@ def _check_size(protocol: Design, problems: int, corrected: float, again: bool, 
             )
         )
     return error
+
+
+def _interval(error: TypeOne) -> error_rates.Share:
+    """The share of studies that are decided wrongly, with its limits."""
+    level = error.rate / error.ratio
+    return error_rates.Share(error.rate, error.ratio_low * level, error.ratio_high * level)
+
+
+def _errs(wrong: error_rates.Share, studies: int, level: float, called: str) -> str:
+    """What is held against the limit, as numbers of one kind: the interval lies wholly above it."""
+    by = f"{studies:,} simulated, 95 % interval {_percent(wrong.low)} to {_percent(wrong.high)}"
+    return (
+        f"decides {_percent(wrong.share)} of studies without a difference "
+        f"({by if studies else 'counted exactly'}), and all of that lies above the limit of "
+        f"{_percent(LIMIT * level)}, {LIMIT} times {called} {_percent(level)},"
+    )
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g} %"
 
 
 def _settings(protocol: Design, alone: Mapping[int, TypeOne]) -> list[Setting] | None:

@@ -2,40 +2,29 @@
 
 A kind is what one value may be: in words, as a test and as a schema. A field is a kind with its meaning; a
 table is fields by name. A class whose fields are `Annotated[type, Field(...)]` is a declaration too: see
-`declared` and `content`.
-
-A value of another kind is a `Fault`, which has two readers: `written` tells the person who wrote the value
-what to write, `found` tells who checks evidence what cannot be.
+`declared` and `content`. A value of another kind is a `Fault`.
 """
 
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from decimal import Decimal
-from difflib import get_close_matches
+from dataclasses import field as dataclass_field
 from functools import cached_property
 from typing import Any, NamedTuple, get_type_hints
 
 from protocol.evidence.bytes.canonical import LARGEST
-from protocol.evidence.refusals import unknown
+from protocol.evidence.bytes.typed import Fault as Fault
+from protocol.evidence.bytes.typed import meant, typed, wrong
+from protocol.evidence.refusals import NONE_MEANT, near, unknown
 
 Schema = dict[str, Any]
-
-
-class Fault(Exception):
-    """What is wrong with a value, beginning with its path. written, found: as the module says."""
-
-    def __init__(self, written: str, found: str):
-        super().__init__(found)
-        self.written, self.found = written, found
-
-    @classmethod
-    def of(cls, both: str) -> "Fault":
-        return cls(both, both)
+MISTYPED = 0.6  # likeness of an unknown field and a missing one
 
 
 class Kind:
     """What a value may be, in `words` that follow "write" and "it must be"."""
+
+    share = False  # whether it is a number up to 1, which may be thought of in percent
 
     @property
     def words(self) -> str:
@@ -62,21 +51,15 @@ class Kind:
         """What was read, as canonical JSON holds it."""
         return value
 
-    def missing(self, name: str) -> str:
+    def missing(self, name: str, example: Any = None) -> str:
         """What is said where the field `name` of this kind is missing."""
-        return "missing"
+        given = "..." if example is None else typed(example)
+        return f"missing; add {name} = {given}{self.words and f' ({self.words})'}"
 
     def fault(self, value: Any, at: str, words: str = "") -> Fault:
         """words: of the kind, where they are not its own."""
-        words = words or self.words
-        number = isinstance(value, int | Decimal) and not isinstance(value, bool)
-        shown, kind, quotes = str(value) if number else repr(value), self.schema().get("type"), ""
-        if kind in ("integer", "number") and isinstance(value, str):
-            quotes = ", which is text; write the number without quotes"
-        elif kind == "string" and number:
-            quotes = ", a number; text stands in quotes"
-        short = shown if len(shown) <= 60 else f"{shown[:57]}..."
-        return Fault(f"{at}: write {words}, not {shown}{quotes}", f"{at}: is {short}; it must be {words}")
+        fix = meant(value, self.fits, share=self.share)
+        return wrong(value, at, words or self.words, fix, text=self.schema().get("type") == "string")
 
 
 @dataclass(frozen=True)
@@ -137,12 +120,12 @@ class Whole(Kind):
 
 
 class Choice(Kind):
-    """One of a few words."""
+    """One of a few words. of: what they name, if not the field. meant: as `hint` has it."""
 
     listing = ""  # the command that prints them, where they are many
 
-    def __init__(self, *options: str):
-        self.options = options
+    def __init__(self, *options: str, of: str = "", meant: Mapping[str, str] = NONE_MEANT):
+        self.options, self.of, self.meant = options, of, meant
 
     @property
     def words(self) -> str:
@@ -157,7 +140,8 @@ class Choice(Kind):
     def fault(self, value: Any, at: str, words: str = "") -> Fault:
         if not isinstance(value, str):
             return super().fault(value, at)
-        other = unknown(at.rpartition(".")[2], value, self.options, self.listing)
+        what = self.of or at.rpartition(".")[2]
+        other = unknown(what, value, self.options, self.listing, self.meant)
         return Fault(f"{at}: {other}", super().fault(value, at).found)
 
 
@@ -289,7 +273,7 @@ class Field(NamedTuple):
 @dataclass(frozen=True)
 class Table(Kind):
     """Fields by name. made: what reading makes of them; parts: the fields of what was made; others: more
-    fields than are declared may stand there.
+    fields than are declared may stand there; meant: as `hint` has it, of fields.
     """
 
     fields: Mapping[str, Field]
@@ -297,6 +281,7 @@ class Table(Kind):
     parts: Callable[[Any], Mapping[str, Any]] = _parts
     others: bool = False
     words: str = "a table"
+    meant: Mapping[str, str] = dataclass_field(default_factory=dict)
 
     @property
     def needed(self) -> tuple[str, ...]:
@@ -338,7 +323,7 @@ class Table(Kind):
             if field.when is not None
         ]
 
-    def missing(self, name: str) -> str:
+    def missing(self, name: str, example: Any = None) -> str:
         return f"missing; add the table [{name}] with {', '.join(self.needed)}"
 
     def content(self, value: Any) -> dict[str, Any]:
@@ -349,7 +334,8 @@ class Table(Kind):
 
     def read(self, value: Any, at: str) -> Any:
         if not isinstance(value, Mapping):
-            raise Fault(f"{at}: write a table, not {value!r}", f"{at}: must be an object")
+            what = f"[{at}], with one bracket" if isinstance(value, list) and at.isidentifier() else "a table"
+            raise Fault(f"{at}: write {what}, not {typed(value)}", f"{at}: must be an object")
         standing = {name: field for name, field in self.fields.items() if field.stands(value)}
         more = [name for name in value if name not in standing and not self.others]
         absent = [name for name, field in standing.items() if field.without is None and name not in value]
@@ -359,20 +345,34 @@ class Table(Kind):
         read = {}
         for name, field in standing.items():
             if name in absent:
-                near = get_close_matches(name, more, n=1)
-                also = f"; {near[0]!r} is unknown" if near else ""
-                raise Fault(f"{prefix}{name}: {field.kind.missing(name)}{also}", found)
+                if typo := self._mistyped(name, more):
+                    raise Fault(f"{prefix}{name}: {typo}", found)
+                fix = field.kind.missing(name, field.example)
+                raise Fault(f"{prefix}{name}: {fix}", found, missing=name)
             if name in value:
                 read[name] = field.kind.read(value[name], f"{prefix}{name}")
         if more:
-            raise Fault(f"{prefix}{more[0]}: {self._unknown(more[0], value)}", found)
+            said = self._unknown(more[0], value)
+            other = "" if "did you mean" in said or {more[0]} & {*self.meant, *self.fields} else more[0]
+            raise Fault(f"{prefix}{more[0]}: {said}", found, unknown=other)
         return self.made(**read)
+
+    def _mistyped(self, name: str, more: list[str]) -> str:
+        """Which of the unknown fields a missing one probably is."""
+        for other in more:
+            fix = self.meant.get(other, "")
+            if fix == name or near(other, [name], MISTYPED) or near(name, [other]):
+                return f"missing; {other!r} is unknown and was probably meant; rename it"
+            if fix.startswith(f"write {name}:"):
+                return f"missing; {other!r} is unknown; {fix}"
+        return ""
 
     def _unknown(self, name: str, value: Mapping[str, Any]) -> str:
         if (field := self.fields.get(name)) and field.when:
             other = field.when[0]
             return f"unknown field {name!r} where {other} is {value.get(other)!r}; leave it out"
-        return unknown("field", name, [name for name, field in self.fields.items() if field.stands(value)])
+        fields = [name for name, field in self.fields.items() if field.stands(value)]
+        return unknown("field", name, fields, meant=self.meant)
 
 
 def declared(of: type, **more: Field) -> Table:
@@ -395,6 +395,6 @@ def fault(kind: Kind, value: Any, at: str = "") -> str | None:
 def _fault(kind: Kind, value: Any, at: str) -> str | None:
     try:
         kind.read(value, at)
-    except Fault as fault:
-        return fault.found
+    except Fault as found:
+        return found.found
     return None

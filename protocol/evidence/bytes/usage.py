@@ -5,11 +5,12 @@ import sys
 from typing import Any
 
 from protocol.evidence.bytes.shown import put
+from protocol.evidence.mistakes import OneLine
 
 __all__ = ["parser"]
 
 
-class Parser(argparse.ArgumentParser):
+class Parser(OneLine):
     """Its messages repeat what was typed, or what a pattern of the shell found, and are shown as all text."""
 
     def _print_message(self, message: str, file: Any = None) -> None:

@@ -135,7 +135,7 @@ def test_an_id_that_stands_twice_is_refused(tmp_path, block):
 
 
 def test_a_missing_file_is_refused(tmp_path):
-    with pytest.raises(ClaimError, match="cannot be read"):
+    with pytest.raises(ClaimError, match="no such file"):
         read(tmp_path / "none.toml")
 
 

@@ -113,7 +113,7 @@ def test_a_plain_text_is_read_as_it_is(run, model, tiny_model, tmp_path):
             ("routes", "--task", TASK, "--split", "dev"),
             "routes are measured with its 'text', which are not there; run: kv-prereg calibrate ",
         ),
-        (("text", "--text", "nowhere.txt"), "text nowhere.txt: is no readable UTF-8 text"),
+        (("text", "--text", "nowhere.txt"), "--text nowhere.txt: no such file"),
         (("text", "--text", "nowhere.txt", "--tokens", "0"), "tokens and max-new-tokens: give at least 1"),
         (("text", "--text", __file__, "--device", "nosuch"), "device 'nosuch': write cpu or cuda"),
         (("text", "--text", __file__, "--device", "cuda:99"), "'cuda:99': torch does not find it here"),
@@ -262,7 +262,9 @@ def test_a_folder_that_cannot_be_written_is_one_line_and_nothing_is_measured(emb
     monkeypatch.setattr(os, "mkdir", refused)
     monkeypatch.setattr(measuring, "measure", lambda *arguments: pytest.fail("measured"))
     assert embedded() == 2
-    assert capsys.readouterr().err == "PermissionError: [Errno 13] Permission denied: '/read/only'\n"
+    assert capsys.readouterr().err == (
+        "PermissionError: /read/only: may not be opened by you; change its permissions, or name another\n"
+    )
 
 
 def test_a_programming_error_is_not_taken_for_a_refusal(capsys):
@@ -285,6 +287,6 @@ def test_what_the_system_refuses_is_one_json_object_too(capsys):
     assert command.answer(True, act) == 2
     assert json.loads(capsys.readouterr().out) == {
         "refused": "OSError",
-        "why": "[Errno 28] No space left on device",
+        "why": "the disk is full; make room, then run the same command again",
         "exit_status": 2,
     }

@@ -69,7 +69,7 @@ def test_loading_opens_no_connection(tiny_model, tmp_path, monkeypatch):
 def test_weights_can_be_held_in_half_precision_and_in_nothing_unknown(tiny_model, tmp_path):
     half = load(f"path:{tiny_model}", tmp_path, dtype="bfloat16")
     assert {weight.dtype for weight in half.network.parameters()} == {torch.bfloat16}
-    with pytest.raises(BadInput, match="dtype 'int8': not one of float32, bfloat16, float16"):
+    with pytest.raises(BadInput, match="dtype 'int8': write one of float32, bfloat16, float16"):
         load(f"path:{tiny_model}", tmp_path, dtype="int8")
 
 

@@ -1,5 +1,6 @@
 """Which model a source names, where it belongs, and what is refused before anything is opened."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -25,9 +26,24 @@ def test_an_unknown_model_is_answered_with_the_nearest_name():
 
 def test_a_model_that_no_name_is_near_to_is_answered_with_all_names():
     with pytest.raises(BadInput) as refusal:
-        sources.parse("meta-llama/Llama-3.1-8B-Instruct")
+        sources.parse("gpt2")
     assert "did you mean" not in str(refusal.value)
     assert all(name in str(refusal.value) for name in sources.MODELS)
+
+
+@pytest.mark.parametrize(
+    ("source", "written"),
+    [
+        ("owner/name", "write hf:owner/name@<commit>"),
+        ("owner/name@main", "write hf:owner/name@<commit>"),
+        ("https://huggingface.co/owner/name/tree/main", "write hf:owner/name@<commit>"),
+        (f"owner/name@{40 * 'a'}", f"write hf:owner/name@{40 * 'a'}"),
+        ("/models/mine", "write path:/models/mine"),
+    ],
+)
+def test_a_repository_or_a_folder_is_answered_with_its_source(source, written):
+    with pytest.raises(BadInput, match=re.escape(written)):
+        sources.parse(source)
 
 
 @pytest.mark.parametrize(

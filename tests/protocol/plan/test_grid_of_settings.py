@@ -109,7 +109,10 @@ AT = "p: sweep.grid.crystal"
     ("data", "said"),
     [
         (grid('"scoring.max_trnk" = [16]'), f"{AT}.scoring.max_trnk: no setting of the policy; did you mean"),
-        (grid('"scoring.max_trunk" = [16, "a"]'), f"{AT}.scoring.max_trunk: write a whole number, not 'a'"),
+        (
+            grid('"scoring.max_trunk" = [16, "a"]'),
+            f"{AT}.scoring.max_trunk: write a whole number, not the text 'a'",
+        ),
         (grid('"scoring.max_trunk" = [16, 0]'), f"{AT}.scoring.max_trunk: "),
         (grid('"scoring.max_trunk" = 16'), f"{AT}.scoring.max_trunk: write a list of values, not 16"),
         (grid('"scoring.max_trunk" = []'), f"{AT}.scoring.max_trunk: write a list of values, not []"),

@@ -83,7 +83,7 @@ REFUSED = [
     ),
     (
         'policy = "snapkv", set = { "scoring.window" = "8" }',
-        f"{AT}.scoring.window: write a whole number, not '8'",
+        f"{AT}.scoring.window: write a whole number, not the text '8'",
     ),
     (
         'policy = "snapkv", set = { "scoring.window" = 8.5 }',

@@ -106,7 +106,7 @@ def test_what_is_there_is_verified_and_not_fetched_again(tiny, published, monkey
 def test_a_download_is_checked_as_a_file_is(tiny, published, monkeypatch):
     at_a_url = replace(tiny, url="https://nowhere.invalid/x")
     monkeypatch.setattr(dataset, "download", lambda url: b'{"id": 1}\n')
-    with pytest.raises(BadInput, match=r"line 1: not a published problem"):
+    with pytest.raises(BadInput, match=r"line 1: is no problem as it was published"):
         at_a_url.fetch()
     monkeypatch.setattr(dataset, "download", lambda url: published.read_bytes())
     assert at_a_url.fetch().read_bytes() == MADE
@@ -133,7 +133,7 @@ def test_a_hub_that_does_not_answer_in_full_is_a_refusal(tiny, monkeypatch, erro
 def test_a_line_that_is_no_problem_is_refused_by_its_number(tiny, tmp_path, line):
     bad = tmp_path / "bad.jsonl"
     bad.write_text(json.dumps(ROWS[0]) + "\n" + line + "\n")
-    with pytest.raises(BadInput, match="line 2: not a published problem"):
+    with pytest.raises(BadInput, match="line 2: is no problem as it was published"):
         tiny.fetch(bad)
 
 

@@ -158,7 +158,7 @@ def test_a_proof_that_fails_gives_status_3(folder, remote):
         (["--witness", "git", "--remote", "/nowhere"], "does not answer"),
         (["--witness", "git"], "--remote URL"),
         (["verdict", "--witness", "git"], "no verdict.json yet"),
-        (["records", "--witness", "git"], "not one of lock, claim, seal, verdict"),
+        (["records", "--witness", "git"], "write one of lock, claim, seal, verdict"),
         (["--ca", "/nowhere.pem"], "--ca /nowhere.pem: no such file"),
         (["--headers", "/nowhere"], "--headers /nowhere: no such folder"),
     ],

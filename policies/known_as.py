@@ -1,0 +1,29 @@
+"""Names by which papers and other libraries call a policy of the catalogue, or what there is in its place."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+__all__ = ["KNOWN_AS"]
+
+READS = (
+    "it chooses what a step reads and evicts nothing, so it is no policy here; kv-prereg policies lists all"
+)
+KNOWN_AS: Mapping[str, str] = MappingProxyType(
+    {
+        "h20": "h2o",
+        "heavy-hitter": "h2o",
+        "heavy-hitter-oracle": "h2o",
+        "streamingllm": "streaming",
+        "attention-sinks": "streaming",
+        "sinks": "streaming",
+        "sink": "streaming",
+        "sliding-window": 'write "streaming": the first slots and the latest',
+        "window": 'write "streaming": the first slots and the latest',
+        **dict.fromkeys(("none", "baseline", "no-eviction", "full-cache", "fullkv", "dense"), "full"),
+        "adakv": "ada-snapkv",
+        "ada-kv": "ada-snapkv",
+        "crystalcache": "crystal",
+        "expected": "expected-attention",
+        **dict.fromkeys(("quest", "infinigen", "minference", "nsa", "shadowkv"), READS),
+    }
+)
