@@ -24,6 +24,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import splits
+from analysis.output.phases import phase
 from protocol import command, tasks
 from protocol.evidence.refusals import BadInput
 from protocol.models import paths, sources, stored
@@ -70,7 +71,8 @@ def act(args: Options) -> int:
         raise BadInput(f"{path}: exists and is written once; {anew(args.model)}")
     sources.locate(args.model, sources.home())  # BadInput for one that is not here
     # With torch, which --help and every refusal above do without.
-    from protocol.acts import calibrate
+    with phase("loading torch"):
+        from protocol.acts import calibrate
 
     measured = calibrate.calibrate(
         args.model,

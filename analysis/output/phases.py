@@ -4,8 +4,9 @@
         with phase("hashing the weights"):     says nothing where no command shows it, as in a notebook
             ...
 
-On standard error, so that output can be piped. A phase that lasts is one line, with the time since the command
-began; what ends soon says nothing. In a terminal a row below the lines moves, and vanishes with its phase.
+On standard error, so that output can be piped. A phase that lasts is one line, with the time since the
+command began; what ends soon says nothing. In a terminal a row below the lines moves, and vanishes with its
+phase. No library is needed, since auditing and judging have to do without those of running.
 """
 
 import os
@@ -34,14 +35,15 @@ QUIT = 130  # the exit status of a command that was interrupted
 
 
 class At(NamedTuple):
-    """How far a phase is. heading: what is done now, where that is not all of the phase. total: 0 where
-    nothing is counted. left: seconds, None where nothing tells.
+    """How far a phase is. total: 0 where nothing is counted. left: seconds, None where nothing tells, and of
+    what. heading: what is done now, where the phase has parts that come again.
     """
 
     words: str
     done: int = 0
     total: int = 0
     left: float | None = None
+    of: str = ""
     heading: str = ""
 
 
@@ -56,6 +58,8 @@ class Phase:
         self.since = now  # when it began, or went on after a phase within it
         self.at: At | None = None
         self.told = now  # when `at` was set
+        self.turned = now  # when it got its heading
+        self.headings = {""}  # of lines
         self.line: str | None = None  # the last one of it
         self.due = 0.0  # when the next one is
 
@@ -64,11 +68,12 @@ class Phase:
             return self.words
         left = None if self.at.left is None else self.at.left - (now - self.told)
         heading = self.at.heading or self.words
-        return f"{heading}: {bar}{self.at.words}" + (f", {lasting(left)} left" if left and left > 0 else "")
+        words = f", {lasting(left)} left{self.at.of}" if left and left > 0 else ""
+        return f"{heading}: {bar}{self.at.words}{words}"
 
 
 class Display:
-    """The lines of a command and, if it is `live`, the row below them. began: on the same clock as `clock`."""
+    """The lines of a command and, if it is `live`, the row below them. began: in seconds of `clock`."""
 
     def __init__(
         self, stream: TextIO, *, live: bool, began: float, clock: Callable[[], float] = time.monotonic
@@ -93,9 +98,10 @@ class Display:
 
     def tell(self, own: Phase, at: At) -> None:
         with self._lock:
+            now = self._clock()
             if own.at is None or at.heading != own.at.heading:
-                own.due = 0.0
-            own.at, own.told = at, self._clock()
+                own.turned = now
+            own.at, own.told = at, now
 
     def note(self, line: str) -> None:
         """Said at once."""
@@ -111,7 +117,8 @@ class Display:
                 return
             if self._live:
                 self._draw(own, now)
-            elif own.line is None or (own.at is not None and now >= own.due):
+            elif own.line is None or (own.at is not None and (now >= own.due or self._new(own, now))):
+                own.headings |= {own.at.heading} if own.at is not None else set()
                 own.due = now + max(EVERY, SHARE * (now - own.since))
                 own.line = own.said(now)
                 self._say(own.since if own.at is None else now, own.line)
@@ -131,6 +138,10 @@ class Display:
     def _lasts(self, own: Phase, now: float) -> bool:
         """Whether it has gone on for long enough to be worth a line, or the command has without any."""
         return now - own.since >= LASTS or (self._quiet and now - self._began >= LASTS)
+
+    def _new(self, own: Phase, now: float) -> bool:
+        """Whether it has a heading that no line of it has, and has had it for long enough."""
+        return own.at is not None and own.at.heading not in own.headings and now - own.turned >= LASTS
 
     def _leave(self) -> None:
         """The phase ends, or one within it begins: in a terminal it becomes a line now, elsewhere the last
@@ -155,7 +166,9 @@ class Display:
         if own.at is not None and own.at.total:
             full = BAR * own.at.done // own.at.total
             bar = f"[{'#' * full}{'-' * (BAR - full)}] "
-        row = cut(f"{clock(now - own.since)}  {shown(own.said(now, bar))}", shutil.get_terminal_size().columns)
+        row = cut(
+            f"{clock(now - own.since)}  {shown(own.said(now, bar))}", shutil.get_terminal_size().columns
+        )
         self._row = True
         # The cursor waits at the start of the row: whatever else is printed takes its place.
         self._write(f"\r\x1b[2K{row}\r")
@@ -222,14 +235,15 @@ def showing() -> Iterator[None]:
 
 
 def _tick(display: Display, ends: threading.Event, pressed: int | None) -> None:
-    """pressed: readable once for every Ctrl-C, whatever the main thread is busy with."""
+    """pressed: a byte can be read from it for every signal, whatever the main thread is busy with."""
     first: float | None = None
     while not ends.wait(TICK):
-        if pressed is not None and select.select([pressed], [], [], 0)[0]:
+        while pressed is not None and select.select([pressed], [], [], 0)[0]:
+            if os.read(pressed, 1)[0] != signal.SIGINT:
+                continue
             if first is not None:
                 display.close()
                 os._exit(QUIT)
-            os.read(pressed, 1)
             first = time.monotonic()
         if first is not None and time.monotonic() - first >= LASTS:
             display.stopping()
@@ -238,8 +252,8 @@ def _tick(display: Display, ends: threading.Event, pressed: int | None) -> None:
 
 @contextmanager
 def _interrupts() -> Iterator[int | None]:
-    """A descriptor that a byte can be read from for every Ctrl-C; None where this thread, or this system, has
-    none.
+    """A descriptor from which the number of every signal can be read that Python handles, Ctrl-C among them;
+    None where this thread, or this system, has none.
     """
     if threading.current_thread() is not threading.main_thread() or os.name != "posix":
         yield None
@@ -256,8 +270,8 @@ def _interrupts() -> Iterator[int | None]:
 
 
 def _began() -> float:
-    """When this process began, where it runs a command of ours: one that goes on as another program, as the
-    locked sources, counts from when it was typed. Else now, as in a notebook and where the system does not say.
+    """When this process began, where it runs a command of ours: one that goes on as another program, in the
+    locked sources, counts from when it was typed. Else now: in a notebook, and where no system says it.
     """
     now = time.monotonic()
     main = getattr(sys.modules.get("__main__"), "__spec__", None)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from analysis.output import headline
+from analysis.output.phases import phase
 from analysis.rules import full_cache
 from protocol import witnesses
 from protocol.evidence.audit import amendment, standing
@@ -56,12 +57,19 @@ class Index(NamedTuple):
 def index(folder: Path) -> Index:
     """The registration in `folder`, or those one level below it. Raises BadInput where there is none."""
     studies = registrations(folder)
-    surroundings = cache(closure.environment)  # seconds, and only for studies that are still to run
-    lines = [line(study, surroundings) for study in studies]
+    surroundings = cache(environment)
+    with phase("reading the registrations"):
+        lines = [line(study, surroundings) for study in studies]
     registered = [each for each in lines if each.at.state != "written"]
     written = [each for each in lines if each.at.state == "written"]
     gone = None if Registration(folder) in studies else history.gone(folder)
     return Index(registered, written, count(registered), gone)
+
+
+def environment() -> dict[str, Any]:
+    """Seconds, and only for studies that are still to run."""
+    with phase("hashing what is installed"):
+        return closure.environment()
 
 
 def registrations(folder: Path) -> list[Registration]:

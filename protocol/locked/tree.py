@@ -26,7 +26,7 @@ from protocol.evidence.run.registration import Registration
 from protocol.locked import drift, imports
 from protocol.locked.drift import ROOT
 
-__all__ = ["Main", "enter", "held", "passed", "run", "unpacked"]
+__all__ = ["Main", "enter", "held", "passed", "run", "unpacked", "words"]
 
 SETTINGS = (
     "PATH",  # git and ssh-keygen
@@ -108,6 +108,11 @@ def unpacked() -> bool:
     """Whether this process runs what `_unpack` made."""
     made = ROOT.parent == Path(tempfile.gettempdir()).resolve() and ROOT.name.startswith(PREFIX)
     return made and sys.pycache_prefix == str(ROOT / BYTECODE) and (ROOT / lock.NAME).exists()
+
+
+def words(first: str) -> str:
+    """What a command does before it enters the tree, or, in the tree, what is left of that."""
+    return "opening the locked sources" if unpacked() else first
 
 
 def _unpack(study: Registration) -> Path:
