@@ -55,7 +55,7 @@ def act(args: Options, enter: bool) -> int:
         if enter:
             tree.enter(study, "protocol.confirm")
     # With torch and numpy, which --help and every refusal above do without.
-    with phase("loading torch"):
+    with phase(tree.words("loading torch", "loading torch, compiled anew")):
         from figures.canvas import numbers
         from figures.table import verdict_table
         from protocol.acts import confirm, judge

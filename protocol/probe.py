@@ -38,7 +38,7 @@ def act(study: Registration, as_json: bool, enter: bool) -> int:
         if enter:
             tree.enter(study, "protocol.probe")
     # With torch, which --help and every refusal above do without.
-    with phase("loading torch"):
+    with phase(tree.words("loading torch", "loading torch, compiled anew")):
         from protocol.acts import development, probe, select
         from protocol.locked.study import open_study
 

@@ -53,7 +53,7 @@ def act(args: Options, enter: bool) -> int:
     for item in untold:
         command.tell(f"{parent.folder}: {item} could not be told; going on")
     # With torch and numpy, which --help and every refusal above do without.
-    with phase("loading torch"):
+    with phase(tree.words("loading torch", "loading torch, compiled anew")):
         from figures.table import verdict_table
         from protocol.acts import judge, replicate
         from protocol.locked.study import open_study

@@ -36,7 +36,7 @@ QUIT = 130  # the exit status of a command that was interrupted
 
 class At(NamedTuple):
     """How far a phase is. total: 0 where nothing is counted. left: seconds, None where nothing tells, and of
-    what. heading: what is done now, where the phase has parts that come again.
+    what. more: what may be cut off. heading: what is done now, where the phase has parts that come again.
     """
 
     words: str
@@ -44,6 +44,7 @@ class At(NamedTuple):
     total: int = 0
     left: float | None = None
     of: str = ""
+    more: str = ""
     heading: str = ""
 
 
@@ -68,8 +69,9 @@ class Phase:
             return self.words
         left = None if self.at.left is None else self.at.left - (now - self.told)
         heading = self.at.heading or self.words
-        words = f", {lasting(left)} left{self.at.of}" if left and left > 0 else ""
-        return f"{heading}: {bar}{self.at.words}{words}"
+        ahead = f"{lasting(left)} left{self.at.of}" if left and left > 0 else ""
+        words = ", ".join(part for part in (self.at.words, ahead, self.at.more) if part)
+        return f"{heading}: {bar}{words}"
 
 
 class Display:

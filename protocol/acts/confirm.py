@@ -62,9 +62,9 @@ def confirm(
             _refuse_seen(study, planned, opened)
         cells = study.cells()
         lanes = runner.lanes(cells, problems)
-        if words := progress.continuing(int(ledger.read(study.folder)[-1].body["records"]), lanes):
+        if words := progress.continuing(ledger.found(study.folder, "attempt"), lanes):
             phases.note(words)
-        with phase("running") as tell:
+        with phase(progress.starting(planned.protocol.generation.workers)) as tell:
             report = progress.reporter(
                 sum(map(len, problems.values())) * len(planned.protocol.models),
                 lanes,

@@ -61,9 +61,9 @@ def run(study: Study) -> None:
     attempt = probing.begin(study.registration)
     cells, problems = grid.cells(probed), study.development()
     lanes = runner.lanes(cells, problems)
-    if words := progress.continuing(int(ledger.read(study.folder)[-1].body["records"]), lanes):
+    if words := progress.continuing(ledger.found(study.folder, "probe"), lanes):
         phases.note(words)
-    with phase("running") as tell:
+    with phase(progress.starting(probed.generation.workers)) as tell:
         report = progress.reporter(
             sum(map(len, problems.values())) * len(probed.models), lanes, lambda at: tell(phases.At(*at))
         )

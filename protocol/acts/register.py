@@ -55,7 +55,7 @@ def register(
     if opened.has(lock.NAME) and not opened.entered:
         return _completed(opened, key)
     lock.refuse_second(folder)
-    with phase(f"reading {PROTOCOL}"):
+    with phase(f"reading {PROTOCOL} and its policies"):
         data, protocol = read_protocol(folder)
         if not gateless:
             checks.require_gate(protocol, folder / PROTOCOL)

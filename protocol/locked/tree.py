@@ -110,9 +110,9 @@ def unpacked() -> bool:
     return made and sys.pycache_prefix == str(ROOT / BYTECODE) and (ROOT / lock.NAME).exists()
 
 
-def words(first: str) -> str:
-    """What a command does before it enters the tree, or, in the tree, what is left of that."""
-    return "opening the locked sources" if unpacked() else first
+def words(outside: str, inside: str = "opening the locked sources") -> str:
+    """What a command is doing: in a working tree, or in the locked one, which has no bytecode yet."""
+    return inside if unpacked() else outside
 
 
 def _unpack(study: Registration) -> Path:

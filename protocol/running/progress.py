@@ -1,51 +1,70 @@
 """How far a run is, in words: what is recorded, what is done now, and how long what was timed will take."""
 
+import time
 from collections.abc import Callable
 from typing import NamedTuple
 
 from protocol.running import runner
 from protocol.running.executors import Loading
 
-__all__ = ["At", "continuing", "reporter"]
+__all__ = ["At", "continuing", "reporter", "starting"]
 
 
 class At(NamedTuple):
-    """heading: what is done now. done, total: lanes. left: seconds, and of what."""
+    """done, total: lanes. left: seconds, and of what. more: where it is. heading: what is done now."""
 
     words: str
     done: int
     total: int
     left: float | None
     of: str
+    more: str
     heading: str
 
 
 def reporter(problems: int, lanes: int, say: Callable[[At], object]) -> Callable[[runner.Event], None]:
     """What takes the events of a run of so many problems and lanes, and says how far it is."""
     latest: runner.Progress | None = None
-    recorded = f"0 of {problems:,} problems, 0 of {lanes:,} lanes"
+    recorded = words(0, problems, 0, lanes)
+    timed = 0.0  # when `latest` said how long the rest takes
 
     def report(event: runner.Event) -> None:
-        nonlocal latest, recorded
+        nonlocal latest, recorded, timed
         done = 0 if latest is None else latest.lanes
         if isinstance(event, Loading):
-            say(At(recorded, done, lanes, None, "", f"loading {event.model}"))
+            say(At(recorded, done, lanes, None, "", "", f"loading {event.model}"))
         elif isinstance(event, runner.Progress):
-            latest, recorded = event, words(event)
-            say(At(recorded, event.lanes, lanes, event.left, others(event), "decoding"))
+            latest, timed = event, time.monotonic()
+            recorded = words(event.done, event.total, event.lanes, event.all_lanes)
+            say(
+                At(
+                    recorded,
+                    event.lanes,
+                    lanes,
+                    event.left,
+                    others(event),
+                    f"{event.unit.model} {event.unit.task}",
+                    "decoding",
+                )
+            )
         else:
-            now = f"{recorded}; of this batch {event.done} of {event.lanes} lanes, step {event.steps:,}"
-            left = None if latest is None else latest.left
-            say(At(now, done + event.done, lanes, left, "" if latest is None else others(latest), event.what))
+            left, of = None, ""
+            if latest is not None and latest.left is not None:
+                left, of = latest.left - (time.monotonic() - timed), others(latest)
+            batch = f"in this batch {event.done} of {event.lanes} lanes, step {event.steps:,}"
+            say(At(recorded, done + event.done, lanes, left, of, batch, event.what))
 
     return report
 
 
-def words(progress: runner.Progress) -> str:
-    """E.g. "12 of 48 problems, 132 of 528 lanes, smollm2-135m needle-768"."""
-    problems = f"{progress.done:,} of {progress.total:,} problems"
-    lanes = f"{progress.lanes:,} of {progress.all_lanes:,} lanes"
-    return f"{problems}, {lanes}, {progress.unit.model} {progress.unit.task}"
+def words(problems: int, all_problems: int, lanes: int, all_lanes: int) -> str:
+    """12 of 48 problems, 132 of 528 lanes"""
+    return f"{problems:,} of {all_problems:,} problems, {lanes:,} of {all_lanes:,} lanes"
+
+
+def starting(workers: int | None) -> str:
+    """What a run does before it says anything: in several processes, until the first batch is done."""
+    return "opening the records" if workers in (None, 1) else f"running {workers} batches at once"
 
 
 def others(progress: runner.Progress) -> str:
