@@ -4,9 +4,9 @@
 
 Every cell of probe and confirm runs on a few development problems; nothing is locked, no held-out problem is
 opened and nothing is kept unless --out names a folder. Prints what each arm answered, where the full cache
-would not pass the gate, where an arm evicted nothing, failures with their reasons, seconds, peak memory, what
-the whole study would take at the measured speed, arms that keep the same slots, and the differences that a
-study of the registered size can see. A device that is not here is replaced by the CPU in float32.
+would not pass the gate, where an arm evicted nothing, failures with their reasons, seconds, peak memory, how
+long probe and confirm would take in batches as wide as registered, arms that keep the same slots, and the
+differences that a study of the registered size can see. A device that is not here is replaced by the CPU in float32.
 
 Exit status: 0 every lane ran; 2 bad input, or what registering would refuse; 3 some lanes failed.
 """
@@ -20,6 +20,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from analysis.output import phases
+from analysis.output.phases import phase
 from analysis.studies import arms, evicted, full_use, same_kept
 from protocol import command
 from protocol.evidence.lock import lock
@@ -66,9 +68,10 @@ def act(args: Options) -> int:
         checks.require_gate(protocol, args.folder / PROTOCOL)
         checks.require_memory(protocol, args.folder / PROTOCOL)
     # With scipy and torch, which --help and every refusal above do without.
-    from analysis.trial import power_words
-    from policies.structure import structure
-    from protocol.acts import development, rehearse
+    with phase("loading torch"):
+        from analysis.trial import power_words
+        from policies.structure import structure
+        from protocol.acts import development, rehearse
 
     acted = rehearse.acted(protocol, args.tokens)
     models = rehearse.stand_ins(acted, args.stand_in)
@@ -95,7 +98,6 @@ def act(args: Options) -> int:
 
 def summary(rehearsal: Rehearsal) -> dict[str, Any]:
     bodies = [body for each in rehearsal.bodies.values() for body in each]
-    seconds_a_lane = rehearsal.seconds / len(bodies)
     return {
         "arms": [
             {**dict(zip(PLACE, place, strict=True)), **counted}
@@ -108,8 +110,8 @@ def summary(rehearsal: Rehearsal) -> dict[str, Any]:
         "seconds": round(rehearsal.seconds, 1),
         "peak_bytes": rehearsal.peak_bytes,
         "whole": {
-            phase: {"lanes": lanes, "seconds": round(lanes * seconds_a_lane)}
-            for phase, lanes in rehearsal.whole.items()
+            name: {"lanes": lanes, "seconds": round(rehearsal.ahead[name])}
+            for name, lanes in rehearsal.whole.items()
         },
         "full_use": rehearsal.full_use,
         "same_kept": rehearsal.same_kept,
@@ -121,10 +123,10 @@ def cells(bodies: dict[str, list[dict[str, Any]]]) -> dict[tuple[str, ...], dict
     from protocol.acts import development
 
     found: dict[tuple[str, ...], list[dict[str, Any]]] = {}
-    for phase, each in bodies.items():
+    for name, each in bodies.items():
         for body in each:
             cell = body["cell"]
-            place = (phase, *(cell[name] for name in PLACE[1:]))
+            place = (name, *(cell[field] for field in PLACE[1:]))
             found.setdefault(place, []).append(body)
     return {place: development.counted(own) for place, own in found.items()}
 
@@ -155,8 +157,9 @@ def text(
         f"peak memory {values['peak_bytes'] / 2**30:.1f} GiB",
     ]
     lines += [
-        f"the whole {phase} at this speed: {whole['lanes']} lanes, {whole['seconds'] / 60:.0f} min"
-        for phase, whole in values["whole"].items()
+        f"the whole {name}, in the registered batches: {whole['lanes']:,} lanes, "
+        f"{'at least' if tokens is not None else 'about'} {phases.lasting(whole['seconds'])}"
+        for name, whole in values["whole"].items()
     ]
     lines += full_use.words(values["full_use"])
     lines += same_kept.words(values["same_kept"])

@@ -24,7 +24,7 @@ from typing import NamedTuple, TextIO, TypeAlias
 
 from analysis.output.shown import shown
 
-__all__ = ["At", "Display", "Tell", "note", "phase", "showing"]
+__all__ = ["At", "Display", "Tell", "lasting", "note", "phase", "showing"]
 
 LASTS = 0.7  # seconds after which a phase is said, so that a command says something within one
 EVERY = 15.0  # seconds between two lines of one phase at least
@@ -178,7 +178,7 @@ class Display:
     def _erase(self) -> None:
         if self._row:
             self._row = False
-            self._write("\x1b[2K")
+            self._write("\r\x1b[2K")  # a terminal shows ^C where the cursor is
 
     def _write(self, text: str) -> None:
         with suppress(OSError, ValueError):  # whoever read it has gone, or it was closed

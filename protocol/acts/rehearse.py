@@ -7,7 +7,8 @@ that of the registered models.
 import os
 import resource
 import time
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,32 +16,37 @@ from typing import Any, NamedTuple
 
 import torch
 
+from analysis.output.phases import At, Tell, phase
 from protocol.acts.locking import fitting, frozen, measured_use, rule_checks, same_kept, sized
 from protocol.evidence.refusals import BadInput
 from protocol.evidence.run import records
 from protocol.locked.planned import Planned
 from protocol.plan import full_use, grid
 from protocol.plan.design import Design
-from protocol.running import runner
-from protocol.running.executors import Execute, Job, Produced
+from protocol.running import estimate, progress, runner
+from protocol.running.estimate import Batch
+from protocol.running.executors import Execute, Job, Produced, Told
 from protocol.running.executors.local import executor
 
 __all__ = ["Rehearsal", "acted", "rehearse", "stand_ins"]
 
 REGISTRATION = "0" * 64  # what the records cite in place of a lock
+STEPS = 32  # new tokens of a batch that is run for its speed alone, or two intervals between events
 
 
 class Rehearsal(NamedTuple):
-    """bodies: of every lane, by phase. whole: lanes that the registered study will decode, by phase.
+    """bodies: of every lane, by phase. whole: lanes that the registered study will decode, by phase. ahead:
+    seconds that it will take for them, by batches as wide as registered.
 
-    seconds: of everything that was run. peak_bytes: resident memory of the process, and on a GPU what torch
-    took of its own. same_kept: as the check of this name in a lock. full_use: as this field of it, on the
+    seconds: of everything that is in the bodies. peak_bytes: resident memory of the process, and on a GPU
+    what torch took of its own. same_kept: as the check of this name in a lock. full_use: as this field of it, on the
     problems that were run; empty where no budget is a share of it. detectable: of `rule_checks`, of
     the registered size.
     """
 
     bodies: dict[str, list[dict[str, Any]]]
     whole: dict[str, int]
+    ahead: dict[str, float]
     seconds: float
     peak_bytes: int
     same_kept: dict[str, Any]
@@ -82,7 +88,8 @@ def rehearse(planned: Planned, models: Mapping[str, str], problems: int, folder:
     playing = sized.sized(playing)
     if (widths := playing.widths) is not None:
         planned = planned._replace(widths={model: widths[other] for model, other in models.items()})
-    fitting.checked(playing, items)
+    lengths, _ = fitting.checked(playing, items)
+    lanes = {model: fitting.lanes(playing, model, lengths) for model in models.values()}
     split = {name: item["dev"][:problems] for name, item in items.items()}
     used: dict[str, Any] = {}
     if measured_use.shares(protocol):
@@ -90,28 +97,117 @@ def rehearse(planned: Planned, models: Mapping[str, str], problems: int, folder:
         used = {model: found[other] for model, other in models.items()}
         planned = planned._replace(full_use=full_use.means(used))
         playing = playing._replace(full_use=full_use.means(found))
-    started = time.monotonic()
+    started, took = time.monotonic(), Took(models)
     bodies, whole = {}, {}
-    for phase, acting in phases(protocol).items():
+    for name, acting in phases(protocol).items():
         cells = grid.cells(acting)
         work = runner.units(cells, split, acting.generation.problems_per_batch)
-        execute = executor(planned._replace(protocol=acting), {})
-        runner.record(
-            folder,
-            work,
-            partial(map, partial(_stood_in, execute, models)),
-            phase=phase,
-            registration=REGISTRATION,
-            attempt=1,
-            report=lambda progress: None,
-        )
-        recorded = records.read(folder / records.FOLDERS[phase])
-        bodies[phase] = [record["body"] for record in recorded]
-        which = "dev" if phase == "probe" else "confirm"
-        whole[phase] = sum(len(items[cell.task][which]) for cell in cells)
+        total = sum(len(unit.problems) for unit in work)
+        with phase(f"rehearsing {name}") as tell:
+            say = progress.reporter(total, runner.lanes(cells, split), partial(_tell, tell))
+            execute = executor(planned._replace(protocol=acting), lanes, report=say)
+            runner.record(
+                folder,
+                work,
+                partial(map, took.timed(execute)),
+                phase=name,
+                registration=REGISTRATION,
+                attempt=1,
+                report=say,
+            )
+        recorded = records.read(folder / records.FOLDERS[name])
+        bodies[name] = [record["body"] for record in recorded]
+        whole[name] = runner.lanes(cells, {task: item[SPLIT[name]] for task, item in items.items()})
     seconds = time.monotonic() - started
-    kept = same_kept.same_kept(playing, items)
-    return Rehearsal(bodies, whole, seconds, _peak_bytes(), kept, used, seen)
+    with phase("timing batches as wide as registered") as tell:
+        say = progress.reporter(0, 0, lambda at: tell(At(at.more, heading=at.heading)))
+        _widely(planned, took, items, problems, lanes, say)
+    ahead = {
+        name: _ahead(
+            took, acting, bodies[name], {task: len(item[SPLIT[name]]) for task, item in items.items()}, lanes
+        )
+        for name, acting in phases(protocol).items()
+    }
+    with phase("looking for arms that keep the same slots"):
+        kept = same_kept.same_kept(playing, items)
+    return Rehearsal(bodies, whole, ahead, seconds, _peak_bytes(), kept, used, seen)
+
+
+SPLIT = {"probe": "dev", "confirm": "confirm"}
+
+
+def _tell(tell: Tell, at: progress.At) -> None:
+    tell(At(*at))
+
+
+class Took:
+    """What batches took, by the registered model and the task. models: what to load for each registered."""
+
+    def __init__(self, models: Mapping[str, str]) -> None:
+        self.models = models
+        self.batches: dict[tuple[str, str], list[Batch]] = defaultdict(list)
+
+    def timed(self, execute: Execute) -> Execute:
+        """The same with the stand-ins, whose cells keep the registered model's name; noting what it takes."""
+
+        def noted(job: Job) -> Produced:
+            produced = execute(job._replace(model=self.models[job.model]))
+            if (batch := estimate.batch(produced)) is not None:
+                self.batches[job.model, job.task].append(batch)
+            return produced
+
+        return noted
+
+
+def _widely(
+    planned: Planned,
+    took: Took,
+    items: Mapping[str, Any],
+    rehearsed: int,
+    lanes: Mapping[str, int],
+    report: Callable[[Told], None],
+) -> None:
+    """Runs one batch as wide as registered of each model and task, for a few tokens, where fewer problems
+    were rehearsed than go together.
+    """
+    acting = max(phases(planned.protocol).values(), key=lambda one: len(grid.cells(one)))
+    together = acting.generation.problems_per_batch or 1
+    if together <= rehearsed:
+        return
+    few = max(STEPS, 2 * (acting.generation.interval or 0))
+    tasks = (task._replace(max_new_tokens=min(few, task.max_new_tokens)) for task in acting.tasks)
+    acting = replace(acting, tasks=tuple(tasks))
+    execute = took.timed(executor(planned._replace(protocol=acting), lanes, report=report))
+    split = {name: item["dev"][:together] for name, item in items.items()}
+    for unit in runner.units(grid.cells(acting), split, together):
+        execute(Job(*unit))
+
+
+def _ahead(
+    took: Took,
+    acting: Design,
+    bodies: Sequence[Mapping[str, Any]],
+    problems: Mapping[str, int],
+    lanes: Mapping[str, int],
+) -> float:
+    """Seconds that a phase will take for so many problems of each task."""
+    answers: dict[grid.Cell, list[int]] = defaultdict(list)
+    for body in bodies:
+        if body["state"] == "ok":
+            answers[grid.Cell(**body["cell"])].append(body["tokens"])
+    generation, whole = acting.generation, 0.0
+    for unit in runner.units(grid.cells(acting), {name: [""] for name in problems}):
+        if measured := took.batches[unit.model, unit.task]:
+            whole += estimate.seconds(
+                estimate.speed(measured),
+                unit.cells,
+                answers,
+                problems[unit.task],
+                generation.problems_per_batch or 1,
+                lanes[took.models[unit.model]],
+            )
+    cores = (os.cpu_count() or 1) // generation.threads
+    return whole / max(1, min(generation.workers or 1, cores))
 
 
 def played(protocol: Design, models: Mapping[str, str]) -> Design:
@@ -128,11 +224,6 @@ def phases(protocol: Design) -> dict[str, Design]:
     sweep = protocol.sweep
     confirmed = protocol if sweep is None else protocol.confirmed(sweep.candidates[0])
     return {"probe": protocol.probed(), "confirm": confirmed}
-
-
-def _stood_in(execute: Execute, models: Mapping[str, str], job: Job) -> Produced:
-    """Loads the stand-in; the cells keep the registered model's name."""
-    return execute(job._replace(model=models[job.model]))
 
 
 def _pair(text: str, protocol: Design) -> tuple[str, str]:
