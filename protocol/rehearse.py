@@ -6,7 +6,8 @@ Every cell of probe and confirm runs on a few development problems; nothing is l
 opened and nothing is kept unless --out names a folder. Prints what each arm answered, where the full cache
 would not pass the gate, where an arm evicted nothing, failures with their reasons, seconds, peak memory, how
 long probe and confirm would take in batches as wide as registered, arms that keep the same slots, and the
-differences that a study of the registered size can see. A device that is not here is replaced by the CPU in float32.
+differences that a study of the registered size can see. A device that is not here is replaced by the CPU in
+float32.
 
 Exit status: 0 every lane ran; 2 bad input, or what registering would refuse; 3 some lanes failed.
 """
@@ -110,7 +111,11 @@ def summary(rehearsal: Rehearsal) -> dict[str, Any]:
         "seconds": round(rehearsal.seconds, 1),
         "peak_bytes": rehearsal.peak_bytes,
         "whole": {
-            name: {"lanes": lanes, "seconds": round(rehearsal.ahead[name])}
+            name: {
+                "lanes": lanes,
+                "seconds": round(rehearsal.ahead[name].seconds),
+                "most_seconds": round(rehearsal.ahead[name].most),
+            }
             for name, lanes in rehearsal.whole.items()
         },
         "full_use": rehearsal.full_use,
@@ -157,8 +162,9 @@ def text(
         f"peak memory {values['peak_bytes'] / 2**30:.1f} GiB",
     ]
     lines += [
-        f"the whole {name}, in the registered batches: {whole['lanes']:,} lanes, "
-        f"{'at least' if tokens is not None else 'about'} {phases.lasting(whole['seconds'])}"
+        f"the whole {name}, in the registered batches: {whole['lanes']:,} lanes, about "
+        f"{phases.lasting(whole['seconds'])} with answers as long as these, "
+        f"{phases.lasting(whole['most_seconds'])} with all as long as {'here' if tokens else 'they'} may be"
         for name, whole in values["whole"].items()
     ]
     lines += full_use.words(values["full_use"])

@@ -103,6 +103,8 @@ def state(one: Line) -> str:
 def remarks(one: Line) -> list[str]:
     at = one.at
     lines = []
+    if one.runs is not None:
+        lines.append(status.running(one.runs))
     if at.state in ("withdrawn", "amended"):
         lines.append(f"because: {at.why}")
     if at.amends:

@@ -29,6 +29,7 @@ __all__ = ["At", "Display", "Tell", "lasting", "note", "phase", "showing"]
 LASTS = 0.7  # seconds after which a phase is said, so that a command says something within one
 EVERY = 15.0  # seconds between two lines of one phase at least
 SHARE = 0.02  # and of the phase's own time, so that a run of a day has hundreds of lines and not thousands
+AGAIN = 5.0  # seconds without a line of a phase after which its end is one
 TICK = 0.1
 BAR = 20  # characters
 QUIT = 130  # the exit status of a command that was interrupted
@@ -62,6 +63,7 @@ class Phase:
         self.turned = now  # when it got its heading
         self.headings = {""}  # of lines
         self.line: str | None = None  # the last one of it
+        self.last = now  # when that was
         self.due = 0.0  # when the next one is
 
     def said(self, now: float, bar: str = "") -> str:
@@ -122,7 +124,7 @@ class Display:
             elif own.line is None or (own.at is not None and (now >= own.due or self._new(own, now))):
                 own.headings |= {own.at.heading} if own.at is not None else set()
                 own.due = now + max(EVERY, SHARE * (now - own.since))
-                own.line = own.said(now)
+                own.line, own.last = own.said(now), now
                 self._say(own.since if own.at is None else now, own.line)
 
     def stopping(self) -> None:
@@ -154,7 +156,8 @@ class Display:
             return
         own, now = self._phases[-1], self._clock()
         line = own.said(now)
-        if own.line != line and self._lasts(own, now) and (self._live or own.at is not None):
+        due = self._live or (own.at is not None and now - own.last >= AGAIN)
+        if due and own.line != line and self._lasts(own, now):
             own.line = line
             self._say(own.since if own.at is None else now, line)
 

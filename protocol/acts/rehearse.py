@@ -34,19 +34,26 @@ REGISTRATION = "0" * 64  # what the records cite in place of a lock
 STEPS = 32  # new tokens of a batch that is run for its speed alone, or two intervals between events
 
 
+class Ahead(NamedTuple):
+    """Seconds that a phase will take: with answers as long as those rehearsed, and at their longest."""
+
+    seconds: float
+    most: float
+
+
 class Rehearsal(NamedTuple):
     """bodies: of every lane, by phase. whole: lanes that the registered study will decode, by phase. ahead:
-    seconds that it will take for them, by batches as wide as registered.
+    how long it will take for them, by batches as wide as registered.
 
     seconds: of everything that is in the bodies. peak_bytes: resident memory of the process, and on a GPU
-    what torch took of its own. same_kept: as the check of this name in a lock. full_use: as this field of it, on the
-    problems that were run; empty where no budget is a share of it. detectable: of `rule_checks`, of
+    what torch took of its own. same_kept: as the check of this name in a lock. full_use: as this field of it,
+    on the problems that were run; empty where no budget is a share of it. detectable: of `rule_checks`, of
     the registered size.
     """
 
     bodies: dict[str, list[dict[str, Any]]]
     whole: dict[str, int]
-    ahead: dict[str, float]
+    ahead: dict[str, Ahead]
     seconds: float
     peak_bytes: int
     same_kept: dict[str, Any]
@@ -189,25 +196,27 @@ def _ahead(
     bodies: Sequence[Mapping[str, Any]],
     problems: Mapping[str, int],
     lanes: Mapping[str, int],
-) -> float:
-    """Seconds that a phase will take for so many problems of each task."""
+) -> Ahead:
+    """Of a phase with so many problems of each task."""
+    generation, cells = acting.generation, grid.cells(acting)
+    limit = {task.name: task.max_new_tokens for task in acting.tasks}
+    longest = {cell: [limit[cell.task]] for cell in cells}
     answers: dict[grid.Cell, list[int]] = defaultdict(list)
     for body in bodies:
         if body["state"] == "ok":
             answers[grid.Cell(**body["cell"])].append(body["tokens"])
-    generation, whole = acting.generation, 0.0
-    for unit in runner.units(grid.cells(acting), {name: [""] for name in problems}):
-        if measured := took.batches[unit.model, unit.task]:
-            whole += estimate.seconds(
-                estimate.speed(measured),
-                unit.cells,
-                answers,
-                problems[unit.task],
-                generation.problems_per_batch or 1,
-                lanes[took.models[unit.model]],
-            )
+    sums = []
+    for lengths in (answers, longest):
+        whole = 0.0
+        for unit in runner.units(cells, {name: [""] for name in problems}):
+            if measured := took.batches[unit.model, unit.task]:
+                together, most = generation.problems_per_batch or 1, lanes[took.models[unit.model]]
+                speed, count = estimate.speed(measured), problems[unit.task]
+                whole += estimate.seconds(speed, unit.cells, lengths, count, together, most)
+        sums.append(whole)
     cores = (os.cpu_count() or 1) // generation.threads
-    return whole / max(1, min(generation.workers or 1, cores))
+    beside = max(1, min(generation.workers or 1, cores))
+    return Ahead(*(whole / beside for whole in sums))
 
 
 def played(protocol: Design, models: Mapping[str, str]) -> Design:
