@@ -71,7 +71,8 @@ def headline(one: Line) -> str:
     if at.probes:
         parts.append(f"probed {times(at.probes)}")
     if at.attempts:
-        aborted = at.attempts - (at.state in ("sealed", "judged"))
+        runs = one.runs is not None and one.runs.pid is not None
+        aborted = at.attempts - (at.state in ("sealed", "judged") or runs)
         parts.append(f"{times(at.attempts, 'attempt')}" + (f", {aborted} aborted" if aborted else ""))
     if at.ledger:
         parts.append(f"ledger: {times(at.ledger['count'], 'line')}, head {at.ledger['head'][:8]}")

@@ -226,7 +226,7 @@ def showing() -> Iterator[None]:
     display = Display(stream, live=live, began=_began())
     ends = threading.Event()
     with ExitStack() as held:
-        pressed = held.enter_context(_interrupts())
+        pressed = held.enter_context(_interrupts(display))
         thread = threading.Thread(target=_tick, args=(display, ends, pressed), name="phases", daemon=True)
         token = _SHOWN.set(display)
         thread.start()
@@ -247,29 +247,47 @@ def _tick(display: Display, ends: threading.Event, pressed: int | None) -> None:
             if os.read(pressed, 1)[0] != signal.SIGINT:
                 continue
             if first is not None:
-                display.close()
-                os._exit(QUIT)
+                _quit(display)
             first = time.monotonic()
         if first is not None and time.monotonic() - first >= LASTS:
             display.stopping()
         display.tick()
 
 
+def _quit(display: Display) -> None:
+    display.close()
+    os._exit(QUIT)
+
+
 @contextmanager
-def _interrupts() -> Iterator[int | None]:
+def _interrupts(display: Display) -> Iterator[int | None]:
     """A descriptor from which the number of every signal can be read that Python handles, Ctrl-C among them;
-    None where this thread, or this system, has none.
+    None where this thread, or this system, has none. The second Ctrl-C is then answered by whoever sees it
+    first: this thread, or the one that reads, while this one is in a long computation.
     """
-    if threading.current_thread() is not threading.main_thread() or os.name != "posix":
+    before = signal.getsignal(signal.SIGINT)
+    own = threading.current_thread() is threading.main_thread() and before is signal.default_int_handler
+    if not own or os.name != "posix":
         yield None
         return
+    first = True
+
+    def interrupted(number: int, frame: object) -> None:
+        nonlocal first
+        if not first:
+            _quit(display)
+        first = False
+        raise KeyboardInterrupt
+
     reads, writes = os.pipe()
     os.set_blocking(writes, False)
-    before = signal.set_wakeup_fd(writes, warn_on_full_buffer=False)
+    woken = signal.set_wakeup_fd(writes, warn_on_full_buffer=False)
+    signal.signal(signal.SIGINT, interrupted)
     try:
         yield reads
     finally:
-        signal.set_wakeup_fd(before)
+        signal.signal(signal.SIGINT, before)
+        signal.set_wakeup_fd(woken)
         os.close(reads)
         os.close(writes)
 
