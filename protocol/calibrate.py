@@ -29,6 +29,8 @@ from protocol import command, tasks
 from protocol.evidence.refusals import BadInput
 from protocol.models import paths, sources, stored
 
+DTYPES = ("float32", "bfloat16", "float16")  # of `protocol.models.load`, which imports torch
+
 
 class Options(argparse.Namespace):
     json: bool
@@ -70,6 +72,8 @@ def act(args: Options) -> int:
     if path.exists():
         raise BadInput(f"{path}: exists and is written once; {anew(args.model)}")
     sources.locate(args.model, sources.home())  # BadInput for one that is not here
+    if args.dtype not in DTYPES:
+        raise BadInput(f"dtype {args.dtype!r}: not one of {', '.join(DTYPES)}")
     # With torch, which --help and every refusal above do without.
     with phase("loading torch"):
         from protocol.acts import calibrate

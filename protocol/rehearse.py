@@ -17,7 +17,7 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +31,7 @@ from protocol.evidence.run.registration import PROTOCOL, Registration
 from protocol.locked.planned import Planned, read_protocol
 from protocol.models import sources
 from protocol.plan import checks
+from protocol.plan.design import Design
 
 if TYPE_CHECKING:
     from protocol.acts.rehearse import Rehearsal
@@ -64,10 +65,12 @@ def act(args: Options) -> int:
         raise BadInput("--problems and --tokens: write whole numbers of at least 1")
     if args.out is not None and args.out.exists() and any(args.out.iterdir()):
         raise BadInput(f"--out {args.out}: is not empty; name a new folder")
-    _, protocol = read_protocol(args.folder)
+    with phase(f"reading {PROTOCOL} and its policies"):
+        _, protocol = read_protocol(args.folder)
     if not Registration(args.folder).has(lock.NAME):  # a lock of before there were gates keeps its protocol
         checks.require_gate(protocol, args.folder / PROTOCOL)
         checks.require_memory(protocol, args.folder / PROTOCOL)
+    models = stand_ins(protocol, args.stand_in)
     # With scipy and torch, which --help and every refusal above do without.
     with phase("loading torch"):
         from analysis.trial import power_words
@@ -75,7 +78,6 @@ def act(args: Options) -> int:
         from protocol.acts import development, rehearse
 
     acted = rehearse.acted(protocol, args.tokens)
-    models = rehearse.stand_ins(acted, args.stand_in)
     planned = Planned(acted, sources.home(), folder=args.folder)
     with tempfile.TemporaryDirectory() as nothing_kept:
         place = args.out or Path(nothing_kept)
@@ -95,6 +97,21 @@ def act(args: Options) -> int:
     }
     command.say(args.json, text(values, models, args.tokens, development.shares), values)
     return 3 if values["failed"] else 0
+
+
+def stand_ins(protocol: Design, named: Sequence[str]) -> dict[str, str]:
+    """The model to load for each registered one, from texts "registered=stand-in"; itself by default."""
+    given = dict(_pair(text, protocol) for text in named)
+    return {model: given.get(model, model) for model in protocol.models}
+
+
+def _pair(text: str, protocol: Design) -> tuple[str, str]:
+    model, equals, other = text.partition("=")
+    if not equals or not other or model not in protocol.models:
+        raise BadInput(
+            f"--stand-in {text}: write MODEL=STAND-IN with MODEL one of {', '.join(protocol.models)}"
+        )
+    return model, other
 
 
 def summary(rehearsal: Rehearsal) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from protocol.running.estimate import Batch
 from protocol.running.executors import Execute, Job, Produced, Told
 from protocol.running.executors.local import executor
 
-__all__ = ["Rehearsal", "acted", "rehearse", "stand_ins"]
+__all__ = ["Rehearsal", "acted", "rehearse"]
 
 REGISTRATION = "0" * 64  # what the records cite in place of a lock
 STEPS = 32  # new tokens of a batch that is run for its speed alone, or two intervals between events
@@ -59,12 +59,6 @@ class Rehearsal(NamedTuple):
     same_kept: dict[str, Any]
     full_use: dict[str, Any]
     detectable: dict[str, Any]
-
-
-def stand_ins(protocol: Design, named: Sequence[str]) -> dict[str, str]:
-    """The model to load for each registered one, from texts "registered=stand-in"; itself by default."""
-    given = dict(_pair(text, protocol) for text in named)
-    return {model: given.get(model, model) for model in protocol.models}
 
 
 def acted(protocol: Design, tokens: int | None) -> Design:
@@ -233,15 +227,6 @@ def phases(protocol: Design) -> dict[str, Design]:
     sweep = protocol.sweep
     confirmed = protocol if sweep is None else protocol.confirmed(sweep.candidates[0])
     return {"probe": protocol.probed(), "confirm": confirmed}
-
-
-def _pair(text: str, protocol: Design) -> tuple[str, str]:
-    model, equals, other = text.partition("=")
-    if not equals or not other or model not in protocol.models:
-        raise BadInput(
-            f"--stand-in {text}: write MODEL=STAND-IN with MODEL one of {', '.join(protocol.models)}"
-        )
-    return model, other
 
 
 def _peak_bytes() -> int:
