@@ -180,7 +180,7 @@ def text(
     ]
     lines += [
         f"the whole {name}, in the registered batches: {whole['lanes']:,} lanes, about "
-        f"{phases.lasting(whole['seconds'])} with answers as long as these, "
+        f"{phases.lasting(whole['seconds'])} with answers as long as here, "
         f"{phases.lasting(whole['most_seconds'])} with all as long as {'here' if tokens else 'they'} may be"
         for name, whole in values["whole"].items()
     ]

@@ -8,7 +8,7 @@ import os
 import resource
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -26,12 +26,13 @@ from protocol.plan.design import Design
 from protocol.running import estimate, progress, runner
 from protocol.running.estimate import Batch
 from protocol.running.executors import Execute, Job, Produced, Told
-from protocol.running.executors.local import executor
+from protocol.running.executors.local import executor, held
 
 __all__ = ["Rehearsal", "acted", "rehearse"]
 
 REGISTRATION = "0" * 64  # what the records cite in place of a lock
-STEPS = 32  # new tokens of a batch that is run for its speed alone, or two intervals between events
+STEPS = 32  # new tokens of a batch that is run for its speed alone, at first
+SECONDS = 60.0  # that its decoding may take, of each model and task
 
 
 class Ahead(NamedTuple):
@@ -120,13 +121,12 @@ def rehearse(planned: Planned, models: Mapping[str, str], problems: int, folder:
         bodies[name] = [record["body"] for record in recorded]
         whole[name] = runner.lanes(cells, {task: item[SPLIT[name]] for task, item in items.items()})
     seconds = time.monotonic() - started
-    with phase("timing batches as wide as registered") as tell:
-        say = progress.reporter(0, 0, lambda at: tell(At(at.more, heading=at.heading)))
-        _widely(planned, took, items, problems, lanes, say)
+    if (protocol.generation.problems_per_batch or 1) > problems:
+        with phase("timing batches as wide as registered") as tell:
+            say = progress.reporter(0, 0, lambda at: tell(At(at.more, heading=at.heading)))
+            _widely(planned, took, items, lanes, say)
     ahead = {
-        name: _ahead(
-            took, acting, bodies[name], {task: len(item[SPLIT[name]]) for task, item in items.items()}, lanes
-        )
+        name: _ahead(took, acting, {task: len(item[SPLIT[name]]) for task, item in items.items()}, lanes)
         for name, acting in phases(protocol).items()
     }
     with phase("looking for arms that keep the same slots"):
@@ -147,6 +147,7 @@ class Took:
     def __init__(self, models: Mapping[str, str]) -> None:
         self.models = models
         self.batches: dict[tuple[str, str], list[Batch]] = defaultdict(list)
+        self.answers: dict[grid.Cell, list[int]] = defaultdict(list)  # tokens
 
     def timed(self, execute: Execute) -> Execute:
         """The same with the stand-ins, whose cells keep the registered model's name; noting what it takes."""
@@ -155,39 +156,59 @@ class Took:
             produced = execute(job._replace(model=self.models[job.model]))
             if (batch := estimate.batch(produced)) is not None:
                 self.batches[job.model, job.task].append(batch)
+            for (cell, _), (body, _) in produced.records.items():
+                if body["state"] == "ok":
+                    self.answers[cell].append(body["tokens"])
             return produced
 
         return noted
+
+
+def spread(ids: Sequence[str], count: int) -> list[str]:
+    """At most so many, from everywhere in the list: ids of a level stand together, the easiest often first."""
+    count = min(count, len(ids))
+    return [ids[place * len(ids) // count] for place in range(count)]
 
 
 def _widely(
     planned: Planned,
     took: Took,
     items: Mapping[str, Any],
-    rehearsed: int,
     lanes: Mapping[str, int],
     report: Callable[[Told], None],
 ) -> None:
-    """Runs one batch as wide as registered of each model and task, for a few tokens, where fewer problems
-    were rehearsed than go together.
+    """Runs a batch as wide as registered of each model and task: for a few tokens, and then for all that its
+    task allows, or as many as its decoding can in `SECONDS`. Later tokens cost more, since caches are longer
+    and events come; where all were allowed, its answers are taken too.
     """
     acting = max(phases(planned.protocol).values(), key=lambda one: len(grid.cells(one)))
+    limit = {task.name: task.max_new_tokens for task in acting.tasks}
     together = acting.generation.problems_per_batch or 1
-    if together <= rehearsed:
-        return
-    few = max(STEPS, 2 * (acting.generation.interval or 0))
-    tasks = (task._replace(max_new_tokens=min(few, task.max_new_tokens)) for task in acting.tasks)
-    acting = replace(acting, tasks=tuple(tasks))
-    execute = took.timed(executor(planned._replace(protocol=acting), lanes, report=report))
-    split = {name: item["dev"][:together] for name, item in items.items()}
-    for unit in runner.units(grid.cells(acting), split, together):
-        execute(Job(*unit))
+    split = {name: spread(item["dev"], together) for name, item in items.items()}
+    read = held(planned, report)
+
+    def ran(unit: runner.Unit, steps: int) -> Took:
+        tasks = (task._replace(max_new_tokens=min(steps, task.max_new_tokens)) for task in acting.tasks)
+        shorter = planned._replace(protocol=replace(acting, tasks=tuple(tasks)))
+        own = Took(took.models)
+        own.timed(executor(shorter, lanes, read=read, report=report))(Job(*unit))
+        return own
+
+    for unit in list(dict.fromkeys(runner.units(grid.cells(acting), split, together))):
+        kind, steps = (unit.model, unit.task), STEPS
+        own = ran(unit, steps)
+        if own.batches[kind]:
+            affordable = int(steps * SECONDS / max(own.batches[kind][0].decode, 1e-3))
+            if (more := min(limit[unit.task], affordable)) >= 2 * steps:
+                own, steps = ran(unit, more), more
+        took.batches[kind] += own.batches[kind]
+        if steps >= limit[unit.task]:
+            took.answers.update(own.answers)
 
 
 def _ahead(
     took: Took,
     acting: Design,
-    bodies: Sequence[Mapping[str, Any]],
     problems: Mapping[str, int],
     lanes: Mapping[str, int],
 ) -> Ahead:
@@ -195,12 +216,8 @@ def _ahead(
     generation, cells = acting.generation, grid.cells(acting)
     limit = {task.name: task.max_new_tokens for task in acting.tasks}
     longest = {cell: [limit[cell.task]] for cell in cells}
-    answers: dict[grid.Cell, list[int]] = defaultdict(list)
-    for body in bodies:
-        if body["state"] == "ok":
-            answers[grid.Cell(**body["cell"])].append(body["tokens"])
     sums = []
-    for lengths in (answers, longest):
+    for lengths in (took.answers, longest):
         whole = 0.0
         for unit in runner.units(cells, {name: [""] for name in problems}):
             if measured := took.batches[unit.model, unit.task]:

@@ -16,6 +16,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -68,7 +69,8 @@ def run(main: Main) -> int:
         return main(enter=True)
     finally:
         if unpacked():
-            shutil.rmtree(ROOT, ignore_errors=True)
+            with suppress(KeyboardInterrupt):  # of somebody who does not want to wait
+                shutil.rmtree(ROOT, ignore_errors=True)
 
 
 def enter(study: Registration, module: str) -> None:

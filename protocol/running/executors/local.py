@@ -21,7 +21,7 @@ from protocol.tasks import door, prompting
 from protocol.tasks.door import Opened
 from protocol.tasks.problem import Problem
 
-__all__ = ["executor"]
+__all__ = ["executor", "held"]
 
 
 class Asking(NamedTuple):
@@ -50,7 +50,7 @@ def executor(
     torch.set_num_threads(protocol.generation.threads)
     torch.use_deterministic_algorithms(True)
     transformers.utils.logging.disable_progress_bar()  # one display at a time: ours
-    model_of = read or _held(planned, report)
+    model_of = read or held(planned, report)
     graders: dict[str, grading.Grader] = {}
     registered, known = {task.name: task for task in protocol.tasks}, planned.tasks
     slot_of = cache(planned.slot)
@@ -145,7 +145,8 @@ def executor(
     return execute
 
 
-def _held(planned: Planned, report: Callable[[Told], object]) -> Callable[[str], LoadedModel]:
+def held(planned: Planned, report: Callable[[Told], object]) -> Callable[[str], LoadedModel]:
+    """What loads a model as registered, and keeps it until another one is asked for."""
     settings = planned.protocol.generation
     held: dict[str, LoadedModel] = {}
 
