@@ -8,7 +8,7 @@ import os
 import resource
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -165,7 +165,7 @@ class Took:
 
 
 def spread(ids: Sequence[str], count: int) -> list[str]:
-    """At most so many, from everywhere in the list: ids of a level stand together, the easiest often first."""
+    """At most so many, from all over the list: ids of a level stand together, often the easiest first."""
     count = min(count, len(ids))
     return [ids[place * len(ids) // count] for place in range(count)]
 
