@@ -17,7 +17,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from analysis.output import phases
 from analysis.output.command import named, said
+from analysis.output.phases import phase
 from analysis.output.printed import dumps
 from analysis.output.shown import print_bytes, put
 from analysis.output.told import plain
@@ -30,22 +32,30 @@ __all__ = ["main"]
 
 def main(argv: Sequence[str] | None = None) -> int:
     args = _parsed(argv)
+    with phases.showing():
+        return _compared(args)
+
+
+def _compared(args: argparse.Namespace) -> int:
     try:
         wanted = Wanted(args.metric, args.filter, args.cluster, args.common)
-        read = reading.read(args.paths, wanted)
-        found = comparison.compare(
-            read.rows,
-            subject=args.subject or read.subject,
-            method=args.method,
-            alpha=args.alpha,
-            draws=args.draws,
-            seed=args.seed,
-            common=args.common,
-            prompts_differ=args.prompts_differ,
-            said=read.said,
-        )
+        with phase(f"reading {len(args.paths)} results"):
+            read = reading.read(args.paths, wanted)
+        with phase("comparing"):
+            found = comparison.compare(
+                read.rows,
+                subject=args.subject or read.subject,
+                method=args.method,
+                alpha=args.alpha,
+                draws=args.draws,
+                seed=args.seed,
+                common=args.common,
+                prompts_differ=args.prompts_differ,
+                said=read.said,
+            )
         if args.plot:
-            forest.write(args.plot, found)
+            with phase("drawing"):
+                forest.write(args.plot, found)
     except (RecordError, OSError) as refusal:
         put(f"{type(refusal).__name__}: {said(refusal)}\n", sys.stderr)
         return 2

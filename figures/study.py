@@ -18,6 +18,7 @@ from typing import Any
 
 from analysis.explored.settings_grid import NoGrid
 from analysis.output.command import command
+from analysis.output.phases import phase
 from analysis.studies.study_files import RecordError, read
 from figures.canvas import numbers, page
 from figures.canvas.traces import traces
@@ -63,9 +64,12 @@ def draw(folder: Path, witness: str = numbers.WITNESS, to: Path | None = None) -
     if answers:
         drawings += [(trajectories, arms), (collapse, answers)]
     target = (to or folder) / "figures"
-    drawn = [*page.write(target, forest, judged)]
-    drawn += page.write(target, forest_narrow, judged, name="forest-narrow", png=False)
-    drawn += [path for drawing, *data in drawings for path in page.write(target, drawing, judged, *data)]
+    with phase("drawing forest"):
+        drawn = [*page.write(target, forest, judged)]
+        drawn += page.write(target, forest_narrow, judged, name="forest-narrow", png=False)
+    for drawing, *data in drawings:
+        with phase(f"drawing {drawing.__name__}"):
+            drawn += page.write(target, drawing, judged, *data)
     if answers:
         drawn.append(target / "collapse.md")
         drawn[-1].write_text(markdown(judged, answers), "utf-8")

@@ -19,6 +19,7 @@ import argparse
 import sys
 from collections.abc import Iterable
 
+from analysis.output.phases import phase
 from protocol import command
 from protocol.evidence.outside import anchors
 from protocol.evidence.refusals import BadInput, unknown
@@ -52,12 +53,15 @@ def main(argv: list[str] | None = None) -> int:
         if args.upgrade:
             for document in named:
                 if anchors.stamped(study, document, calendars):
-                    anchors.upgrade(study, document, calendars)
+                    with phase(f"asking for the block of {document}"):
+                        anchors.upgrade(study, document, calendars)
         for witness in (asked[name] for name in args.witness):
             for document in named:
                 if not anchors.stamped(study, document, witness):
-                    anchors.stamp(study, document, witness)
-        found = anchors.verified(study, believed)
+                    with phase(f"asking a witness to stamp {document}"):
+                        anchors.stamp(study, document, witness)
+        with phase("checking the proofs"):
+            found = anchors.verified(study, believed)
         if args.require_anchor:
             anchors.require(found, named)
         failed = any(one.status == "failed" for one in found)

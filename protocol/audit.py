@@ -14,17 +14,23 @@ something failed; 5 with --require-anchor, a document of the study is not anchor
 and what is there holds; 7 something could not be told here.
 """
 
+from __future__ import annotations
+
 import secrets
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from analysis.output import terms
+from analysis.output.phases import phase
 from protocol import command
-from protocol.acts import audit
-from protocol.acts.audit import Asked, Audited
 from protocol.evidence.outside import anchors
+from protocol.evidence.refusals import BadInput
 from protocol.evidence.run.registration import Registration
 from protocol.texts import audited as texts
+
+if TYPE_CHECKING:
+    from protocol.acts.audit import Audited
 
 FAILED, UNFINISHED, UNTOLD = 3, 6, 7
 # What this command prints, as it is explained in its help.
@@ -69,7 +75,12 @@ def main(argv: list[str] | None = None) -> int:
 
 def act(args: Options) -> int:
     study = Registration(args.folder)
-    asked = Asked(
+    if not study.traces():
+        raise BadInput(f"{study.folder}: no registration is here; name the folder of one")
+    # With scipy, which --help and the refusals above do without.
+    with phase("loading the libraries that judge"):
+        from protocol.acts import audit
+    asked = audit.Asked(
         signers=args.signers,
         headers=args.headers,
         identity=args.identity,

@@ -24,9 +24,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import splits
+from analysis.output.phases import phase
 from protocol import command, tasks
 from protocol.evidence.refusals import BadInput, of_system
 from protocol.models import paths, sources, stored
+
+DTYPES = ("float32", "bfloat16", "float16")  # of `protocol.models.load`, which imports torch
 
 
 class Options(argparse.Namespace):
@@ -69,8 +72,11 @@ def act(args: Options) -> int:
     if path.exists():
         raise BadInput(f"{path}: exists and is written once; {anew(args.model)}")
     sources.locate(args.model, sources.home())  # BadInput for one that is not here
+    if args.dtype not in DTYPES:
+        raise BadInput(f"dtype {args.dtype!r}: not one of {', '.join(DTYPES)}")
     # With torch, which --help and every refusal above do without.
-    from protocol.acts import calibrate
+    with phase("loading torch"):
+        from protocol.acts import calibrate
 
     measured = calibrate.calibrate(
         args.model,

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from analysis.output import phases
 from protocol import witnesses
 from protocol.evidence import extras
 from protocol.evidence.bytes import usage
@@ -97,19 +98,21 @@ def tell(line: str) -> None:
     put(line, sys.stderr)
 
 
-def answer(as_json: bool, act: Callable[[], int]) -> int:
-    """Run `act`; a refusal becomes one line on standard error and its own exit status, and so does what the
-    system refuses (a folder that cannot be written, a full disk), with status 2, and whatever else a file of
-    a stranger provokes. (`python -X dev` shows where that came from.)
+def answer(as_json: bool, act: Callable[[], int], *, resumes: bool = False) -> int:
+    """Run `act` and show its phases; a refusal becomes one line on standard error and its own exit status,
+    and so does what the system refuses (a folder that cannot be written, a full disk), with status 2, and
+    whatever else a file of a stranger provokes. (`python -X dev` shows where that came from.) resumes:
+    whether the command goes on from where it was interrupted.
     """
     try:
-        return act()
+        with phases.showing():
+            return act()
     except Refusal as refused:
         return _refuse(as_json, type(refused).__name__, str(refused), refused.exit_status)
     except OSError as refused:
         return _refuse(as_json, type(refused).__name__, of_system(refused), Refusal.exit_status)
     except KeyboardInterrupt:
-        tell("interrupted; the same command continues where it stopped")
+        tell(f"interrupted; the same command {'continues where it stopped' if resumes else 'begins anew'}")
         return 130
     except ModuleNotFoundError as missing:
         why = extras.needed(missing.name)

@@ -19,6 +19,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
+from analysis.output.phases import phase
 from protocol import command, witnesses
 from protocol.acts import beforehand
 from protocol.evidence.outside import anchors
@@ -41,27 +42,27 @@ def main(argv: list[str] | None = None, *, enter: bool = False) -> int:
     command.identity(parser)
     command.trust(parser)
     args = parser.parse_args(argv, namespace=Options())
-    return command.answer(args.json, lambda: act(args, enter))
+    return command.answer(args.json, lambda: act(args, enter), resumes=True)
 
 
 def act(args: Options, enter: bool) -> int:
     study, believed = Registration(args.folder), command.trusted(args)
     block = partial(witnesses.drawn_from, study, args.headers)
-    beforehand.confirm(study, args.value, block, args.identity)
-    if args.require_anchor:
-        anchors.require(anchors.verified(study, believed), ["lock"])
-    if enter:
-        tree.enter(study, "protocol.confirm")
+    with phase(tree.words("checking the files of the study")):
+        beforehand.confirm(study, args.value, block, args.identity)
+        if args.require_anchor:
+            anchors.require(anchors.verified(study, believed), ["lock"])
+        if enter:
+            tree.enter(study, "protocol.confirm")
     # With torch and numpy, which --help and every refusal above do without.
-    from figures.canvas import numbers
-    from figures.table import verdict_table
-    from protocol.acts import confirm, judge
-    from protocol.locked.study import open_study
-    from protocol.running import progress
+    with phase(tree.words("loading torch", "loading torch, compiled anew")):
+        from figures.canvas import numbers
+        from figures.table import verdict_table
+        from protocol.acts import confirm, judge
+        from protocol.locked.study import open_study
 
     if not study.has(SEAL):
-        with progress.display(f"confirm {study.folder.name}") as report:
-            confirm.confirm(open_study(study, sources.home()), report, args.value, block, args.identity)
+        confirm.confirm(open_study(study, sources.home()), args.value, block, args.identity)
     result = judge.judge_sealed(study)
     judged = result.judged
     paths = [str(path) for path in result.files]

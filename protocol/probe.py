@@ -17,6 +17,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from analysis.output.phases import phase
 from protocol import command
 from protocol.acts import beforehand
 from protocol.evidence.run.registration import Registration
@@ -28,20 +29,20 @@ def main(argv: list[str] | None = None, *, enter: bool = False) -> int:
     parser = command.parser("protocol.probe", __doc__)
     command.folder(parser)
     args = parser.parse_args(argv)
-    return command.answer(args.json, lambda: act(Registration(args.folder), args.json, enter))
+    return command.answer(args.json, lambda: act(Registration(args.folder), args.json, enter), resumes=True)
 
 
 def act(study: Registration, as_json: bool, enter: bool) -> int:
-    beforehand.probe(study)
-    if enter:
-        tree.enter(study, "protocol.probe")
+    with phase(tree.words("checking the files of the study")):
+        beforehand.probe(study)
+        if enter:
+            tree.enter(study, "protocol.probe")
     # With torch, which --help and every refusal above do without.
-    from protocol.acts import development, probe, select
-    from protocol.locked.study import open_study
-    from protocol.running import progress
+    with phase(tree.words("loading torch", "loading torch, compiled anew")):
+        from protocol.acts import development, probe, select
+        from protocol.locked.study import open_study
 
-    with progress.display(f"probe {study.folder.name}") as report:
-        rows, selected, alike, gate, kept = probe.probe(open_study(study, sources.home()), report)
+    rows, selected, alike, gate, kept = probe.probe(open_study(study, sources.home()))
     parts = [table(rows, development.shares)]
     parts += [] if selected is None else ["", select.table(selected)]
     parts += [*(words(*each) for each in alike), *gate, *kept]

@@ -21,6 +21,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from analysis.output.phases import phase
 from protocol import command
 from protocol.evidence.refusals import BadInput
 from protocol.evidence.run.registration import Registration
@@ -49,10 +50,13 @@ def act(args: Options) -> int:
         raise BadInput("--limit: write a whole number of at least 1")
     study = open_study(Registration(args.folder), sources.home())
     # With torch and scipy, which --help and every refusal above do without.
-    from protocol.acts import proxies
+    with phase("loading torch"):
+        from protocol.acts import proxies
 
-    split, accuracy = proxies.accuracies(study.registration)
-    rows = proxies.rows(proxies.measured(study, args.limit), accuracy)
+    with phase("reading the records"):
+        split, accuracy = proxies.accuracies(study.registration)
+    with phase(f"running {args.limit} development problems of each task"):
+        rows = proxies.rows(proxies.measured(study, args.limit), accuracy)
     if not rows:
         raise BadInput(
             f"--limit: no arm dropped a slot in {args.limit} development problems a task; raise it"

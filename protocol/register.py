@@ -49,10 +49,10 @@ def main(argv: list[str] | None = None, *, typed: bool = False) -> int:
     def act() -> int:
         if typed:
             imports.refuse_uncovered()
+        locked = register(args.folder, sources.home(), key=args.sign)
         # With scipy, which --help and every refusal above do without.
         from analysis.trial import power_words
 
-        locked = register(args.folder, sources.home(), key=args.sign)
         checks, decision = locked.content["checks"], locked.content["protocol"]["content"]["decision"]
         power = power_words.words(checks, decision["method"])
         lines = [

@@ -15,6 +15,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+from analysis.output.phases import phase
 from protocol import command, tasks
 from protocol.acts import regrade
 from protocol.acts.regrade import Regraded
@@ -42,12 +43,14 @@ def act(args: Options) -> int:
     locked = study.lock
     if not probe and not study.has(SEAL):
         raise BadInput(f"{study.folder}: is not sealed; pass --probe for the development problems")
-    recorded = study.probed if probe else study.confirmed
+    with phase("reading the records"):
+        recorded = study.probed if probe else study.confirmed
     if not recorded:
         raise BadInput(f"{study.folder}: has no such records; run probe or confirm first")
     key = None if probe else late_randomness.key_of(locked, study.claim)
     find = tasks.finder(study.registered["tasks"], study.folder)
-    done = regrade.regrade((record["body"] for record in recorded), key, args.identity, find)
+    with phase(f"grading {len(recorded):,} records again"):
+        done = regrade.regrade((record["body"] for record in recorded), key, args.identity, find)
     values = done._asdict() | {name: [one._asdict() for one in getattr(done, name)] for name in LISTED}
     if done.apart is None:
         del values["apart"]

@@ -4,9 +4,10 @@
 
 Every cell of probe and confirm runs on a few development problems; nothing is locked, no held-out problem is
 opened and nothing is kept unless --out names a folder. Prints what each arm answered, where the full cache
-would not pass the gate, where an arm evicted nothing, failures with their reasons, seconds, peak memory, what
-the whole study would take at the measured speed, arms that keep the same slots, and the differences that a
-study of the registered size can see. A device that is not here is replaced by the CPU in float32.
+would not pass the gate, where an arm evicted nothing, failures with their reasons, seconds, peak memory, how
+long probe and confirm would take in batches as wide as registered, arms that keep the same slots, and the
+differences that a study of the registered size can see. A device that is not here is replaced by the CPU in
+float32.
 
 Exit status: 0 every lane ran; 2 bad input, or what registering would refuse; 3 some lanes failed.
 """
@@ -16,10 +17,12 @@ from __future__ import annotations
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from analysis.output import phases
+from analysis.output.phases import phase
 from analysis.studies import arms, evicted, full_use, same_kept
 from protocol import command
 from protocol.evidence.lock import lock
@@ -28,6 +31,7 @@ from protocol.evidence.run.registration import PROTOCOL, Registration
 from protocol.locked.planned import Planned, read_protocol
 from protocol.models import sources
 from protocol.plan import checks
+from protocol.plan.design import Design
 
 if TYPE_CHECKING:
     from protocol.acts.rehearse import Rehearsal
@@ -61,17 +65,19 @@ def act(args: Options) -> int:
         raise BadInput("--problems and --tokens: write whole numbers of at least 1")
     if args.out is not None and args.out.exists() and any(args.out.iterdir()):
         raise BadInput(f"--out {args.out}: is not empty; name a new folder")
-    _, protocol = read_protocol(args.folder)
+    with phase(f"reading {PROTOCOL} and its policies"):
+        _, protocol = read_protocol(args.folder)
     if not Registration(args.folder).has(lock.NAME):  # a lock of before there were gates keeps its protocol
         checks.require_gate(protocol, args.folder / PROTOCOL)
         checks.require_memory(protocol, args.folder / PROTOCOL)
+    models = stand_ins(protocol, args.stand_in)
     # With scipy and torch, which --help and every refusal above do without.
-    from analysis.trial import power_words
-    from policies.structure import structure
-    from protocol.acts import development, rehearse
+    with phase("loading torch"):
+        from analysis.trial import power_words
+        from policies.structure import structure
+        from protocol.acts import development, rehearse
 
     acted = rehearse.acted(protocol, args.tokens)
-    models = rehearse.stand_ins(acted, args.stand_in)
     planned = Planned(acted, sources.home(), folder=args.folder)
     with tempfile.TemporaryDirectory() as nothing_kept:
         place = args.out or Path(nothing_kept)
@@ -93,9 +99,23 @@ def act(args: Options) -> int:
     return 3 if values["failed"] else 0
 
 
+def stand_ins(protocol: Design, named: Sequence[str]) -> dict[str, str]:
+    """The model to load for each registered one, from texts "registered=stand-in"; itself by default."""
+    given = dict(_pair(text, protocol) for text in named)
+    return {model: given.get(model, model) for model in protocol.models}
+
+
+def _pair(text: str, protocol: Design) -> tuple[str, str]:
+    model, equals, other = text.partition("=")
+    if not equals or not other or model not in protocol.models:
+        raise BadInput(
+            f"--stand-in {text}: write MODEL=STAND-IN with MODEL one of {', '.join(protocol.models)}"
+        )
+    return model, other
+
+
 def summary(rehearsal: Rehearsal) -> dict[str, Any]:
     bodies = [body for each in rehearsal.bodies.values() for body in each]
-    seconds_a_lane = rehearsal.seconds / len(bodies)
     return {
         "arms": [
             {**dict(zip(PLACE, place, strict=True)), **counted}
@@ -108,8 +128,12 @@ def summary(rehearsal: Rehearsal) -> dict[str, Any]:
         "seconds": round(rehearsal.seconds, 1),
         "peak_bytes": rehearsal.peak_bytes,
         "whole": {
-            phase: {"lanes": lanes, "seconds": round(lanes * seconds_a_lane)}
-            for phase, lanes in rehearsal.whole.items()
+            name: {
+                "lanes": lanes,
+                "seconds": round(rehearsal.ahead[name].seconds),
+                "most_seconds": round(rehearsal.ahead[name].most),
+            }
+            for name, lanes in rehearsal.whole.items()
         },
         "full_use": rehearsal.full_use,
         "same_kept": rehearsal.same_kept,
@@ -121,10 +145,10 @@ def cells(bodies: dict[str, list[dict[str, Any]]]) -> dict[tuple[str, ...], dict
     from protocol.acts import development
 
     found: dict[tuple[str, ...], list[dict[str, Any]]] = {}
-    for phase, each in bodies.items():
+    for name, each in bodies.items():
         for body in each:
             cell = body["cell"]
-            place = (phase, *(cell[name] for name in PLACE[1:]))
+            place = (name, *(cell[field] for field in PLACE[1:]))
             found.setdefault(place, []).append(body)
     return {place: development.counted(own) for place, own in found.items()}
 
@@ -155,8 +179,10 @@ def text(
         f"peak memory {values['peak_bytes'] / 2**30:.1f} GiB",
     ]
     lines += [
-        f"the whole {phase} at this speed: {whole['lanes']} lanes, {whole['seconds'] / 60:.0f} min"
-        for phase, whole in values["whole"].items()
+        f"the whole {name}, in the registered batches: {whole['lanes']:,} lanes, about "
+        f"{phases.lasting(whole['seconds'])} with answers as long as here, "
+        f"{phases.lasting(whole['most_seconds'])} with all as long as {'here' if tokens else 'they'} may be"
+        for name, whole in values["whole"].items()
     ]
     lines += full_use.words(values["full_use"])
     lines += same_kept.words(values["same_kept"])

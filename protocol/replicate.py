@@ -16,8 +16,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from analysis.output.phases import phase
 from protocol import command, witnesses
-from protocol.acts import audit, beforehand
+from protocol.acts import beforehand
 from protocol.evidence.refusals import Tampered
 from protocol.evidence.run.registration import Registration
 from protocol.locked import tree
@@ -39,27 +40,30 @@ def main(argv: list[str] | None = None, *, enter: bool = False) -> int:
     command.identity(parser)
     parser.add_argument("--headers", type=Path, metavar="FOLDER", help="more headers of Bitcoin blocks")
     args = parser.parse_args(argv, namespace=Options())
-    return command.answer(args.json, lambda: act(args, enter))
+    return command.answer(args.json, lambda: act(args, enter), resumes=True)
 
 
 def act(args: Options, enter: bool) -> int:
     parent = Registration(args.folder)
-    beforehand.replicate(parent)
-    if tree.held() is None:  # in the locked tree it was audited already
-        for item in untold(parent, args.headers):
-            command.tell(f"{parent.folder}: {item} could not be told; going on")
+    with phase(tree.words("checking the files of the parent")):
+        beforehand.replicate(parent)
+        untold = (
+            [] if tree.held() else gaps(parent, args.headers)
+        )  # in the locked tree it was audited already
+    for item in untold:
+        command.tell(f"{parent.folder}: {item} could not be told; going on")
     # With torch and numpy, which --help and every refusal above do without.
-    from figures.table import verdict_table
-    from protocol.acts import judge, replicate
-    from protocol.locked.study import open_study
-    from protocol.running import progress
+    with phase(tree.words("loading torch", "loading torch, compiled anew")):
+        from figures.table import verdict_table
+        from protocol.acts import judge, replicate
+        from protocol.locked.study import open_study
 
     repeated = open_study(parent, sources.home())
-    child = replicate.begun(repeated)
-    if enter:
-        tree.enter(child.registration, "protocol.replicate")
-    with progress.display(f"replicate {parent.folder.name}") as report:
-        done = replicate.replicate(repeated, child, report, args.value, args.headers, args.identity)
+    with phase("registering the replication"):
+        child = replicate.begun(repeated)
+        if enter:
+            tree.enter(child.registration, "protocol.replicate")
+    done = replicate.replicate(repeated, child, args.value, args.headers, args.identity)
     judged, compared = done.judgement.judged, done.compared
     paths = [str(path) for path in done.judgement.files]
     lines = [verdict_table(judged), "", words(parent, compared), "", *judge.selected(judged), *paths]
@@ -68,8 +72,10 @@ def act(args: Options, enter: bool) -> int:
     return command.STATUS[judged["verdict"]]
 
 
-def untold(parent: Registration, headers: Path | None) -> list[str]:
+def gaps(parent: Registration, headers: Path | None) -> list[str]:
     """Items of the parent's audit that could not be told here. Raises Tampered where any fails."""
+    from protocol.acts import audit  # with scipy
+
     audited = audit.audit(parent, witnesses.trusted(parent, headers=headers), audit.Asked(headers=headers))
     if audited.broken:
         first = next(one for one in audited.findings if one.status == "failed")

@@ -99,7 +99,8 @@ def headline(one: Line) -> str:
     if at.probes:
         parts.append(f"probed {times(at.probes)}")
     if at.attempts:
-        aborted = at.attempts - (at.state in ("sealed", "judged"))
+        runs = one.runs is not None and one.runs.pid is not None
+        aborted = at.attempts - (at.state in ("sealed", "judged") or runs)
         parts.append(f"{times(at.attempts, 'attempt')}" + (f", {aborted} aborted" if aborted else ""))
     if at.ledger:
         parts.append(f"ledger: {times(at.ledger['count'], 'line')}, head {at.ledger['head'][:8]}")
@@ -131,6 +132,8 @@ def state(one: Line) -> str:
 def remarks(one: Line) -> list[str]:
     at = one.at
     lines = []
+    if one.runs is not None:
+        lines.append(status.running(one.runs))
     if at.state in ("withdrawn", "amended"):
         lines.append(f"because: {at.why}")
     if at.amends:

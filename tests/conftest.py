@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import pytest
 import studies
 
 import splits
+from analysis.output import phases
 from splits.manifest import HERE
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # a test that reaches for a hub is wrong
@@ -52,6 +54,14 @@ def pytest_collection_finish() -> None:
 def pytest_sessionfinish() -> None:
     """Ends the process that others are forked from, so that its time is counted."""
     multiprocessing.forkserver._forkserver._stop()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_shown() -> Iterator[None]:
+    """What a command says of itself depends on how fast the machine is: tests look at it where they ask."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(phases, "showing", nullcontext)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

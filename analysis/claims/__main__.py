@@ -17,7 +17,9 @@ from typing import Any
 from analysis.claims.markdown import document
 from analysis.claims.reading import ClaimError, Paper, read
 from analysis.claims.verdicts import findings, table_findings
+from analysis.output import phases
 from analysis.output.command import named, said
+from analysis.output.phases import phase
 from analysis.output.printed import dumps
 from analysis.output.shown import print_bytes, put
 
@@ -34,12 +36,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     output.add_argument("--markdown", type=Path, metavar="FILE", help="write the document there")
     args = parser.parse_args(argv)
     try:
-        papers = [read(path) for path in args.files]
-        if args.markdown:
-            text = document(papers)
-            args.markdown.write_text(text, encoding="utf-8")
-        else:
-            text = dumps({"papers": [_data(paper) for paper in papers]}) if args.json else _text(papers)
+        with phases.showing(), phase(f"checking the claims of {len(args.files)} files"):
+            papers = [read(path) for path in args.files]
+            if args.markdown:
+                text = document(papers)
+                args.markdown.write_text(text, encoding="utf-8")
+            else:
+                text = dumps({"papers": [_data(paper) for paper in papers]}) if args.json else _text(papers)
+        if not args.markdown:
             print_bytes(text)
     except (ClaimError, OSError) as error:
         put(f"{type(error).__name__}: {said(error)}\n", sys.stderr)

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeAlias, TypeVar
 
+from analysis.output import phases
 from analysis.output.mistakes import OneLine, of_system
 from analysis.output.printed import dumps
 from analysis.output.shown import print_bytes, put
@@ -67,12 +68,13 @@ def command(
     as_json = given.pop("json", False)
     refused: Refusals = (*(refusals if isinstance(refusals, tuple) else (refusals,)), OSError)
     try:
-        made = act(**given)
-        if text is None:
-            printed = show(made)
-        else:
-            found = plain(made)
-            printed = dumps(found) if as_json else _lines(text(found))
+        with phases.showing(), phases.phase(f"reading {' '.join(str(one) for one in given.values() if one)}"):
+            made = act(**given)
+            if text is None:
+                printed = show(made)
+            else:
+                found = plain(made)
+                printed = dumps(found) if as_json else _lines(text(found))
     except refused as refusal:
         return _refuse(f"{type(refusal).__name__}: {said(refusal)}")
     except Exception as fault:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from analysis.output import headline
+from analysis.output.phases import phase
 from protocol import witnesses
 from protocol.acts import drawn_again, judged_again, lock_again, regrade, replay
 from protocol.evidence import findings
@@ -66,7 +67,8 @@ def audit(study: Registration, believed: Sequence[Witness] = (), asked: Asked | 
         raise BadInput(f"--signers {asked.signers}: no such file; see ALLOWED SIGNERS in man ssh-keygen")
     if asked.replay:
         replay.refuse(asked.replay, asked.nonce)
-    anchored = anchors.verified(study, believed)
+    with phase("auditing: anchors"):
+        anchored = anchors.verified(study, believed)
     judge = cache(lambda: judged_again.judged(study))
     # A replay loads models, whose garbage has circles.
     with nullcontext() if asked.replay else records.nothing_collected():
@@ -77,6 +79,7 @@ def audit(study: Registration, believed: Sequence[Witness] = (), asked: Asked | 
             signers=asked.signers,
             anchored=anchored,
             block=lambda: _block(study, asked.headers),
+            during=lambda item: phase(f"auditing: {item}"),
         )
     if auditing.failed(made):
         return Audited(made, anchored, verdict.INVALID, verdict.INVALID)

@@ -13,6 +13,7 @@ import torch
 import transformers
 
 import policies
+from analysis.output.phases import At, Tell, phase
 from policies import Signal
 from policies.thinkv import SEGMENT, Sparsity, segment_means
 from protocol import engine, tasks
@@ -70,7 +71,8 @@ def calibrate(
     transformers.utils.logging.disable_progress_bar()
     home = sources.home()
     path = calibration.statistics_paths(model, home)[name]
-    loaded = load(model, home, dtype=dtype, device=device)
+    with phase(f"loading {model}"):
+        loaded = load(model, home, dtype=dtype, device=device)
     if calibration.OF_NAME[name] in (policies.Statistics, policies.Routes):
         refuse_unturned(loaded)
     if calibration.OF_NAME[name] is policies.Routes:
@@ -88,7 +90,8 @@ def calibrate(
     path.parent.mkdir(parents=True, exist_ok=True)
     # Made before measuring, so that a folder that cannot be written is refused before the work is done.
     with tempfile.TemporaryDirectory(dir=path.parent.parent) as beside:
-        found = measure(loaded, name, texts, tokens)
+        with phase(f"measuring {name}") as tell:
+            found = measure(loaded, name, counted(texts, tokens, tell), tokens)
         about |= found.how | {
             "model": model,
             "weights": calibration.weights_digest(model, home),
@@ -102,6 +105,15 @@ def calibrate(
     if sources.embedded(model):
         stored.write_sums(path.parent)  # loading the model has just verified the other files
     return Measured(path, found.tokens, len(used))
+
+
+def counted(texts: Iterable[Text], tokens: int, tell: Tell) -> Iterator[Text]:
+    """The texts, as they are asked for, and how far they go."""
+    done = 0
+    for text in texts:
+        done = min(tokens, done + len(text.token_ids))
+        tell(At(f"{done:,} of at most {tokens:,} tokens", done, tokens))
+        yield text
 
 
 def measure(model: LoadedModel, name: str, texts: Iterable[Text], tokens: int) -> Found:

@@ -8,16 +8,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from analysis.output import phases
+from analysis.output.phases import phase
 from protocol.acts import beforehand, select
 from protocol.acts.locking import unedited
 from protocol.evidence.refusals import BadInput
-from protocol.evidence.run import claim, late_randomness, seal
+from protocol.evidence.run import claim, late_randomness, ledger, seal
 from protocol.evidence.run.held_out import HeldOut
 from protocol.locked.planned import Planned
 from protocol.locked.study import Study, refuse_drift
 from protocol.models import calibration, load
-from protocol.running import runner
-from protocol.running.runner import Progress
+from protocol.running import progress, runner
+from protocol.running.runner import Event, Progress
 from protocol.tasks import door, prompting
 from protocol.tasks.door import Opened
 from protocol.tasks.problem import Problem
@@ -27,7 +29,6 @@ __all__ = ["confirm"]
 
 def confirm(
     study: Study,
-    report: Callable[[Progress], None],
     value: Path | None = None,
     block: Callable[[], late_randomness.Block] | None = None,
     identity: Path | None = None,
@@ -42,8 +43,10 @@ def confirm(
     seen before, AlreadyClaimed when it is sealed.
     """
     beforehand.confirm(study.registration, value, block, identity)
-    refuse_drift(study, with_weights=True)
-    unedited.refuse_edited(study)
+    with phase("hashing sources, packages and weights"):
+        refuse_drift(study, with_weights=True)
+    with phase("deriving the lock again"):
+        unedited.refuse_edited(study)
     with claim.running(study.registration):
         # What was read before nobody else could run it may have changed meanwhile.
         study = replace(study, registration=study.registration.anew())
@@ -54,32 +57,46 @@ def confirm(
         for name, task in planned.tasks.items():
             purpose = "confirm, decrypted" if door.is_encrypted(task) else "confirm"
             problems[name] = held_out.ids(name, purpose)
-        opened = _opened(planned, held_out, problems)
-        _refuse_seen(study, planned, opened)
-        runner.run(
-            study,
-            planned.protocol,
-            study.cells(),
-            problems,
-            phase="confirm",
-            attempt=attempt,
-            report=_checked_halfway(study, report),
-            opened=opened,
-        )
-        refuse_drift(study, with_weights=True)
-        return seal.write(study.registration)
+        with phase("building the held-out problems"):
+            opened = _opened(planned, held_out, problems)
+            _refuse_seen(study, planned, opened)
+        cells = study.cells()
+        lanes = runner.lanes(cells, problems)
+        if words := progress.continuing(ledger.found(study.folder, "attempt"), lanes):
+            phases.note(words)
+        with phase(progress.starting(planned.protocol.generation.workers)) as tell:
+            report = progress.reporter(
+                sum(map(len, problems.values())) * len(planned.protocol.models),
+                lanes,
+                lambda at: tell(phases.At(*at)),
+            )
+            runner.run(
+                study,
+                planned.protocol,
+                cells,
+                problems,
+                phase="confirm",
+                attempt=attempt,
+                report=_checked_halfway(study, report),
+                opened=opened,
+            )
+        with phase("hashing again before the seal"):
+            refuse_drift(study, with_weights=True)
+        with phase("sealing"):
+            return seal.write(study.registration)
 
 
-def _checked_halfway(study: Study, report: Callable[[Progress], None]) -> Callable[[Progress], None]:
+def _checked_halfway(study: Study, report: Callable[[Event], None]) -> Callable[[Event], None]:
     """`report`, and a refusal of drift (weights left out) once half of the problems are recorded."""
     checked = False
 
-    def reported(progress: Progress) -> None:
+    def reported(event: Event) -> None:
         nonlocal checked
-        report(progress)
-        if not checked and 2 * progress.done >= progress.total:
+        report(event)
+        if isinstance(event, Progress) and not checked and 2 * event.done >= event.total:
             checked = True
-            refuse_drift(study, with_weights=False)
+            with phase("hashing sources and packages half-way"):
+                refuse_drift(study, with_weights=False)
 
     return reported
 

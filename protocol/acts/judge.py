@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from analysis.judge import judge
+from analysis.output.phases import phase
 from analysis.studies import arms, evicted
 from analysis.studies.study_files import RecordError
 from figures.report import report
@@ -23,11 +24,13 @@ def judge_sealed(study: Registration) -> Judgement:
     """verdict.json is created once; an interrupted judging is completed, never repeated differently."""
     folder = study.folder
     try:
-        judged = judge(folder)
+        with phase("judging"):
+            judged = judge(folder)
     except RecordError as problem:
         raise Tampered(f"{folder}: {problem}") from None
     verdict.write(study, judged)
-    drawn = report(folder)
+    with phase("drawing"):
+        drawn = report(folder)
     return Judgement(judged, (study.place("confirm"), folder / verdict.NAME, folder / "figures", drawn))
 
 

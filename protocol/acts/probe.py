@@ -1,20 +1,21 @@
 """Run a locked protocol on its development problems; with a sweep, select its winner."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from analysis.output import phases
+from analysis.output.phases import phase
 from analysis.studies import arms, evicted
 from protocol.acts import beforehand, development, select
 from protocol.acts.locking import unedited
 from protocol.acts.locking.same_kept import Alike, alike
-from protocol.evidence.run import claim, probing
+from protocol.evidence.run import claim, ledger, probing
 from protocol.evidence.run.records import Record
 from protocol.locked.study import Study, refuse_drift
 from protocol.plan import grid
 from protocol.plan.design import AGAIN
-from protocol.running import runner
-from protocol.running.runner import Progress
+from protocol.running import progress, runner
 
 __all__ = ["Probed", "probe", "run"]
 
@@ -27,17 +28,25 @@ class Probed(NamedTuple):
     kept: list[str]  # where an arm evicted nothing
 
 
-def probe(study: Study, report: Callable[[Progress], None]) -> Probed:
+def probe(study: Study) -> Probed:
     """Run what has no record yet, unless a sweep has its selection; then select. Raises Drifted, and as
     `beforehand.probe`, `unedited.refuse_edited` and `select.select` do.
     """
     beforehand.probe(study.registration)
-    refuse_drift(study, with_weights=True)
-    unedited.refuse_edited(study, simulated=False)
+    with phase("hashing sources, packages and weights"):
+        refuse_drift(study, with_weights=True)
+    with phase("deriving the lock again"):
+        unedited.refuse_edited(study, simulated=False)
     with claim.running(study.registration):
         if not beforehand.selected(study.registration):
-            run(study, report)
-        selected = select.select(study) if study.protocol.sweep else None
+            run(study)
+        with phase("selecting"):
+            selected = select.select(study) if study.protocol.sweep else None
+    with phase("counting the answers"):
+        return _counted(study, selected)
+
+
+def _counted(study: Study, selected: dict[str, Any] | None) -> Probed:
     recorded = study.registration.anew().probed
     bodies = [record["body"] for record in recorded]
     gate = development.warnings(study.protocol, bodies)
@@ -47,11 +56,18 @@ def probe(study: Study, report: Callable[[Progress], None]) -> Probed:
     return Probed(summary(recorded), selected, alike(recorded), gate, kept)
 
 
-def run(study: Study, report: Callable[[Progress], None]) -> None:
+def run(study: Study) -> None:
     probed = study.protocol.probed()
     attempt = probing.begin(study.registration)
     cells, problems = grid.cells(probed), study.development()
-    runner.run(study, probed, cells, problems, phase="probe", attempt=attempt, report=report)
+    lanes = runner.lanes(cells, problems)
+    if words := progress.continuing(ledger.found(study.folder, "probe"), lanes):
+        phases.note(words)
+    with phase(progress.starting(probed.generation.workers)) as tell:
+        report = progress.reporter(
+            sum(map(len, problems.values())) * len(probed.models), lanes, lambda at: tell(phases.At(*at))
+        )
+        runner.run(study, probed, cells, problems, phase="probe", attempt=attempt, report=report)
     probing.end(study.registration)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from analysis.output.phases import phase
 from protocol import grading
 from protocol.acts.locking import frozen
 from protocol.acts.locking.opened_before import opened_before
@@ -54,25 +55,30 @@ def register(
     if opened.has(lock.NAME) and not opened.entered:
         return _completed(opened, key)
     lock.refuse_second(folder)
-    data, protocol = read_protocol(folder)
-    if not gateless:
-        checks.require_gate(protocol, folder / PROTOCOL)
-        checks.require_memory(protocol, folder / PROTOCOL)
-    planned = Planned(protocol, home, folder=folder)
-    frozen_items = frozen.items(planned)
-    _refuse_uncovered(protocol)
-    planned.files()  # refuses what is not there, before anything is hashed
-    planned.refuse_device()
-    signer = signing.public(key) if key else None
-    # With transformers and analysis, which every refusal above does without.
-    from protocol.acts.locking import derived, fitting, measured_use, sized
+    with phase(f"reading {PROTOCOL} and its policies"):
+        data, protocol = read_protocol(folder)
+        if not gateless:
+            checks.require_gate(protocol, folder / PROTOCOL)
+            checks.require_memory(protocol, folder / PROTOCOL)
+        planned = Planned(protocol, home, folder=folder)
+    with phase("checking the splits of the tasks"):
+        frozen_items = frozen.items(planned)
+        _refuse_uncovered(protocol)
+        planned.files()  # refuses what is not there, before anything is hashed
+    with phase("loading torch and transformers"):
+        planned.refuse_device()
+        signer = signing.public(key) if key else None
+        # With transformers and analysis, which every refusal above does without.
+        from protocol.acts.locking import derived, fitting, measured_use, sized
 
     planned = sized.sized(planned)
     lengths, seen = fitting.checked(planned, frozen_items, again=parent is not None)
-    frozen_weights = planned.weights()
-    fitting.refuse_other_weights(planned, frozen_weights)
-    fitting.refuse_one_model_twice(frozen_weights)
-    frozen.refuse_wrong_golds(frozen_items, planned.tasks)
+    with phase("hashing the weights"):
+        frozen_weights = planned.weights()
+        fitting.refuse_other_weights(planned, frozen_weights)
+        fitting.refuse_one_model_twice(frozen_weights)
+    with phase("grading the gold answers"):
+        frozen.refuse_wrong_golds(frozen_items, planned.tasks)
     held = {}
     if shares := measured_use.shares(protocol):
         problems = {name: item["dev"] for name, item in frozen_items.items()}
@@ -81,33 +87,40 @@ def register(
         if parent is None:
             fitting.refuse_small_budgets(planned, lengths, shares)
             fitting.refuse_one_budget_twice(planned, lengths, protocol.budgets)
-    surroundings = planned.environment()
-    sources = closure.sources(ROOT)
-    follows = derived.follows(planned, data, frozen_items, sources, first_event)
+    with phase("hashing sources and packages"):
+        surroundings = planned.environment()
+        sources = closure.sources(ROOT)
+        follows = derived.follows(planned, data, frozen_items, sources, first_event)
+    with phase("looking through the repository"):
+        opened_earlier = opened_before(folder, frozen_items, protocol.content(), parent)
+        committed = history.committed(ROOT, sources)
+    with phase("looking for arms that keep the same slots"):
+        made = derived.checks(planned, frozen_items, seen)
     content = {
         "kind": "kv-prereg lock",
         "version": 1,
         "name": opened.name,
         "parent": parent,
         "amends": None,
-        "opened": opened_before(folder, frozen_items, protocol.content(), parent),
+        "opened": opened_earlier,
         "ledger": ledger.at([]),
-        "git": history.committed(ROOT, sources),
+        "git": committed,
         "signer": signer,
         "sources": sources,
         "weights": frozen_weights,
         "environment": surroundings,
         **follows,
         **held,
-        "checks": derived.checks(planned, frozen_items, seen),
+        "checks": made,
     }
     lanes = {model: fitting.lanes(planned, model, lengths) for model in protocol.models}
     content["batch"] = follows["batch"] | {"lanes": lanes}
     if amends is not None:
         content["amends"] = amends(content)
-    content["bundle"] = bundle.write(folder, ROOT, sources)
-    attributes.write(folder)
-    lock.write(folder, content)
+    with phase("writing the lock"):
+        content["bundle"] = bundle.write(folder, ROOT, sources)
+        attributes.write(folder)
+        lock.write(folder, content)
     return _completed(opened, key)
 
 

@@ -7,7 +7,8 @@ that of the registered models.
 import os
 import resource
 import time
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,43 +16,50 @@ from typing import Any, NamedTuple
 
 import torch
 
+from analysis.output.phases import At, Tell, phase
 from protocol.acts.locking import fitting, frozen, measured_use, rule_checks, same_kept, sized
 from protocol.evidence.refusals import BadInput
 from protocol.evidence.run import records
 from protocol.locked.planned import Planned
 from protocol.plan import full_use, grid
 from protocol.plan.design import Design
-from protocol.running import runner
-from protocol.running.executors import Execute, Job, Produced
-from protocol.running.executors.local import executor
+from protocol.running import estimate, progress, runner
+from protocol.running.estimate import Batch
+from protocol.running.executors import Execute, Job, Produced, Told
+from protocol.running.executors.local import executor, held
 
-__all__ = ["Rehearsal", "acted", "rehearse", "stand_ins"]
+__all__ = ["Rehearsal", "acted", "rehearse"]
 
 REGISTRATION = "0" * 64  # what the records cite in place of a lock
+STEPS = 32  # new tokens of a batch that is run for its speed alone, at first
+SECONDS = 60.0  # that its decoding may take, of each model and task
+
+
+class Ahead(NamedTuple):
+    """Seconds that a phase will take: with answers as long as those rehearsed, and at their longest."""
+
+    seconds: float
+    most: float
 
 
 class Rehearsal(NamedTuple):
-    """bodies: of every lane, by phase. whole: lanes that the registered study will decode, by phase.
+    """bodies: of every lane, by phase. whole: lanes that the registered study will decode, by phase. ahead:
+    how long it will take for them, by batches as wide as registered.
 
-    seconds: of everything that was run. peak_bytes: resident memory of the process, and on a GPU what torch
-    took of its own. same_kept: as the check of this name in a lock. full_use: as this field of it, on the
-    problems that were run; empty where no budget is a share of it. detectable: of `rule_checks`, of
+    seconds: of everything that is in the bodies. peak_bytes: resident memory of the process, and on a GPU
+    what torch took of its own. same_kept: as the check of this name in a lock. full_use: as this field of it,
+    on the problems that were run; empty where no budget is a share of it. detectable: of `rule_checks`, of
     the registered size.
     """
 
     bodies: dict[str, list[dict[str, Any]]]
     whole: dict[str, int]
+    ahead: dict[str, Ahead]
     seconds: float
     peak_bytes: int
     same_kept: dict[str, Any]
     full_use: dict[str, Any]
     detectable: dict[str, Any]
-
-
-def stand_ins(protocol: Design, named: Sequence[str]) -> dict[str, str]:
-    """The model to load for each registered one, from texts "registered=stand-in"; itself by default."""
-    given = dict(_pair(text, protocol) for text in named)
-    return {model: given.get(model, model) for model in protocol.models}
 
 
 def acted(protocol: Design, tokens: int | None) -> Design:
@@ -82,7 +90,8 @@ def rehearse(planned: Planned, models: Mapping[str, str], problems: int, folder:
     playing = sized.sized(playing)
     if (widths := playing.widths) is not None:
         planned = planned._replace(widths={model: widths[other] for model, other in models.items()})
-    fitting.checked(playing, items)
+    lengths, _ = fitting.checked(playing, items)
+    lanes = {model: fitting.lanes(playing, model, lengths) for model in models.values()}
     split = {name: item["dev"][:problems] for name, item in items.items()}
     used: dict[str, Any] = {}
     if measured_use.shares(protocol):
@@ -90,28 +99,135 @@ def rehearse(planned: Planned, models: Mapping[str, str], problems: int, folder:
         used = {model: found[other] for model, other in models.items()}
         planned = planned._replace(full_use=full_use.means(used))
         playing = playing._replace(full_use=full_use.means(found))
-    started = time.monotonic()
+    started, took = time.monotonic(), Took(models)
     bodies, whole = {}, {}
-    for phase, acting in phases(protocol).items():
+    for name, acting in phases(protocol).items():
         cells = grid.cells(acting)
         work = runner.units(cells, split, acting.generation.problems_per_batch)
-        execute = executor(planned._replace(protocol=acting), {})
-        runner.record(
-            folder,
-            work,
-            partial(map, partial(_stood_in, execute, models)),
-            phase=phase,
-            registration=REGISTRATION,
-            attempt=1,
-            report=lambda progress: None,
-        )
-        recorded = records.read(folder / records.FOLDERS[phase])
-        bodies[phase] = [record["body"] for record in recorded]
-        which = "dev" if phase == "probe" else "confirm"
-        whole[phase] = sum(len(items[cell.task][which]) for cell in cells)
+        total = sum(len(unit.problems) for unit in work)
+        with phase(f"rehearsing {name}") as tell:
+            say = progress.reporter(total, runner.lanes(cells, split), partial(_tell, tell))
+            execute = executor(planned._replace(protocol=acting), lanes, report=say)
+            runner.record(
+                folder,
+                work,
+                partial(map, took.timed(execute)),
+                phase=name,
+                registration=REGISTRATION,
+                attempt=1,
+                report=say,
+            )
+        recorded = records.read(folder / records.FOLDERS[name])
+        bodies[name] = [record["body"] for record in recorded]
+        whole[name] = runner.lanes(cells, {task: item[SPLIT[name]] for task, item in items.items()})
     seconds = time.monotonic() - started
-    kept = same_kept.same_kept(playing, items)
-    return Rehearsal(bodies, whole, seconds, _peak_bytes(), kept, used, seen)
+    if (protocol.generation.problems_per_batch or 1) > problems:
+        with phase("timing batches as wide as registered") as tell:
+            say = progress.reporter(0, 0, lambda at: tell(At(at.more, heading=at.heading)))
+            _widely(planned, took, items, lanes, say)
+    ahead = {
+        name: _ahead(took, acting, {task: len(item[SPLIT[name]]) for task, item in items.items()}, lanes)
+        for name, acting in phases(protocol).items()
+    }
+    with phase("looking for arms that keep the same slots"):
+        kept = same_kept.same_kept(playing, items)
+    return Rehearsal(bodies, whole, ahead, seconds, _peak_bytes(), kept, used, seen)
+
+
+SPLIT = {"probe": "dev", "confirm": "confirm"}
+
+
+def _tell(tell: Tell, at: progress.At) -> None:
+    tell(At(*at))
+
+
+class Took:
+    """What batches took, by the registered model and the task. models: what to load for each registered."""
+
+    def __init__(self, models: Mapping[str, str]) -> None:
+        self.models = models
+        self.batches: dict[tuple[str, str], list[Batch]] = defaultdict(list)
+        self.answers: dict[grid.Cell, list[int]] = defaultdict(list)  # tokens
+
+    def timed(self, execute: Execute) -> Execute:
+        """The same with the stand-ins, whose cells keep the registered model's name; noting what it takes."""
+
+        def noted(job: Job) -> Produced:
+            produced = execute(job._replace(model=self.models[job.model]))
+            if (batch := estimate.batch(produced)) is not None:
+                self.batches[job.model, job.task].append(batch)
+            for (cell, _), (body, _) in produced.records.items():
+                if body["state"] == "ok":
+                    self.answers[cell].append(body["tokens"])
+            return produced
+
+        return noted
+
+
+def spread(ids: Sequence[str], count: int) -> list[str]:
+    """At most so many, from all over the list: ids of a level stand together, often the easiest first."""
+    count = min(count, len(ids))
+    return [ids[place * len(ids) // count] for place in range(count)]
+
+
+def _widely(
+    planned: Planned,
+    took: Took,
+    items: Mapping[str, Any],
+    lanes: Mapping[str, int],
+    report: Callable[[Told], None],
+) -> None:
+    """Runs a batch as wide as registered of each model and task: for a few tokens, and then for all that its
+    task allows, or as many as its decoding can in `SECONDS`. Later tokens cost more, since caches are longer
+    and events come; where all were allowed, its answers are taken too.
+    """
+    acting = max(phases(planned.protocol).values(), key=lambda one: len(grid.cells(one)))
+    limit = {task.name: task.max_new_tokens for task in acting.tasks}
+    together = acting.generation.problems_per_batch or 1
+    split = {name: spread(item["dev"], together) for name, item in items.items()}
+    read = held(planned, report)
+
+    def ran(unit: runner.Unit, steps: int) -> Took:
+        tasks = (task._replace(max_new_tokens=min(steps, task.max_new_tokens)) for task in acting.tasks)
+        shorter = planned._replace(protocol=replace(acting, tasks=tuple(tasks)))
+        own = Took(took.models)
+        own.timed(executor(shorter, lanes, read=read, report=report))(Job(*unit))
+        return own
+
+    for unit in list(dict.fromkeys(runner.units(grid.cells(acting), split, together))):
+        kind, steps = (unit.model, unit.task), STEPS
+        own = ran(unit, steps)
+        if own.batches[kind]:
+            affordable = int(steps * SECONDS / max(own.batches[kind][0].decode, 1e-3))
+            if (more := min(limit[unit.task], affordable)) >= 2 * steps:
+                own, steps = ran(unit, more), more
+        took.batches[kind] += own.batches[kind]
+        if steps >= limit[unit.task]:
+            took.answers.update(own.answers)
+
+
+def _ahead(
+    took: Took,
+    acting: Design,
+    problems: Mapping[str, int],
+    lanes: Mapping[str, int],
+) -> Ahead:
+    """Of a phase with so many problems of each task."""
+    generation, cells = acting.generation, grid.cells(acting)
+    limit = {task.name: task.max_new_tokens for task in acting.tasks}
+    longest = {cell: [limit[cell.task]] for cell in cells}
+    sums = []
+    for lengths in (took.answers, longest):
+        whole = 0.0
+        for unit in runner.units(cells, {name: [""] for name in problems}):
+            if measured := took.batches[unit.model, unit.task]:
+                together, most = generation.problems_per_batch or 1, lanes[took.models[unit.model]]
+                speed, count = estimate.speed(measured), problems[unit.task]
+                whole += estimate.seconds(speed, unit.cells, lengths, count, together, most)
+        sums.append(whole)
+    cores = (os.cpu_count() or 1) // generation.threads
+    beside = max(1, min(generation.workers or 1, cores))
+    return Ahead(*(whole / beside for whole in sums))
 
 
 def played(protocol: Design, models: Mapping[str, str]) -> Design:
@@ -128,20 +244,6 @@ def phases(protocol: Design) -> dict[str, Design]:
     sweep = protocol.sweep
     confirmed = protocol if sweep is None else protocol.confirmed(sweep.candidates[0])
     return {"probe": protocol.probed(), "confirm": confirmed}
-
-
-def _stood_in(execute: Execute, models: Mapping[str, str], job: Job) -> Produced:
-    """Loads the stand-in; the cells keep the registered model's name."""
-    return execute(job._replace(model=models[job.model]))
-
-
-def _pair(text: str, protocol: Design) -> tuple[str, str]:
-    model, equals, other = text.partition("=")
-    if not equals or not other or model not in protocol.models:
-        raise BadInput(
-            f"--stand-in {text}: write MODEL=STAND-IN with MODEL one of {', '.join(protocol.models)}"
-        )
-    return model, other
 
 
 def _peak_bytes() -> int:

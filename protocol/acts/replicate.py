@@ -2,7 +2,7 @@
 
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +19,6 @@ from protocol.evidence.run.registration import PROTOCOL, SEAL, Registration
 from protocol.locked import tree
 from protocol.locked.study import Study, open_study, refuse_drift
 from protocol.plan import full_use
-from protocol.running.runner import Progress
 
 __all__ = ["Replicated", "begun", "new", "replicate"]
 
@@ -42,7 +41,6 @@ def begun(parent: Study) -> Study:
 def replicate(
     parent: Study,
     child: Study,
-    report: Callable[[Progress], None],
     value: Path | None = None,
     headers: Path | None = None,
     identity: Path | None = None,
@@ -53,7 +51,7 @@ def replicate(
         def block() -> late_randomness.Block:
             return witnesses.drawn_from(child.registration, headers)
 
-        confirm.confirm(child, report, value, block, identity)
+        confirm.confirm(child, value, block, identity)
     judgement = judge.judge_sealed(child.registration)
     return Replicated(judgement, compare(parent.registration, child.registration.anew(), judgement.judged))
 

@@ -2,11 +2,13 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from analysis.output import headline
+from analysis.output.phases import lasting, phase
 from analysis.rules import full_cache
 from protocol import witnesses
 from protocol.evidence.audit import amendment, standing
@@ -19,10 +21,13 @@ from protocol.evidence.outside.history import Gone
 from protocol.evidence.refusals import BadInput
 from protocol.evidence.run.registration import PROTOCOL, Registration
 from protocol.locked import drift
+from protocol.running import under_way
+from protocol.running.under_way import UnderWay
 
-__all__ = ["Index", "Line", "index"]
+__all__ = ["Index", "Line", "index", "running"]
 
 TO_RUN = ("locked", "claimed")
+WAIT = "nothing: it is running"
 OTHERS = ("REFUTED", "INCONCLUSIVE", "SCREENED", "DEVIATED")  # what a rule says besides CONFIRMED
 
 
@@ -35,6 +40,7 @@ class Line(NamedTuple):
     next: str
     said: str = ""  # of a judged one: its verdict as it is printed
     alone: bool = False  # it ran one model
+    runs: UnderWay | None = None  # an attempt that has not come to its end
 
     def content(self) -> dict[str, Any]:
         about = {
@@ -42,6 +48,7 @@ class Line(NamedTuple):
             "drifted": self.drifted,
             "anchors": anchors.word(self.anchors),
             "next": self.next,
+            "runs": self.runs and self.runs._asdict() | {"left": self.runs.left},
         }
         return self.at._asdict() | about
 
@@ -56,12 +63,19 @@ class Index(NamedTuple):
 def index(folder: Path) -> Index:
     """The registration in `folder`, or those one level below it. Raises BadInput where there is none."""
     studies = registrations(folder)
-    surroundings = cache(closure.environment)  # seconds, and only for studies that are still to run
-    lines = [line(study, surroundings) for study in studies]
+    surroundings = cache(environment)
+    with phase("reading the registrations"):
+        lines = [line(study, surroundings) for study in studies]
     registered = [each for each in lines if each.at.state != "written"]
     written = [each for each in lines if each.at.state == "written"]
     gone = None if Registration(folder) in studies else history.gone(folder)
     return Index(registered, written, count(registered), gone)
+
+
+def environment() -> dict[str, Any]:
+    """Seconds, and only for studies that are still to run."""
+    with phase("hashing what is installed"):
+        return closure.environment()
 
 
 def registrations(folder: Path) -> list[Registration]:
@@ -94,9 +108,9 @@ def _line(study: Registration, at: Standing, surroundings: Callable[[], Mapping[
     proofs = anchors.verified(study, witnesses.trusted(study)) if at.lock else []
     anchored = anchors.word(proofs) != "UNANCHORED"
     judged = study.verdict.content["judged"] if at.state == "judged" else {}
-    return Line(
-        at, differences, proofs, step(at, differences, anchored), said(judged), bool(headline.alone(judged))
-    )
+    runs = under_way.under_way(study) if at.state in TO_RUN else None
+    following = WAIT if runs is not None and runs.pid is not None else step(at, differences, anchored)
+    return Line(at, differences, proofs, following, said(judged), bool(headline.alone(judged)), runs)
 
 
 def said(judged: Mapping[str, Any]) -> str:
@@ -104,6 +118,18 @@ def said(judged: Mapping[str, Any]) -> str:
     if "contrasts" not in judged:
         return str(judged.get("verdict", ""))
     return headline.line(judged, full_cache.fault(judged))
+
+
+def running(one: UnderWay) -> str:
+    """What is being run, or was cut off, in a line."""
+    counted = f"{one.recorded:,}" + (f" of {one.lanes:,}" if one.lanes else "") + " lanes recorded"
+    began = datetime.fromtimestamp(one.began).astimezone().isoformat(" ", "minutes")
+    if one.pid is None:
+        return f"{one.phase} began {began} and no process here runs it now: {counted}"
+    new, taken = one.recorded - one.found, (one.last or one.began) - one.began
+    speed = f", {60 * new / taken:,.0f} a minute" if new and taken > 0 else ""
+    left = f", about {lasting(one.left)} left" if one.left else ""
+    return f"{one.phase} runs since {began} as process {one.pid}: {counted}{speed}{left}"
 
 
 def drifted(study: Registration, environment: Mapping[str, Any]) -> list[str]:

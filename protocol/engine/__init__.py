@@ -4,11 +4,12 @@ May import: policies, protocol.presses, protocol.evidence; numpy, psutil, torch,
 """
 
 from protocol.engine.decode import run
-from protocol.engine.lanes import Answers, Lane, LaneFailure, Model, Outcome, Prompt, Request, Run
+from protocol.engine.lanes import Answers, Doing, Lane, LaneFailure, Model, Outcome, Prompt, Request, Run
 from protocol.engine.max_concurrent import max_concurrent_lanes
 
 __all__ = [
     "Answers",
+    "Doing",
     "Lane",
     "LaneFailure",
     "Model",

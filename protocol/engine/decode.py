@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from time import perf_counter
 
 import torch
@@ -21,7 +21,7 @@ from protocol.engine.batch import Batch
 from protocol.engine.blocks import fork
 from protocol.engine.forking import Forked
 from protocol.engine.forms import forms_of
-from protocol.engine.lanes import FIRST_EVENT, Answers, Lane, LaneFailure, Model, Outcome, Request, Run
+from protocol.engine.lanes import FIRST_EVENT, Answers, Doing, Lane, LaneFailure, Model, Outcome, Request, Run
 from protocol.engine.max_concurrent import max_concurrent_for
 from protocol.engine.observation import observed
 from protocol.engine.prefill import check
@@ -42,6 +42,7 @@ def run(
     prefill_chunk: int | None = None,
     first_event: int = FIRST_EVENT,
     marks: Collection[int] = (),
+    report: Callable[[Doing], object] = lambda doing: None,
 ) -> Run:
     """Decode every lane of every request; one outcome or failure per lane, in their order.
 
@@ -57,7 +58,8 @@ def run(
     not meant. Once a lane has fed a token of `marks`, its thinking is over: no event fires any more, and it
     gets room for all that it may still say. Above temperature 0, `top_p` leaves the tokens of the
     `sampling.nucleus` alone. Logits that name no token, and keys or values of a context that are not finite,
-    fail their lanes, whatever the policy and the temperature.
+    fail their lanes, whatever the policy and the temperature. `report` is told before every prompt and after
+    every step what is done.
 
     Raises BadInput for no requests, an empty context, no lanes, a count below one, a negative temperature or
     first event, a top_p outside (0, 1], a budget that does not fit its policy (a number where it evicts, None
@@ -75,8 +77,11 @@ def run(
     outcomes: list[list[Outcome | LaneFailure | None]] = [[None] * len(request.lanes) for request in requests]
     seconds = [0.0] * len(requests)
     number = {id(request): index for index, request in enumerate(requests)}
+    ended, lanes = 0, sum(len(request.lanes) for request in requests)
 
     def done(row: Row, outcome: Outcome | LaneFailure) -> None:
+        nonlocal ended
+        ended += 1
         outcomes[number[id(row.request)]][row.number] = outcome
 
     start = perf_counter()
@@ -86,10 +91,12 @@ def run(
         while True:
             while len(batch.rows) < max_concurrent and (forked is not None or ahead < len(requests)):
                 if forked is None:
+                    report(Doing("prefilling", ended, lanes, batch.forwards))
                     forked = fork(model, requests[ahead], prefill_chunk, forms)
                     seconds[ahead] = forked.seconds
                     for index, failure in forked.failures.items():
                         outcomes[ahead][index] = failure
+                        ended += 1
                     ahead += 1
                 admit(batch, forked, max_concurrent)
                 if not forked.waiting:
@@ -97,6 +104,7 @@ def run(
             if not batch.rows:
                 break
             batch.step()
+            report(Doing("decoding", ended, lanes, batch.forwards))
     answers = (
         Answers(tuple(outcome for outcome in own if outcome is not None), spent)
         for own, spent in zip(outcomes, seconds, strict=True)

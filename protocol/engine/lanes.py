@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from policies import Mark, Policy
 
@@ -97,6 +97,15 @@ class LaneFailure(NamedTuple):
     """
 
     reason: str
+
+
+class Doing(NamedTuple):
+    """What a run does now, for whoever watches. done: lanes that have ended. steps: forwards of the batch."""
+
+    what: Literal["prefilling", "decoding"]
+    done: int
+    lanes: int
+    steps: int
 
 
 class Answers(NamedTuple):

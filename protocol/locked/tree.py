@@ -16,6 +16,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -26,7 +27,7 @@ from protocol.evidence.run.registration import Registration
 from protocol.locked import drift, imports
 from protocol.locked.drift import ROOT
 
-__all__ = ["Main", "enter", "held", "passed", "run", "unpacked"]
+__all__ = ["Main", "enter", "held", "passed", "run", "unpacked", "words"]
 
 SETTINGS = (
     "PATH",  # git and ssh-keygen
@@ -68,7 +69,8 @@ def run(main: Main) -> int:
         return main(enter=True)
     finally:
         if unpacked():
-            shutil.rmtree(ROOT, ignore_errors=True)
+            with suppress(KeyboardInterrupt):  # of somebody who does not want to wait
+                shutil.rmtree(ROOT, ignore_errors=True)
 
 
 def enter(study: Registration, module: str) -> None:
@@ -108,6 +110,11 @@ def unpacked() -> bool:
     """Whether this process runs what `_unpack` made."""
     made = ROOT.parent == Path(tempfile.gettempdir()).resolve() and ROOT.name.startswith(PREFIX)
     return made and sys.pycache_prefix == str(ROOT / BYTECODE) and (ROOT / lock.NAME).exists()
+
+
+def words(outside: str, inside: str = "opening the locked sources") -> str:
+    """What a command is doing: in a working tree, or in the locked one, which has no bytecode yet."""
+    return inside if unpacked() else outside
 
 
 def _unpack(study: Registration) -> Path:

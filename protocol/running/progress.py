@@ -1,64 +1,77 @@
-"""Show how far a run is: a live bar on a terminal, a plain line now and then elsewhere."""
+"""How far a run is, in words: what is recorded, what is done now, and how long what was timed will take."""
 
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from typing import NamedTuple
 
-from rich.progress import BarColumn, Progress, TextColumn
-
-from protocol.evidence.bytes.shown import put, shown
 from protocol.running import runner
+from protocol.running.executors import Loading
 
-__all__ = ["display", "lines"]
-
-PLAIN_EVERY = 15.0  # seconds between plain lines
-
-
-@contextmanager
-def display(title: str) -> Iterator[Callable[[runner.Progress], None]]:
-    """A callable that takes each runner.Progress. Writes to standard error, so that output can be piped."""
-    if sys.stderr.isatty():
-        with _bar(title) as report:
-            yield report
-    else:
-        yield lines(title)
+__all__ = ["At", "continuing", "reporter", "starting"]
 
 
-@contextmanager
-def _bar(title: str) -> Iterator[Callable[[runner.Progress], None]]:
-    from rich.console import Console
+class At(NamedTuple):
+    """done, total: lanes. left: seconds, and of what. more: where it is. heading: what is done now."""
 
-    plain = (TextColumn(text, markup=False) for text in ("{task.description}", "{task.fields[words]}"))
-    columns = [next(plain), BarColumn(), next(plain)]
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task(shown(title), total=None, words="loading the model")
-
-        def report(progress: runner.Progress) -> None:
-            bar.update(task, total=progress.total, completed=progress.done, words=shown(words(progress)))
-
-        yield report
+    words: str
+    done: int
+    total: int
+    left: float | None
+    of: str
+    more: str
+    heading: str
 
 
-def lines(title: str) -> Callable[[runner.Progress], None]:
-    """What says it in a plain line now and then."""
-    said = time.monotonic() - PLAIN_EVERY
+def reporter(problems: int, lanes: int, say: Callable[[At], object]) -> Callable[[runner.Event], None]:
+    """What takes the events of a run of so many problems and lanes, and says how far it is."""
+    latest: runner.Progress | None = None
+    recorded = words(0, problems, 0, lanes)
+    timed = 0.0  # when `latest` said how long the rest takes
 
-    def report(progress: runner.Progress) -> None:
-        nonlocal said
-        if time.monotonic() - said >= PLAIN_EVERY or progress.done == progress.total:
-            said = time.monotonic()
-            put(f"{title}: {words(progress)}", sys.stderr)
+    def report(event: runner.Event) -> None:
+        nonlocal latest, recorded, timed
+        done = 0 if latest is None else latest.lanes
+        if isinstance(event, Loading):
+            say(At(recorded, done, lanes, None, "", "", f"loading {event.model}"))
+        elif isinstance(event, runner.Progress):
+            latest, timed = event, time.monotonic()
+            recorded = words(event.done, event.total, event.lanes, event.all_lanes)
+            say(
+                At(
+                    recorded,
+                    event.lanes,
+                    lanes,
+                    event.left,
+                    others(event),
+                    f"{event.unit.model} {event.unit.task}",
+                    "decoding",
+                )
+            )
+        else:
+            left, of = None, ""
+            if latest is not None and latest.left is not None:
+                left, of = latest.left - (time.monotonic() - timed), others(latest)
+            batch = f"in this batch {event.done} of {event.lanes} lanes, step {event.steps:,}"
+            say(At(recorded, done + event.done, lanes, left, of, batch, event.what))
 
     return report
 
 
-def words(progress: runner.Progress) -> str:
-    """E.g. "12/48 problems, 132 lanes, 0/22 cells, 2 min left, smollm2-135m needle-768"."""
-    left = ""
-    if progress.fresh and progress.done < progress.total:
-        seconds = progress.seconds / progress.fresh * (progress.total - progress.done)
-        left = f", {seconds / 60:.0f} min left" if seconds >= 90 else f", {seconds:.0f} s left"
-    counted = f"{progress.done}/{progress.total} problems, {progress.lanes} lanes"
-    where = f"{progress.unit.model} {progress.unit.task}"
-    return f"{counted}, {progress.cells}/{progress.all_cells} cells{left}, {where}"
+def words(problems: int, all_problems: int, lanes: int, all_lanes: int) -> str:
+    """12 of 48 problems, 132 of 528 lanes"""
+    return f"{problems:,} of {all_problems:,} problems, {lanes:,} of {all_lanes:,} lanes"
+
+
+def starting(workers: int | None) -> str:
+    """What a run does before it says anything: in several processes, until the first batch is done."""
+    return "opening the records" if workers in (None, 1) else f"running {workers} batches at once"
+
+
+def others(progress: runner.Progress) -> str:
+    """What the time left is of, where it is not of all."""
+    return f" of this model and task, then {progress.others} more" if progress.others else ""
+
+
+def continuing(recorded: int, lanes: int) -> str:
+    """What a run says that an earlier attempt began; empty where none recorded anything."""
+    return f"continuing: {recorded:,} of {lanes:,} lanes recorded" if recorded else ""

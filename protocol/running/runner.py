@@ -9,20 +9,20 @@ What runs cells cannot compute an effect, so it cannot stop on one: this module 
 figures.
 """
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from protocol.evidence.run import records
 from protocol.locked.study import Study
 from protocol.plan.design import Design
 from protocol.plan.grid import Cell
-from protocol.running.executors import Executor, Job, pool
+from protocol.running.executors import Executor, Job, Told, pool
 from protocol.tasks.door import Opened
 
-__all__ = ["Progress", "Unit", "record", "run", "units"]
+__all__ = ["Event", "Progress", "Reached", "Unit", "lanes", "record", "run", "units"]
 
 
 class Unit(NamedTuple):
@@ -38,11 +38,14 @@ class Progress(NamedTuple):
     done: int  # problems of a model and task
     total: int
     lanes: int  # recorded
-    cells: int  # of which every lane is recorded
-    all_cells: int
-    seconds: float  # of this attempt
-    fresh: int  # problems run in this attempt; the others were recorded before
+    all_lanes: int
+    left: float | None  # seconds of this model and task still to run; None where none of its units was timed
+    others: int  # models and tasks still to run after it
     unit: Unit
+
+
+Event: TypeAlias = "Progress | Told"
+"""What a run says while it goes on: of the units that are recorded, and of the one that runs."""
 
 
 def units(
@@ -59,6 +62,11 @@ def units(
     return work
 
 
+def lanes(cells: Sequence[Cell], problems: Mapping[str, Sequence[str]]) -> int:
+    """How many lanes these cells have on these problems, by task."""
+    return sum(len(problems[cell.task]) for cell in cells)
+
+
 def run(
     study: Study,
     protocol: Design,
@@ -67,7 +75,7 @@ def run(
     *,
     phase: str,
     attempt: int,
-    report: Callable[[Progress], None],
+    report: Callable[[Event], object],
     opened: Opened | None = None,
 ) -> None:
     """Record every lane of a phase that the study does not hold yet, in the registered processes. protocol:
@@ -76,7 +84,7 @@ def run(
     work = units(cells, problems, protocol.generation.problems_per_batch)
     generation = protocol.generation._replace(first_event=study.first_event())
     planned = study.planned._replace(protocol=replace(protocol, generation=generation))
-    with pool.opened(planned, study.lanes(), opened) as execute:
+    with pool.opened(planned, study.lanes(), opened, report) as execute:
         record(
             study.folder,
             work,
@@ -85,7 +93,40 @@ def run(
             registration=study.lock.digest,
             attempt=attempt,
             report=report,
+            beside=generation.workers or 1,
         )
+
+
+class Reached:
+    """How far some units are, and how long the rest takes: by what those of this attempt took, of each model
+    and task apart, since others take other times.
+    """
+
+    def __init__(self, work: Sequence[Unit], beside: int, to_run: Collection[int] | None = None) -> None:
+        """beside: units that run at once. to_run: the places of those that have to; without it all."""
+        self._beside, self._problems, self._lanes = beside, 0, 0
+        self._total = sum(len(unit.problems) for unit in work)
+        self._all_lanes = sum(len(unit.cells) * len(unit.problems) for unit in work)
+        self._taken: dict[tuple[str, str], tuple[float, int]] = {}
+        self._ahead: Counter[tuple[str, str]] = Counter()  # problems to run
+        for unit in work if to_run is None else [work[place] for place in to_run]:
+            self._ahead[unit.model, unit.task] += len(unit.problems)
+
+    def after(self, unit: Unit, seconds: float | None) -> Progress:
+        """Of the next unit. seconds: that running it took; None where it was recorded before."""
+        kind, problems = (unit.model, unit.task), len(unit.problems)
+        self._problems += problems
+        self._lanes += len(unit.cells) * problems
+        if seconds is not None:
+            before, timed = self._taken.get(kind, (0.0, 0))
+            self._taken[kind] = (before + seconds, timed + problems)
+            self._ahead[kind] -= problems
+        left = None
+        if kind in self._taken:
+            taken, timed = self._taken[kind]
+            left = taken / timed * self._ahead[kind] / self._beside
+        others = sum(ahead > 0 for other, ahead in self._ahead.items() if other != kind)
+        return Progress(self._problems, self._total, self._lanes, self._all_lanes, left, others, unit)
 
 
 def record(
@@ -96,16 +137,15 @@ def record(
     phase: str,
     registration: str,
     attempt: int,
-    report: Callable[[Progress], None],
+    report: Callable[[Event], object],
+    beside: int = 1,
 ) -> int:
     """Record every unit that `folder` does not hold yet; returns the number of records written.
 
     A record that is already there is kept: only missing ones are appended, after the whole unit was run
-    again.
+    again. beside: units that `execute` runs at once, so that the rest takes so much less.
     """
-    started, written, fresh, lanes, problems = time.monotonic(), 0, 0, 0, 0
-    total = sum(len(unit.problems) for unit in work)
-    last = {cell: index for index, unit in enumerate(work) for cell in unit.cells}
+    written = 0
     with records.Shard(folder / records.FOLDERS[phase]) as shard:
         missing = {
             index: [
@@ -116,22 +156,20 @@ def record(
             ]
             for index, unit in enumerate(work)
         }
+        reached = Reached(work, beside, [index for index in missing if missing[index]])
         results = execute(Job(*unit) for index, unit in enumerate(work) if missing[index])
-        for done, unit in enumerate(work):
-            if missing[done]:
+        for index, unit in enumerate(work):
+            seconds = None
+            if missing[index]:
                 produced = next(results)
                 batch = [
                     ({"registration": registration, "phase": phase, **body}, {"attempt": attempt, **costs})
-                    for body, costs in (produced.records[lane] for lane in missing[done])
+                    for body, costs in (produced.records[lane] for lane in missing[index])
                 ]
                 if produced.trajectories:
                     shard.keep_trajectories(produced.trajectories)
                 shard.append(batch)
                 written += len(batch)
-                fresh += len(unit.problems)
-            elapsed = time.monotonic() - started
-            problems += len(unit.problems)
-            lanes += len(unit.cells) * len(unit.problems)
-            cells = sum(index <= done for index in last.values())
-            report(Progress(problems, total, lanes, cells, len(last), elapsed, fresh, unit))
+                seconds = produced.seconds
+            report(reached.after(unit, seconds))
     return written

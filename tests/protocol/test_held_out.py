@@ -309,7 +309,7 @@ def test_a_held_out_prompt_that_was_probed_under_another_id_stops_confirm(
         shard.append([(body, {"attempt": 1, **costs})])
     monkeypatch.setattr(runner, "run", lambda *_, **__: pytest.fail("a lane ran"))
     with pytest.raises(BadInput) as refusal:
-        confirm.confirm(opened, lambda progress: None)
+        confirm.confirm(opened)
     assert f"problem {CONFIRM[-1]!r}: {source} was probed with its prompt, as {DEV[0]!r}" in str(
         refusal.value
     )

@@ -1,4 +1,4 @@
-"""The runner: units in registered order, cells counted once complete, nothing run twice."""
+"""The runner: units in registered order, nothing run twice, the time left told from what was timed."""
 
 from functools import partial
 
@@ -29,13 +29,13 @@ def body(cell, problem):
     }
 
 
-def run(folder, work, jobs):
+def run(folder, work, jobs, took=0.0, beside=1):
     seen = []
 
     def execute(job):
         jobs.append(job.problems)
         lanes = [(cell, problem) for cell in job.cells for problem in job.problems]
-        return Produced({lane: (body(*lane), {}) for lane in lanes}, ())
+        return Produced({lane: (body(*lane), {}) for lane in lanes}, (), took)
 
     written = runner.record(
         folder,
@@ -45,6 +45,7 @@ def run(folder, work, jobs):
         registration="0" * 64,
         attempt=1,
         report=seen.append,
+        beside=beside,
     )
     return written, seen
 
@@ -55,14 +56,14 @@ def test_units_go_by_task_as_registered_and_by_problem_sorted():
     assert [len(unit.cells) for unit in work] == [2, 2, 2]
 
 
-def test_a_cell_counts_when_its_last_problem_is_recorded(tmp_path):
+def test_problems_and_lanes_are_counted_as_they_are_recorded(tmp_path):
     work = runner.units(CELLS, {"a": ["a1", "a2"], "b": ["b1"]})
     written, seen = run(tmp_path, work, [])
     assert written == 6
-    assert [(one.done, one.lanes, one.cells, one.all_cells) for one in seen] == [
-        (1, 2, 0, 4),
-        (2, 4, 2, 4),
-        (3, 6, 4, 4),
+    assert [(one.done, one.total, one.lanes, one.all_lanes) for one in seen] == [
+        (1, 3, 2, 6),
+        (2, 3, 4, 6),
+        (3, 3, 6, 6),
     ]
 
 
@@ -73,7 +74,7 @@ def test_what_is_recorded_is_not_run_again(tmp_path):
     written, seen = run(tmp_path, work, jobs)
     assert jobs == [("a1",), ("a2",), ("b1",)]
     assert written == 2
-    assert [one.fresh for one in seen] == [0, 0, 1]
+    assert [one.lanes for one in seen] == [2, 4, 6]
 
 
 def test_problems_of_one_task_go_together_as_registered():
@@ -89,4 +90,23 @@ def test_a_batch_that_lacks_one_record_is_run_again_whole_and_only_the_missing_a
     written, seen = run(tmp_path, runner.units(CELLS, problems, 2), jobs)
     assert jobs == [("a1",), ("a1", "a2"), ("b1",)]
     assert written == 4
-    assert [(one.done, one.total, one.lanes, one.fresh) for one in seen] == [(2, 3, 4, 2), (3, 3, 6, 3)]
+    assert [(one.done, one.total, one.lanes) for one in seen] == [(2, 3, 4), (3, 3, 6)]
+
+
+def test_the_time_left_is_that_of_the_units_of_this_model_and_task_which_were_timed(tmp_path):
+    work = runner.units(CELLS, {"a": ["a1", "a2", "a3"], "b": ["b1", "b2"]})
+    _, seen = run(tmp_path, work, [], took=10.0)
+    assert [one.left for one in seen] == [20.0, 10.0, 0.0, 10.0, 0.0]
+    assert [one.others for one in seen] == [1, 1, 1, 0, 0]
+
+
+def test_units_that_run_side_by_side_take_so_much_less(tmp_path):
+    _, seen = run(tmp_path, runner.units(CELLS, {"a": ["a1", "a2", "a3"], "b": []}), [], took=10.0, beside=2)
+    assert [one.left for one in seen] == [10.0, 5.0, 0.0]
+
+
+def test_nothing_is_foretold_from_what_an_earlier_attempt_recorded(tmp_path):
+    work = runner.units(CELLS, {"a": ["a1", "a2", "a3"], "b": []})
+    run(tmp_path, work[:1], [], took=10.0)
+    _, seen = run(tmp_path, work, [], took=4.0)
+    assert [one.left for one in seen] == [None, 4.0, 0.0]

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 import transformers
 
+from analysis.output.phases import phase
 from policies import AskedSignal, Policy
 from protocol import engine
 from protocol.acts.locking import frozen, rule_checks, sized
@@ -62,8 +63,10 @@ def checked(planned: Planned, items: Mapping[str, Any], *, again: bool = False) 
     sized.refuse_unlike_slots(planned)
     scored = frozen.scored(items, planned.tasks).get("scored", [])
     rule_checks.refuse_counts(planned.protocol, items, scored)
-    checks = rule_checks.checks(planned.protocol, items, again=again, scored=scored)
-    lengths = _lengths(planned, items)
+    with phase("trying the rule on made-up studies, and how often it errs"):
+        checks = rule_checks.checks(planned.protocol, items, again=again, scored=scored)
+    with phase("tokenizing the development prompts"):
+        lengths = _lengths(planned, items)
     _refuse_long_prompts(planned, lengths)
     if not again:
         known = [budget for budget in planned.protocol.budgets if budget.of_full is None]

@@ -5,18 +5,17 @@ problems per batch, with the first seed. How many lanes decode together is not l
 free, so that the same is found when it is asked again.
 """
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from analysis.output.phases import At, phase
 from protocol.evidence.refusals import BadInput
 from protocol.locked.planned import Planned
 from protocol.plan import full_use, grid
 from protocol.plan.design import Arm, Budget, Design
-from protocol.running import runner
+from protocol.running import progress, runner
 from protocol.running.executors import Job, Produced, pool
-from protocol.running.progress import lines
 
 __all__ = ["measured", "shares"]
 
@@ -29,7 +28,7 @@ def shares(protocol: Design) -> list[Budget]:
 def measured(planned: Planned, problems: Mapping[str, Sequence[str]]) -> dict[str, Any]:
     """The field `full_use` of a lock, from these problems of each task, but for those that are excluded.
 
-    Says on standard error how far it is. Raises BadInput where a problem has no full cache to measure.
+    Raises BadInput where a problem has no full cache to measure.
     """
     protocol = planned.protocol
     alone = replace(protocol, arms=(Arm(grid.FULL, grid.FULL),), seeds=protocol.seeds[:1], sweep=None)
@@ -37,18 +36,16 @@ def measured(planned: Planned, problems: Mapping[str, Sequence[str]]) -> dict[st
     most = protocol.generation.lanes_per_batch
     lanes = {} if most is None else dict.fromkeys(protocol.models, most)
     held: dict[str, dict[str, dict[str, int]]] = {}
-    started, done, total = time.monotonic(), 0, sum(len(unit.problems) for unit in work)
-    last = {unit.cells: number for number, unit in enumerate(work, start=1)}
-    report = lines("measuring the full cache's use")
-    with pool.opened(planned._replace(protocol=alone), lanes) as execute:
-        results = execute(Job(*unit) for unit in work)
-        for number, (unit, produced) in enumerate(zip(work, results, strict=True), start=1):
-            of_task = held.setdefault(unit.model, {}).setdefault(unit.task, {})
-            of_task |= _at_the_end(produced, unit.task)
-            done += len(unit.problems)
-            seconds = time.monotonic() - started
-            cells = sum(end <= number for end in last.values())
-            report(runner.Progress(done, total, done, cells, len(last), seconds, done, unit))
+    total, workers = sum(len(unit.problems) for unit in work), protocol.generation.workers or 1
+    with phase("measuring the full cache's use") as tell:
+        report = progress.reporter(total, total, lambda at: tell(At(*at)))
+        with pool.opened(planned._replace(protocol=alone), lanes, report=report) as execute:
+            results = execute(Job(*unit) for unit in work)
+            reached = runner.Reached(work, workers)
+            for unit, produced in zip(work, results, strict=True):
+                of_task = held.setdefault(unit.model, {}).setdefault(unit.task, {})
+                of_task |= _at_the_end(produced, unit.task)
+                report(reached.after(unit, produced.seconds))
     return {
         model: {
             task: full_use.entry(own, [str(budget) for budget in protocol.budgets])

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
+from analysis.output.phases import phase
 from protocol.acts.locking import beside, derived, fitting, frozen, measured_use, rule_checks
 from protocol.evidence.audit import amendment
 from protocol.evidence.bytes import canonical, files
@@ -61,8 +62,10 @@ def derived_again(study: Study, *, simulated: bool = True) -> dict[str, Any]:
         due[full_use.FIELD] = again or measured_use.measured(planned, study.development())
     if simulated:
         scored = frozen.scored(items, planned.tasks).get("scored", [])
-        seen = rule_checks.checks(study.protocol, items, again=parent is not None, scored=scored)
-        due["checks"] = derived.checks(planned, items, seen)
+        with phase("trying the rule on made-up studies again"):
+            seen = rule_checks.checks(study.protocol, items, again=parent is not None, scored=scored)
+        with phase("looking again for arms that keep the same slots"):
+            due["checks"] = derived.checks(planned, items, seen)
     due["parent"] = None
     if parent is not None:
         due["parent"] = {"name": parent.name, "lock": parent.lock.digest, **selection.digest(parent)}

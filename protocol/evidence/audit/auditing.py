@@ -6,6 +6,7 @@ judging) is brought by the caller. What was run before registering, nothing show
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias
@@ -34,12 +35,14 @@ def audit(
     signers: Path | None = None,
     anchored: Sequence[Anchor] = (),
     block: Callable[[], late_randomness.Block] | None = None,
+    during: Callable[[str], AbstractContextManager[object]] = nullcontext,
 ) -> list[Finding]:
     """One finding an item, in the order of `items.ITEMS`; some items only some studies have.
 
     beside: further checks by item, after those of the evidence; last: those that run at the end, and only
     where nothing failed. signers: the keys that may have signed the lock, as ssh-keygen reads them. anchored:
     what `anchors.verified` found in anchors/. block: the block of Bitcoin that the lock's proof leads to.
+    during: entered with the name of an item while it is looked at.
 
     "not run" is a step that left no trace, as do the steps after it. Other evidence that is not there fails.
     """
@@ -71,12 +74,14 @@ def audit(
     found = {}
     for name in (item.name for item in ITEMS):
         if checks := [each[name] for each in (own, beside) if name in each]:
-            found[name] = outcome.found(name, partial(_all, checks))
+            with during(name):
+                found[name] = outcome.found(name, partial(_all, checks))
     broken = failed(found.values())
     for name, check in last.items():
-        found[name] = (
-            Finding(name, "not run", f"{broken[0]} failed") if broken else outcome.found(name, check)
-        )
+        with during(name):
+            found[name] = (
+                Finding(name, "not run", f"{broken[0]} failed") if broken else outcome.found(name, check)
+            )
     return [found[item.name] for item in ITEMS if item.name in found]
 
 

@@ -129,6 +129,11 @@ def count(folder: Path, event: str) -> int:
     return sum(entry.event == event for entry in read(folder)) if files.there(folder / NAME) else 0
 
 
+def found(folder: Path, event: str) -> int:
+    """How many records the last attempt found, of those that are entered as `event`."""
+    return int([entry.body["records"] for entry in read(folder) if entry.event == event][-1])
+
+
 def closing(entries: list[Entry]) -> Entry | None:
     """The line that closed the ledger of `entries`; None while it is open."""
     return entries[-1] if entries and entries[-1].event in CLOSING else None

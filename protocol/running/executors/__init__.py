@@ -5,11 +5,14 @@ protocol.grading, protocol.evidence; torch, transformers.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from protocol.plan.grid import Cell
 
-__all__ = ["Execute", "Executor", "Job", "Produced"]
+if TYPE_CHECKING:  # with torch
+    from protocol.engine import Doing
+
+__all__ = ["Execute", "Executor", "Job", "Loading", "Produced", "Told"]
 
 
 class Job(NamedTuple):
@@ -21,13 +24,23 @@ class Job(NamedTuple):
 
 class Produced(NamedTuple):
     """records: (cell, problem) -> (body without registration and phase, costs). trajectories: the content of
-    the one side file that the bodies cite, empty where none does.
+    the one side file that the bodies cite, empty where none does. seconds: that the job took, without loading
+    its model.
     """
 
     records: Mapping[tuple[Cell, str], tuple[dict[str, Any], dict[str, Any]]]
     trajectories: tuple[dict[str, Any], ...]
+    seconds: float = 0.0
 
 
+class Loading(NamedTuple):
+    """What an executor does before the first job of a model."""
+
+    model: str
+
+
+Told: TypeAlias = "Loading | Doing"
+"""What is said of a job while it runs, and is in no record."""
 Execute: TypeAlias = Callable[[Job], Produced]
 Executor: TypeAlias = Callable[[Iterable[Job]], Iterator[Produced]]
 """Results in the order of the jobs. What comes back of a job does not depend on the others."""

@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from functools import cache
+from time import perf_counter
 from typing import Any, NamedTuple
 
 import torch
@@ -16,12 +17,12 @@ from protocol.evidence.run import late_randomness, records
 from protocol.locked.planned import Planned
 from protocol.models.load import LoadedModel, load
 from protocol.plan.grid import Cell, budget_of, policy_of
-from protocol.running.executors import Execute, Job, Produced
+from protocol.running.executors import Execute, Job, Loading, Produced, Told
 from protocol.tasks import door, prompting
 from protocol.tasks.door import Opened
 from protocol.tasks.problem import Problem
 
-__all__ = ["executor"]
+__all__ = ["executor", "held"]
 
 
 class Asking(NamedTuple):
@@ -38,19 +39,21 @@ def executor(
     opened: Opened | None = None,
     read: Callable[[str], LoadedModel] | None = None,
     watch: Callable[[Cell, Policy], Policy] = lambda cell, policy: policy,
+    report: Callable[[Told], object] = lambda told: None,
 ) -> Execute:
     """What runs one job. Sets torch's thread count and deterministic mode for the process.
 
     lanes: how many decode at once, by model; without a number all lanes of a job do. opened: the held-out
         problems, none of which is built here; seeds are drawn with their key, if they have one. read: the
         model of a job, asked for each time; by default the registered one, of which one at a time is held.
-        watch: what decodes in the place of the policy of a cell, and decides as it does.
+        watch: what decodes in the place of the policy of a cell, and decides as it does. report: is told
+        what is done.
     """
     protocol = planned.protocol
     torch.set_num_threads(protocol.generation.threads)
     torch.use_deterministic_algorithms(True)
     transformers.utils.logging.disable_progress_bar()  # one display at a time: ours
-    model_of = read or _held(planned)
+    model_of = read or held(planned, report)
     graders: dict[str, grading.Grader] = {}
     registered, known = {task.name: task for task in protocol.tasks}, planned.tasks
     slot_of = cache(planned.slot)
@@ -59,7 +62,8 @@ def executor(
     key = opened.held_out.key() if opened else None
 
     def execute(job: Job) -> Produced:
-        model, task, grader = model_of(job.model), registered[job.task], known[job.task].grader
+        model, started = model_of(job.model), perf_counter()
+        task, grader = registered[job.task], known[job.task].grader
         if grader not in graders:
             graders[grader] = grading.grader(grader)
         counter = prompting.counter(model.tokenizer)
@@ -97,7 +101,7 @@ def executor(
             else:
                 asking.append(Asking(problem, cells, request))
         if not asking:
-            return Produced(produced, ())
+            return Produced(produced, (), perf_counter() - started)
         all_lanes = sum(len(one.cells) for one in asking)
         marks = model.answer_marks if protocol.generation.think_only else None
         ran = engine.run(
@@ -110,6 +114,7 @@ def executor(
             prefill_chunk=protocol.generation.prefill_chunk,
             first_event=protocol.generation.waits,
             marks=marks or (),
+            report=report,
         )
         answered = {
             (cell, one.problem.id): (one, lane, answers.prefill_seconds, outcome)
@@ -138,18 +143,20 @@ def executor(
                 body |= _graded(one.problem.gold, body["text"], graders[grader], grading.second(grader))
                 costs["decode_seconds"] = f"{outcome.seconds:.3f}"
             produced[place] = (body, costs)
-        return Produced(produced, tuple(trajectories.values()))
+        return Produced(produced, tuple(trajectories.values()), perf_counter() - started)
 
     return execute
 
 
-def _held(planned: Planned) -> Callable[[str], LoadedModel]:
+def held(planned: Planned, report: Callable[[Told], object]) -> Callable[[str], LoadedModel]:
+    """What loads a model as registered, and keeps it until another one is asked for."""
     settings = planned.protocol.generation
     held: dict[str, LoadedModel] = {}
 
     def read(name: str) -> LoadedModel:
         if name not in held:
             held.clear()
+            report(Loading(name))
             held[name] = load(name, planned.home, dtype=settings.dtype, device=settings.device)
         return held[name]
 

@@ -4,16 +4,18 @@ A job is one batch by itself, so how many processes share the jobs changes no re
 """
 
 import multiprocessing
+import os
+import signal
 import traceback
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from multiprocessing.connection import Connection
 
 from protocol.evidence.refusals import Refusal
 from protocol.locked.planned import Planned
-from protocol.running.executors import Executor, Job, Produced
+from protocol.running.executors import Executor, Job, Produced, Told
 from protocol.running.executors.local import executor
 from protocol.tasks.door import Opened
 
@@ -23,23 +25,30 @@ AHEAD = 2  # jobs that a process has at once, so that it need not wait while its
 
 
 @contextmanager
-def opened(planned: Planned, lanes: Mapping[str, int], problems: Opened | None = None) -> Iterator[Executor]:
+def opened(
+    planned: Planned,
+    lanes: Mapping[str, int],
+    problems: Opened | None = None,
+    report: Callable[[Told], object] = lambda told: None,
+) -> Iterator[Executor]:
     """An executor of as many processes as the protocol registers; of this one alone where it names none.
 
     A process whose parent was killed ends with the job that it has begun. What a job refuses is refused here,
-    and what else goes wrong in it is a refusal that names it, after its traceback.
+    and what else goes wrong in it is a refusal that names it, after its traceback. report: is told what is
+    done, where it is done in this process.
     """
     workers = planned.protocol.generation.workers or 1
     if workers == 1:
-        yield partial(map, executor(planned, lanes, problems))
+        yield partial(map, executor(planned, lanes, problems, report=report))
         return
     # Spawned: a forked copy of a process with running torch threads may hang.
     context = multiprocessing.get_context("spawn")
     ours, theirs = zip(*(context.Pipe() for _ in range(workers)), strict=True)
     settings = (planned, lanes, problems)
     processes = [context.Process(target=serve, args=(end, *settings)) for end in theirs]
-    for process in processes:
-        process.start()
+    with _interrupted_alone():
+        for process in processes:
+            process.start()
     for end in theirs:
         end.close()  # else the death of a process would not end what we read from it
     try:
@@ -49,6 +58,19 @@ def opened(planned: Planned, lanes: Mapping[str, int], problems: Opened | None =
             end.close()
             process.terminate()
             process.join()
+
+
+@contextmanager
+def _interrupted_alone() -> Iterator[None]:
+    """What starts inside is not interrupted with this process: it is ended by it."""
+    if os.name != "posix":
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def shared(workers: Sequence[Connection], jobs: Iterable[Job]) -> Iterator[Produced]:

@@ -1,0 +1,94 @@
+"""Whether a study is being run, by which process, and how far it is: from its ledger, its records and what
+that process holds, its lock.json. Looking disturbs nobody and leaves nothing.
+"""
+
+import os
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from protocol.evidence.bytes import files
+from protocol.evidence.lock import lock
+from protocol.evidence.run import records
+from protocol.evidence.run.ledger import Entry
+from protocol.evidence.run.registration import SEAL, Registration
+
+__all__ = ["UnderWay", "holder", "under_way"]
+
+LOCKS = Path("/proc/locks")
+PHASES = {"probe": "probe", "attempt": "confirm"}  # by the event that begins an attempt
+
+
+class UnderWay(NamedTuple):
+    """An attempt that has not come to its end.
+
+    began: of the attempt, and last: of its last record, seconds since 1970; last is None before there is one.
+    found: records at its beginning; recorded: now; lanes: that there will be, None where that is not known.
+    pid: of the process that runs it; None where none on this machine does.
+    """
+
+    phase: str
+    began: float
+    last: float | None
+    found: int
+    recorded: int
+    lanes: int | None
+    pid: int | None
+
+    @property
+    def left(self) -> float | None:
+        """Seconds until the last record, at the speed since the attempt began; None before that tells."""
+        if self.pid is None or self.last is None or self.lanes is None or self.recorded <= self.found:
+            return None
+        each = (self.last - self.began) / (self.recorded - self.found)
+        return max(0.0, each * (self.lanes - self.recorded) - (time.time() - self.last))
+
+
+def under_way(study: Registration) -> UnderWay | None:
+    """None where nothing is left to run, or nothing was begun."""
+    if study.has(SEAL) or (entry := _begun(study.entries)) is None:
+        return None
+    phase = PHASES[entry.event]
+    shards = records.shards(study.place(phase))
+    found, recorded = int(entry.body.get("records", 0)), sum(files.read(path).count(b"\n") for path in shards)
+    last = max((path.stat().st_mtime for path in shards), default=None) if recorded > found else None
+    began = datetime.fromisoformat(entry.time).timestamp()
+    pid = holder(study.folder / lock.NAME)
+    return UnderWay(phase, began, last, found, recorded, _lanes(study, phase), pid)
+
+
+def holder(path: Path) -> int | None:
+    """The process that holds `path` against others, as Linux lists it; None where it lists none, as for one
+    of another machine or container, and on other systems.
+    """
+    status = path.stat()
+    own = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
+    with suppress(OSError):
+        for fields in map(str.split, LOCKS.read_text().splitlines()):
+            if "FLOCK" in fields and "->" not in fields and own in fields:  # an arrow is one that waits
+                return int(fields[fields.index(own) - 1])
+    return None
+
+
+def _begun(entries: Sequence[Entry]) -> Entry | None:
+    """The line of an attempt after which nothing ended it."""
+    for entry in reversed(entries):
+        if entry.event in PHASES:
+            return entry
+        if entry.event != "held-out":  # of the attempt
+            return None
+    return None
+
+
+def _lanes(study: Registration, phase: str) -> int | None:
+    content = study.lock.content
+    items, grid = content["items"], content["grid"]
+    if phase == "confirm":
+        return sum(len(items[task]["confirm"]) for _, task, *_ in grid)
+    if study.swept:
+        return None  # the cells of a sweep are not in the lock
+    again = study.registered["decision"]["against"][0]  # the first comparator runs twice
+    return sum(len(items[task]["dev"]) * (2 if arm == again else 1) for _, task, _, arm, _ in grid)
