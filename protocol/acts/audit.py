@@ -42,6 +42,9 @@ class Audited(NamedTuple):
     anchored: list[Anchor]
     verdict: str | None  # the auditor's own word; INVALID where something failed, None where none was given
     said: str  # the same as it is printed; empty without one
+    judged: Mapping[str, Any] | None = (
+        None  # the auditor's own judgement; None where `verdict` has no word of it
+    )
 
     @property
     def broken(self) -> list[str]:
@@ -86,7 +89,7 @@ def audit(study: Registration, believed: Sequence[Witness] = (), asked: Asked | 
         own = judge()
     except Exception:  # the finding on the judgement says what
         return Audited(made, anchored, None, "")
-    return Audited(made, anchored, str(own["verdict"]), headline.word(own))
+    return Audited(made, anchored, str(own["verdict"]), headline.word(own), own)
 
 
 def _beside(study: Registration, asked: Asked, judge: Callable[[], dict[str, Any]]) -> Mapping[str, Check]:

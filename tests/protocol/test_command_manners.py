@@ -28,7 +28,7 @@ FURTHER = {
     "export": ["--format", "osf"],
     "withdraw": ["--reason", "a typo"],
 }
-NO_REGISTRATION = {"calibrate", "models", "tasks"}  # these are told a model or a task
+NO_REGISTRATION = {"audit_changed", "calibrate", "models", "tasks"}  # told files, a model or a task
 OF_A_REGISTRATION = [name for name in COMMANDS if name not in NO_REGISTRATION]
 
 
