@@ -20,12 +20,10 @@ from pathlib import Path
 
 from protocol import command
 from protocol.acts import audit
-from protocol.acts.audit import Asked, Audited
+from protocol.acts.audit import Asked
 from protocol.evidence.outside import anchors
 from protocol.evidence.run.registration import Registration
 from protocol.texts import audited as texts
-
-FAILED, UNFINISHED, UNTOLD = 3, 6, 7
 
 
 class Options(command.Trust):
@@ -81,37 +79,18 @@ def act(args: Options) -> int:
     else:
         lines = texts.page(study, audited.findings, anchored=word != "UNANCHORED")
     given = f"{audited.said}, " if audited.said else ""
-    lines += ["", f"{study.folder}: {summary(audited)}; {given}{word}"]
+    lines += ["", f"{study.folder}: {audit.summary(audited)}; {given}{word}"]
     values = {
-        "held": status(audited) == 0,
-        "status": status(audited),
+        "held": audit.status(audited) == 0,
+        "status": audit.status(audited),
         "findings": [each._asdict() for each in audited.findings],
         "verdict": audited.verdict,
         "anchors": word,
     }
     command.say(args.json, "\n".join(lines), values)
-    if args.require_anchor and not status(audited):
+    if args.require_anchor and not audit.status(audited):
         anchors.require(audited.anchored, anchors.existing(study))
-    return status(audited)
-
-
-def status(audited: Audited) -> int:
-    if audited.broken:
-        return FAILED
-    if audited.gaps:
-        return UNTOLD
-    return UNFINISHED if audited.unfinished else 0
-
-
-def summary(audited: Audited) -> str:
-    if audited.broken:
-        return f"AUDIT FAILED ({', '.join(audited.broken)})"
-    if audited.gaps:
-        return f"could not be told: {', '.join(audited.gaps)}"
-    if audited.unfinished:
-        return f"unfinished ({', '.join(audited.unfinished)}); what is there holds"
-    outside = [each.item for each in audited.findings if each.status == "cannot tell"]
-    return "everything held" + (f", but for what is not here: {', '.join(outside)}" if outside else "")
+    return audit.status(audited)
 
 
 if __name__ == "__main__":

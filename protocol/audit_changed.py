@@ -18,9 +18,8 @@ from typing import NamedTuple
 
 from protocol import command, witnesses
 from protocol.acts import audit, changed
-from protocol.acts.audit import Audited
+from protocol.acts.audit import FAILED, UNFINISHED, UNTOLD, Audited
 from protocol.acts.changed import Changed
-from protocol.audit import FAILED, UNFINISHED, UNTOLD, status, summary
 from protocol.evidence.bytes import shown
 from protocol.evidence.outside import anchors
 from protocol.evidence.refusals import BadInput, Refusal
@@ -85,10 +84,10 @@ def one(folder: Path) -> Told:
         return Told(STANDS[FAILED], f"{folder}: {type(refused).__name__}: {refused}", [])
     word = anchors.word(audited.anchored)
     line = "; ".join(
-        filter(None, (f"{folder}: {summary(audited)}", audited.said and f"{audited.said}, {word}"))
+        filter(None, (f"{folder}: {audit.summary(audited)}", audited.said and f"{audited.said}, {word}"))
     )
     page = texts.page(study, audited.findings, anchored=word != "UNANCHORED") if audited.broken else []
-    return Told(STANDS[status(audited)], line, page, audited)
+    return Told(STANDS[audit.status(audited)], line, page, audited)
 
 
 def counts(told: list[Told]) -> str:
