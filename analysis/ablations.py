@@ -1,7 +1,7 @@
 """What each ablation of a finished study shows about the part that it takes away.
 
-    python -m analysis.ablations registrations/crystal-ablations
-    python -m analysis.ablations registrations/crystal-ablations --json
+    kv-prereg ablations registrations/crystal-ablations
+    kv-prereg ablations registrations/crystal-ablations --json
 
 For each ablation: the settings in which it differs from its parent, as locked; its accuracy minus the
 parent's with an interval and p corrected for all contrasts shown; whether both held the same memory; and, of

@@ -1,8 +1,8 @@
 """Compare finished result files: the first arm against every other, paired by problem; exploratory.
 
-    python -m analysis.compare full=out/full snapkv=out/snapkv
-    python -m analysis.compare full.eval snapkv.eval --cluster template
-    python -m analysis.compare scores.csv --method max-t --plot forest.svg
+    kv-prereg compare full=out/full snapkv=out/snapkv
+    kv-prereg compare full.eval snapkv.eval --cluster template
+    kv-prereg compare scores.csv --method max-t --plot forest.svg
 
 Reads samples of lm-eval (a file, or the folder of a run), logs of inspect_ai (.eval or .json), predictions of
 kvpress's evaluation, CSV files with id, arm and score (task, cluster and seed too), and judged registrations.

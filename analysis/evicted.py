@@ -1,7 +1,7 @@
 """Did it evict? What every arm of a study held, and by which of the ratios that papers print.
 
-    python -m analysis.evicted registrations/lossless-chain
-    python -m analysis.evicted registrations/lossless-chain --json
+    kv-prereg evicted registrations/lossless-chain
+    kv-prereg evicted registrations/lossless-chain --json
 
 For each arm: events a lane that removed something, lanes that never evicted (there an arm is the full cache,
 and its answers are no result about its policy), what it held by its registered budget, and each common

@@ -1,6 +1,6 @@
 """Apply the committed rule of a study to its sealed records.
 
-    python -m analysis.judge registrations/quickstart
+    kv-prereg judge registrations/quickstart
 
 Prints the judgement as canonical JSON: no floats, decimals as strings with six digits. It depends on
 lock.json and records/*.jsonl alone (with a sweep on selection.json too), and is the same byte for byte

@@ -227,7 +227,7 @@ def gates() -> str:
     parts = [
         "# What each policy was to show, and what registrations said",
         "Generated from `analysis/hypotheses/` and the files in `registrations/`: `python docs/generate.py`. "
-        "The index that `python -m figures.report` writes over a folder has these tables, too.",
+        "The index that `kv-prereg report` writes over a folder has these tables, too.",
         *tables.SAID["gates"],
         "## Families of intervention",
         *tables.SAID["families"],
@@ -242,8 +242,8 @@ def gates() -> str:
         "## Every other policy",
         *(f"### {name}: {FAMILIES[name]}\n\n{_rows(tables.METHODS, rows)}" for name, rows in others.items()),
         "## Failure modes",
-        "Of section 3.2 of the paper, in our words. A judgement shows some of them; `python -m "
-        "analysis.diagnostics` looks for all but the fourth in the records of a study.",
+        "Of section 3.2 of the paper, in our words. A judgement shows some of them; `kv-prereg "
+        "diagnostics` looks for all but the fourth in the records of a study.",
         "\n".join(wrapped(f"- {name}: {what}.") for name, what in tables.MODES),
         "## Table 1 of the paper",
         "Sun, Harn, He and Qin, arXiv:2605.14292, in its words, with the policies that are its gates here.",

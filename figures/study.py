@@ -1,6 +1,6 @@
 """Draw everything that applies to a judged study.
 
-    python -m figures.study registrations/quickstart
+    kv-prereg draw registrations/quickstart
 
 Writes figures/forest, accuracy, budget_curve (where arms ran at two budgets or more), settings_map (where
 arms form a grid over two settings), needle (where a needle task ran), levels (where the ids of problems name

@@ -1,6 +1,6 @@
 """Print the verdict of a study as plain text, at most 110 columns wide.
 
-    python -m figures.table registrations/quickstart
+    kv-prereg table registrations/quickstart
 
 Exit status: 0 printed; 2 there is no verdict to print.
 """

@@ -1,8 +1,8 @@
 """List the policies: what each keeps, whose method it is, what it needs. Or say all of one.
 
-    python -m policies
-    python -m policies --family epikv
-    python -m policies snapkv        its settings by their paths, and what its authors do otherwise
+    kv-prereg policies
+    kv-prereg policies --family epikv
+    kv-prereg policies snapkv        its settings by their paths, and what its authors do otherwise
 
 A setting is changed by its path: policies.get("snapkv", {"scoring.window": 64}) or, of an arm in
 protocol.toml, { policy = "snapkv", set = { "scoring.window" = 64 } }.

@@ -1,11 +1,11 @@
 """Write a registration as others read it: a registration text, or an in-toto statement of its verdict.
 
-    python -m protocol.export registrations/quickstart --format osf            the OSF's headings, Markdown
-    python -m protocol.export registrations/quickstart --format aspredicted    AsPredicted's nine questions
-    python -m protocol.export registrations/quickstart --format in-toto        in-toto Statement v1, JSON
+    kv-prereg export registrations/quickstart --format osf            the OSF's headings, Markdown
+    kv-prereg export registrations/quickstart --format aspredicted    AsPredicted's nine questions
+    kv-prereg export registrations/quickstart --format in-toto        in-toto Statement v1, JSON
 
 Reads the files of a locked registration alone, and verifies no more than that they belong together: the rest
-is for python -m protocol.audit. An in-toto statement needs a verdict. With --to FILE the text is written
+is for kv-prereg audit. An in-toto statement needs a verdict. With --to FILE the text is written
 there, once.
 
 Exit status: 0 exported; 2 not a registration, not locked, no verdict, or FILE exists; 3 the files contradict

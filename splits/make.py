@@ -1,6 +1,6 @@
 """Freeze the split of a data file: one JSON object a line, each with a `unique_id`.
 
-    python -m splits.make math500 math500.jsonl    writes splits/math500.json, once
+    kv-prereg split math500 math500.jsonl    writes splits/math500.json, once
 
 Only the ids are kept, never the problems. Exit status: 0 written, 2 refused.
 """

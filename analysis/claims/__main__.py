@@ -1,7 +1,7 @@
 """Audit published claims from their printed numbers, without raw data.
 
-    python -m analysis.claims analysis/published/*.toml
-    python -m analysis.claims analysis/published/*.toml --markdown docs/published_claims.md
+    kv-prereg claims analysis/published/*.toml
+    kv-prereg claims analysis/published/*.toml --markdown docs/published_claims.md
 
 For each claim how far its check reaches (transcribed, arithmetic, inference, or none) and its verdict, with
 the numbers that decide; the last line counts by level. For each table, whether its values are possible at n.

@@ -26,7 +26,7 @@ __all__ = ["Asked", "Audited", "audit"]
 
 
 class Asked(NamedTuple):
-    """What an auditor asks for beside the files: see `python -m protocol.audit --help`."""
+    """What an auditor asks for beside the files: see `kv-prereg audit --help`."""
 
     signers: Path | None = None
     headers: Path | None = None

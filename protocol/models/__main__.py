@@ -1,8 +1,8 @@
 """Fetch and list models.
 
-    python -m protocol.models list
-    python -m protocol.models fetch smollm2-135m
-    python -m protocol.models fetch hf:<owner>/<name>@<commit>
+    kv-prereg models list
+    kv-prereg models fetch smollm2-135m
+    kv-prereg models fetch hf:<owner>/<name>@<commit>
 
 Fetching is the only step that uses the network; a model that is there is verified and left alone.
 Files are kept below $KV_PREREG_HOME, or ~/.cache/kv-prereg. Exit status: 0 done, 2 refused, 3 wrong bytes.

@@ -1,12 +1,12 @@
 """List the tasks, check a file of your own, bring published problems here, seal those that are held out.
 
-    python -m protocol.tasks list
-    python -m protocol.tasks graders
-    python -m protocol.tasks check mine.jsonl --grader f1
-    python -m protocol.tasks freeze needle-768     writes splits/needle-768.json, once
-    python -m protocol.tasks fetch math500         downloads the problems, or verifies them
-    python -m protocol.tasks fetch math500 --from test.jsonl
-    python -m protocol.tasks seal math500 --to age1... --to "$(cat auditor.pub)"
+    kv-prereg tasks list
+    kv-prereg tasks graders
+    kv-prereg tasks check mine.jsonl --grader f1
+    kv-prereg tasks freeze needle-768     writes splits/needle-768.json, once
+    kv-prereg tasks fetch math500         downloads the problems, or verifies them
+    kv-prereg tasks fetch math500 --from test.jsonl
+    kv-prereg tasks seal math500 --to age1... --to "$(cat auditor.pub)"
 
 `check` says every line that is wrong, or how many problems are for development and how many are held out; it
 holds each answer to the grader. Fetching is the only step that uses the network, and not with --from;

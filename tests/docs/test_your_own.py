@@ -78,8 +78,8 @@ def carried_out(here: Path, command: str) -> str:
 
 
 def test_the_page_ends_in_a_verdict_that_an_audit_holds(followed):
-    assert "small-vectors" in followed["python -m policies small-vectors"]
-    confirmed = followed["python -m protocol.confirm registrations/mine"]
+    assert "small-vectors" in followed["kv-prereg policies small-vectors"]
+    confirmed = followed["kv-prereg confirm registrations/mine"]
     assert confirmed.startswith("SCREENED")
-    audited = followed["python -m protocol.audit registrations/mine"]
+    audited = followed["kv-prereg audit registrations/mine"]
     assert "failed" not in audited.casefold().replace("0 failed", "")
