@@ -25,6 +25,7 @@ from protocol.texts.menu import MENU, ORDER, PROGRAM, STATUSES, meant
 __all__ = ["main"]
 
 HELP = ("help", "--help", "-h")
+VERSION = ("--version", "-V")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -34,14 +35,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if line := shadowed.found():
         return _refuse(line)
     name, *more = words or HELP[:1]
-    if name in HELP and (not more or more[0] in HELP):
-        put(overview(), sys.stdout)
-        return 0
-    if name == "--version":
-        put(version(), sys.stdout)
-        return 0
-    if name == "help":
+    if name in HELP and more and more[0] not in HELP:
         name, more = more[0], ["--help"]
+    if name in HELP or name in VERSION:
+        return _say(overview() if name in HELP else version())
     if name not in MENU:
         return _refuse(unknown(name))
     return run(name, more)
@@ -103,6 +100,14 @@ def unknown(name: str) -> str:
         return f"unknown command {name!r}; did you mean {near!r}?"
     first = [one for one, entry in MENU.items() if entry.group == ORDER]
     return f"unknown command {name!r}; {PROGRAM} help lists all: {', '.join(first)}, ..."
+
+
+def _say(text: str) -> int:
+    try:
+        put(text, sys.stdout)
+    except OSError as full:
+        return _refuse(str(full))
+    return 0
 
 
 def _refuse(line: str) -> int:

@@ -123,7 +123,7 @@ def answer(as_json: bool, act: Callable[[], int]) -> int:
 
 _FAULT = (
     "a file is not what this command takes, or the command has a fault: kv-prereg audit says "
-    "whether the files hold; with python -X dev -m ... the same command says where the fault is"
+    "whether the files hold; typed as python -X dev -m protocol ..., the same command says where the fault is"
 )
 
 

@@ -26,10 +26,12 @@ def shown(text: str) -> str:
     return _HIDDEN.sub(_escaped, text)
 
 
-def put(text: str, stream: TextIO) -> None:
+def put(text: str, stream: TextIO | None) -> None:
     """Print `text`, shown; what the encoding of the stream lacks is escaped too. Where the reader has gone
-    (`| head`), nothing: the exit status does not hang on it.
+    (`| head`) or there never was one (None), nothing: the exit status does not hang on it.
     """
+    if stream is None:
+        return
     encoding = getattr(stream, "encoding", None) or "utf-8"
     try:
         stream.write(shown(text).encode(encoding, "backslashreplace").decode(encoding))
@@ -40,6 +42,8 @@ def put(text: str, stream: TextIO) -> None:
 
 def print_bytes(text: str) -> None:
     """Print `text`, shown, as a line of UTF-8 whatever the encoding of standard output; else as `put`."""
+    if sys.stdout is None:
+        return
     try:
         sys.stdout.buffer.write(shown(text).encode() + b"\n")
         sys.stdout.buffer.flush()

@@ -126,6 +126,7 @@ def typed(module: str) -> str:
 
 def meant(name: str) -> str | None:
     """The command that a mistyped name was to be, where one is near enough."""
+    name = name.lower()
     near = get_close_matches(name, MENU, n=1, cutoff=NEAR)
     begun = [one for one in MENU if len(name) >= BEGINS and one[:BEGINS] == name[:BEGINS]]
     return next(iter([*near, *begun]), None)

@@ -47,7 +47,7 @@ def test_help_begins_with_the_usual_order_of_work_and_names_every_command_and_st
     assert max(map(len, out.splitlines())) <= 80
 
 
-@pytest.mark.parametrize("words", [("help", "status"), ("status", "--help")])
+@pytest.mark.parametrize("words", [("help", "status"), ("status", "--help"), ("--help", "status")])
 def test_help_of_a_command_is_its_own(capsys, monkeypatch, words):
     monkeypatch.delitem(sys.modules, "protocol.status", raising=False)
     status, out, _ = typed(capsys, *words)
@@ -67,6 +67,7 @@ def test_help_of_a_command_is_its_own(capsys, monkeypatch, words):
         ("registration", "register"),
         ("by_level", "by-level"),
         ("replication", "replicate"),
+        ("STATUS", "status"),
     ],
 )
 def test_a_near_miss_is_corrected(capsys, mistyped, meant):

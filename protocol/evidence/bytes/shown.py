@@ -48,11 +48,13 @@ def hush(*streams: TextIO) -> None:
     """
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in streams or (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):  # no file of its own, or closed
+        try:
             stream.flush()
-            continue
-        with suppress(OSError, ValueError):
-            os.dup2(nowhere, stream.fileno())
+        except BrokenPipeError:
+            with suppress(OSError, ValueError):  # no file of its own
+                os.dup2(nowhere, stream.fileno())
+        except (AttributeError, OSError, ValueError):
+            pass  # not there, full or closed: Python tells it as it ends
     os.close(nowhere)
 
 
