@@ -1,7 +1,7 @@
 """What each ablation of a finished study shows about the part that it takes away.
 
-    python -m analysis.ablations registrations/crystal-ablations
-    python -m analysis.ablations registrations/crystal-ablations --json
+    kv-prereg ablations registrations/crystal-ablations
+    kv-prereg ablations registrations/crystal-ablations --json
 
 For each ablation: the settings in which it differs from its parent, as locked; its accuracy minus the
 parent's with an interval and p corrected for all contrasts shown; whether both held the same memory; and, of
@@ -392,7 +392,7 @@ def _decided(one: Mapping[str, Any]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     path = {"folder": "a confirmed registration, e.g. registrations/crystal-ablations"}
-    return command("analysis.ablations", __doc__, path, audit, UNREADABLE, argv, text=_text)
+    return command("ablations", __doc__, path, audit, UNREADABLE, argv, text=_text)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Each registered contrast of a finished study by level: by length, by depth, by difficulty.
 
-    python -m analysis.by_level registrations/mine
-    python -m analysis.by_level registrations/mine --json
+    kv-prereg by-level registrations/mine
+    kv-prereg by-level registrations/mine --json
 
 Levels are those that the lock names for the problems of a task. Accuracies of both arms, their difference and
 its 95 % interval, of each contrast at each level alone; nothing is corrected and nothing decided.
@@ -64,7 +64,7 @@ def _within(row: Mapping[str, Any]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     path = {"folder": "a confirmed registration whose lock names levels"}
-    return command("analysis.by_level", __doc__, path, found, UNREADABLE, argv, text=_text)
+    return command("by-level", __doc__, path, found, UNREADABLE, argv, text=_text)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Compare finished result files: the first arm against every other, paired by problem; exploratory.
 
-    python -m analysis.compare full=out/full snapkv=out/snapkv
-    python -m analysis.compare full.eval snapkv.eval --cluster template
-    python -m analysis.compare scores.csv --method max-t --plot forest.svg
+    kv-prereg compare full=out/full snapkv=out/snapkv
+    kv-prereg compare full.eval snapkv.eval --cluster template
+    kv-prereg compare scores.csv --method max-t --plot forest.svg
 
 Reads samples of lm-eval (a file, or the folder of a run), logs of inspect_ai (.eval or .json), predictions of
 kvpress's evaluation, CSV files with id, arm and score (task, cluster and seed too), and judged registrations.
@@ -17,8 +17,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from analysis.output.command import named
 from analysis.output.printed import dumps
-from analysis.output.shown import put, shown
+from analysis.output.shown import print_bytes, put
 from analysis.output.told import plain
 from analysis.results import comparison, forest, reading
 from analysis.results.rows import Wanted
@@ -49,16 +50,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         put(" ".join(f"{type(refusal).__name__}: {refusal}".split()) + "\n", sys.stderr)
         return 2
     printed = dumps(plain(found.data())) if args.json else "\n".join(comparison.text(found))
-    sys.stdout.buffer.write(shown(printed).encode() + b"\n")
+    print_bytes(printed)
     return 0
 
 
 def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m analysis.compare",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = named("compare", __doc__)
     add = parser.add_argument
     add(
         "paths",

@@ -1,7 +1,7 @@
 """Look for the known ways in which evaluations of eviction fail, in a finished study.
 
-    python -m analysis.diagnostics registrations/alpha-chain
-    python -m analysis.diagnostics registrations/alpha-chain --json
+    kv-prereg diagnostics registrations/alpha-chain
+    kv-prereg diagnostics registrations/alpha-chain --json
 
 The failure modes of "Minimal-Intervention KV Retention via Set-Conditioned Diversity", section 3.2: memory
 that matches at the end of the prefill and not in the mean; signs that 50 problems get wrong; proxies that the
@@ -228,7 +228,7 @@ def _number(decimal: str | None) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     path = {"folder": "a confirmed registration, e.g. registrations/alpha-chain"}
-    return command("analysis.diagnostics", __doc__, path, diagnosed, UNREADABLE, argv, text=_text)
+    return command("diagnostics", __doc__, path, diagnosed, UNREADABLE, argv, text=_text)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Did it evict? What every arm of a study held, and by which of the ratios that papers print.
 
-    python -m analysis.evicted registrations/lossless-chain
-    python -m analysis.evicted registrations/lossless-chain --json
+    kv-prereg evicted registrations/lossless-chain
+    kv-prereg evicted registrations/lossless-chain --json
 
 For each arm: events a lane that removed something, lanes that never evicted (there an arm is the full cache,
 and its answers are no result about its policy), what it held by its registered budget, and each common
@@ -104,7 +104,7 @@ def _spaced(names: Mapping[str, Any]) -> list[str]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     path = {"folder": "a probed or confirmed registration, e.g. registrations/lossless-chain"}
-    return command("analysis.evicted", __doc__, path, found, UNREADABLE, argv, text=_text)
+    return command("evicted", __doc__, path, found, UNREADABLE, argv, text=_text)
 
 
 if __name__ == "__main__":

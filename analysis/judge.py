@@ -1,6 +1,6 @@
 """Apply the committed rule of a study to its sealed records.
 
-    python -m analysis.judge registrations/quickstart
+    kv-prereg judge registrations/quickstart
 
 Prints the judgement as canonical JSON: no floats, decimals as strings with six digits. It depends on
 lock.json and records/*.jsonl alone (with a sweep on selection.json too), and is the same byte for byte
@@ -18,7 +18,7 @@ __all__ = ["judge"]
 
 def main(argv: list[str] | None = None) -> int:
     folder = {"folder": "a registration, e.g. registrations/quickstart"}
-    return command("analysis.judge", __doc__, folder, judge, UNREADABLE, argv, show=dumps)
+    return command("judge", __doc__, folder, judge, UNREADABLE, argv, show=dumps)
 
 
 if __name__ == "__main__":

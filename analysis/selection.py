@@ -1,6 +1,6 @@
 """Apply the committed rule of a sweep to the records of its probe, all of them on development problems.
 
-    python -m analysis.selection registrations/alpha-chain
+    kv-prereg selection registrations/alpha-chain
 
 The rule of "Minimal-Intervention KV Retention via Set-Conditioned Diversity", section 4.2, phase 1. Prints
 the selection as canonical JSON: no floats, decimals as strings with six digits. It depends on lock.json and
@@ -151,7 +151,7 @@ def _printed(cell: Cell) -> dict[str, Any]:
 
 def main(argv: list[str] | None = None) -> int:
     folder = {"folder": "a registration with a sweep, e.g. registrations/alpha-chain"}
-    return command("analysis.selection", __doc__, folder, select, UNREADABLE, argv, show=dumps)
+    return command("selection", __doc__, folder, select, UNREADABLE, argv, show=dumps)
 
 
 if __name__ == "__main__":

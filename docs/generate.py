@@ -28,6 +28,7 @@ from protocol.evidence.relations.relation import Relation  # noqa: E402
 from protocol.evidence.run import document_fields, ledger, record_fields  # noqa: E402
 from protocol.plan.design import DESIGN  # noqa: E402
 from protocol.plan.kinds import ByName  # noqa: E402
+from protocol.texts.menu import STATUSES  # noqa: E402
 
 BEGIN, END = "<!-- relations: written by docs/generate.py -->", "<!-- end of relations -->"
 DOCUMENTS = {
@@ -182,6 +183,22 @@ def _code(name: str) -> str:
     return f"`{name}`"
 
 
+def exit_statuses() -> str:
+    """docs/exit-statuses.md: what a status means, and of which commands."""
+    rows = [f"| {one.number} | {one.means} | {', '.join(map(_code, one.of)) or 'all'} |" for one in STATUSES]
+    parts = [
+        "# Exit statuses",
+        "Generated from `protocol/texts/menu.py`: `python docs/generate.py`.",
+        "A script learns from the status what a person reads in the last line. The help of a command names "
+        "its own. 10, 11 and 12 are verdicts: the command did what it was asked to do.",
+        "\n".join(["| status | means | of |", "|---|---|---|", *rows]),
+        "A refusal is one line on standard error, and with `--json` one object on standard output, which has "
+        "the status as `exit_status`. Nothing was written then. A reader that goes away (`| head`) changes "
+        "no status.",
+    ]
+    return "\n\n".join(wrapped(part) if part[0] not in "#|" else part for part in parts) + "\n"
+
+
 def said(path: Path) -> list[str]:
     """The paragraphs of a module's docstring, each on one line. Raises ValueError where there is none."""
     doc = ast.get_docstring(ast.parse(path.read_text()))
@@ -210,7 +227,7 @@ def gates() -> str:
     parts = [
         "# What each policy was to show, and what registrations said",
         "Generated from `analysis/hypotheses/` and the files in `registrations/`: `python docs/generate.py`. "
-        "The index that `python -m figures.report` writes over a folder has these tables, too.",
+        "The index that `kv-prereg report` writes over a folder has these tables, too.",
         *tables.SAID["gates"],
         "## Families of intervention",
         *tables.SAID["families"],
@@ -225,8 +242,8 @@ def gates() -> str:
         "## Every other policy",
         *(f"### {name}: {FAMILIES[name]}\n\n{_rows(tables.METHODS, rows)}" for name, rows in others.items()),
         "## Failure modes",
-        "Of section 3.2 of the paper, in our words. A judgement shows some of them; `python -m "
-        "analysis.diagnostics` looks for all but the fourth in the records of a study.",
+        "Of section 3.2 of the paper, in our words. A judgement shows some of them; `kv-prereg "
+        "diagnostics` looks for all but the fourth in the records of a study.",
         "\n".join(wrapped(f"- {name}: {what}.") for name, what in tables.MODES),
         "## Table 1 of the paper",
         "Sun, Harn, He and Qin, arXiv:2605.14292, in its words, with the policies that are its gates here.",
@@ -258,6 +275,7 @@ def wrapped(text: str) -> str:
 
 FILES: Mapping[str, Callable[[], str]] = MappingProxyType(
     {
+        "exit-statuses.md": exit_statuses,
         "files.md": files,
         "gates.md": gates,
         "protocol.md": protocol,

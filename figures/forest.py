@@ -1,6 +1,6 @@
 """Draw the judged contrasts of a study as a forest plot.
 
-    python -m figures.forest registrations/quickstart
+    kv-prereg forest registrations/quickstart
 
 Reads verdict.json alone and writes figures/forest.svg and figures/forest.png into the same folder. The same
 verdict gives the same SVG, byte for byte, with one version of matplotlib.
@@ -24,7 +24,7 @@ def draw(folder: Path) -> tuple[Path, ...]:
 
 def main(argv: list[str] | None = None) -> int:
     folder = {"folder": "a confirmed registration, e.g. registrations/quickstart"}
-    return command("figures.forest", __doc__, folder, draw, page.NoVerdict, argv)
+    return command("forest", __doc__, folder, draw, page.NoVerdict, argv)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
 """Write the report of a judged registration, or the index of all registrations, as one page of HTML.
 
-    python -m figures.report registrations/alpha-chain      writes report.html into that folder
-    python -m figures.report registrations                  writes index.html, with a line for each
+    kv-prereg report registrations/alpha-chain      writes report.html into that folder
+    kv-prereg report registrations                  writes index.html, with a line for each
 
 A report needs nothing but itself: no network, and no script but to sort its tables. It is drawn anew
 (`figures.study`) and holds every drawing. It repeats what the files say and verifies nothing, so its verdict
-line and drawings say UNANCHORED: python -m protocol.audit verifies. The same files give the same bytes with
+line and drawings say UNANCHORED: kv-prereg audit verifies. The same files give the same bytes with
 one version of matplotlib, in whatever folder, and the page names what made it.
 Exit status: 0 written; 2 there is no verdict to report, or the files cannot be read.
 """
@@ -77,7 +77,7 @@ def _read(folder: Path, witness: str) -> dict[str, Html]:
     except (KeyError, TypeError, AttributeError, IndexError, ValueError) as problem:
         raise RecordError(
             f"{folder}: a file is not of the documented format ({type(problem).__name__}: {problem}); "
-            f"run: python -m protocol.audit {folder}"
+            f"run: kv-prereg audit {folder}"
         ) from None
 
 
@@ -138,7 +138,7 @@ def _written(folder: Path) -> tuple[Path, ...]:
 
 def main(argv: list[str] | None = None) -> int:
     folder = {"folder": "a judged registration, or the folder of all of them"}
-    return command("figures.report", __doc__, folder, _written, (NoVerdict, RecordError), argv)
+    return command("report", __doc__, folder, _written, (NoVerdict, RecordError), argv)
 
 
 if __name__ == "__main__":

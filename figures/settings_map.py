@@ -1,7 +1,7 @@
 """Draw accuracy over two settings of a policy as a heat map, for each model, task and budget.
 
-    python -m figures.settings_map registrations/lrfu-grid
-    python -m figures.settings_map registrations/lrfu-grid --rows scoring.p --columns scoring.decay
+    kv-prereg settings-map registrations/lrfu-grid
+    kv-prereg settings-map registrations/lrfu-grid --rows scoring.p --columns scoring.decay
 
 The arms that differ in two settings alone are the cells; the settings are found, or named as the lock names
 them. Of a judged study it draws the held-out problems, before that the development problems of its probe.
@@ -40,7 +40,7 @@ def main(argv: list[str] | None = None) -> int:
         "columns": "path of the other",
     }
     refusals = (NoGrid, page.NoVerdict, RecordError)
-    return command("figures.settings_map", __doc__, folder, draw, refusals, argv, options=options)
+    return command("settings-map", __doc__, folder, draw, refusals, argv, options=options)
 
 
 if __name__ == "__main__":

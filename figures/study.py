@@ -1,6 +1,6 @@
 """Draw everything that applies to a judged study.
 
-    python -m figures.study registrations/quickstart
+    kv-prereg draw registrations/quickstart
 
 Writes figures/forest, accuracy, budget_curve (where arms ran at two budgets or more), settings_map (where
 arms form a grid over two settings), needle (where a needle task ran), levels (where the ids of problems name
@@ -70,7 +70,7 @@ def draw(folder: Path, witness: str = numbers.WITNESS, to: Path | None = None) -
 
 def main(argv: list[str] | None = None) -> int:
     folder = {"folder": "a confirmed registration, e.g. registrations/quickstart"}
-    return command("figures.study", __doc__, folder, draw, (page.NoVerdict, RecordError), argv)
+    return command("draw", __doc__, folder, draw, (page.NoVerdict, RecordError), argv)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Print the verdict of a study as plain text, at most 110 columns wide.
 
-    python -m figures.table registrations/quickstart
+    kv-prereg table registrations/quickstart
 
 Exit status: 0 printed; 2 there is no verdict to print.
 """
@@ -135,7 +135,7 @@ def _wrapped(line: str) -> list[str]:
 
 def main(argv: list[str] | None = None) -> int:
     folder = {"folder": "a confirmed registration, e.g. registrations/quickstart"}
-    return command("figures.table", __doc__, folder, page.judged, page.NoVerdict, argv, show=verdict_table)
+    return command("table", __doc__, folder, page.judged, page.NoVerdict, argv, show=verdict_table)
 
 
 if __name__ == "__main__":

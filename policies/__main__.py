@@ -1,8 +1,8 @@
 """List the policies: what each keeps, whose method it is, what it needs. Or say all of one.
 
-    python -m policies
-    python -m policies --family epikv
-    python -m policies snapkv        its settings by their paths, and what its authors do otherwise
+    kv-prereg policies
+    kv-prereg policies --family epikv
+    kv-prereg policies snapkv        its settings by their paths, and what its authors do otherwise
 
 A setting is changed by its path: policies.get("snapkv", {"scoring.window": 64}) or, of an arm in
 protocol.toml, { policy = "snapkv", set = { "scoring.window" = 64 } }.
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import os
 import sys
 import textwrap
 from collections.abc import Callable, Iterable
@@ -49,7 +50,7 @@ KINDS = {
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m policies", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="kv-prereg policies", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("name", nargs="?", help="a policy, of which all is said")
     parser.add_argument("--family", metavar="NAME", help=f"one of {', '.join(FAMILIES)}")
@@ -176,12 +177,19 @@ def _factories() -> dict[str, Callable[..., Any]]:
 
 
 def _put(text: str, stream: TextIO) -> None:
-    """What a terminal would obey or hide is shown, and what its encoding lacks is escaped."""
+    """What a terminal would obey or hide is shown, and what its encoding lacks is escaped. Where the reader
+    has gone (`| head`), the rest goes nowhere.
+    """
     seen = "".join(
         one if one.isprintable() or one == "\n" else one.encode("unicode_escape").decode() for one in text
     )
     encoding = getattr(stream, "encoding", None) or "utf-8"
-    stream.write(seen.encode(encoding, "backslashreplace").decode(encoding))
+    try:
+        stream.write(seen.encode(encoding, "backslashreplace").decode(encoding))
+        stream.flush()
+    except BrokenPipeError:
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), stream.fileno())
 
 
 if __name__ == "__main__":

@@ -142,7 +142,7 @@ def find(name: str) -> Policy:
         hint = (
             f"did you mean {near[0]!r}?"
             if near
-            else f"known: {', '.join(names()[:7])}, ...; python -m policies lists all"
+            else f"known: {', '.join(names()[:7])}, ...; kv-prereg policies lists all"
         )
         raise UnknownPolicy(f"no policy named {name!r}; {hint}")
     try:

@@ -152,7 +152,7 @@ def _unknown(path: str, known: list[str]) -> str:
     if not known:
         return "the policy has no settings"
     listed = ", ".join(known[:MOST]) + (", ..." if len(known) > MOST else "")
-    return f"no setting of the policy; write one of {listed} (python -m policies NAME prints all)"
+    return f"no setting of the policy; write one of {listed} (kv-prereg policies NAME prints all)"
 
 
 def _shown(given: Any) -> str:

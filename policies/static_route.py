@@ -79,6 +79,6 @@ def static_route() -> Policy:
     The paper describes the gate by one line: "an offline-calibrated per-head choice between uniform and
     attention scoring". Ours: uniform is `evenly`, over what a head holds; attention is the score of
     `1d-per-head`; the table is the choice that captures more of the attention of the model's own answers to
-    calibration problems (`python -m protocol.calibrate MODEL routes`); every head keeps the same number.
+    calibration problems (`kv-prereg calibrate MODEL routes`); every head keeps the same number.
     """
     return replace(per_head(), routing=StaticRoute())

@@ -107,7 +107,7 @@ class Subspace:
         if not isinstance(known, Bases):
             raise ValueError(
                 f"state.statistics: no bases were calibrated as {self.statistics!r}; run: "
-                f"python -m protocol.calibrate MODEL {self.statistics} --task TASK"
+                f"kv-prereg calibrate MODEL {self.statistics} --task TASK"
             )
         layers, kv_heads, width, rank = known.basis.shape
         if known.mean.shape != (layers, kv_heads, width):

@@ -2,3 +2,12 @@
 
 May import: protocol, policies, splits, analysis, figures; torch, transformers.
 """
+
+import sys
+
+if sys.argv[:1] == ["-m"]:  # Python is on its way to a command that was typed as `python -m protocol...`
+    from protocol.evidence.lock import shadowed
+
+    if line := shadowed.found():
+        sys.stderr.write(f"BadInput: {line}\n")
+        sys.exit(2)

@@ -1,6 +1,6 @@
 """Register a changed protocol as an amendment of a locked one, which is kept.
 
-    python -m protocol.amend registrations/001-mine registrations/001-mine-b --reason "A budget was mistyped."
+    kv-prereg amend registrations/001-mine registrations/001-mine-b --reason "A budget was mistyped."
 
 The new folder stands beside the old one. Without a protocol.toml in it, it gets a copy of the old one to
 edit and nothing is locked. With one, it is registered like any other; its lock lists everything that
@@ -66,8 +66,8 @@ def text(old: Registration, new: Registration, made: Lock) -> str:
             f"amends {old.folder}: {about['reason']}",
             *(f"  {one['path']}: {shown(one, 'was')} -> {shown(one, 'is')}" for one in fields),
             *([f"  differing besides: {', '.join(others)}"] if others else []),
-            f"next: python -m protocol.probe {new.folder}, "
-            f"{'then' if new.swept else 'or'} python -m protocol.confirm {new.folder}",
+            f"next: kv-prereg probe {new.folder}, "
+            f"{'then' if new.swept else 'or'} kv-prereg confirm {new.folder}",
         ]
     )
 

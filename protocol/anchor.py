@@ -1,10 +1,10 @@
 """Have outside witnesses vouch for a registration, and check what they said.
 
-    python -m protocol.anchor registrations/quickstart                       what the proofs there show
-    python -m protocol.anchor registrations/quickstart lock --witness ots    OpenTimestamps (Bitcoin)
-    python -m protocol.anchor registrations/quickstart --upgrade             its block, some hours later
-    python -m protocol.anchor registrations/quickstart --witness rfc3161 --tsa URL --ca FILE
-    python -m protocol.anchor registrations/quickstart --witness git --remote URL
+    kv-prereg anchor registrations/quickstart                       what the proofs there show
+    kv-prereg anchor registrations/quickstart lock --witness ots    OpenTimestamps (Bitcoin)
+    kv-prereg anchor registrations/quickstart --upgrade             its block, some hours later
+    kv-prereg anchor registrations/quickstart --witness rfc3161 --tsa URL --ca FILE
+    kv-prereg anchor registrations/quickstart --witness git --remote URL
 
 Each witness stamps the documents named (lock, claim, seal, verdict; without a name all that exist) that it
 has not stamped yet; the proofs are kept in anchors/. Then every proof is checked. It holds only by what you

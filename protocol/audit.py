@@ -1,8 +1,8 @@
 """Check a registration from its files alone: offline, without torch, on any machine.
 
-    python -m protocol.audit registrations/quickstart
-    python -m protocol.audit registrations/quickstart --replay 20     20 lanes are decoded again
-    python -m protocol.audit registrations/quickstart --run-locked    the author's judge too, contained
+    kv-prereg audit registrations/quickstart
+    kv-prereg audit registrations/quickstart --replay 20     20 lanes are decoded again
+    kv-prereg audit registrations/quickstart --run-locked    the author's judge too, contained
 
 Asks three things. Does it follow from what was registered: the lock is derived again from protocol.toml and
 the frozen splits, and the judge that is installed here judges the records. Is it consistent with itself:

@@ -1,10 +1,10 @@
 """Audit the registrations that changed files belong to: for pre-commit, and for pull requests.
 
-    python -m protocol.audit_changed registrations/mine/lock.json      files, as pre-commit names them
-    python -m protocol.audit_changed --since origin/main               what HEAD changed since it left that
-    python -m protocol.audit_changed --since main --summary FILE       Markdown besides, for people
+    kv-prereg audit-changed registrations/mine/lock.json      files, as pre-commit names them
+    kv-prereg audit-changed --since origin/main               what HEAD changed since it left that
+    kv-prereg audit-changed --since main --summary FILE       Markdown besides, for people
 
-Each registration is audited as python -m protocol.audit does, from its files alone. A study that is under way
+Each registration is audited as kv-prereg audit does, from its files alone. A study that is under way
 passes, and so does one of which something cannot be told here: both are named. What fails is evidence that
 does not hold, and, with --since, a locked registration that is not there any more.
 

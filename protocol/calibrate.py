@@ -1,11 +1,11 @@
 """Measure the statistics of a model that some policies read.
 
-    python -m protocol.calibrate chain-llama text --task chain
-    python -m protocol.calibrate chain-llama traces --task chain --split dev
-    python -m protocol.calibrate chain-llama thoughts --task chain
-    python -m protocol.calibrate chain-llama bases --task chain
-    python -m protocol.calibrate chain-llama routes --task chain
-    python -m protocol.calibrate path:weights text --text corpus.txt
+    kv-prereg calibrate chain-llama text --task chain
+    kv-prereg calibrate chain-llama traces --task chain --split dev
+    kv-prereg calibrate chain-llama thoughts --task chain
+    kv-prereg calibrate chain-llama bases --task chain
+    kv-prereg calibrate chain-llama routes --task chain
+    kv-prereg calibrate path:weights text --text corpus.txt
 
 text and traces are of its queries; thoughts are thresholds of how sparse the attention of its answers is;
 bases are the directions in which its values vary most, of each layer and head; routes say which heads keep

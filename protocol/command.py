@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from protocol import witnesses
+from protocol.evidence import extras
+from protocol.evidence.bytes import usage
 from protocol.evidence.bytes.shown import put
 from protocol.evidence.outside.anchors import Witness
 from protocol.evidence.refusals import BadInput, Refusal
 from protocol.evidence.run.registration import Registration
+from protocol.texts import menu
 from protocol.witnesses.remote import BRANCH
 
 __all__ = [
@@ -51,18 +54,9 @@ class Trust(Options):
     require_anchor: bool
 
 
-class Parser(argparse.ArgumentParser):
-    """Its messages repeat what was typed, or what a pattern of the shell found, and are shown as all text."""
-
-    def _print_message(self, message: str, file: Any = None) -> None:
-        put(message, file or sys.stderr, end="")
-
-
 def parser(module: str, doc: str | None) -> argparse.ArgumentParser:
     """A parser whose help is the command's docstring, with --json."""
-    made = Parser(
-        prog=f"python -m {module}", description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    made = usage.parser(menu.typed(module), doc)
     made.add_argument("--json", action="store_true", help="print one JSON object instead of text")
     return made
 
@@ -117,7 +111,7 @@ def answer(as_json: bool, act: Callable[[], int]) -> int:
         tell("interrupted; the same command continues where it stopped")
         return 130
     except ModuleNotFoundError as missing:
-        why = f"needs {missing.name}, which is not installed here; run: pip install 'kv-prereg[run]'"
+        why = extras.needed(missing.name)
         return _refuse(as_json, BadInput.__name__, why, BadInput.exit_status)
     except Exception as fault:
         if sys.flags.dev_mode:
@@ -128,8 +122,8 @@ def answer(as_json: bool, act: Callable[[], int]) -> int:
 
 
 _FAULT = (
-    "a file is not what this command takes, or the command has a fault: python -m protocol.audit says "
-    "whether the files hold; with python -X dev -m ... the same command says where the fault is"
+    "a file is not what this command takes, or the command has a fault: kv-prereg audit says "
+    "whether the files hold; typed as python -X dev -m protocol ..., the same command says where the fault is"
 )
 
 

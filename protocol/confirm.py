@@ -1,14 +1,14 @@
 """Run a locked protocol on its held-out problems, once, and judge it by the committed rule.
 
-    python -m protocol.confirm registrations/001-mine
-    python -m protocol.confirm registrations/001-mine --value nonce.txt      with [randomness] (nonce, beacon)
-    python -m protocol.confirm registrations/001-mine --identity key.txt     with encrypted held-out problems
+    kv-prereg confirm registrations/001-mine
+    kv-prereg confirm registrations/001-mine --value nonce.txt      with [randomness] (nonce, beacon)
+    kv-prereg confirm registrations/001-mine --identity key.txt     with encrypted held-out problems
 
 Runs the locked sources, unpacked into a temporary folder that is removed at the end (a killed run leaves it).
 Writes the claim before the first held-out problem is opened, records every cell, checks the lock again
 half-way and at the end, seals, then applies the rule, draws the forest plot and prints the verdict. Killed,
 it continues where it stopped; finished, it is refused: whoever wants to run it again replicates it
-(python -m protocol.replicate).
+(kv-prereg replicate).
 
 Exit status: 0 CONFIRMED; 10 REFUTED; 11 INCONCLUSIVE, or SCREENED (too few problems); 12 DEVIATED; 2 bad
 input; 3 drifted or tampered; 4 already claimed, withdrawn or amended; 5 with --require-anchor, the lock is

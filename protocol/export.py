@@ -1,13 +1,13 @@
 """Write a registration as others read it: a registration text, an attestation of its verdict, a data set.
 
-    python -m protocol.export registrations/quickstart --format osf            the OSF's headings, Markdown
-    python -m protocol.export registrations/quickstart --format aspredicted    AsPredicted's nine questions
-    python -m protocol.export registrations/quickstart --format in-toto        in-toto Statement v1, JSON
-    python -m protocol.export registrations/quickstart --format predicate      what actions/attest takes, JSON
-    python -m protocol.export registrations/quickstart --format croissant      its records, as Croissant 1.0
+    kv-prereg export registrations/quickstart --format osf            the OSF's headings, Markdown
+    kv-prereg export registrations/quickstart --format aspredicted    AsPredicted's nine questions
+    kv-prereg export registrations/quickstart --format in-toto        in-toto Statement v1, JSON
+    kv-prereg export registrations/quickstart --format predicate      what actions/attest takes, JSON
+    kv-prereg export registrations/quickstart --format croissant      its records, as Croissant 1.0
 
 Reads the files of a locked registration alone, and verifies no more than that they belong together: the rest
-is for python -m protocol.audit. An attestation and a data set need a verdict. With --to FILE the text is
+is for kv-prereg audit. An attestation and a data set need a verdict. With --to FILE the text is
 written there, once; croissant.json belongs beside lock.json, since its paths begin there.
 
 Exit status: 0 exported; 2 not a registration, not locked, no verdict, or FILE exists; 3 the files contradict

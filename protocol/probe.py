@@ -1,6 +1,6 @@
 """Run a locked protocol on its development problems: look as often as you like, nothing is decided here.
 
-    python -m protocol.probe registrations/001-mine
+    kv-prereg probe registrations/001-mine
 
 The locked sources run, unpacked into a temporary folder. Every registered cell runs on the dev split; the
 first comparator runs twice (A/A), so that what varies without any change of policy is known. With a sweep its

@@ -1,6 +1,6 @@
 """Set what policies are chosen by beforehand against the accuracy that came out. Exploratory.
 
-    python -m protocol.proxies registrations/alpha-chain --limit 20
+    kv-prereg proxies registrations/alpha-chain --limit 20
 
 For every arm that evicts, at its first event that drops anything, on N development problems of each task
 (those with the smallest MD5 of their ids) and along the text that the full cache writes there: how the arm's

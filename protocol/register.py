@@ -1,7 +1,7 @@
 """Freeze a protocol: hash it with code, splits, weights and environment, once.
 
-    python -m protocol.register registrations/001-mine
-    python -m protocol.register registrations/001-mine --sign ~/.ssh/id_ed25519
+    kv-prereg register registrations/001-mine
+    kv-prereg register registrations/001-mine --sign ~/.ssh/id_ed25519
 
 Reads protocol.toml in the folder, checks every name and budget, runs the decision rule on made-up studies
 that must give each verdict, simulates its type-I error at the planned size, then writes lock.json,
@@ -56,8 +56,8 @@ def main(argv: list[str] | None = None, *, typed: bool = False) -> int:
             *opened.developed(locked.content),
             *same_kept.words(checks["same_kept"]),
             *installed_files.words(locked.content["environment"]["altered"]),
-            f"next: python -m protocol.probe {args.folder}, "
-            f"{'then' if Registration(args.folder).swept else 'or'} python -m protocol.confirm {args.folder}",
+            f"next: kv-prereg probe {args.folder}, "
+            f"{'then' if Registration(args.folder).swept else 'or'} kv-prereg confirm {args.folder}",
         ]
         values = {"lock": locked.digest, "checks": checks, "opened": locked.content["opened"], "power": power}
         command.say(args.json, "\n".join(lines), values)

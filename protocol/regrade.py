@@ -1,8 +1,8 @@
 """Grade recorded texts again, and say where the grades differ.
 
-    python -m protocol.regrade registrations/alpha-math500            the sealed records
-    python -m protocol.regrade registrations/alpha-math500 --probe    those of the development problems
-    python -m protocol.regrade registrations/001-mine --identity FILE    with encrypted held-out problems
+    kv-prereg regrade registrations/alpha-math500            the sealed records
+    kv-prereg regrade registrations/alpha-math500 --probe    those of the development problems
+    kv-prereg regrade registrations/001-mine --identity FILE    with encrypted held-out problems
 
 Every record keeps its raw text, so a grade can be checked, or a later grader tried, without a model. Nothing
 is written: a verdict stands on the grades that were recorded. Held-out problems are read after the seal only.

@@ -1,6 +1,6 @@
 """Run the whole grid of a written protocol with small models in place of its own: would it run?
 
-    python -m protocol.rehearse registrations/alpha-math500 --stand-in hf:a/b@<commit>=chain-qwen2
+    kv-prereg rehearse registrations/alpha-math500 --stand-in hf:a/b@<commit>=chain-qwen2
 
 Every cell of probe and confirm runs on a few development problems; nothing is locked, no held-out problem is
 opened and nothing is kept unless --out names a folder. Prints what each arm answered, where the full cache

@@ -1,6 +1,6 @@
 """Run a confirmed study again, as a new registration of your own.
 
-    python -m protocol.replicate registrations/quickstart
+    kv-prereg replicate registrations/quickstart
 
 Audits the parent first: what fails there is not repeated, what cannot be told there is named. Then it
 registers a child in replications/ (parent's digest, your environment, your claim), confirms it on the same
@@ -75,7 +75,7 @@ def untold(parent: Registration, headers: Path | None) -> list[str]:
         first = next(one for one in audited.findings if one.status == "failed")
         raise Tampered(
             f"{parent.folder}: its audit fails ({', '.join(audited.broken)}), and nothing is built on it: "
-            f"{first.item}: {first.detail[:200]}; see: python -m protocol.audit {parent.folder}"
+            f"{first.item}: {first.detail[:200]}; see: kv-prereg audit {parent.folder}"
         )
     return audited.gaps
 

@@ -1,10 +1,10 @@
 """The index of registrations: where each one stands, and its one next step.
 
-    python -m protocol.status                 every registration below registrations/
-    python -m protocol.status registrations/quickstart
+    kv-prereg status                 every registration below registrations/
+    kv-prereg status registrations/quickstart
 
 Only a locked folder counts as registered. Reads files, no torch and no model; whether the evidence verifies
-is for python -m protocol.audit. Of a study that is still to run it says what has drifted since the lock;
+is for kv-prereg audit. Of a study that is still to run it says what has drifted since the lock;
 weights that were hashed before are not hashed again while the file is the same by size, times and inode.
 
 Exit status: 0; 2 not a registration; 3 a registration is INVALID: its files contradict each other; 7 one

@@ -1,6 +1,6 @@
 """Withdraw a registration that gets no verdict, and say why.
 
-    python -m protocol.withdraw registrations/001-mine --reason "The task has wrong golds."
+    kv-prereg withdraw registrations/001-mine --reason "The task has wrong golds."
 
 Nothing is deleted: the ledger is closed with the reason and with what had been seen by then, and nobody can
 claim, probe or confirm the study any more. Withdrawing after the claim shows as that. A verdict is not

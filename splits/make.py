@@ -1,6 +1,6 @@
 """Freeze the split of a data file: one JSON object a line, each with a `unique_id`.
 
-    python -m splits.make math500 math500.jsonl    writes splits/math500.json, once
+    kv-prereg split math500 math500.jsonl    writes splits/math500.json, once
 
 Only the ids are kept, never the problems. Exit status: 0 written, 2 refused.
 """
@@ -64,7 +64,7 @@ def _refuse(constant: str) -> NoReturn:
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m splits.make",
+        prog="kv-prereg split",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -1,6 +1,6 @@
 """Audit published claims from printed numbers: pure checks, a strict format, a level and a verdict a claim.
 
-    python -m analysis.claims analysis/published/*.toml
+    kv-prereg claims analysis/published/*.toml
 
 Each check is a function of numbers to a NamedTuple or a number, so that other audits can use it.
 

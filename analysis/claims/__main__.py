@@ -1,14 +1,13 @@
 """Audit published claims from their printed numbers, without raw data.
 
-    python -m analysis.claims analysis/published/*.toml
-    python -m analysis.claims analysis/published/*.toml --markdown docs/published_claims.md
+    kv-prereg claims analysis/published/*.toml
+    kv-prereg claims analysis/published/*.toml --markdown docs/published_claims.md
 
 For each claim how far its check reaches (transcribed, arithmetic, inference, or none) and its verdict, with
 the numbers that decide; the last line counts by level. For each table, whether its values are possible at n.
 Exit status: 0 the audit ran, whatever it found; 2 a file cannot be read.
 """
 
-import argparse
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -18,18 +17,15 @@ from typing import Any
 from analysis.claims.markdown import document
 from analysis.claims.reading import ClaimError, Paper, read
 from analysis.claims.verdicts import findings, table_findings
+from analysis.output.command import named
 from analysis.output.printed import dumps
-from analysis.output.shown import put, shown
+from analysis.output.shown import print_bytes, put
 
 __all__ = ["main"]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m analysis.claims",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = named("claims", __doc__)
     parser.add_argument(
         "files", nargs="+", type=Path, metavar="FILE.toml", help="published numbers and claims"
     )
@@ -44,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             args.markdown.write_text(text, encoding="utf-8")
         else:
             text = dumps({"papers": [_data(paper) for paper in papers]}) if args.json else _text(papers)
-            sys.stdout.buffer.write(shown(text).encode() + b"\n")
+            print_bytes(text)
     except (ClaimError, OSError) as error:
         put(f"{type(error).__name__}: {error}\n", sys.stderr)
         return 2

@@ -135,7 +135,7 @@ def read(folder: Path) -> list[Record]:
     except (KeyError, TypeError, AttributeError, IndexError) as problem:
         raise RecordError(
             f"{folder}: a file is not of the documented format ({type(problem).__name__}: {problem}); "
-            f"run: python -m protocol.audit {folder}"
+            f"run: kv-prereg audit {folder}"
         ) from None
 
 
@@ -152,8 +152,7 @@ def _judged(folder: Path) -> dict[str, Any] | None:
     named = [act["body"]["sha256"] for act in _acts(folder / "ledger.jsonl") if act["event"] == "verdict"]
     if own not in named:
         raise RecordError(
-            f"{folder}: verdict.json is not the one that ledger.jsonl names; run: python -m protocol.audit "
-            f"{folder}"
+            f"{folder}: verdict.json is not the one that ledger.jsonl names; run: kv-prereg audit {folder}"
         )
     return dict(verdict["judged"])
 
@@ -183,7 +182,7 @@ def _acts(path: Path) -> list[dict[str, Any]]:
         lines = [dict(json.loads(line)) for line in plain_files.read(path).split(b"\n")[:-1]]
         return [lines[0], *lines[1:]]
     except (OSError, ValueError, TypeError, IndexError, RecursionError):
-        raise RecordError(f"{path}: is no ledger; run: python -m protocol.audit {path.parent}") from None
+        raise RecordError(f"{path}: is no ledger; run: kv-prereg audit {path.parent}") from None
 
 
 def _development(folder: Path) -> dict[Place, float]:

@@ -85,7 +85,7 @@ SAID: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "the policy's of the row, at the level that the rule corrects to, where memory (slots, bytes or, "
             "with the state that a policy keeps, the total) matched or, against the full cache, was saved. "
             "The verdict is the study's, which is about its subject. Files are read and not verified: "
-            "`python -m protocol.audit` does that.",
+            "`kv-prereg audit` does that.",
         ),
     }
 )

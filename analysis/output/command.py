@@ -8,10 +8,10 @@ from types import MappingProxyType
 from typing import Any, TypeAlias, TypeVar
 
 from analysis.output.printed import dumps
-from analysis.output.shown import put, shown
+from analysis.output.shown import print_bytes, put
 from analysis.output.told import plain
 
-__all__ = ["UNREADABLE", "command"]
+__all__ = ["UNREADABLE", "command", "named"]
 
 Refusals: TypeAlias = type[Exception] | tuple[type[Exception], ...]
 Made = TypeVar("Made")
@@ -23,6 +23,13 @@ class Parser(argparse.ArgumentParser):
 
     def _print_message(self, message: str, file: Any = None) -> None:
         put(message, file or sys.stderr)
+
+
+def named(name: str, doc: str | None) -> argparse.ArgumentParser:
+    """The parser of what is typed as kv-prereg `name`; its help is `doc`."""
+    return Parser(
+        prog=f"kv-prereg {name}", description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
 
 
 def _lines(made: Any) -> str:
@@ -41,16 +48,14 @@ def command(
     text: Callable[[Mapping[str, Any]], Iterable[str]] | None = None,
     options: Mapping[str, str] = MappingProxyType({}),
 ) -> int:
-    """`python -m <name> PATH...`: prints what act(**paths, **options) makes, as `show` says it.
+    """`kv-prereg <name> PATH...`: prints what act(**paths, **options) makes, as `show` says it.
 
     paths, options: what each is, by name; an option that is not given is None. text: lines for people, of a
     finding as `plain` has it; with --json it is printed as canonical JSON.
     Exit status: 0 printed; 2 for one of `refusals`, for what the system refuses and for a document that is
     none of ours, in one line. Control characters are shown, not sent.
     """
-    parser = Parser(
-        prog=f"python -m {name}", description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = named(name, doc)
     for path, what in paths.items():
         parser.add_argument(path, type=Path, help=what)
     for option, what in options.items():
@@ -76,10 +81,10 @@ def command(
         where = " ".join(str(one) for one in given.values() if one is not None)
         return _refuse(
             f"{where}: a file is not of the documented format, or this command has a fault "
-            f"({type(fault).__name__}: {fault}); python -m protocol.audit says whether the files hold, "
-            f"python -X dev -m {name} where the fault is"
+            f"({type(fault).__name__}: {fault}); kv-prereg audit says whether the files hold, "
+            f"python -X dev -m protocol {name} where the fault is"
         )
-    sys.stdout.buffer.write(shown(printed).encode() + b"\n")
+    print_bytes(printed)
     return 0
 
 

@@ -3,10 +3,13 @@
 Escapes are those of JSON, so that JSON that was printed reads as before.
 """
 
+import os
 import re
+import sys
+from contextlib import suppress
 from typing import TextIO
 
-__all__ = ["put", "shown"]
+__all__ = ["print_bytes", "put", "shown"]
 
 # Controls but the newline; what reorders, joins or hides text; separators that a terminal may break at;
 # halves of surrogate pairs, which are no characters. `protocol.evidence.bytes.shown` has the same.
@@ -23,11 +26,35 @@ def shown(text: str) -> str:
     return _HIDDEN.sub(_escaped, text)
 
 
-def put(text: str, stream: TextIO) -> None:
-    """Print `text`, shown; what the encoding of the stream lacks is escaped too."""
+def put(text: str, stream: TextIO | None) -> None:
+    """Print `text`, shown; what the encoding of the stream lacks is escaped too. Where the reader has gone
+    (`| head`) or there never was one (None), nothing: the exit status does not hang on it.
+    """
+    if stream is None:
+        return
     encoding = getattr(stream, "encoding", None) or "utf-8"
-    stream.write(shown(text).encode(encoding, "backslashreplace").decode(encoding))
-    stream.flush()
+    try:
+        stream.write(shown(text).encode(encoding, "backslashreplace").decode(encoding))
+        stream.flush()
+    except BrokenPipeError:
+        _let_go(stream)
+
+
+def print_bytes(text: str) -> None:
+    """Print `text`, shown, as a line of UTF-8 whatever the encoding of standard output; else as `put`."""
+    if sys.stdout is None:
+        return
+    try:
+        sys.stdout.buffer.write(shown(text).encode() + b"\n")
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        _let_go(sys.stdout)
+
+
+def _let_go(stream: TextIO) -> None:
+    """Python writes what is left as it ends; that goes nowhere."""
+    with suppress(OSError, ValueError), open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), stream.fileno())
 
 
 def _escaped(found: re.Match[str]) -> str:

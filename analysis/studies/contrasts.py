@@ -201,6 +201,6 @@ def verdict(folder: Path) -> dict[str, Any]:
     """
     plain_files.refuse_other(Path(folder))
     if not (Path(folder) / "verdict.json").exists():
-        raise RecordError(f"{folder}: has no verdict; run: python -m protocol.confirm {folder}")
+        raise RecordError(f"{folder}: has no verdict; run: kv-prereg confirm {folder}")
     judged: dict[str, Any] = document(Path(folder) / "verdict.json")[1]["judged"]
     return judged

@@ -183,7 +183,7 @@ def _table(
     if strange := rows.keys() - set(registered):
         raise RecordError(f"records: {_name(min(strange))} is not in the registered grid")
     if not rows:
-        raise RecordError(f"{folder}: no {phase} records; run: python -m protocol.{phase} {folder}")
+        raise RecordError(f"{folder}: no {phase} records; run: kv-prereg {phase} {folder}")
     _check_whole(rows)
     absent: dict[str, Any] = {"state": NOT_RUN, "grade": None, "correct": math.nan, "stop": None}
     absent |= dict.fromkeys((*MEASURED, *NOTED), math.nan)

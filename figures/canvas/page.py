@@ -75,11 +75,11 @@ def judged(folder: Path, witness: str = numbers.WITNESS) -> dict[str, Any]:
         content = json.loads(plain_files.read(path))
         return {**content["judged"], "witness": witness}
     except OSError as problem:
-        raise NoVerdict(f"{path}: {problem.strerror}; run: python -m protocol.confirm {folder}") from None
+        raise NoVerdict(f"{path}: {problem.strerror}; run: kv-prereg confirm {folder}") from None
     except RecordError as other:
         raise NoVerdict(str(other)) from None
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise NoVerdict(f"{path}: holds no judgement; run: python -m protocol.audit {folder}") from None
+        raise NoVerdict(f"{path}: holds no judgement; run: kv-prereg audit {folder}") from None
 
 
 def write(folder: Path, drawing: Callable[..., Figure], *data: Any) -> tuple[Path, Path]:

@@ -48,13 +48,12 @@ def read(folder: Path, witness: str = numbers.WITNESS) -> Finished:
     for name, cited, found in (("lock", verdict, study.registration), ("seal", verdict, sealed)):
         if cited.get(name) != found:
             raise RecordError(
-                f"{folder / 'verdict.json'}: {name}: cites another {name}.json; "
-                f"run: python -m protocol.audit {folder}"
+                f"{folder / 'verdict.json'}: {name}: cites another {name}.json; run: kv-prereg audit {folder}"
             )
     if judged["verdict"] not in VERDICTS:
         raise RecordError(
             f"{folder / 'verdict.json'}: verdict: no rule says {judged['verdict']!r}; "
-            f"run: python -m protocol.audit {folder}"
+            f"run: kv-prereg audit {folder}"
         )
     return Finished(
         study,
@@ -86,7 +85,7 @@ def acts(folder: Path) -> list[dict[str, Any]]:
     except RecordError:
         raise
     except (ValueError, TypeError, RecursionError):
-        raise RecordError(f"{path}: is no ledger; run: python -m protocol.audit {folder}") from None
+        raise RecordError(f"{path}: is no ledger; run: kv-prereg audit {folder}") from None
 
 
 def proofs(folder: Path) -> list[str]:

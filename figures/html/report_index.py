@@ -120,8 +120,8 @@ def html(found: Sequence[Entry], said: Compared = NOTHING) -> str:
                 "are, the more are confirmed by chance.",
                 "Opened before: how many of its held-out problems an earlier registration had opened when it "
                 "was locked. The more who have read a problem, the less a further verdict on it is worth.",
-                "This page repeats what the files say. To verify one: python -m protocol.audit "
-                "registrations/NAME. For what to do next: python -m protocol.status.",
+                "This page repeats what the files say. To verify one: kv-prereg audit "
+                "registrations/NAME. For what to do next: kv-prereg status.",
             ),
             markup.table("All registrations", heads, rows),
             sentences(*_named(found)),

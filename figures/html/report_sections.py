@@ -138,9 +138,9 @@ def provenance(files: Finished) -> Html:
             f"{environment['machine']}, torch {torch.get('version', 'none')} on {torch.get('device', '?')}; "
             f"{len(environment['distributions'])} distributions",
         ),
-        ("Proofs", f"python -m protocol.anchor {place}"),
-        ("Verify", f"python -m protocol.audit {place}"),
-        ("Replicate", f"python -m protocol.replicate {place}"),
+        ("Proofs", f"kv-prereg anchor {place}"),
+        ("Verify", f"kv-prereg audit {place}"),
+        ("Replicate", f"kv-prereg replicate {place}"),
     ]
     return Html(
         facts("What this study is", pairs)

@@ -77,7 +77,7 @@ def mapped(
             facts = own.sort_values(["problem", "seed"])[FACTS]
             panel.alike[place] = facts.to_csv(index=False)
     if not found:
-        raise NoGrid("records: no arm of the grid has a graded answer; run: python -m protocol.probe")
+        raise NoGrid("records: no arm of the grid has a graded answer; run: kv-prereg probe")
     return of, [one._replace(full=full.get((one.model, one.task))) for one in found.values()]
 
 

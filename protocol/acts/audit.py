@@ -28,7 +28,7 @@ FAILED, UNFINISHED, UNTOLD = 3, 6, 7  # exit statuses, beside 0
 
 
 class Asked(NamedTuple):
-    """What an auditor asks for beside the files: see `python -m protocol.audit --help`."""
+    """What an auditor asks for beside the files: see `kv-prereg audit --help`."""
 
     signers: Path | None = None
     headers: Path | None = None

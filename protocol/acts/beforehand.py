@@ -54,7 +54,7 @@ def probe(study: Registration) -> None:
     if selection.inherited(study):
         raise BadInput(
             f"{study.folder}: a replication takes its parent's selection and does not probe; "
-            f"run: python -m protocol.replicate <its parent>"
+            f"run: kv-prereg replicate <its parent>"
         )
     if not selected(study):
         ledger.refuse_closed(study.folder)
@@ -77,8 +77,7 @@ def replicate(parent: Registration) -> None:
     refuse_other_lock(parent)
     if not parent.has(verdict.NAME):
         raise BadInput(
-            f"{parent.folder}: has no verdict to agree with; "
-            f"first: python -m protocol.confirm {parent.folder}"
+            f"{parent.folder}: has no verdict to agree with; first: kv-prereg confirm {parent.folder}"
         )
     if verdict.word(parent.verdict) == "DEVIATED":
         raise BadInput(

@@ -183,7 +183,7 @@ def scored_by(model: LoadedModel) -> policies.Statistics:
     if statistics is None:
         raise BadInput(
             f"model {model.name}: routes are measured with its {read.name!r}, which are not there; run: "
-            f"python -m protocol.calibrate {model.name} {read.name}"
+            f"kv-prereg calibrate {model.name} {read.name}"
         )
     return statistics
 

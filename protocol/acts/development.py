@@ -49,7 +49,7 @@ def warnings(protocol: Design, bodies: Iterable[Mapping[str, Any]]) -> list[str]
     lanes = [body for body in bodies if body["cell"]["budget"] == FULL]
     whole = [body for body in lanes if not body["cell"]["arm"].endswith(AGAIN)]
     if not whole:
-        return ["gate: the full cache does not run here; python -m protocol.rehearse shows what it reaches"]
+        return ["gate: the full cache does not run here; kv-prereg rehearse shows what it reaches"]
     found = []
     for model, task in itertools.product(protocol.models, (task.name for task in protocol.tasks)):
         here = [body for body in whole if (body["cell"]["model"], body["cell"]["task"]) == (model, task)]

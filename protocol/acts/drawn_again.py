@@ -21,14 +21,14 @@ def check(study: Registration) -> str:
     kinds = inventory.accounted(study)
     there = [path for path, kind in kinds.items() if kind == "derived"]
     if not there:
-        raise NotRun(f"nothing is drawn; python -m figures.report {study.folder} does")
+        raise NotRun(f"nothing is drawn; kv-prereg report {study.folder} does")
     with tempfile.TemporaryDirectory() as made:
         own = _drawn(study.folder, Path(made))
         differ = [path for path in there if _other(study.folder / path, Path(made) / path)]
     if not differ:
         return f"{inventory.counted(len(there))} drawn again from the records, the same bytes"
     said = f"{inventory.listed(differ)}: not what is drawn here from the records"
-    anew = f"draw anew: python -m figures.report {study.folder}"
+    anew = f"draw anew: kv-prereg repures.report {study.folder}"
     if inventory.REPORT in there and own in files.read(study.folder / inventory.REPORT).decode(
         errors="replace"
     ):

@@ -283,7 +283,7 @@ def _refuse_long(study: Registration, registered: int, records: Sequence[Record]
     most = max(len(item[split]) for item in study.lock.content["items"].values() for split in SPLITS)
     times, _ = draws(decision)
     if (drawn := times * pairs * cells * most) > LARGEST:
-        command = f"python -m analysis.judge {study.folder}"
+        command = f"kv-prereg judge {study.folder}"
         raise CannotTell(f"{drawn:.0e} draws take many minutes; run: {command}")
 
 

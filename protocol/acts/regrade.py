@@ -20,7 +20,7 @@ __all__ = ["Difference", "Regraded", "check", "regrade"]
 
 UNGRADED = ("timeout", "error")  # of this machine and this moment
 SHOWN = 3  # of what cannot be told
-SECONDS = 60.0  # that an audit grades for; what is left then is for `python -m protocol.regrade`
+SECONDS = 60.0  # that an audit grades for; what is left then is for `kv-prereg regrade`
 READING = ("protocol/grading/", "protocol/tasks/")  # what makes a grade of a text
 
 
@@ -196,4 +196,4 @@ def _difference(body: Mapping[str, Any], again: Grade, second: Grade | None) -> 
 
 
 def _alone(study: Registration) -> str:
-    return f"run: python -m protocol.regrade {study.folder}"
+    return f"run: kv-prereg regrade {study.folder}"

@@ -117,31 +117,31 @@ def drifted(study: Registration, environment: Mapping[str, Any]) -> list[str]:
 def step(at: Standing, drifted: Sequence[str], anchored: bool = False) -> str:
     """The one thing to do next."""
     if at.state in TO_RUN and drifted:
-        amend = f"; or: python -m protocol.amend {at.folder} <new folder> --reason <why>"
+        amend = f"; or: kv-prereg amend {at.folder} <new folder> --reason <why>"
         return "bring back what was locked" + (amend if at.state == "locked" else "")
     match at.state:
         case "written" | "locking":
-            return f"python -m protocol.register {at.folder}"
+            return f"kv-prereg register {at.folder}"
         case "locked" if at.swept and not at.selected:
-            return f"python -m protocol.probe {at.folder}"
+            return f"kv-prereg probe {at.folder}"
         case "locked" | "claimed" | "sealed" if at.replicates:
             parent = Path(at.folder).parent.parent / "registrations" / at.replicates
-            return f"python -m protocol.replicate {parent}"
+            return f"kv-prereg replicate {parent}"
         case "locked" if at.randomness == "anchor" and not anchored:
-            return f"python -m protocol.anchor {at.folder} lock --witness ots"
+            return f"kv-prereg anchor {at.folder} lock --witness ots"
         case "locked" if at.randomness in ("nonce", "beacon"):
-            return f"python -m protocol.confirm {at.folder} --value FILE"
+            return f"kv-prereg confirm {at.folder} --value FILE"
         case "locked" | "claimed" | "sealed":
-            return f"python -m protocol.confirm {at.folder}"
+            return f"kv-prereg confirm {at.folder}"
         case "judged" | "INVALID" | "cannot tell":
-            return f"python -m protocol.audit {at.folder}"
+            return f"kv-prereg audit {at.folder}"
         case "withdrawn":
             return "nothing: it stays as it is"
         case "amended":
             after = amendment.successor(Registration(Path(at.folder)))
             if after is None:
                 return f"bring back the registration with the lock {at.amended}"
-            return f"python -m protocol.status {Path(at.folder).parent / after.name}"
+            return f"kv-prereg status {Path(at.folder).parent / after.name}"
 
 
 def count(registered: Sequence[Line]) -> dict[str, int]:

@@ -1,13 +1,13 @@
 """lm-eval with the engine as one of its models: its whole command line, and --model kv-prereg.
 
-    python -m protocol.adapters.lm_eval run --model kv-prereg --tasks gsm8k --log_samples \\
+    kv-prereg lm-eval run --model kv-prereg --tasks gsm8k --log_samples \\
         --model_args model=chain-llama policy=snapkv budget=64 --output_path out/snapkv
 
 lm-eval 0.4.13 has no entry point for models, so the harness is started here, after the model is registered.
 Its model_args, one by one or as JSON, are those of `protocol.adapters.engine_lm.EngineLM`:
 
-    model   a source of `python -m protocol.models`
-    policy  a name of `python -m policies`; full, which evicts nothing, without it
+    model   a source of `kv-prereg models`
+    policy  a name of `kv-prereg policies`; full, which evicts nothing, without it
     set     the policy's settings by their paths, in JSON: {"scoring.window": 64}
     budget  slots per KV head and layer, or a share of the prompt as 0.3
     query   how many of the last tokens of a prompt are fed after the compression; none without it

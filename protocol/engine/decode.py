@@ -153,7 +153,7 @@ def refuse_uncalibrated(model: Model, lane: Lane) -> None:
         if not isinstance(model.statistics.get(name), kind):
             raise BadInput(
                 f"statistics of model {model.name}: lane {lane.key} needs {name!r}, which are not there; "
-                f"run: python -m protocol.calibrate {model.name} {name} --task <task>"
+                f"run: kv-prereg calibrate {model.name} {name} --task <task>"
             )
 
 

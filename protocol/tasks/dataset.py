@@ -170,7 +170,7 @@ class Dataset:
         if published is None and self.url is None:
             raise BadInput(
                 f"task {self.name}: published as Parquet alone; pass its JSON lines: "
-                f"python -m protocol.tasks fetch {self.name} --from FILE"
+                f"kv-prereg tasks fetch {self.name} --from FILE"
             )
         try:
             raw = published.read_bytes() if published else download(str(self.url))
@@ -219,7 +219,7 @@ class Dataset:
             data = path.read_bytes()
         except FileNotFoundError:
             raise BadInput(
-                f"task {self.name}: no data at {path}; run: python -m protocol.tasks fetch {self.name}"
+                f"task {self.name}: no data at {path}; run: kv-prereg tasks fetch {self.name}"
             ) from None
         self._verify(data, path)
         return data

@@ -99,7 +99,7 @@ def identity(path: Path) -> str:
 def _rows(path: Path, identity: str) -> Mapping[str, Row]:
     found, wrong = told(read(path))
     if wrong:
-        more = f" ({len(wrong) - 1} more: python -m protocol.tasks check {path})" if len(wrong) > 1 else ""
+        more = f" ({len(wrong) - 1} more: kv-prereg tasks check {path})" if len(wrong) > 1 else ""
         raise BadInput(f"{path}: line {wrong[0].line}: {wrong[0].says}{more}")
     return MappingProxyType({row.id: row for row in found.values()})
 

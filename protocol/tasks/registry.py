@@ -160,7 +160,7 @@ def get(name: str) -> Task:
     if name in TASKS:
         return TASKS[name]
     if name not in points:
-        raise UnknownTask(f"task {name!r}: unknown; {hint(name, names(), 'python -m protocol.tasks list')}")
+        raise UnknownTask(f"task {name!r}: unknown; {hint(name, names(), 'kv-prereg tasks list')}")
     try:
         task = points[name].load()
     except Exception as error:  # whatever a stranger's module does when it is imported

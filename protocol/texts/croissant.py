@@ -81,7 +81,7 @@ def of(study: Registration) -> dict[str, Any]:
     Raises BadInput without a verdict: until then nobody looks at held-out records.
     """
     if not study.has(VERDICT):
-        raise BadInput(f"{study.folder} has no verdict; run: python -m protocol.confirm {study.folder}")
+        raise BadInput(f"{study.folder} has no verdict; run: kv-prereg confirm {study.folder}")
     phases = [phase for phase in SETS if (study.folder / _shard(phase)).is_file()]
     said = headline.line(study.verdict.content["judged"])
     return {
@@ -90,7 +90,7 @@ def of(study: Registration) -> dict[str, Any]:
         "dct:conformsTo": CONFORMS,
         "name": study.lock.content["name"],
         "description": f"{study.registered['question']} Verdict of the registered rule: {said}. Lock: "
-        f"sha256:{study.lock.digest}. Whether this evidence holds, python -m protocol.audit says.",
+        f"sha256:{study.lock.digest}. Whether this evidence holds, kv-prereg audit says.",
         "keywords": ["KV cache", "cache eviction", "pre-registration", *study.registered["models"]],
         "distribution": [_file(study, phase) for phase in phases],
         "recordSet": [_rows(phase) for phase in phases],

@@ -31,10 +31,10 @@ def of(study: Registration) -> dict[str, Any]:
     """
     folder, locked = study.folder, study.lock
     if not study.has(VERDICT):
-        raise BadInput(f"{folder} has no verdict; run: python -m protocol.confirm {folder}")
+        raise BadInput(f"{folder} has no verdict; run: kv-prereg confirm {folder}")
     given = study.verdict.content
     if (given.get("lock"), given.get("seal")) != (locked.digest, study.seal.digest):
-        raise Tampered(f"{VERDICT}: names another lock or seal; run: python -m protocol.audit {folder}")
+        raise Tampered(f"{VERDICT}: names another lock or seal; run: kv-prereg audit {folder}")
     judged, proofs = given["judged"], (folder / anchors.FOLDER).rglob("*")
     return {
         "_type": STATEMENT,

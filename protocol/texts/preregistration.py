@@ -146,8 +146,8 @@ def _title(held: Lock) -> str:
 
 def _origin(held: Lock) -> str:
     return (
-        f"Written by `python -m protocol.export` from `lock.json` of `{held.content['name']}`, SHA-256 "
-        f"`{held.digest}`; nothing was added by hand. That the files hold is for `python -m protocol.audit`."
+        f"Written by `kv-prereg export` from `lock.json` of `{held.content['name']}`, SHA-256 "
+        f"`{held.digest}`; nothing was added by hand. That the files hold is for `kv-prereg audit`."
     )
 
 

@@ -48,7 +48,7 @@ def block(study: Registration, headers: Path | None = None) -> Block:
     """
     proof = study.folder / FOLDER / f"lock.{OpenTimestamps.suffix}"
     if not files.there(proof):
-        raise BadInput(f"{proof}: missing; run: python -m protocol.anchor {study.folder} lock --witness ots")
+        raise BadInput(f"{proof}: missing; run: kv-prereg anchor {study.folder} lock --witness ots")
     shelves = (study.folder / FOLDER / HEADERS, *([headers] if headers else []))
     return OpenTimestamps(shelves).block(study.lock.digest, files.read(proof, anchors.MOST))
 

@@ -106,9 +106,7 @@ class OpenTimestamps:
         blocks = _blocks(detached)
         if not blocks:
             where = ", ".join(sorted({url for _, url in _pending(detached.timestamp)})) or "no calendar"
-            raise Unproven(
-                f"pending at {where}; after some hours: python -m protocol.anchor FOLDER --upgrade"
-            )
+            raise Unproven(f"pending at {where}; after some hours: kv-prereg anchor FOLDER --upgrade")
         height = min(blocks)
         name = f"{height}.hex"
         path = next((folder / name for folder in self.headers if files.there(folder / name)), None)

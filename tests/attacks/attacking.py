@@ -36,7 +36,7 @@ def repository(study: Path) -> Repository:
 
 
 def findings(study: Path, *options: object) -> dict[str, dict[str, str]]:
-    """What `python -m protocol.audit --json` says, by item."""
+    """What `kv-prereg audit --json` says, by item."""
     said = json.loads(studies.here("audit", study, "--json", *options).stdout)
     return {one["item"]: one for one in said["findings"]}
 

@@ -9,8 +9,8 @@ from case import named
 from rewrites_of_protocols import registered, relabelled
 from rewrites_of_records import unmeasured
 
-REPLAY = "python -m protocol.audit --replay"
-REPLICATION = "python -m protocol.replicate"
+REPLAY = "kv-prereg audit --replay"
+REPLICATION = "kv-prereg replicate"
 ANCHOR = "an anchor of the lock"
 LATER = "an anchor of the claim or the seal"
 NOTHING = "nothing"

@@ -10,7 +10,7 @@ from protocol.evidence.run import ledger
 
 
 def test_a_finished_study_is_confirmed_again(study):
-    refused(4, "the verdict closed it; to run it again: python -m protocol.replicate", "confirm", study)
+    refused(4, "the verdict closed it; to run it again: kv-prereg replicate", "confirm", study)
 
 
 def test_a_finished_study_is_locked_again(study):

@@ -1,13 +1,18 @@
-"""docs/commands.md has every command, its options and its exit statuses."""
+"""docs/commands.md has every command of the menu, its options; docs/exit-statuses.md what they end with."""
 
 import contextlib
 import importlib
 import io
 import re
+import subprocess
 
 import pytest
 from markdown_pages import commands
 from studies import ROOT
+
+from protocol import command
+from protocol.evidence import refusals
+from protocol.texts.menu import MENU, STATUSES
 
 PAGE = (ROOT / "docs" / "commands.md").read_text()
 ROWS = [
@@ -16,6 +21,10 @@ ROWS = [
 # Run by commands, not by people.
 WORKERS = {"protocol.grading.worker", "protocol.harness.worker", "protocol.locked.first_process"}
 OURS = sorted(name for name in commands() - WORKERS if not name.startswith("benchmarks."))
+SCRIPTS = {path.suffix[1:]: path for path in (ROOT / "protocol/texts/completion").iterdir()}
+THERE = [name for name, entry in MENU.items() if entry.module in OURS]
+OWN_WORDS = {"lm-eval"}  # its parser is lm-eval's
+OF_OTHERS = {"tasks": {"--identity"}}  # options of another command, of which a help speaks
 
 
 def module(name: str):
@@ -23,39 +32,100 @@ def module(name: str):
     return importlib.import_module(f"{name}.__main__" if package else name)
 
 
-def options(name: str) -> set[str]:
+def helped(name: str) -> str:
     out = io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.suppress(SystemExit):
-        module(name).main(["--help"])
-    return set(re.findall(r"--[\w-]+", out.getvalue()))
+        module(MENU[name].module).main(["--help"])
+    return out.getvalue()
 
 
-def test_every_command_is_there_and_no_other():
-    named = {
-        found
-        for cell, *_ in ROWS
-        for found in re.findall(r"`((?:protocol|analysis|figures|splits)\.[\w.]+|policies\b)", cell)
-    }
-    assert named == set(OURS)
+def options(name: str) -> set[str]:
+    return set(re.findall(r"--[a-z][\w-]+", helped(name)))
+
+
+def test_every_command_has_a_name_and_is_on_the_page_and_no_other():
+    assert {entry.module for entry in MENU.values()} == {*OURS} - {"protocol"}
+    modules = {cell for _, cell, *_ in ROWS for cell in re.findall(r"^`([\w.]+)`$", cell)}
+    alone = {*re.findall(r"`kv-prereg (\w+) \w+` \(`[\w.]+`\)", PAGE)}
+    assert {MENU[name].module for name in alone} | modules == {entry.module for entry in MENU.values()}
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if re.match(r"`\w+\.\w|`policies`", row[1])], ids=str)
+def test_a_row_names_a_command_by_its_menu(row):
+    typed = re.findall(r"`([\w-]+)", row[0])
+    assert {MENU[name].module for name in typed} == {row[1].strip("`")}
+
+
+@pytest.mark.parametrize("name", [name for name in THERE if name not in OWN_WORDS])
+def test_help_says_the_name_that_is_typed(name):
+    assert re.match(rf"usage: kv-prereg {name}\b", helped(name))
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if row[0].startswith("`--")], ids=lambda row: row[0])
 def test_an_option_is_one_of_the_commands_that_it_is_said_to_be(row):
-    for command in row[1].split(", "):
+    for name in row[1].split(", "):
         for option in re.findall(r"--[\w-]+", row[0]):
-            assert option in options(f"protocol.{command}"), command
+            assert option in options(name), name
 
 
-def test_every_exit_status_is_explained():
-    explained = {int(row[0]) for row in ROWS if row[0].isdigit()}
-    for name in OURS:
-        said = re.search(r"Exit status:.*", module(name).__doc__ or "", re.DOTALL)
+def test_every_exit_status_of_a_command_is_explained_as_of_it():
+    """What a command's help says it ends with stands in the table, of that command or of all."""
+    for name in THERE:
+        said = re.search(r"Exit status:.*", module(MENU[name].module).__doc__ or "", re.DOTALL)
         told = re.findall(r"(?<!\w)(\d+) (?=[a-z]|CONF|REF|INC|DEV)", said[0]) if said else []
+        explained = {one.number for one in STATUSES if not one.of or name in one.of}
         assert {int(status) for status in told} <= explained, name
 
 
-def test_a_status_names_commands_that_exist():
-    for row in ROWS:
-        if row[0].isdigit():
-            for command in re.findall(r"`(\w+)`", row[2]):
-                assert f"protocol.{command}" in OURS
+def test_a_status_is_one_that_the_code_ends_with():
+    told = {one.number for one in STATUSES}
+    refused = {each.exit_status for each in vars(refusals).values() if hasattr(each, "exit_status")}
+    assert refused | {*command.STATUS.values()} <= told
+    for one in STATUSES:
+        assert {*one.of} <= MENU.keys()
+        for name in one.of:
+            said = module(MENU[name].module).__doc__ or ""
+            assert re.search(rf"\b{one.number}\b|that of the child", said), (one.number, name)
+
+
+@pytest.mark.parametrize("name", [name for name in THERE if name not in OWN_WORDS])
+def test_shells_complete_the_options_that_help_says(name):
+    """Without shtab; what it writes from the parsers is compared where it is installed."""
+    bash = SCRIPTS["bash"].read_text()
+    fish = SCRIPTS["fish"].read_text()
+    named = f"_shtab_kv_prereg_{name.replace('-', '_')}"
+    completed = " ".join(re.findall(rf"^{named}\w*_option_strings=\((.*)\)$", bash, re.MULTILINE)).split()
+    assert options(name) <= {*completed, *OF_OTHERS.get(name, ())}
+    assert f" -a {name} " in fish
+
+
+def test_what_shells_complete_is_what_the_parsers_say():
+    pytest.importorskip("shtab")
+    spec = importlib.util.spec_from_file_location("completion", ROOT / "docs" / "completion.py")
+    completion = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(completion)
+    for path, text in completion.written().items():
+        assert path.read_text() == text, "run: python docs/completion.py"
+
+
+TYPED = {
+    "conf": "confirm",
+    "confirm --require": "--require-anchor",
+    "policies snapk": "snapkv snapkv_with_window snapkv-rkv",
+    "calibrate chain-llama text --task chain-": "chain-16",
+    "export x --format in": "in-toto",
+    "confirm registrations/quick": "registrations/quickstart",
+    "confirm quick": "registrations/quickstart",
+}
+
+
+def test_bash_completes():
+    """One process: a case a line, typed word by word."""
+    calls = [
+        f"COMP_WORDS=(kv-prereg {typed}); COMP_CWORD=$((${{#COMP_WORDS[@]}}-1)); _shtab_kv_prereg"
+        for typed in TYPED
+    ]
+    lines = [f'{call} 2>/dev/null; echo "${{COMPREPLY[*]}}"' for call in calls]
+    script = "\n".join([f"source {SCRIPTS['bash']}", *lines])
+    done = subprocess.run(["bash", "-c", script], cwd=ROOT, capture_output=True, text=True)
+    assert dict(zip(TYPED, done.stdout.splitlines(), strict=True)) == TYPED

@@ -9,10 +9,10 @@ from types import SimpleNamespace
 
 import pytest
 import studies
-from markdown_pages import commands
 from studies import ROOT
 
 from protocol.plan import reading
+from protocol.texts.menu import MENU
 
 BOOK = json.loads((ROOT / "docs" / "notebook" / "first_study.ipynb").read_text())
 CODE = ["".join(cell["source"]) for cell in BOOK["cells"] if cell["cell_type"] == "code"]
@@ -35,9 +35,9 @@ def test_the_protocol_that_it_writes_is_one(tmp_path, monkeypatch):
 
 
 def test_its_commands_are_those_of_this_project():
-    typed = [shlex.split(cell.removeprefix("!"))[:3] for cell in COMMANDS]
-    assert [words[:2] for words in typed] == 4 * [["python", "-m"]]
-    assert {words[2] for words in typed} <= commands()
+    typed = [shlex.split(cell.removeprefix("!"))[:2] for cell in COMMANDS]
+    assert [program for program, _ in typed] == 4 * ["kv-prereg"]
+    assert {name for _, name in typed} <= MENU.keys()
 
 
 @pytest.fixture(scope="module")
@@ -56,9 +56,8 @@ def ran(tmp_path_factory):
 
 
 def typed(cell: str) -> tuple[int, str]:
-    python, flag, module, *arguments = shlex.split(cell.removeprefix("!"))
-    assert (python, flag) == ("python", "-m")
-    done = studies.here(module.removeprefix("protocol."), *arguments, drawn=True)
+    _, name, *arguments = shlex.split(cell.removeprefix("!"))
+    done = studies.here(MENU[name].module.removeprefix("protocol."), *arguments, drawn=True)
     return done.returncode, done.stdout + done.stderr
 
 

@@ -3,8 +3,10 @@
 import re
 
 import pytest
-from markdown_pages import name, pages
+from markdown_pages import blocks, name, pages
 from studies import ROOT
+
+from protocol.texts.menu import MENU
 
 MOST = 120
 # Tables whose cells are sentences, or results as they were printed. Prose there fits like everywhere.
@@ -70,6 +72,15 @@ def test_modules_that_are_run_exist(page):
         if not (place.with_suffix(".py").exists() or (place / "__main__.py").exists())
     }
     assert missing == set()
+
+
+@each_page
+def test_commands_that_are_typed_exist(page):
+    code = [*re.findall(r"`(kv-prereg\b[^`]*)`", page.read_text()), *blocks(page).splitlines()]
+    typed = {
+        name for line in code for name in re.findall(r"(?:^|[ /&|])kv-prereg +([a-z][a-z-]*)(?= |$)", line)
+    }
+    assert {name for name in typed if not YOURS.search(name)} <= {*MENU, "help"}
 
 
 def test_the_pages_that_may_be_wide_are_there_and_are_wide():

@@ -12,6 +12,7 @@ import studies
 from studies import ROOT
 
 from protocol.locked import imports
+from protocol.texts.menu import MENU
 
 PAGE = (ROOT / "docs" / "your-own.md").read_text()
 FILES = dict(re.findall(r"^```(?:python|toml) (\S+)\n(.*?)^```$", PAGE, re.M | re.S))
@@ -57,6 +58,8 @@ def followed(tmp_path_factory):
 def carried_out(here: Path, command: str) -> str:
     """Commands of this project run in this process, which has torch already."""
     words = shlex.split(command)
+    if words[0] == "kv-prereg":
+        words = ["python", "-m", MENU[words[1]].module, *words[2:]]
     if words[:2] == ["python", "-m"] and words[2].startswith("protocol.") and words[2] != "protocol.tasks":
         done = studies.here(words[2].removeprefix("protocol."), *words[3:])
         assert done.returncode in (0, 11), done.stdout + done.stderr
@@ -75,8 +78,8 @@ def carried_out(here: Path, command: str) -> str:
 
 
 def test_the_page_ends_in_a_verdict_that_an_audit_holds(followed):
-    assert "small-vectors" in followed["python -m policies small-vectors"]
-    confirmed = followed["python -m protocol.confirm registrations/mine"]
+    assert "small-vectors" in followed["kv-prereg policies small-vectors"]
+    confirmed = followed["kv-prereg confirm registrations/mine"]
     assert confirmed.startswith("SCREENED")
-    audited = followed["python -m protocol.audit registrations/mine"]
+    audited = followed["kv-prereg audit registrations/mine"]
     assert "failed" not in audited.casefold().replace("0 failed", "")

@@ -1,4 +1,4 @@
-"""`python -m policies`, and the one line that each policy has there."""
+"""`kv-prereg policies`, and the one line that each policy has there."""
 
 import contextlib
 import io
@@ -128,7 +128,7 @@ def test_one_policy_is_told_in_the_words_of_its_factory(name, opens):
         (("--family", "epi"), "UnknownPolicy: no family named 'epi'; did you mean 'epikv'?\n"),
         (("--family", "zzz"), "UnknownPolicy: no family named 'zzz'; write one of controls, positions,"),
         (("snapkv", "--family", "epikv"), "name a policy or a family, not both"),
-        (("--force",), "usage: python -m policies"),
+        (("--force",), "usage: kv-prereg policies"),
         (("a\x1b[31m",), r"no policy named 'a\x1b[31m'; known: full"),
     ],
 )
@@ -143,7 +143,7 @@ def test_help_says_what_it_does():
     status, out, _ = run("--help")
     assert status == 0
     assert "Exit status: 0 listed; 2 no such policy or family." in out
-    assert "python -m policies snapkv" in out
+    assert "kv-prereg policies snapkv" in out
 
 
 def test_policies_of_other_distributions_are_listed_and_not_described(tmp_path, monkeypatch):

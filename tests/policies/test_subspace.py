@@ -123,7 +123,7 @@ def test_the_gate_keeps_what_its_parent_keeps_and_merges_nothing():
 
 def test_what_does_not_fit_is_refused_with_the_fix():
     bases = random_bases(a_prompt(4))
-    with pytest.raises(ValueError, match=r"state.statistics: no bases .* 'bases'; run: python -m"):
+    with pytest.raises(ValueError, match=r"state.statistics: no bases .* 'bases'; run: kv-prereg"):
         Subspace().codec({})
     with pytest.raises(ValueError, match=r"state.statistics: no bases .* 'text'"):
         Subspace(statistics="text").codec({"text": object(), "bases": bases})

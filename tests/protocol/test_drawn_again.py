@@ -73,7 +73,7 @@ def test_what_other_code_drew_cannot_be_compared(folder):
     page = folder / "report.html"
     page.write_text(page.read_text().replace("kv-prereg figures ", "kv-prereg figures 0"))
     with pytest.raises(
-        CannotTell, match="edited, or drawn by other code or libraries; draw anew: python -m fig"
+        CannotTell, match="edited, or drawn by other code or libraries; draw anew: kv-prereg rep"
     ):
         check(folder)
 
@@ -89,7 +89,7 @@ def test_drawings_without_a_page_cannot_be_compared_where_they_differ(folder):
 def test_nothing_drawn_is_nothing_to_compare(folder):
     shutil.rmtree(folder / "figures")
     (folder / "report.html").unlink()
-    with pytest.raises(NotRun, match=r"nothing is drawn; python -m figures\.report"):
+    with pytest.raises(NotRun, match=r"nothing is drawn; kv-prereg report"):
         check(folder)
 
 

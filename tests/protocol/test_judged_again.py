@@ -151,7 +151,7 @@ def test_records_that_cannot_be_judged_are_one_line(study):
 
 def test_what_would_take_hours_is_not_begun(study, monkeypatch):
     monkeypatch.setattr(judged_again, "LARGEST", 1000)
-    refused(study, CannotTell, "draws take many minutes", "python -m analysis.judge")
+    refused(study, CannotTell, "draws take many minutes", "kv-prereg judge")
 
 
 def test_a_selection_is_derived_by_the_analysis_of_the_auditor():

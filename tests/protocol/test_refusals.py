@@ -117,7 +117,7 @@ def calibrated(tmp_path, tiny_model, monkeypatch):
 @pytest.mark.parametrize(
     ("about", "said"),
     [
-        ({"there": False}, "which an arm needs; run: python -m protocol.calibrate path:"),
+        ({"there": False}, "which an arm needs; run: kv-prereg calibrate path:"),
         ({"weights": "0" * 64}, ".safetensors: was measured on other weights than those of path:"),
         (
             {"problems": json.dumps({splits.load("needle-256").confirm[1]: "", "elsewhere/1": ""})},
@@ -190,7 +190,7 @@ def test_register_refuses_an_altered_split(tree, tiny_model, edited, monkeypatch
 
 def test_confirm_refuses_what_was_never_registered(tmp_path, tiny_model):
     folder = studies.write(tmp_path / "study", tiny_model)
-    refused(2, "python -m protocol.register", "confirm", folder=folder)
+    refused(2, "kv-prereg register", "confirm", folder=folder)
 
 
 def test_a_folder_without_a_protocol_is_named(tmp_path):

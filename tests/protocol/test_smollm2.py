@@ -62,5 +62,5 @@ def test_a_policy_that_needs_statistics_is_refused_without_them_in_one_line(smol
         engine.run(replace(smollm2, statistics={}), [request], max_new_tokens=1)
     said = str(refused.value)
     assert f"lane {name} needs " in said
-    assert "run: python -m protocol.calibrate smollm2-135m " in said
+    assert "run: kv-prereg calibrate smollm2-135m " in said
     assert "\n" not in said

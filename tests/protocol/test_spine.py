@@ -176,8 +176,8 @@ def test_a_probe_reads_the_development_split_only(locked, tmp_path):
 
 
 def test_status_names_the_one_next_step(locked, confirmed):
-    assert f"python -m protocol.confirm {locked}" in studies.here("status", locked).stdout
-    assert f"python -m protocol.audit {confirmed}" in studies.here("status", confirmed).stdout
+    assert f"kv-prereg confirm {locked}" in studies.here("status", locked).stdout
+    assert f"kv-prereg audit {confirmed}" in studies.here("status", confirmed).stdout
     assert "1 registered, 0 confirmed" in studies.here("status", confirmed).stdout
 
 

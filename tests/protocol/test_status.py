@@ -88,10 +88,10 @@ def test_a_locked_study_is_confirmed_next(shelf):
     found, head = one(folder), ledger.head(folder)
     assert found["state"] == "locked"
     assert (found["lock"], found["ledger"]) == (lock.read(folder).digest, head)
-    assert found["next"] == f"python -m protocol.confirm {folder}"
+    assert found["next"] == f"kv-prereg confirm {folder}"
     text = said(folder)
     assert f"locked; ledger: 1 line, head {head['head'][:8]}\n" in text
-    assert f"next: python -m protocol.confirm {folder}\n" in text
+    assert f"next: kv-prereg confirm {folder}\n" in text
     assert text.endswith("1 registered, 0 confirmed; 0 amended, 0 withdrawn, 0 claimed and unfinished\n")
 
 
@@ -103,7 +103,7 @@ def test_a_claimed_study_shows_its_records_and_its_aborted_attempts(shelf):
     assert (found["state"], found["records"], found["registered"], found["attempts"]) == ("claimed", 3, 6, 2)
     assert "claimed, 3 of 6 records; 2 attempts, 2 aborted; ledger: 6 lines" in said(folder)
     assert "1 claimed and unfinished" in said(folder)
-    assert found["next"] == f"python -m protocol.confirm {folder}"
+    assert found["next"] == f"kv-prereg confirm {folder}"
 
 
 def test_a_sealed_study_is_judged_next(shelf):
@@ -113,7 +113,7 @@ def test_a_sealed_study_is_judged_next(shelf):
     assert (found["state"], found["records"], found["next"]) == (
         "sealed",
         6,
-        f"python -m protocol.confirm {folder}",
+        f"kv-prereg confirm {folder}",
     )
     assert "sealed, not judged; 1 attempt; " in said(folder)
     assert "1 claimed and unfinished" in said(folder)
@@ -130,7 +130,7 @@ def test_a_judged_study_shows_its_word_and_who_witnessed_it(shelf):
     folder = registered(shelf)
     judged(folder)
     assert "REFUTED, UNANCHORED; 2 attempts, 1 aborted; ledger: 8 lines, head " in said(folder)
-    assert f"next: python -m protocol.audit {folder}\n" in said(folder)
+    assert f"next: kv-prereg audit {folder}\n" in said(folder)
     assert one(folder)["anchors"] == "UNANCHORED"
 
 
@@ -169,7 +169,7 @@ def test_the_index_counts_only_what_was_locked_and_only_what_was_confirmed(shelf
     text = said(shelf)
     assert "6 registered, 1 confirmed (2 REFUTED, 1 INCONCLUSIVE, 1 DEVIATED); 0 amended" in text
     assert "written, not locked:\nidea " in text
-    assert f"next: python -m protocol.register {shelf / 'idea'}" in text
+    assert f"next: kv-prereg register {shelf / 'idea'}" in text
 
 
 @pytest.mark.parametrize("claimed", [False, True])
@@ -195,7 +195,7 @@ def test_an_amended_study_leads_to_its_amendment(shelf):
     assert [each["state"] for each in found.values()] == ["amended", "amended", "locked"]
     assert [each["after_claim"] for each in found.values()] == [False, True, False]
     assert found["first"]["amended"] == lock.read(second).digest
-    assert found["first"]["next"] == f"python -m protocol.status {second}"
+    assert found["first"]["next"] == f"kv-prereg status {second}"
     assert found["third"]["amends"] == {
         "name": "second",
         "lock": lock.read(second).digest,
@@ -214,7 +214,7 @@ def test_a_study_that_drifted_says_so_before_it_is_run(shelf, monkeypatch):
     lines = ["sources/analysis/judge.py: changed", "environment/python: changed"]
     monkeypatch.setattr(status.drift, "drifted", lambda locked, home, environment: lines)
     assert "locked, drifted: sources/analysis/judge.py: changed (and 1 more); " in said(folder)
-    assert f"next: bring back what was locked; or: python -m protocol.amend {folder} <new" in said(folder)
+    assert f"next: bring back what was locked; or: kv-prereg amend {folder} <new" in said(folder)
     assert one(folder)["drifted"] == lines
     toy.confirm(folder, stop_after=1)
     assert "claimed, 1 of 6 records, drifted: sources/analysis/judge.py" in said(folder)
@@ -272,7 +272,7 @@ def test_a_damaged_registration_is_invalid_and_stops_no_other(shelf, damage):
     damage(shelf / "damaged")
     text = said(shelf, exits=3)
     assert text.startswith("damaged  INVALID: ")
-    assert f"next: python -m protocol.audit {shelf / 'damaged'}\n" in text
+    assert f"next: kv-prereg audit {shelf / 'damaged'}\n" in text
     assert "sound    locked; " in text
     assert "2 registered, 0 confirmed (1 INVALID); " in text
     assert values(shelf, exits=3)["counts"]["INVALID"] == 1
@@ -314,7 +314,7 @@ def test_a_lock_whose_ledger_a_crash_cut_off_is_registered_again(shelf):
     folder = registered(shelf)
     (folder / ledger.NAME).unlink()
     found = one(folder)
-    assert (found["state"], found["next"]) == ("locking", f"python -m protocol.register {folder}")
+    assert (found["state"], found["next"]) == ("locking", f"kv-prereg register {folder}")
 
 
 def test_a_registration_that_git_knows_and_that_is_gone_is_named(shelf):

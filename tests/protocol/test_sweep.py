@@ -42,7 +42,7 @@ def test_each_command_says_what_follows(locked, confirmed):
         (folder.parent.parent / f"{act}.txt").read_text()
         for folder, act in ((locked, "register"), (confirmed, "confirm"))
     ]
-    assert re.search(r"next: python -m protocol\.probe \S+, then python -m protocol\.confirm", said[0])
+    assert re.search(r"next: kv-prereg probe \S+, then kv-prereg confirm", said[0])
     assert "chosen is h2o (policy h2o), selected on the development problems" in said[1]
 
 
@@ -174,16 +174,16 @@ def test_confirm_without_a_selection_is_refused_in_one_line_and_writes_nothing(l
     before = studies.snapshot(folder)
     done = studies.here("confirm", folder)
     assert done.returncode == 2
-    assert f"run: python -m protocol.probe {folder}" in done.stderr
+    assert f"run: kv-prereg probe {folder}" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1, done.stderr
     assert studies.snapshot(folder) == before
 
 
 def test_status_says_probe_then_confirm(locked, probed):
-    assert f"next: python -m protocol.probe {locked}" in studies.here("status", locked).stdout
+    assert f"next: kv-prereg probe {locked}" in studies.here("status", locked).stdout
     said = studies.here("status", probed).stdout
     assert "h2o selected" in said
-    assert f"next: python -m protocol.confirm {probed}" in said
+    assert f"next: kv-prereg confirm {probed}" in said
 
 
 def test_claim_seal_and_verdict_name_the_selection(confirmed):
@@ -277,7 +277,7 @@ def test_a_selection_that_was_cut_off_is_completed_by_the_next_probe(probed, tmp
     assert studies.here("audit", folder).returncode == 6
     done = studies.here("confirm", folder)
     assert done.returncode == 2
-    assert "run again: python -m protocol.probe" in done.stderr
+    assert "run again: kv-prereg probe" in done.stderr
     assert studies.here("probe", folder).returncode == 0
     assert studies.here("audit", folder).returncode == 0
 

@@ -80,7 +80,7 @@ def refuse_other_weights(planned: Planned, frozen: dict[str, dict[str, str]]) ->
             if calibration.about(path).get("weights") != calibration.digest(frozen[model]):
                 raise BadInput(
                     f"{path}: was measured on other weights than those of {model}; move it away and run: "
-                    f"python -m protocol.calibrate {model} {name} --task <task>"
+                    f"kv-prereg calibrate {model} {name} --task <task>"
                 )
 
 

@@ -171,7 +171,7 @@ def begun(study: Registration, new: Path) -> bool:
         after = further
     raise AlreadyClaimed(
         f"{folder}: was amended before; amend the newest: "
-        f"python -m protocol.amend {folder.parent / after.name} {new} --reason ..."
+        f"kv-prereg amend {folder.parent / after.name} {new} --reason ..."
     )
 
 
@@ -181,7 +181,7 @@ def refuse_open(study: Registration) -> None:
     if amended and ledger.closing(amended.entries) is None:
         raise BadInput(
             f"{folder}: amending was cut off before {amended.name} was closed; "
-            f"run again: python -m protocol.amend {folder.parent / amended.name} {folder} --reason ..."
+            f"run again: kv-prereg amend {folder.parent / amended.name} {folder} --reason ..."
         )
 
 

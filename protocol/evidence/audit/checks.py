@@ -297,7 +297,7 @@ class Checks:
         took it out.
         """
         if after and not reached and not self.ended:
-            raise Unfinished(f"run: python -m protocol.confirm {self.study.folder}")
+            raise Unfinished(f"run: kv-prereg confirm {self.study.folder}")
         self._reached(reached)
 
     def _named(self, what: str, digest: str, event: str, field: str) -> None:

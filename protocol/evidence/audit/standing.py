@@ -107,7 +107,7 @@ def _refuse_contradiction(study: Registration) -> None:
     locked = study.lock
     if study.traces() == [lock.NAME]:
         raise BadInput(
-            f"{study.folder}: locking it was cut off; run again: python -m protocol.register {study.folder}"
+            f"{study.folder}: locking it was cut off; run again: kv-prereg register {study.folder}"
         )
     if [(entry.event, entry.body) for entry in study.entries[:1]] != [("register", {"lock": locked.digest})]:
         raise Tampered(f"{ledger.NAME}: does not begin with the registration of this lock")

@@ -3,10 +3,13 @@
 Escapes are those of JSON, so that JSON that was printed reads as before.
 """
 
+import os
 import re
+import sys
+from contextlib import suppress
 from typing import TextIO
 
-__all__ = ["put", "shown"]
+__all__ = ["hush", "put", "shown"]
 
 # Controls but the newline; what reorders, joins or hides text; separators that a terminal may break at;
 # halves of surrogate pairs, which are no characters. `analysis.output.shown` has the same.
@@ -25,13 +28,34 @@ def shown(text: str) -> str:
 
 def put(text: str, stream: TextIO | None, end: str = "\n") -> None:
     """Print `text`, shown; what the encoding of the stream lacks is escaped too. None: one that was closed
-    before this process began, to which nothing is printed.
+    before this process began, to which nothing is printed. Nothing is either where the reader has gone
+    (`| head`): what a command does and its exit status do not hang on who reads it to the end.
     """
     if stream is None:
         return
     encoding = getattr(stream, "encoding", None) or "utf-8"
-    stream.write(shown(text + end).encode(encoding, "backslashreplace").decode(encoding))
-    stream.flush()
+    try:
+        stream.write(shown(text + end).encode(encoding, "backslashreplace").decode(encoding))
+        stream.flush()
+    except BrokenPipeError:
+        hush(stream)
+
+
+def hush(*streams: TextIO) -> None:
+    """Let go of readers that have gone: what is written from now on, also by Python as it ends, goes nowhere.
+
+    Without `streams`: of standard output and standard error, whichever it is.
+    """
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in streams or (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except BrokenPipeError:
+            with suppress(OSError, ValueError):  # no file of its own
+                os.dup2(nowhere, stream.fileno())
+        except (AttributeError, OSError, ValueError):
+            pass  # not there, full or closed: Python tells it as it ends
+    os.close(nowhere)
 
 
 def _escaped(found: re.Match[str]) -> str:

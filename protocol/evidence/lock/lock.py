@@ -228,5 +228,5 @@ def refuse_second(folder: Path) -> None:
 def read(folder: Path) -> Lock:
     """The lock of `folder`. Raises BadInput when there is none, Tampered when it is not what is declared."""
     if not files.there(folder / NAME):
-        raise BadInput(f"{folder} is not locked; run: python -m protocol.register {folder}")
+        raise BadInput(f"{folder} is not locked; run: kv-prereg register {folder}")
     return documents.read(folder / NAME, FIELDS)

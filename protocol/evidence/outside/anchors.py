@@ -174,7 +174,7 @@ def require(found: Sequence[Anchor], needed: Iterable[str]) -> None:
         mine = [one for one in found if one.document == document]
         if not any(one.status == "held" for one in mine):
             why = "; ".join(f"{one.witness}: {one.detail}" for one in mine) or "no witness was asked"
-            raise Unanchored(f"{DOCUMENTS[document]}: {why}; see: python -m protocol.anchor --help")
+            raise Unanchored(f"{DOCUMENTS[document]}: {why}; see: kv-prereg anchor --help")
 
 
 def _path(study: Registration, document: str, witness: Witness) -> Path:

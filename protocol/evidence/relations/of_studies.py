@@ -13,7 +13,7 @@ from protocol.evidence.relations.relation import Differences, Relation
 __all__ = ["RELATIONS"]
 
 MANY = 30  # answers that are not correct, of which two seeds agree in all: more than chance and a sure model
-REPLAY = "python -m protocol.audit FOLDER --replay 20 decodes lanes again"
+REPLAY = "kv-prereg audit FOLDER --replay 20 decodes lanes again"
 
 
 def registered(phase: Phase) -> Differences:

@@ -75,7 +75,7 @@ def drawn(locked: Lock, file: Path | None, block: Callable[[], Block] | None = N
         return None
     if registered["source"] == "anchor":
         if block is None:
-            raise BadInput("randomness: needs the block of the lock's proof; run: python -m protocol.anchor")
+            raise BadInput("randomness: needs the block of the lock's proof; run: kv-prereg anchor")
         found = block()
         kept: dict[str, Any] = {"value": found.hash, "height": found.height}
     elif registered["source"] == "beacon":

@@ -151,7 +151,7 @@ def _refuse_closed(folder: Path, entries: list[Entry]) -> None:
     match closing(entries):
         case Entry(event="verdict"):
             raise AlreadyClaimed(
-                f"{folder}: the verdict closed it; to run it again: python -m protocol.replicate {folder}"
+                f"{folder}: the verdict closed it; to run it again: kv-prereg replicate {folder}"
             )
         case Entry(event="withdraw", body=body):
             raise AlreadyClaimed(

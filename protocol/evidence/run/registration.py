@@ -125,7 +125,7 @@ class Registration:
     def claim(self) -> Document:
         """Raises BadInput when there is none, Tampered when it names another lock."""
         if not self.has(CLAIM):
-            raise BadInput(f"{self.folder} has no claim; run: python -m protocol.confirm {self.folder}")
+            raise BadInput(f"{self.folder} has no claim; run: kv-prereg confirm {self.folder}")
         claim = documents.read(self.folder / CLAIM, document_fields.CLAIM)
         if claim.content.get("lock") != self.lock.digest:
             raise Tampered(f"{CLAIM}: names another lock than {self.lock.digest}")

@@ -84,13 +84,11 @@ def read(study: Registration) -> Document:
     the ledger cites another, or the probe's records are others than those it rests on.
     """
     if not study.has(NAME):
-        raise BadInput(f"{study.folder} has no selection; run: python -m protocol.probe {study.folder}")
+        raise BadInput(f"{study.folder} has no selection; run: kv-prereg probe {study.folder}")
     verified = verify(study)
     lines = [entry.body for entry in study.entries if entry.event == "selection"]
     if not lines:
-        raise BadInput(
-            f"{study.folder}: selecting was cut off; run again: python -m protocol.probe {study.folder}"
-        )
+        raise BadInput(f"{study.folder}: selecting was cut off; run again: kv-prereg probe {study.folder}")
     if lines != [{"selection": verified.digest}]:
         raise Tampered(f"{ledger.NAME}: its selection line cites another {NAME}")
     return verified

@@ -47,7 +47,7 @@ def a_number_for_a_title(folder):
 @pytest.mark.parametrize(
     ("damage", "says"),
     [
-        (unjudged, "run: python -m protocol.confirm"),
+        (unjudged, "run: kv-prereg confirm"),
         (unclaimed, "claim.json: missing"),
         (another_lock, "is not this lock"),
         (another_seal, "seal: cites another seal.json"),

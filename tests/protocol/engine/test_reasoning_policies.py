@@ -82,7 +82,7 @@ def test_keys_are_those_that_are_stored_at_the_time():
 
 def test_statistics_that_are_not_there_are_refused_before_anything_runs():
     model = tiny()._replace(statistics={"text": tiny().statistics["text"]})
-    fix = "run: python -m protocol.calibrate tiny-Llama traces"
+    fix = "run: kv-prereg calibrate tiny-Llama traces"
     for name in ("q_stats", "variant_b"):
         with pytest.raises(BadInput, match=rf"model tiny-Llama: lane a lane needs 'traces', .*{fix}"):
             answer(model, outside(30), [lane(policies.get(name), 12)], max_new_tokens=2)

@@ -330,7 +330,7 @@ def test_the_guard_is_where_sympy_runs_text(monkeypatch):
 def test_every_published_gold_verifies_against_itself(name):
     path = dataset.folder() / f"{name}.jsonl"
     if not path.is_file():
-        pytest.skip(f"no data at {path}; python -m protocol.tasks fetch {name}")
+        pytest.skip(f"no data at {path}; kv-prereg tasks fetch {name}")
     golds = [json.loads(line)["answer"] for line in path.read_text("utf-8").splitlines()]
     with MathVerify() as grader:
         assert [gold for gold in golds if grader.compare(gold, gold) != "same"] == []

@@ -110,7 +110,7 @@ def test_a_plain_text_is_read_as_it_is(run, model, tiny_model, tmp_path):
         (("routes", "--text", __file__), "routes are measured on answers of the model; give --task"),
         (
             ("routes", "--task", TASK, "--split", "dev"),
-            "routes are measured with its 'text', which are not there; run: python -m protocol.calibrate ",
+            "routes are measured with its 'text', which are not there; run: kv-prereg calibrate ",
         ),
         (("text", "--text", "nowhere.txt"), "text nowhere.txt: is no readable UTF-8 text"),
         (("text", "--text", "nowhere.txt", "--tokens", "0"), "tokens and max-new-tokens: give at least 1"),

@@ -91,9 +91,7 @@ def test_a_download_that_breaks_off_leaves_nothing(tmp_path):
 def test_a_damaged_model_is_refused_by_the_name_of_the_file_and_the_fix(tmp_path, damage, named):
     damage(fetch.fetch(HUB, tmp_path, snapshot=deliver))
     for use in (lambda: fetch.fetch(HUB, tmp_path, snapshot=never), lambda: load.load(HUB, tmp_path)):
-        with pytest.raises(
-            Drifted, match=f"{named}.*delete .* and run: python -m protocol.models fetch hf:owner"
-        ):
+        with pytest.raises(Drifted, match=f"{named}.*delete .* and run: kv-prereg models fetch hf:owner"):
             use()
 
 

@@ -57,7 +57,7 @@ def test_each_kind_of_source_has_its_place(tmp_path):
 
 
 def test_a_model_that_was_not_fetched_is_refused_with_the_command_that_fetches_it(tmp_path):
-    with pytest.raises(BadInput, match=r"run: python -m protocol\.models fetch smollm2-135m"):
+    with pytest.raises(BadInput, match=r"run: kv-prereg models fetch smollm2-135m"):
         sources.locate("smollm2-135m", tmp_path)
 
 

@@ -258,13 +258,13 @@ REFUSED = [
     (
         PLAIN,
         {'policy = "crystal-token-level"': 'policy = "zzz"'},
-        "arms.crystal.policy: unknown policy 'zzz'; write one of full, random, streaming, ...; python -m ",
+        "arms.crystal.policy: unknown policy 'zzz'; write one of full, random, streaming, ...; kv-prereg ",
     ),
     (
         PLAIN,
         {'name = "needle-256"': 'name = "squad"'},
         "tasks[0].name: unknown name 'squad'; write one of needle-256, association-256, "
-        "needle-768, ...; python -m protocol.tasks list lists all",
+        "needle-768, ...; kv-prereg tasks list lists all",
     ),
     (
         PLAIN,

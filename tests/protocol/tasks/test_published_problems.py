@@ -91,7 +91,7 @@ def test_a_data_file_that_was_altered_is_refused_wherever_it_is_read(tiny, publi
 
 
 def test_without_its_data_a_task_says_how_to_get_it(tiny):
-    with pytest.raises(BadInput, match=r"run: python -m protocol\.tasks fetch aime24"):
+    with pytest.raises(BadInput, match=r"run: kv-prereg tasks fetch aime24"):
         tiny.build("aime24/60", len)
     with pytest.raises(BadInput, match="Parquet alone; pass its JSON lines"):
         tiny.fetch()
@@ -167,7 +167,7 @@ def test_the_published_tasks_have_the_sizes_they_are_known_by():
 def test_the_data_here_has_every_listed_problem_in_order(name):
     path = dataset.folder() / f"{name}.jsonl"
     if not path.is_file():
-        pytest.skip(f"no data at {path}; python -m protocol.tasks fetch {name}")
+        pytest.skip(f"no data at {path}; kv-prereg tasks fetch {name}")
     lines = path.read_bytes().splitlines()
     assert tuple(json.loads(line)["unique_id"] for line in lines) == splits.load(name).ids
     assert tasks.data([name, "needle-256"]) == {name: tasks.get(name).sha256}

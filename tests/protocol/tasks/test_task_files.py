@@ -173,7 +173,7 @@ def test_check_says_every_wrong_line_up_to_twenty(written, capsys):
         for number in range(6, 26)
     ]
     assert said[20:] == [f"{path}: 25 lines are wrong: those above and 5 more"]
-    with pytest.raises(BadInput, match=rf"line 6: .* \(24 more: python -m protocol.tasks check {path}\)"):
+    with pytest.raises(BadInput, match=rf"line 6: .* \(24 more: kv-prereg tasks check {path}\)"):
         file_rows.rows(path)
 
 

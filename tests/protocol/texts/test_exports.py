@@ -156,7 +156,7 @@ def test_a_lock_without_a_verdict_has_its_text_and_no_statement(unconfirmed):
     assert done.stdout.rstrip().endswith("- 2026-11-21T05:52:44+00:00 register")
     done = studies.here("export", unconfirmed, "--format", "in-toto", "--to", unconfirmed / "statement.json")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "has no verdict; run: python -m protocol.confirm" in done.stderr
+    assert "has no verdict; run: kv-prereg confirm" in done.stderr
     assert studies.snapshot(unconfirmed) == before
 
 

@@ -190,7 +190,7 @@ def test_without_the_library_the_message_says_what_to_install(monkeypatch):
 
 def test_the_block_of_a_lock_is_that_of_its_proof(tmp_path):
     digest = lock.write(tmp_path, lock_content())
-    with pytest.raises(BadInput, match=r"lock\.ots: missing; run: python -m protocol\.anchor"):
+    with pytest.raises(BadInput, match=r"lock\.ots: missing; run: kv-prereg anchor"):
         witnesses.block(Registration(tmp_path))
     (tmp_path / "anchors").mkdir()
     (tmp_path / "anchors" / "lock.ots").write_bytes(chain_by_hand.complete(bytes.fromhex(digest)))

@@ -182,7 +182,7 @@ def test_an_amendment_that_was_cut_off_runs_only_when_it_is_completed(old):
     new = old.parent / "new"
     made = locked(new, changed(old, new))
     assert amendment.begun(Registration(old), new)
-    with pytest.raises(BadInput, match=r"python -m protocol\.amend .*old .*new --reason"):
+    with pytest.raises(BadInput, match=r"kv-prereg amend .*old .*new --reason"):
         amendment.refuse_open(Registration.of(new, made))
     with pytest.raises(Unfinished, match="not closed by this lock yet"):
         amendment.verify(Registration.of(new, made))
@@ -199,7 +199,7 @@ def test_an_amendment_that_was_cut_off_runs_only_when_it_is_completed(old):
 def test_only_the_newest_version_is_amended(old):
     second = amended(old, "second")
     amended(second, "third", seeds=(2,))
-    with pytest.raises(AlreadyClaimed, match=r"python -m protocol\.amend \S*third \S*fourth"):
+    with pytest.raises(AlreadyClaimed, match=r"kv-prereg amend \S*third \S*fourth"):
         amendment.begun(Registration(old), old.parent / "fourth")
     assert not amendment.begun(Registration(old.parent / "third"), old.parent / "fourth")
 
@@ -347,7 +347,7 @@ def test_a_claim_whose_line_a_crash_cut_off_is_entered_before_the_ledger_is_clos
 
 def test_what_is_not_locked_whole_is_neither_withdrawn_nor_amended(old, tmp_path):
     (old / ledger.NAME).unlink()
-    with pytest.raises(BadInput, match=r"python -m protocol\.register"):
+    with pytest.raises(BadInput, match=r"kv-prereg register"):
         amendment.withdraw(Registration(old), "why")
     (tmp_path / "written").mkdir()
     with pytest.raises(BadInput, match="is not locked"):

@@ -220,13 +220,13 @@ def test_an_answer_that_was_not_graded_in_time_cannot_be_told(folder, monkeypatc
             return Grade(here, None, "took more than 10 s")
 
     monkeypatch.setattr(grading, "GRADERS", {"exact": Slow})
-    with pytest.raises(CannotTell, match=r"on an idle machine run: python -m protocol\.regrade"):
+    with pytest.raises(CannotTell, match=r"on an idle machine run: kv-prereg regrade"):
         regrade.check(Registration(folder))
 
 
 def test_an_audit_grades_for_a_minute_and_no_longer(folder, monkeypatch):
     monkeypatch.setattr(regrade, "SECONDS", -1.0)
-    with pytest.raises(CannotTell, match=r"not all was graded in -1 s; run: python -m protocol\.regrade"):
+    with pytest.raises(CannotTell, match=r"not all was graded in -1 s; run: kv-prereg regrade"):
         regrade.check(Registration(folder))
 
 

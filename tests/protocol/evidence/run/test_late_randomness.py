@@ -288,7 +288,7 @@ def test_a_beacon_gives_the_registered_round_and_no_other_and_an_audit_says_what
 
 def test_an_anchors_block_is_the_value_and_is_compared_with_the_proof(study, tmp_path):
     folder = study({"source": "anchor"})
-    with pytest.raises(BadInput, match=r"run: python -m protocol\.anchor"):
+    with pytest.raises(BadInput, match=r"run: kv-prereg anchor"):
         take(folder)
     with pytest.raises(BadInput, match='the protocol has source = "anchor"'):
         take(folder, tmp_path / "value", Block)

@@ -1,0 +1,126 @@
+"""Pre-registered evaluation of KV-cache eviction policies.
+
+    kv-prereg COMMAND ...          what it does, and its options: kv-prereg help COMMAND
+    kv-prereg --version
+
+`kv-prereg confirm FOLDER` does what `python -m protocol.confirm FOLDER` does. In a clone that is not
+installed it is typed `python -m protocol confirm FOLDER`.
+"""
+
+import os
+import platform
+import runpy
+import sys
+from collections.abc import Sequence
+from importlib import metadata
+
+from protocol.evidence import extras
+from protocol.evidence.bytes.shown import hush, put
+from protocol.evidence.findings import CannotTell
+from protocol.evidence.lock import shadowed
+from protocol.evidence.outside.repository import Repository
+from protocol.evidence.refusals import BadInput
+from protocol.texts.menu import MENU, ORDER, PROGRAM, STATUSES, meant
+
+__all__ = ["main"]
+
+HELP = ("help", "--help", "-h")
+VERSION = ("--version", "-V")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit status: that of the command (docs/exit-statuses.md); 2 where there is no such command."""
+    words = [*(sys.argv[1:] if argv is None else argv)]
+    _forget_folder_of_scripts()
+    if line := shadowed.found():
+        return _refuse(line)
+    name, *more = words or HELP[:1]
+    if name in HELP and more and more[0] not in HELP:
+        name, more = more[0], ["--help"]
+    if name in HELP or name in VERSION:
+        return _say(overview() if name in HELP else version())
+    if name not in MENU:
+        return _refuse(unknown(name))
+    return run(name, more)
+
+
+def run(name: str, arguments: Sequence[str]) -> int:
+    """Go on as `python -m` with the module of a command does; that module ends the process."""
+    before = sys.argv
+    sys.argv = [f"{PROGRAM} {name}", *arguments]
+    try:
+        runpy.run_module(MENU[name].module, run_name="__main__", alter_sys=True)
+    except ModuleNotFoundError as missing:
+        if sys.flags.dev_mode:
+            raise
+        return _refuse(f"{PROGRAM} {name}: {extras.needed(missing.name)}")
+    except BrokenPipeError:
+        pass
+    except KeyboardInterrupt:
+        put("interrupted; the same command continues where it stopped", sys.stderr)
+        return 130
+    finally:
+        sys.argv = before
+        hush()  # before Python finds, as it ends, that the reader has gone
+    return 0
+
+
+def overview() -> str:
+    """The help of the whole: the usual order of work first."""
+    wide = 2 + max(map(len, MENU))
+    groups: dict[str, list[str]] = {}
+    for name, entry in MENU.items():
+        groups.setdefault(entry.group, []).append(f"  {name:<{wide}}{entry.line}")
+    lines = [f"usage: {PROGRAM} COMMAND ...", "", *(__doc__ or "").splitlines()[:1]]
+    for group, entries in groups.items():
+        lines += ["", f"{group}:", *entries]
+    lines += ["", "Exit statuses (docs/exit-statuses.md; those of a command: its help):"]
+    lines += [f"  {one.number:<{wide}}{one.brief}" for one in STATUSES if one.brief]
+    return "\n".join([*lines, "", f"{PROGRAM} help COMMAND, {PROGRAM} --version"])
+
+
+def version() -> str:
+    """Of the package, of the sources where they are a clone, and of Python."""
+    try:
+        parts = [f"{PROGRAM} {metadata.version(PROGRAM)}"]
+    except metadata.PackageNotFoundError:
+        parts = [f"{PROGRAM}, not installed"]
+    if (shadowed.ROOT / ".git").exists():
+        try:
+            parts.append(f"commit {(Repository(shadowed.ROOT).head() or 'none yet')[:12]}")
+        except CannotTell as why:
+            parts.append(f"commit unknown ({why})")
+    return ", ".join([*parts, f"Python {platform.python_version()}", f"in {shadowed.ROOT}"])
+
+
+def unknown(name: str) -> str:
+    if name.startswith("-"):
+        return f"unknown option {name}: write it after a command, as in: {PROGRAM} status {name}"
+    if (near := meant(name)) is not None:
+        return f"unknown command {name!r}; did you mean {near!r}?"
+    first = [one for one, entry in MENU.items() if entry.group == ORDER]
+    return f"unknown command {name!r}; {PROGRAM} help lists all: {', '.join(first)}, ..."
+
+
+def _say(text: str) -> int:
+    try:
+        put(text, sys.stdout)
+    except OSError as full:
+        return _refuse(str(full))
+    return 0
+
+
+def _refuse(line: str) -> int:
+    put(f"{BadInput.__name__}: {line}", sys.stderr)
+    return BadInput.exit_status
+
+
+def _forget_folder_of_scripts() -> None:
+    """Python searches the folder of an installed script first, and no lock covers it (see locked.imports)."""
+    script = os.path.realpath(sys.argv[0])
+    if sys.path and sys.path[0] in (script, os.path.dirname(script)):
+        del sys.path[0]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

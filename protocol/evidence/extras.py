@@ -1,0 +1,36 @@
+"""Which optional part of this distribution brings a package that is not installed."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+__all__ = ["EXTRAS", "needed"]
+
+# What is imported, by the extra of pyproject.toml that brings it; "" comes with every installation.
+EXTRAS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "": ("numpy", "scipy", "pandas", "statsmodels", "matplotlib"),
+        "run": (
+            *("torch", "transformers", "safetensors", "gguf", "accelerate", "rich", "psutil", "math_verify"),
+            *("tokenizers", "huggingface_hub", "sympy", "latex2sympy2_extended"),  # brought by these
+        ),
+        "anchor": ("opentimestamps", "bitcoin"),
+        "seal": ("pyrage",),
+        "tasks": ("lm_eval", "jieba", "fuzzywuzzy", "rouge", "wonderwords", "nltk"),
+        "compare": ("zstandard",),
+        "parity": ("kvpress",),
+    }
+)
+OURS = ("protocol", "policies", "splits", "analysis", "figures")
+
+
+def needed(module: str | None) -> str:
+    """What to do about a module that cannot be imported: "needs torch, which is not installed here; ..."."""
+    package = (module or "").partition(".")[0]
+    if package in OURS:
+        return f"{module}: is missing from this installation; install kv-prereg again"
+    extra = next((extra for extra, brought in EXTRAS.items() if package in brought), None)
+    if extra is None:
+        fix = f"nothing of kv-prereg brings it: pip install {package}"
+    else:
+        fix = f"run: pip install 'kv-prereg{f'[{extra}]' if extra else ''}'"
+    return f"needs {package}, which is not installed here; {fix}"

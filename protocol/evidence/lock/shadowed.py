@@ -1,0 +1,64 @@
+"""Our packages have generic names: whether somebody else's stand in their place.
+
+`analysis`, `figures`, `policies`, `protocol` and `splits` lie beside each other, in a clone or where packages
+are installed. A folder or a script of such a name that Python finds first is run in their place; a
+distribution that installs one of these names writes over ours.
+"""
+
+import hashlib
+import importlib.machinery
+import sys
+from base64 import urlsafe_b64encode
+from collections.abc import Sequence
+from pathlib import Path
+
+from protocol.evidence.lock.closure import PACKAGES
+
+__all__ = ["ROOT", "found"]
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def found(root: Path = ROOT, path: Sequence[str] | None = None) -> str | None:
+    """One line that names the first package that is not ours, and the fix; None where all are.
+
+    root: the folder that ours lie in. path: what Python searches; sys.path without it. Nothing is imported.
+    """
+    listed = _listed(root)
+    for package in PACKAGES:
+        own = root / package / "__init__.py"
+        spec = _spec(package, sys.path if path is None else path)
+        place = spec.origin if spec else None
+        if place is not None and Path(place).resolve() != own.resolve():
+            return (
+                f"{package}: Python finds {place} before kv-prereg's own package of that name; rename it, or "
+                "take its folder from PYTHONPATH; typed as kv-prereg, no command looks where it is typed"
+            )
+        if (digest := listed.get(f"{package}/__init__.py")) is not None and _digest(own) != digest:
+            return (
+                f"{package}: {own} is not the file that kv-prereg installed: another distribution has "
+                f"{package} too; install kv-prereg in an environment of its own"
+            )
+    return None
+
+
+def _spec(package: str, path: Sequence[str]) -> importlib.machinery.ModuleSpec | None:
+    """Where `import package` would look, which an import of the same name before plays no part in."""
+    finders = [finder for finder in sys.meta_path if hasattr(finder, "find_spec")]
+    for finder in finders:
+        on = path if finder is importlib.machinery.PathFinder else None
+        if (spec := finder.find_spec(package, on)) is not None and spec.origin:
+            return spec  # without an origin it is a folder without __init__.py, before which ours come
+    return None
+
+
+def _listed(root: Path) -> dict[str, str]:
+    """What the RECORD of an installation beside `root` says of each package's first file; {} in a clone."""
+    wanted = {f"{package}/__init__.py" for package in PACKAGES}
+    records = root.glob("kv_prereg-*.dist-info/RECORD")
+    rows = (line.split(",") for record in records for line in record.read_text("utf-8").splitlines())
+    return {row[0]: row[1].removeprefix("sha256=") for row in rows if row[0] in wanted and len(row) > 1}
+
+
+def _digest(path: Path) -> str:
+    return urlsafe_b64encode(hashlib.sha256(path.read_bytes()).digest()).rstrip(b"=").decode()

@@ -1,0 +1,133 @@
+"""The commands of `kv-prereg` by name, as they are listed, and the statuses that they end with."""
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from types import MappingProxyType
+from typing import NamedTuple
+
+__all__ = ["MENU", "ORDER", "PROGRAM", "STATUSES", "Entry", "Status", "meant", "typed"]
+
+PROGRAM = "kv-prereg"
+NEAR = 0.75  # of difflib; at 0.7 "validate" would be taken for "calibrate", "compute" for "compare"
+BEGINS = 5  # letters in which "policy" and "policies", "registration" and "register" agree
+
+ORDER = "The usual order of work"
+LOOKED = "Looked at"
+VERSIONS = "Versions, witnesses, other readers"
+GIVEN = "What a protocol may name"
+DRAWN = "Single results and drawings"
+
+
+class Entry(NamedTuple):
+    module: str  # `python -m <module>` is the same command
+    line: str
+    group: str
+
+
+MENU: Mapping[str, Entry] = MappingProxyType(
+    {
+        "init": Entry("protocol.init", "write a commented protocol.toml to start from", ORDER),
+        "rehearse": Entry("protocol.rehearse", "the whole grid on a few problems; nothing is kept", ORDER),
+        "register": Entry("protocol.register", "check every field, try the rule, lock; once", ORDER),
+        "probe": Entry("protocol.probe", "every cell on development problems", ORDER),
+        "confirm": Entry("protocol.confirm", "the held-out problems, the verdict; once", ORDER),
+        "audit": Entry("protocol.audit", "check everything from the files alone", ORDER),
+        "report": Entry("figures.report", "one page of HTML: a study, or the index of all", ORDER),
+        "replicate": Entry("protocol.replicate", "a confirmed study again, as a study of your own", ORDER),
+        "status": Entry("protocol.status", "where each registration stands, and what is next", LOOKED),
+        "show": Entry("protocol.show", "one problem: its prompt, answers and kept tokens", LOOKED),
+        "diagnostics": Entry("analysis.diagnostics", "known ways in which evaluations fail", LOOKED),
+        "ablations": Entry("analysis.ablations", "what each ablation shows about its part", LOOKED),
+        "by-level": Entry("analysis.by_level", "contrasts by length, depth or difficulty", LOOKED),
+        "evicted": Entry("analysis.evicted", "did it evict? events, memory held, every ratio", LOOKED),
+        "proxies": Entry("protocol.proxies", "what arms are chosen by, against accuracy", LOOKED),
+        "compare": Entry("analysis.compare", "result files of any harness, paired and compared", LOOKED),
+        "claims": Entry("analysis.claims", "published claims, audited from printed numbers", LOOKED),
+        "amend": Entry("protocol.amend", "a changed protocol, as an amendment of a locked one", VERSIONS),
+        "withdraw": Entry("protocol.withdraw", "close a registration that gets no verdict", VERSIONS),
+        "anchor": Entry("protocol.anchor", "ask outside witnesses, check what they said", VERSIONS),
+        "audit-changed": Entry("protocol.audit_changed", "the studies that a change touches", VERSIONS),
+        "export": Entry("protocol.export", "as OSF, AsPredicted, in-toto, Croissant have it", VERSIONS),
+        "regrade": Entry("protocol.regrade", "grade recorded texts again", VERSIONS),
+        "policies": Entry("policies", "the policies, or all settings of one", GIVEN),
+        "tasks": Entry("protocol.tasks", "the tasks; check, fetch, freeze or seal one", GIVEN),
+        "models": Entry("protocol.models", "the models; fetch one", GIVEN),
+        "calibrate": Entry("protocol.calibrate", "measure the statistics some policies read", GIVEN),
+        "split": Entry("splits.make", "freeze the split of a data file", GIVEN),
+        "lm-eval": Entry("protocol.adapters.lm_eval", "lm-eval with the engine as its model", GIVEN),
+        "judge": Entry("analysis.judge", "the judgement of sealed records, as JSON", DRAWN),
+        "selection": Entry("analysis.selection", "the choice of a sweep, as JSON", DRAWN),
+        "table": Entry("figures.table", "the verdict as confirm prints it", DRAWN),
+        "draw": Entry("figures.study", "every drawing of a judged study", DRAWN),
+        "forest": Entry("figures.forest", "its forest plot alone", DRAWN),
+        "settings-map": Entry("figures.settings_map", "accuracy over two settings", DRAWN),
+        "completion": Entry("protocol.completion", "what bash, zsh or fish complete this with", GIVEN),
+    }
+)
+
+
+class Status(NamedTuple):
+    number: int
+    means: str
+    brief: str  # in a word or two, for the list of `kv-prereg help`
+    of: tuple[str, ...] = ()  # names of MENU; () is every command
+
+
+STATUSES = (
+    Status(0, "done, nothing failed; of a verdict: CONFIRMED", "done, CONFIRMED"),
+    Status(1, "a grade came out otherwise than recorded", "a grade differs", ("regrade",)),
+    Status(
+        2,
+        "bad input: an unknown name, a malformed file, a missing lock or package; or the system refused",
+        "bad input",
+    ),
+    Status(
+        3,
+        "drifted (today's bytes are not the locked ones) or tampered (evidence does not verify)",
+        "drifted, tampered or failed",
+    ),
+    Status(3, "some lanes failed", "", ("rehearse",)),
+    Status(3, "an item failed", "", ("audit",)),
+    Status(
+        4,
+        "locked, claimed, closed or amended already, or being run",
+        "locked, claimed or closed already",
+        ("register", "probe", "confirm", "amend", "withdraw"),
+    ),
+    Status(
+        5,
+        "UNANCHORED where --require-anchor was given",
+        "not anchored",
+        ("confirm", "audit", "anchor"),
+    ),
+    Status(6, "the study is unfinished, and what is there holds", "unfinished", ("audit",)),
+    Status(
+        7,
+        "something of the evidence could not be told here, with the remedy",
+        "cannot be told here",
+        ("audit", "status"),
+    ),
+    Status(10, "REFUTED", "REFUTED", ("confirm", "replicate")),
+    Status(
+        11,
+        "INCONCLUSIVE; or SCREENED: fewer than 200 problems in a contrast decide nothing",
+        "INCONCLUSIVE, SCREENED",
+        ("confirm", "replicate"),
+    ),
+    Status(12, "DEVIATED", "DEVIATED", ("confirm", "replicate")),
+    Status(130, "interrupted by hand; the same command continues where it stopped", "interrupted"),
+)
+
+
+def typed(module: str) -> str:
+    """How people type a command: "kv-prereg confirm" of "protocol.confirm"."""
+    name = next((name for name, entry in MENU.items() if entry.module == module), None)
+    return f"python -m {module}" if name is None else f"{PROGRAM} {name}"
+
+
+def meant(name: str) -> str | None:
+    """The command that a mistyped name was to be, where one is near enough."""
+    name = name.lower()
+    near = get_close_matches(name, MENU, n=1, cutoff=NEAR)
+    begun = [one for one in MENU if len(name) >= BEGINS and one[:BEGINS] == name[:BEGINS]]
+    return next(iter([*near, *begun]), None)
