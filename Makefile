@@ -30,7 +30,7 @@ check: .venv/installed  ## format, lint, types
 	$(BIN)/mypy
 
 docs: .venv-docs/installed  ## the pages as a site, in site/; a dead link fails
-	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build  # with --quiet nothing is strict
 
 reports: .venv/installed  ## the pages of all judged registrations, the index, and the audit of published claims
 	for study in registrations/*/verdict.json; do $(BIN)/python -m figures.report $$(dirname $$study) || exit; done
