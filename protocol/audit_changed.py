@@ -105,7 +105,7 @@ def markdown(told: list[Told]) -> str:
 def block(one: Told) -> list[str]:
     """Of a study that was judged again here, that judgement as a forest plot; no picture of its author's."""
     if one.audited is None or one.audited.judged is None:
-        return [*one.page, one.line]
+        return [one.line, *one.page]
     from figures.canvas import numbers
     from figures.canvas.plain_forest import plain_forest
 
