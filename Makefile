@@ -7,7 +7,7 @@ MODEL := smollm2-135m
 # busy one (benchmarks/RESULTS.md).
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: confirm test soak parity peers browser check reports format model
+.PHONY: confirm test soak parity peers browser docs check reports format model
 
 confirm: .venv/installed  ## replicate the shipped alpha-chain; ends well whenever the study ran to a verdict
 	$(BIN)/python -m protocol.replicate registrations/alpha-chain || { s=$$?; [ $$s -eq 10 ] || [ $$s -eq 11 ] || exit $$s; }
@@ -31,6 +31,9 @@ check: .venv/installed  ## format, lint, types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+docs: .venv-docs/installed  ## the pages as a site, in site/; a dead link fails
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build  # with --quiet nothing is strict
 
 reports: .venv/installed  ## the pages of all judged registrations, the index, and the audit of published claims
 	for study in registrations/*/verdict.json; do $(BIN)/python -m figures.report $$(dirname $$study) || exit; done
@@ -74,4 +77,13 @@ endef
 
 .browser/installed: Makefile
 	npm install --prefix .browser --no-save --no-audit --no-fund --ignore-scripts axe-core@4.14.1
+	touch $@
+
+# The builder alone, and nothing of this project: the pages are files.
+define documents
+import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"])
+endef
+.venv-docs/installed: pyproject.toml
+	$(PYTHON) -m venv .venv-docs
+	.venv-docs/bin/pip install -q $$($(PYTHON) -c '$(documents)')
 	touch $@

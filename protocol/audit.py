@@ -19,7 +19,6 @@ from __future__ import annotations
 import secrets
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from analysis.output import terms
 from analysis.output.phases import phase
@@ -29,10 +28,6 @@ from protocol.evidence.refusals import BadInput
 from protocol.evidence.run.registration import Registration
 from protocol.texts import audited as texts
 
-if TYPE_CHECKING:
-    from protocol.acts.audit import Audited
-
-FAILED, UNFINISHED, UNTOLD = 3, 6, 7
 # What this command prints, as it is explained in its help.
 WORDS = ("held", "failed", "unfinished", "cannot tell", "not run", "INVALID", "ANCHORED", "UNANCHORED")
 
@@ -96,37 +91,18 @@ def act(args: Options) -> int:
     else:
         lines = texts.page(study, audited.findings, anchored=word != "UNANCHORED")
     given = f"{audited.said}, " if audited.said else ""
-    lines += ["", f"{study.folder}: {summary(audited)}; {given}{word}"]
+    lines += ["", f"{study.folder}: {audit.summary(audited)}; {given}{word}"]
     values = {
-        "held": status(audited) == 0,
-        "status": status(audited),
+        "held": audit.status(audited) == 0,
+        "status": audit.status(audited),
         "findings": [each._asdict() for each in audited.findings],
         "verdict": audited.verdict,
         "anchors": word,
     }
     command.say(args.json, "\n".join(lines), values)
-    if args.require_anchor and not status(audited):
+    if args.require_anchor and not audit.status(audited):
         anchors.require(audited.anchored, anchors.existing(study))
-    return status(audited)
-
-
-def status(audited: Audited) -> int:
-    if audited.broken:
-        return FAILED
-    if audited.gaps:
-        return UNTOLD
-    return UNFINISHED if audited.unfinished else 0
-
-
-def summary(audited: Audited) -> str:
-    if audited.broken:
-        return f"AUDIT FAILED ({', '.join(audited.broken)})"
-    if audited.gaps:
-        return f"could not be told: {', '.join(audited.gaps)}"
-    if audited.unfinished:
-        return f"unfinished ({', '.join(audited.unfinished)}); what is there holds"
-    outside = [each.item for each in audited.findings if each.status == "cannot tell"]
-    return "everything held" + (f", but for what is not here: {', '.join(outside)}" if outside else "")
+    return audit.status(audited)
 
 
 if __name__ == "__main__":

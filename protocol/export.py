@@ -1,12 +1,14 @@
-"""Write a registration as others read it: a registration text, or an in-toto statement of its verdict.
+"""Write a registration as others read it: a registration text, an attestation of its verdict, a data set.
 
     kv-prereg export registrations/quickstart --format osf            the OSF's headings, Markdown
     kv-prereg export registrations/quickstart --format aspredicted    AsPredicted's nine questions
     kv-prereg export registrations/quickstart --format in-toto        in-toto Statement v1, JSON
+    kv-prereg export registrations/quickstart --format predicate      what actions/attest takes, JSON
+    kv-prereg export registrations/quickstart --format croissant      its records, as Croissant 1.0
 
 Reads the files of a locked registration alone, and verifies no more than that they belong together: the rest
-is for kv-prereg audit. An in-toto statement needs a verdict. With --to FILE the text is written
-there, once.
+is for kv-prereg audit. An attestation and a data set need a verdict. With --to FILE the text is
+written there, once; croissant.json belongs beside lock.json, since its paths begin there.
 
 Exit status: 0 exported; 2 not a registration, not locked, no verdict, or FILE exists; 3 the files contradict
 each other.
@@ -17,6 +19,7 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from protocol import command
 from protocol.evidence.bytes import files
@@ -24,14 +27,20 @@ from protocol.evidence.lock import lock
 from protocol.evidence.refusals import Tampered
 from protocol.evidence.run import ledger
 from protocol.evidence.run.registration import Registration
-from protocol.texts import in_toto, preregistration
+from protocol.texts import croissant, in_toto, preregistration
 
 __all__ = ["FORMATS", "exported", "main"]
 
 
+def _json(value: Mapping[str, Any]) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+
+
 FORMATS: Mapping[str, Callable[[Registration], str]] = MappingProxyType(
     {
-        "in-toto": lambda study: json.dumps(in_toto.of(study), indent=2, ensure_ascii=False) + "\n",
+        "in-toto": lambda study: _json(in_toto.of(study)),
+        "predicate": lambda study: _json(in_toto.of(study)["predicate"]),
+        "croissant": lambda study: _json(croissant.of(study)),
         "osf": lambda study: preregistration.osf(study.lock, study.entries),
         "aspredicted": lambda study: preregistration.as_predicted(study.lock, study.entries),
     }

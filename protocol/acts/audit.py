@@ -23,7 +23,9 @@ from protocol.evidence.run.registration import Registration
 from protocol.locked import drift
 from protocol.witnesses import Block
 
-__all__ = ["Asked", "Audited", "audit"]
+__all__ = ["FAILED", "UNFINISHED", "UNTOLD", "Asked", "Audited", "audit", "status", "summary"]
+
+FAILED, UNFINISHED, UNTOLD = 3, 6, 7  # exit statuses, beside 0
 
 
 class Asked(NamedTuple):
@@ -43,6 +45,9 @@ class Audited(NamedTuple):
     anchored: list[Anchor]
     verdict: str | None  # the auditor's own word; INVALID where something failed, None where none was given
     said: str  # the same as it is printed; empty without one
+    judged: Mapping[str, Any] | None = (
+        None  # the auditor's own judgement; None where `verdict` has no word of it
+    )
 
     @property
     def broken(self) -> list[str]:
@@ -89,7 +94,28 @@ def audit(study: Registration, believed: Sequence[Witness] = (), asked: Asked | 
         own = judge()
     except Exception:  # the finding on the judgement says what
         return Audited(made, anchored, None, "")
-    return Audited(made, anchored, str(own["verdict"]), headline.word(own))
+    return Audited(made, anchored, str(own["verdict"]), headline.word(own), own)
+
+
+def status(audited: Audited) -> int:
+    """The exit status that says what came out."""
+    if audited.broken:
+        return FAILED
+    if audited.gaps:
+        return UNTOLD
+    return UNFINISHED if audited.unfinished else 0
+
+
+def summary(audited: Audited) -> str:
+    """The same in words, with the items."""
+    if audited.broken:
+        return f"AUDIT FAILED ({', '.join(audited.broken)})"
+    if audited.gaps:
+        return f"could not be told: {', '.join(audited.gaps)}"
+    if audited.unfinished:
+        return f"unfinished ({', '.join(audited.unfinished)}); what is there holds"
+    outside = [each.item for each in audited.findings if each.status == "cannot tell"]
+    return "everything held" + (f", but for what is not here: {', '.join(outside)}" if outside else "")
 
 
 def _beside(study: Registration, asked: Asked, judge: Callable[[], dict[str, Any]]) -> Mapping[str, Check]:

@@ -125,6 +125,8 @@ def _unpack(study: Registration) -> Path:
         bundle.extract(study.bundle, sources, tree)
         for path in (ROOT / "protocol" / "embedded").glob("*/*"):
             name = path.relative_to(ROOT).as_posix()
+            if path.parent.name == "__pycache__":  # what pip compiled
+                continue
             if path.is_file() and name not in sources:  # weights and cards, which the lock names as weights
                 shutil.copyfile(path, tree / name)
         (tree / lock.NAME).write_bytes(canonical.dumps(study.lock.content) + b"\n")

@@ -2,7 +2,8 @@
 
 https://github.com/in-toto/attestation/blob/main/spec/v1/statement.md. The subjects are the files that carry
 the verdict, by the SHA-256 of their bytes as `sha256sum` prints it. The statement is not signed: sign it with
-what your tools use (DSSE), or sign the lock.
+what your tools use (DSSE), or sign the lock. A tool that names the subjects itself takes the predicate alone:
+GitHub's actions/attest does, with PREDICATE as its predicate-type.
 """
 
 from pathlib import Path

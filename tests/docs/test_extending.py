@@ -83,6 +83,10 @@ norms = torch.tensor([[3.0, 1.0, 2.0, 5.0, 4.0, 6.0]])
 view = policies.View(torch.arange(6), 1, 1, frozenset(), 0, {Norms(): (KeyAndValue(-norms, norms),)})
 policy = policies.get("small-values", protect=policies.Protect(sinks=1, recent=1))
 print(policy.keep(view, 4).nonzero()[:, 2].tolist(), [*policies.diff(policy, policies.get("knorm"))])
+
+from analysis.hypotheses.declared import DECLARED
+
+assert DECLARED.keys() == set(policies.names())
 """
 
 

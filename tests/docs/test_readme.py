@@ -1,15 +1,22 @@
 """The README: two commands, a verdict as it is printed, the studies as they were judged, and short."""
 
+import contextlib
+import importlib
+import io
 import json
 import re
+import shlex
+import tomllib
 
 import pytest
-from markdown_pages import blocks
+from markdown_pages import blocks, commands
 from studies import ROOT
 
 import policies
 from figures.table import verdict_table
 from protocol import tasks
+from protocol.presses import listed
+from protocol.texts.menu import MENU
 
 MINUS = "\N{MINUS SIGN}"
 README = (ROOT / "README.md").read_text()
@@ -71,3 +78,72 @@ def test_every_study_stands_in_the_table_as_it_was_judged(folder):
 
 def test_it_counts_policies_and_tasks():
     assert f"{len(policies.names())} policies, {len(tasks.names())} tasks" in README
+
+
+# Every command of the page, in a fence or in a sentence: its module and what is typed after it.
+FENCED = blocks(ROOT / "README.md")
+INLINE = "\n".join(re.findall(r"`([^`\n]+)`", README))
+TYPED = [
+    (MENU[name].module if program == "kv-prereg" else name, rest)
+    for program, name, rest in re.findall(
+        r"^(kv-prereg|python -m) ([\w.-]+)([^#\n]*)", f"{FENCED}\n{INLINE}", re.MULTILINE
+    )
+]
+
+
+@pytest.mark.parametrize(("module", "rest"), TYPED, ids=lambda part: part.strip())
+def test_its_commands_take_what_is_typed(module, rest):
+    assert module in commands()
+    package = ROOT.joinpath(*module.split(".")).is_dir()
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.suppress(SystemExit):
+        importlib.import_module(f"{module}.__main__" if package else module).main(["--help"])
+    for word in shlex.split(rest):
+        if word.startswith("-"):
+            assert re.search(rf"{re.escape(word)}\b", out.getvalue()), f"{module} {word}"
+        elif word.startswith("registrations/") and "mine" not in word:
+            assert (ROOT / word).exists(), word
+
+
+def test_it_says_how_many_answers_and_problems_the_shipped_study_has():
+    folder = ROOT / "registrations" / "alpha-chain"
+    with (folder / "records/shard-0.jsonl").open("rb") as file:
+        answers = sum(1 for _ in file)
+    assert f"two models, {answers:,} answers" in README
+    locked = json.loads((folder / "lock.json").read_bytes())
+    assert f"Our study of {len(locked['items']['chain']['confirm'])} held-out problems" in README
+    assert len(locked["protocol"]["content"]["models"]) == 2
+
+
+def test_its_table_names_the_versions_that_are_compared_with():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    pinned = dict(each.split("==") for name in ("parity", "tasks") for each in extras[name] if "==" in each)
+    assert f"kvpress {pinned['kvpress']} | lm-eval {pinned['lm-eval']} |" in README
+    assert f"; {len(listed.RUNS)} presses |" in README
+
+
+OURS = {"rule before results", "checked by others", "what they have more of"}  # rows that measure no other
+
+
+def test_what_its_table_says_of_others_is_measured_on_a_page():
+    table = README.partition("## Why not")[2].partition("\n\nHow each row")[0]
+    named = re.findall(r"^\| \**([^|*]+?)\** \|", table, re.MULTILINE)
+    told = (ROOT / "docs/comparison.md").read_text()
+    assert set(named) > OURS
+    assert [name for name in named if name not in OURS and f"| {name.split(',')[0]} |" not in told] == []
+
+
+def test_what_is_not_run_has_no_record_and_every_limit_is_so():
+    for folder in REGISTRATIONS:
+        if not (folder / "verdict.json").exists():
+            assert not (folder / "records").exists(), folder.name
+    assert "No shipped study is anchored" in README
+    assert not any((folder / "anchors").exists() for folder in REGISTRATIONS)
+    locks = [json.loads(path.read_bytes()) for path in ROOT.glob("registrations/*/lock.json")]
+    assert not any(lock["protocol"]["content"].get("randomness") for lock in locks)  # seeds: author-chosen
+
+
+def test_no_torch_is_needed_where_it_says_so():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert not any(each.startswith("torch") for each in extras["dependencies"])
+    assert "protocol.audit" in README.partition("No torch is needed: `pip install .`")[2][:60]

@@ -28,7 +28,7 @@ FURTHER = {
     "export": ["--format", "osf"],
     "withdraw": ["--reason", "a typo"],
 }
-NO_REGISTRATION = {"calibrate", "completion", "init", "models", "tasks"}  # told a model, a shell, a task
+NO_REGISTRATION = {"audit_changed", "calibrate", "completion", "init", "models", "tasks"}  # of other things
 OF_A_REGISTRATION = [name for name in COMMANDS if name not in NO_REGISTRATION]
 
 

@@ -134,6 +134,18 @@ def test_the_tree_is_the_locked_one_and_holds_the_lock(entered, study):
     assert (place / weights).read_bytes() == (studies.ROOT / weights).read_bytes()
 
 
+def test_what_pip_compiled_does_not_come_along(study, temporary, tmp_path, monkeypatch):
+    installed = tmp_path / "site-packages"
+    for name in ("chain-llama/model.safetensors", "__pycache__/__init__.cpython-311.pyc"):
+        path = installed / "protocol" / "embedded" / name
+        path.parent.mkdir(parents=True)
+        path.write_bytes(b"of the installation")
+    monkeypatch.setattr(locked_tree, "ROOT", installed)
+    place = locked_tree._unpack(study.registration)
+    assert (place / "protocol/embedded/chain-llama/model.safetensors").read_bytes() == b"of the installation"
+    assert not list(place.rglob("*.pyc"))
+
+
 def test_the_same_command_goes_on_there_with_fresh_bytecode_alone(entered):
     program, arguments, environment = entered
     assert program == sys.executable

@@ -38,6 +38,19 @@ class Object(NamedTuple):
     data: bytes
 
 
+class Change(NamedTuple):
+    path: str  # from the top of the repository
+    old: str | None  # the id of the file; None where there was none, or is none any more
+    new: str | None
+
+
+_PLAIN = ("--no-ext-diff", "--no-textconv", "--end-of-options")
+
+
+def _absent(identity: str) -> str | None:
+    return identity if identity.strip("0") else None
+
+
 class Repository:
     """The nearest repository that holds `folder`; submodules and linked work trees are their own.
 
@@ -99,6 +112,17 @@ class Repository:
         """The ids of what lies directly in each tree, by file name; None where there is no tree."""
         found = self.objects(names)
         return [self._entries(each.data) if each and each.kind == "tree" else None for each in found]
+
+    def changed(self, since: str) -> list[Change]:
+        """What HEAD has otherwise than the commit where it left `since`, without a guess at renames."""
+        raw = self._git(
+            "diff", "--raw", "-z", "--no-abbrev", "--no-renames", *_PLAIN, f"{since}...HEAD", "--"
+        )
+        parts = raw.split(b"\0")[:-1]  # ":modes old new status", path, and so on
+        return [
+            Change(os.fsdecode(path), *(_absent(one.decode()) for one in head.split()[2:4]))
+            for head, path in zip(parts[::2], parts[1::2], strict=True)
+        ]
 
     def blob(self, data: bytes) -> str:
         """The id that these bytes have as a file."""
