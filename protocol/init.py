@@ -55,7 +55,7 @@ def listed(args: Options) -> int:
 def begun(args: Options) -> int:
     folder = args.folder or init.free(SHELF)
     written = init.begin(folder, args.like, secrets.randbelow(SEEDS))
-    steps = {f"python -m protocol.{name} {shlex.quote(str(folder))}": why for name, why in NEXT.items()}
+    steps = {f"kv-prereg {name} {shlex.quote(str(folder))}": why for name, why in NEXT.items()}
     margin = 2 + max(map(len, steps))
     what = [written.question, f"{written.questions} questions, drawn now: no model has answered one"]
     lines = [f"wrote {path}: {words}" for path, words in zip(written.paths, what, strict=False)]

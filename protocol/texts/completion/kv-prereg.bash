@@ -7,7 +7,7 @@
 
 _shtab_kv_prereg_tasks_subparsers=(list freeze graders check fetch seal)
 _shtab_kv_prereg_models_subparsers=(list fetch)
-_shtab_kv_prereg_subparsers=(init rehearse register probe confirm audit report replicate status show diagnostics ablations by-level evicted proxies compare claims amend withdraw anchor export regrade policies tasks models calibrate split lm-eval judge selection table draw forest settings-map completion help)
+_shtab_kv_prereg_subparsers=(init rehearse register probe confirm audit report replicate status show diagnostics ablations by-level evicted proxies compare claims amend withdraw anchor audit-changed export regrade policies tasks models calibrate split lm-eval judge selection table draw forest settings-map completion help)
 
 _shtab_kv_prereg_init_option_strings=(-h --help --json --like --list)
 _shtab_kv_prereg_rehearse_option_strings=(-h --help --json --stand-in --problems --tokens --out)
@@ -29,6 +29,7 @@ _shtab_kv_prereg_claims_option_strings=(-h --help --json --markdown)
 _shtab_kv_prereg_amend_option_strings=(-h --help --json --reason --sign)
 _shtab_kv_prereg_withdraw_option_strings=(-h --help --json --reason)
 _shtab_kv_prereg_anchor_option_strings=(-h --help --json --witness --calendar --tsa --upgrade --ca --headers --remote --branch --require-anchor)
+_shtab_kv_prereg_audit_changed_option_strings=(-h --help --json --since --summary)
 _shtab_kv_prereg_export_option_strings=(-h --help --json --format --to)
 _shtab_kv_prereg_regrade_option_strings=(-h --help --json --probe --identity)
 _shtab_kv_prereg_policies_option_strings=(-h --help --family)
@@ -95,6 +96,8 @@ _shtab_kv_prereg_withdraw_pos_0_COMPGEN=_kv_prereg_registration_dirs
 _shtab_kv_prereg_anchor_pos_0_COMPGEN=_kv_prereg_registration_dirs
 _shtab_kv_prereg_anchor___ca_COMPGEN=_shtab_compgen_files
 _shtab_kv_prereg_anchor___headers_COMPGEN=_shtab_compgen_files
+_shtab_kv_prereg_audit_changed_pos_0_COMPGEN=_shtab_compgen_files
+_shtab_kv_prereg_audit_changed___summary_COMPGEN=_shtab_compgen_files
 _shtab_kv_prereg_export_pos_0_COMPGEN=_kv_prereg_registration_dirs
 _shtab_kv_prereg_export___to_COMPGEN=_shtab_compgen_files
 _shtab_kv_prereg_regrade_pos_0_COMPGEN=_kv_prereg_registration_dirs
@@ -112,7 +115,7 @@ _shtab_kv_prereg_settings_map_pos_0_COMPGEN=_kv_prereg_registration_dirs
 
 _shtab_kv_prereg_show___phase_choices=(confirm probe)
 _shtab_kv_prereg_anchor___witness_choices=(ots rfc3161 git)
-_shtab_kv_prereg_export___format_choices=(in-toto osf aspredicted)
+_shtab_kv_prereg_export___format_choices=(in-toto predicate croissant osf aspredicted)
 _shtab_kv_prereg_policies_pos_0_choices=(full random streaming h2o snapkv crystal tova knorm keydiff pyramidkv chunkkv chunkkv-20 ada-snapkv scissorhands crystal-uniform crystal-no-rarity crystal-token-level crystal-static-graph crystal-still crystal-adaptive-merge crystal-rarity-inverse crystal-rarity-exponential crystal-rarity-document crystal-chunk-128 crystal-steepness-2 crystal-d-only crystal-impact-only crystal-average crystal-product crystal-coverage crystal-tiers crystal-over-budget crystal-blog 1d 1d_div 1d_div-1.0 1d_div-1.5 variant_b q_stats schedule-front schedule-back schedule-inverted state_ask state_emit snapkv_with_window r-kv snapkv-rkv streamingllm-rkv raas longflow lagkv ahakv epikv hs-variance band-adaptive attn-x-hs kv-key kv-val lagkv-causal crystal-kv-lite crystal-kv thinkv segment-hs thinkv-annealed subspace full-subspace syn_mem syn_mem-1 syn_mem-2 syn_mem-3 syn_mem-4 syn_mem-attention syn_mem-massless syn_mem-attention-massless chunkkv-cumulative pyramidkv-cumulative h2o-window caote expected-attention defensivekv layer-defensivekv keydiff-blocks lagkv-blocks caote-blocks kvzip epicache epicache-shared-budget 1d-per-layer 1d-per-head ada-1d ada-1d_div pyramid-1d pyramid-1d_div 1d_div-per-layer 1d_div-per-head 1d_div-scheduled static_route)
 _shtab_kv_prereg_policies___family_choices=(controls positions attention stored crystalcache triattention crystal-kv thoughts epikv)
 _shtab_kv_prereg_tasks_freeze_pos_0_choices=(needle-256 association-256 needle-768 association-768 needle-768-large association-768-large needle-1024 association-1024 needle-1536 association-1280 recital-448 needle-4k-32k association-4k-16k association-moved-1024 association-moved-448-640 association-moved-4k-16k chain chain-16 math500 aime24 gsm8k)
@@ -126,8 +129,8 @@ _shtab_kv_prereg_calibrate_pos_0_choices=(chain-llama chain-qwen2 smollm2-135m)
 _shtab_kv_prereg_calibrate_pos_1_choices=(text traces thoughts bases routes)
 _shtab_kv_prereg_calibrate___task_choices=(needle-256 association-256 needle-768 association-768 needle-768-large association-768-large needle-1024 association-1024 needle-1536 association-1280 recital-448 needle-4k-32k association-4k-16k association-moved-1024 association-moved-448-640 association-moved-4k-16k chain chain-16 math500 aime24 gsm8k)
 _shtab_kv_prereg_completion_pos_0_choices=(bash fish zsh)
-_shtab_kv_prereg_help_pos_0_choices=(init rehearse register probe confirm audit report replicate status show diagnostics ablations by-level evicted proxies compare claims amend withdraw anchor export regrade policies tasks models calibrate split lm-eval judge selection table draw forest settings-map completion)
-_shtab_kv_prereg_pos_0_choices=(init rehearse register probe confirm audit report replicate status show diagnostics ablations by-level evicted proxies compare claims amend withdraw anchor export regrade policies tasks models calibrate split lm-eval judge selection table draw forest settings-map completion help)
+_shtab_kv_prereg_help_pos_0_choices=(init rehearse register probe confirm audit report replicate status show diagnostics ablations by-level evicted proxies compare claims amend withdraw anchor audit-changed export regrade policies tasks models calibrate split lm-eval judge selection table draw forest settings-map completion)
+_shtab_kv_prereg_pos_0_choices=(init rehearse register probe confirm audit report replicate status show diagnostics ablations by-level evicted proxies compare claims amend withdraw anchor audit-changed export regrade policies tasks models calibrate split lm-eval judge selection table draw forest settings-map completion help)
 
 _shtab_kv_prereg_init__h_nargs=0
 _shtab_kv_prereg_init___help_nargs=0
@@ -202,6 +205,10 @@ _shtab_kv_prereg_anchor___help_nargs=0
 _shtab_kv_prereg_anchor___json_nargs=0
 _shtab_kv_prereg_anchor___upgrade_nargs=0
 _shtab_kv_prereg_anchor___require_anchor_nargs=0
+_shtab_kv_prereg_audit_changed_pos_0_nargs='*'
+_shtab_kv_prereg_audit_changed__h_nargs=0
+_shtab_kv_prereg_audit_changed___help_nargs=0
+_shtab_kv_prereg_audit_changed___json_nargs=0
 _shtab_kv_prereg_export__h_nargs=0
 _shtab_kv_prereg_export___help_nargs=0
 _shtab_kv_prereg_export___json_nargs=0

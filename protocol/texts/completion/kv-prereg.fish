@@ -60,8 +60,8 @@ function _shtab_kv_prereg_using
   test "$_shtab_kv_prereg_cmdpath" = "$argv"
 end
 
-set -g _shtab_kv_prereg_commands init rehearse register probe confirm audit report replicate status show diagnostics ablations by-level evicted proxies compare claims amend withdraw anchor export regrade policies tasks 'tasks list' 'tasks freeze' 'tasks graders' 'tasks check' 'tasks fetch' 'tasks seal' models 'models list' 'models fetch' calibrate split lm-eval judge selection table draw forest settings-map completion help
-set -g _shtab_kv_prereg_opts_with_value --alpha --arm --branch --budget --ca --calendar --cluster --columns --device --draws --dtype --event --family --filter --format --from --grader --headers --html --identity --like --limit --markdown --max-new-tokens --method --metric --model --nonce --out --phase --plot --problem --problems --reason --remote --replay --rows --seed --sign --signers --split --stand-in --subject --task --text --to --tokens --tsa --value --witness
+set -g _shtab_kv_prereg_commands init rehearse register probe confirm audit report replicate status show diagnostics ablations by-level evicted proxies compare claims amend withdraw anchor audit-changed export regrade policies tasks 'tasks list' 'tasks freeze' 'tasks graders' 'tasks check' 'tasks fetch' 'tasks seal' models 'models list' 'models fetch' calibrate split lm-eval judge selection table draw forest settings-map completion help
+set -g _shtab_kv_prereg_opts_with_value --alpha --arm --branch --budget --ca --calendar --cluster --columns --device --draws --dtype --event --family --filter --format --from --grader --headers --html --identity --like --limit --markdown --max-new-tokens --method --metric --model --nonce --out --phase --plot --problem --problems --reason --remote --replay --rows --seed --sign --signers --since --split --stand-in --subject --summary --task --text --to --tokens --tsa --value --witness
 
 complete -c kv-prereg -e
 complete -c kv-prereg -f
@@ -212,10 +212,16 @@ complete -c kv-prereg -n '_shtab_kv_prereg_using anchor' -l remote -x -d 'the gi
 complete -c kv-prereg -n '_shtab_kv_prereg_using anchor' -l branch -x -d 'its branch (default: kv-prereg-anchors)'
 complete -c kv-prereg -n '_shtab_kv_prereg_using anchor' -l require-anchor -d 'status 5 unless a proof holds for each document'
 complete -c kv-prereg -n '_shtab_kv_prereg_using anchor; and test $_shtab_kv_prereg_npos -eq 0' -ka "(_kv_prereg_registrations)" -d 'a registration, e.g. registrations/quickstart'
-complete -c kv-prereg -n '_shtab_kv_prereg_using; and test $_shtab_kv_prereg_npos -eq 0' -a export -d 'as OSF, AsPredicted or in-toto have it'
+complete -c kv-prereg -n '_shtab_kv_prereg_using; and test $_shtab_kv_prereg_npos -eq 0' -a audit-changed -d 'the studies that a change touches'
+complete -c kv-prereg -n '_shtab_kv_prereg_using audit-changed' -s h -l help -d 'show this help message and exit'
+complete -c kv-prereg -n '_shtab_kv_prereg_using audit-changed' -l json -d 'print one JSON object instead of text'
+complete -c kv-prereg -n '_shtab_kv_prereg_using audit-changed' -l since -x -d 'what HEAD changed since it left this commit'
+complete -c kv-prereg -n '_shtab_kv_prereg_using audit-changed' -l summary -xka "(__fish_complete_path (commandline -ct))" -d 'append the result as Markdown'
+complete -c kv-prereg -n '_shtab_kv_prereg_using audit-changed; and test $_shtab_kv_prereg_npos -ge 0' -ka "(__fish_complete_path (commandline -ct))" -d 'a changed file'
+complete -c kv-prereg -n '_shtab_kv_prereg_using; and test $_shtab_kv_prereg_npos -eq 0' -a export -d 'as OSF, AsPredicted, in-toto, Croissant have it'
 complete -c kv-prereg -n '_shtab_kv_prereg_using export' -s h -l help -d 'show this help message and exit'
 complete -c kv-prereg -n '_shtab_kv_prereg_using export' -l json -d 'print one JSON object instead of text'
-complete -c kv-prereg -n '_shtab_kv_prereg_using export' -l format -xka "in-toto osf aspredicted" -d 'what to write'
+complete -c kv-prereg -n '_shtab_kv_prereg_using export' -l format -xka "in-toto predicate croissant osf aspredicted" -d 'what to write'
 complete -c kv-prereg -n '_shtab_kv_prereg_using export' -l to -xka "(__fish_complete_path (commandline -ct))" -d 'write it there instead of printing it'
 complete -c kv-prereg -n '_shtab_kv_prereg_using export; and test $_shtab_kv_prereg_npos -eq 0' -ka "(_kv_prereg_registrations)" -d 'a registration, e.g. registrations/quickstart'
 complete -c kv-prereg -n '_shtab_kv_prereg_using; and test $_shtab_kv_prereg_npos -eq 0' -a regrade -d 'grade recorded texts again'
@@ -270,7 +276,7 @@ complete -c kv-prereg -n '_shtab_kv_prereg_using calibrate; and test $_shtab_kv_
 complete -c kv-prereg -n '_shtab_kv_prereg_using calibrate; and test $_shtab_kv_prereg_npos -eq 1' -ka "text traces thoughts bases routes" -d 'the name that policies ask for'
 complete -c kv-prereg -n '_shtab_kv_prereg_using; and test $_shtab_kv_prereg_npos -eq 0' -a split -d 'freeze the split of a data file'
 complete -c kv-prereg -n '_shtab_kv_prereg_using split' -s h -l help -d 'show this help message and exit'
-complete -c kv-prereg -n '_shtab_kv_prereg_using split; and test $_shtab_kv_prereg_npos -eq 1' -ka "(__fish_complete_path (commandline -ct))" -d file
+complete -c kv-prereg -n '_shtab_kv_prereg_using split; and test $_shtab_kv_prereg_npos -eq 1' -ka "(__fish_complete_path (commandline -ct))" -d 'the data file, JSON lines'
 complete -c kv-prereg -n '_shtab_kv_prereg_using; and test $_shtab_kv_prereg_npos -eq 0' -a lm-eval -d 'lm-eval with the engine as its model'
 complete -c kv-prereg -n '_shtab_kv_prereg_using; and test $_shtab_kv_prereg_npos -eq 0' -a judge -d 'the judgement of sealed records, as JSON'
 complete -c kv-prereg -n '_shtab_kv_prereg_using judge' -s h -l help -d 'show this help message and exit'
@@ -296,5 +302,5 @@ complete -c kv-prereg -n '_shtab_kv_prereg_using; and test $_shtab_kv_prereg_npo
 complete -c kv-prereg -n '_shtab_kv_prereg_using completion' -s h -l help -d 'show this help message and exit'
 complete -c kv-prereg -n '_shtab_kv_prereg_using completion; and test $_shtab_kv_prereg_npos -eq 0' -ka "bash fish zsh" -d shell
 complete -c kv-prereg -n '_shtab_kv_prereg_using; and test $_shtab_kv_prereg_npos -eq 0' -a help -d 'what a command does'
-complete -c kv-prereg -n '_shtab_kv_prereg_using help; and test $_shtab_kv_prereg_npos -eq 0' -ka "init rehearse register probe confirm audit report replicate status show diagnostics ablations by-level evicted proxies compare claims amend withdraw anchor export regrade policies tasks models calibrate split lm-eval judge selection table draw forest settings-map completion" -d command
+complete -c kv-prereg -n '_shtab_kv_prereg_using help; and test $_shtab_kv_prereg_npos -eq 0' -ka "init rehearse register probe confirm audit report replicate status show diagnostics ablations by-level evicted proxies compare claims amend withdraw anchor audit-changed export regrade policies tasks models calibrate split lm-eval judge selection table draw forest settings-map completion" -d command
 

@@ -14,6 +14,7 @@ _shtab_kv_prereg_commands() {
     amend:'a changed protocol, as an amendment of a locked one'
     anchor:'ask outside witnesses, check what they said'
     audit:'check everything from the files alone'
+    audit-changed:'the studies that a change touches'
     by-level:'contrasts by length, depth or difficulty'
     calibrate:'measure the statistics some policies read'
     claims:'published claims, audited from printed numbers'
@@ -23,7 +24,7 @@ _shtab_kv_prereg_commands() {
     diagnostics:'known ways in which evaluations fail'
     draw:'every drawing of a judged study'
     evicted:'did it evict? events, memory held, every ratio'
-    export:'as OSF, AsPredicted or in-toto have it'
+    export:'as OSF, AsPredicted, in-toto, Croissant have it'
     forest:'its forest plot alone'
     help:'what a command does'
     init:'write a commented protocol.toml to start from'
@@ -139,6 +140,17 @@ _shtab_kv_prereg_audit_options=(
 # guard to ensure default positional specs are added only once per session
 _shtab_kv_prereg_audit_defaults_added=0
 
+_shtab_kv_prereg_audit_changed_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--json[print one JSON object instead of text]"
+  "--since[what HEAD changed since it left this commit]:COMMIT:"
+  "--summary[append the result as Markdown]:FILE:_files"
+  "(*)::a changed file:_files"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_kv_prereg_audit_changed_defaults_added=0
+
 _shtab_kv_prereg_by_level_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--json[print canonical JSON]"
@@ -248,7 +260,7 @@ _shtab_kv_prereg_evicted_defaults_added=0
 _shtab_kv_prereg_export_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--json[print one JSON object instead of text]"
-  "--format[what to write]:format:(in-toto osf aspredicted)"
+  "--format[what to write]:format:(in-toto predicate croissant osf aspredicted)"
   "--to[write it there instead of printing it]:FILE:_files"
   ":a registration, e.g. registrations\/quickstart:_kv_prereg_registrations"
 )
@@ -265,7 +277,7 @@ _shtab_kv_prereg_forest_options=(
 _shtab_kv_prereg_forest_defaults_added=0
 
 _shtab_kv_prereg_help_options=(
-  ":command:(init rehearse register probe confirm audit report replicate status show diagnostics ablations by-level evicted proxies compare claims amend withdraw anchor export regrade policies tasks models calibrate split lm-eval judge selection table draw forest settings-map completion)"
+  ":command:(init rehearse register probe confirm audit report replicate status show diagnostics ablations by-level evicted proxies compare claims amend withdraw anchor audit-changed export regrade policies tasks models calibrate split lm-eval judge selection table draw forest settings-map completion)"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -441,8 +453,8 @@ _shtab_kv_prereg_show_defaults_added=0
 
 _shtab_kv_prereg_split_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
-  ":name:"
-  ":file:_files"
+  ":of the split:"
+  ":the data file, JSON lines:_files"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -554,6 +566,7 @@ _shtab_kv_prereg() {
         amend) _arguments -C -s $_shtab_kv_prereg_amend_options ;;
         anchor) _arguments -C -s $_shtab_kv_prereg_anchor_options ;;
         audit) _arguments -C -s $_shtab_kv_prereg_audit_options ;;
+        audit-changed) _arguments -C -s $_shtab_kv_prereg_audit_changed_options ;;
         by-level) _arguments -C -s $_shtab_kv_prereg_by_level_options ;;
         calibrate) _arguments -C -s $_shtab_kv_prereg_calibrate_options ;;
         claims) _arguments -C -s $_shtab_kv_prereg_claims_options ;;
