@@ -45,11 +45,11 @@ def test_its_verdict_is_the_one_that_is_printed():
     assert all(line in printed for line in block.splitlines())  # in their order
 
 
-def test_an_experiment_takes_five_commands():
+def test_an_experiment_takes_six_commands():
     own = re.findall(
-        r"^python -m protocol\.(\w+) +registrations/001-mine", blocks(ROOT / "README.md"), re.MULTILINE
+        r"^kv-prereg (\w+) +registrations/001-mine", blocks(ROOT / "README.md"), re.MULTILINE
     )
-    assert own == ["rehearse", "register", "probe", "confirm", "audit"]
+    assert own == ["init", "rehearse", "register", "probe", "confirm", "audit"]
 
 
 @pytest.mark.parametrize("folder", REGISTRATIONS, ids=lambda folder: folder.name)
@@ -86,7 +86,7 @@ INLINE = "\n".join(re.findall(r"`([^`\n]+)`", README))
 TYPED = [
     (MENU[name].module if program == "kv-prereg" else name, rest)
     for program, name, rest in re.findall(
-        r"^(kv-prereg|python -m) ([\w.-]+)([^#\n]*)", f"{FENCED}\n{INLINE}", re.MULTILINE
+        r"^(kv-prereg|python -m) (?:help )?([\w.-]+)([^#\n]*)", f"{FENCED}\n{INLINE}", re.MULTILINE
     )
 ]
 
@@ -146,4 +146,4 @@ def test_what_is_not_run_has_no_record_and_every_limit_is_so():
 def test_no_torch_is_needed_where_it_says_so():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert not any(each.startswith("torch") for each in extras["dependencies"])
-    assert "protocol.audit" in README.partition("No torch is needed: `pip install .`")[2][:60]
+    assert "kv-prereg audit" in README.partition("No torch is needed: `pip install .`")[2][:100]
