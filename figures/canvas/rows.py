@@ -116,14 +116,14 @@ def point(axes: Any, x: float, y: float, marker: str, *, filled: bool, ink: str 
     axes.plot(x, y, marker, markerfacecolor=ink if filled else FACE, markeredgecolor=ink, **how)
 
 
-def frame(rows: Sequence[Row], columns: Mapping[str, float], plot: float) -> Frame:
+def frame(rows: Sequence[Row], columns: Mapping[str, float], plot: float, spare: float = SPARE) -> Frame:
     """As wide as the longest label and heading need. columns: the width of each; plot: that of the plot,
-    less where the page would be wider than WIDEST, and at least LEAST.
+    less where the page would be wider than WIDEST, and at least LEAST. spare: beside a heading.
     """
     entries = max([1.2, *(inches(row.label) + INDENT for row in rows if row.entry is not None)])
     beside = 2 * MARGIN + 0.3 + sum(columns.values())
     plot = max(LEAST, min(plot, WIDEST - beside - entries))
-    headings = [inches(row.label, weight="bold") + SPARE - plot for row in rows if row.entry is None]
+    headings = [inches(row.label, weight="bold") + spare - plot for row in rows if row.entry is None]
     left = MARGIN + max([entries, *headings]) + 0.2
     edges = itertools.accumulate(columns.values(), initial=left + plot + 0.1)
     right = dict(zip(columns, list(edges)[1:], strict=True))
@@ -165,8 +165,11 @@ def table(
     notes: Sequence[str],
     plot: float = 4.0,
     below: float = 0.72,
+    spare: float = SPARE,
 ) -> Table:
-    """The page of `rows` alone. below: the height of the ticks of the plot and their label, in inches."""
-    framed = frame(rows, columns, plot)
+    """The page of `rows` alone. below: the height of the ticks of the plot and their label, in inches.
+    spare: as of `frame`.
+    """
+    framed = frame(rows, columns, plot, spare)
     page = sheet(framed.width, HEAD + ROW * len(rows) + below, title, said, notes)
     return panel(page, framed, rows, below)

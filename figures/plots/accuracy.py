@@ -16,6 +16,7 @@ from figures.canvas.rows import entries, grouped, groups, place, point, table
 
 __all__ = ["Solved", "accuracy", "solved"]
 
+LABEL = 0.9  # inches, of the words at the end of a heading's row
 COLUMNS = {"accuracy, %": 0.85, "95 % interval": 1.05, "problems": 0.75}
 
 
@@ -55,6 +56,7 @@ def accuracy(judged: Mapping[str, Any], lanes: Any) -> Figure:
             "same problems. Problems without a grade are left out.",
         ],
         below=0.5,
+        spare=LABEL,
     )
     axes = drawn.axes
     axes.set_xlim(-3, 103)

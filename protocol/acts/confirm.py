@@ -87,13 +87,13 @@ def confirm(
 
 
 def _checked_halfway(study: Study, report: Callable[[Event], None]) -> Callable[[Event], None]:
-    """`report`, and a refusal of drift (weights left out) once half of the problems are recorded."""
+    """`report`, and a refusal of drift (weights left out) once half of the lanes are recorded."""
     checked = False
 
     def reported(event: Event) -> None:
         nonlocal checked
         report(event)
-        if isinstance(event, Progress) and not checked and 2 * event.done >= event.total:
+        if isinstance(event, Progress) and not checked and 2 * event.lanes >= event.all_lanes:
             checked = True
             with phase("hashing sources and packages half-way"):
                 refuse_drift(study, with_weights=False)

@@ -4,7 +4,6 @@ import pytest
 import studies
 from attacking import refused, rewrite, rewrite_records
 
-from protocol import replicate
 from protocol.acts import audit
 from protocol.evidence.findings import Finding
 from protocol.evidence.refusals import BadInput
@@ -53,7 +52,7 @@ def test_an_honest_study_is(study, begun):
 
 def test_what_cannot_be_told_of_the_parent_is_said_and_stops_nobody(study, begun, monkeypatch):
     found = [Finding("judgement", "cannot tell", "another scipy"), Finding("anchors", "not run", "")]
-    monkeypatch.setattr(replicate.audit, "audit", lambda *_: audit.Audited(found, [], "REFUTED", "REFUTED"))
+    monkeypatch.setattr(audit, "audit", lambda *_: audit.Audited(found, [], "REFUTED", "REFUTED"))
     done = studies.here("replicate", study)
     told, refusal = done.stderr.splitlines()
     assert told == f"{study}: judgement could not be told; going on"

@@ -149,8 +149,8 @@ from figures.canvas import page
 write, names = page.write, []
 
 
-def written(target, drawing, *data):  # the toy; of the others the names, which is quicker
-    names.append(drawing.__name__)
+def written(target, drawing, *data, **how):  # the toy; of the others the names, which is quicker
+    names += [drawing.__name__] * ("name" not in how)  # one is drawn narrow too
     return write(target, drawing, *data) if drawing.__name__ == "lengths" else ()
 
 

@@ -105,7 +105,7 @@ def test_what_runs_has_the_first_event_of_its_lock(tiny_model, tmp_path, monkeyp
     given = []
 
     @contextmanager
-    def opened(planned, lanes, problems):
+    def opened(planned, lanes, problems, report):
         given.append(planned.protocol.generation.waits)
         yield lambda jobs: iter(())
 

@@ -67,7 +67,7 @@ def test_the_second_run_of_a_probe_is_not_counted_twice():
 
 def test_a_probe_without_the_full_cache_says_where_to_look():
     (said,) = development.warnings(protocol(), [body("h2o"), body("streaming")])
-    assert "protocol.rehearse" in said
+    assert "kv-prereg rehearse" in said
 
 
 def test_a_rehearsal_says_what_arms_answered_and_that_a_gate_would_fail(tiny_model, tmp_path):

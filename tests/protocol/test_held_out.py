@@ -286,7 +286,7 @@ def test_probing_reaches_no_planted_problem(registered, tmp_path):
     opened = study.open_study(Registration(folder), tmp_path)
     opened.lock.content["items"][TASK]["dev"].insert(0, CONFIRM[0])
     with pytest.raises(BadInput, match="is held out"):
-        probe.run(opened, lambda progress: None)
+        probe.run(opened)
     probed = {record["body"]["problem"] for record in records.read(folder / "probe")}
     assert probed < set(DEV)
 
@@ -321,14 +321,16 @@ def test_nothing_but_the_door_calls_a_raw_builder_and_nothing_but_confirm_opens_
     `build` is behind it.
     """
     allowed = {
-        "build": {"tasks/door.py", "tasks/several.py"},  # a task of several asks its parts
-        "redrawn": {"tasks/door.py", "tasks/several.py"},
+        # A task of several asks its parts; new questions are drawn from a seed that no study has.
+        "build": {"tasks/door.py", "tasks/several.py", "acts/init.py"},
+        "redrawn": {"tasks/door.py", "tasks/several.py", "acts/init.py"},
         "decrypted": {"tasks/door.py"},
         "decrypt": {"tasks/dataset.py", "tasks/encrypted.py"},
         "puzzle": {"tasks/chain.py"},
         "HeldOut": {"acts/confirm.py"},
-        "Judged": {"acts/again/replay.py"},
+        "Judged": {"acts/again/replay.py", "acts/show.py"},
         "gold": {
+            "acts/init.py",
             "acts/locking/frozen.py",
             "acts/regrade.py",
             "tasks/__init__.py",

@@ -23,6 +23,7 @@ from protocol.locked import tree as locked_tree
 from protocol.locked.planned import Planned
 from protocol.locked.study import open_study, refuse_drift
 from protocol.models import sources
+from protocol.running import runner
 
 TWO_WORKERS = {**studies.ONE_TASK, "threads = 1": "threads = 1\nworkers = 2"}
 
@@ -326,15 +327,15 @@ def test_drift_can_be_told_without_torch_and_names_what_changed(registered, tree
 def test_the_half_way_check_comes_once():
     checks, seen = [], []
 
-    class Progress:
-        def __init__(self, done, total):
-            self.done, self.total = done, total
+    def at(done):
+        nothing = dict.fromkeys(runner.Progress._fields, 0)
+        return runner.Progress(**nothing | {"lanes": done, "all_lanes": 5})
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(confirm, "refuse_drift", lambda *given, **how: checks.append(len(seen)))
         report = confirm._checked_halfway(None, seen.append)
         for done in (1, 2, 3, 4, 5):
-            report(Progress(done, 5))
+            report(at(done))
     assert checks == [3]
 
 

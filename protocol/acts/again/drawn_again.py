@@ -28,7 +28,7 @@ def check(study: Registration) -> str:
     if not differ:
         return f"{inventory.counted(len(there))} drawn again from the records, the same bytes"
     said = f"{inventory.listed(differ)}: not what is drawn here from the records"
-    anew = f"draw anew: kv-prereg repures.report {study.folder}"
+    anew = f"draw anew: kv-prereg report {study.folder}"
     if inventory.REPORT in there and own in files.read(study.folder / inventory.REPORT).decode(
         errors="replace"
     ):

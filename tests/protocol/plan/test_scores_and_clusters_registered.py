@@ -101,7 +101,7 @@ def test_signs_of_too_few_clusters_are_no_matter_of_draws():
 class Erring:
     """What the simulation of a rule that errs too often gives."""
 
-    wrong, setting = error_rates.Share(0.2, 0.15, 0.25), "anywhere"
+    wrong, setting, studies = error_rates.Share(0.2, 0.15, 0.25), "anywhere", 100
 
     def exceeds(self, alpha):
         return True
