@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.report import table
-from protocol.acts import replay
+from protocol.acts.again import replay
 from protocol.evidence.run.held_out import Judged
 from protocol.evidence.run.registration import Registration
 from protocol.locked.study import open_study

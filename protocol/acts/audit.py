@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 from analysis.output import headline
 from analysis.output.phases import phase
 from protocol import witnesses
-from protocol.acts import drawn_again, judged_again, lock_again, regrade, replay
+from protocol.acts import regrade
+from protocol.acts.again import drawn_again, judged_again, lock_again, replay
 from protocol.evidence import findings
 from protocol.evidence.audit import auditing
 from protocol.evidence.audit.auditing import Check

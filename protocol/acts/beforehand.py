@@ -5,7 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from protocol import tasks
-from protocol.acts import lock_again
+from protocol.acts.again import lock_again
 from protocol.evidence.audit import amendment
 from protocol.evidence.findings import CannotTell
 from protocol.evidence.refusals import BadInput

@@ -17,7 +17,7 @@ from analysis.output import headline
 from analysis.rules.rule import FULL
 from analysis.studies import arms
 from protocol import tasks
-from protocol.acts import replay
+from protocol.acts.again import replay
 from protocol.evidence.findings import CannotTell
 from protocol.evidence.refusals import BadInput, Refusal, Tampered, hint
 from protocol.evidence.run import records

@@ -14,7 +14,7 @@ import pytest
 import studies
 from attacking import Repository, refused, rewrite, rewrite_ledger
 
-from protocol.acts import lock_again
+from protocol.acts.again import lock_again
 from protocol.acts.locking import frozen, opened_before, unedited
 from protocol.evidence.bytes import documents, fields
 from protocol.evidence.findings import CannotTell

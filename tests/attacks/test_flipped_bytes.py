@@ -8,7 +8,7 @@ import shutil
 import pytest
 import studies
 
-from protocol.acts import drawn_again
+from protocol.acts.again import drawn_again
 from protocol.evidence.audit import auditing, inventory
 from protocol.evidence.findings import Finding
 from protocol.evidence.refusals import Tampered

@@ -16,7 +16,7 @@ import finished_study
 import pytest
 from finished_study import JUDGED, snapshot
 
-from protocol.acts import judged_again
+from protocol.acts.again import judged_again
 from protocol.evidence.bytes import canonical
 from protocol.evidence.findings import CannotTell
 from protocol.evidence.lock import bundle, installed_files

@@ -88,5 +88,5 @@ def test_the_index_counts_those_confirmed_for_one_model_alone():
         )
     ]
     text = report_index.html(entries)
-    assert "3 registered, 2 confirmed (1 for one model alone)" in text
+    assert "3 registered, 3 judged: 2 CONFIRMED (1 for one model alone)" in text
     assert ", 1 SCREENED" in text

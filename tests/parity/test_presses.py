@@ -23,7 +23,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 import policies
 from policies.structure import structure
 from protocol import engine
-from protocol.acts import lock_again
+from protocol.acts.again import lock_again
 from protocol.engine import sampling
 from protocol.evidence.findings import CannotTell
 from protocol.evidence.run.registration import Registration

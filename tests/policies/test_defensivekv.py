@@ -224,7 +224,9 @@ def test_the_two_differ_in_their_routing_alone():
 def test_the_norms_are_a_setting():
     for norms in ("heads", "tokens", "plain"):
         assert policies.get("defensivekv", {"scoring.norms": norms}) == defensivekv(norms=norms)
-    with pytest.raises(ValueError, match=r"scoring\.norms: write one of heads, tokens, plain, not 'paper'"):
+    with pytest.raises(
+        ValueError, match=r"scoring\.norms: write one of heads, tokens, plain, not the text 'paper'"
+    ):
         policies.get("defensivekv", {"scoring.norms": "paper"})
     with pytest.raises(ValueError, match="norms must be one of heads, tokens, plain, not 'paper'"):
         Defensive(norms="paper")  # type: ignore[arg-type]

@@ -364,7 +364,7 @@ def test_a_slot_holds_its_number_of_tokens_in_four_bytes():
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"state.mean": "median"}, "state.mean: write one of uniform, attention, not 'median'"),
+        ({"state.mean": "median"}, "state.mean: write one of uniform, attention, not the text 'median'"),
         (
             {"state.share": 0.0},
             "state.share: share of the slots that hold spans must be above 0 and at most 1",

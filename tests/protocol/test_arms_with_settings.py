@@ -9,7 +9,7 @@ import studies
 from analysis.studies import arms
 from analysis.studies.judgement import selected
 from policies import snapkv
-from protocol.acts import lock_again
+from protocol.acts.again import lock_again
 from protocol.acts.locking import form
 from protocol.evidence.findings import CannotTell
 from protocol.evidence.lock import lock

@@ -69,7 +69,7 @@ def test_help_says_what_a_command_does_and_with_what_it_exits(name):
     status, out, _ = run(name, "--help")
     assert status == 0
     assert re.search(r"Exit status:\s+(that of|0)", out)
-    assert re.match(rf"usage: kv-prereg {name}\b", out)
+    assert re.match(rf"usage: kv-prereg {name.replace('_', '-')}\b", out)
 
 
 @pytest.mark.parametrize("name", OF_A_REGISTRATION)
@@ -136,4 +136,5 @@ def test_json_of_a_finished_study_is_one_object(arguments):
 def test_an_unknown_option_is_refused_in_one_line(name):
     status, out, err = run(name, "--force")
     assert (status, out) == (2, "")
-    assert re.fullmatch(rf"python -m protocol\.{name}: (missing: .+|unknown option '--force'; .+)\n", err)
+    typed = name.replace("_", "-")
+    assert re.fullmatch(rf"kv-prereg {typed}: (missing: .+|unknown option '--force'; .+)\n", err)

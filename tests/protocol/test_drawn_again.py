@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from protocol.acts import drawn_again
+from protocol.acts.again import drawn_again
 from protocol.evidence.findings import CannotTell, NotRun
 from protocol.evidence.refusals import Tampered
 from protocol.evidence.run.registration import Registration

@@ -327,7 +327,7 @@ def test_nothing_but_the_door_calls_a_raw_builder_and_nothing_but_confirm_opens_
         "decrypt": {"tasks/dataset.py", "tasks/encrypted.py"},
         "puzzle": {"tasks/chain.py"},
         "HeldOut": {"acts/confirm.py"},
-        "Judged": {"acts/replay.py"},
+        "Judged": {"acts/again/replay.py"},
         "gold": {
             "acts/locking/frozen.py",
             "acts/regrade.py",

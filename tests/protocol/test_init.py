@@ -97,7 +97,7 @@ def test_what_is_written_is_told_with_the_next_three_commands(tmp_path, monkeypa
     assert (status, err) == (0, "")
     written = sorted(Path("registrations/001-mine").iterdir())
     assert all(f"wrote {path}: " in out for path in written)
-    steps = re.findall(r"^  (python -m protocol\.(\w+) registrations/001-mine)  ", out, re.MULTILINE)
+    steps = re.findall(r"^  (kv-prereg (\w+) registrations/001-mine)  ", out, re.MULTILINE)
     assert [name for _, name in steps] == ["rehearse", "register", "confirm"]
     assert all(callable(importlib.import_module(f"protocol.{name}").main) for _, name in steps)
     second = json.loads(run("--like", like, "--json")[1])

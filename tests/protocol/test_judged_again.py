@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import studies
 
-from protocol.acts import judged_again
+from protocol.acts.again import judged_again
 from protocol.acts.locking import known_code
 from protocol.evidence.bytes import canonical
 from protocol.evidence.findings import CannotTell, NotRun

@@ -10,7 +10,7 @@ import sys
 import pytest
 import studies
 
-from protocol.acts import replay
+from protocol.acts.again import replay
 from protocol.evidence.findings import CannotTell, NotRun
 from protocol.evidence.refusals import BadInput, Tampered
 from protocol.evidence.run import records

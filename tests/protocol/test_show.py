@@ -89,7 +89,7 @@ def test_problems_of_a_probe_are_shown_beside_the_baseline_where_no_full_cache_r
 @pytest.mark.parametrize(
     ("name", "asked", "said"),
     [
-        ("chain/06/00", {}, "--problem 'chain/06/00': is no problem of this study; did you mean 'chain/06/0"),
+        ("chain/06/00", {}, "--problem 'chain/06/00': is no problem of this study; kv-prereg show "),
         ("chain/12/044", {}, "--problem 'chain/12/044': is a development problem; write --phase probe"),
         (PROBLEM, {"phase": "probe"}, "is held out, and no probe has it; leave out --phase probe"),
         (PROBLEM, {"arm": "1e"}, "--arm '1e': no record here has it; write one of full, 1d, 1d_div, snapkv"),

@@ -43,7 +43,7 @@ def test_a_method_that_errs_somewhere_is_refused_by_its_setting_and_another_is_n
     with pytest.raises(BadInput) as refused:
         rule_checks.checks(design(3, method), items(287))
     said = str(refused.value)
-    assert said.startswith(f"decision.method: {method} at 287 problems, 3 seeds and level 0.01250 has ")
+    assert said.startswith(f"decision.method: {method} at 287 problems and 3 seeds decides ")
     assert "of problems differ, the subject gains one seed in many and loses all in few" in said
     assert said.endswith("use restricted-likelihood, which holds there")
 

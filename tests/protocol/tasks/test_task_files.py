@@ -347,7 +347,7 @@ SETTINGS = {
     ),
     "no text as instruction": (
         'file = "a.jsonl"\ngrader = "f1"\ninstruction = 3',
-        "tasks[0].instruction: write text, not 3",
+        'tasks[0].instruction: write "3" (text), not 3',
     ),
     "a hidden sign in an instruction": (
         'file = "a.jsonl"\ngrader = "f1"\ninstruction = "a\\u200bb"',
@@ -359,7 +359,7 @@ SETTINGS = {
     ),
     "a truth as size": (NEEDLE + "dev = true", "tasks[0].dev: write a whole number from 1"),
     "more than any file has": (NEEDLE + "dev = 99999999999999999999", "tasks[0].dev: write a whole number"),
-    "a list of sizes": (NEEDLE + "confirm = [9]", "tasks[0].confirm: write a whole number"),
+    "a list of sizes": (NEEDLE + "confirm = [9]", "tasks[0].confirm: write 9 (a whole number"),
     "a part of a size": (NEEDLE + "confirm = 1.5", "tasks[0].confirm: write a whole number"),
     "a cut to one word": (
         'file = "a.jsonl"\ngrader = "f1"\nlongest = { words = 1 }',
@@ -376,14 +376,17 @@ SETTINGS = {
     ),
     "a seed of a task": (
         'lm_eval = "x"\ndata = "b.jsonl"\nseed = 3',
-        "tasks[0].seed: unknown field 'seed'",
+        "tasks[0].seed: seed belongs in [decision]",
     ),
     "no length": ('lm_eval = "x"\nlengths = []', "tasks[0].lengths: write a list with at least one entry"),
     "a length of nothing": ('lm_eval = "x"\nlengths = [0]', "tasks[0].lengths[0]: write a whole number"),
     "a length in words": ('lm_eval = "x"\nlengths = ["4k"]', "tasks[0].lengths[0]: write a whole number"),
     "data in a folder": ('lm_eval = "x"\ndata = "../b.jsonl"', "tasks[0].data: write the name of a file"),
     "a name of nothing": ('name = "."\nfile = "a.jsonl"\ngrader = "f1"', "tasks[0].name: write a name of"),
-    "a file that is a list": ('file = ["a.jsonl"]\ngrader = "f1"', "tasks[0].file: write text, not ["),
+    "a file that is a list": (
+        'file = ["a.jsonl"]\ngrader = "f1"',
+        'tasks[0].file: write "a.jsonl" (text), not [',
+    ),
     "a file without a name": ('file = ".jsonl"\ngrader = "f1"', "tasks[0].file: write the name of a file"),
     "an end that cannot be seen": ('file = "a.jsonl\\u0000"\ngrader = "f1"', "tasks[0].file: has U+0000"),
     "no unit": ('file = "a.jsonl"\ngrader = "f1"\nlongest = {}', "tasks[0].longest: write words or tokens"),
@@ -392,9 +395,12 @@ SETTINGS = {
         "tasks[0].longest: stands with file or lm_eval alone",
     ),
     "no problem": (NEEDLE + "dev = 0", "tasks[0].dev: write a whole number from 1 to 2^53-1, not 0"),
-    "a number in quotes": (NEEDLE + 'confirm = "9"', "tasks[0].confirm: write a whole number from 1"),
+    "a number in quotes": (NEEDLE + 'confirm = "9"', "tasks[0].confirm: write 9 (a whole number from 1"),
     "an unknown field": (NEEDLE + "confrim = 9", "tasks[0].confrim: unknown field 'confrim'; did you mean"),
-    "no task at all": ("dev = 3", "tasks[0].name: missing; name a task of ours, or write file or lm_eval"),
+    "no task at all": (
+        "dev = 3",
+        'tasks[0].name: missing; add name = "needle-256", or another that `kv-prereg tasks list` lists',
+    ),
     "an empty instruction": (
         'file = "a.jsonl"\ngrader = "f1"\ninstruction = ""',
         "tasks[0].instruction: write text",

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import studies
 
-from protocol.acts import judged_again
+from protocol.acts.again import judged_again
 from protocol.evidence.run.registration import Registration
 from protocol.texts import audited
 

@@ -97,7 +97,7 @@ def test_damaged_evidence_is_not_resumed_and_not_touched(folder, damage):
 
 
 def test_a_folder_that_is_not_locked_is_not_run(tmp_path):
-    with pytest.raises(BadInput, match=r"protocol\.register"), claim.running(Registration(tmp_path)):
+    with pytest.raises(BadInput, match=r"kv-prereg register"), claim.running(Registration(tmp_path)):
         pass
     assert list(tmp_path.iterdir()) == []
 

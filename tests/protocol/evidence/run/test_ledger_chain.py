@@ -86,7 +86,7 @@ CLOSED = {
 @pytest.mark.parametrize(
     ("event", "body", "said"),
     [
-        ("verdict", CLOSED["verdict"], r"protocol\.replicate"),
+        ("verdict", CLOSED["verdict"], r"kv-prereg replicate"),
         ("withdraw", CLOSED["withdraw"], r"withdrawn \(wrong golds\)"),
         ("amended", CLOSED["amended"], rf"amended \(a typing error\).*{DIGEST}"),
     ],
