@@ -8,19 +8,27 @@ installed it is typed `python -m protocol confirm FOLDER`.
 """
 
 import os
-import platform
-import runpy
 import sys
-from collections.abc import Sequence
-from importlib import metadata
 
-from protocol.evidence import extras
-from protocol.evidence.bytes.shown import hush, put
-from protocol.evidence.findings import CannotTell
-from protocol.evidence.lock import shadowed
-from protocol.evidence.outside.repository import Repository
-from protocol.evidence.refusals import BadInput
-from protocol.texts.menu import MENU, ORDER, PROGRAM, STATUSES, meant
+QUIT = 130  # the exit status of a command that was interrupted
+
+try:
+    import importlib
+    import platform
+    import runpy
+    from collections.abc import Sequence
+    from importlib import metadata
+
+    from analysis.output.phases import phase, showing
+    from protocol.evidence import extras
+    from protocol.evidence.bytes.shown import hush, put
+    from protocol.evidence.findings import CannotTell
+    from protocol.evidence.lock import shadowed
+    from protocol.evidence.outside.repository import Repository
+    from protocol.evidence.refusals import BadInput
+    from protocol.texts.menu import MENU, ORDER, PROGRAM, STATUSES, meant
+except KeyboardInterrupt:  # nothing has begun, and a traceback would say nothing
+    sys.exit(QUIT)
 
 __all__ = ["main"]
 
@@ -49,6 +57,7 @@ def run(name: str, arguments: Sequence[str]) -> int:
     before = sys.argv
     sys.argv = [f"{PROGRAM} {name}", *arguments]
     try:
+        _load(MENU[name].module)
         runpy.run_module(MENU[name].module, run_name="__main__", alter_sys=True)
     except ModuleNotFoundError as missing:
         if sys.flags.dev_mode:
@@ -57,12 +66,22 @@ def run(name: str, arguments: Sequence[str]) -> int:
     except BrokenPipeError:
         pass
     except KeyboardInterrupt:
-        put("interrupted; the same command continues where it stopped", sys.stderr)
-        return 130
+        put("interrupted; type the same command again", sys.stderr)
+        return QUIT
     finally:
         sys.argv = before
         hush()  # before Python finds, as it ends, that the reader has gone
     return 0
+
+
+def _load(module: str) -> None:
+    """What judges and draws imports scipy and matplotlib for seconds before it can say so itself."""
+    if module.partition(".")[0] not in ("analysis", "figures"):
+        return
+    with showing(), phase("loading the libraries that judge"):
+        loaded = importlib.import_module(module)
+        if not hasattr(loaded, "__path__"):
+            del sys.modules[module]  # it is run as the main module
 
 
 def overview() -> str:

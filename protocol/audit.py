@@ -72,6 +72,8 @@ def act(args: Options) -> int:
     study = Registration(args.folder)
     if not study.traces():
         raise BadInput(f"{study.folder}: no registration is here; name the folder of one")
+    if args.nonce and not args.replay:
+        raise BadInput("--nonce: chooses among the lanes that are decoded again; add --replay N")
     # With scipy, which --help and the refusals above do without.
     with phase("loading the libraries that judge"):
         from protocol.acts import audit

@@ -87,6 +87,8 @@ def judged(folder: Path, witness: str = numbers.WITNESS) -> dict[str, Any]:
         if not Path(folder).is_dir():
             raise NoVerdict(f"{folder}: no such folder; name one, such as registrations/quickstart") from None
         if isinstance(problem, FileNotFoundError):
+            if not (Path(folder) / "protocol.toml").exists():
+                raise NoVerdict(f"{folder}: holds no registration; name one that does") from None
             raise NoVerdict(f"{folder}: has no verdict; run: kv-prereg confirm {folder}") from None
         raise NoVerdict(f"{path}: {problem.strerror}; run: kv-prereg audit {folder}") from None
     except RecordError as other:

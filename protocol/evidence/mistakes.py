@@ -10,7 +10,7 @@ from argparse import Action, ArgumentParser
 from collections.abc import Iterable, Mapping
 from difflib import SequenceMatcher
 from types import MappingProxyType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 __all__ = ["NONE_MEANT", "OneLine", "hint", "near", "of_system", "unknown"]
 
@@ -97,6 +97,10 @@ MISSING = re.compile(r"the following arguments are required: (.*)")
 
 class OneLine(ArgumentParser):
     """A parser that refuses a command line in one line, with the fix and without the usage."""
+
+    def __init__(self, **settings: Any) -> None:
+        """An option is written whole: a beginning of one may be another's in the next version."""
+        super().__init__(**settings, allow_abbrev=False)
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {_of_arguments(message, self._actions)}\n")

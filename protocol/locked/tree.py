@@ -11,6 +11,7 @@ a command runs where it is, in a process that others may have changed: there no 
 """
 
 import fnmatch
+import gc
 import os
 import shutil
 import sys
@@ -71,6 +72,7 @@ def run(main: Main) -> int:
         if unpacked():
             with suppress(KeyboardInterrupt):  # of somebody who does not want to wait
                 shutil.rmtree(ROOT, ignore_errors=True)
+        gc.freeze()  # or Python, as it ends, looks for a second through what torch and its company made
 
 
 def enter(study: Registration, module: str) -> None:

@@ -49,7 +49,7 @@ def ran(tmp_path_factory):
     display = SimpleNamespace(Image=lambda path: Path(path).read_bytes())
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(here)
-        patch.setitem(sys.modules, "IPython", SimpleNamespace(display=display))
+        patch.setitem(sys.modules, "IPython", SimpleNamespace(display=display, version_info=(9, 0)))
         patch.setitem(sys.modules, "IPython.display", display)
         for cell in CODE:
             shown[cell] = typed(cell) if cell.startswith("!") else value(cell, space)

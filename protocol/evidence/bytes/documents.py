@@ -54,7 +54,7 @@ def read(path: Path, declared: Table | None = None) -> Document:
     if not isinstance(content, dict):
         raise Tampered(f"{path.name}: not an object")
     if wrong := _wrong(content, declared):
-        raise Tampered(f"{path.name}: {wrong}")
+        raise Tampered(f"{path.name}: {wrong}; it was edited, or another version of kv-prereg wrote it")
     return Document(content, hashlib.sha256(data[:-1]).hexdigest())
 
 

@@ -227,6 +227,8 @@ def refuse_second(folder: Path) -> None:
 
 def read(folder: Path) -> Lock:
     """The lock of `folder`. Raises BadInput when there is none, Tampered when it is not what is declared."""
+    if not files.there(folder):
+        raise BadInput(f"{folder}: no such folder; kv-prereg status lists the registrations that are here")
     if not files.there(folder / NAME):
         raise BadInput(f"{folder} is not locked; run: kv-prereg register {folder}")
     return documents.read(folder / NAME, FIELDS)
