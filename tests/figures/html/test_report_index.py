@@ -127,7 +127,9 @@ def test_each_judged_study_shows_its_answer_and_its_contrasts():
         ]
         won, lost = signs.count(1), signs.count(-1)
         drawing = card.all("svg")[1]
-        told = f"{len(rows)} contrasts: {won} better, {lost} worse, {len(rows) - won - lost} neither"
+        told = (
+            f"{len(rows)} contrasts estimated: {won} better, {lost} worse, {len(rows) - won - lost} neither"
+        )
         assert drawing.attributes["aria-label"] == told
         pale = sum("opacity" in one.attributes for one in drawing.all("path"))
         assert (len(drawing.all("path")), pale) == (1 + 2 * len(rows), 2 * (len(rows) - won - lost))
