@@ -77,10 +77,9 @@ def _besides(judged: Row) -> list[str]:
         said.append(f"In {apart} of {_contrasts(contrasts)} {what}{neither}.")
     if bought := [one for one in known if (one.get("memory") or {}).get("decided")]:
         refute = headline.says(judged) == REFUTED and "margin" in judged
-        apart_from = ", in none that refutes" if refute and not any(_beyond(judged, bought)) else ""
-        said.append(
-            f"Unequal memory may explain the difference in {len(bought)} of {_contrasts(contrasts)}{apart_from}."
-        )
+        others = ", in none that refutes" if refute and not any(_beyond(judged, bought)) else ""
+        among = f"{len(bought)} of {_contrasts(contrasts)}{others}"
+        said.append(f"Unequal memory may explain the difference in {among}.")
     if any("scored" in one for one in contrasts):
         said.append("Points are those of the mean score.")
     if "gate" in judged and judged["gate"] is None:
@@ -340,7 +339,7 @@ def _limits(judged: Row, one: Row, known: str = "") -> str:
 def _where(judged: Row, one: Row, known: str = "") -> str:
     """What tells this contrast from the others of the family."""
     names = [name for name in NAMED if len({row[name] for row in judged["contrasts"]}) > 1]
-    told = [NAMED[name].format(_slots(one[name])) for name in names if name != known]
+    told = [_named_as(name, one[name]) for name in names if name != known]
     return f" ({' '.join(told)})" if told else ""
 
 
@@ -358,9 +357,10 @@ def _budget(text: str) -> str:
     return f"{text} slots" if text.isdigit() else f"a budget of {text}"
 
 
-def _slots(name: str) -> str:
-    """A budget of the bytes of so many slots is told as one; other names are as they are."""
-    return f"the {name} slots" if name.startswith(BYTES_OF) else name
+def _named_as(part: str, name: str) -> str:
+    if part == "budget" and name.startswith(BYTES_OF):
+        return f"at the {name} slots"
+    return NAMED[part].format(name)
 
 
 def _p(decimal: str) -> str:

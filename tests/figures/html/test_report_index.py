@@ -146,6 +146,8 @@ def test_a_small_drawing_has_every_interval_where_it_was_judged():
     for drawn, at in zip(ends, expected, strict=True):
         assert drawn == pytest.approx([one * unit for one in at], abs=0.06)
     assert index_cards.thumbnail([]) == ""
+    whole = index_cards.thumbnail([Mark(-15.2, 40.0, 100.0, counts=True)])
+    assert "1 contrast estimated: 1 better, 0 worse, 0 neither; \N{MINUS SIGN}15 to +100 pp" in whole
 
 
 def test_the_index_over_the_shipped_registrations_has_a_line_for_each_protocol():
