@@ -219,13 +219,18 @@ PLURAL = {"gain": "gains", "loss": "losses"}
 
 def _lane(one: Row, lane: Behind) -> Html:
     seed = f", seed {lane.seed}" if one["seeds"] > 1 else ""
-    gold = f", right answer: {shown(lane.gold)}" if lane.gold is not None else ""
-    named = element("p", element("bdi", shown(lane.problem)), f"{seed}{gold}")
+    gold = f", right answer: {_cut(lane.gold)}" if lane.gold is not None else ""
+    named = element("p", element("bdi", _cut(lane.problem)), f"{seed}{gold}")
     texts = [
         element("p", element("span", arm), _excerpt(text, lane.differs), class_="said")
         for arm, text in ((one["subject"], lane.subject), (one["against"], lane.comparator))
     ]
     return element("li", named, *texts)
+
+
+def _cut(text: str) -> str:
+    """A model that boxes all that it says has that for its answer."""
+    return shown(text[:CUT]) + " …" * (len(text) > CUT)
 
 
 def _excerpt(text: str, differs: int) -> Html:

@@ -241,8 +241,8 @@ AHEAD_UNMATCHED = (*FREE[:6], False, False, False)
                 within(budget="bytes of 128") | {"memory": {"decided": True}},
                 verdict="REFUTED",
             ),
-            "(at the bytes of 64 slots). Unequal memory may explain the difference in 1 of 2 contrasts, in none "
-            "that refutes.",
+            "(at the bytes of 64 slots). Unequal memory may explain the difference in 1 of 2 contrasts, "
+            "in none that refutes.",
             "budget bytes",
         ),
         (

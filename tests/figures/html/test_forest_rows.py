@@ -159,6 +159,12 @@ def test_the_text_of_a_model_never_becomes_markup():
     assert page.all("bdi")[0].text == reports.HOSTILE
 
 
+def test_a_page_does_not_grow_with_an_answer_that_is_all_of_a_text():
+    page = drawn(judgements.judgement(), [lane(gold="7" * 100_000, problem="p" * 100_000)])
+    assert len(page.all("li")[0].text) < 1_000
+    assert page.all("li")[0].all("p")[0].text == f"{'p' * 240} …, right answer: {'7' * 240} …"
+
+
 def test_scores_are_called_higher_and_lower():
     rows = [one | {"scored": True} for one in judgements.judgement()["contrasts"]]
     page = drawn(judgements.judgement(rows))
