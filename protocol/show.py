@@ -1,9 +1,9 @@
 """Look at one problem: what eviction did to its answers, arm by arm.
 
     kv-prereg show registrations/alpha-chain                 the problems on which arms differ most
-    kv-prereg show registrations/alpha-chain --problem chain/14/004                  one of them
-    kv-prereg show registrations/alpha-chain --problem chain/14/004 --arm 1d --kept  what 1d kept
-    kv-prereg show registrations/alpha-chain --problem chain/14/004 --html problem.html
+    kv-prereg show registrations/alpha-chain --problem chain/14/001                  one of them
+    kv-prereg show registrations/alpha-chain --problem chain/14/001 --arm 1d --kept  what 1d kept
+    kv-prereg show registrations/alpha-chain --problem chain/14/001 --html problem.html
 
 The prompt, the full cache's answer, and beside it that of every arm from the word at which the two part, its
 grade, its tokens and its slots over time. All of this is read from the records. Which tokens an arm kept is

@@ -120,7 +120,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = MappingProxyType(
                 "whatever the rule says."
             ),
             "DEVIATED": (
-                "The study was amended after its claim, so that whatever its rule says confirms nothing."
+                "The study amends one that had been claimed, so that whatever its rule says confirms nothing."
             ),
             "for MODEL alone": "One model ran: nothing is said of any other.",
             "n < 200": (

@@ -44,4 +44,5 @@ def _row(one: Mapping[str, Any], low: float, high: float) -> str:
     cells[first], cells[last] = LOW, HIGH
     cells[at(float(one["difference"]))] = POINT
     told = f"{numbers.points(one['difference'])} {numbers.interval(one['low'], one['high'])}"
-    return f"{''.join(cells)}  {told}{'' if one['matched'] else '  memory unmatched'}"
+    unfair = "" if one["matched"] else "  saves no memory" if "saves" in one else "  memory unmatched"
+    return f"{''.join(cells)}  {told}{unfair}"

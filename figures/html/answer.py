@@ -5,11 +5,13 @@ leaves the truth open. Every number is one that was judged.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from decimal import ROUND_CEILING, Decimal
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from analysis.output import headline
 from analysis.rules import full_cache
+from analysis.rules.rule import BYTES_OF, amount
 from analysis.rules.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED
 from analysis.stats.methods import METHODS
 from figures.canvas import numbers
@@ -32,9 +34,10 @@ def answer(judged: Row, decision: Row | None = None) -> str:
         few = headline.fewest(judged["contrasts"])[1]
         opening = f"Not decided: {few} only screens. The rule alone says {says}"
     elif judged["verdict"] == "DEVIATED":
-        opening = f"Not decided: the study was amended after its claim. The rule alone says {says}"
+        opening = f"Not decided: this study amends one that had been claimed. The rule alone says {says}"
     elif judged["verdict"] in (CONFIRMED, REFUTED):
-        opening = f"{'Yes' if says == CONFIRMED else 'No'}{told}, by the registered rule"
+        # Who asked whether something is lost may read a bare "No" as that nothing was.
+        opening = f"{'Yes, as' if says == CONFIRMED else 'No, not as'} registered{told}"
     else:
         opening = "This study could not tell" if _void(judged) else "Not shown"
     void = _void(judged) if says == INCONCLUSIVE else ""
@@ -69,9 +72,14 @@ def _besides(judged: Row) -> list[str]:
     known = [one for one in contrasts if one["difference"] is not None]
     if apart := sum(not one["matched"] for one in known):
         what = "no memory was saved" if any("saves" in one for one in known) else "memory was not matched"
-        said.append(f"{apart} of {_contrasts(contrasts)} count for nothing, since {what}.")
-    if bought := sum(bool((one.get("memory") or {}).get("decided")) for one in known):
-        said.append(f"Unequal memory may explain the difference in {bought} of {_contrasts(contrasts)}.")
+        # The letters of a branch look at these, too.
+        neither = "" if judged["rule"] == "branch" else ", where none can be won or lost"
+        said.append(f"In {apart} of {_contrasts(contrasts)} {what}{neither}.")
+    if bought := [one for one in known if (one.get("memory") or {}).get("decided")]:
+        refute = headline.says(judged) == REFUTED and "margin" in judged
+        others = ", in none that refutes" if refute and not any(_beyond(judged, bought)) else ""
+        among = f"{len(bought)} of {_contrasts(contrasts)}{others}"
+        said.append(f"Unequal memory may explain the difference in {among}.")
     if any("scored" in one for one in contrasts):
         said.append("Points are those of the mean score.")
     if "gate" in judged and judged["gate"] is None:
@@ -99,7 +107,8 @@ def _superior(judged: Row, says: str, decision: Row) -> str:
     if says == REFUTED:
         possible = sum(not one["matched"] or float(one["high_simultaneous"]) >= 0 for one in contrasts)
         late = f", and can be better in at most {possible}" if possible < least else ""
-        return f"{found}{late}; the lowest difference is {_row(judged, min(fair, key=_difference))}"
+        lowest, name = (losses, "worst") if losses else (fair, "lowest")
+        return f"{found}{late}; the {name} difference is {_row(judged, min(lowest, key=_difference))}"
     if len(wins) >= least:
         harmed = [one for one in fair if _difference(one) < 0 and float(one["p"]) <= float(judged["alpha"])]
         if harmed:
@@ -126,9 +135,10 @@ def _one(judged: Row, says: str) -> str:
 def _best(judged: Row, fair: Sequence[Row]) -> str:
     """Of a family in which nothing was won: how near it came."""
     ahead = [one for one in fair if _difference(one) > 0]
+    matched = " with matched memory" if len(fair) < len(judged["contrasts"]) else ""
     if not ahead:
         highest = f"; the highest is {_row(judged, max(fair, key=_difference))}" if fair else ""
-        return f"no contrast favours it{highest}"
+        return f"no contrast{matched} favours it{highest}"
     together = METHODS[judged["method"]].family
     p = "p_adjusted" if together else "p"
     best = min(ahead, key=lambda one: (float(one[p]), -_difference(one)))
@@ -136,8 +146,11 @@ def _best(judged: Row, fair: Sequence[Row]) -> str:
     many = len(judged["contrasts"])
     needs = level if together or many == 1 else f"the {level} that a family of {many} needs"
     adjusted = "adjusted " if together else ""
-    name = "the difference is" if many == 1 else "the best was"
-    return f"{name} {_points(best)}, {adjusted}{_p(best[p])}, above {needs}{_where(judged, best)}"
+    name = "the difference is" if many == 1 else f"the best{matched} was"
+    printed = _p(best[p])
+    if numbers.p_value(best[p]).rstrip("0") == level:  # and it lies above
+        printed = f"p = {float(best[p]):.6f}"
+    return f"{name} {_points(best)}, {adjusted}{printed}, above {needs}{_where(judged, best)}"
 
 
 def _span(judged: Row, wins: Sequence[Row]) -> str:
@@ -155,12 +168,13 @@ def _branch(judged: Row, says: str, decision: Row) -> str:
     primary, transfer = (
         [one for one in judged["contrasts"] if one["model"] == name] for name in names.values()
     )
-    alpha, letter = f"p below {numbers.level(judged['alpha'])}", given["registered"]
-    won = f"{subject} was better{_than(judged)} on {first}{_named(judged, primary, max)}"
+    level, letter = float(judged["alpha"]), given["registered"]
+    alpha = f"p below {numbers.level(judged['alpha'])}"
+    won = f"{subject} was better{_than(judged)} on {first}{_named(judged, _ahead(primary, level), max)}"
     if letter == "C":
         found = f"branch C, no contrast on {first} favours {subject}{_than(judged, 'over')} with {alpha}"
         if says == REFUTED:
-            return f"{found}, and one goes against it{_named(judged, primary, min)}"
+            return f"{found}, and one goes against it{_named(judged, _against(primary, level), min)}"
         highest = (
             f"; the highest is {_row(judged, max(primary, key=_difference), 'model')}" if primary else ""
         )
@@ -173,13 +187,26 @@ def _branch(judged: Row, says: str, decision: Row) -> str:
         return f"{found}{highest}{beside}"
     if letter == "B":
         if says == REFUTED:
-            return f"branch B, {won}, but worse on {second}{_named(judged, transfer, min)}"
+            return f"branch B, {won}, but worse on {second}{_named(judged, _against(transfer, level), min)}"
         return f"branch B, {won}, but on {second} its mean is not above zero, or a contrast goes against it"
     if says == CONFIRMED:
         return f"branch A, {won}, and not harmed on {second}"
     if given["symmetric"] != "A":
-        return f"branch A, {won}, but another contrast there goes against it{_named(judged, primary, min)}"
+        lost = [one for one in primary if _difference(one) < 0 and float(one["p"]) < level]
+        return f"branch A, {won}, but another contrast there goes against it{_named(judged, lost, min)}"
     return f"branch A, {won}, but memory that is not matched rules out a confirmation"
+
+
+def _ahead(rows: Sequence[Row], level: float) -> Sequence[Row]:
+    """Those that make a branch: the largest difference of all need not be one of them."""
+    won = [one for one in rows if _difference(one) > 0 and float(one["p"]) < level]
+    return [one for one in won if one["matched"]] or won
+
+
+def _against(rows: Sequence[Row], level: float) -> Sequence[Row]:
+    """Those that refute a branch, at the level of older locks where there is none at that of today."""
+    lost = [one for one in rows if one["matched"] and _difference(one) < 0 and float(one["p"]) < level]
+    return [one for one in lost if float(one["p"]) < level / len(rows)] or lost
 
 
 def _named(judged: Row, rows: Sequence[Row], end: Callable[..., Row]) -> str:
@@ -199,7 +226,7 @@ def _margin(judged: Row, says: str, *, both: bool) -> str:
     alpha, subject, among = float(judged["alpha"]), contrasts[0]["subject"], _contrasts(contrasts)
     fair = [one for one in contrasts if one["matched"]]
     in_all = f"beside {contrasts[0]['against']}" if len(contrasts) == 1 else f"in all {among}"
-    differ = f"differ by less than {points}, either way," if both else f"be worse by less than {points}"
+    differ = f"differ by less than {points}, either way," if both else f"lose less than {points}"
     claim = f"{subject} was to {differ} {in_all}"
 
     def p(one: Row) -> float:
@@ -219,11 +246,10 @@ def _margin(judged: Row, says: str, *, both: bool) -> str:
         ruled = f"a difference of {points} or more, either way," if both else f"a loss of {points} or more"
         return f"{ruled} is ruled out for {subject} {in_all}; {nearest(contrasts)}"
     if says == REFUTED:
-        margin = float(judged["margin"])
-        low = [one for one in fair if float(one["high_margin"]) < -margin]
-        high = [one for one in fair if both and float(one["low_margin"]) > margin]
+        low, high = _beyond(judged, fair)
+        most = "the furthest " if len(contrasts) > 1 else ""
         parts = [
-            f"{word} by more{where(rows)}, at most {_limits(judged, end(rows, key=_difference))}"
+            f"{word} by more{where(rows)}, {most}{_limits(judged, end(rows, key=_difference))}"
             for word, rows, end in (("worse", low, min), ("better", high, max))
             if rows
         ]
@@ -242,19 +268,16 @@ def _smallest_lossless(judged: Row, says: str, decision: Row) -> str:
     own = judged["smallest_lossless"][0]
     subject, steps = own["arm"], own["steps"]
     if says == CONFIRMED:
-        memory = f"{100 * float(own['memory']):.0f} %"
+        memory = f"{(100 * Decimal(own['memory'])).to_integral_value(ROUND_CEILING)} %"
         return (
             f"down to {_budget(own['smallest'])} a loss of {points} or more is ruled out for {subject} on "
             f"every model and task, with at most {memory} of the full cache's memory"
         )
     if says == REFUTED:
-        margin = float(judged["margin"])
-        beyond = [
-            one
-            for one in judged["contrasts"]
-            if one["subject"] == subject and one["matched"] and float(one["high_margin"]) < -margin
-        ]
-        largest = next(one["budget"] for one in judged["contrasts"] if one in beyond)  # as the grid has them
+        every = [one for one in judged["contrasts"] if one["subject"] == subject]
+        held = {one["budget"] for one in every if not one["matched"]}  # as much as by the full cache
+        largest = max({one["budget"] for one in every} - held, key=amount)
+        beyond, _ = _beyond(judged, every)
         worst = min((one for one in beyond if one["budget"] == largest), key=_difference)
         return (
             f"already at {_budget(largest)} {subject} was worse than the full cache by more than {points}, "
@@ -274,6 +297,13 @@ def _smallest_lossless(judged: Row, says: str, decision: Row) -> str:
         f"at {_budget(last['budget'])}, {first}, a loss of {points} or more is not ruled out for {subject}: "
         f"{_points(worst)}, {_p(last['p'])}{_where(judged, worst, 'budget')}"
     )
+
+
+def _beyond(judged: Row, rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
+    """Those that refute by their margin: on the lower side, and on the upper one where the rule has one."""
+    margin, both = float(judged["margin"]), judged["rule"] == "equivalent"
+    low = [one for one in rows if float(one["high_margin"]) < -margin]
+    return low, [one for one in rows if both and float(one["low_margin"]) > margin]
 
 
 RULES: Mapping[str, Callable[[Row, str, Row], str]] = MappingProxyType(
@@ -309,7 +339,7 @@ def _limits(judged: Row, one: Row, known: str = "") -> str:
 def _where(judged: Row, one: Row, known: str = "") -> str:
     """What tells this contrast from the others of the family."""
     names = [name for name in NAMED if len({row[name] for row in judged["contrasts"]}) > 1]
-    told = [NAMED[name].format(one[name]) for name in names if name != known]
+    told = [_named_as(name, one[name]) for name in names if name != known]
     return f" ({' '.join(told)})" if told else ""
 
 
@@ -325,6 +355,12 @@ def _contrasts(contrasts: Sequence[Row]) -> str:
 
 def _budget(text: str) -> str:
     return f"{text} slots" if text.isdigit() else f"a budget of {text}"
+
+
+def _named_as(part: str, name: str) -> str:
+    if part == "budget" and name.startswith(BYTES_OF):
+        return f"at the {name} slots"
+    return NAMED[part].format(name)
 
 
 def _p(decimal: str) -> str:

@@ -120,7 +120,8 @@ def _plot(one: Row, ends: tuple[float, float], margins: Sequence[float]) -> Html
         f'<line class="{kind}" x1="{_at(value, ends)}" x2="{_at(value, ends)}" y2="100%"/>'
         for kind, value in (("zero", 0.0), *(("margin", margin) for margin in margins))
     ]
-    for kind, names in (("thin", ("low_simultaneous", "high_simultaneous")), ("thick", ("low", "high"))):
+    family = "margin" if one.get("low_margin") is not None else "simultaneous"  # as in `contrasts.mark`
+    for kind, names in (("thin", (f"low_{family}", f"high_{family}")), ("thick", ("low", "high"))):
         left, right = (100 * float(one[name]) for name in names)
         shown = [_at(min(max(value, ends[0]), ends[1]), ends) for value in (left, right)]
         parts.append(f'<line class="{kind}" x1="{shown[0]}" x2="{shown[1]}" y1="50%" y2="50%"/>')
@@ -178,16 +179,17 @@ def _legend(judged: Row) -> Html:
     known = [one for one in contrasts if one["difference"] is not None]
     apart = [one for one in known if not one["matched"]]
     why = "no memory was saved" if any("saves" in one for one in known) else "memory was not matched"
-    unfair = f" {_says(apart[0])}: the contrast counts for nothing, since {why}." if apart else ""
+    unfair = f" {_says(apart[0])}: {why}." if apart else ""
     hollow = " ◇ passes and is unmatched." if any(one["better"] or one["worse"] for one in apart) else ""
     held = {"slots": "slots", "bytes": "bytes", "total": "bytes with the policies' own state"}
     margins = " and ".join(f"{_points(margin)} points" for margin in _margins(judged))
+    thin = "the limits that the rule compares with it" if margins else "simultaneous interval of the family"
     return sentences(
-        f"Dashed: the margin of the rule, {margins}. The rule asks on which side of it a contrast is; ◆ and "
+        f"Dashed: the margin of the rule, {margins}. The rule asks on which side of it a thin line is; ◆ and "
         "what a row says are of a difference from zero, and decide nothing here."
         if margins
         else "",
-        "Thick line: 95 % interval. Thin line: simultaneous interval of the family. Arrowhead: it goes on. "
+        f"Thick line: 95 % interval. Thin line: {thin}. Arrowhead: it goes on. "
         f"◆ passes the correction of its family, ○ does not.{hollow}{unfair} cache: mean "
         f"{held[numbers.matched_by(contrasts)]} held, subject over comparator. A row opens onto answers that "
         "only one of the two got right.",
@@ -217,13 +219,18 @@ PLURAL = {"gain": "gains", "loss": "losses"}
 
 def _lane(one: Row, lane: Behind) -> Html:
     seed = f", seed {lane.seed}" if one["seeds"] > 1 else ""
-    gold = f", right answer: {shown(lane.gold)}" if lane.gold is not None else ""
-    named = element("p", element("bdi", shown(lane.problem)), f"{seed}{gold}")
+    gold = f", right answer: {_cut(lane.gold)}" if lane.gold is not None else ""
+    named = element("p", element("bdi", _cut(lane.problem)), f"{seed}{gold}")
     texts = [
         element("p", element("span", arm), _excerpt(text, lane.differs), class_="said")
         for arm, text in ((one["subject"], lane.subject), (one["against"], lane.comparator))
     ]
     return element("li", named, *texts)
+
+
+def _cut(text: str) -> str:
+    """A model that boxes all that it says has that for its answer."""
+    return shown(text[:CUT]) + " …" * (len(text) > CUT)
 
 
 def _excerpt(text: str, differs: int) -> Html:

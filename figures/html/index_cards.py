@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from figures.canvas import numbers
 from figures.canvas.contrasts import counts
 from figures.html.markup import Html, element
 
@@ -77,7 +76,9 @@ def thumbnail(shown: Sequence[Mark]) -> Html:
     if not shown:
         return Html("")
     low, high = min(-5.0, *(one.low for one in shown)), max(5.0, *(one.high for one in shown))
-    low, high = low - 0.03 * (high - low), high + 0.03 * (high - low)
+    aside = 0.03 * (high - low)
+    ends = f"{low:.0f}".replace("-", "\N{MINUS SIGN}"), f"{high:+.0f}"  # no difference is above 100 points
+    low, high = low - aside, high + aside
     row = min(ROW, TALL / len(shown))
     tall = row * len(shown)
 
@@ -93,10 +94,11 @@ def thumbnail(shown: Sequence[Mark]) -> Html:
         parts.append((f"M{across(one.low)} {at}H{across(one.high)}", line))
         parts.append((f"M{across(one.difference)} {at}h.01", own | {"stroke_width": f"{0.8 * row:.1f}"}))
     won, lost = (sum(one.counts and sign * one.difference > 0 for one in shown) for sign in (1, -1))
-    told = f"{len(shown)} contrasts: {won} better, {lost} worse, {len(shown) - won - lost} neither"
+    of = f"{len(shown)} {'contrast' if len(shown) == 1 else 'contrasts'} estimated"
+    told = f"{of}: {won} better, {lost} worse, {len(shown) - won - lost} neither"
     drawn = _drawn(f"0 0 {WIDE} {tall:.1f}", parts, role="img", aria_label=told)
-    ends = " to ".join(numbers.points(str(end / 100)).split(".")[0] for end in (low, high))
-    return element("div", drawn, element("p", f"{told}; axis {ends} pp", class_="pale"), class_="small")
+    said = f"{told}; {' to '.join(ends)} pp"
+    return element("div", drawn, element("p", said, class_="pale"), class_="small")
 
 
 def _drawn(box: str, paths: Sequence[tuple[str, Mapping[str, str]]], **how: str) -> Html:

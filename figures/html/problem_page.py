@@ -17,10 +17,10 @@ from figures.html.report_style import STYLE
 __all__ = ["page", "write"]
 
 OWN = """
-:root { color-scheme: light dark; --paper: #fff; --shade: #2f7fd0; }
+:root { color-scheme: light dark; --paper: #fff; --kept: #2f7fd0; }
 @media screen and (prefers-color-scheme: dark) {
   :root { --paper: #16181b; --ink: #e8e8e6; --pale: #a9adb3; --line: #4a4e54; --band: #202327;
-    --shade: #3d8fe0; }
+    --kept: #3d8fe0; }
 }
 body { background: var(--paper); }
 h3 { font-size: 1.1rem; border-top: 1px solid var(--line); padding-top: 0.75rem; margin-top: 2rem; }
@@ -38,10 +38,10 @@ mark { color: var(--ink); background: color-mix(in srgb, #e0a000 35%, var(--pape
 .k0 { color: var(--pale); }
 .later { font-style: italic; }
 .k1, .k2, .k3, .k4 { text-underline-offset: 0.25em; }
-.k1 { background: color-mix(in srgb, var(--shade) 12%, var(--paper)); text-decoration: underline dotted; }
-.k2 { background: color-mix(in srgb, var(--shade) 24%, var(--paper)); text-decoration: underline dashed; }
-.k3 { background: color-mix(in srgb, var(--shade) 36%, var(--paper)); text-decoration: underline solid 1px; }
-.k4 { background: color-mix(in srgb, var(--shade) 48%, var(--paper)); text-decoration: underline solid 3px; }
+.k1 { background: color-mix(in srgb, var(--kept) 12%, var(--paper)); text-decoration: underline dotted; }
+.k2 { background: color-mix(in srgb, var(--kept) 24%, var(--paper)); text-decoration: underline dashed; }
+.k3 { background: color-mix(in srgb, var(--kept) 36%, var(--paper)); text-decoration: underline solid 1px; }
+.k4 { background: color-mix(in srgb, var(--kept) 48%, var(--paper)); text-decoration: underline solid 3px; }
 .legend span { margin-right: 0.75rem; padding: 0 0.25rem; }
 svg { display: block; width: 100%; max-width: 30rem; height: auto; margin: 0.5rem 0; }
 svg text { fill: var(--pale); font: 11px system-ui, sans-serif; }

@@ -78,6 +78,7 @@ class Compared(NamedTuple):
 
 
 NOTHING = Compared()
+LONGEST = 500  # characters of what a damaged file provokes, which may cite the whole of it
 
 
 def compared(folder: Path) -> Compared:
@@ -237,7 +238,7 @@ def _entry(folder: Path) -> Entry:
             return Entry(folder.name, "written", _written(folder))
         return _locked(folder)
     except Exception as problem:  # whatever a damaged file provokes is its state
-        return Entry(folder.name, "INVALID", "", why=" ".join(str(problem).split()))
+        return Entry(folder.name, "INVALID", "", why=" ".join(str(problem).split())[:LONGEST])
 
 
 def _locked(folder: Path) -> Entry:

@@ -27,6 +27,12 @@ def contrasts(caption: str, rows: Sequence[Mapping[str, Any]]) -> Html:
     heads = [*PLACE, "subject", "against", "problems", "gains", "losses", "Δ (pp)"]
     heads += ["95 % interval", "simultaneous interval", "p", "cache ratio", "worst ratio", "says"]
     cells, charges = [_contrast(one) for one in rows], [numbers.charge(one) for one in rows]
+    if any(one.get("low_margin") is not None for one in rows):
+        at = heads.index("simultaneous interval") + 1
+        heads.insert(at, "limits about the margin")
+        for row, one in zip(cells, rows, strict=True):
+            known = one.get("low_margin") is not None
+            row.insert(at, _interval(one, "_margin") if known else Number("not estimated", None))
     if any(charges):
         heads.insert(-1, "charged for memory (pp)")
         for row, charge in zip(cells, charges, strict=True):

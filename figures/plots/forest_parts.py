@@ -156,6 +156,8 @@ def marks(judged: Mapping[str, Any], shown: Sequence[Part]) -> list[str]:
         "◆ differs from 0 after correction, at matched memory. ○ and ◇ count for nothing: no difference "
         f"after correction, or {why} (†)."
     )
+    if bound:  # to differ from 0 by less than the margin is what such a rule may ask for
+        marks = f"◆ differs from 0 after correction, ○ does not, ◇ does where {why} (†); no rule reads that."
     if not all(one["tested"] for one in contrasts):
         marks += " □ is not tested."
     if any(part.outside for part in shown):

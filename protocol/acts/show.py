@@ -339,11 +339,13 @@ def _seen(
     )
     context, query = decoder.fed(body)
     prompt, words = len(context) + len(query), decoder.tokenizer(cell["model"])
+    before = 0
     if isinstance(event, int):
         number = min(event, len(notes))
     elif event is None and parts is not None:
         place = _token(kept.texts(words, notes[-1].token_ids[prompt:]), parts.character)
-        number = sum(len(note.token_ids) - prompt <= place for note in notes) or 1
+        before = sum(len(note.token_ids) - prompt <= place for note in notes)
+        number = before or 1  # where none is, the first: what it dropped did not part them
     else:
         number = len(notes)
     note = notes[number - 1]
@@ -358,7 +360,7 @@ def _seen(
             event=number,
             events=len(notes),
             step=max(0, seen - prompt),
-            before=event is None and parts is not None,
+            before=before > 0,
             pieces=pieces,
             prompt=min(prompt, seen),
             after=again["text"][len("".join(answered)) :],

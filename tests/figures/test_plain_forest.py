@@ -35,6 +35,8 @@ def test_a_hand_drawn_axis():
     assert left.replace(MINUS, "-").endswith("-20.0 [-40.0, -10.0]")
     assert right.replace(MINUS, "-").endswith("+20.0 [-10.0, +40.0]  memory unmatched")
     assert none.endswith("not estimated")
+    (full, _) = plain_forest.plain_forest([contrast("0.1", "0.0", "0.2", matched=False) | {"saves": False}])
+    assert full.endswith("  saves no memory")
     assert key == KEY
 
 

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import shutil
 
 import pytest
@@ -43,6 +44,12 @@ def kept():
 
 
 # What the records say
+
+
+def test_the_problems_that_its_help_names_are_held_out_ones_that_can_be_shown():
+    named = set(re.findall(r"--problem (\S+)", command.__doc__))
+    assert named
+    assert named <= {body["problem"] for body in bodies(ALPHA)}
 
 
 def test_every_lane_of_the_cell_is_there_as_it_was_recorded(confirmed):
@@ -178,6 +185,16 @@ def test_the_event_that_is_shown_is_the_last_one_before_the_texts_part_and_what_
     pairs = list(zip(one.kept.pieces, later, strict=False))
     assert all(early.text == late.text and early.share >= late.share for early, late in pairs)
     assert any(early.share > late.share for early, late in pairs)
+
+
+def test_an_event_after_the_parting_is_not_called_one_before_it(monkeypatch):
+    """As where two prompts differ and a policy waits, so that texts part before its first event."""
+    cell = {"model": "chain-qwen2", "budget": "64", "arm": "1d", "seed": 1}
+    monkeypatch.setattr(show, "_token", lambda texts, character: -1)
+    (one,) = shown(ALPHA, "chain/16/000", kept=True, **cell).answers
+    assert one.kept.event == 1
+    assert not one.kept.before
+    assert "before" not in one.kept.when
 
 
 def test_streaming_keeps_the_first_tokens_and_the_last_ones(confirmed):

@@ -179,6 +179,85 @@ def test_yes_is_said_of_a_confirmation_and_no_of_a_refutation_alone(case):
     assert first == given.get(judged["verdict"], "Not decided")
 
 
+# A large difference that decides nothing beside a smaller one that does: (more extreme, decisive)
+NOISY_LOSS = ("-0.400000", "-0.900000", "0.100000", "-0.950000", "0.200000", "0.300000", False, False, True)
+NOISY_WIN = ("0.400000", "-0.100000", "0.900000", "-0.200000", "0.950000", "0.300000", False, False, True)
+JUST_ABOVE = ("0.036000", "0.003000", "0.070000", "-0.010000", "0.080000", "0.025004", False, False, True)
+AHEAD_UNMATCHED = (*FREE[:6], False, False, False)
+
+
+@pytest.mark.parametrize(
+    ("judged", "told", "untold"),
+    [
+        (superior(LOST, NOISY_LOSS, verdict="REFUTED"), "worst difference is -20.0 points", "-40.0"),
+        (
+            branch("B", "B", [*two_models(WON, LOST), *of(NOISY_WIN, model="one")], verdict="REFUTED"),
+            "better on one, +8.1 points",
+            "+40.0",
+        ),
+        (
+            branch("C", "C", [*two_models(NOISY_LOSS, OPEN), *of(LOST, model="one")], verdict="REFUTED"),
+            "one goes against it, -20.0 points",
+            "-40.0",
+        ),
+        (
+            branch("A", "B", [*two_models(WON, OPEN), *of(HARMED, NOISY_LOSS, model="one")]),
+            "goes against it, -3.0 points",
+            "-40.0",
+        ),
+        (
+            superior(JUST_ABOVE, BEHIND, corrected_alpha="0.025000"),
+            "p = 0.025004, above the 0.025",
+            "p = 0.0250,",
+        ),
+        (
+            superior(BEHIND, AHEAD_UNMATCHED),
+            "no contrast with matched memory favours it",
+            "no contrast favours",
+        ),
+        (superior(OPEN, AHEAD_UNMATCHED), "the best with matched memory was +3.6", "the best was"),
+        (
+            lossless(
+                [("240", False, True, "0.957000", "1.000000", "tiny", "needle-512")],
+                [far(**LOWER), far(**AT)],
+                verdict="REFUTED",
+            ),  # a grid may go upwards
+            "already at 240 slots",
+            "at 128",
+        ),
+        (
+            lossless(
+                [("240", True, True, "0.634000", "0.010000", "tiny", "needle-512")],
+                [within(**AT)],
+                verdict="CONFIRMED",
+            ),
+            "at most 64 % of",
+            "63 %",
+        ),
+        (
+            margin(
+                "non_inferior",
+                far(budget="bytes of 64"),
+                within(budget="bytes of 128") | {"memory": {"decided": True}},
+                verdict="REFUTED",
+            ),
+            "(at the bytes of 64 slots). Unequal memory may explain the difference in 1 of 2 contrasts, "
+            "in none that refutes.",
+            "budget bytes",
+        ),
+        (
+            margin("non_inferior", far("a") | {"memory": {"decided": True}}, within("b"), verdict="REFUTED"),
+            "explain the difference in 1 of 2 contrasts.",
+            "in none that",
+        ),
+    ],
+)
+def test_the_contrast_that_is_named_is_the_one_that_decides(judged, told, untold):
+    said = answer(judged, MODELS).replace("\N{MINUS SIGN}", "-")
+    assert told in said
+    assert untold not in said
+
+
 PLACE = {"model": "tiny", "task": "needle-512", "why": ["the full cache answers 0 of 287 (gate: 0.50)"]}
 GATE = {"arm": "full", "passed": False, "places": [PLACE | {"passed": False}]}
 VOID = {

@@ -8,7 +8,7 @@ import pytest
 import reports
 from pages import Element, parsed
 
-from figures.html import forest_rows
+from figures.html import forest_rows, report_tables
 from figures.html.broken import Behind
 
 
@@ -91,6 +91,21 @@ def test_the_margin_of_a_rule_is_drawn_and_named(rule, margins):
     assert not by_class(drawn(judgements.judgement()), "margin")
 
 
+def test_beside_a_margin_the_thin_line_is_the_limits_that_the_rule_compares_with_it():
+    """As in the drawn forest. The axis has ten points, and 6 % of them on both sides."""
+    (row,) = judgements.judgement()["contrasts"][1:2]
+    limits = {"low_margin": "-0.030000", "high_margin": "0.040000"}
+    page = drawn(judgements.judgement([row | limits], rule="non_inferior", margin="0.050000"))
+    (line,) = by_class(page, "thin")
+    found = [float(line.attributes[end].rstrip("%")) for end in ("x1", "x2")]
+    assert found == [pytest.approx(100 * (value + 5.6) / 11.2, abs=0.02) for value in (-3.0, 4.0)]
+    assert "Thin line: the limits that the rule compares with it." in page.text
+    (table,) = parsed(report_tables.contrasts("Family", [row | limits, row])).all("table")
+    at = [cell.text for cell in table.all("th")].index("limits about the margin")
+    cells = [[cell.text for cell in one.all("th") + one.all("td")] for one in table.all("tr")[1:]]
+    assert [one[at] for one in cells] == ["[\N{MINUS SIGN}3.0, +4.0]", "not estimated"]
+
+
 def test_rows_are_headed_by_their_place_or_their_two_arms_whichever_are_fewer():
     headings = [one.text for one in drawn(judgements.sixteen()).all("h3")]
     assert headings == ["crystal against snapkv", "crystal against streaming"]
@@ -142,6 +157,12 @@ def test_the_text_of_a_model_never_becomes_markup():
     assert page.all("script") == page.all("img") == []
     assert page.all("q")[0].text == reports.HOSTILE
     assert page.all("bdi")[0].text == reports.HOSTILE
+
+
+def test_a_page_does_not_grow_with_an_answer_that_is_all_of_a_text():
+    page = drawn(judgements.judgement(), [lane(gold="7" * 100_000, problem="p" * 100_000)])
+    assert len(page.all("li")[0].text) < 1_000
+    assert page.all("li")[0].all("p")[0].text == f"{'p' * 240} …, right answer: {'7' * 240} …"
 
 
 def test_scores_are_called_higher_and_lower():

@@ -10,7 +10,7 @@ import reports
 from pages import parsed
 
 from analysis.explored.one_problem import Answer, Kept, OneProblem, Parting, Piece
-from figures.html import problem_page
+from figures.html import problem_page, report_style
 
 KEPT = tuple(Piece(f"t{place} ", share) for place, share in enumerate((0, 0.2, 0.5, 0.8, 1)))
 
@@ -60,6 +60,12 @@ def test_tokens_are_marked_by_how_many_heads_keep_them():
     lines = {re.search(rf"\.k{level} {{[^}}]*(underline [^;]*);", style)[1] for level in (1, 2, 3, 4)}
     assert len(lines) == 4  # none of them by its shade alone
     assert "underline" not in re.search(r"\.k0 {([^}]*)}", style)[1]
+
+
+def test_no_colour_of_its_own_takes_the_name_of_one_that_reports_draw_with():
+    """As the shade that says that a table goes on; the ground of a page and its words are meant to be."""
+    own, every = (re.findall(r"(--[a-z]+):", text) for text in (problem_page.OWN, report_style.STYLE))
+    assert set(own) & set(every) <= {"--paper", "--ink", "--pale", "--line", "--band"}
 
 
 def test_whatever_a_study_says_is_text_and_the_policy_lets_nothing_else_in():

@@ -127,7 +127,9 @@ def test_each_judged_study_shows_its_answer_and_its_contrasts():
         ]
         won, lost = signs.count(1), signs.count(-1)
         drawing = card.all("svg")[1]
-        told = f"{len(rows)} contrasts: {won} better, {lost} worse, {len(rows) - won - lost} neither"
+        told = (
+            f"{len(rows)} contrasts estimated: {won} better, {lost} worse, {len(rows) - won - lost} neither"
+        )
         assert drawing.attributes["aria-label"] == told
         pale = sum("opacity" in one.attributes for one in drawing.all("path"))
         assert (len(drawing.all("path")), pale) == (1 + 2 * len(rows), 2 * (len(rows) - won - lost))
@@ -144,6 +146,8 @@ def test_a_small_drawing_has_every_interval_where_it_was_judged():
     for drawn, at in zip(ends, expected, strict=True):
         assert drawn == pytest.approx([one * unit for one in at], abs=0.06)
     assert index_cards.thumbnail([]) == ""
+    whole = index_cards.thumbnail([Mark(-15.2, 40.0, 100.0, counts=True)])
+    assert "1 contrast estimated: 1 better, 0 worse, 0 neither; \N{MINUS SIGN}15 to +100 pp" in whole
 
 
 def test_the_index_over_the_shipped_registrations_has_a_line_for_each_protocol():
