@@ -46,9 +46,7 @@ def test_its_verdict_is_the_one_that_is_printed():
 
 
 def test_an_experiment_takes_six_commands():
-    own = re.findall(
-        r"^kv-prereg (\w+) +registrations/001-mine", blocks(ROOT / "README.md"), re.MULTILINE
-    )
+    own = re.findall(r"^kv-prereg (\w+) +registrations/001-mine", blocks(ROOT / "README.md"), re.MULTILINE)
     assert own == ["init", "rehearse", "register", "probe", "confirm", "audit"]
 
 
