@@ -217,8 +217,8 @@ def note(line: str) -> None:
 @contextmanager
 def showing() -> Iterator[None]:
     """Show the phases of what is done inside on standard error; the outermost does. Ctrl-C raises
-    KeyboardInterrupt as ever, and pressed again ends the process at once, whatever it is doing. SIGTERM raises
-    SystemExit, so that what was unpacked is removed; a second one ends the process at once.
+    KeyboardInterrupt as ever, and pressed again ends the process at once, whatever it is doing. SIGTERM
+    raises SystemExit, so that what was unpacked is removed; a second one ends the process at once.
     """
     stream = sys.stderr
     if stream is None or _SHOWN.get() is not None:
