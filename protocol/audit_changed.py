@@ -6,7 +6,8 @@
 
 Each registration is audited as kv-prereg audit does, from its files alone. A study that is under way
 passes, and so does one of which something cannot be told here: both are named. What fails is evidence that
-does not hold, and, with --since, a locked registration that is not there any more.
+does not hold, a registration that is a link, and, with --since, a locked registration that is not there
+any more, or whose ledger lost lines when it was moved.
 
 Exit status: 0 no registration failed; 2 bad input; 3 one failed, or is gone.
 """
@@ -28,6 +29,9 @@ from protocol.texts import audited as texts
 from protocol.witnesses.remote import BRANCH
 
 STANDS = {0: "held", FAILED: "failed", UNFINISHED: "unfinished", UNTOLD: "could not be told"}
+
+
+ENDS = "or moved without all of its ledger: a study ends judged or withdrawn"
 
 
 class Told(NamedTuple):
@@ -65,10 +69,7 @@ def act(names: list[Path], since: str | None, summary: Path | None, as_json: boo
 
 
 def tell(found: Changed) -> list[Told]:
-    gone = [
-        Told("gone", f"{name}: was locked, and is gone: a study ends judged or withdrawn", [])
-        for name in found.gone
-    ]
+    gone = [Told("gone", f"{name}: was locked, and is gone, {ENDS}", []) for name in found.gone]
     written = [Told("not locked", f"{folder}: written, not locked", []) for folder in found.written]
     return [*gone, *(one(folder) for folder in found.registered), *written]
 
@@ -77,6 +78,8 @@ def one(folder: Path) -> Told:
     """An audit that refuses has failed: what it refuses is a file of the change."""
     command.tell(f"auditing {folder}")
     study = Registration(folder)
+    if folder.is_symlink():
+        return Told(STANDS[FAILED], f"{folder}: is a link; a study is committed as files of its own", [])
     try:
         believed = witnesses.trusted(study, ca=None, headers=None, remote=None, branch=BRANCH)
         audited = audit.audit(study, believed)

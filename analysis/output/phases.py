@@ -33,6 +33,7 @@ AGAIN = 5.0  # seconds without a line of a phase after which its end is one
 TICK = 0.1
 BAR = 20  # characters
 QUIT = 130  # the exit status of a command that was interrupted
+TERMINATED = 143  # and of one that a batch system, or a shutdown, ended
 
 
 class At(NamedTuple):
@@ -216,7 +217,8 @@ def note(line: str) -> None:
 @contextmanager
 def showing() -> Iterator[None]:
     """Show the phases of what is done inside on standard error; the outermost does. Ctrl-C raises
-    KeyboardInterrupt as ever, and pressed again ends the process at once, whatever it is doing.
+    KeyboardInterrupt as ever, and pressed again ends the process at once, whatever it is doing. SIGTERM
+    raises SystemExit, so that what was unpacked is removed; a second one ends the process at once.
     """
     stream = sys.stderr
     if stream is None or _SHOWN.get() is not None:
@@ -226,6 +228,7 @@ def showing() -> Iterator[None]:
     display = Display(stream, live=live, began=_began())
     ends = threading.Event()
     with ExitStack() as held:
+        held.enter_context(_terminates(display))
         pressed = held.enter_context(_interrupts(display))
         thread = threading.Thread(target=_tick, args=(display, ends, pressed), name="phases", daemon=True)
         token = _SHOWN.set(display)
@@ -290,6 +293,26 @@ def _interrupts(display: Display) -> Iterator[int | None]:
         signal.set_wakeup_fd(woken)
         os.close(reads)
         os.close(writes)
+
+
+@contextmanager
+def _terminates(display: Display) -> Iterator[None]:
+    """SIGTERM raises SystemExit, where it would have ended this process."""
+    main = threading.current_thread() is threading.main_thread()
+    if not main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+
+    def terminated(number: int, frame: object) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        display.note("terminated")
+        raise SystemExit(TERMINATED)
+
+    signal.signal(signal.SIGTERM, terminated)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _began() -> float:

@@ -2,12 +2,12 @@
 
 import os
 from collections.abc import Iterable, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from protocol.evidence.findings import CannotTell
 from protocol.evidence.lock import lock
-from protocol.evidence.outside.repository import Repository
+from protocol.evidence.outside.repository import Change, Repository
 from protocol.evidence.refusals import BadInput
 from protocol.evidence.run import ledger, records
 from protocol.evidence.run.registration import PROTOCOL, Registration
@@ -35,16 +35,15 @@ def of(names: Iterable[Path]) -> Changed:
 def since(commit: str) -> Changed:
     """The same of what HEAD changed since it left `commit`, in the repository around the current folder.
 
-    A registration whose lock lies in another folder now was moved, and is not gone.
-    Raises BadInput where git cannot tell.
+    A registration that goes on in another folder, with its lock and all lines of its ledger, was moved, and
+    is not gone. Raises BadInput where git cannot tell.
     """
+    if not commit:  # git would compare HEAD with itself
+        raise BadInput("--since: names no commit; write the one to compare with, such as origin/main")
     try:
         repository = Repository(Path.cwd())
         changes = repository.changed(commit)
-        now = {change.new for change in changes}
-        lost = [change for change in changes if not change.new and change.old not in now]
-        locks = [change.path for change in lost if Path(change.path).name == lock.NAME]
-        gone = _registrations(repository, commit, [Path(path).parent.as_posix() for path in locks])
+        gone = _gone(repository, commit, changes)
     except CannotTell as why:
         raise BadInput(
             f"--since {commit}: {why}; a shallow clone lacks it: fetch the whole history"
@@ -53,12 +52,28 @@ def since(commit: str) -> Changed:
     return of(paths)._replace(gone=gone)
 
 
+def _gone(repository: Repository, commit: str, changes: Sequence[Change]) -> list[str]:
+    """Folders that lost their lock; of others' programs, which write lock.json too, none has a ledger."""
+    locks = [change for change in changes if PurePosixPath(change.path).name == lock.NAME]
+    lost = [change for change in locks if not change.new]
+    before = _ledgers(repository, commit, lost)
+    now = _ledgers(repository, "HEAD", [change for change in locks if change.new])
+    kept = {(change.new, folder): lines for (change, folder), lines in now.items()}
+    return [
+        folder
+        for (change, folder), lines in before.items()
+        if not any(new == change.old and more.startswith(lines) for (new, _), more in kept.items())
+    ]
+
+
+def _ledgers(repository: Repository, commit: str, locks: Sequence[Change]) -> dict[tuple[Change, str], bytes]:
+    """What `commit` holds of the ledgers beside these locks, by lock and folder."""
+    folders = [PurePosixPath(change.path).parent.as_posix() for change in locks]
+    found = repository.objects(f"{commit}:{folder}/{ledger.NAME}" for folder in folders)
+    beside = zip(locks, folders, found, strict=True)
+    return {(change, folder): one.data for change, folder, one in beside if one}
+
+
 def _written(place: Path) -> bool:
     """Whether a document of a registration lies there; anybody's folder may be named records or probe."""
     return bool({*Registration(place).traces()}.difference(records.FOLDERS.values()))
-
-
-def _registrations(repository: Repository, commit: str, folders: Sequence[str]) -> list[str]:
-    """Those of `folders` that had a ledger beside their lock: others' programs write lock.json, too."""
-    ledgers = repository.objects(f"{commit}:{folder}/{ledger.NAME}" for folder in folders)
-    return [folder for folder, held in zip(folders, ledgers, strict=True) if held]

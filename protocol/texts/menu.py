@@ -116,6 +116,9 @@ STATUSES = (
     ),
     Status(12, "DEVIATED", "DEVIATED", ("confirm", "replicate")),
     Status(130, "interrupted by hand; the same command continues where it stopped", "interrupted"),
+    Status(
+        143, "terminated, as by a batch system; the same command continues where it stopped", "terminated"
+    ),
 )
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple, TextIO
 
 from analysis.explored import one_problem
 from analysis.explored.one_problem import LEVELS, Answer, Kept, OneProblem
-from protocol.evidence.bytes.shown import shown
+from protocol.evidence.bytes.shown import hush, shown
 
 __all__ = ["Line", "Part", "coloured", "lines", "write"]
 
@@ -55,14 +55,19 @@ def coloured(stream: TextIO | None) -> bool:
 
 
 def write(told: Iterable[Line], stream: TextIO | None, *, colours: bool) -> None:
-    """Print lines; texts of a stranger cannot act on the terminal, styles are ours."""
+    """Print lines; texts of a stranger cannot act on the terminal, styles are ours. A reader that has gone
+    (`| head`) is no error.
+    """
     if stream is None:
         return
     encoding = getattr(stream, "encoding", None) or "utf-8"
-    for line in told:
-        printed = "".join(_styled(part, colours=colours) for part in line).rstrip(" ")
-        stream.write(f"{printed}\n".encode(encoding, "backslashreplace").decode(encoding))
-    stream.flush()
+    try:
+        for line in told:
+            printed = "".join(_styled(part, colours=colours) for part in line).rstrip(" ")
+            stream.write(f"{printed}\n".encode(encoding, "backslashreplace").decode(encoding))
+        stream.flush()
+    except BrokenPipeError:
+        hush(stream)
 
 
 def _styled(part: Part, *, colours: bool) -> str:

@@ -214,3 +214,12 @@ def test_a_second_interrupt_ends_a_command_that_takes_long_to_stop():
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=30)
     assert (process.returncode, out, err) == (130, "", "")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+def test_a_command_that_is_terminated_cleans_up_and_says_so():
+    process = shown("time.sleep(60)", "print('removed', flush=True)")
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out) == (143, "removed\n")
+    assert "terminated\n" in err

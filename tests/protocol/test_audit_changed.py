@@ -121,6 +121,37 @@ def test_a_study_that_is_moved_is_not_gone(locked, tmp_path, monkeypatch):
     assert found.gone == []
 
 
+def test_a_study_that_is_moved_keeps_every_line_of_its_ledger(locked, tmp_path, monkeypatch):
+    ledger = locked / "ledger.jsonl"
+    registered = ledger.read_bytes()
+    ledger.write_bytes(registered + b"{}\n")  # a run began
+    base = commit(tmp_path)
+    moved = locked.rename(tmp_path / "registrations" / "002-renamed")
+    (moved / "ledger.jsonl").write_bytes(registered)
+    commit(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert changed.since(base).gone == ["registrations/quickstart"]
+
+
+def test_a_lock_that_is_kept_as_another_file_is_gone(locked, tmp_path, monkeypatch):
+    base = commit(tmp_path)
+    locked.joinpath("lock.json").rename(tmp_path / "old.txt")
+    shutil.rmtree(locked)
+    commit(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert changed.since(base) == ([], [], ["registrations/quickstart"])
+
+
+def test_a_registration_that_is_a_link_fails(locked, monkeypatch, capsys):
+    """What it leads to may lie outside of the repository, and is no part of the change."""
+    monkeypatch.setattr(audit_changed.audit, "audit", None)
+    linked = locked.with_name("linked")
+    linked.symlink_to(locked)
+    status, out, _ = run(capsys, linked)
+    assert status == 3
+    assert "linked: is a link" in out
+
+
 def test_a_lock_of_another_program_may_go(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     git(tmp_path, "init", "--quiet")
@@ -137,10 +168,11 @@ def test_a_lock_of_another_program_may_go(tmp_path, monkeypatch):
     [
         (["nowhere.json"], "nowhere.json: no such file"),
         (["--since", "nowhere"], "--since nowhere: git diff: "),
+        (["--since", ""], "--since: names no commit"),
         (["--since", "--output=stolen"], "--since --output=stolen: git diff: "),
         (["README.md", "--since", "HEAD"], "name the files, or the commit, not both"),
     ],
-    ids=["no file", "no commit", "an option", "both"],
+    ids=["no file", "no commit", "empty", "an option", "both"],
 )
 def test_what_cannot_be_asked_is_refused_in_one_line(locked, tmp_path, monkeypatch, capsys, typed, said):
     monkeypatch.chdir(tmp_path)

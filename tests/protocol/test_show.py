@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import re
 import shutil
 
@@ -354,3 +355,10 @@ def test_json_has_the_whole_of_what_is_shown(capsys):
     assert found["reference"]["arm"] == "full"
     assert [one["arm"] for one in found["answers"]] == ["1d", "1d_div", "snapkv_with_window"]
     assert found["answers"][0]["parts"] is None or found["answers"][0]["parts"]["word"] > 0
+
+
+def test_a_reader_that_has_gone_is_no_error():
+    reads, writes = os.pipe()
+    os.close(reads)
+    with open(writes, "w") as gone:
+        texts.write([[texts.Part("more than nothing")]], gone, colours=False)
