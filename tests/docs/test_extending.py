@@ -150,7 +150,8 @@ write, names = page.write, []
 
 
 def written(target, drawing, *data, **how):  # the toy; of the others the names, which is quicker
-    names += [drawing.__name__] * ("name" not in how)  # one is drawn narrow too
+    if "name" not in how:  # one is drawn narrow too
+        names.append(drawing.__name__)
     return write(target, drawing, *data) if drawing.__name__ == "lengths" else ()
 
 
