@@ -179,11 +179,13 @@ def text(
         f"peak memory {values['peak_bytes'] / 2**30:.1f} GiB",
     ]
     lines += [
-        f"the whole {name}, in the registered batches: {whole['lanes']:,} lanes, about "
+        f"decoding the whole {name}, in the registered batches: {whole['lanes']:,} lanes, about "
         f"{phases.lasting(whole['seconds'])} with answers as long as here, "
         f"{phases.lasting(whole['most_seconds'])} with all as long as {'here' if tokens else 'they'} may be"
         for name, whole in values["whole"].items()
-    ]
+    ] + ["checks, hashing and drawings come on top: for a small study they take longer than decoding"] * bool(
+        values["whole"]
+    )
     lines += full_use.words(values["full_use"])
     lines += same_kept.words(values["same_kept"])
     lines += values["power"]
