@@ -66,13 +66,13 @@ def a_probe_ended_after_the_claim(rewrite):
     moved(rewrite, "probed", 5)
 
 
-@named("A2", "verdict", "protocol.confirm", status="unfinished")
+@named("A2", "verdict", "kv-prereg confirm", status="unfinished")
 def a_verdict_is_taken_out(rewrite):
     """It is sealed, and waits for its verdict."""
     del rewrite.lines[-1]
 
 
-@named("A2", "seal", "protocol.confirm", status="unfinished")
+@named("A2", "seal", "kv-prereg confirm", status="unfinished")
 def a_seal_is_taken_out(rewrite):
     """It was never finished."""
     del rewrite.lines[-2:]
