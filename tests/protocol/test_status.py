@@ -303,8 +303,8 @@ def test_a_lock_that_lacks_a_part_is_invalid(shelf):
     content = lock.read(folder).content
     (folder / lock.NAME).unlink()
     documents.write(folder / lock.NAME, {name: content[name] for name in content if name != "weights"})
-    why = "lock.json: the fields ['weights'] are missing or unknown; it was edited, or another version of kv-prereg "
-    assert one(folder, exits=3)["why"] == f"{why}wrote it"
+    why = "lock.json: the fields ['weights'] are missing or unknown; it was edited, or another version of "
+    assert one(folder, exits=3)["why"] == f"{why}kv-prereg wrote it"
 
 
 def test_a_lock_that_lacks_what_only_its_reader_knows_is_invalid(shelf, monkeypatch):
