@@ -12,8 +12,10 @@ import studies
 from analysis.output import phases
 from analysis.output.phases import At, Display, phase
 
+# A shell that runs the tests in the background has their processes ignore Ctrl-C.
 SHOWN = """
-import sys, time
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from analysis.output import phases
 with phases.showing():
     try:

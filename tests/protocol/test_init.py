@@ -60,7 +60,9 @@ def test_templates_go_into_the_package_that_is_installed():
     assert {path.stem for path in shipped if path.suffix == ".toml"} == {*init.TEMPLATES}
 
 
-@pytest.mark.parametrize("like", [like for like in init.TEMPLATES if like != "quick"])
+@pytest.mark.parametrize(
+    "like", ["reasoning", *(pytest.param(like, marks=pytest.mark.soak) for like in ("retrieval", "lossless"))]
+)
 def test_a_template_passes_the_checks_of_registering(tmp_path, like):
     folder = init.begin(tmp_path / "study", like, 7).paths[0].parent
     planned = Planned(read_protocol(folder)[1], sources.home(), folder=folder)
