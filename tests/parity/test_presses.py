@@ -226,7 +226,7 @@ REFUSALS = {
     ("DecodingPress", ()): "DecodingPress compresses while decoding",
     ("QFilterPress", ()): "QFilterPress reads what was trained",
     ("SnapKVPress", (("window", 3),)): "window: no setting of SnapKVPress; did you mean 'window_size'?",
-    ("SnapKVPress", (("window_size", "a"),)): "window_size: write a whole number, not 'a'",
+    ("SnapKVPress", (("window_size", "a"),)): "window_size: write a whole number, not the text 'a'",
     ("SnapKVPress", (("window_size", 3.5),)): "window_size: write a whole number, not 3.5",
     ("SnapKVPress", (("compression_ratio", 1.5),)): "SnapKVPress: Compression ratio must be between 0 and 1",
     ("CURPress", (("leverage_type", "x"),)): "leverage_type: write one of key, value, kv_avg, kv_product",

@@ -122,7 +122,10 @@ def test_what_runs_has_the_first_event_of_its_lock(tiny_model, tmp_path, monkeyp
 
 
 SHIPPED = sorted(path.parent for path in (studies.ROOT / "registrations").glob("*/seal.json"))
-DEAR = {"lossless-chain": pytest.mark.soak, "reasoning-field": pytest.mark.soak}  # 30,000 lanes and more
+# Of 10,000 lanes and more.
+DEAR = dict.fromkeys(
+    ("alpha-chain", "gates-chain", "lossless-chain", "reasoning-field", "crystal-retrieval"), pytest.mark.soak
+)
 
 
 @pytest.mark.parametrize(
