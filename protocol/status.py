@@ -13,10 +13,10 @@ cannot be read here (rights, memory, line endings), and what to do about it is s
 
 import sys
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from analysis.output import terms
+from analysis.output import counted, terms
 from protocol import command
 from protocol.acts import status
 from protocol.acts.status import Line
@@ -24,16 +24,6 @@ from protocol.evidence.outside import anchors
 from protocol.evidence.outside.history import Gone
 
 WIDTH = 110
-SAID, RARE = ("CONFIRMED", "REFUTED", "INCONCLUSIVE"), ("SCREENED", "DEVIATED")
-# What is registered and has no verdict, as it is counted.
-OPEN = {
-    "locked": "locked, not run",
-    "unfinished": "claimed, unfinished",
-    "amended": "amended",
-    "withdrawn": "withdrawn",
-    "INVALID": "INVALID",
-    "cannot tell": "cannot tell",
-}
 # What this command prints, as it is explained in its help.
 WORDS = (
     *(
@@ -47,7 +37,7 @@ WORDS = (
         "sealed",
         "judged",
     ),
-    *("withdrawn", "amended", "INVALID", "cannot tell", *SAID, *RARE, "for MODEL alone"),
+    *("withdrawn", "amended", "INVALID", "cannot tell", *counted.SAID, *counted.RARE, "for MODEL alone"),
     *("ANCHORED", "UNANCHORED", "ledger", "head"),
 )
 
@@ -80,7 +70,7 @@ def text(
     if written:
         parts += ["", "written, not locked:"]
         parts += [f"{one.at.name:<{margin}}next: {one.next}" for one in written]
-    return "\n".join([*parts, "", total(counts), *absent(gone)]).lstrip("\n")
+    return "\n".join([*parts, "", counted.total(counts), *absent(gone)]).lstrip("\n")
 
 
 def block(one: Line, margin: int) -> list[str]:
@@ -146,21 +136,6 @@ def remarks(one: Line) -> list[str]:
     if (word := anchors.word(one.anchors)) != "UNANCHORED":
         lines.append(word)
     return lines + [proof.line() for proof in one.anchors if proof.status != "held"]
-
-
-def total(counts: dict[str, int]) -> str:
-    """What became of all that was registered; of the three words of a rule also those that nobody got."""
-    said = [f"{counts[word]} {word}" for word in SAID] + counted(counts, {word: word for word in RARE})
-    if counts["one_model"]:
-        said[0] += f" ({counts['one_model']} for one model alone)"
-    verdicts = f": {', '.join(said)}" if counts["judged"] else ""
-    whole = f"{counts['registered']} registered, {counts['judged']} judged{verdicts}"
-    return "; ".join([whole, *counted(counts, OPEN)])
-
-
-def counted(counts: dict[str, int], words: Mapping[str, str]) -> list[str]:
-    """Those of which there are any, in words."""
-    return [f"{counts[name]} {word}" for name, word in words.items() if counts[name]]
 
 
 def absent(gone: Gone | None) -> list[str]:

@@ -6,17 +6,26 @@ from typing import Any
 from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import ScaledTranslation, blended_transform_factory
 
+from analysis.rules import RULES, equivalent
 from figures.canvas import numbers
 from figures.canvas.page import FACE, INK, PALE
 from figures.canvas.rows import Table, limits, point
 
-__all__ = ["axis", "cells", "counts", "mark", "span", "untested"]
+__all__ = ["axis", "cells", "counts", "margins", "mark", "span", "untested"]
 
 
 def span(contrasts: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
     """Wide enough for every point and nominal interval, and for 5 pp on both sides of zero."""
     ends = [100 * float(one[end]) for one in contrasts for end in ("low", "high") if one[end] is not None]
     return limits(ends)
+
+
+def margins(judged: Mapping[str, Any]) -> list[float]:
+    """Where the rule draws the line, in percentage points; nothing of a rule without a margin."""
+    if judged.get("margin") is None:
+        return []
+    margin = 100 * float(judged["margin"])
+    return [-margin, margin] if RULES[judged["rule"]] is equivalent.RULE else [-margin]
 
 
 def counts(contrast: Mapping[str, Any]) -> bool:

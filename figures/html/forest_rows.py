@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from analysis.output.shown import shown
 from figures.canvas import numbers
-from figures.canvas.contrasts import counts, span
+from figures.canvas.contrasts import counts, margins, span
 from figures.canvas.rows import place
 from figures.html.broken import Behind
 from figures.html.markup import Html, element, sentences
@@ -41,24 +41,16 @@ def forest(judged: Row, behind: Sequence[Sequence[Behind]]) -> Html:
     """behind: of every contrast, the answers that are shown, of those that `broken.behind` gives."""
     contrasts = judged["contrasts"]
     low, high = span(contrasts)
-    margins = _margins(judged)
+    bounds = margins(judged)
     shapes = Html(f'<svg class="defs" aria-hidden="true"><defs>{"".join(SHAPES.values())}</defs></svg>')
     parts = [shapes, _heads(low, high)]
     for heading, members in _grouped(contrasts).items():
         parts.append(element("h3", heading))
-        parts += [_row(contrasts[at], label, behind[at], (low, high), margins) for at, label in members]
+        parts += [_row(contrasts[at], label, behind[at], (low, high), bounds) for at, label in members]
     subject = {one["subject"] for one in contrasts}
     own = subject.pop() if len(subject) == 1 else "the first arm"
     parts.append(_axis(low, high, own))
     return Html(element("div", *parts, class_="forest") + _legend(judged))
-
-
-def _margins(judged: Row) -> list[float]:
-    """Where the rule has its margins, in points; none where it asks for a difference from zero."""
-    if "margin" not in judged:
-        return []
-    margin = 100 * float(judged["margin"])
-    return [-margin, margin] if judged["rule"] == "equivalent" else [-margin]
 
 
 def _grouped(contrasts: Sequence[Row]) -> dict[str, list[tuple[int, str]]]:
@@ -86,7 +78,7 @@ def _heads(low: float, high: float) -> Html:
 
 
 def _row(
-    one: Row, label: str, behind: Sequence[Behind], ends: tuple[float, float], margins: Sequence[float]
+    one: Row, label: str, behind: Sequence[Behind], ends: tuple[float, float], bounds: Sequence[float]
 ) -> Html:
     cells = [element("span", label, class_="label")]
     if one["difference"] is None:
@@ -100,7 +92,7 @@ def _row(
         "cache": f"{float(one['cache_ratio']):.3f}",
         "says": _says(one),
     }
-    cells.append(_plot(one, ends, margins))
+    cells.append(_plot(one, ends, bounds))
     cells += [
         element("span", element("b", f"{HEADS[kind]} "), value, class_=kind) for kind, value in values.items()
     ]
@@ -114,11 +106,11 @@ def _says(one: Row) -> str:
     return "better" if one["better"] else "worse" if one["worse"] else "neither"
 
 
-def _plot(one: Row, ends: tuple[float, float], margins: Sequence[float]) -> Html:
+def _plot(one: Row, ends: tuple[float, float], bounds: Sequence[float]) -> Html:
     """Places are shares of the width, so that it fits any."""
     parts = [
         f'<line class="{kind}" x1="{_at(value, ends)}" x2="{_at(value, ends)}" y2="100%"/>'
-        for kind, value in (("zero", 0.0), *(("margin", margin) for margin in margins))
+        for kind, value in (("zero", 0.0), *(("margin", bound) for bound in bounds))
     ]
     family = "margin" if one.get("low_margin") is not None else "simultaneous"  # as in `contrasts.mark`
     for kind, names in (("thin", (f"low_{family}", f"high_{family}")), ("thick", ("low", "high"))):
@@ -182,12 +174,12 @@ def _legend(judged: Row) -> Html:
     unfair = f" {_says(apart[0])}: {why}." if apart else ""
     hollow = " ◇ passes and is unmatched." if any(one["better"] or one["worse"] for one in apart) else ""
     held = {"slots": "slots", "bytes": "bytes", "total": "bytes with the policies' own state"}
-    margins = " and ".join(f"{_points(margin)} points" for margin in _margins(judged))
-    thin = "the limits that the rule compares with it" if margins else "simultaneous interval of the family"
+    bounds = " and ".join(f"{_points(margin)} points" for margin in margins(judged))
+    thin = "the limits that the rule compares with it" if bounds else "simultaneous interval of the family"
     return sentences(
-        f"Dashed: the margin of the rule, {margins}. The rule asks on which side of it a thin line is; ◆ and "
+        f"Dashed: the margin of the rule, {bounds}. The rule asks on which side of it a thin line is; ◆ and "
         "what a row says are of a difference from zero, and decide nothing here."
-        if margins
+        if bounds
         else "",
         f"Thick line: 95 % interval. Thin line: {thin}. Arrowhead: it goes on. "
         f"◆ passes the correction of its family, ○ does not.{hollow}{unfair} cache: mean "

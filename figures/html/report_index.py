@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from analysis.hypotheses import outcomes, tables
 from analysis.hypotheses.outcomes import Record
-from analysis.output import headline
+from analysis.output import counted, headline
 from analysis.studies import namesakes, plain_files
 from analysis.studies.opened import opened
 from analysis.studies.study_files import RecordError, document
@@ -25,15 +25,6 @@ __all__ = ["Compared", "Entry", "compared", "entries", "html"]
 ENDED = {"withdraw": "withdrawn", "amended": "amended"}  # what the last line of a ledger makes of a study
 # a study that was not ended otherwise is as far as the latest document that it has
 STATES = {"verdict.json": "judged", "seal.json": "sealed", "claim.json": "claimed", "lock.json": "locked"}
-# How `kv-prereg status` counts: what every rule says, what is rare, and what has no verdict.
-SAID, RARE = ("CONFIRMED", "REFUTED", "INCONCLUSIVE"), ("SCREENED", "DEVIATED")
-OPEN = {
-    "locked": "locked, not run",
-    "unfinished": "claimed, unfinished",
-    "amended": "amended",
-    "withdrawn": "withdrawn",
-    "INVALID": "INVALID",
-}
 # The badges of what was not judged; other states are their own.
 BADGES = {"locked": "not run", "claimed": "unfinished", "sealed": "unfinished", "written": "not registered"}
 GROUPS = {
@@ -129,7 +120,7 @@ def html(found: Sequence[Entry], said: Compared = NOTHING) -> str:
     return markup.page(
         element("title", "Registrations"),
         markup.skip("studies", "Skip to the studies"),
-        element("header", element("h1", "Registrations"), element("p", element("strong", counted(found)))),
+        element("header", element("h1", "Registrations"), element("p", element("strong", total(found)))),
         element(
             "main",
             sentences(
@@ -159,21 +150,16 @@ def html(found: Sequence[Entry], said: Compared = NOTHING) -> str:
     )
 
 
-def counted(found: Sequence[Entry]) -> str:
+def total(found: Sequence[Entry]) -> str:
     """What became of all that was registered, in the words of `kv-prereg status`."""
     registered = [one for one in found if one.registered]
     judged = [one for one in registered if one.state == "judged"]
-    words, states = (
-        Counter(getattr(one, name) for one in of) for name, of in (("verdict", judged), ("state", registered))
-    )
-    states["unfinished"] = states["claimed"] + states["sealed"]
-    said = [f"{words[word]} {word}" for word in SAID]
-    if single := sum(one.verdict == "CONFIRMED" and one.alone for one in judged):
-        said[0] += f" ({single} for one model alone)"
-    said += [f"{words[word]} {word}" for word in RARE if words[word]]
-    verdicts = f": {', '.join(said)}" if judged else ""
-    whole = f"{len(registered)} registered, {len(judged)} judged{verdicts}"
-    return "; ".join([whole, *(f"{states[name]} {word}" for name, word in OPEN.items() if states[name])])
+    counts = Counter(one.state for one in registered)
+    counts += Counter(one.verdict for one in judged)
+    counts["registered"], counts["judged"] = len(registered), len(judged)
+    counts["unfinished"] = counts["claimed"] + counts["sealed"]
+    counts["one_model"] = sum(one.verdict == "CONFIRMED" and one.alone for one in judged)
+    return counted.total(counts)
 
 
 def _groups(found: Sequence[Entry]) -> list[Html]:

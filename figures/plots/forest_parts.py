@@ -5,8 +5,9 @@ from typing import Any, NamedTuple
 
 from matplotlib.axes import Axes
 
-from analysis.rules import RULES, equivalent
+from analysis.rules import RULES
 from figures.canvas import numbers
+from figures.canvas.contrasts import margins
 from figures.canvas.page import INK
 from figures.canvas.rows import Row, grouped, place
 
@@ -18,7 +19,6 @@ __all__ = [
     "dashed",
     "equal",
     "heading",
-    "margins",
     "marks",
     "memory",
     "parts",
@@ -108,14 +108,6 @@ def _pair(one: Mapping[str, Any]) -> str:
 def _place(one: Mapping[str, Any]) -> str:
     model, task, budget = place(one)
     return f"{model} · {task} · budget {budget}"
-
-
-def margins(judged: Mapping[str, Any]) -> list[float]:
-    """Where the rule draws the line, in percentage points; nothing of a rule without a margin."""
-    if judged.get("margin") is None:
-        return []
-    margin = 100 * float(judged["margin"])
-    return [-margin, margin] if RULES[judged["rule"]] is equivalent.RULE else [-margin]
 
 
 def dashed(axes: Axes, rows: tuple[float, float], judged: Mapping[str, Any]) -> None:
