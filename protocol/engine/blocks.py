@@ -15,6 +15,7 @@ from policies import Blockwise, Cadence, State
 from policies.epicache import AsksAbout, Episodic
 from protocol.engine import forking, sampling
 from protocol.engine.batch import Batch
+from protocol.engine.events import Due
 from protocol.engine.forking import Fork, Forked
 from protocol.engine.forms import Form
 from protocol.engine.lanes import Lane, LaneFailure, Model, Outcome, Prompt, Request
@@ -159,10 +160,7 @@ class Reading(Batch):
             (held,) = (mean for _, mean in row.pool.means())
             last = row.seen == len(row.request.prompt.context) + self.rest
             if self.due and (held > budget or last):
-                try:
-                    self.evict(row, memory, budget)
-                except ValueError as refusal:
-                    self.dismiss({row: forking.failure(refusal)})
+                self.act({row: Due(row, memory, budget)})
 
     def accept(self, rows: Sequence[Row], logits: Tensor) -> None:
         """No token is chosen."""

@@ -37,6 +37,8 @@ class Row:
     held: list[int] = field(default_factory=list)
     allocated: list[int] = field(default_factory=list)
     state_bytes: int = 0
+    next_event: int = 0
+    """Tokens fed before which no event fires, as far as is known."""
     parked: Sequence[Tensor] = ()
     """Slots of caches that it holds and that nothing attends to."""
 
