@@ -37,6 +37,8 @@ class Row:
     held: list[int] = field(default_factory=list)
     allocated: list[int] = field(default_factory=list)
     state_bytes: int = 0
+    next_event: int = 0
+    """Tokens fed before which no event fires, as far as is known."""
     parked: Sequence[Tensor] = ()
     """Slots of caches that it holds and that nothing attends to."""
     left: bool = False
@@ -122,12 +124,13 @@ class Recent:
         self.free: list[int] = []
 
     def hold(self, memories: Mapping[Row, Memory]) -> None:
-        """Give places to these lanes and free those of all others; where half are free, they are given back."""
+        """Give places to these lanes and free those of all others; where half are free, give them back."""
         self.free += [self.places.pop(row) for row in list(self.places) if row not in memories]
         arrived = {row: memory for row, memory in memories.items() if row not in self.places}
         if len(arrived) > len(self.free) or 2 * len(memories) <= len(self.stacked):
-            self.stacked = torch.stack([own for memory in memories.values() if (own := memory.recent) is not None])
-            self.places, self.free, arrived = {row: place for place, row in enumerate(memories)}, [], dict(memories)
+            own = [memory.recent for memory in memories.values() if memory.recent is not None]
+            self.stacked, self.free, arrived = torch.stack(own), [], dict(memories)
+            self.places = {row: place for place, row in enumerate(memories)}
         else:
             for row, memory in arrived.items():
                 self.places[row] = self.free.pop()

@@ -230,6 +230,34 @@ class Pool(Generic[Member]):
             if hidden is not None:
                 mask[place, :, : hidden.shape[1]] = hidden
 
+    def compact(self, places: Sequence[int], order: Tensor) -> None:
+        """Move slots of several lanes to the front of their heads, which are of no flat shape.
+
+        order [lane, layer, kv_head, k] int64: the slots that stay, ascending; all others are dropped.
+        """
+        lanes, layers, heads, k = order.shape
+        at = torch.tensor(places)
+        self.lengths[:, at] = k
+        row = at.to(order.device)[:, None, None] * heads + torch.arange(heads, device=order.device)[:, None]
+        to = torch.arange(k, device=order.device)
+        for layer in range(layers):
+            first = row * self.shape[layer].capacity
+            source, target = (first + order[:, layer]).flatten(), (first + to).flatten()
+            weights = self.weights[layer]
+            for rows in (self.keys[layer], self.values[layer]):
+                flat = rows.view(-1, rows.shape[-1])
+                flat.index_copy_(0, target, flat.index_select(0, source))
+            assert weights is None
+
+    def several(self, places: Sequence[int], layer: int, n: int) -> Cached:
+        """The first n slots of each head of several lanes, as computed, which are of no flat shape: keys and
+        values [lane, kv_head, n, d].
+        """
+        at = torch.tensor(places, device=self.keys[layer].device)
+        return Cached(
+            *(rows[:, :, :n].index_select(0, at) for rows in (self.keys[layer], self.values[layer]))
+        )
+
     def stored(self, place: int, layer: int) -> Cached:
         """The slots of one lane."""
         starts, lengths = self.starts[layer, place], self.lengths[layer, place]
@@ -285,12 +313,13 @@ def plan(layout: Layout, shape: Shape, new: int, queries: int, keys: Tensor) -> 
     if new == 1 and not shape.flat:
         if not shape.masked and (slot == slot[0, 0]).all():
             return Plan(at, end, None, None)
-        starts, slot, group = starts[:, :1], slot[:, :1], 1  # heads in rows of their own hold equally many
+        slot, group = slot[:, :1], 1  # heads in rows of their own hold equally many
     else:
         group = queries // heads
-    first, last = (torch.from_numpy(each).to(keys.device) for each in (starts[..., None, None], slot[..., None]))
     column = torch.arange(end, device=keys.device)
-    visible = (column >= first) & (column <= last)  # [lane, kv_head, t, end]
+    visible = column <= torch.from_numpy(slot).to(keys.device)[..., None]  # [lane, kv_head, t, end]
+    if shape.flat:
+        visible &= column >= torch.from_numpy(starts).to(keys.device)[..., None, None]
     if group > 1:
         visible = visible.repeat_interleave(group, 1)  # [lane, q_head, t, end]
     if new > 1 or shape.flat:
