@@ -133,6 +133,7 @@ class Recent:
             self.places = {row: place for place, row in enumerate(memories)}
         else:
             for row, memory in arrived.items():
+                assert memory.recent is not None
                 self.places[row] = self.free.pop()
                 self.stacked[self.places[row]] = memory.recent
         for row, memory in arrived.items():
