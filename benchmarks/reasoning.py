@@ -10,11 +10,19 @@ Third table: the selector in every head by itself, beside the one set of all hea
 that either makes, beside what n x n float32 would take.
 
     python -m benchmarks.reasoning
+
+With --before, one table alone: the engine of another tree and of this one, in turn, each in a process of its
+own, by process time; texts, events, slots held and bytes have to be the same.
+
+    git worktree add /tmp/before COMMIT; python -m benchmarks.reasoning --before /tmp/before
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
+import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -57,6 +65,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     made.add_argument("--repetitions", type=int, default=5, help="measured rounds; default 5")
     made.add_argument("--batches", type=int, default=4, help="of each model and round; default 4")
+    made.add_argument("--before", type=Path, help="a tree whose engine is run in alternation with this one")
+    made.add_argument("--problems", type=int, default=24, help="of the paired run; default 24")
     arguments = made.parse_args(argv)
     _, registered = planned.read_protocol(REGISTRATION)
     assert registered.sweep is not None
@@ -66,6 +76,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     chosen = Setting(" and ".join(protocol.models), settings.device, settings.dtype, cores)
     print(header(chosen, "reasoning", argv))
     lanes = dict.fromkeys(protocol.models, settings.lanes_per_batch or 1)
+    if arguments.before is not None:
+        print(paired(protocol.models, arguments.before, arguments.problems, arguments.repetitions))
+        return 0
     with pool.opened(Planned(protocol, sources.home()), lanes) as execute:
         print(rates(protocol, execute, arguments.batches, arguments.repetitions))
     print()
@@ -107,6 +120,46 @@ def rates(protocol: Design, execute: Executor, batches: int, repetitions: int) -
             ]
         )
     return table(("model", "lanes at once", "tokens/s", "target"), rows)
+
+
+def paired(models: Sequence[str], before: Path, problems: int, repetitions: int) -> str:
+    """Process time of both trees, a ratio a round. Raises RuntimeError where they do not say the same."""
+    rows = []
+    for model in models:
+        trees = {"before": Asked(before, model, problems), "now": Asked(Path.cwd(), model, problems)}
+        times = alternate({name: tree.seconds for name, tree in trees.items()}, repetitions)
+        if len({tree.said for tree in trees.values()}) > 1:
+            raise RuntimeError(f"{model}: the two trees do not make the same texts")
+        _, tokens = trees["now"].said
+        rates = [f"{tokens / times.median(name):,.0f}" for name in trees]
+        ratio = times.ratio("before", "now")
+        rows.append([model, f"{tokens:,}", *rates, span(ratio), at_least(ratio.median, TIMES_FASTER)])
+    return table(("model", "tokens", "before: tokens/s", "now: tokens/s", "before / now", "target"), rows)
+
+
+class Asked:
+    """The engine of a tree, in a process of its own: benchmarks/decoded.py. said: digest and tokens."""
+
+    def __init__(self, tree: Path, model: str, problems: int) -> None:
+        script = Path(__file__).with_name("decoded.py").resolve()
+        self.said = ("", 0)
+        self.process = subprocess.Popen(
+            [sys.executable, "-P", str(script), model, str(problems)],
+            cwd=tree,
+            env={**os.environ, "PYTHONPATH": str(tree.resolve()), "OMP_NUM_THREADS": "1"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def seconds(self) -> float:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        made = json.loads(self.process.stdout.readline())
+        self.said = (made["digest"], made["tokens"])
+        return float(made["seconds"])
 
 
 def selectors(repetitions: int) -> str:

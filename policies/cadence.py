@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import ClassVar, Literal, TypeAlias, get_args
 
 __all__ = ["Cadence", "Schedule"]
 
 Load: TypeAlias = Literal["front", "back", "inverted"]
+NEVER = sys.maxsize
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,17 @@ class Cadence:
             return False
         return held >= budget + self.interval if self.slack else step % self.interval == 0
 
+    def next_due(self, step: int, held: float, budget: int) -> int:
+        """A step before which no event fires, for a lane whose heads hold `held` at `step` and one slot more
+        each step. budget: the registered one. A class that fires otherwise says this anew, or is asked at
+        every step.
+        """
+        if self.interval is None:
+            return NEVER
+        if self.slack:
+            return step + max(1, int(self.least(budget) + self.interval - held))
+        return step + self.interval - step % self.interval
+
 
 @dataclass(frozen=True)
 class Schedule(Cadence):
@@ -115,3 +128,6 @@ class Schedule(Cadence):
 
     def due(self, step: int, held: float, budget: int) -> bool:
         return self.interval is not None and step % self.interval == 0 and held > budget
+
+    def next_due(self, step: int, held: float, budget: int) -> int:
+        return NEVER if self.interval is None else step + self.interval - step % self.interval

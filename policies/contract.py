@@ -58,9 +58,11 @@ __all__ = [
     "Scores",
     "Scoring",
     "Sees",
+    "Several",
     "Segments",
     "Selection",
     "Signal",
+    "Stacks",
     "State",
     "Trunks",
     "Turning",
@@ -78,11 +80,38 @@ class UnknownPolicy(ValueError):
     """No policy of this name."""
 
 
+class Several(NamedTuple):
+    """What lanes that are asked together do not share."""
+
+    seen: Tensor
+    """[lane, 1, 1, 1] int64, tokens that each has seen."""
+    prompt: Tensor
+    """[lane, 1, 1, 1] int64, how many of these are its prompt's."""
+
+
+@runtime_checkable
+class Stacks(Protocol, metaclass=Kind):
+    """A part of a policy, or a signal, that works on several lanes at once: every tensor that it is given has
+    a leading axis for the lanes, and so has what it returns, which is for each lane what it would be alone,
+    bit for bit. Optional: where one part of a policy is none, each lane is asked alone.
+
+    It draws nothing, since lanes have seeds of their own, and reads of the tokens their number alone
+    (`View.seen`). In `Rows`, start and total are those of one of the lanes; their difference is that of all.
+    """
+
+    @property
+    def stacks(self) -> bool:
+        """Counts where the class says it itself: one that inherits it may do other things with its tensors,
+        and says it again (`together.stacks`).
+        """
+        ...
+
+
 class View(NamedTuple):
     """What a policy may see at an event. All tensors lie on one device."""
 
     token_ids: Tensor
-    """[t] int64, every token seen."""
+    """[t] int64, every token seen; of several lanes [lane, 0]."""
     layers: int
     kv_heads: int
     sentence_ends: frozenset[int]
@@ -100,7 +129,9 @@ class View(NamedTuple):
     memory: Remembered | None = None
     """What the scoring remembers of the last event; None at the first."""
     prompt: int = 0
-    """How many of the tokens seen are the prompt's; the others are the answer's."""
+    """How many of the tokens seen are the prompt's; the others are the answer's. Of several lanes 0, and so is
+    the seed.
+    """
     routed: Any = None
     """What the routing carried from the last event; None at the first."""
     budget: int | None = None
@@ -113,6 +144,13 @@ class View(NamedTuple):
     """By mark that the policy looks for: positions of the marked stretches of the answer, oldest first and
     disjoint; the last one may be unfinished.
     """
+    several: Several | None = None
+    """Not None in a view of several lanes at once, which only parts that take them get (`Stacks`)."""
+
+    @property
+    def seen(self) -> int | Tensor:
+        """Tokens seen; of several lanes [lane, 1, 1, 1]."""
+        return len(self.token_ids) if self.several is None else self.several.seen
 
     @property
     def positions(self) -> Tensor:

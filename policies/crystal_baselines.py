@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 
@@ -31,6 +32,7 @@ class WindowSums:
     """
 
     window: int = 128
+    stacks: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.window < 1:
@@ -42,7 +44,7 @@ class WindowSums:
 
     def score(self, view: View) -> Scores:
         layers = of_all_layers(view, AttentionSums(window=self.window))
-        return Scores(torch.stack([group_mean(sums, view.kv_heads) for sums in layers]))
+        return Scores(torch.stack([group_mean(sums, view.kv_heads) for sums in layers], -3))
 
 
 def crystal_baselines() -> Mapping[str, Policy]:

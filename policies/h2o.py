@@ -26,10 +26,11 @@ class AccumulatedAttention:
     """
 
     needs: ClassVar[frozenset[Signal]] = frozenset({AttentionSums()})
+    stacks: ClassVar[bool] = True
 
     def score(self, view: View) -> Scores:
         layers = of_all_layers(view, AttentionSums())
-        return Scores(torch.stack([group_mean(sums, view.kv_heads) for sums in layers]))
+        return Scores(torch.stack([group_mean(sums, view.kv_heads) for sums in layers], -3))
 
 
 def h2o() -> Policy:

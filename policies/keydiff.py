@@ -25,11 +25,13 @@ class MeanKeyCosine:
     The mean is over the slots that are filled; float32 or better.
     """
 
+    stacks: ClassVar[bool] = True
+
     def summarise(self, layer: int, keys: Tensor, values: Tensor, filled: Tensor) -> Tensor:
         keys = wide(keys)
         unit = functional.normalize(keys, dim=-1).masked_fill(~filled[..., None], 0)
         # The sum, since no length changes a cosine: a head that holds no slot has no mean.
-        return functional.cosine_similarity(keys, unit.sum(1, keepdim=True), dim=-1)
+        return functional.cosine_similarity(keys, unit.sum(-2, keepdim=True), dim=-1)
 
 
 @dataclass(frozen=True)
@@ -37,9 +39,10 @@ class Dissimilarity:
     """The less a key points along the mean key, the higher."""
 
     needs: ClassVar[frozenset[Signal]] = frozenset({MeanKeyCosine()})
+    stacks: ClassVar[bool] = True
 
     def score(self, view: View) -> Scores:
-        return Scores(-torch.stack(of_all_layers(view, MeanKeyCosine())))
+        return Scores(-torch.stack(of_all_layers(view, MeanKeyCosine()), -3))
 
 
 def keydiff() -> Policy:

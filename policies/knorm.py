@@ -21,9 +21,10 @@ class SmallKeys:
     """The smaller the norm of the key, the higher."""
 
     needs: ClassVar[frozenset[Signal]] = frozenset({Norms()})
+    stacks: ClassVar[bool] = True
 
     def score(self, view: View) -> Scores:
-        return Scores(-torch.stack([norms.key for norms in of_all_layers(view, Norms())]))
+        return Scores(-torch.stack([norms.key for norms in of_all_layers(view, Norms())], -3))
 
 
 def knorm() -> Policy:

@@ -18,19 +18,22 @@ __all__ = ["Contribution", "MeanMagnitude", "importance", "longflow"]
 
 
 def importance(attention: Tensor, magnitude: Tensor) -> Tensor:
-    """attention [q_head, n] of one row, magnitude [kv_head, n] of the values -> [n], one for the layer.
+    """attention [..., q_head, n] of one row, magnitude [..., kv_head, n] of the values -> [..., n], one for the
+    layer.
 
     Mean over query heads and channels of |attention * value|: how much of the output of this token a slot
     makes up, entry by entry.
     """
-    grouped = attention.reshape(len(magnitude), -1, attention.shape[-1]).sum(1)
-    mean: Tensor = (grouped * magnitude).sum(0) / len(attention)
+    grouped = attention.unflatten(-2, (magnitude.shape[-2], -1)).sum(-2)
+    mean: Tensor = (grouped * magnitude).sum(-2) / attention.shape[-2]
     return mean
 
 
 @dataclass(frozen=True)
 class MeanMagnitude:
     """Mean over the channels of |value|, which is its L1 norm by d: [kv_head, n], float32 or better."""
+
+    stacks: ClassVar[bool] = True
 
     def summarise(self, layer: int, keys: Tensor, values: Tensor, filled: Tensor) -> Tensor:
         return wide(values).abs().mean(-1)
@@ -41,13 +44,13 @@ class Contribution:
     """`importance` for the last query."""
 
     needs: ClassVar[frozenset[Signal]] = frozenset({AttentionSums(window=1), MeanMagnitude()})
+    stacks: ClassVar[bool] = True
 
     def score(self, view: View) -> Scores:
         rows = of_all_layers(view, AttentionSums(window=1))
         magnitudes = of_all_layers(view, MeanMagnitude())
-        return Scores(
-            torch.stack([importance(*pair) for pair in zip(rows, magnitudes, strict=True)])[:, None]
-        )
+        layers = [importance(*pair) for pair in zip(rows, magnitudes, strict=True)]
+        return Scores(torch.stack(layers, -2)[..., None, :])
 
 
 def longflow() -> Policy:

@@ -304,6 +304,15 @@ def refuse_overspent(counts: Tensor, budget: int, *, bounds: bool) -> None:
         raise ValueError(f"routing allocated {counts.tolist()} slots, whose mean is {side} {budget}")
 
 
+def faulty(
+    kept: Tensor, filled: Tensor, protected: Tensor, allocation: Tensor, unused: int, exceeding: int = 0
+) -> bool:
+    """Whether `refuse_broken` has something to say of a mask of the right shape: one answer to wait for."""
+    counts = kept.sum(-1)
+    wrong = (counts > allocation.clamp(min=exceeding)) | (counts < allocation - unused)
+    return bool((wrong.any() | ((kept & ~filled) | (protected & ~kept)).any()).item())
+
+
 def refuse_broken(
     kept: Tensor,
     filled: Tensor,
@@ -323,6 +332,8 @@ def refuse_broken(
             f"selection must return a bool mask of shape {list(expected)}, "
             f"not {str(kept.dtype).removeprefix('torch.')} of shape {list(kept.shape)}"
         )
+    if not faulty(kept, filled, protected, allocation, unused, exceeding):
+        return
     counts = kept.sum(-1)
     if ((counts > allocation.clamp(min=exceeding)) | (counts < allocation - unused)).any():
         raise ValueError(

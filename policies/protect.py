@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -30,6 +31,7 @@ class Protect:
     sinks: int = 4
     recent: int = 128
     always: bool = True
+    stacks: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.sinks < 0 or self.recent < 0:
@@ -44,6 +46,8 @@ class Protect:
 @dataclass(frozen=True)
 class RecentHalf:
     """The last budget // 2 slots; an odd slot goes to the scored half."""
+
+    stacks: ClassVar[bool] = True
 
     def slots(self, filled: Tensor, budget: int, *, decoding: bool, prompt: Tensor | None = None) -> Tensor:
         return filled & (from_last(filled) < budget // 2)
@@ -92,6 +96,7 @@ class Preserve:
 
     prompt: bool = True
     recent: int | str = "min(128, K/4)"
+    stacks: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         recent_of(self.recent, 0)

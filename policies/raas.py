@@ -41,6 +41,7 @@ class Stamps(EveryLayer):
 
     threshold: float = 1e-4
     window: ClassVar[None] = None
+    stacks: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not 0 < self.threshold < 1:
@@ -55,14 +56,15 @@ class LastLooked:
     """The later a slot was last looked at, the higher; of equal stamps, the later slot."""
 
     threshold: float = 1e-4
+    stacks: ClassVar[bool] = True
 
     @property
     def needs(self) -> frozenset[Signal]:
         return frozenset({Stamps(self.threshold)})
 
     def score(self, view: View) -> Scores:
-        stamped = torch.stack(of_all_layers(view, Stamps(self.threshold))).double()
-        return Scores(stamped + view.positions / len(view.token_ids))
+        stamped = torch.stack(of_all_layers(view, Stamps(self.threshold)), -3).double()
+        return Scores(stamped + view.positions / view.seen)
 
 
 def raas(threshold: float = 1e-4) -> Policy:

@@ -27,24 +27,30 @@ class Equal:
 class Shared(Equal):
     """One keep set, chosen by the mean score, for all layers and heads."""
 
+    stacks: ClassVar[bool] = True
+
     def route(self, scores: Scores, layers: int, kv_heads: int) -> Scores:
-        return scores._replace(slots=scores.slots.mean((0, 1), keepdim=True))
+        return scores._replace(slots=scores.slots.mean((-3, -2), keepdim=True))
 
 
 @dataclass(frozen=True)
 class PerLayer(Equal):
     """One keep set per layer, chosen by the mean score of its heads."""
 
+    stacks: ClassVar[bool] = True
+
     def route(self, scores: Scores, layers: int, kv_heads: int) -> Scores:
-        return scores._replace(slots=scores.slots.mean(1, keepdim=True).expand(layers, -1, -1))
+        return scores._replace(slots=expanded(scores.slots.mean(-2, keepdim=True), layers, 1))
 
 
 @dataclass(frozen=True)
 class PerHead(Equal):
     """Each layer and KV head keeps a set of its own; all of one size."""
 
+    stacks: ClassVar[bool] = True
+
     def route(self, scores: Scores, layers: int, kv_heads: int) -> Scores:
-        return scores._replace(slots=scores.slots.expand(layers, kv_heads, -1))
+        return scores._replace(slots=expanded(scores.slots, layers, kv_heads))
 
 
 @dataclass(frozen=True)
@@ -101,9 +107,14 @@ class Adaptive(PerHead):
         return rounded((1 - self.floor) * joint.double() + self.floor * budget, held(slots))
 
 
+def expanded(slots: Tensor, layers: int, kv_heads: int) -> Tensor:
+    """slots [..., layer | 1, kv_head | 1, n] -> [..., layer, kv_head, n]"""
+    return slots.expand(*slots.shape[:-3], layers, kv_heads, -1)
+
+
 def uniform(slots: Tensor, budget: int) -> Tensor:
-    """slots [layer, kv_head, n] -> the budget for each [layer, kv_head]."""
-    return torch.full(slots.shape[:2], budget, device=slots.device)
+    """slots [..., layer, kv_head, n] -> the budget for each [..., layer, kv_head]."""
+    return torch.full(slots.shape[:-1], budget, device=slots.device)
 
 
 def held(slots: Tensor) -> Tensor:

@@ -24,6 +24,8 @@ HEAVIEST = 1e6
 class TopK:
     """The protected slots, then the highest scores."""
 
+    stacks: ClassVar[bool] = True
+
     needs: ClassVar[frozenset[Signal]] = frozenset()
     unused: ClassVar[int] = 0
 
@@ -41,6 +43,7 @@ class Chunks:
     """
 
     size: int
+    stacks: ClassVar[bool] = True
     needs: ClassVar[frozenset[Signal]] = frozenset()
     unused: ClassVar[int] = 0
 
@@ -64,12 +67,12 @@ class Chunks:
         return min(self.size, slots.shape[-1])
 
     def means(self, slots: Tensor, compete: Tensor) -> Tensor:
-        """[layer, kv_head, chunk]; 0 of a chunk in which no slot competes."""
+        """[..., layer, kv_head, chunk]; 0 of a chunk in which no slot competes."""
         size = self.within(slots)
         short = -slots.shape[-1] % size
 
         def summed(values: Tensor) -> Tensor:
-            return functional.pad(values, (0, short)).reshape(*values.shape[:2], -1, size).sum(-1)
+            return functional.pad(values, (0, short)).reshape(*values.shape[:-1], -1, size).sum(-1)
 
         counts = summed(compete.to(slots.dtype))
         return summed(slots.masked_fill(~compete, 0)) / counts.clamp(min=1)
@@ -87,6 +90,7 @@ class Diverse:
     """
 
     weight: float = 0.5
+    stacks: ClassVar[bool] = True
     needs: ClassVar[frozenset[Signal]] = frozenset({MeanValues()})
     unused: ClassVar[int] = 0
 
@@ -100,15 +104,16 @@ class Diverse:
         weight = self.weight_at(view)
         if weight == 0:
             return highest(scores.slots, protected, allocation)
-        slots, k = scores.slots, int(allocation[0, 0])
+        slots, k = scores.slots, int(allocation.flatten()[0])
         ranked = slots.masked_fill(protected, torch.inf)
-        if (ranked != ranked[:1, :1]).any() or (allocation != k).any():
+        if (ranked != ranked[..., :1, :1, :]).any() or (allocation != k).any():
             raise ValueError(
                 f"{type(self).__name__} keeps one set for all layers and heads: choose Shared as routing"
             )
-        kept = torch.zeros(slots.shape[-1], dtype=torch.bool, device=slots.device)
-        kept[diverse(slots[0, 0], self.signatures(view), k, weight, held=protected[0, 0])] = True
-        return kept.expand(slots.shape)
+        shared, held = slots[..., 0, 0, :], protected[..., 0, 0, :]
+        kept = torch.zeros_like(shared, dtype=torch.bool)
+        picks = diverse(shared, self.signatures(view), k, weight, held=held)
+        return kept.scatter_(-1, picks, value=True)[..., None, None, :].expand(slots.shape)
 
     def weight_at(self, view: View) -> float:
         """Of this event."""
@@ -116,15 +121,15 @@ class Diverse:
 
     def signatures(self, view: View) -> Tensor:
         """[n, d] of unit length, whose products are the cosines."""
-        return signature(torch.stack(of_all_layers(view, MeanValues()))[:, None])
+        return signature(torch.stack(of_all_layers(view, MeanValues()), -3)[..., None, :, :])
 
 
 def signature(values: Tensor) -> Tensor:
-    """values [layer, kv_head, n, d] -> [n, d] of unit length: where the value of a slot points on average.
+    """values [..., layer, kv_head, n, d] -> [..., n, d] of unit length: where values of a slot point on average.
 
     Equation 1 of Sun and Harn, with 1e-8 as the epsilon that they leave open; float32 or better.
     """
-    mean = wide(values).mean((0, 1))
+    mean = wide(values).mean((-4, -3))
     unit: Tensor = mean / (mean.norm(dim=-1, keepdim=True) + 1e-8)
     return unit
 
@@ -132,10 +137,12 @@ def signature(values: Tensor) -> Tensor:
 def diverse(
     scores: Tensor, signatures: Tensor, k: int, weight: float, *, held: Tensor | None = None
 ) -> Tensor:
-    """The k slots that Algorithm 1 of Sun and Harn keeps, ascending, on the device of the scores.
+    """The k slots that Algorithm 1 of Sun and Harn keeps, ascending, on the device of the scores: [k], or all
+    where they are fewer.
 
     scores [n]; signatures [n, d] of unit length; weight, 0 or more, of the penalty. held [n] bool: slots that
-    are kept before the first pick and count among the k; none in the paper. Ties: the lowest slot.
+    are kept before the first pick and count among the k; none in the paper. Ties: the lowest slot. All three
+    may have a leading axis for lanes, whose picks are made side by side.
 
     Without the matrix of all cosines: what a slot adds only falls as others are kept, so an old value bounds
     it from above. Picks are made among WINDOW candidates, whose cosines are all known, until the best of them
@@ -143,9 +150,11 @@ def diverse(
     anew. Works on the host. Cosines are formed in float64 and rounded to the dtype of the scores (float32 or
     better), so that equal signatures are equally near whatever the order of summation.
     """
-    n, device = len(scores), scores.device
+    n, device = scores.shape[-1], scores.device
     if k >= n:
-        return torch.arange(n, device=device)
+        return torch.arange(n, device=device).expand(scores.shape)
+    if scores.dim() > 1:
+        return diverse_each(scores, signatures, k, weight, held)
     taken = torch.zeros(n, dtype=torch.bool, device=device) if held is None else held
     if weight == 0:
         ranked = scores.masked_fill(taken, torch.inf).argsort(stable=True, descending=True)
@@ -179,6 +188,26 @@ def diverse(
     return torch.tensor(sorted(kept), device=device)
 
 
+def diverse_each(scores: Tensor, signatures: Tensor, k: int, weight: float, held: Tensor | None) -> Tensor:
+    """`diverse` of several lanes: int64 [lane, k]."""
+    lanes, n = scores.shape
+    if weight == 0 or n > WINDOW or (held is not None and held.any()):
+        owns = [None] * lanes if held is None else held.expand(scores.shape)
+        each = zip(scores, signatures, owns, strict=True)
+        return torch.stack([diverse(own, unit, k, weight, held=taken) for own, unit, taken in each])
+    gains, units = wide(scores).cpu().clone(), signatures.cpu().double()
+    # Formed lane by lane, as `product` has it.
+    after = torch.stack([penalties(*own, own[1], weight) for own in zip(gains, units, strict=True)])
+    after.diagonal(dim1=-2, dim2=-1).fill_(-torch.inf)  # a slot is not picked twice
+    rows, first = after.flatten(0, 1), torch.arange(lanes) * n
+    picks = []
+    for _ in range(k):
+        at = gains.argmax(-1)
+        picks.append(at)
+        torch.minimum(gains, rows.index_select(0, first + at), out=gains)
+    return torch.stack(picks, -1).sort().values.to(scores.device)
+
+
 def penalties(worth: Tensor, unit: Tensor, kept: Tensor, weight: float) -> Tensor:
     """worth [n], unit [n, d], kept [m, d] -> [m, n], what each slot would add beside each kept one alone."""
     return worth - weight * (kept @ unit.T).to(worth.dtype).clamp(min=0)
@@ -197,7 +226,7 @@ def highest(slots: Tensor, protected: Tensor, allocation: Tensor) -> Tensor:
 
 
 def first(ranked: Tensor, allocation: Tensor) -> Tensor:
-    """Mask of the first `allocation` [layer, kv_head] slots of those `ranked` [layer, kv_head, n]."""
+    """Mask of the first `allocation` [..., layer, kv_head] slots of those `ranked` [..., layer, kv_head, n]."""
     place = torch.arange(ranked.shape[-1], device=ranked.device)
     within = place < allocation[..., None]
     return torch.zeros_like(within).scatter(-1, ranked, within)

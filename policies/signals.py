@@ -29,6 +29,7 @@ __all__ = [
     "calibrated",
     "group_mean",
     "of_all_layers",
+    "product",
     "refuse_separate",
 ]
 
@@ -100,6 +101,7 @@ class AttentionSums(EveryLayer):
 
     window: int | None = None
     additive: ClassVar[bool] = True
+    stacks: ClassVar[bool] = True
 
     def attend(self, rows: Rows, before: Tensor | None) -> Tensor:
         skipped = 0 if self.window is None else max(0, rows.total - self.window - rows.start)
@@ -116,6 +118,7 @@ class PastAttention(EveryLayer):
     """
 
     window: int
+    stacks: ClassVar[bool] = True
 
     def attend(self, rows: Rows, before: Tensor | None) -> Tensor:
         count, n = rows.attention.shape[-2:]
@@ -131,6 +134,8 @@ class PastAttention(EveryLayer):
 class Norms:
     """Euclidean norm of each stored key and value: KeyAndValue of [kv_head, n] each, in float32 or better."""
 
+    stacks: ClassVar[bool] = True
+
     def summarise(self, layer: int, keys: Tensor, values: Tensor, filled: Tensor) -> KeyAndValue:
         return KeyAndValue(*(wide(part).norm(dim=-1) for part in (keys, values)))
 
@@ -138,6 +143,8 @@ class Norms:
 @dataclass(frozen=True)
 class Keys:
     """The stored keys themselves: [kv_head, n, d] with their rotation, for the time of the event only."""
+
+    stacks: ClassVar[bool] = True
 
     def summarise(self, layer: int, keys: Tensor, values: Tensor, filled: Tensor) -> Tensor:
         return keys
@@ -147,6 +154,8 @@ class Keys:
 class Values:
     """The stored values themselves: [kv_head, n, d], for the time of the event only."""
 
+    stacks: ClassVar[bool] = True
+
     def summarise(self, layer: int, keys: Tensor, values: Tensor, filled: Tensor) -> Tensor:
         return values
 
@@ -155,8 +164,10 @@ class Values:
 class MeanValues:
     """Mean over the KV heads of the stored values: [n, d], in float32 or better."""
 
+    stacks: ClassVar[bool] = True
+
     def summarise(self, layer: int, keys: Tensor, values: Tensor, filled: Tensor) -> Tensor:
-        return wide(values).mean(0)
+        return wide(values).mean(-3)
 
 
 class KeyAndValue(NamedTuple):
@@ -235,13 +246,22 @@ def calibrated(view: View, name: str, kind: type[Kind]) -> Kind:
 def refuse_separate(view: View) -> None:
     """Refuse a score of tokens, not of slots, where heads hold different tokens."""
     positions = view.positions
-    if (positions != positions[:1, :1]).any():
+    if (positions != positions[..., :1, :1, :]).any():
         raise ValueError("heads hold different slots, but this scoring has one score per token: route Shared")
 
 
+def product(one: Tensor, other: Tensor, axes: int) -> Tensor:
+    """one @ other, matrices with `axes` axes of their own before them, lane by lane where there is one more:
+    how a library rounds a product may depend on how many it is given.
+    """
+    if one.dim() == axes + 2:
+        return one @ other
+    return torch.stack([mine @ its for mine, its in zip(one, other, strict=True)])
+
+
 def group_mean(values: Tensor, kv_heads: int) -> Tensor:
-    """[q_head, ...] -> [kv_head, ...], the mean over the query heads that share a KV head."""
-    return values.reshape(kv_heads, -1, *values.shape[1:]).mean(1)
+    """[..., q_head, n] -> [..., kv_head, n], the mean over the query heads that share a KV head."""
+    return values.unflatten(-2, (kv_heads, -1)).mean(-2)
 
 
 def wide(tensor: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch.nn import functional
@@ -30,6 +31,7 @@ class WindowAttention:
 
     window: int = 32
     kernel: int = 5
+    stacks: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         refuse_window(self.window, self.kernel)
@@ -40,11 +42,12 @@ class WindowAttention:
 
     def score(self, view: View) -> Scores:
         layers = of_all_layers(view, AttentionSums(window=self.window))
-        sums = torch.stack([group_mean(sums, view.kv_heads) for sums in layers])
+        sums = torch.stack([group_mean(sums, view.kv_heads) for sums in layers], -3)
         outside = from_last(view.filled) < self.window  # the window, and what is beyond a shorter head
         past = sums.masked_fill(outside, 0)
-        pooled = functional.avg_pool1d(past, self.kernel, stride=1, padding=self.kernel // 2)
-        return Scores(pooled.masked_fill(outside, 0))
+        rows = past.flatten(0, -3) if past.dim() > 3 else past
+        pooled = functional.avg_pool1d(rows, self.kernel, stride=1, padding=self.kernel // 2)
+        return Scores(pooled.view(past.shape).masked_fill(outside, 0))
 
 
 def refuse_window(window: int, kernel: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch.nn import functional
@@ -25,6 +26,7 @@ class WindowFirst:
 
     window: int = 8
     kernel: int = 7
+    stacks: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         refuse_window(self.window, self.kernel)
@@ -35,13 +37,14 @@ class WindowFirst:
 
     def score(self, view: View) -> Scores:
         refuse_separate(view)
-        attention = torch.stack(of_all_layers(view, PastAttention(self.window))).mean((0, 1))
-        past = attention[: max(0, len(attention) - self.window)]
-        if len(past):
-            past = functional.max_pool1d(past[None], self.kernel, stride=1, padding=self.kernel // 2)[0]
+        attention = torch.stack(of_all_layers(view, PastAttention(self.window)), -3).mean((-3, -2))
+        n, before = view.slots, max(0, view.slots - self.window)
+        past = attention[..., None, :before]
+        if before:
+            past = functional.max_pool1d(past, self.kernel, stride=1, padding=self.kernel // 2)
         # No sum of attention exceeds the number of its queries.
-        above = self.window + 1 + torch.arange(len(attention) - len(past), device=past.device).to(past)
-        return Scores(torch.cat([past, above])[None, None])
+        above = self.window + 1 + torch.arange(n - before, device=past.device).to(past)
+        return Scores(torch.cat([past, above.expand(*past.shape[:-1], -1)], -1)[..., None, :])
 
 
 def snapkv_with_window(window: int = 8, kernel: int = 7) -> Policy:

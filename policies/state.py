@@ -28,6 +28,7 @@ class Verbatim:
     """Key and value as the model computed them, in its precision and at their original RoPE position."""
 
     needs: ClassVar[frozenset[Signal]] = frozenset()
+    stacks: ClassVar[bool] = True
     merges: ClassVar[bool] = False
     mass: ClassVar[bool] = False
 

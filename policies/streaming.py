@@ -17,6 +17,7 @@ class Recency:
     """The later, the higher."""
 
     needs: ClassVar[frozenset[Signal]] = frozenset()
+    stacks: ClassVar[bool] = True
 
     def score(self, view: View) -> Scores:
         return Scores(view.positions.float())

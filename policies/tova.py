@@ -21,10 +21,11 @@ class LastRow:
     """Attention from the last query, mean over the query heads of a group."""
 
     needs: ClassVar[frozenset[Signal]] = frozenset({AttentionSums(window=1)})
+    stacks: ClassVar[bool] = True
 
     def score(self, view: View) -> Scores:
         layers = of_all_layers(view, AttentionSums(window=1))
-        return Scores(torch.stack([group_mean(row, view.kv_heads) for row in layers]))
+        return Scores(torch.stack([group_mean(row, view.kv_heads) for row in layers], -3))
 
 
 def tova() -> Policy:

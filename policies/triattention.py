@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -21,7 +22,7 @@ from policies.policy import Policy
 from policies.protect import Protect
 from policies.routing import PerHead, PerLayer
 from policies.selection import HEAVIEST, Diverse, signature
-from policies.signals import Keys, MeanValues, calibrated, of_all_layers, refuse_separate, wide
+from policies.signals import Keys, MeanValues, calibrated, of_all_layers, product, refuse_separate, wide
 
 __all__ = [
     "HeadStatistics",
@@ -51,6 +52,7 @@ class QueryStatistics:
 
     statistics: str = "text"
     offsets: tuple[int, ...] = OFFSETS
+    stacks: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not self.offsets or min(self.offsets) < 1:
@@ -62,13 +64,13 @@ class QueryStatistics:
 
     def score(self, view: View) -> Scores:
         refuse_separate(view)
-        return Scores(one_dimensional(self.logits(view).flatten(0, 1))[None, None])
+        return Scores(one_dimensional(self.logits(view).flatten(-3, -2))[..., None, None, :])
 
     def logits(self, view: View) -> Tensor:
         """[layer, q_head, n], that the mean query of each head gives; anything where no slot is."""
-        keys = torch.stack(of_all_layers(view, Keys()))
+        keys = torch.stack(of_all_layers(view, Keys()), -4)
         statistics = calibrated(view, self.statistics, Statistics)
-        return trigonometric(keys, statistics, len(view.token_ids), self.offsets)
+        return trigonometric(keys, statistics, view.seen, self.offsets)
 
 
 @dataclass(frozen=True)
@@ -79,10 +81,12 @@ class HeadStatistics(QueryStatistics):
     set against each other. Keys keep their rotation, so nothing is asked of their positions.
     """
 
+    stacks: ClassVar[bool] = True
+
     def score(self, view: View) -> Scores:
         logits = self.logits(view)
-        grouped = logits.view(view.layers, view.kv_heads, -1, logits.shape[-1])
-        return Scores(standard_scores(grouped, view.filled[:, :, None]).amax(2))
+        grouped = logits.unflatten(-2, (view.kv_heads, -1))
+        return Scores(standard_scores(grouped, view.filled[..., None, :]).amax(-2))
 
 
 @dataclass(frozen=True)
@@ -91,13 +95,15 @@ class LayerStatistics(QueryStatistics):
     hold the same slots.
     """
 
+    stacks: ClassVar[bool] = True
+
     def score(self, view: View) -> Scores:
-        if (view.positions != view.positions[:, :1]).any():
+        if (view.positions != view.positions[..., :1, :]).any():
             raise ValueError(
                 "heads of a layer hold different slots, but this scoring has one score for all of them: "
                 "route PerLayer"
             )
-        return Scores(standard_scores(self.logits(view), view.filled[:, :1]).amax(1, keepdim=True))
+        return Scores(standard_scores(self.logits(view), view.filled[..., :1, :]).amax(-2, keepdim=True))
 
 
 @dataclass(frozen=True)
@@ -127,36 +133,47 @@ class ValuePrior:
         return Scores(self.base.score(view).slots + self.weight * (values @ direction))
 
 
-def trigonometric(keys: Tensor, statistics: Statistics, t: int, offsets: tuple[int, ...]) -> Tensor:
+def trigonometric(keys: Tensor, statistics: Statistics, t: int | Tensor, offsets: tuple[int, ...]) -> Tensor:
     """keys [layer, kv_head, n, d] with RoPE -> [layer, q_head, n], the logit that each key may expect.
 
-    t: tokens seen, so the position of the next. The mean over `offsets` of what the mean query would give at
+    t: tokens seen, so the position of the next; of several lanes [lane, 1, 1, 1]. The mean over `offsets` of what the mean query would give at
     t + offset, and the norm term for what of the queries' magnitude the mean query does not hold. Written for
     rotated keys, so that no position is needed: the angle between the two is (t + offset) times the frequency
     wherever the key stands. Angles are float64, since at 70,000 tokens those of float32 are off by 4e-3.
     float32 or better.
     """
     keys = wide(keys)
-    layers, heads, n, d = keys.shape
-    ahead = torch.tensor(offsets, dtype=torch.float64, device=keys.device) + t
-    angles = ahead[:, None] * statistics.frequencies
-    turn = torch.complex(angles.cos(), angles.sin()).mean(0)
+    heads = keys.shape[-3]
+    if isinstance(t, int):
+        turn = turned(t, statistics, offsets, keys.device)
+    else:
+        ages = t.flatten().tolist()
+        made = {age: turned(age, statistics, offsets, keys.device) for age in set(ages)}
+        turn = torch.stack([made[age] for age in ages])[:, None, None]
     mean = statistics.query_mean * turn
-    facing = torch.cat([mean.real, mean.imag], -1).to(keys.dtype).view(layers, heads, -1, d)
-    spread = statistics.query_magnitude - statistics.query_mean.abs()
+    facing = torch.cat([mean.real, mean.imag], -1).to(keys.dtype).unflatten(-2, (heads, -1))
+    spread = (statistics.query_magnitude - statistics.query_mean.abs()).to(keys.dtype)
+    spread = spread.unflatten(-2, (heads, -1)).expand(*facing.shape[:-1], -1)
     magnitude = torch.hypot(*keys.chunk(2, -1))
-    logits = facing @ keys.mT + spread.to(keys.dtype).view(layers, heads, -1, d // 2) @ magnitude.mT
-    return (statistics.scaling * logits).view(layers, -1, n)
+    logits = product(facing, keys.mT, 2) + product(spread, magnitude.mT, 2)
+    return (statistics.scaling * logits).flatten(-3, -2)
+
+
+def turned(t: int, statistics: Statistics, offsets: tuple[int, ...], device: torch.device) -> Tensor:
+    """[d/2] complex128, the mean over the offsets of the turn up to t + offset."""
+    ahead = torch.tensor(offsets, dtype=torch.float64, device=device) + t
+    angles = ahead[:, None] * statistics.frequencies
+    return torch.complex(angles.cos(), angles.sin()).mean(0)
 
 
 def one_dimensional(raw: Tensor) -> Tensor:
-    """raw [head, n], a row for each head of each layer -> [n], the largest of its standard scores.
+    """raw [..., head, n], a row for each head of each layer -> [..., n], the largest of its standard scores.
 
     Standardised by the mean and the population's deviation of the row, which is at least 1e-6.
     """
     centred = raw - raw.mean(-1, keepdim=True)
     deviation = centred.square().mean(-1, keepdim=True).sqrt().clamp(min=1e-6)
-    return (centred / deviation).amax(0)
+    return (centred / deviation).amax(-2)
 
 
 def standard_scores(raw: Tensor, filled: Tensor) -> Tensor:

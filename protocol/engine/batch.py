@@ -9,20 +9,18 @@ import torch
 from torch import Tensor
 
 from policies import Rows, State
-from protocol.engine import forking, grants, merging, sampling
-from protocol.engine.asking import asked
+from protocol.engine import merging, sampling
+from protocol.engine.events import Events
 from protocol.engine.forking import Fork, Forked
 from protocol.engine.forms import Form
-from protocol.engine.lane_memory import Memory, measured
+from protocol.engine.lane_memory import Memory
 from protocol.engine.lanes import Lane, LaneFailure, Model, Outcome
-from protocol.engine.projecting import projected
-from protocol.engine.rotation import rotation_of
-from protocol.engine.rows import BatchObserver, Row, cached_of, outcome, step_of, weights_of
+from protocol.engine.rows import BatchObserver, Recent, Row, outcome, step_of
 from protocol.engine.sampling import Draw
-from protocol.engine.slots import Cached, Pool, Slots, shapes
+from protocol.engine.slots import Cached, Pool, shapes
 
 
-class Batch:
+class Batch(Events):
     """Rows and their slots. `done` is told of every lane that leaves."""
 
     def __init__(
@@ -36,19 +34,13 @@ class Batch:
         forms: Mapping[State, Form],
         done: Callable[[Row, Outcome | LaneFailure], None],
     ) -> None:
-        self.model = model
-        self.max_new_tokens = max_new_tokens
+        super().__init__(model, max_new_tokens, first_event, marks)
         self.temperature = temperature
         self.top_p = top_p
-        self.first_event = first_event
-        self.marks = marks
         self.forms = forms
-        self.rotation = rotation_of(model.network)
         self.done = done
-        self.slots: Slots[Row] = Slots()
+        self.recents: dict[int, Recent] = {}
         self.forwards = 0
-        self.peak_bytes = 0
-        self.event_seconds = 0.0
 
     @property
     def rows(self) -> list[Row]:
@@ -95,32 +87,46 @@ class Batch:
                     pool.fill(place, layer, coded, kept, fork.counts[layer], hidden[layer])
             spans.append((pool, places.start, places.stop))
         rows = [row for pool, first, last in spans for row in pool.members[first:last]]
+        self.hold_queries()
         self.measure(rows)
         given = {fork.number: fork.given or forked for fork in forks}
         logits = torch.stack([given[row.number].logits for row in rows])
         if request.prompt.query:
-            logits = self.feed(spans, [request.prompt.query] * len(rows))
+            logits = self.feed(spans, torch.tensor(request.prompt.query).expand(len(rows), -1))
             rows, logits = self.remaining(rows, logits)
         self.accept(rows, logits)
+
+    def hold_queries(self) -> None:
+        """Lanes have come or gone: those that keep the last queries keep them side by side."""
+        owners: dict[int, dict[Row, Memory]] = {}
+        for row in self.rows:
+            if row.memory is not None and row.memory.recent is not None:
+                owners.setdefault(row.memory.recent.shape[2], {})[row] = row.memory
+        recents = {}
+        for width, memories in owners.items():
+            like = next(iter(memories.values())).recent
+            assert like is not None
+            recents[width] = self.recents.get(width) or Recent(like)
+            recents[width].hold(memories)
+        self.recents = recents
 
     def step(self) -> None:
         """Feed every lane its last token and choose the next."""
         spans = [(pool, 0, len(pool.members)) for pool in self.slots.pools.values()]
         rows = self.rows
-        logits = self.feed(spans, [(row.token_ids[-1],) for row in rows])
+        logits = self.feed(spans, torch.tensor([row.token_ids[-1] for row in rows])[:, None])
         self.accept(*self.remaining(rows, logits))
 
-    def feed(self, spans: Sequence[tuple[Pool[Row], int, int]], token_ids: Sequence[Sequence[int]]) -> Tensor:
+    def feed(self, spans: Sequence[tuple[Pool[Row], int, int]], token_ids: Tensor) -> Tensor:
         """Logits [lane, vocabulary] after token_ids [lane, t]; events fire, and what is held is noted."""
-        network, config = self.model.network, self.model.network.config
+        network, new = self.model.network, token_ids.shape[1]
         rows = [row for pool, first, last in spans for row in pool.members[first:last]]
-        fed = torch.tensor(token_ids, device=network.device)
-        new = fed.shape[1]
-        starts = torch.tensor([row.seen - row.behind for row in rows], device=network.device)
-        observer = BatchObserver([step_of(*span, new, config.num_attention_heads) for span in spans])
+        starts = torch.tensor([row.seen - row.behind for row in rows])
+        heads = network.config.num_attention_heads
+        observer = BatchObserver([step_of(*span, new, heads) for span in spans])
         output = network(
-            input_ids=fed,
-            position_ids=starts[:, None] + torch.arange(new, device=network.device),
+            input_ids=token_ids.to(network.device),
+            position_ids=(starts[:, None] + torch.arange(new)).to(network.device),
             use_cache=False,
             logits_to_keep=1,
             observer=observer,
@@ -140,6 +146,8 @@ class Batch:
     def refuse_non_finite(self, rows: Sequence[Row], logits: Tensor) -> None:
         """Fail the lanes whose logits name no next token, before a policy sees what they hold."""
         usable = sampling.usable(logits).tolist()
+        if all(usable):
+            return
         faulty = (row for row, fine in zip(rows, usable, strict=True) if not fine)
         self.dismiss({row: LaneFailure(f"{sampling.UNUSABLE} at decode step {row.step}") for row in faulty})
 
@@ -172,105 +180,16 @@ class Batch:
                     memory.take(keys[:, index], values[:, index], queries[:, index], members[lane].seen)
             if step.noted:
                 queries = step.all_queries()
-                for index, lane in enumerate(step.noted):
-                    memory = members[lane].memory
-                    assert memory is not None
-                    memory.note(queries[:, index], members[lane].seen + step.new)
+                for recent in self.recents.values():
+                    own = [index for index, lane in enumerate(step.noted) if members[lane] in recent.places]
+                    alone = len(own) == len(step.noted)
+                    keepers = [members[step.noted[index]] for index in own]
+                    if keepers:
+                        recent.note(keepers, queries if alone else queries[:, own])
         for layer, hidden in observer.hidden.items():
             for row, own in zip(rows, hidden, strict=True):
                 if row.memory is not None and row.memory.traces:
                     row.memory.see(layer, own)
-
-    def fire(self, rows: Sequence[Row]) -> None:
-        """The events that are due."""
-        start = perf_counter()
-        held: dict[Row, float] = {}
-        for row in rows:
-            if row.memory is None or row.lane.budget is None:
-                continue
-            if row.step and row.token_ids[row.step - 1] in self.marks:
-                self.answer(row)
-                continue
-            if row.step < self.first_event:
-                continue
-            if row not in held:
-                held |= row.pool.means()
-            cadence = row.lane.policy.cadence
-            try:
-                budget = grants.granted(cadence, row.lane.budget, row.step)
-                if cadence.due(row.step, held[row], budget):
-                    row.count_state()
-                    self.evict(row, row.memory, budget)
-            except ValueError as refusal:
-                self.dismiss({row: forking.failure(refusal)})
-        self.event_seconds += perf_counter() - start
-
-    def answer(self, row: Row) -> None:
-        """The thinking is over: nothing is evicted any more, so that what the policy carries is dropped and
-        the slots get room for all that may still be said.
-        """
-        row.count_state()
-        row.memory = None
-        lengths = row.pool.lengths[:, row.place].clone()
-        held = torch.arange(int(lengths.max())) < lengths[..., None]
-        kept = held.to(self.model.network.device)
-        self.move(row, cached_of(row), kept, self.max_new_tokens - row.step)
-
-    def evict(self, row: Row, memory: Memory, budget: int) -> None:
-        """One event: the policy sees the slots of today, and those that it keeps are moved together."""
-        device = self.model.network.device
-        lengths = row.pool.lengths[:, row.place].clone()
-        stored = memory.stored(row.seen, int(lengths.max()))
-        cached, form = cached_of(row), row.pool.form
-        weights = weights_of(cached, stored >= 0)
-        prompt, needs = row.request.prompt, row.lane.policy.needs
-        seen = torch.tensor((*prompt.context, *prompt.query, *row.token_ids)[: row.seen], device=device)
-        decoded = ((own.keys, form.decoded(layer, own.values)) for layer, own in enumerate(cached))
-        signals = measured(memory, row.lane.policy, stored, row.seen, cached, form)
-        signals |= projected(self.model, needs, decoded, stored >= 0)
-        view = forking.view_of(
-            self.model,
-            row.request,
-            row.lane,
-            seen,
-            signals | asked(self.model, needs, seen, cached, form, stored >= 0),
-            row.pool.heads,
-            self.rotation,
-            step=row.seen,
-            stored=stored,
-            remembered=memory.remembered,
-            routed=memory.routed,
-            weights=weights,
-        )
-        event = forking.compressed(row.lane.policy, view, budget)
-        cached = [
-            merging.of_layer(event.merging, layer, own, stored[layer], self.rotation)
-            for layer, own in enumerate(cached)
-        ]
-        counts = self.move(row, cached, event.kept, self.room(row.lane, event.kept.sum(-1).cpu()))
-        memory.compact(event, stored, row.seen)
-        row.events.append((row.step, int(lengths.sum()), int(counts.sum())))
-        row.granted.append(budget)
-
-    def move(self, row: Row, cached: Sequence[Cached], kept: Tensor, room: int) -> Tensor:
-        """Move the kept slots of a lane together, into a place with so much room; returns their counts.
-
-        cached: as of `cached_of`; kept [layer, kv_head, n].
-        """
-        pool, place = row.pool, row.place
-        counts = kept.sum(-1).cpu()
-        shape = shapes(counts, room, sizes=pool.form.sizes(cached[0].keys))
-        if shape != pool.shape:
-            row.pool = self.slots.pool(shape, [own.keys for own in cached], pool.form)
-            (target,) = row.pool.admit([row])
-            self.peak_bytes = max(self.peak_bytes, self.slots.bytes())  # of the old pool and the new
-        else:
-            target = place
-        for layer, own in enumerate(cached):
-            row.pool.fill(target, layer, own, kept[layer], counts[layer])
-        if shape != pool.shape:
-            self.slots.vacate(pool, (row,))
-        return counts
 
     def room(self, lane: Lane, counts: Tensor, query: int = 0, wait: int = 0) -> int:
         """Slots that a head of a lane may still append before its next event, if there is any.
@@ -285,21 +204,24 @@ class Batch:
 
     def measure(self, rows: Sequence[Row]) -> None:
         """Note what the lanes that were fed hold, and what is allocated for them."""
-        fed = set(map(id, rows))
+        fed = set(rows)
         total = 0
         for pool in self.slots.pools.values():
             size = pool.bytes()
             total += size
+            share = size // pool.places
             for row, held in zip(pool.members, pool.held(), strict=True):
-                if id(row) in fed:
+                if row in fed:
                     row.held.append(held)
-                    row.allocated.append(size // pool.places)
+                    row.allocated.append(share)
         self.peak_bytes = max(self.peak_bytes, total)
 
     def remaining(self, rows: Sequence[Row], logits: Tensor) -> tuple[list[Row], Tensor]:
         """Without the lanes that have just failed."""
-        left = [index for index, row in enumerate(rows) if row in row.pool.members]
-        return [rows[index] for index in left], logits if len(left) == len(rows) else logits[left]
+        if not any(row.left for row in rows):
+            return list(rows), logits
+        stayed = [index for index, row in enumerate(rows) if not row.left]
+        return [rows[index] for index in stayed], logits[stayed]
 
     def accept(self, rows: Sequence[Row], logits: Tensor) -> None:
         """Choose the next token of every lane; a lane that stops leaves at once."""
@@ -307,9 +229,9 @@ class Batch:
             return
         draws = [Draw(row.request.problem, row.lane.seed, len(row.token_ids)) for row in rows]
         chosen = sampling.choose(logits, draws, self.temperature, self.top_p)
-        leaving = {}
+        leaving, stop_ids = {}, self.model.stop_ids
         for row, token in zip(rows, chosen, strict=True):
-            if token in self.model.stop_ids:
+            if token in stop_ids:
                 leaving[row] = outcome(row, "eos")
                 continue
             row.token_ids.append(token)
@@ -321,4 +243,6 @@ class Batch:
         if leaving:
             self.slots.dismiss(leaving)
             for row, result in leaving.items():
+                row.left = True
                 self.done(row, result)
+            self.hold_queries()

@@ -15,6 +15,7 @@ from policies import Blockwise, Cadence, State
 from policies.epicache import AsksAbout, Episodic
 from protocol.engine import forking, sampling
 from protocol.engine.batch import Batch
+from protocol.engine.events import Due
 from protocol.engine.forking import Fork, Forked
 from protocol.engine.forms import Form
 from protocol.engine.lanes import Lane, LaneFailure, Model, Outcome, Prompt, Request
@@ -131,16 +132,16 @@ class Reading(Batch):
     def room(self, lane: Lane, counts: Tensor, query: int = 0, wait: int = 0) -> int:
         return self.block
 
-    def feed(self, spans: Sequence[tuple[Pool[Row], int, int]], token_ids: Sequence[Sequence[int]]) -> Tensor:
+    def feed(self, spans: Sequence[tuple[Pool[Row], int, int]], token_ids: Tensor) -> Tensor:
         """Logits after the rest of the context. spans, token_ids: of the one lane."""
-        tokens = token_ids[0][: self.rest]
+        tokens = token_ids[:, : self.rest]
         for start in range(0, self.rest, self.block):
             stop = min(start + self.block, self.rest)
             for at in range(start, stop, self.chunk):
                 end = min(at + self.chunk, stop)
                 self.due = end == stop
                 pools = [(pool, 0, 1) for pool in self.slots.pools.values()]
-                self.logits = super().feed(pools, [tokens[at:end]])[0]
+                self.logits = super().feed(pools, tokens[:, at:end])[0]
                 if self.failures:
                     return self.logits[None]
         return self.logits[None]
@@ -159,10 +160,7 @@ class Reading(Batch):
             (held,) = (mean for _, mean in row.pool.means())
             last = row.seen == len(row.request.prompt.context) + self.rest
             if self.due and (held > budget or last):
-                try:
-                    self.evict(row, memory, budget)
-                except ValueError as refusal:
-                    self.dismiss({row: forking.failure(refusal)})
+                self.act({row: Due(row, memory, budget)})
 
     def accept(self, rows: Sequence[Row], logits: Tensor) -> None:
         """No token is chosen."""

@@ -24,7 +24,7 @@ from policies import (
     Rows,
     Signal,
 )
-from policies.signals import wide
+from policies.signals import product, wide
 from protocol.engine import merging
 from protocol.engine.forms import VERBATIM, Form
 from protocol.engine.slots import Cached
@@ -161,11 +161,7 @@ class Memory:
 
     def stored(self, seen: int, slots: int) -> Tensor:
         """[layer, kv_head, slots], the position of every slot once `seen` tokens have been fed."""
-        before = (self.positions >= 0).sum(-1, keepdim=True)
-        new = self.fed + torch.arange(slots, device=before.device) - before
-        grown = torch.where(new < seen, new, -1)
-        old = pad(self.positions, (0, slots - self.positions.shape[-1]), value=-1)
-        return torch.where(new < self.fed, old, grown)
+        return grown(self.positions, self.fed, seen, slots)
 
     def compact(self, event: Event, stored: Tensor, seen: int) -> None:
         """Keep the columns of the slots that an event kept, with what went on in them.
@@ -187,6 +183,17 @@ class Memory:
             if event.merging is not None and not signal.afresh:
                 state = every(merging.sums_of(event.merging.into[read]), state)
             self.sums[signal] = None if signal.afresh else every(columns_of(order[read], within[read]), state)
+
+
+def grown(positions: Tensor, fed: int | Tensor, seen: int | Tensor, slots: int) -> Tensor:
+    """[..., layer, kv_head, slots]: `positions` [..., layer, kv_head, n], with -1 beyond those of a head, and
+    those of the tokens from `fed` to before `seen`, which of several lanes are [lane, 1, 1, 1].
+    """
+    before = (positions >= 0).sum(-1, keepdim=True)
+    new = fed + torch.arange(slots, device=before.device) - before
+    since = torch.where(new < seen, new, -1)
+    old = pad(positions, (0, slots - positions.shape[-1]), value=-1)
+    return torch.where(new < fed, old, since)
 
 
 def begin(
@@ -256,9 +263,13 @@ def measured(
             of_layer = dict[int, Any]()
             for index, layer in enumerate(layers_of(signal, len(layers))):
                 if signal.window is not None:
-                    own = cached[layer]
+                    own, recent = cached[layer], memory.recent
+                    assert recent is not None
                     mass = own.weights if form.mass else None
-                    rows = recent_rows(memory, layer, stored[layer], seen, signal.window, own.keys, mass)
+                    last = positions_of(seen, signal.window, recent)
+                    rows = recent_rows(
+                        memory, layer, recent[layer], last, seen, stored[layer], own.keys, mass
+                    )
                     state = signal.attend(rows, None)
                 elif signal.afresh:
                     state = memory.sums[signal]
@@ -269,29 +280,43 @@ def measured(
     return signals
 
 
-def recent_rows(
-    memory: Memory, layer: int, stored: Tensor, seen: int, window: int, keys: Tensor, mass: Tensor | None
-) -> Rows:
-    """Attention of the last `window` tokens over the slots that are left.
+def positions_of(seen: int, window: int, recent: Tensor) -> Tensor:
+    """[row], those of the last `window` tokens, or of as many as are carried."""
+    return torch.arange(max(0, seen - min(window, recent.shape[-2])), seen, device=recent.device)
 
-    stored [kv_head, n], keys [kv_head, n, d]. mass [kv_head, n]: how many tokens each slot stands for, where
-    attention weighs it by that. A query sees no slot of a later position; where it sees none at all, since
-    even its own was evicted, its row is 0.
+
+def recent_rows(
+    memory: Memory,
+    layer: int,
+    recent: Tensor,
+    own: Tensor,
+    seen: int,
+    stored: Tensor,
+    keys: Tensor,
+    mass: Tensor | None = None,
+) -> Rows:
+    """Attention of the last tokens over the slots that are left.
+
+    recent [q_head, w, d], the queries that the memory carries of this layer; own [row], positions of the
+    tokens; stored [kv_head, n], keys [kv_head, n, d]; of several lanes each has a leading axis for them, and
+    memory and seen are those of one of the lanes. mass [kv_head, n]: how many tokens each slot stands for,
+    where attention weighs it by that. A query sees no slot of a later position; where it sees none at all,
+    since even its own was evicted, its row is 0.
     """
-    assert memory.recent is not None
-    width = memory.recent.shape[2]
-    own = torch.arange(max(0, seen - min(window, width)), seen, device=keys.device)
-    queries = memory.recent[layer][:, own % width]
-    heads, rows, dim = queries.shape
-    logits = wide(queries).mul(memory.scale).reshape(len(keys), -1, dim) @ wide(keys).transpose(-1, -2)
+    kv_heads = keys.shape[-3]
+    queries = recent.take_along_dim((own % recent.shape[-2])[..., None, :, None], -2)
+    heads, rows, dim = queries.shape[-3:]
+    packed = wide(queries).mul(memory.scale).reshape(*queries.shape[:-3], kv_heads, -1, dim)
+    logits = product(packed, wide(keys).transpose(-1, -2), 1)
     if mass is not None:
         logits += mass.to(logits.dtype).log()[:, None]
-    visible = (stored[:, None] >= 0) & (stored[:, None] <= own[:, None])  # [kv_head, row, n]
-    visible = visible.repeat_interleave(heads // len(keys), 0)
-    logits = logits.view(heads, rows, -1).masked_fill(~visible, -torch.inf)
+    stored = stored[..., None, :]
+    visible = (stored >= 0) & (stored <= own[..., None, :, None])  # [..., kv_head, row, n]
+    visible = visible.repeat_interleave(heads // kv_heads, -3)
+    logits = logits.view(visible.shape).masked_fill(~visible, -torch.inf)
     attention = logits.softmax(-1).masked_fill(~visible, 0.0)
     first = seen - rows
-    return Rows(attention, layer, first, seen, len(keys), first >= memory.prompt, logits)
+    return Rows(attention, layer, first, seen, kv_heads, first >= memory.prompt, logits)
 
 
 def queries_kept(policy: Policy) -> int:
@@ -334,19 +359,19 @@ def stacked(states: Sequence[Any]) -> Any:
 
 
 def columns_of(order: Tensor, within: Tensor) -> Callable[[Tensor], Tensor]:
-    """The columns order [layer, kv_head, k] of a [layer, head, n] tensor, 0 where not `within`.
+    """The columns order [..., layer, kv_head, k] of a [..., layer, head, n] tensor, 0 where not `within`.
 
     Raises ValueError for a tensor of one head where heads hold different slots.
     """
 
     def chosen(tensor: Tensor) -> Tensor:
-        heads = order.shape[1]
-        if tensor.shape[1] < heads:
-            if (order != order[:, :1]).any():
+        heads, own = order.shape[-2], tensor.shape[-2]
+        if own < heads:
+            if (order != order[..., :1, :]).any():
                 raise ValueError("one state for all heads of a layer, but they hold different slots")
-            return tensor.gather(-1, order[:, :1]).masked_fill(~within[:, :1], 0)
-        column = order.repeat_interleave(tensor.shape[1] // heads, 1)
-        inside = within.repeat_interleave(tensor.shape[1] // heads, 1)
+            return tensor.gather(-1, order[..., :1, :]).masked_fill(~within[..., :1, :], 0)
+        column = order.repeat_interleave(own // heads, -2)
+        inside = within.repeat_interleave(own // heads, -2)
         return tensor.gather(-1, column).masked_fill(~inside, 0)
 
     return chosen

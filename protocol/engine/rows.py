@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 
@@ -37,8 +37,17 @@ class Row:
     held: list[int] = field(default_factory=list)
     allocated: list[int] = field(default_factory=list)
     state_bytes: int = 0
+    next_event: int = 0
+    """Tokens fed before which no event fires, as far as is known."""
     parked: Sequence[Tensor] = ()
     """Slots of caches that it holds and that nothing attends to."""
+    left: bool = False
+    """Whether it decodes no more."""
+    prompt: int = field(init=False)
+    """Tokens of the prompt, with those of the question."""
+
+    def __post_init__(self) -> None:
+        self.prompt = len(self.request.prompt.context) + len(self.request.prompt.query)
 
     @property
     def place(self) -> int:
@@ -47,7 +56,7 @@ class Row:
     @property
     def step(self) -> int:
         """New tokens fed."""
-        return self.seen - len(self.request.prompt.context) - len(self.request.prompt.query)
+        return self.seen - self.prompt
 
     def count_state(self) -> None:
         """Note the bytes of the memory, which grows between events: called before each, and at the end. What
@@ -89,14 +98,56 @@ def weights_of(cached: Sequence[Cached], filled: Tensor) -> Tensor | None:
 
 def step_of(pool: Pool[Row], first: int, last: int, new: int, queries: int) -> Step[Row]:
     """The forward of the rows at places first..last-1, which shows their memories what they carry."""
-    carried = [(lane, row.memory) for lane, row in enumerate(pool.members[first:last]) if row.memory]
     watched: dict[Watched, list[int]] = {}
-    for lane, memory in carried:
+    noted, shown = list[int](), list[int]()
+    for lane, row in enumerate(pool.members[first:last]):
+        memory = row.memory
+        if memory is None:
+            continue
         if memory.layers:
             watched.setdefault(Watched(memory.layers, memory.raw), []).append(lane)
-    noted = [lane for lane, memory in carried if memory.recent is not None]
-    shown = [lane for lane, memory in carried if memory.fed_states]
+        if memory.recent is not None:
+            noted.append(lane)
+        if memory.fed_states:
+            shown.append(lane)
     return Step(pool, range(first, last), new, queries, watched, noted, shown)
+
+
+class Recent:
+    """The last queries of lanes that keep equally many of them, side by side: one operation notes those of a
+    forward. `Memory.recent` of each lane is its part of `stacked`, [place, layer, q_head, w, d].
+    """
+
+    def __init__(self, like: Tensor) -> None:
+        self.stacked = like.new_empty(0, *like.shape)
+        self.places: dict[Row, int] = {}
+        self.free: list[int] = []
+
+    def hold(self, memories: Mapping[Row, Memory]) -> None:
+        """Give places to these lanes and free those of all others; where half are free, give them back."""
+        self.free += [self.places.pop(row) for row in list(self.places) if row not in memories]
+        arrived = {row: memory for row, memory in memories.items() if row not in self.places}
+        if len(arrived) > len(self.free) or 2 * len(memories) <= len(self.stacked):
+            own = [memory.recent for memory in memories.values() if memory.recent is not None]
+            self.stacked, self.free, arrived = torch.stack(own), [], dict(memories)
+            self.places = {row: place for place, row in enumerate(memories)}
+        else:
+            for row, memory in arrived.items():
+                assert memory.recent is not None
+                self.places[row] = self.free.pop()
+                self.stacked[self.places[row]] = memory.recent
+        for row, memory in arrived.items():
+            memory.recent = self.stacked[self.places[row]]
+
+    def note(self, rows: Sequence[Row], queries: Tensor) -> None:
+        """queries [layer, row, q_head, t, d] of tokens that these lanes are fed: as `Memory.note`."""
+        new, width = queries.shape[3], self.stacked.shape[3]
+        count = min(new, width)
+        place = torch.tensor([self.places[row] for row in rows])
+        seen = torch.tensor([row.seen + new for row in rows])
+        column = (seen[:, None] - count + torch.arange(count)) % width
+        at = (place[:, None].to(queries.device), slice(None), slice(None), column.to(queries.device))
+        self.stacked[at] = queries[..., new - count :, :].permute(1, 3, 0, 2, 4)
 
 
 class BatchObserver:

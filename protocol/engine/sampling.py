@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -13,20 +13,49 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 
+def digest(*parts: object) -> bytes:
+    """SHA-256 over the parts."""
+    return hashlib.sha256(repr(parts).encode()).digest()
+
+
 def key(*parts: object, bits: int) -> int:
-    """The first `bits` bits of SHA-256 over the parts."""
-    return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[: bits // 8])
+    """The first `bits` bits of the digest of the parts."""
+    return int.from_bytes(digest(*parts)[: bits // 8])
 
 
-def gumbel(problem: str, seed: int, step: int, size: int) -> NDArray[np.float64]:
-    """[size] standard Gumbel noise of one decode step, the same for every arm and every batch.
+class Draw(NamedTuple):
+    """What the noise of one token depends on; nothing else does."""
 
-    Made from the raw stream of Philox (Salmon et al. 2011), which numpy keeps stable across versions.
+    problem: str
+    seed: int
+    step: int
+
+
+def stream(draws: Sequence[Draw], size: int) -> NDArray[np.uint64]:
+    """[draw, size], the raw stream of a Philox (Salmon et al. 2011) for each draw, with a key of its own.
+
+    numpy keeps it stable across versions. One generator is set to each key in turn: a new one costs four
+    times that.
     """
-    raw = np.random.Philox(key=key("gumbel", problem, seed, step, bits=128)).random_raw(size)
+    philox = np.random.Philox(key=0)
+    begun: Any = philox.state  # no number drawn, none buffered
+    raw = np.empty((len(draws), size), np.uint64)
+    for own, draw in zip(raw, draws, strict=True):
+        begun["state"]["key"][:] = np.frombuffer(digest("gumbel", *draw)[15::-1], "<u8")
+        philox.state = begun
+        own[:] = philox.random_raw(size)
+    return raw
+
+
+def gumbel(raw: NDArray[np.uint64]) -> NDArray[np.float64]:
+    """Standard Gumbel noise, one for each number of a stream; it rises with the number."""
     uniform = ((raw >> np.uint64(12)) + 0.5) * 2.0**-52  # never 0 or 1, whose noise is infinite
     noise: NDArray[np.float64] = -np.log(-np.log(uniform))
     return noise
+
+
+ROUNDING = 1e-9
+"""Above what two logarithms may be wrong by."""
 
 
 UNUSABLE = "logits: not finite"
@@ -38,14 +67,6 @@ def usable(logits: Tensor) -> Tensor:
     but -inf name none, and a largest value is still found among them.
     """
     return logits.amax(-1).isfinite()
-
-
-class Draw(NamedTuple):
-    """What the noise of one token depends on; nothing else does."""
-
-    problem: str
-    seed: int
-    step: int
 
 
 def nucleus(logits: Tensor, temperature: float, top_p: float) -> Tensor:
@@ -67,12 +88,32 @@ def choose(logits: Tensor, draws: Sequence[Draw], temperature: float, top_p: flo
 
     Temperature 0 takes the likeliest token. Above 0, the largest of logits / temperature + Gumbel noise is a
     draw from the softmax (Maddison et al., arXiv:1411.0030), and lanes of one problem and seed share the
-    noise of a step. Below 1, top_p leaves the tokens of the `nucleus` alone, with the same noise.
+    noise of a step: the same for every arm and every batch. Below 1, top_p leaves the tokens of the `nucleus`
+    alone, with the same noise.
     """
     if temperature == 0:
-        return [int(token) for token in logits.argmax(-1).tolist()]
-    noise = {draw: gumbel(*draw, logits.shape[-1]) for draw in set(draws)}
-    scores = logits.double().cpu() / temperature + torch.from_numpy(np.stack([noise[draw] for draw in draws]))
+        likeliest: list[int] = logits.argmax(-1).tolist()
+        return likeliest
+    scaled = logits.cpu().double() / temperature
     if top_p < 1:
-        scores.masked_fill_(~nucleus(logits, temperature, top_p), -torch.inf)
-    return [int(token) for token in scores.argmax(-1).tolist()]
+        scaled.masked_fill_(~nucleus(logits, temperature, top_p), -torch.inf)
+    return drawn(scaled.numpy(), draws)
+
+
+def drawn(scaled: NDArray[np.float64], draws: Sequence[Draw]) -> list[int]:
+    """By lane, the lowest id with the largest of scaled [lane, vocabulary] + noise.
+
+    Noise is formed where it can matter: a token that the largest noise of its draw would leave below the
+    likeliest token with its own is not the one. Sums round monotonically, so that none is lost.
+    """
+    place = {draw: index for index, draw in enumerate(dict.fromkeys(draws))}
+    raw = stream(list(place), scaled.shape[-1])
+    own = np.array([place[draw] for draw in draws])
+    lane, likeliest = np.arange(len(scaled)), scaled.argmax(-1)
+    reached = scaled[lane, likeliest] + gumbel(raw[own, likeliest])
+    most = gumbel(raw.max(-1))[own] + ROUNDING
+    row, token = np.nonzero(scaled + most[:, None] >= reached[:, None])
+    sums = np.full_like(scaled, -np.inf)
+    sums[row, token] = scaled[row, token] + gumbel(raw[own[row], token])
+    ids: list[int] = sums.argmax(-1).tolist()
+    return ids

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import pad
 
@@ -48,11 +50,11 @@ def rounded(slots: int, sizes: Sizes) -> int:
 
 
 class Layout(NamedTuple):
-    """Where the slots of some lanes lie in one layer, [lane, kv_head] each, on the CPU."""
+    """Where the slots of some lanes lie in one layer, int64 [lane, kv_head] each."""
 
-    starts: Tensor
+    starts: NDArray[np.int64]
     """First slot of each head in its row."""
-    lengths: Tensor
+    lengths: NDArray[np.int64]
 
 
 class Plan(NamedTuple):
@@ -63,18 +65,15 @@ class Plan(NamedTuple):
     end: int
     """No slot at or beyond it is in use."""
     visible: Tensor | None
-    """[lane, row, query rows, end]; None where all is visible."""
+    """[lane, row, query rows, end], 1 in place of what rows share; None where all is visible."""
+    mask: Tensor | None
+    """What the attention function is given to add to the logits, of that shape: 0, the bias, or -inf of what
+    is not visible; None where it would be 0.
+    """
     bias: Tensor | None = None
     """[lane, row, 1, end], what is added to the logits of slots that stand for several tokens; None where
     none may.
     """
-
-    @property
-    def mask(self) -> Tensor | None:
-        """What the attention function is given: where to attend, or what to add."""
-        if self.bias is None or self.visible is None:
-            return self.visible if self.bias is None else self.bias
-        return torch.where(self.visible, self.bias, -torch.inf)
 
 
 class Cached(NamedTuple):
@@ -231,6 +230,34 @@ class Pool(Generic[Member]):
             if hidden is not None:
                 mask[place, :, : hidden.shape[1]] = hidden
 
+    def compact(self, places: Sequence[int], order: Tensor) -> None:
+        """Move slots of several lanes to the front of their heads, which are of no flat shape.
+
+        order [lane, layer, kv_head, k] int64: the slots that stay, ascending; all others are dropped.
+        """
+        lanes, layers, heads, k = order.shape
+        at = torch.tensor(places)
+        self.lengths[:, at] = k
+        row = at.to(order.device)[:, None, None] * heads + torch.arange(heads, device=order.device)[:, None]
+        to = torch.arange(k, device=order.device)
+        for layer in range(layers):
+            first = row * self.shape[layer].capacity
+            source, target = (first + order[:, layer]).flatten(), (first + to).flatten()
+            weights = self.weights[layer]
+            for rows in (self.keys[layer], self.values[layer]):
+                flat = rows.view(-1, rows.shape[-1])
+                flat.index_copy_(0, target, flat.index_select(0, source))
+            assert weights is None
+
+    def several(self, places: Sequence[int], layer: int, n: int) -> Cached:
+        """The first n slots of each head of several lanes, as computed, which are of no flat shape: keys and
+        values [lane, kv_head, n, d].
+        """
+        at = torch.tensor(places, device=self.keys[layer].device)
+        return Cached(
+            *(rows[:, :, :n].index_select(0, at) for rows in (self.keys[layer], self.values[layer]))
+        )
+
     def stored(self, place: int, layer: int) -> Cached:
         """The slots of one lane."""
         starts, lengths = self.starts[layer, place], self.lengths[layer, place]
@@ -248,24 +275,23 @@ class Pool(Generic[Member]):
 
         queries: query heads. Layers of one layout share one plan, but for what is hidden in them.
         """
-        made: dict[tuple[bytes, Shape], Plan] = {}
+        starts, lengths = self.starts[:, places].numpy(), self.lengths[:, places].numpy()
+        made: dict[tuple[bytes, bytes, Shape], Plan] = {}
         plans = []
         for layer, shape in enumerate(self.shape):
-            layout = Layout(self.starts[layer, places], self.lengths[layer, places])
-            key = (torch.stack(layout).numpy().tobytes(), shape)
+            layout = Layout(starts[layer], lengths[layer])
+            key = (layout.starts.tobytes(), layout.lengths.tobytes(), shape)
             if key not in made:
-                made[key] = plan(layout, shape, new, queries, self.keys[layer].device)
-            own, hidden = made[key], self.hidden[layer]
+                made[key] = plan(layout, shape, new, queries, self.keys[layer])
+            own, hidden, weights = made[key], self.hidden[layer], self.weights[layer]
             if hidden is not None and own.visible is not None:
-                own = own._replace(visible=own.visible & ~hidden[places, :, None, : own.end])
-            weights = self.weights[layer]
+                visible = own.visible & ~hidden[places, :, None, : own.end]
+                own = own._replace(visible=visible, mask=added(visible, self.keys[layer]))
             if self.form.mass and weights is not None:
-                bias = (
-                    weights[places, :, : own.end]
-                    .to(torch.promote_types(self.keys[layer].dtype, torch.float32))
-                    .log()
-                )
-                own = own._replace(bias=bias[:, :, None])
+                bias = weights[places, :, None, : own.end]
+                bias = bias.to(torch.promote_types(self.keys[layer].dtype, torch.float32)).log()
+                mask = bias if own.visible is None else torch.where(own.visible, bias, -torch.inf)
+                own = own._replace(bias=bias, mask=mask)
             plans.append(own)
         return plans
 
@@ -275,22 +301,35 @@ class Pool(Generic[Member]):
         return sum(tensor.untyped_storage().nbytes() for tensor in (*self.keys, *self.values, *weights))
 
 
-def plan(layout: Layout, shape: Shape, new: int, queries: int, device: torch.device) -> Plan:
+def plan(layout: Layout, shape: Shape, new: int, queries: int, keys: Tensor) -> Plan:
+    """keys: of the layer, for their dtype and device."""
     starts, lengths = layout
     lanes, heads = lengths.shape
-    slot = (starts + lengths)[..., None] + torch.arange(new)
+    slot = (starts + lengths)[..., None] + np.arange(new)
     end = int(slot.max()) + 1
     rows = 1 if shape.flat else heads
-    row = torch.arange(lanes * rows).view(lanes, rows, 1)  # of a flat shape, the same for all heads
-    at = row * shape.capacity + slot
-    same = bool((slot == slot[0, 0]).all())
-    visible = None
-    if new > 1 or shape.flat or shape.masked or not same:
-        column = torch.arange(end)
-        seen = (column >= starts[..., None, None]) & (column <= slot[..., None])  # [lane, kv_head, t, end]
-        seen = seen.repeat_interleave(queries // heads, 1)  # [lane, q_head, t, end]
-        visible = seen.reshape(lanes, rows, -1, end).to(device)
-    return Plan(at.flatten().to(device), end, visible)
+    row = np.arange(lanes * rows).reshape(lanes, rows, 1)  # of a flat shape, the same for all heads
+    at = torch.from_numpy((row * shape.capacity + slot).ravel()).to(keys.device)
+    if new == 1 and not shape.flat:
+        if not shape.masked and (slot == slot[0, 0]).all():
+            return Plan(at, end, None, None)
+        slot, group = slot[:, :1], 1  # heads in rows of their own hold equally many
+    else:
+        group = queries // heads
+    column = torch.arange(end, device=keys.device)
+    visible = column <= torch.from_numpy(slot).to(keys.device)[..., None]  # [lane, kv_head, t, end]
+    if shape.flat:
+        visible &= column >= torch.from_numpy(starts).to(keys.device)[..., None, None]
+    if group > 1:
+        visible = visible.repeat_interleave(group, 1)  # [lane, q_head, t, end]
+    if new > 1 or shape.flat:
+        visible = visible.reshape(lanes, rows, -1, end)
+    return Plan(at, end, visible, added(visible, keys))
+
+
+def added(visible: Tensor, keys: Tensor) -> Tensor:
+    """What leaves the logits of what is visible as they are, and no other."""
+    return keys.new_zeros(visible.shape).masked_fill_(~visible, -torch.inf)
 
 
 class Slots(Generic[Member]):

@@ -154,7 +154,7 @@ class Step(Generic[Member]):
 def attended(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, scale: float) -> Tensor:
     """[lane, row, query rows, d] over [lane, row, n, d] and values of `width` numbers: [..., width].
 
-    mask: bool, where to attend, or what is added to the logits. Values narrower than keys: no fused kernel of
+    mask: what is added to the logits. Values narrower than keys: no fused kernel of
     a CPU takes them. For a few query rows two products are faster than what is used in its place, as long as
     float32 is the precision; else the values are filled up with zeros.
     """
@@ -166,5 +166,5 @@ def attended(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None,
         return scaled_dot_product_attention(queries, keys, values, attn_mask=mask, scale=scale)[..., :width]
     logits = (queries * scale) @ keys.transpose(-1, -2)
     if mask is not None:
-        logits = logits.masked_fill_(~mask, -torch.inf) if mask.dtype == torch.bool else logits.add_(mask)
+        logits += mask
     return logits.softmax(-1) @ values

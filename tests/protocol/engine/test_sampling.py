@@ -26,18 +26,37 @@ def test_noise_is_gumbel_made_from_the_documented_stream():
     digest = hashlib.sha256(b"('gumbel', 'p', 3, 5)").digest()
     raw = np.random.Philox(key=int.from_bytes(digest[:16])).random_raw(4)
     expected = [-math.log(-math.log(((int(value) >> 12) + 0.5) / 2**52)) for value in raw]
-    np.testing.assert_allclose(sampling.gumbel("p", 3, 5, 4), expected, rtol=1e-14)
+    np.testing.assert_allclose(noise(Draw("p", 3, 5), 4), expected, rtol=1e-14)
 
 
-def test_noise_is_finite_at_both_ends_of_the_stream(monkeypatch):
-    class Ends:
-        def __init__(self, key): ...
+def noise(draw, size):
+    """Of one draw, as its definition has it."""
+    digest = hashlib.sha256(repr(("gumbel", *draw)).encode()).digest()
+    return sampling.gumbel(np.random.Philox(key=int.from_bytes(digest[:16])).random_raw(size))
 
-        def random_raw(self, size):
-            return np.array([0, 2**64 - 1], dtype=np.uint64)
 
-    monkeypatch.setattr(np.random, "Philox", Ends)
-    assert np.isfinite(sampling.gumbel("p", 0, 0, 2)).all()
+@pytest.mark.parametrize("size", [1, 3, 4, 189])  # a Philox makes four numbers at a time
+def test_each_of_many_draws_has_the_stream_of_a_generator_of_its_own(size):
+    made = [Draw(f"p{number % 7}", number % 3, number) for number in range(1000)]
+    for draw, raw in zip(made, sampling.stream(made, size), strict=True):
+        assert np.array_equal(sampling.gumbel(raw), noise(draw, size))
+
+
+def test_noise_is_finite_at_both_ends_of_the_stream_and_rises_with_it():
+    ends = np.array([0, 2**63, 2**64 - 1], dtype=np.uint64)
+    assert np.isfinite(sampling.gumbel(ends)).all()
+    assert (np.diff(sampling.gumbel(ends)) > 0).all()
+
+
+@pytest.mark.parametrize("temperature", [1e-9, 0.6, 1.0, 1e6])
+@pytest.mark.parametrize("spread", [0.0, 1.0, 30.0])
+def test_the_token_is_the_one_that_noise_for_every_token_gives(temperature, spread):
+    """Noise is formed for the tokens alone that it can lift to the top."""
+    logits = spread * torch.randn(50, 70, generator=torch.Generator().manual_seed(3)).round(decimals=1)
+    logits[::2, 5:9] = -torch.inf
+    made = [Draw("p", lane % 5, lane // 5) for lane in range(50)]
+    whole = logits.double() / temperature + torch.tensor(np.stack([noise(draw, 70) for draw in made]))
+    assert sampling.choose(logits, made, temperature) == whole.argmax(-1).tolist()
 
 
 def test_draws_follow_the_softmax_at_the_given_temperature():
@@ -142,14 +161,14 @@ def test_lanes_are_drawn_from_their_nucleus(logits_of):
 
 def test_problem_seed_and_step_each_change_the_noise():
     streams = [("p", 0, 0), ("q", 0, 0), ("p", 1, 0), ("p", 0, 1)]
-    noise = [sampling.gumbel(*stream, 8).tolist() for stream in streams]
-    assert len({tuple(draw) for draw in noise}) == 4
+    made = sampling.stream([Draw(*stream) for stream in streams], 8)
+    assert len({tuple(draw) for draw in made.tolist()}) == 4
 
 
 def test_lanes_of_one_batch_at_different_steps_and_problems_each_get_their_own_noise():
     logits = torch.zeros(4, VOCABULARY)
     mixed = [Draw("p", 0, 0), Draw("p", 0, 7), Draw("q", 0, 0), Draw("p", 0, 0)]
-    expected = [int(sampling.gumbel(*draw, VOCABULARY).argmax()) for draw in mixed]
+    expected = [int(noise(draw, VOCABULARY).argmax()) for draw in mixed]
     assert sampling.choose(logits, mixed, 1.0) == expected
     assert len(set(expected)) == 3
 
