@@ -16,7 +16,7 @@ from protocol.engine.forms import Form
 from protocol.engine.lanes import Lane, LaneFailure, Model, Outcome
 from protocol.engine.rows import BatchObserver, Row, outcome, step_of
 from protocol.engine.sampling import Draw
-from protocol.engine.slots import Cached, Pool, Slots, shapes
+from protocol.engine.slots import Cached, Pool, shapes
 
 
 class Batch(Events):
