@@ -20,6 +20,8 @@ from protocol.engine.rotation import rotation_of
 from protocol.engine.rows import BatchObserver, Row, cached_of, outcome, step_of, weights_of
 from protocol.engine.sampling import Draw
 from protocol.engine.slots import Cached, Pool, Slots, shapes
+from protocol.engine.windows import Windows
+from protocol.layers.kinds import layers_of
 
 
 class Batch:
@@ -46,6 +48,7 @@ class Batch:
         self.rotation = rotation_of(model.network)
         self.done = done
         self.slots: Slots[Row] = Slots()
+        self.windows: Windows[Row] = Windows(layers_of(model.network.config).window)
         self.forwards = 0
         self.peak_bytes = 0
         self.event_seconds = 0.0
@@ -77,6 +80,9 @@ class Batch:
             row.behind = 0 if fork.given is None else seen - fork.given.position
             row.parked = fork.parked
             row.count_state()
+            windows = forked.windows if fork.windows is None else fork.windows
+            tokens = seen + len(request.prompt.query) + self.max_new_tokens
+            row.window_bytes = self.windows.join(row, windows, seen, tokens)
             newcomers.setdefault(pool, []).append((row, fork))
         spans = []
         for pool, arrived in newcomers.items():
@@ -117,7 +123,8 @@ class Batch:
         fed = torch.tensor(token_ids, device=network.device)
         new = fed.shape[1]
         starts = torch.tensor([row.seen - row.behind for row in rows], device=network.device)
-        observer = BatchObserver([step_of(*span, new, config.num_attention_heads) for span in spans])
+        steps = [step_of(*span, new, config.num_attention_heads) for span in spans]
+        observer = BatchObserver(steps, self.windows.forward(rows, [row.seen for row in rows], new))
         output = network(
             input_ids=fed,
             position_ids=starts[:, None] + torch.arange(new, device=network.device),
@@ -233,7 +240,16 @@ class Batch:
             row.request,
             row.lane,
             seen,
-            signals | asked(self.model, needs, seen, cached, form, stored >= 0),
+            signals
+            | asked(
+                self.model,
+                needs,
+                seen,
+                cached,
+                form,
+                stored >= 0,
+                self.windows.of(row, row.seen),
+            ),
             row.pool.heads,
             self.rotation,
             step=row.seen,
@@ -263,7 +279,8 @@ class Batch:
         if shape != pool.shape:
             row.pool = self.slots.pool(shape, [own.keys for own in cached], pool.form)
             (target,) = row.pool.admit([row])
-            self.peak_bytes = max(self.peak_bytes, self.slots.bytes())  # of the old pool and the new
+            total = self.slots.bytes() + self.windows.bytes()  # of the old pool and the new
+            self.peak_bytes = max(self.peak_bytes, total)
         else:
             target = place
         for layer, own in enumerate(cached):
@@ -286,14 +303,14 @@ class Batch:
     def measure(self, rows: Sequence[Row]) -> None:
         """Note what the lanes that were fed hold, and what is allocated for them."""
         fed = set(map(id, rows))
-        total = 0
+        total = self.windows.bytes()
         for pool in self.slots.pools.values():
             size = pool.bytes()
             total += size
             for row, held in zip(pool.members, pool.held(), strict=True):
                 if id(row) in fed:
                     row.held.append(held)
-                    row.allocated.append(size // pool.places)
+                    row.allocated.append(size // pool.places + row.window_bytes)
         self.peak_bytes = max(self.peak_bytes, total)
 
     def remaining(self, rows: Sequence[Row], logits: Tensor) -> tuple[list[Row], Tensor]:
@@ -320,5 +337,6 @@ class Batch:
     def dismiss(self, leaving: Mapping[Row, Outcome | LaneFailure]) -> None:
         if leaving:
             self.slots.dismiss(leaving)
+            self.windows.dismiss(leaving)
             for row, result in leaving.items():
                 self.done(row, result)

@@ -29,6 +29,7 @@ from protocol.engine.projecting import refuse_unprojected
 from protocol.engine.rotation import refuse_unturned
 from protocol.engine.rows import Row
 from protocol.evidence.refusals import BadInput
+from protocol.layers.kinds import evictable
 
 
 def run(
@@ -66,7 +67,7 @@ def run(
     where it never does), an interval for a policy whose signals cannot be measured while decoding, a policy
     that needs statistics of the model that are not there, or an output projection or a rotary embedding that
     it lacks, a state that the model or a press cannot hold, positions that the model has not for what a
-    policy feeds behind a text, and a model with sliding-window or hybrid layers.
+    policy feeds behind a text, and a model that cannot be evicted from honestly (`layers.refused`).
     """
     check(model)
     refuse(model, requests, max_new_tokens, temperature, top_p, max_concurrent, prefill_chunk, first_event)
@@ -152,8 +153,8 @@ def refuse(
         for lane in request.lanes:
             refuse_lane(lane)
             refuse_uncalibrated(model, lane)
-            refuse_unprojected(model, lane)
-            refuse_unturned(model, lane)
+            refuse_unprojected(model, lane.policy)
+            refuse_unturned(model, lane.policy, f"lane {lane.key}")
 
 
 def refuse_uncalibrated(model: Model, lane: Lane) -> None:
@@ -200,7 +201,7 @@ def shown_layers(model: Model, requests: Sequence[Request]) -> set[int]:
     for signal in {signal for request in requests for lane in request.lanes for signal in lane.policy.needs}:
         if isinstance(signal, HiddenSignal):
             try:
-                shown.update(signal.layers_in(model.network.config.num_hidden_layers))
+                shown.update(signal.layers_in(evictable(model.network.config)))
             except ValueError as refusal:
                 raise BadInput(f"model {model.name}: {refusal}") from None
     return shown

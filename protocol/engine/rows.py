@@ -13,6 +13,7 @@ from protocol.engine.lane_memory import Memory
 from protocol.engine.lanes import Lane, Outcome, Request
 from protocol.engine.slots import Cached, Pool
 from protocol.engine.stepping import Step, Watched
+from protocol.engine.windows import Sliding
 
 
 @dataclass(eq=False)
@@ -39,6 +40,8 @@ class Row:
     state_bytes: int = 0
     parked: Sequence[Tensor] = ()
     """Slots of caches that it holds and that nothing attends to."""
+    window_bytes: int = 0
+    """Of what is allocated, the windows: the same at every moment."""
 
     @property
     def place(self) -> int:
@@ -69,6 +72,7 @@ def outcome(row: Row, stop: str) -> Outcome:
         tuple(row.granted),
         row.joined,
         perf_counter() - row.since,
+        row.window_bytes,
     )
 
 
@@ -102,15 +106,36 @@ def step_of(pool: Pool[Row], first: int, last: int, new: int, queries: int) -> S
 class BatchObserver:
     """The observer of a forward of the batch: every pool attends for its own lanes, one after the other."""
 
-    def __init__(self, steps: Sequence[Step[Row]]) -> None:
+    def __init__(self, steps: Sequence[Step[Row]], sliding: Sliding | None = None) -> None:
         self.steps = steps
+        self.sliding = sliding
         self.hidden: dict[int, Tensor] = {}
 
-    def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
+    def slide(
+        self,
+        layer: int,
+        queries: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        scale: float,
+        sinks: Tensor | None = None,
+    ) -> Tensor:
+        assert self.sliding is not None
+        return self.sliding.attend(layer, queries, keys, values, scale, sinks)
+
+    def attend(
+        self,
+        layer: int,
+        queries: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        scale: float,
+        sinks: Tensor | None = None,
+    ) -> Tensor:
         output, first = torch.empty_like(queries), 0
         for step in self.steps:
             own = slice(first, first + len(step.places))
-            output[own] = step.attend(layer, queries[own], keys[own], values[own], scale)
+            output[own] = step.attend(layer, queries[own], keys[own], values[own], scale, sinks)
             first = own.stop
         return output
 
