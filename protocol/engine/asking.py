@@ -33,7 +33,7 @@ def asked(
 
     token_ids [seen]: the text. cached: the slots of each layer, in this form. filled [layer, kv_head, n]:
     where a slot is; None where all are. Every passage stands behind the text, at the positions that the next
-    tokens will have, and sees the slots and itself; in sliding layers, the windows of the text. windows: these.
+    tokens will have, and sees the slots and itself; in sliding layers the windows of the text.
     """
     window = layers_of(model.network.config).window
     found: dict[Signal, Any] = {}

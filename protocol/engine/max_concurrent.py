@@ -68,9 +68,7 @@ def most_slots(request: Request, lane: Lane, max_new_tokens: int, first_event: i
 
 
 def slot_bytes(config: PreTrainedConfig, dtype: torch.dtype, state: State | None = None) -> int:
-    """One slot in every KV head of every layer of full attention, as a state stores it; None: key and value as
-    computed.
-    """
+    """One slot in every KV head of every evictable layer, as a state stores it; None: as computed."""
     head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     one = (state or Verbatim()).slot_bytes(int(head), dtype.itemsize)
     return int(evictable(config) * config.num_key_value_heads * one)

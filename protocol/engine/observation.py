@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from protocol.evidence.refusals import BadInput
 from protocol.layers.kinds import FULL, SLIDING, layers_of, place
@@ -74,12 +76,17 @@ def attention(
         if given is not None and (name in REFUSED or (isinstance(given, Tensor) and name not in KNOWN)):
             raise BadInput(f"the model's attention uses {name}; choose a model of plain causal attention")
     if attention_mask is not None or not getattr(module, "is_causal", True):
-        raise BadInput("the model's attention uses a mask of its own; choose a model of plain causal attention")
+        raise BadInput(
+            "the model's attention uses a mask of its own; choose a model of plain causal attention"
+        )
     index: Any = module.layer_idx
-    kind, number = place(module.config, index)  # type: ignore[arg-type]
+    config: Any = getattr(module, "config", None)
+    kind, number = (FULL, index) if config is None else place(config, index)
     window = rest.get("sliding_window")
-    wanted = layers_of(module.config).window if kind == SLIDING else None  # type: ignore[arg-type]
-    if kind not in (FULL, SLIDING) or window not in (None, wanted):
+    if kind not in (FULL, SLIDING) or window not in (
+        None,
+        layers_of(config).window if kind == SLIDING else None,
+    ):
         raise BadInput(
             f"layer {index} is of {kind} by the model's configuration and attends to a window of {window}; "
             "choose another model"
@@ -129,3 +136,64 @@ def shower(layer: int) -> Callable[..., None]:
             named["observer"].see(layer, output[0] if isinstance(output, tuple) else output)
 
     return show
+
+
+class Asked(NamedTuple):
+    """What an attention layer does with one token. turned: whether it computes with the angles of positions.
+    calls: shapes of the queries, keys and values of each attention that it asks for, [lane, head, t, d].
+    """
+
+    turned: bool
+    calls: tuple[tuple[torch.Size, ...], ...]
+
+
+class Noting(TorchFunctionMode):
+    """The observer of a layer that is looked at alone; notes whether `angles` are computed with."""
+
+    def __init__(self, angles: Tensor) -> None:
+        super().__init__()
+        self.angles, self.turned = angles, False
+        self.calls: list[tuple[torch.Size, ...]] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.turned |= any(each is self.angles for each in args)
+        return func(*args, **(kwargs or {}))
+
+    def attend(
+        self,
+        layer: int,
+        queries: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        scale: float,
+        sinks: Tensor | None = None,
+    ) -> Tensor:
+        self.calls.append((queries.shape, keys.shape, values.shape))
+        return torch.zeros_like(queries)
+
+    slide = attend
+
+    def see(self, layer: int, hidden: Tensor) -> None:
+        """No decoder layer runs."""
+
+
+def asked_of(network: PreTrainedModel, layer: Any) -> Asked:
+    """Of an attention layer of the network, which may lie on the meta device. Raises what the layer does
+    where it is called otherwise than those of Llama are, and BadInput for an attention that is refused.
+    """
+    some = next(layer.parameters())
+    hidden = some.new_zeros(1, 1, network.config.hidden_size)
+    rotary: Any = network.base_model.rotary_emb
+    position = torch.zeros(1, 1, dtype=torch.int64, device=some.device)
+    kinds = [place(network.config, layer.layer_idx).kind] if hasattr(rotary, f"{FULL}_inv_freq") else []
+    with torch.no_grad(), observed(network):
+        cos, sin = rotary(hidden, position, *kinds)
+        with Noting(cos) as noting:
+            layer(
+                hidden_states=hidden,
+                position_embeddings=(cos, sin),
+                attention_mask=None,
+                position_ids=position,
+                observer=noting,
+            )
+    return Asked(noting.turned, tuple(noting.calls))

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
 from policies import Policy, Rotation, Statistics, Turning
 from protocol.engine.lanes import Architecture
-from protocol.engine.observation import observed
+from protocol.engine.observation import asked_of
 from protocol.evidence.refusals import BadInput
 from protocol.layers.kinds import FULL, layers_of
 
@@ -26,8 +25,8 @@ VARYING = frozenset({"dynamic", "longrope"})
 
 
 def rotation_of(network: PreTrainedModel) -> Rotation | None:
-    """Of the layers of full attention. None where it does not turn every pair of a head, or not by one rule in
-    all of these layers at all lengths.
+    """Of the layers of full attention. None where it does not turn every pair of a head, or not by one rule
+    in all of these layers at all lengths.
     """
     config = network.config
     rotary: Any = getattr(network.base_model, "rotary_emb", None)
@@ -43,7 +42,7 @@ def rotation_of(network: PreTrainedModel) -> Rotation | None:
 
 
 def by_halves(network: PreTrainedModel) -> bool:
-    """Whether every layer of full attention turns number i of a head with number i + d/2, as policies take it.
+    """Whether every layer of full attention turns number i of a head with number i + d/2, as policies do.
 
     Cohere, Helium and Ernie 4.5 turn neighbours; some layers of SmolLM3, and those of full attention of
     Cohere 2 and EXAONE 4, turn nothing; all of them have frequencies like the others. Asked of the function
@@ -60,7 +59,7 @@ def by_halves(network: PreTrainedModel) -> bool:
         return False
     if getattr(network.config, "layer_rope_theta", None):  # angles of each layer's own
         return False
-    return layers.window is None or all(uses_angles(network, block.self_attn) for block in own)
+    return layers.window is None or all(asked_of(network, block.self_attn).turned for block in own)
 
 
 def turns_halves(module: Any) -> bool:
@@ -76,50 +75,6 @@ def turns_halves(module: Any) -> bool:
     first, second, turn = probe[..., :2].flatten(), probe[..., 2:].flatten(), angles.flatten()
     due = [first * turn.cos() - second * turn.sin(), second * turn.cos() + first * turn.sin()]
     return torch.allclose(found, torch.cat(due), atol=1e-6)
-
-
-class Uses(TorchFunctionMode):
-    """Notes whether a tensor is computed with, in this block."""
-
-    def __init__(self, tensor: Tensor) -> None:
-        super().__init__()
-        self.tensor = tensor
-        self.found = False
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.found |= any(arg is self.tensor for arg in args)
-        return func(*args, **(kwargs or {}))
-
-
-class Unasked:
-    """The observer of a layer that is called for what it does before it attends."""
-
-    def attend(self, layer: int, queries: Tensor, *rest: Any) -> Tensor:
-        return torch.zeros_like(queries)
-
-    slide = attend
-
-
-def uses_angles(network: PreTrainedModel, layer: Any) -> bool:
-    """Whether an attention layer turns by the angles that it is given: asked of it with one token, since the
-    layers of full attention of some hybrid models do not. A meta device will do.
-    """
-    some = next(layer.parameters())
-    hidden = some.new_zeros(1, 1, network.config.hidden_size)
-    rotary: Any = getattr(network.base_model, "rotary_emb", None)
-    position = torch.zeros(1, 1, dtype=torch.int64, device=some.device)
-    kinds = [FULL] if hasattr(rotary, f"{FULL}_inv_freq") else []
-    with torch.no_grad(), observed(network):
-        cos, sin = rotary(hidden, position, *kinds)
-        with Uses(cos) as uses:
-            layer(
-                hidden_states=hidden,
-                position_embeddings=(cos, sin),
-                attention_mask=None,
-                position_ids=position,
-                observer=Unasked(),
-            )
-    return uses.found
 
 
 def refuse_unturned(model: Architecture, policy: Policy, of: str) -> None:

@@ -16,7 +16,7 @@ __all__ = ["Sliding", "Window", "Windows", "attended", "capacity_of", "slid"]
 ROWS = 512
 """Query rows of a prefill given to the kernel at once: the mask of a call is [ROWS, window + ROWS]."""
 QUANTUM = 16
-"""A ring that is shorter than the window has a multiple of it, so that lanes of nearly equal length share one."""
+"""Rings shorter than the window are multiples of it, so that lanes of nearly equal length share one."""
 
 Member = TypeVar("Member")
 
@@ -44,7 +44,7 @@ def capacity_of(window: int, tokens: int) -> int:
 def slid(
     queries: Tensor, keys: Tensor, values: Tensor, scale: float, window: int, sinks: Tensor | None = None
 ) -> Tensor:
-    """Attention of the last t of n tokens, each to the last `window` of them, itself among these: [q_head, t, d].
+    """Attention of the last t of n tokens, each to the last `window`, itself included: [q_head, t, d].
 
     queries [q_head, t, d], keys and values [kv_head, n, d], sinks [q_head].
     """
@@ -191,9 +191,10 @@ class Sliding:
         """As an observer does; the new tokens are stored, and what leaves the window is overwritten."""
         output = torch.empty_like(queries)
         for ring, turn in self.turns:
-            own = [tensor[turn.lanes] for tensor in (queries, keys, values)]
             attend = self.one if self.new == 1 else self.several
-            output[turn.lanes] = attend(ring, turn, layer, *own, scale, sinks)
+            output[turn.lanes] = attend(
+                ring, turn, layer, queries[turn.lanes], keys[turn.lanes], values[turn.lanes], scale, sinks
+            )
         return output
 
     def one(
@@ -301,7 +302,9 @@ class Windows(Generic[Member]):
             return Turn(torch.tensor(lanes, device=device), chosen, seen, at, visible)
         # The newest position below `seen` at each place of the ring; below 0 where nothing is yet.
         last = seen[:, None] - 1
-        position = torch.cat([last - (last - slot) % size, seen[:, None] + torch.arange(new, device=device)], 1)
+        position = torch.cat(
+            [last - (last - slot) % size, seen[:, None] + torch.arange(new, device=device)], 1
+        )
         own = seen[:, None] + torch.arange(new, device=device)
         visible = (position[:, None] <= own[..., None]) & (position[:, None] > own[..., None] - self.window)
         visible &= (position >= 0)[:, None]

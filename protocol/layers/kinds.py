@@ -41,7 +41,7 @@ class Place(NamedTuple):
 
 
 def layers_of(config: PreTrainedConfig) -> Layers:
-    """Without `layer_types` all layers are of one kind, as `create_masks_for_generate` of transformers has it:
+    """Without `layer_types` all layers are of one kind, as in `create_masks_for_generate` of transformers:
     sliding with a `sliding_window`, else chunked with an `attention_chunk_size`, else full.
     """
     kinds = tuple(getattr(config, "layer_types", None) or ())

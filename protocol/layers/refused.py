@@ -14,9 +14,9 @@ from protocol.evidence.refusals import BadInput
 from protocol.layers.kinds import FULL, SLIDING, layers_of
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedConfig
+    from transformers import PreTrainedConfig, PreTrainedModel
 
-__all__ = ["REASONS", "reason", "refuse"]
+__all__ = ["PRESSED", "REASONS", "reason", "refuse", "refuse_network"]
 
 STATE = "carry a state of fixed size, which is no KV cache"
 INDEX = "choose by an index of their own which slots a token sees"
@@ -38,6 +38,8 @@ REASONS: Mapping[str, str] = MappingProxyType(
     }
 )
 """Why layers of a kind cannot stand beside evicted ones; full and sliding attention can."""
+PRESSED = "evicts from sliding-window layers too, which every other arm leaves alone"
+"""Why a press does not run on a model that has them."""
 CAPPED = ("attn_logit_softcapping", "attn_logit_softcap", "attention_logit_cap")
 """What configurations call the bound of a tanh over attention logits."""
 
@@ -57,25 +59,25 @@ def reason(config: PreTrainedConfig) -> str:
     if config.get_text_config() is not config:
         return "is of text and other things, which the engine does not feed; choose its text model"
     if getattr(config, "is_heterogeneous", False):
-        return "has layers of unlike shapes, of which no budget in slots per KV head and layer is; choose another"
-    for field in ("kv_lora_rank", "num_kv_shared_layers"):
-        if getattr(config, field, None):
-            return SHARING[field]
+        return "has layers of unlike shapes, which no one budget per KV head and layer fits; choose another"
+    for shared in SHARING:
+        if getattr(config, shared, None):
+            return SHARING[shared]
     if getattr(config, "num_hidden_layers", None) is None:
         return "has a configuration without num_hidden_layers, by which budgets count; choose another"
     if getattr(config, "use_bidirectional_attention", None) or getattr(config, "is_causal", None) is False:
         return "lets a token see later ones, so that nothing of it can be cached; choose a causal model"
     if field := next((own for own in CAPPED if getattr(config, own, None)), None):
-        return f"bounds its attention logits by a softcap ({field}), which the engine does not; choose another"
+        return f"bounds its attention logits by a softcap ({field}), which the engine lacks; choose another"
     return _of_layers(config) or _of_heads(config)
 
 
 SHARING: Mapping[str, str] = MappingProxyType(
     {
-        "kv_lora_rank": "has multi-head latent attention: its cache is one latent vector a token for all heads, "
-        "not keys and values of each; choose another",
-        "num_kv_shared_layers": "has layers that read the slots of other layers, so that one eviction is several; "
-        "choose another",
+        "kv_lora_rank": "has multi-head latent attention: its cache is one latent vector a token for all "
+        "heads, not keys and values of each; choose another",
+        "num_kv_shared_layers": "has layers that read the slots of other layers, so that one eviction is "
+        "several; choose another",
     }
 )
 
@@ -88,11 +90,11 @@ def _of_layers(config: PreTrainedConfig) -> str:
         return f"has layers of {kind}, which {REASONS[kind]}; choose a model of full and sliding attention"
     if FULL not in layers.kinds:
         return (
-            "has sliding-window attention in every layer, which forgets by itself and leaves nothing to evict; "
-            "choose a model with full attention in some layers"
+            "has sliding-window attention in every layer, which forgets by itself and leaves nothing to "
+            "evict; choose a model with full attention in some layers"
         )
     if SLIDING in layers.kinds and (layers.window is None or layers.window < 1):
-        return f"has sliding layers and a sliding_window of {layers.window}; write the window in its config.json"
+        return f"has sliding layers and a sliding_window of {layers.window}; choose a model that says it"
     return ""
 
 
@@ -104,3 +106,13 @@ def _of_heads(config: PreTrainedConfig) -> str:
     if values is not None and values != head:
         return "has values of another width than its keys, which the slot cache does not hold; choose another"
     return ""
+
+
+def refuse_network(name: str, network: PreTrainedModel) -> None:
+    """Raises BadInput for what the class of a network says of itself."""
+    if getattr(network, "_is_stateful", False):
+        raise BadInput(f"model {name}: carries a state of fixed size, which is no KV cache; choose another")
+    if not getattr(network, "_supports_attention_backend", True):
+        raise BadInput(
+            f"model {name}: bypasses transformers' attention interface; choose a model that uses it"
+        )
