@@ -57,8 +57,8 @@ class Rows(NamedTuple):
     decoded: bool = False
     """Whether they are rows of tokens of the answer, and not of the prompt."""
     logits: Tensor | None = None
-    """As `attention`, before the softmax, without a sink: -inf where a row may not see a slot. For a signal that
-    is `raw`.
+    """As `attention`, before the softmax, without a sink: -inf where a row may not see a slot; for a signal
+    that is `raw`.
     """
 
 
@@ -224,8 +224,8 @@ class Turning(Protocol, metaclass=Kind):
 
 @runtime_checkable
 class OfWhole(Protocol, metaclass=Kind):
-    """A signal, or a part of a policy, that takes a row of attention for shares that sum to 1. In a model with
-    attention sinks rows sum to less, the rest going to no slot; it is refused for a policy that needs it.
+    """A signal, or a part of a policy, that takes a row of attention for shares that sum to 1. In a model
+    with attention sinks rows sum to less, the rest going to no slot: there it is refused.
     """
 
     of_whole: ClassVar[bool]

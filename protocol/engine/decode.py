@@ -187,8 +187,8 @@ def refuse_sinks(model: Architecture, policy: Policy, of: str) -> None:
     parts = (policy.scoring, policy.selection, policy.routing, *policy.needs)
     if whole := next((part for part in parts if isinstance(part, OfWhole)), None):
         raise BadInput(
-            f"policy of {of}: {type(whole).__name__} takes a row of attention for shares that sum to 1, which "
-            f"attention sinks leave below 1 in model {model.name}; choose another policy or model"
+            f"policy of {of}: {type(whole).__name__} takes a row of attention for shares that sum to 1, and "
+            f"attention sinks leave them below 1 in model {model.name}; choose another policy or model"
         )
 
 

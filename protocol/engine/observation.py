@@ -178,15 +178,15 @@ class Noting(TorchFunctionMode):
 
 
 def asked_of(network: PreTrainedModel, layer: Any) -> Asked:
-    """Of an attention layer of the network, which may lie on the meta device. Raises what the layer does
-    where it is called otherwise than those of Llama are, and BadInput for an attention that is refused.
+    """Of an attention layer, inside `observed`; the network may lie on the meta device. Raises what the layer
+    does where it is called otherwise than those of Llama are, and BadInput for an attention that is refused.
     """
     some = next(layer.parameters())
     hidden = some.new_zeros(1, 1, network.config.hidden_size)
     rotary: Any = network.base_model.rotary_emb
     position = torch.zeros(1, 1, dtype=torch.int64, device=some.device)
     kinds = [place(network.config, layer.layer_idx).kind] if hasattr(rotary, f"{FULL}_inv_freq") else []
-    with torch.no_grad(), observed(network):
+    with torch.no_grad():
         cos, sin = rotary(hidden, position, *kinds)
         with Noting(cos) as noting:
             layer(

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from policies import Policy, Rotation, Statistics, Turning
 from protocol.engine.lanes import Architecture
-from protocol.engine.observation import asked_of
+from protocol.engine.observation import asked_of, observed
 from protocol.evidence.refusals import BadInput
 from protocol.layers.kinds import FULL, layers_of
 
@@ -59,7 +59,10 @@ def by_halves(network: PreTrainedModel) -> bool:
         return False
     if getattr(network.config, "layer_rope_theta", None):  # angles of each layer's own
         return False
-    return layers.window is None or all(asked_of(network, block.self_attn).turned for block in own)
+    if layers.window is None:
+        return True
+    with observed(network):
+        return all(asked_of(network, block.self_attn).turned for block in own)
 
 
 def turns_halves(module: Any) -> bool:

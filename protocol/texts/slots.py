@@ -26,8 +26,9 @@ def words(lock: Mapping[str, Any]) -> list[str]:
     said = []
     for model, one in lock.get("layers", {}).items():
         said.append(
-            f"On {model}, slots are of the {one['evictable']} layers of full attention; its {one['sliding']} "
-            f"sliding-window layers keep the last {one['window']} tokens in every arm, which no budget covers."
+            f"On {model}, slots are of the {one['evictable']} layers of full attention; no budget covers "
+            f"its {one['sliding']} sliding-window layers: each keeps the last {one['window']} "
+            "tokens in every arm."
         )
     for model, own in lock.get(FIELD, {}).items():
         arms = own["arms"]

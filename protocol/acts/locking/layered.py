@@ -7,7 +7,7 @@ import transformers
 
 from protocol.engine.decode import refuse_sinks
 from protocol.engine.forms import refuse_unmergeable
-from protocol.engine.observation import asked_of
+from protocol.engine.observation import asked_of, observed
 from protocol.engine.projecting import refuse_unprojected
 from protocol.engine.rotation import refuse_unturned
 from protocol.evidence.refusals import BadInput
@@ -16,7 +16,7 @@ from protocol.layers.kinds import evictable, layers_of
 from protocol.locked.planned import Planned
 from protocol.models import sources
 
-__all__ = ["FIELD", "field", "refuse"]
+__all__ = ["FIELD", "field", "refuse", "refuse_depths"]
 
 FIELD = "layers"  # of a lock
 # What an architecture provokes that is made or called otherwise than is known here; the engine asks it then.
@@ -38,26 +38,34 @@ def refuse(planned: Planned) -> None:
     for model in protocol.models:
         config = _config(planned, model)
         refused.refuse(model, config)
+        if (bare := _bare(model, config)) is None:
+            continue
+        _refuse_attention(bare)
+        for arm in protocol.arms:
+            policy, of = protocol.policy(arm.name), f"arm {arm.name!r}"
+            refuse_sinks(bare, policy, of)
+            refuse_unprojected(bare, policy)
+            refuse_unturned(bare, policy, of)
+            refuse_unmergeable(bare, policy.state, of)
+    refuse_depths(planned)
+
+
+def refuse_depths(planned: Planned) -> None:
+    """Arms that do not fit a model as its configuration alone tells."""
+    protocol = planned.protocol
+    for model in protocol.models:
+        config = _config(planned, model)
         width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-        bare = _bare(model, config)
-        if bare is not None:
-            _refuse_attention(bare)
         for arm in protocol.arms:
             policy = protocol.policy(arm.name)
             if arm.press is not None and layers_of(config).window is not None:
-                raise BadInput(
-                    f"arms: {arm.name!r} is a press, which {refused.PRESSED}; leave {model} or it out"
-                )
+                said = f"arms: {arm.name!r} is a press, which {refused.PRESSED}"
+                raise BadInput(f"{said}; leave the arm or {model} out")
             try:
                 policy.refuse_depth(evictable(config))
                 policy.refuse_width(width)
             except ValueError as refusal:
                 raise BadInput(f"arms: {arm.name!r} does not fit {model}: {refusal}") from None
-            if bare is not None:
-                refuse_sinks(bare, policy, f"arm {arm.name!r}")
-                refuse_unprojected(bare, policy)
-                refuse_unturned(bare, policy, f"arm {arm.name!r}")
-                refuse_unmergeable(bare, policy.state, f"arm {arm.name!r}")
 
 
 def field(planned: Planned) -> dict[str, Any]:
@@ -94,18 +102,19 @@ def _refuse_attention(bare: Bare) -> None:
     refused.refuse_network(bare.name, bare.network)
     config = bare.network.config
     shape = (config.num_key_value_heads, getattr(config, "head_dim", None))
-    for block in getattr(bare.network.base_model, "layers", ()):
-        try:
-            asked = asked_of(bare.network, block.self_attn)
-        except UNASKED:
-            return
-        if len(asked.calls) != 1:
-            raise BadInput(
-                f"model {bare.name}: asks for attention {len(asked.calls)} times in a layer; choose another"
-            )
-        _, keys, values = asked.calls[0]
-        if keys != values or keys[1] != shape[0] or keys[3] != (shape[1] or keys[3]):
-            raise BadInput(
-                f"model {bare.name}: has keys {list(keys)} and values {list(values)} in a layer, [text, "
-                "head, token, number], and not those of its configuration; choose another"
-            )
+    with observed(bare.network):
+        for block in getattr(bare.network.base_model, "layers", ()):
+            try:
+                calls = asked_of(bare.network, block.self_attn).calls
+            except UNASKED:
+                return
+            if len(calls) != 1:
+                raise BadInput(
+                    f"model {bare.name}: asks for attention {len(calls)} times in a layer; choose another"
+                )
+            _, keys, values = calls[0]
+            if keys != values or keys[1] != shape[0] or keys[3] != (shape[1] or keys[3]):
+                raise BadInput(
+                    f"model {bare.name}: has keys {list(keys)} and values {list(values)} in a layer, [text, "
+                    "head, token, number], and not those of its configuration; choose another"
+                )

@@ -348,20 +348,21 @@ RELATIONS = (
     ),
     Relation(
         "room",
-        "Bytes allocated change at events alone and at the mark that ends the thinking. Without `window_bytes` "
-        "they are whole slots of one size a model, and those of the slots held, of the tokens to come before "
-        "the next event, or from the mark on before the end, and of fewer than 16 slots of rounding a head. "
-        "The full cache tells the size; where none ran, one size fits all lanes. Where the lock has "
-        "`slot_bytes`, it says the size, for each arm, and the rounding is to the bytes of 16 slots as computed.",
+        "Bytes allocated change at events alone and at the mark that ends the thinking. Without "
+        "`window_bytes` they are whole slots of one size a model, and those of the slots held, of the tokens "
+        "to come before the next event, or from the mark on before the end, and of fewer than 16 slots of "
+        "rounding a head. The full cache tells the size; where none ran, one size fits all lanes. Where the "
+        "lock has `slot_bytes`, it says the size, for each arm, and the rounding is to the bytes of 16 slots "
+        "as computed.",
         ("trajectory.allocated", "cache.mean_bytes", "cache.peak_bytes", "thought", "cell.arm"),
         "trajectory",
         room,
     ),
     Relation(
         "windows",
-        "`window_bytes` is there where the lock has `layers` of the model, and only there. It is, in each sliding "
-        "layer and KV head, as many slots as the lane may see tokens, rounded up to a multiple of 16, but no "
-        "more than the window, each of the bytes of a slot as computed.",
+        "`window_bytes` is there where the lock has `layers` of the model, and only there. It is, in each "
+        "sliding layer and KV head, as many slots as the lane may see tokens, rounded up to a multiple of "
+        "16, but no more than the window, each of the bytes of a slot as computed.",
         ("cache.window_bytes", "cell.model", "prompt_tokens"),
         "trajectory",
         windows,
