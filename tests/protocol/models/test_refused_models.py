@@ -142,7 +142,6 @@ def check(tmp_path):
         ),
         ("expected-attention", "Exaone4", {}, "is not one rule for the halves of a head in all layers"),
         ("caote", "GptOss", {}, "policy of arm 'crystal': OutputError takes a row of attention for shares"),
-        ("h2o", "DiffLlama", {}, ""),
         ("h2o", "Doge", {}, "the model's attention uses a mask of its own"),
     ],
 )
