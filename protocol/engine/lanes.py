@@ -83,8 +83,8 @@ class Outcome(NamedTuple):
         of new tokens fed.
     granted: slots per KV head and layer that the cadence let each of these events leave.
     joined: forwards of the batch before the lane's first, so that who decoded beside whom can be told.
-    seconds: from joining the batch to leaving it, on the clock, in company.
     window_bytes: of each entry of `allocated`, what the sliding layers take: the same with every policy.
+    seconds: from joining the batch to leaving it, on the clock, in company.
     """
 
     token_ids: tuple[int, ...]  # new tokens, stop token excluded
@@ -95,8 +95,8 @@ class Outcome(NamedTuple):
     events: tuple[tuple[int, int, int], ...]
     granted: tuple[int, ...]
     joined: int
+    window_bytes: int
     seconds: float
-    window_bytes: int = 0
 
 
 class LaneFailure(NamedTuple):

@@ -71,8 +71,8 @@ def outcome(row: Row, stop: str) -> Outcome:
         tuple(row.events),
         tuple(row.granted),
         row.joined,
-        perf_counter() - row.since,
         row.window_bytes,
+        perf_counter() - row.since,
     )
 
 

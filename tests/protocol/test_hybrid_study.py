@@ -11,7 +11,7 @@ from protocol.evidence.run import records
 
 @pytest.fixture
 def hybrid(tiny_model, tmp_path):
-    """The tiny model's tokenizer over a random Qwen3: two layers of full attention, one with a window of 20."""
+    """The tiny model's tokenizer, a random Qwen3: two layers of full attention, one with a window of 20."""
     folder = tmp_path / "hybrid"
     shutil.copytree(tiny_model, folder)
     known = transformers.AutoConfig.from_pretrained(tiny_model)

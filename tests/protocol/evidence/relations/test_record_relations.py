@@ -168,7 +168,7 @@ def test_a_rewrite_is_named_by_the_relation_that_it_breaks(tmp_path, studies_mad
 
 
 def windowed(made, size):
-    """As of a model with three sliding layers beside two of full attention, whose windows take `size` bytes."""
+    """As of a model with three sliding layers beside two of full attention; windows of `size` bytes."""
     made.content["layers"] = {made_study.MODEL: {"evictable": 2, "sliding": 3, "window": 20}}
     for side in made.sides:
         for own in side:
