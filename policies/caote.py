@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -53,6 +54,7 @@ class OutputError:
     """
 
     window: int | None = 1
+    of_whole: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.window is not None and self.window < 1:

@@ -155,6 +155,7 @@ class References(EveryLayer):
     p: float
     decay: float
     window: ClassVar[None] = None
+    of_whole: ClassVar[bool] = True
 
     def attend(self, rows: Rows, before: Reference | None) -> Reference | None:
         count, n = rows.attention.shape[-2:]

@@ -19,6 +19,7 @@ __all__ = [
     "HiddenSignal",
     "Mark",
     "Measured",
+    "OfWhole",
     "OutputSignal",
     "Rotation",
     "Rows",
@@ -40,7 +41,8 @@ class Rows(NamedTuple):
     """Consecutive rows of causal attention, as the engine forms them."""
 
     attention: Tensor
-    """[..., q_head, row, slot], float32 or better; 0 where a row may not see a slot. In a prefill the slots
+    """[..., q_head, row, slot], float32 or better; 0 where a row may not see a slot. A row sums to 1, or to
+    less in a model with attention sinks (`OfWhole`). In a prefill the slots
     are those up to the last row; while decoding there is one row, and a leading axis for the layers. The
     next block overlays this one: a signal keeps sums or copies, never a view.
     """
@@ -55,7 +57,9 @@ class Rows(NamedTuple):
     decoded: bool = False
     """Whether they are rows of tokens of the answer, and not of the prompt."""
     logits: Tensor | None = None
-    """As `attention`, before the softmax: -inf where a row may not see a slot. For a signal that is `raw`."""
+    """As `attention`, before the softmax, without a sink: -inf where a row may not see a slot; for a signal
+    that is `raw`.
+    """
 
 
 @runtime_checkable
@@ -216,6 +220,15 @@ class Turning(Protocol, metaclass=Kind):
     """
 
     turns: ClassVar[bool]
+
+
+@runtime_checkable
+class OfWhole(Protocol, metaclass=Kind):
+    """A signal, or a part of a policy, that takes a row of attention for shares that sum to 1. In a model
+    with attention sinks rows sum to less, the rest going to no slot: there it is refused.
+    """
+
+    of_whole: ClassVar[bool]
 
 
 @runtime_checkable

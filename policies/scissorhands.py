@@ -42,6 +42,7 @@ class NeglectCounts(EveryLayer):
             raise ValueError(f"window must be 1 or more, not {self.window}")
 
     carried: ClassVar[bool] = False
+    of_whole: ClassVar[bool] = True
 
     def attend(self, rows: Rows, before: Passed | None) -> Passed:
         skipped = max(0, rows.total - self.window - rows.start)

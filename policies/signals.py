@@ -31,6 +31,7 @@ __all__ = [
     "of_all_layers",
     "product",
     "refuse_separate",
+    "shares",
 ]
 
 Kind = TypeVar("Kind")
@@ -40,11 +41,34 @@ BLOCK = 128
 
 
 def attention_rows(
-    queries: Tensor, keys: Tensor, scale: float, first: int, workspace: Tensor | None = None
+    queries: Tensor,
+    keys: Tensor,
+    scale: float,
+    first: int,
+    workspace: Tensor | None = None,
+    sinks: Tensor | None = None,
 ) -> Tensor:
-    """Causal softmax of t query rows over the keys they may see, as `attention_logits`: [q_head, t, n]."""
+    """Causal softmax of t query rows over the keys they may see, as `attention_logits`: [q_head, t, n].
+
+    sinks: of a model that has attention sinks, [q_head].
+    """
     logits = attention_logits(queries, keys, scale, first, workspace)
+    if sinks is not None:
+        return shares(logits, sinks[:, None, None])
     return torch.softmax(logits, -1, out=logits)
+
+
+def shares(logits: Tensor, sinks: Tensor | None) -> Tensor:
+    """Softmax of logits [..., n] over n slots and one sink, whose share is left out: rows sum to less than 1.
+
+    sinks: as logits with one slot, or what is spread to that; None of a model without (gpt-oss has them).
+    """
+    if sinks is None:
+        return logits.softmax(-1)
+    sinks = sinks.to(logits.dtype)
+    largest = logits.amax(-1, keepdim=True).maximum(sinks)
+    weights = (logits - largest).exp_()
+    return weights.div_(weights.sum(-1, keepdim=True) + (sinks - largest).exp())
 
 
 def attention_logits(

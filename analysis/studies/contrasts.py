@@ -37,9 +37,10 @@ __all__ = [
 Lanes: TypeAlias = pd.DataFrame | Mapping[str, NDArray[Any]]
 MISSING = ("inconclusive", "wrong")
 MILLION = 10**6
-# The columns of a lane whose sum is its memory, by the registered `memory`; locks without it mean slots.
+# The columns of a lane whose sum is its memory, by the registered `memory`; locks without it mean slots. The
+# windows of sliding layers, the same in every arm, are left out: they would make unlike caches look alike.
 MEMORY: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {"slots": ("mean_slots",), "bytes": ("mean_bytes",), "total": ("mean_bytes", "state_bytes")}
+    {"slots": ("mean_slots",), "bytes": ("evictable_bytes",), "total": ("evictable_bytes", "state_bytes")}
 )
 
 

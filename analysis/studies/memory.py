@@ -21,7 +21,7 @@ SENSES: Mapping[str, str] = MappingProxyType(
     {
         "slots": "mean_slots",
         "peak slots": "peak_slots",
-        "bytes": "mean_bytes",
+        "bytes": "evictable_bytes",
         "granted": "granted",
     }
 )

@@ -41,7 +41,7 @@ EXCLUDED, NOT_RUN = "excluded", "not run"  # states of a lane; the second is tha
 SCORED = "scored"  # an answer whose worth is a number from 0 to 1; of any other it is 1 or 0
 GRADED = {"correct", "wrong", "no answer", SCORED}
 SCORE = re.compile(r"0\.[0-9]{6}|1\.000000")
-MEASURED = ["tokens", "mean_slots", "peak_slots", "mean_bytes", "state_bytes"]
+MEASURED = ["tokens", "mean_slots", "peak_slots", "mean_bytes", "state_bytes", "evictable_bytes"]
 NOTED = ["disagrees", "apart", "granted", "evicted"]  # of some lanes; NaN of the others
 TIMEOUT = "timeout"  # an answer that nobody could verify in time: not correct, or one such would void a study
 UNGRADED = {"error"}
@@ -54,7 +54,8 @@ class Study(NamedTuple):
 
     lanes: columns LANE; state ("ok", "failed", "excluded", or "not run" where there is no record); grade;
     correct (1.0, 0.0, a score, or NaN for a lane without a grade); stop; tokens; mean_slots and peak_slots
-    per KV head and layer; mean_bytes; state_bytes. Measurements are NaN unless the state is "ok". An excluded
+    per KV head and layer; mean_bytes; state_bytes; evictable_bytes: mean_bytes without the windows of sliding
+    layers, which are the same in every arm. Measurements are NaN unless the state is "ok". An excluded
     problem is excluded in every lane of its model that has a record. disagrees: 1.0 or 0.0 where a second
     grader read the text too, NaN where none did or the first gave no grade; apart: where a score is compared,
     by how much the two differ. granted: slots per KV head and layer, the mean over events of what the cadence
@@ -253,7 +254,8 @@ def _row(body: dict[str, Any], where: str) -> dict[str, Any]:
         if "grade_second" in body:
             row |= _second(grade, row["correct"], body, where)
     measured = [body["tokens"], *(cache[name] for name in ("mean", "peak", "mean_bytes", "state_bytes"))]
-    row |= {name: _finite(value, name, where) for name, value in zip(MEASURED, measured, strict=True)}
+    row |= {name: _finite(value, name, where) for name, value in zip(MEASURED, measured, strict=False)}
+    row["evictable_bytes"] = row["mean_bytes"] - _finite(cache.get("window_bytes", 0), "window_bytes", where)
     for name in ("prefill_end", "peak_bytes"):
         _finite(cache[name], name, where)
     if granted := cache.get("granted"):

@@ -114,7 +114,7 @@ class _Cells:
         grade[:] = np.where(correct, "correct", "wrong")
         graded = correct.astype(np.float64)
         measured = {name: np.ones(len(problems)) for name in MEASURED}
-        for name in ("mean_slots", "peak_slots", "mean_bytes"):
+        for name in ("mean_slots", "peak_slots", "mean_bytes", "evictable_bytes"):
             measured[name] = np.full(len(problems), slots)
         measured["state_bytes"] = np.zeros(len(problems))
         ended = self.truth.ended

@@ -147,7 +147,7 @@ def routed(model: LoadedModel, texts: Iterable[Text], tokens: int) -> Found:
     """Which heads capture more attention by their scores, with the full cache; one forward per text."""
     statistics, found, counted = scored_by(model), [], 0
     for text, fed in prefilled(model, texts, tokens, [], recent=tokens):
-        found.append(routes.captured(fed.recent, fed.keys, fed.scale, text.prompt, statistics))
+        found.append(routes.captured(fed.recent, fed.keys, fed.scale, text.prompt, statistics, fed.sinks))
         counted += fed.keys[0].shape[1]
     queries = sum(own.queries for own in found)
     routes.refuse_none(queries)

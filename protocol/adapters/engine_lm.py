@@ -24,6 +24,7 @@ from protocol.evidence.bytes import canonical
 from protocol.evidence.bytes.fields import Fault
 from protocol.evidence.bytes.files import home
 from protocol.evidence.refusals import BadInput, hint
+from protocol.layers.kinds import evictable
 from protocol.models.load import load
 from protocol.plan.budget import ABudget, Budget
 
@@ -224,7 +225,7 @@ class EngineLM(LM):  # type: ignore[misc]
 
     def _note(self, place: int, prompt: engine.Prompt, outcome: engine.Outcome, text: str) -> None:
         config = self.loaded.network.config
-        heads = config.num_hidden_layers * config.num_key_value_heads
+        heads = evictable(config) * config.num_key_value_heads
         slots = None if self.budget is None else self.budget.of(len(prompt.context))
         held = Held(
             prompt_tokens=len(prompt.context) + len(prompt.query),

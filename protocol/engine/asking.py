@@ -9,11 +9,13 @@ import torch
 from torch import Tensor
 
 from policies import AskedSignal, Rows, Signal
-from policies.signals import BLOCK, attention_logits, wide
+from policies.signals import BLOCK, attention_logits, shares, wide
 from protocol.engine.forms import VERBATIM, Form
 from protocol.engine.lanes import Model
 from protocol.engine.slots import Cached
+from protocol.engine.windows import Window, slid
 from protocol.evidence.refusals import BadInput
+from protocol.layers.kinds import layers_of
 
 __all__ = ["asked"]
 
@@ -25,13 +27,15 @@ def asked(
     cached: Sequence[Cached],
     form: Form = VERBATIM,
     filled: Tensor | None = None,
+    windows: Sequence[Window] = (),
 ) -> dict[Signal, Any]:
     """What a View holds of those `signals` that ask, inside `observed`.
 
     token_ids [seen]: the text. cached: the slots of each layer, in this form. filled [layer, kv_head, n]:
     where a slot is; None where all are. Every passage stands behind the text, at the positions that the next
-    tokens will have, and sees the slots and itself.
+    tokens will have, and sees the slots and itself; in sliding layers the windows of the text.
     """
+    window = layers_of(model.network.config).window
     found: dict[Signal, Any] = {}
     for signal in signals:
         if not isinstance(signal, AskedSignal):
@@ -44,7 +48,7 @@ def asked(
                 position_ids=len(token_ids) + torch.arange(len(passage), device=passage.device)[None],
                 use_cache=False,
                 logits_to_keep=1,
-                observer=Asking(signal, cached, form, filled, len(passage), states),
+                observer=Asking(signal, cached, form, filled, len(passage), states, windows, window),
             )
         found[signal] = tuple(map(signal.result, states))
     return found
@@ -71,16 +75,43 @@ class Asking:
         filled: Tensor | None,
         total: int,
         states: list[Any],
+        windows: Sequence[Window] = (),
+        window: int | None = None,
     ) -> None:
-        """total: tokens of the passage. states: one a layer, which are brought up to date."""
+        """total: tokens of the passage. states: one a layer, which are brought up to date. windows: of the
+        text, in the layers where a token sees `window` tokens.
+        """
         self.signal = signal
         self.cached = cached
         self.form = form
         self.filled = filled
         self.total = total
         self.states = states
+        self.windows = windows
+        self.window = window
 
-    def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
+    def slide(
+        self,
+        layer: int,
+        queries: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        scale: float,
+        sinks: Tensor | None = None,
+    ) -> Tensor:
+        assert self.window is not None
+        seen = self.windows[layer].grown(keys[0], values[0])
+        return slid(queries[0], seen.keys, seen.values, scale, self.window, sinks)[None]
+
+    def attend(
+        self,
+        layer: int,
+        queries: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        scale: float,
+        sinks: Tensor | None = None,
+    ) -> Tensor:
         slots = self.cached[layer]
         heads, n, _ = slots.keys.shape
         stored = self.form.decoded(layer, slots.values)
@@ -96,7 +127,7 @@ class Asking:
             if self.filled is not None:
                 empty = ~self.filled[layer].repeat_interleave(len(logits) // heads, 0)
                 logits[..., :n].masked_fill_(empty[:, None], -torch.inf)
-            attention = logits.softmax(-1)
+            attention = shares(logits, None if sinks is None else sinks[:, None, None])
             seen = Rows(attention[..., :n], layer, first, self.total, heads, logits=logits[..., :n])
             self.states[layer] = self.signal.attend(seen, self.states[layer])
             output = attention.view(heads, -1, n + stop) @ wide_values[:, : n + stop]

@@ -69,6 +69,9 @@ class Batch(Events):
             row.behind = 0 if fork.given is None else seen - fork.given.position
             row.parked = fork.parked
             row.count_state()
+            windows = forked.windows if fork.windows is None else fork.windows
+            tokens = seen + len(request.prompt.query) + self.max_new_tokens
+            row.window_bytes = self.windows.join(row, windows, seen, tokens)
             newcomers.setdefault(pool, []).append((row, fork))
         spans = []
         for pool, arrived in newcomers.items():
@@ -123,7 +126,8 @@ class Batch(Events):
         rows = [row for pool, first, last in spans for row in pool.members[first:last]]
         starts = torch.tensor([row.seen - row.behind for row in rows])
         heads = network.config.num_attention_heads
-        observer = BatchObserver([step_of(*span, new, heads) for span in spans])
+        steps = [step_of(*span, new, heads) for span in spans]
+        observer = BatchObserver(steps, self.windows.forward(rows, [row.seen for row in rows], new))
         output = network(
             input_ids=token_ids.to(network.device),
             position_ids=(starts[:, None] + torch.arange(new)).to(network.device),
@@ -205,7 +209,7 @@ class Batch(Events):
     def measure(self, rows: Sequence[Row]) -> None:
         """Note what the lanes that were fed hold, and what is allocated for them."""
         fed = set(rows)
-        total = 0
+        total = self.windows.bytes()
         for pool in self.slots.pools.values():
             size = pool.bytes()
             total += size
@@ -213,7 +217,7 @@ class Batch(Events):
             for row, held in zip(pool.members, pool.held(), strict=True):
                 if row in fed:
                     row.held.append(held)
-                    row.allocated.append(share)
+                    row.allocated.append(share + row.window_bytes)
         self.peak_bytes = max(self.peak_bytes, total)
 
     def remaining(self, rows: Sequence[Row], logits: Tensor) -> tuple[list[Row], Tensor]:
@@ -242,6 +246,7 @@ class Batch(Events):
     def dismiss(self, leaving: Mapping[Row, Outcome | LaneFailure]) -> None:
         if leaving:
             self.slots.dismiss(leaving)
+            self.windows.dismiss(leaving)
             for row, result in leaving.items():
                 row.left = True
                 self.done(row, result)

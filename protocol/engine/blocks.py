@@ -98,14 +98,16 @@ def held(reading: Reading, lane: Lane, number: int) -> Fork:
     given = Given([], [], [None] * len(stored), reading.logits, row.seen, drew=False)
     memory = None if lane.policy.cadence.interval is None else row.memory
     row.pool.members.clear()  # they hold each other too
-    return Fork(number, lane, kept, lengths, memory, row.granted[-1], given, stored=stored)
+    windows = reading.windows.of(row, row.seen)
+    return Fork(number, lane, kept, lengths, memory, row.granted[-1], given, stored=stored, windows=windows)
 
 
 def slots_of(fork: Fork) -> Iterator[Tensor]:
-    """Its slots in tensors of their own."""
+    """Its slots in tensors of their own, and its windows."""
     assert fork.stored is not None
     for stored, kept in zip(fork.stored, fork.kept, strict=True):
         yield from (part[kept] for part in stored if part is not None)
+    yield from (part for window in fork.windows or () for part in window)
 
 
 def note(failures: list[LaneFailure], row: Row, result: Outcome | LaneFailure) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from time import perf_counter
+from typing import Any
 
 import torch
 
@@ -14,14 +15,27 @@ from policies import (
     Calibrated,
     FedSignal,
     HiddenSignal,
+    OfWhole,
     OutputSignal,
+    Policy,
 )
 from policies.epicache import AsksAbout, Episodic
 from protocol.engine.batch import Batch
 from protocol.engine.blocks import fork
 from protocol.engine.forking import Forked
 from protocol.engine.forms import forms_of
-from protocol.engine.lanes import FIRST_EVENT, Answers, Doing, Lane, LaneFailure, Model, Outcome, Request, Run
+from protocol.engine.lanes import (
+    FIRST_EVENT,
+    Answers,
+    Architecture,
+    Doing,
+    Lane,
+    LaneFailure,
+    Model,
+    Outcome,
+    Request,
+    Run,
+)
 from protocol.engine.max_concurrent import max_concurrent_for
 from protocol.engine.observation import observed
 from protocol.engine.prefill import check
@@ -29,6 +43,9 @@ from protocol.engine.projecting import refuse_unprojected
 from protocol.engine.rotation import refuse_unturned
 from protocol.engine.rows import Row
 from protocol.evidence.refusals import BadInput
+from protocol.layers.kinds import evictable, layers_of
+from protocol.layers.refused import PRESSED
+from protocol.presses.pressed import Pressed
 
 
 def run(
@@ -66,7 +83,7 @@ def run(
     where it never does), an interval for a policy whose signals cannot be measured while decoding, a policy
     that needs statistics of the model that are not there, or an output projection or a rotary embedding that
     it lacks, a state that the model or a press cannot hold, positions that the model has not for what a
-    policy feeds behind a text, and a model with sliding-window or hybrid layers.
+    policy feeds behind a text, and a model that cannot be evicted from honestly (`layers.refused`).
     """
     check(model)
     refuse(model, requests, max_new_tokens, temperature, top_p, max_concurrent, prefill_chunk, first_event)
@@ -151,9 +168,28 @@ def refuse(
             raise BadInput(f"lanes of {request.problem}: is empty; give at least one lane")
         for lane in request.lanes:
             refuse_lane(lane)
+            if isinstance(lane.policy, Pressed) and layers_of(model.network.config).window is not None:
+                raise BadInput(f"policy of lane {lane.key}: is a press, which {PRESSED}; choose another")
             refuse_uncalibrated(model, lane)
-            refuse_unprojected(model, lane)
-            refuse_unturned(model, lane)
+            refuse_sinks(model, lane.policy, f"lane {lane.key}")
+            refuse_unprojected(model, lane.policy)
+            refuse_unturned(model, lane.policy, f"lane {lane.key}")
+
+
+def refuse_sinks(model: Architecture, policy: Policy, of: str) -> None:
+    """A policy that takes rows of attention for shares of 1, of a model whose sinks take the rest. of: whose
+    policy it is.
+    """
+    blocks: Any = getattr(model.network.base_model, "layers", ())
+    places = layers_of(model.network.config).evictable if len(blocks) else ()
+    if all(getattr(getattr(blocks[at], "self_attn", None), "sinks", None) is None for at in places):
+        return
+    parts = (policy.scoring, policy.selection, policy.routing, *policy.needs)
+    if whole := next((part for part in parts if isinstance(part, OfWhole)), None):
+        raise BadInput(
+            f"policy of {of}: {type(whole).__name__} takes a row of attention for shares that sum to 1, and "
+            f"attention sinks leave them below 1 in model {model.name}; choose another policy or model"
+        )
 
 
 def refuse_uncalibrated(model: Model, lane: Lane) -> None:
@@ -200,7 +236,7 @@ def shown_layers(model: Model, requests: Sequence[Request]) -> set[int]:
     for signal in {signal for request in requests for lane in request.lanes for signal in lane.policy.needs}:
         if isinstance(signal, HiddenSignal):
             try:
-                shown.update(signal.layers_in(model.network.config.num_hidden_layers))
+                shown.update(signal.layers_in(evictable(model.network.config)))
             except ValueError as refusal:
                 raise BadInput(f"model {model.name}: {refusal}") from None
     return shown

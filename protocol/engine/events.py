@@ -37,6 +37,8 @@ from protocol.engine.projecting import projected
 from protocol.engine.rotation import rotation_of
 from protocol.engine.rows import Row, cached_of, weights_of
 from protocol.engine.slots import Cached, Slots, shapes
+from protocol.engine.windows import Windows
+from protocol.layers.kinds import layers_of as kinds_of
 
 __all__ = ["Events"]
 
@@ -88,6 +90,7 @@ class Events:
         self.marks = marks
         self.rotation = rotation_of(model.network)
         self.slots: Slots[Row] = Slots()
+        self.windows: Windows[Row] = Windows(kinds_of(model.network.config).window)
         self.peak_bytes = 0
         self.event_seconds = 0.0
         self.known: dict[int, tuple[Policy, Policy | None]] = {}
@@ -272,6 +275,7 @@ class Events:
         prompt, policy = row.request.prompt, row.lane.policy
         tokens = [*prompt.context, *prompt.query, *row.token_ids][: row.seen]
         seen = torch.tensor(tokens, device=self.model.network.device)
+        windows = self.windows.of(row, row.seen)
         decoded = ((own.keys, form.decoded(layer, own.values)) for layer, own in enumerate(cached))
         try:
             signals = measured(memory, policy, stored, row.seen, cached, form)
@@ -281,7 +285,7 @@ class Events:
                 row.request,
                 row.lane,
                 seen,
-                signals | asked(self.model, policy.needs, seen, cached, form, stored >= 0),
+                signals | asked(self.model, policy.needs, seen, cached, form, stored >= 0, windows),
                 row.pool.heads,
                 self.rotation,
                 step=row.seen,
@@ -337,7 +341,8 @@ class Events:
         if shape != pool.shape:
             row.pool = self.slots.pool(shape, [own.keys for own in cached], pool.form)
             (target,) = row.pool.admit([row])
-            self.peak_bytes = max(self.peak_bytes, self.slots.bytes())  # of the old pool and the new
+            total = self.slots.bytes() + self.windows.bytes()  # of the old pool and the new
+            self.peak_bytes = max(self.peak_bytes, total)
         else:
             target = place
         for layer, own in enumerate(cached):

@@ -19,6 +19,8 @@ from protocol.engine.lanes import Lane, LaneFailure, Model, Request
 from protocol.engine.prefill import Prefilled
 from protocol.engine.rotation import rotation_of
 from protocol.engine.slots import Cached
+from protocol.engine.windows import Window
+from protocol.layers.kinds import evictable
 from protocol.presses.pressed import Given, Pressed
 
 
@@ -29,7 +31,8 @@ class Fork(NamedTuple):
     [layer, kv_head] on the CPU. granted: what its cadence gave the first event, per KV head and layer.
     given: slots of its own, of which all are kept; else they are those of the prefill that lanes share.
     merging: which of them go on in the kept ones. stored: of slots of its own that have been stored already,
-    the form in which they are. parked: tensors of other caches that the lane holds beside its slots.
+    the form in which they are. parked: tensors of other caches that the lane holds beside its slots. windows:
+    of its own, where it read the context by itself; else they are those of the prefill.
     """
 
     number: int
@@ -42,12 +45,14 @@ class Fork(NamedTuple):
     merging: Merging | None = None
     stored: Sequence[Cached] | None = None
     parked: Sequence[Tensor] = ()
+    windows: Sequence[Window] | None = None
 
 
 class Forked(NamedTuple):
     """A prefilled problem. Its keys and values live until the last of its lanes has a place.
 
     keys, values: one tensor per layer, [kv_head, n, d]. logits: [vocabulary] after the last context token.
+    windows: of each sliding layer.
     failures: by index of the lane.
     """
 
@@ -58,6 +63,7 @@ class Forked(NamedTuple):
     waiting: deque[Fork]
     failures: dict[int, LaneFailure]
     seconds: float
+    windows: Sequence[Window] = ()
 
 
 def fork(model: Model, request: Request, chunk: int | None) -> Forked:
@@ -112,6 +118,7 @@ def fork(model: Model, request: Request, chunk: int | None) -> Forked:
                     fed.scale,
                     len(context) + query,
                     rotation,
+                    fed.sinks,
                 )
         except ValueError as refusal:
             failures[index] = failure(refusal)
@@ -121,7 +128,7 @@ def fork(model: Model, request: Request, chunk: int | None) -> Forked:
         if seedless:
             begun[lane.policy, lane.budget] = waiting[-1]
     seconds = perf_counter() - start
-    return Forked(request, fed.keys, fed.values, fed.logits, waiting, failures, seconds)
+    return Forked(request, fed.keys, fed.values, fed.logits, waiting, failures, seconds, fed.windows)
 
 
 def in_blocks(lane: Lane, context: int) -> bool:
@@ -160,6 +167,9 @@ def not_finite(fed: Prefilled | Given, where: str = "in the prompt that all lane
     for layer, stored in enumerate(zip(fed.keys, fed.values, strict=True)):
         if not all(tensor.isfinite().all() for tensor in stored):
             return f"keys and values: not finite in layer {layer}, {where}"
+    for layer, window in enumerate(fed.windows if isinstance(fed, Prefilled) else ()):
+        if not all(tensor.isfinite().all() for tensor in window):
+            return f"keys and values: not finite in the window of sliding layer {layer}, {where}"
     return ""
 
 
@@ -183,7 +193,7 @@ def view_of(
     prompt = min(len(token_ids), len(request.prompt.context) + len(request.prompt.query))
     return View(
         token_ids=token_ids,
-        layers=model.network.config.num_hidden_layers,
+        layers=evictable(model.network.config),
         kv_heads=heads,
         sentence_ends=model.sentence_ends,
         seed=sampling.key(*stream, bits=64),

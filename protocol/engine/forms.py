@@ -9,7 +9,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from policies import Codec, State
-from protocol.engine.lanes import Lane, Model, Request
+from protocol.engine.lanes import Architecture, Lane, Model, Request
 from protocol.engine.rotation import rotation_of
 from protocol.evidence.refusals import BadInput
 from protocol.presses.pressed import Pressed
@@ -86,6 +86,16 @@ def forms_of(model: Model, requests: Sequence[Request]) -> dict[State, Form]:
     return forms
 
 
+def refuse_unmergeable(model: Architecture, state: State, of: str) -> None:
+    """A state that merges, of a model whose keys cannot be turned. of: whose state it is."""
+    if state.merges and rotation_of(model.network) is None:
+        raise BadInput(
+            f"state of {of}: {type(state).__name__} merges slots, whose keys are turned to one position, and "
+            f"the rotary embedding of model {model.name} is not one rule for all pairs and lengths; choose "
+            "another model or a state that does not merge"
+        )
+
+
 def form_of(model: Model, lane: Lane) -> Form:
     state = lane.policy.state
     name = f"state of lane {lane.key}: {type(state).__name__}"
@@ -96,10 +106,5 @@ def form_of(model: Model, lane: Lane) -> Form:
         raise BadInput(f"{name} has no codec for model {model.name}: {said}; calibrate it") from None
     if codec is None and not state.merges:
         return VERBATIM
-    if state.merges and rotation_of(model.network) is None:
-        raise BadInput(
-            f"{name} merges slots, whose keys are turned to one position, and the rotary embedding of model "
-            f"{model.name} is not one rule for all pairs and lengths; choose another model or a state that "
-            "does not merge"
-        )
+    refuse_unmergeable(model, state, f"lane {lane.key}")
     return Form(codec, state.merges, state.merges and state.mass)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -24,7 +25,7 @@ from policies import (
     Rows,
     Signal,
 )
-from policies.signals import product, wide
+from policies.signals import product, shares, wide
 from protocol.engine import merging
 from protocol.engine.forms import VERBATIM, Form
 from protocol.engine.slots import Cached
@@ -70,7 +71,7 @@ class Memory:
     waiting: tokens that are not folded yet, fewer than AT_ONCE.
     recent: [layer, q_head, w, d], queries of the last tokens, for attention signals with a window; the one of
         position p in column p % w.
-    scale: what multiplies the attention logits.
+    scale: what multiplies the attention logits. sinks: by layer, as an observer is given them.
     remembered: what the scoring knows of the slots since the last event. routed: what the routing carries.
     """
 
@@ -88,6 +89,7 @@ class Memory:
     recent: Tensor | None = None
     remembered: Remembered | None = None
     routed: Any = None
+    sinks: Mapping[int, Tensor] = field(default_factory=dict)
 
     def bytes(self) -> int:
         folded = (*self.sums.values(), *self.fed_states.values())
@@ -212,9 +214,10 @@ def begin(
     scale: float,
     prompt: int,
     rotation: Rotation | None,
+    sinks: Mapping[int, Tensor] = MappingProxyType({}),
 ) -> Memory:
     """The memory after the first event. states, recent: of the prefill. prompt: tokens of it, all in all."""
-    memory = Memory(torch.empty(0), 0, scale, prompt, rotation)
+    memory = Memory(torch.empty(0), 0, scale, prompt, rotation, sinks=sinks)
     for signal in policy.needs:
         if isinstance(signal, HiddenSignal):
             memory.traces[signal] = {
@@ -321,7 +324,8 @@ def recent_rows(
     visible = (stored >= 0) & (stored <= own[..., None, :, None])  # [..., kv_head, row, n]
     visible = visible.repeat_interleave(heads // kv_heads, -3)
     logits = logits.view(visible.shape).masked_fill(~visible, -torch.inf)
-    attention = logits.softmax(-1).masked_fill(~visible, 0.0)
+    sinks = memory.sinks.get(layer)
+    attention = shares(logits, None if sinks is None else sinks[:, None, None]).masked_fill(~visible, 0.0)
     first = seen - rows
     return Rows(attention, layer, first, seen, kv_heads, first >= memory.prompt, logits)
 

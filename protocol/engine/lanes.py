@@ -11,13 +11,18 @@ if TYPE_CHECKING:  # its modules take seconds to import, and registering needs n
     from transformers import PreTrainedModel
 
 
-class Model(Protocol):
-    """The part of a loaded model that the engine uses; the engine never sees text."""
+class Architecture(Protocol):
+    """What is known of a model without its weights."""
 
     @property
     def name(self) -> str: ...
     @property
     def network(self) -> PreTrainedModel: ...
+
+
+class Model(Architecture, Protocol):
+    """The part of a loaded model that the engine uses; the engine never sees text."""
+
     @property
     def stop_ids(self) -> frozenset[int]: ...
     @property
@@ -67,7 +72,8 @@ class Request(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What one lane left behind. Slots are summed over layers and KV heads, bytes over its keys and values.
+    """What one lane left behind. Slots are summed over layers of full attention and KV heads, bytes over the
+    keys and values of all layers.
 
     held, allocated: entry 0 after the event, then one entry after every forward of the lane: the query's, if
         there is one, and one a new token fed (all of them but the last of a lane that stops by length); an
@@ -77,6 +83,7 @@ class Outcome(NamedTuple):
         of new tokens fed.
     granted: slots per KV head and layer that the cadence let each of these events leave.
     joined: forwards of the batch before the lane's first, so that who decoded beside whom can be told.
+    window_bytes: of each entry of `allocated`, what the sliding layers take: the same with every policy.
     seconds: from joining the batch to leaving it, on the clock, in company.
     """
 
@@ -88,6 +95,7 @@ class Outcome(NamedTuple):
     events: tuple[tuple[int, int, int], ...]
     granted: tuple[int, ...]
     joined: int
+    window_bytes: int
     seconds: float
 
 

@@ -10,6 +10,8 @@ import torch
 
 from policies import State, Verbatim
 from protocol.engine.lanes import FIRST_EVENT, Lane, Request
+from protocol.engine.windows import capacity_of
+from protocol.layers.kinds import evictable, layers_of
 from protocol.presses.pressed import Pressed
 
 if TYPE_CHECKING:
@@ -36,6 +38,7 @@ def max_concurrent_for(
     largest = max(
         most_slots(request, lane, max_new_tokens, first_event)
         * slot_bytes(network.config, network.dtype, lane.policy.state)
+        + window_bytes(network.config, network.dtype, sum(map(len, request.prompt)) + max_new_tokens)
         for request, lane in lanes
     )
     return places(network.device, largest, len(lanes))
@@ -45,7 +48,7 @@ def max_concurrent_lanes(
     config: PreTrainedConfig, dtype: torch.dtype, device: torch.device, slots: int, lanes: int
 ) -> int:
     """As many lanes, of `lanes`, as fit at `slots` slots per KV head, stored as computed."""
-    return places(device, slots * slot_bytes(config, dtype), lanes)
+    return places(device, slots * slot_bytes(config, dtype) + window_bytes(config, dtype, slots), lanes)
 
 
 def places(device: torch.device, each: int, lanes: int) -> int:
@@ -65,10 +68,19 @@ def most_slots(request: Request, lane: Lane, max_new_tokens: int, first_event: i
 
 
 def slot_bytes(config: PreTrainedConfig, dtype: torch.dtype, state: State | None = None) -> int:
-    """One slot in every KV head of every layer, as a state stores it; None: key and value as computed."""
+    """One slot in every KV head of every evictable layer, as a state stores it; None: as computed."""
     head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     one = (state or Verbatim()).slot_bytes(int(head), dtype.itemsize)
-    return int(config.num_hidden_layers * config.num_key_value_heads * one)
+    return int(evictable(config) * config.num_key_value_heads * one)
+
+
+def window_bytes(config: PreTrainedConfig, dtype: torch.dtype, tokens: int) -> int:
+    """The windows of a lane that will see so many tokens, in all sliding layers; 0 without such layers."""
+    layers = layers_of(config)
+    if layers.window is None:
+        return 0
+    each = slot_bytes(config, dtype) // len(layers.evictable)
+    return layers.sliding * capacity_of(layers.window, tokens) * each
 
 
 def free_bytes(device: torch.device) -> int:

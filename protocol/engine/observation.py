@@ -4,32 +4,60 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from protocol.evidence.refusals import BadInput
+from protocol.layers.kinds import FULL, SLIDING, layers_of, place
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 NAME = "kv_prereg"
 
-# Keyword arguments with which a layer asks for another attention than plain causal softmax.
-REFUSED = ("sliding_window", "softcap", "s_aux", "position_bias")
+# Keyword arguments with which a layer asks for another attention than causal softmax over its slots.
+REFUSED = ("softcap", "position_bias")
+KNOWN = frozenset({"s_aux", "position_ids", "cache_position", "position_embeddings"})
+"""Tensors that a layer may pass: attention sinks, and where the tokens stand, which the observer knows."""
 
 
 class Observer(Protocol):
     """Travels through a forward as the keyword argument `observer` and answers every layer's attention."""
 
-    def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
-        """queries [lane, q_head, t, d], keys and values [lane, kv_head, t, d] of the tokens fed, after RoPE.
+    def attend(
+        self,
+        layer: int,
+        queries: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        scale: float,
+        sinks: Tensor | None = None,
+    ) -> Tensor:
+        """layer: among those of full attention. queries [lane, q_head, t, d], keys and values
+        [lane, kv_head, t, d] of the tokens fed, after RoPE. sinks [q_head]: one more logit for each row of a
+        head, whose share of the softmax goes to no slot.
 
         Returns the attention output [lane, q_head, t, d].
         """
 
+    def slide(
+        self,
+        layer: int,
+        queries: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        scale: float,
+        sinks: Tensor | None = None,
+    ) -> Tensor:
+        """As `attend`, of a layer whose tokens see a window; layer: among those."""
+
     def see(self, layer: int, hidden: Tensor) -> None:
-        """hidden [lane, t, width], the output of a decoder layer that `observed` was asked to show."""
+        """hidden [lane, t, width], the output of a decoder layer of full attention, counted among those,
+        that `observed` was asked to show.
+        """
 
 
 def attention(
@@ -44,19 +72,36 @@ def attention(
     **rest: Any,
 ) -> tuple[Tensor, None]:
     """The attention function in the form that transformers calls; the output is [lane, t, q_head, d]."""
-    for name in REFUSED:
-        if rest.get(name) is not None:
+    for name, given in rest.items():
+        if given is not None and (name in REFUSED or (isinstance(given, Tensor) and name not in KNOWN)):
             raise BadInput(f"the model's attention uses {name}; choose a model of plain causal attention")
-    layer: Any = module.layer_idx
-    return observer.attend(layer, query, key, value, scaling).transpose(1, 2).contiguous(), None
+    if attention_mask is not None or not getattr(module, "is_causal", True):
+        raise BadInput(
+            "the model's attention uses a mask of its own; choose a model of plain causal attention"
+        )
+    index: Any = module.layer_idx
+    config: Any = getattr(module, "config", None)
+    kind, number = (FULL, index) if config is None else place(config, index)
+    window = rest.get("sliding_window")
+    if kind not in (FULL, SLIDING) or window not in (
+        None,
+        layers_of(config).window if kind == SLIDING else None,
+    ):
+        raise BadInput(
+            f"layer {index} is of {kind} by the model's configuration and attends to a window of {window}; "
+            "choose another model"
+        )
+    answer = observer.slide if kind == SLIDING else observer.attend
+    attended = answer(number, query, key, value, scaling, rest.get("s_aux"))
+    return attended.transpose(1, 2).contiguous(), None
 
 
 @contextmanager
 def observed(network: PreTrainedModel, hidden: Iterable[int] = ()) -> Iterator[None]:
     """Within this block the network's layers call `attention`; afterwards the network is as it was.
 
-    hidden: layers whose output the observer is shown. The name is registered beside the implementations of
-    transformers and replaces none of them.
+    hidden: layers of full attention, counted among those, whose output the observer is shown. The name is
+    registered beside the implementations of transformers and replaces none of them.
     """
     from transformers import AttentionInterface  # with the modules of all models
 
@@ -75,9 +120,10 @@ def observed(network: PreTrainedModel, hidden: Iterable[int] = ()) -> Iterator[N
 @contextmanager
 def shown(network: PreTrainedModel, layer: int) -> Iterator[None]:
     blocks: Any = getattr(network.base_model, "layers", ())
-    if layer >= len(blocks):
-        raise BadInput(f"a policy reads the output of layer {layer}, the model has {len(blocks)} layers")
-    handle = blocks[layer].register_forward_hook(shower(layer), with_kwargs=True)
+    places = layers_of(network.config).evictable[: len(blocks)]
+    if layer >= len(places):
+        raise BadInput(f"a policy reads the output of layer {layer}, the model has {len(places)} layers")
+    handle = blocks[places[layer]].register_forward_hook(shower(layer), with_kwargs=True)
     try:
         yield
     finally:
@@ -90,3 +136,64 @@ def shower(layer: int) -> Callable[..., None]:
             named["observer"].see(layer, output[0] if isinstance(output, tuple) else output)
 
     return show
+
+
+class Asked(NamedTuple):
+    """What an attention layer does with one token. turned: whether it computes with the angles of positions.
+    calls: shapes of the queries, keys and values of each attention that it asks for, [lane, head, t, d].
+    """
+
+    turned: bool
+    calls: tuple[tuple[torch.Size, ...], ...]
+
+
+class Noting(TorchFunctionMode):
+    """The observer of a layer that is looked at alone; notes whether `angles` are computed with."""
+
+    def __init__(self, angles: Tensor) -> None:
+        super().__init__()
+        self.angles, self.turned = angles, False
+        self.calls: list[tuple[torch.Size, ...]] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.turned |= any(each is self.angles for each in args)
+        return func(*args, **(kwargs or {}))
+
+    def attend(
+        self,
+        layer: int,
+        queries: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        scale: float,
+        sinks: Tensor | None = None,
+    ) -> Tensor:
+        self.calls.append((queries.shape, keys.shape, values.shape))
+        return torch.zeros_like(queries)
+
+    slide = attend
+
+    def see(self, layer: int, hidden: Tensor) -> None:
+        """No decoder layer runs."""
+
+
+def asked_of(network: PreTrainedModel, layer: Any) -> Asked:
+    """Of an attention layer, inside `observed`; the network may lie on the meta device. Raises what the layer
+    does where it is called otherwise than those of Llama are, and BadInput for an attention that is refused.
+    """
+    some = next(layer.parameters())
+    hidden = some.new_zeros(1, 1, network.config.hidden_size)
+    rotary: Any = network.base_model.rotary_emb
+    position = torch.zeros(1, 1, dtype=torch.int64, device=some.device)
+    kinds = [place(network.config, layer.layer_idx).kind] if hasattr(rotary, f"{FULL}_inv_freq") else []
+    with torch.no_grad():
+        cos, sin = rotary(hidden, position, *kinds)
+        with Noting(cos) as noting:
+            layer(
+                hidden_states=hidden,
+                position_embeddings=(cos, sin),
+                attention_mask=None,
+                position_ids=position,
+                observer=noting,
+            )
+    return Asked(noting.turned, tuple(noting.calls))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
@@ -23,24 +24,29 @@ from policies import (
     Rows,
     Signal,
 )
-from policies.signals import BLOCK, attention_logits, wide
+from policies.signals import BLOCK, attention_logits, shares, wide
 from protocol.engine.asking import asked
 from protocol.engine.lanes import Model
 from protocol.engine.projecting import projected
 from protocol.engine.rotation import rotation_of
 from protocol.engine.slots import Cached
+from protocol.engine.windows import Window, slid
 from protocol.evidence.refusals import BadInput
+from protocol.layers.kinds import layers_of
+from protocol.layers.refused import refuse
 
 MASKED = 512
 """Rows of a later chunk given to the fused kernel at once: the mask of a call is [MASKED, n]."""
 
 
 class Prefilled(NamedTuple):
-    """keys, values: one tensor per layer, [kv_head, n, d]. logits: [vocabulary] after the last token.
+    """keys, values: one tensor per layer of full attention, [kv_head, n, d]; these are the layers that
+    policies see. logits: [vocabulary] after the last token.
 
     signals: as a View holds them, but for what was calibrated. states: of those that are folded, one entry
     per layer, None of a layer that a signal does not read. recent: one tensor per layer, [q_head, w, d], the
-    queries of the last tokens. scale: what multiplies the attention logits.
+    queries of the last tokens. scale: what multiplies the attention logits. windows: of each sliding layer.
+    sinks: by layer, as an observer is given them.
     """
 
     keys: list[Tensor]
@@ -50,6 +56,8 @@ class Prefilled(NamedTuple):
     recent: list[Tensor]
     logits: Tensor
     scale: float
+    windows: Sequence[Window] = ()
+    sinks: Mapping[int, Tensor] = MappingProxyType({})
 
 
 class Recorder:
@@ -69,8 +77,11 @@ class Recorder:
         prompt: int,
         layers: int,
         rotation: Rotation | None = None,
+        window: int | None = None,
     ) -> None:
-        """prompt: tokens that it has, with those of a question that is fed later. layers: of the model."""
+        """prompt: tokens that it has, with those of a question that is fed later. layers: those that policies
+        see. window: of the other ones.
+        """
         self.total = total
         self.prompt = prompt
         self.layers = range(layers)
@@ -82,6 +93,9 @@ class Recorder:
         self.wanted = recent
         self.scale = 0.0
         self.workspace: Tensor | None = None
+        self.window = window
+        self.windows: list[Window] = []
+        self.sinks: dict[int, Tensor] = {}
         elsewhere = (AskedSignal, Calibrated, OutputSignal)
         self.signals = tuple(signal for signal in signals if not isinstance(signal, elsewhere))
         self.rows = tuple(signal for signal in self.signals if isinstance(signal, AttentionSignal))
@@ -90,7 +104,15 @@ class Recorder:
         }
         self.states: dict[tuple[Measured, int], Any] = {}
 
-    def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
+    def attend(
+        self,
+        layer: int,
+        queries: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        scale: float,
+        sinks: Tensor | None = None,
+    ) -> Tensor:
         own, self.scale = queries[0], scale
         self.fold(layer, Fed(keys[0], values[0], self.start, self.prompt, own, self.rotation))
         keys, values = self.store(layer, keys[0], values[0])
@@ -99,6 +121,8 @@ class Recorder:
         readers = [signal for signal in self.rows if signal.reads(layer)]
         first = min((self.first_row(signal) for signal in readers), default=stop)
         first = min(max(first, start), stop)
+        if sinks is not None:  # no fused kernel of a CPU knows them
+            first, self.sinks[layer] = start, sinks
         parts = []
         if first > start:
             parts.append(fused(own[:, : first - start], keys[:, :first], values[:, :first], scale))
@@ -118,13 +142,35 @@ class Recorder:
             reading = [signal for signal in readers if last > self.first_row(signal)]
             logits = attention_logits(block, own_keys, scale, first, self.workspace)
             raw = logits.clone() if any(signal.raw for signal in reading) else None
-            attention = torch.softmax(logits, -1, out=logits)
+            if sinks is None:
+                attention = torch.softmax(logits, -1, out=logits)
+            else:
+                attention = shares(logits, sinks[:, None, None])
             parts.append(weighted(attention, own_values).to(values.dtype))
             rows = Rows(attention, layer, first, self.total, len(keys), logits=raw)
             for signal in reading:
                 self.states[signal, layer] = signal.attend(rows, self.states.get((signal, layer)))
             first = last
         return (parts[0] if len(parts) == 1 else torch.cat(parts, 1))[None]
+
+    def slide(
+        self,
+        layer: int,
+        queries: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        scale: float,
+        sinks: Tensor | None = None,
+    ) -> Tensor:
+        assert self.window is not None
+        window = Window(keys[0], values[0])
+        if layer < len(self.windows):
+            window = self.windows[layer].grown(*window)
+        else:
+            self.windows.append(window)
+        output = slid(queries[0], window.keys, window.values, scale, self.window, sinks)
+        self.windows[layer] = window.last(self.window)
+        return output[None]
 
     def first_row(self, signal: AttentionSignal) -> int:
         return 0 if signal.window is None else self.total - signal.window
@@ -181,16 +227,8 @@ class Recorder:
 
 
 def check(model: Model) -> None:
-    """Refuse sliding-window and hybrid layers by name: they drop or blend slots on their own."""
-    config = model.network.config
-    kinds = set(getattr(config, "layer_types", None) or ()) - {"full_attention"}
-    if getattr(config, "sliding_window", None) is not None:
-        kinds.add("sliding_attention")
-    if kinds:
-        raise BadInput(
-            f"model {model.name}: has layers of {', '.join(sorted(kinds))}; "
-            "choose a model with full attention in every layer"
-        )
+    """Refuse by name a model that cannot be evicted from honestly."""
+    refuse(model.name, model.network.config)
 
 
 def feed(
@@ -210,9 +248,11 @@ def feed(
     """
     signals = tuple(signals)
     network = model.network
-    layers = network.config.num_hidden_layers
-    prompt, rotation = len(context) + query, rotation_of(network)
-    recorder = Recorder(len(context), signals, recent, prompt=prompt, layers=layers, rotation=rotation)
+    kinds = layers_of(network.config)
+    layers, prompt, rotation = len(kinds.evictable), len(context) + query, rotation_of(network)
+    recorder = Recorder(
+        len(context), signals, recent, prompt=prompt, layers=layers, rotation=rotation, window=kinds.window
+    )
     token_ids = torch.tensor(context, device=network.device)
     positions = torch.arange(len(context), device=network.device)
     size = len(context) if chunk is None else chunk
@@ -225,7 +265,7 @@ def feed(
             logits_to_keep=1,
             observer=recorder,
         ).logits[0, -1]
-    if len(recorder.keys) != layers:
+    if (len(recorder.keys), len(recorder.windows)) != (layers, kinds.sliding):
         raise BadInput(
             f"model {model.name}: bypasses transformers' attention interface; choose a model that uses it"
         )
@@ -236,11 +276,18 @@ def feed(
     }
     cached = list(map(Cached, recorder.keys, recorder.values))
     pairs = zip(recorder.keys, recorder.values, strict=True)
-    measured = (
-        recorder.measured() | projected(model, signals, pairs) | asked(model, signals, token_ids, cached)
-    )
+    passages = asked(model, signals, token_ids, cached, windows=recorder.windows)
+    measured = recorder.measured() | projected(model, signals, pairs) | passages
     return Prefilled(
-        recorder.keys, recorder.values, measured, states, recorder.recent, logits, recorder.scale
+        recorder.keys,
+        recorder.values,
+        measured,
+        states,
+        recorder.recent,
+        logits,
+        recorder.scale,
+        recorder.windows,
+        recorder.sinks,
     )
 
 

@@ -8,9 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from policies import OutputSignal, Signal
-from protocol.engine.lanes import Lane, Model
+from policies import OutputSignal, Policy, Signal
+from protocol.engine.lanes import Architecture, Model
 from protocol.evidence.refusals import BadInput
+from protocol.layers.kinds import layers_of
 
 __all__ = ["projected", "projection", "refuse_unprojected"]
 
@@ -36,23 +37,26 @@ def projected(
     return {signal: tuple(of_layers) for signal, of_layers in found.items()}
 
 
-def projection(model: Model, layer: int) -> Tensor:
-    """[q_head, d, width], the slice of the projection of each query head; no copy is made."""
+def projection(model: Architecture, layer: int) -> Tensor:
+    """[q_head, d, width], the slice of the projection of each query head; no copy is made. layer: among those
+    of full attention.
+    """
     config: Any = model.network.config
     blocks: Any = getattr(model.network.base_model, "layers", ())
-    output = getattr(getattr(blocks[layer], "self_attn", None), "o_proj", None) if blocks else None
+    own = layers_of(config).evictable[layer]
+    output = getattr(getattr(blocks[own], "self_attn", None), "o_proj", None) if blocks else None
     heads = config.num_attention_heads
     dim = getattr(config, "head_dim", None) or config.hidden_size // heads
     # One that is stored in another form than its weights has none to multiply with.
     if type(output) is not nn.Linear or output.weight.shape[1] != heads * dim:
         raise BadInput(
-            f"model {model.name}: the attention of layer {layer} has no linear o_proj of its {heads} heads, "
+            f"model {model.name}: the attention of layer {own} has no linear o_proj of its {heads} heads, "
             "which a policy reads; choose a model that has one, or another policy"
         )
     return output.weight.view(-1, heads, dim).permute(1, 2, 0)
 
 
-def refuse_unprojected(model: Model, lane: Lane) -> None:
-    if any(isinstance(signal, OutputSignal) for signal in lane.policy.needs):
-        for layer in range(model.network.config.num_hidden_layers):
+def refuse_unprojected(model: Architecture, policy: Policy) -> None:
+    if any(isinstance(signal, OutputSignal) for signal in policy.needs):
+        for layer in range(len(layers_of(model.network.config).evictable)):
             projection(model, layer)

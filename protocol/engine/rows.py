@@ -13,6 +13,7 @@ from protocol.engine.lane_memory import Memory
 from protocol.engine.lanes import Lane, Outcome, Request
 from protocol.engine.slots import Cached, Pool
 from protocol.engine.stepping import Step, Watched
+from protocol.engine.windows import Sliding
 
 
 @dataclass(eq=False)
@@ -41,6 +42,8 @@ class Row:
     """Tokens fed before which no event fires, as far as is known."""
     parked: Sequence[Tensor] = ()
     """Slots of caches that it holds and that nothing attends to."""
+    window_bytes: int = 0
+    """Of what is allocated, the windows: the same at every moment."""
     left: bool = False
     """Whether it decodes no more."""
     prompt: int = field(init=False)
@@ -77,6 +80,7 @@ def outcome(row: Row, stop: str) -> Outcome:
         tuple(row.events),
         tuple(row.granted),
         row.joined,
+        row.window_bytes,
         perf_counter() - row.since,
     )
 
@@ -153,15 +157,36 @@ class Recent:
 class BatchObserver:
     """The observer of a forward of the batch: every pool attends for its own lanes, one after the other."""
 
-    def __init__(self, steps: Sequence[Step[Row]]) -> None:
+    def __init__(self, steps: Sequence[Step[Row]], sliding: Sliding | None = None) -> None:
         self.steps = steps
+        self.sliding = sliding
         self.hidden: dict[int, Tensor] = {}
 
-    def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
+    def slide(
+        self,
+        layer: int,
+        queries: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        scale: float,
+        sinks: Tensor | None = None,
+    ) -> Tensor:
+        assert self.sliding is not None
+        return self.sliding.attend(layer, queries, keys, values, scale, sinks)
+
+    def attend(
+        self,
+        layer: int,
+        queries: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        scale: float,
+        sinks: Tensor | None = None,
+    ) -> Tensor:
         output, first = torch.empty_like(queries), 0
         for step in self.steps:
             own = slice(first, first + len(step.places))
-            output[own] = step.attend(layer, queries[own], keys[own], values[own], scale)
+            output[own] = step.attend(layer, queries[own], keys[own], values[own], scale, sinks)
             first = own.stop
         return output
 

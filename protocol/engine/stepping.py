@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad, scaled_dot_product_attention
 
-from policies.signals import wide
+from policies.signals import shares, wide
 from protocol.engine.slots import Pool
 
 Member = TypeVar("Member")
@@ -84,7 +84,15 @@ class Step(Generic[Member]):
         self.shown = list(shown)
         self.fed: list[tuple[Tensor, Tensor, Tensor]] = []
 
-    def attend(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
+    def attend(
+        self,
+        layer: int,
+        queries: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        scale: float,
+        sinks: Tensor | None = None,
+    ) -> Tensor:
         """Append the new slots in place; a new token sees all older slots of its head, and itself."""
         pool, made, form = self.pool, self.plans[layer], self.pool.form
         lanes, heads, _, dim = keys.shape
@@ -98,6 +106,8 @@ class Step(Generic[Member]):
 
         # The query heads that read a row become rows of one product, so that no key is ever repeated.
         packed = queries.reshape(lanes, 1 if flat else heads, -1, dim)
+        if sinks is not None:  # one of each packed row
+            sinks = sinks.repeat_interleave(self.new).view(packed.shape[1], -1, 1)
         used_keys, used_values = stored_keys[:, :, : made.end], stored_values[:, :, : made.end]
         if self.noted:
             self.queries.append(queries[self.noted])
@@ -105,11 +115,13 @@ class Step(Generic[Member]):
             self.fed.append((keys[self.shown], values[self.shown], queries[self.shown]))
         for watch in self.watches:
             if layer in watch.layers:
-                self.watch(layer, watch, packed[watch.lanes], used_keys[watch.lanes], scale)
-        output = attended(packed, used_keys, used_values, made.mask, scale)
+                self.watch(layer, watch, packed[watch.lanes], used_keys[watch.lanes], scale, sinks)
+        output = attended(packed, used_keys, used_values, made.mask, scale, sinks)
         return form.expanded(layer, output.reshape(*queries.shape[:-1], width))
 
-    def watch(self, layer: int, watch: Watch, packed: Tensor, keys: Tensor, scale: float) -> None:
+    def watch(
+        self, layer: int, watch: Watch, packed: Tensor, keys: Tensor, scale: float, sinks: Tensor | None
+    ) -> None:
         """Add what is read of a layer, from the packed queries and the keys of its lanes."""
         visible, bias = self.plans[layer].visible, self.plans[layer].bias
         logits = (wide(packed) * scale) @ wide(keys).transpose(-1, -2)
@@ -117,7 +129,7 @@ class Step(Generic[Member]):
             logits += bias[watch.lanes]
         if visible is not None:
             logits.masked_fill_(~visible[watch.lanes], -torch.inf)
-        watch.weights.append(self.by_head(layer, watch.lanes, logits.softmax(-1), 0))
+        watch.weights.append(self.by_head(layer, watch.lanes, shares(logits, sinks), 0))
         if watch.raw:
             watch.logits.append(self.by_head(layer, watch.lanes, logits, -torch.inf))
 
@@ -151,14 +163,27 @@ class Step(Generic[Member]):
         self.pool.lengths[:, self.own] += self.new
 
 
-def attended(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, scale: float) -> Tensor:
+def attended(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    mask: Tensor | None,
+    scale: float,
+    sinks: Tensor | None = None,
+) -> Tensor:
     """[lane, row, query rows, d] over [lane, row, n, d] and values of `width` numbers: [..., width].
 
     mask: what is added to the logits. Values narrower than keys: no fused kernel of
     a CPU takes them. For a few query rows two products are faster than what is used in its place, as long as
-    float32 is the precision; else the values are filled up with zeros.
+    float32 is the precision; else the values are filled up with zeros. sinks [row, query rows, 1]: no fused
+    kernel knows them.
     """
     width, dim = values.shape[-1], keys.shape[-1]
+    if sinks is not None:
+        logits = wide(queries * scale) @ wide(keys).transpose(-1, -2)
+        if mask is not None:
+            logits = logits.masked_fill_(~mask, -torch.inf) if mask.dtype == torch.bool else logits.add_(mask)
+        return (shares(logits, sinks) @ wide(values)).to(values.dtype)
     if width >= dim or values.device.type != "cpu":
         return scaled_dot_product_attention(queries, keys, values, attn_mask=mask, scale=scale)
     if values.dtype.itemsize < 4 or queries.shape[-2] > FEW:

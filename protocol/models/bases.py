@@ -15,6 +15,7 @@ from torch import Tensor
 
 from policies import Bases
 from protocol.evidence.refusals import BadInput
+from protocol.layers.kinds import evictable
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -88,7 +89,7 @@ def unfit(value: Bases, network: PreTrainedModel) -> str:
     """Why these are not of this network; empty where they may be."""
     config = network.config
     width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    expected = [config.num_hidden_layers, config.num_key_value_heads, width]
+    expected = [evictable(config), config.num_key_value_heads, width]
     shapes = [list(value.mean.shape), list(value.basis.shape)]
     if shapes == [expected, [*expected, width]]:
         return ""

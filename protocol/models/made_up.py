@@ -5,6 +5,7 @@ from pathlib import Path
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from protocol.layers.kinds import FULL, SLIDING, layers_of
 from protocol.models import load, sources
 from protocol.models.load import LoadedModel
 
@@ -27,8 +28,10 @@ def made_up(source: str, home: Path) -> LoadedModel:
     config = AutoConfig.from_pretrained(sources.locate(source, home))
     for name, value in SMALL.items():
         setattr(config, name, value)
-    if getattr(config, "layer_types", None):
-        config.layer_types = config.layer_types[: SMALL["num_hidden_layers"]]
+    if (layers := layers_of(config)).window is not None:
+        config.layer_types = [SLIDING, FULL, FULL]
+    elif getattr(config, "layer_types", None):
+        config.layer_types = list(layers.kinds[: SMALL["num_hidden_layers"]])
     config.initializer_range = 0.3  # so that attention is far from uniform
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)

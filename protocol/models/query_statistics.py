@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from policies import Statistics
+from policies import Rotation, Statistics
 from protocol.evidence.refusals import BadInput
+from protocol.layers.kinds import FULL, evictable, layers_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -42,10 +43,10 @@ def unfit(value: Statistics, network: PreTrainedModel) -> str:
 
 
 def shape(network: PreTrainedModel) -> tuple[int, int, int]:
-    """Layers, query heads and pairs of a head."""
+    """Layers of full attention, query heads and pairs of a head."""
     config = network.config
     head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    return config.num_hidden_layers, config.num_attention_heads, head // 2
+    return evictable(config), config.num_attention_heads, head // 2
 
 
 def measure(network: PreTrainedModel, texts: Iterable[Sequence[int]], tokens: int) -> tuple[Statistics, int]:
@@ -87,26 +88,28 @@ def measure(network: PreTrainedModel, texts: Iterable[Sequence[int]], tokens: in
         query_mean=(mean / counted).to(torch.complex64),
         query_magnitude=(magnitude / counted).float(),
         value_direction=(value / value.norm()).float(),
-        frequencies=rotary.inv_freq.double(),
-        scaling=float(rotary.attention_scaling) ** 2,
+        frequencies=rotary.frequencies.double(),
+        scaling=rotary.scaling**2,
     )
     return calibrated, counted
 
 
-def rotation(network: PreTrainedModel, pairs: int) -> Any:
-    """The rotary embedding of the network. BadInput where it does not turn all pairs of a head."""
+def rotation(network: PreTrainedModel, pairs: int) -> Rotation:
+    """Of the layers of full attention. BadInput where it does not turn all pairs of a head."""
     rotary: Any = getattr(network.base_model, "rotary_emb", None)
-    if rotary is None or len(rotary.inv_freq) != pairs:
+    own = f"{FULL}_" if hasattr(rotary, f"{FULL}_inv_freq") else ""  # one rule for each kind of layer
+    frequencies = getattr(rotary, f"{own}inv_freq", None)
+    if frequencies is None or len(frequencies) != pairs:
         raise BadInput("model: does not rotate every pair of a head; choose one with full rotary embedding")
-    return rotary
+    return Rotation(frequencies, float(getattr(rotary, f"{own}attention_scaling")))
 
 
 @contextmanager
 def captured(network: PreTrainedModel, queries: list[Tensor], values: list[Tensor]) -> Iterator[None]:
     """Within this block every forward appends the queries and the values of each layer, before RoPE."""
     with ExitStack() as hooks:
-        for block in network.base_model.layers:
-            attention = block.self_attn
+        for layer in layers_of(network.config).evictable:
+            attention = network.base_model.layers[layer].self_attn
             if not hasattr(attention, "q_proj") or not hasattr(attention, "v_proj"):
                 raise BadInput("model: has no q_proj and v_proj in its attention; choose another model")
             last = getattr(attention, "q_norm", attention.q_proj)

@@ -10,6 +10,7 @@ the scores.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -19,6 +20,7 @@ from policies import Routes, Signal, Statistics, View
 from policies.signals import Keys, attention_rows, group_mean
 from policies.static_route import static_route
 from protocol.evidence.refusals import BadInput
+from protocol.layers.kinds import evictable
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -46,10 +48,15 @@ def cuts(prompt: int, n: int) -> Iterator[tuple[int, int]]:
 
 
 def captured(
-    queries: Sequence[Tensor], keys: Sequence[Tensor], scale: float, prompt: int, statistics: Statistics
+    queries: Sequence[Tensor],
+    keys: Sequence[Tensor],
+    scale: float,
+    prompt: int,
+    statistics: Statistics,
+    sinks: Mapping[int, Tensor] = MappingProxyType({}),
 ) -> Captured:
     """Of one text: queries [q_head, n, d] and keys [kv_head, n, d] of each layer, with RoPE. prompt: tokens
-    before the answer; statistics: those that the scores read.
+    before the answer; statistics: those that the scores read; sinks: by layer, where a model has them.
     """
     layers, kv_heads, n = len(keys), *keys[0].shape[:2]
     total = torch.zeros(2, layers, kv_heads, dtype=torch.float64)
@@ -58,7 +65,9 @@ def captured(
         for way, attention in enumerate((True, False)):
             kept = kept_at(keys, start, budget, statistics, attention=attention)
             for layer in range(layers):
-                total[way, layer] += mass(queries[layer], keys[layer], kept[layer], scale).cpu()
+                total[way, layer] += mass(
+                    queries[layer], keys[layer], kept[layer], scale, sinks.get(layer)
+                ).cpu()
         count += min(HORIZON, n - start)
     return Captured(total[0], total[1], count)
 
@@ -76,13 +85,13 @@ def kept_at(
     return policy.keep(View(seen, layers, kv_heads, frozenset(), 0, signals), budget)
 
 
-def mass(queries: Tensor, keys: Tensor, kept: Tensor, scale: float) -> Tensor:
+def mass(queries: Tensor, keys: Tensor, kept: Tensor, scale: float, sinks: Tensor | None = None) -> Tensor:
     """[kv_head] float64: attention of the HORIZON queries behind the slots of kept [kv_head, start] to those
     of them that are kept, summed over queries, mean over the query heads of a group.
     """
     start = kept.shape[1]
     stop = min(start + HORIZON, keys.shape[1])
-    rows = attention_rows(queries[:, start:stop], keys[:, :stop], scale, start)[..., :start]
+    rows = attention_rows(queries[:, start:stop], keys[:, :stop], scale, start, sinks=sinks)[..., :start]
     return (group_mean(rows, len(keys)).double() * kept[:, None]).sum((1, 2))
 
 
@@ -107,7 +116,7 @@ def unpacked(tensors: Mapping[str, Tensor], words: Mapping[str, str]) -> Routes:
 def unfit(value: Routes, network: PreTrainedModel) -> str:
     """Why these are not of this network; empty where they may be."""
     config = network.config
-    found, expected = list(value.attention.shape), [config.num_hidden_layers, config.num_key_value_heads]
+    found, expected = list(value.attention.shape), [evictable(config), config.num_key_value_heads]
     return "" if found == expected else f"is of {found} layers and KV heads, the model has {expected}"
 
 

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from policies import Thresholds
 from protocol.evidence.refusals import BadInput
+from protocol.layers.kinds import evictable
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -114,7 +115,7 @@ def unpacked(tensors: Mapping[str, Tensor], words: Mapping[str, str]) -> Thresho
 
 def unfit(value: Thresholds, network: PreTrainedModel) -> str:
     """Why these are not of this network; empty where they may be."""
-    layers = network.config.num_hidden_layers
+    layers = evictable(network.config)
     if all(0 <= layer < layers for layer in value.layers):
         return ""
     return f"is of layers {list(value.layers)}, the model has {layers}"

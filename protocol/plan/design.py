@@ -268,7 +268,12 @@ class Design:
     ]
     models: Annotated[
         tuple[str, ...],
-        Field(ARMS, "Models, by name, as hf:<owner>/<name>@<commit> or as path:<folder>.", ["smollm2-135m"]),
+        Field(
+            ARMS,
+            "Models, by name, as hf:<owner>/<name>@<commit> or as path:<folder>, with full attention in some "
+            "layers at least: budgets are of these; sliding-window layers keep their window in every arm.",
+            ["smollm2-135m"],
+        ),
     ]
     seeds: Annotated[
         tuple[int, ...],

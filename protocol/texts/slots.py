@@ -20,8 +20,16 @@ def forms(lock: Mapping[str, Any]) -> str:
 
 
 def words(lock: Mapping[str, Any]) -> list[str]:
-    """A sentence for each model and size of a slot; none of a lock that does not say it."""
+    """A sentence for each model with sliding layers, and each model and size of a slot, as far as a lock says
+    it.
+    """
     said = []
+    for model, one in lock.get("layers", {}).items():
+        said.append(
+            f"On {model}, slots are of the {one['evictable']} layers of full attention; no budget covers "
+            f"its {one['sliding']} sliding-window layers: each keeps the last {one['window']} "
+            "tokens in every arm."
+        )
     for model, own in lock.get(FIELD, {}).items():
         arms = own["arms"]
         for size in sorted({one["bytes"] for one in arms.values()}):

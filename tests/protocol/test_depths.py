@@ -8,7 +8,7 @@ import pytest
 import studies
 import transformers
 
-from protocol.acts.locking import fitting
+from protocol.acts.locking import fitting, layered
 from protocol.evidence.refusals import BadInput
 from protocol.plan import reading
 
@@ -22,7 +22,7 @@ def check(tmp_path):
         transformers.LlamaConfig(num_hidden_layers=layers, **heads).save_pretrained(tmp_path)
         text = studies.PROTOCOL.format(model=tmp_path).replace('"crystal-token-level"', policy)
         protocol = reading.parse(text.encode(), "here")
-        fitting._refuse_depths(SimpleNamespace(protocol=protocol, home=tmp_path))
+        layered.refuse_depths(SimpleNamespace(protocol=protocol, home=tmp_path))
 
     return refuse
 

@@ -8,7 +8,7 @@ from typing import Any
 from analysis.rules import RULES
 from policies.structure import structure
 from protocol import tasks
-from protocol.acts.locking import frozen, same_kept, sized
+from protocol.acts.locking import frozen, layered, same_kept, sized
 from protocol.evidence.lock import closure
 from protocol.locked.planned import Planned
 from protocol.plan import grid
@@ -38,6 +38,7 @@ def follows(
         "policies": policies,
         **({"asked": asked} if asked else {}),
         **sized.field(planned),
+        **layered.field(planned),
         "items": items,
         "batch": {"first_event": protocol.generation.waits if first_event is None else first_event},
         "data": tasks.data(known),

@@ -15,7 +15,7 @@ import transformers
 from analysis.output.phases import phase
 from policies import AskedSignal, Policy
 from protocol import engine
-from protocol.acts.locking import frozen, rule_checks, sized
+from protocol.acts.locking import frozen, layered, rule_checks, sized
 from protocol.evidence.refusals import BadInput
 from protocol.evidence.relations import vocabulary
 from protocol.locked.planned import Planned
@@ -57,7 +57,7 @@ def checked(planned: Planned, items: Mapping[str, Any], *, again: bool = False) 
     again: the lock replicates another one, whose method and budgets were found to do by the rules of then.
     """
     _refuse_calibrated(planned, items)
-    _refuse_depths(planned)
+    layered.refuse(planned)
     _refuse_unmarked(planned)
     sized.refuse_unfit(planned)
     sized.refuse_unlike_slots(planned)
@@ -101,23 +101,6 @@ def refuse_one_model_twice(frozen: Mapping[str, Mapping[str, str]]) -> None:
         )
         if weights and (other := seen.setdefault(weights, model)) != model:
             raise BadInput(f"models: {other} and {model} are the same weights; name one of them")
-
-
-def _refuse_depths(planned: Planned) -> None:
-    """Layers that a policy reads by their number, and numbers that it stores of a value, in a model that has
-    others.
-    """
-    protocol = planned.protocol
-    for model in protocol.models:
-        config = transformers.AutoConfig.from_pretrained(sources.locate(model, planned.home))
-        width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-        for arm in protocol.arms:
-            policy = protocol.policy(arm.name)
-            try:
-                policy.refuse_depth(config.num_hidden_layers)
-                policy.refuse_width(width)
-            except ValueError as refusal:
-                raise BadInput(f"arms: {arm.name!r} does not fit {model}: {refusal}") from None
 
 
 def _refuse_calibrated(planned: Planned, items: Mapping[str, Any]) -> None:

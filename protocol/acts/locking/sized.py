@@ -10,6 +10,7 @@ from policies import Calibrated
 from policies.structure import structure
 from protocol.engine import max_concurrent
 from protocol.evidence.refusals import BadInput
+from protocol.layers.kinds import evictable
 from protocol.locked.planned import Planned
 from protocol.models import calibration, load, sources
 from protocol.plan import slot_bytes
@@ -97,5 +98,5 @@ def _own(planned: Planned, model: str, arm: str) -> int:
 def _widths(planned: Planned, model: str) -> Widths:
     config = transformers.AutoConfig.from_pretrained(sources.locate(model, planned.home))
     dtype = load.DTYPES[planned.protocol.generation.dtype]
-    heads = config.num_hidden_layers * config.num_key_value_heads
+    heads = evictable(config) * config.num_key_value_heads
     return Widths(heads, max_concurrent.slot_bytes(config, dtype) // (2 * heads * dtype.itemsize))

@@ -123,9 +123,16 @@ _SLOTS = Table(
 )
 _SLOT_BYTES = Table(
     {
-        "heads": Field(Whole(1), "Layers times KV heads of the model."),
+        "heads": Field(Whole(1), "Layers of full attention times KV heads of the model."),
         "width": Field(Whole(1), "Numbers of a key, and of a value, of one head in one layer."),
         "arms": Field(MapOf(_SLOTS), "By arm."),
+    }
+)
+_LAYERS = Table(
+    {
+        "evictable": Field(Whole(1), "Layers of full attention: budgets and `heads` count these alone."),
+        "sliding": Field(Whole(1), "Layers that keep a window in every arm and are evicted from in none."),
+        "window": Field(Whole(1), "Tokens that a token of these sees, itself with them."),
     }
 )
 _GIT = Table(
@@ -189,6 +196,11 @@ FIELDS = documents.headed(
             MapOf(_SLOT_BYTES),
             "What a slot takes, by model.",
             without="no budget is in bytes, and every arm stores its slots as computed",
+        ),
+        "layers": Field(
+            MapOf(_LAYERS),
+            "Which layers budgets are of, by model with sliding-window layers.",
+            without="no model has such layers",
         ),
         "sources": Field(MapOf(DIGEST), "SHA-256 of each source file."),
         "bundle": Field(DIGEST, "SHA-256 of sources.zip."),

@@ -142,6 +142,21 @@ def room(plan: Plan, lane: Lane, measure: Measure) -> str:
     return ""
 
 
+def windows(plan: Plan, lane: Lane, measure: Measure) -> str:
+    model, size = lane.body["cell"]["model"], lane.cache.get("window_bytes", 0)
+    if (kept := plan.windows.get(model)) is None:
+        return f"cache.window_bytes is {size}, and no layer of {model} has a window" if size else ""
+    most = plan.tasks[lane.body["cell"]["task"]].max_new_tokens
+    tokens = int(lane.body["prompt_tokens"]) + lane.query + most
+    slots = kept.slots(lane.trajectory.heads, tokens)
+    if (stored := _stored(plan, lane)) is not None:
+        measure = measure._replace(least=stored.computed, most=stored.computed)
+    if size and size % slots == 0 and measure.least <= size // slots <= measure.most:
+        return ""
+    sizes = f"{measure.least} to {measure.most}"
+    return f"cache.window_bytes is {size}; the windows of {model} are {slots} slots of {sizes} bytes"
+
+
 def carried(plan: Plan, lane: Lane, measure: Measure) -> str:
     interval, size = 0 if lane.full else lane.arm.interval, lane.cache["state_bytes"]
     least = POSITION * max((after for _, _, after in lane.events), default=0)
@@ -210,7 +225,8 @@ def _rooms(plan: Plan, lane: Lane) -> Iterator[tuple[int, set[int], int, int]]:
         starts.append(settled + lane.outside)
     for number, start in enumerate(starts):
         end = starts[number + 1] if number + 1 < len(starts) else None
-        if own := set(lane.trajectory.allocated[start:end]):
+        windows = lane.cache.get("window_bytes", 0)
+        if own := {size - windows for size in lane.trajectory.allocated[start:end]}:
             held = max(lane.trajectory.held[start:end], default=0)
             yield start, own, *_room(plan, lane, number, held)
 
@@ -332,14 +348,24 @@ RELATIONS = (
     ),
     Relation(
         "room",
-        "Bytes allocated change at events alone and at the mark that ends the thinking, are whole slots of "
-        "one size a model, and are those of the slots held, of the tokens to come before the next event, "
-        "or from the mark on before the end, and of fewer than 16 slots of rounding a head. The full cache "
-        "tells the size; where none ran, one size fits all lanes. Where the lock has `slot_bytes`, it says "
-        "the size, for each arm, and the rounding is to the bytes of 16 slots as computed.",
+        "Bytes allocated change at events alone and at the mark that ends the thinking. Without "
+        "`window_bytes` they are whole slots of one size a model, and those of the slots held, of the tokens "
+        "to come before the next event, or from the mark on before the end, and of fewer than 16 slots of "
+        "rounding a head. The full cache tells the size; where none ran, one size fits all lanes. Where the "
+        "lock has `slot_bytes`, it says the size, for each arm, and the rounding is to the bytes of 16 slots "
+        "as computed.",
         ("trajectory.allocated", "cache.mean_bytes", "cache.peak_bytes", "thought", "cell.arm"),
         "trajectory",
         room,
+    ),
+    Relation(
+        "windows",
+        "`window_bytes` is there where the lock has `layers` of the model, and only there. It is, in each "
+        "sliding layer and KV head, as many slots as the lane may see tokens, rounded up to a multiple of "
+        "16, but no more than the window, each of the bytes of a slot as computed.",
+        ("cache.window_bytes", "cell.model", "prompt_tokens"),
+        "trajectory",
+        windows,
     ),
     Relation(
         "carried",

@@ -103,6 +103,20 @@ class Stored(NamedTuple):
         return -(-slots * self.bytes // whole) * whole // self.bytes
 
 
+class Windows(NamedTuple):
+    """What a lock says of a model with sliding layers."""
+
+    evictable: int
+    sliding: int
+    window: int
+
+    def slots(self, heads: int, tokens: int) -> int:
+        """Of the windows of a lane that may see so many tokens, over all KV heads and sliding layers. heads:
+        layers of full attention times KV heads.
+        """
+        return self.sliding * heads // self.evictable * min(self.window, -(-tokens // QUANTUM) * QUANTUM)
+
+
 class UnitPlan(NamedTuple):
     """Some problems with all their lanes, which run together and are recorded with one write."""
 
@@ -136,6 +150,7 @@ class Plan(NamedTuple):
         tuple[str, str, str], int
     ]  # slots that locking found it to hold, by model, task and problem
     stored: Mapping[tuple[str, str], Stored]  # by model and arm, of a lock that says it
+    windows: Mapping[str, Windows]  # by model with sliding layers
 
     def arm(self, model: str, cell: Cell) -> Arm:
         """How a cell's arm evicts in a model: where its budget is in bytes, its interval is too."""
@@ -218,6 +233,10 @@ def _plan(content: Mapping[str, Any], digest: str, phase: str, winner: str | Non
         of_full=dict(_of_full(content)),
         used=dict(_used(content)),
         stored=dict(_stored(content, units, bases)),
+        windows={
+            model: Windows(*(_whole(one[name], 1) for name in Windows._fields))
+            for model, one in content.get("layers", {}).items()
+        },
     )
 
 

@@ -43,9 +43,14 @@ _CACHE = Table(
         "mean": Field(_DECIMAL, "Slots per KV head and layer, mean over the forwards."),
         "peak": Field(_DECIMAL, "The most of them after any forward."),
         "prefill_end": Field(_DECIMAL, "Those at the end of the prefill."),
-        "mean_bytes": Field(Whole(), "Bytes of keys and values, mean over the forwards."),
+        "mean_bytes": Field(Whole(), "Bytes of keys and values in all layers, mean over the forwards."),
         "peak_bytes": Field(Whole(), "The most of them after any forward."),
         "state_bytes": Field(Whole(), "Bytes that the policy carries beside them, at their most."),
+        "window_bytes": Field(
+            Whole(1),
+            "Bytes of the windows of sliding layers, at every moment: no policy evicts from them.",
+            without="a model without such layers",
+        ),
         "events": Field(_EVENTS, "Each compression: the step, the slots before it and after."),
         "granted": Field(
             ListOf(Whole(1)),

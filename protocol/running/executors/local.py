@@ -14,6 +14,7 @@ from policies import Policy
 from protocol import engine, grading
 from protocol.evidence.bytes import canonical
 from protocol.evidence.run import late_randomness, records
+from protocol.layers.kinds import evictable
 from protocol.locked.planned import Planned
 from protocol.models.load import LoadedModel, load
 from protocol.plan.grid import Cell, budget_of, policy_of
@@ -194,9 +195,8 @@ def _trajectories(
 
 
 def heads_of(model: LoadedModel) -> int:
-    """KV heads of all layers."""
-    layers: int = model.network.config.num_hidden_layers
-    return layers * int(model.network.config.num_key_value_heads)
+    """KV heads of all layers of full attention, which budgets are of."""
+    return evictable(model.network.config) * int(model.network.config.num_key_value_heads)
 
 
 def _graded(
@@ -233,6 +233,7 @@ def _answered(
             "mean_bytes": sum(allocated) // len(allocated),
             "peak_bytes": max(allocated),
             "state_bytes": outcome.state_bytes,
+            **({"window_bytes": outcome.window_bytes} if outcome.window_bytes else {}),
             "events": [list(event) for event in outcome.events],
             "granted": list(outcome.granted),
         },

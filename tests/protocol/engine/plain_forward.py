@@ -24,7 +24,10 @@ def attention(module, query, key, value, attention_mask, *, scaling, allowed, fo
     group = query.shape[1] // key.shape[1]
     keys, values = (tensor[0].repeat_interleave(group, 0) for tensor in (key, value))
     logits = scaling * query[0] @ keys.transpose(-1, -2)
-    weights = logits.masked_fill(~allowed[module.layer_idx], -torch.inf).softmax(-1)
+    logits = logits.masked_fill(~allowed[module.layer_idx], -torch.inf)
+    if (sinks := rest.get("s_aux")) is not None:  # one more column, whose share goes nowhere
+        logits = torch.cat([logits, sinks[:, None, None].expand(-1, logits.shape[1], 1)], -1)
+    weights = logits.softmax(-1)[..., : key.shape[2]]
     found.append((query[0], key[0], value[0], weights))
     return (weights @ values)[None].transpose(1, 2).contiguous(), None
 

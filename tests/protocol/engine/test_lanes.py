@@ -179,21 +179,3 @@ def test_a_layer_that_the_model_does_not_have_is_refused_by_name():
     watcher = noted(Earliest(frozenset({HiddenChange((LAYERS,), None)})))
     with pytest.raises(BadInput, match="a policy reads the output of layer 3, the model has 3 layers"):
         answer(tiny(), outside(40), [lane(watcher, 9)], max_new_tokens=2)
-
-
-@pytest.mark.parametrize(
-    ("family", "changes"),
-    [
-        ("Mistral", {"sliding_window": 8}),
-        ("Qwen2", {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1}),
-        ("Qwen3", {"layer_types": ["full_attention", "linear_attention", "full_attention"]}),
-    ],
-)
-def test_models_with_sliding_or_hybrid_layers_are_refused_by_name(family, changes):
-    model = tiny(family) if "layer_types" in changes else tiny(family, **changes)
-    for name, value in changes.items():
-        setattr(model.network.config, name, value)
-    with pytest.raises(
-        BadInput, match=f"model tiny-{family}: has layers of (sliding|linear)_attention; choose"
-    ):
-        answer(model, outside(40), [lane(all_kept())], max_new_tokens=2)

@@ -27,6 +27,7 @@ from policies.signals import HiddenChange, Norms
 from policies.subspace import Subspace
 from protocol import engine
 from protocol.engine import Lane, Prompt, Request
+from protocol.layers.kinds import evictable
 
 VOCABULARY = 97
 FAMILIES = ("Llama", "Qwen2", "Qwen3", "Mistral")
@@ -56,9 +57,12 @@ def tiny(
     dtype: torch.dtype = torch.float64,
     stop: tuple[int, ...] = (),
     device: str = "cpu",
+    text: bool = False,
     **changes,
 ) -> TinyModel:
-    """Weights are drawn wide, so that attention is sharp and greedy text does not settle into one token."""
+    """Weights are drawn wide, so that attention is sharp and greedy text does not settle into one token.
+    text: of a family whose configuration has other things beside it.
+    """
     settings = {
         "vocab_size": VOCABULARY,
         "hidden_size": 64,
@@ -74,7 +78,7 @@ def tiny(
         "pad_token_id": None,
         "sliding_window": None,
     }
-    config = getattr(transformers, f"{family}Config")(**{**settings, **changes})
+    config = getattr(transformers, f"{family}{'Text' * text}Config")(**{**settings, **changes})
     with torch.random.fork_rng():
         torch.manual_seed(3)
         network = getattr(transformers, f"{family}ForCausalLM")(config)
@@ -94,16 +98,17 @@ def preserves(policy: Policy) -> bool:
 def statistics(network: Any, seed: int) -> Statistics:
     """Random ones of the right shape, with the rotation of the network."""
     generator, device = torch.Generator().manual_seed(seed), network.device
-    heads = network.config.num_hidden_layers, network.config.num_attention_heads, DIM // 2
+    heads = evictable(network.config), network.config.num_attention_heads, DIM // 2
     mean = torch.randn(*heads, dtype=torch.complex64, generator=generator).to(device)
     direction = torch.nn.functional.normalize(torch.randn(DIM, generator=generator), dim=0)
-    frequencies = network.base_model.rotary_emb.inv_freq.double()
+    rotary = network.base_model.rotary_emb
+    frequencies = getattr(rotary, "full_attention_inv_freq", getattr(rotary, "inv_freq", None)).double()
     return Statistics(mean, 1.5 * mean.abs(), direction.to(device), frequencies, 1.0)
 
 
 def routes(network: Any) -> Routes:
     """Every other head goes by its scores, in the next layer the others."""
-    layers, kv_heads = network.config.num_hidden_layers, network.config.num_key_value_heads
+    layers, kv_heads = evictable(network.config), network.config.num_key_value_heads
     places = torch.arange(layers)[:, None] + torch.arange(kv_heads)
     return Routes((places % 2 == 0).to(network.device))
 
@@ -111,7 +116,7 @@ def routes(network: Any) -> Routes:
 def bases(network: Any) -> Bases:
     """Random directions, all there are, so that DIM of them give every value back."""
     generator, config = torch.Generator().manual_seed(2), network.config
-    heads = config.num_hidden_layers, config.num_key_value_heads
+    heads = evictable(config), config.num_key_value_heads
     mean = torch.randn(*heads, DIM, dtype=torch.float64, generator=generator)
     drawn = torch.randn(*heads, DIM, DIM, dtype=torch.float64, generator=generator)
     return Bases(mean.to(network.device), torch.linalg.qr(drawn)[0].to(network.device))

@@ -346,6 +346,7 @@ BREAKS = [
     (bytes_that_change_alone, ["room", "side file"]),
     (in_cache("state_bytes", 0), ["carried"]),
     (lambda made: made.lane()["cache"].update(state_bytes=8), ["carried"]),
+    (lambda made: made.lane()["cache"].update(window_bytes=SLOT), ["windows", "room"]),
     (in_body("prompt", "8" * 64), ["one prompt"]),
     (in_body("prompt_tokens", lambda body: body["prompt_tokens"] - 1), ["one prompt", "growth"]),
     (questions_differ, ["one question", "side file"]),

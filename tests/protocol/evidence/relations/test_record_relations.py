@@ -167,6 +167,27 @@ def test_a_rewrite_is_named_by_the_relation_that_it_breaks(tmp_path, studies_mad
     assert made.broken(tmp_path) == set(named)
 
 
+def windowed(made, size):
+    """As of a model with three sliding layers beside two of full attention; windows of `size` bytes."""
+    made.content["layers"] = {made_study.MODEL: {"evictable": 2, "sliding": 3, "window": 20}}
+    for side in made.sides:
+        for own in side:
+            own["allocated"] = [each + size for each in own["allocated"]]
+    for cache in (line["body"]["cache"] for line in made.lines if line["body"]["state"] == "ok"):
+        cache.update({name: cache[name] + size for name in ("mean_bytes", "peak_bytes")}, window_bytes=size)
+    return made
+
+
+def test_windows_are_as_large_as_the_lock_says_and_no_part_of_a_budget(tmp_path, made):
+    """Two KV heads, 20 slots each in three layers; one slot less in each, and the windows of no lane told."""
+    whole = 3 * 2 * 20 * made_study.SLOT
+    honest, fewer, untold = (copy.deepcopy(made) for _ in range(3))
+    assert windowed(honest, whole).broken(tmp_path / "honest") == set()
+    assert windowed(fewer, whole - 6 * made_study.SLOT).broken(tmp_path / "fewer") == {"windows"}
+    untold.content["layers"] = honest.content["layers"]
+    assert untold.broken(tmp_path / "untold") == {"windows"}
+
+
 def test_every_relation_is_broken_by_some_rewrite():
     assert {named[0] for _, named in BREAKS} == {relation.name for relation in RELATIONS}
 

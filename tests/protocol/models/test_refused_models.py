@@ -1,0 +1,168 @@
+"""Models that cannot be evicted from honestly are refused by name when registering, from a configuration."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+import studies
+import torch
+import transformers
+from transformers import configuration_utils, masking_utils
+
+from protocol.acts.locking import layered
+from protocol.evidence.refusals import BadInput
+from protocol.layers import refused
+from protocol.layers.kinds import FULL, SLIDING, layers_of, place
+from protocol.plan import reading
+from protocol.texts import slots
+
+SMALL = {
+    "hidden_size": 64,
+    "intermediate_size": 64,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "vocab_size": 97,
+    "pad_token_id": 0,
+}
+
+
+def config_of(family, **changes):
+    return getattr(transformers, f"{family}Config")(**{**SMALL, **changes})
+
+
+@pytest.mark.parametrize(
+    ("family", "changes", "says"),
+    [
+        ("Mistral", {"sliding_window": 8}, "has sliding-window attention in every layer"),
+        ("Gemma2", {}, "bounds its attention logits by a softcap (attn_logit_softcapping)"),
+        (
+            "Qwen3Next",
+            {"layer_types": ["linear_attention"] * 3 + [FULL]},
+            "layers of linear_attention, which carry",
+        ),
+        ("Jamba", {}, "layers of linear_attention, which carry a state"),
+        ("Mamba", {}, "layers of linear_attention, which carry a state"),
+        ("FalconH1", {}, "has layers of hybrid, which attend and carry a state"),
+        ("Llama4Text", {}, "layers of chunked_attention, which begin anew"),
+        ("DeepseekV3", {}, "multi-head latent attention"),
+        ("Gemma3n", {}, "is of text and other things"),
+        ("Gemma3nText", {"num_hidden_layers": 35}, "layers that read the slots of other layers"),
+        ("T5", {}, "is an encoder with a decoder"),
+        ("GPT2", {}, "without num_key_value_heads"),
+        ("Gemma3Text", {"use_bidirectional_attention": True}, "lets a token see later ones"),
+        (
+            "Gemma3Text",
+            {"sliding_window": None, "layer_types": [SLIDING, FULL] * 2},
+            "has sliding layers and a sliding_window of None",
+        ),
+        ("Llama", {"add_cross_attention": True}, "attends across to another sequence"),
+    ],
+)
+def test_each_kind_is_refused_with_its_reason(family, changes, says):
+    given = (
+        changes if family in ("T5", "Gemma3n", "GPT2", "Mamba", "Jamba", "FalconH1", "DeepseekV3") else None
+    )
+    config = (
+        getattr(transformers, f"{family}Config")(**given)
+        if given is not None
+        else config_of(family, **changes)
+    )
+    with pytest.raises(BadInput) as found:
+        refused.refuse("a-model", config)
+    told = str(found.value)
+    assert told.startswith("model a-model: ")
+    assert says in told
+    assert "; choose " in told
+    assert "\n" not in told
+
+
+def test_a_kind_of_layer_that_nobody_knows_is_refused_as_unknown():
+    config = config_of("Qwen3")
+    config.layer_types = [FULL, "resonant_attention", FULL, FULL]
+    assert refused.reason(config).startswith("has layers of resonant_attention, an unknown kind")
+
+
+def test_every_kind_that_transformers_knows_runs_or_has_its_reason():
+    known = {
+        *configuration_utils.ALLOWED_ATTN_LAYER_TYPES,
+        *masking_utils.LAYER_PATTERN_TO_MASK_FUNCTION_MAPPING,
+    }
+    assert known - {FULL, SLIDING} <= refused.REASONS.keys()
+
+
+@pytest.mark.parametrize("family", ["Llama", "Qwen2", "Qwen3", "Gemma3Text", "GptOss", "Cohere2", "Olmo3"])
+def test_models_of_full_and_sliding_attention_are_not_refused(family):
+    assert (
+        refused.reason(
+            config_of(family, **({"layer_types": [SLIDING, FULL] * 2} if family == "Gemma3Text" else {}))
+        )
+        == ""
+    )
+
+
+def test_layers_are_counted_among_their_kind():
+    config = config_of("Gemma3Text", layer_types=[SLIDING, FULL, SLIDING, FULL], sliding_window=12)
+    assert layers_of(config).evictable == (1, 3)
+    assert [tuple(place(config, layer)) for layer in range(4)] == [
+        (SLIDING, 0),
+        (FULL, 0),
+        (SLIDING, 1),
+        (FULL, 1),
+    ]
+    plain = config_of("Mistral", sliding_window=None)
+    assert layers_of(plain) == ((FULL,) * 4, None)
+
+
+@pytest.fixture
+def check(tmp_path):
+    """Register a protocol whose arm `crystal` is this policy, as far as the models' layers go."""
+    (tmp_path / "model.safetensors").touch()
+
+    def refuse(policy, config):
+        config.save_pretrained(tmp_path)
+        text = studies.PROTOCOL.format(model=tmp_path).replace('"crystal-token-level"', json.dumps(policy))
+        planned = SimpleNamespace(protocol=reading.parse(text.encode(), "here"), home=tmp_path)
+        layered.refuse(planned)
+        return layered.field(planned)
+
+    return refuse
+
+
+@pytest.mark.parametrize(
+    ("policy", "family", "changes", "says"),
+    [
+        ("defensivekv", "Phi", {}, "the attention of layer 0 has no linear o_proj of its 4 heads"),
+        (
+            "expected-attention",
+            "Cohere",
+            {},
+            "policy of arm 'crystal': turns queries by the rotary embedding of",
+        ),
+        ("expected-attention", "Exaone4", {}, "is not one rule for the halves of a head in all layers"),
+        ("caote", "GptOss", {}, "policy of arm 'crystal': OutputError takes a row of attention for shares"),
+        ("h2o", "Doge", {}, "the model's attention uses a mask of its own"),
+    ],
+)
+def test_what_an_arm_reads_and_a_model_lacks_is_refused_before_anything_is_locked(
+    check, policy, family, changes, says
+):
+    with pytest.raises(BadInput) as found:
+        check(policy, config_of(family, **changes))
+    assert says in str(found.value)
+
+
+def test_a_lock_says_of_hybrid_models_which_layers_budgets_are_of(check):
+    config = config_of("Gemma3Text", layer_types=[SLIDING, SLIDING, SLIDING, FULL], sliding_window=12)
+    found = check("h2o", config)
+    (one,) = found["layers"].values()
+    assert one == {"evictable": 1, "sliding": 3, "window": 12}
+    (said,) = slots.words(found | {"protocol": {"content": {"decision": {}}}})
+    assert "the 1 layers of full attention; no budget covers its 3 sliding-window layers" in said
+    assert check("h2o", config_of("Llama")) == {}
+
+
+def test_a_network_without_weights_is_enough():
+    bare = layered._bare("a-model", config_of("Gemma3Text"))
+    assert {each.device for each in bare.network.parameters()} == {torch.device("meta")}
