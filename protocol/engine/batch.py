@@ -11,6 +11,7 @@ from torch import Tensor
 from policies import Rows, State
 from protocol.engine import forking, grants, merging, sampling
 from protocol.engine.asking import asked
+from protocol.engine.attention.kernels import PADDED, Attention
 from protocol.engine.forking import Fork, Forked
 from protocol.engine.forms import Form
 from protocol.engine.lane_memory import Memory, measured
@@ -35,6 +36,7 @@ class Batch:
         marks: frozenset[int],
         forms: Mapping[State, Form],
         done: Callable[[Row, Outcome | LaneFailure], None],
+        attention: Attention = PADDED,
     ) -> None:
         self.model = model
         self.max_new_tokens = max_new_tokens
@@ -45,7 +47,7 @@ class Batch:
         self.forms = forms
         self.rotation = rotation_of(model.network)
         self.done = done
-        self.slots: Slots[Row] = Slots()
+        self.slots: Slots[Row] = Slots(attention)
         self.forwards = 0
         self.peak_bytes = 0
         self.event_seconds = 0.0

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from protocol.engine.attention.kernels import PADDED, Attention, Kernel
 from protocol.engine.forms import ALIKE, VERBATIM, Form, Sizes
 
 QUANTUM = 16
@@ -110,13 +111,23 @@ class Pool(Generic[Member]):
         else None, layer by layer.
     hidden: what no token sees of the layers whose shape is masked, bool [place, row, capacity], or
         None.
+    kernel: of variable lengths, that new tokens attend through; None where slots are padded, as those are of
+        which some are hidden, weigh in the logits or have coded values: the kernel takes none of these.
     starts, lengths: [layer, place, kv_head] int64, on the CPU: reading them never waits for an accelerator.
     """
 
-    def __init__(self, shape: tuple[Shape, ...], keys: Sequence[Tensor], form: Form = VERBATIM) -> None:
+    def __init__(
+        self,
+        shape: tuple[Shape, ...],
+        keys: Sequence[Tensor],
+        form: Form = VERBATIM,
+        attention: Attention = PADDED,
+    ) -> None:
         """keys: one tensor per layer, [kv_head, n, d], of any lane: its heads, width, dtype and device."""
         self.shape = shape
         self.form = form
+        plain = form.codec is None and not form.mass and not any(own.masked for own in shape)
+        self.kernel: Kernel | None = attention.kernel if plain else None
         self.heads = keys[0].shape[0]
         self.members: list[Member] = []
         self.keys = [self.rows_for(0, keys[layer], shape[layer]) for layer in range(len(shape))]
@@ -243,10 +254,10 @@ class Pool(Generic[Member]):
         slot = slot.to(self.keys[layer].device)
         return Cached(*(rows[place, 0][slot] for rows in own))
 
-    def plans(self, places: slice, new: int, queries: int) -> list[Plan]:
+    def plans(self, places: slice, new: int, queries: int, seen: bool = True) -> list[Plan]:
         """One plan per layer for `new` tokens of the lanes at these places.
 
-        queries: query heads. Layers of one layout share one plan, but for what is hidden in them.
+        queries: query heads. seen: whether anybody reads what is visible. Layers of one layout share one plan, but for what is hidden in them.
         """
         made: dict[tuple[bytes, Shape], Plan] = {}
         plans = []
@@ -254,7 +265,7 @@ class Pool(Generic[Member]):
             layout = Layout(self.starts[layer, places], self.lengths[layer, places])
             key = (torch.stack(layout).numpy().tobytes(), shape)
             if key not in made:
-                made[key] = plan(layout, shape, new, queries, self.keys[layer].device)
+                made[key] = plan(layout, shape, new, queries, self.keys[layer].device, seen)
             own, hidden = made[key], self.hidden[layer]
             if hidden is not None and own.visible is not None:
                 own = own._replace(visible=own.visible & ~hidden[places, :, None, : own.end])
@@ -275,7 +286,9 @@ class Pool(Generic[Member]):
         return sum(tensor.untyped_storage().nbytes() for tensor in (*self.keys, *self.values, *weights))
 
 
-def plan(layout: Layout, shape: Shape, new: int, queries: int, device: torch.device) -> Plan:
+def plan(
+    layout: Layout, shape: Shape, new: int, queries: int, device: torch.device, read: bool = True
+) -> Plan:
     starts, lengths = layout
     lanes, heads = lengths.shape
     slot = (starts + lengths)[..., None] + torch.arange(new)
@@ -285,7 +298,7 @@ def plan(layout: Layout, shape: Shape, new: int, queries: int, device: torch.dev
     at = row * shape.capacity + slot
     same = bool((slot == slot[0, 0]).all())
     visible = None
-    if new > 1 or shape.flat or shape.masked or not same:
+    if read and (new > 1 or shape.flat or shape.masked or not same):
         column = torch.arange(end)
         seen = (column >= starts[..., None, None]) & (column <= slot[..., None])  # [lane, kv_head, t, end]
         seen = seen.repeat_interleave(queries // heads, 1)  # [lane, q_head, t, end]
@@ -296,12 +309,13 @@ def plan(layout: Layout, shape: Shape, new: int, queries: int, device: torch.dev
 class Slots(Generic[Member]):
     """All pools. A lane's row in a batch is its place, counted through the pools in their order."""
 
-    def __init__(self) -> None:
+    def __init__(self, attention: Attention = PADDED) -> None:
+        self.attention = attention
         self.pools: dict[tuple[tuple[Shape, ...], Form], Pool[Member]] = {}
 
     def pool(self, shape: tuple[Shape, ...], keys: Sequence[Tensor], form: Form = VERBATIM) -> Pool[Member]:
         if (shape, form) not in self.pools:
-            self.pools[shape, form] = Pool(shape, keys, form)
+            self.pools[shape, form] = Pool(shape, keys, form, self.attention)
         return self.pools[shape, form]
 
     def dismiss(self, leaving: Collection[Member]) -> None:
