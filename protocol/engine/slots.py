@@ -257,7 +257,8 @@ class Pool(Generic[Member]):
     def plans(self, places: slice, new: int, queries: int, seen: bool = True) -> list[Plan]:
         """One plan per layer for `new` tokens of the lanes at these places.
 
-        queries: query heads. seen: whether anybody reads what is visible. Layers of one layout share one plan, but for what is hidden in them.
+        queries: query heads. seen: whether anybody reads what is visible. Layers of one layout share one
+        plan, but for what is hidden in them.
         """
         made: dict[tuple[bytes, Shape], Plan] = {}
         plans = []

@@ -1,9 +1,9 @@
-"""Which attention runs: padded with a mask, or a kernel that takes heads of any number of slots as they are."""
+"""Which attention runs: padded with a mask, or a kernel that takes heads of any number of slots."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
@@ -11,9 +11,10 @@ from torch import Tensor
 from protocol.evidence.refusals import BadInput
 
 if TYPE_CHECKING:
+    from torch.nn.attention.varlen import AuxRequest
     from transformers import PreTrainedModel
 
-__all__ = ["NAMES", "PADDED", "Attention", "Kernel", "chosen"]
+__all__ = ["NAMES", "PADDED", "WIDEST", "Attention", "Kernel", "chosen"]
 
 NAMES = ("padded", "varlen")
 WIDEST = 256
@@ -38,7 +39,9 @@ class Kernel(Protocol):
         enable_gqa: bool,
         seqused_k: Tensor,
         num_splits: int,
-    ) -> Tensor: ...
+        return_aux: AuxRequest | None = None,
+    ) -> Any:
+        """The output; with it the log-sum-exp, [query head, row], where that is asked for."""
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ def packings(
     before the `new` ones. flat: whether all heads of a lane lie in one row of so many slots. Raises
     ValueError for more slots than 32 bits count, which the kernel would take for others.
     """
-    layers, lanes, heads = lengths.shape
+    _, lanes, heads = lengths.shape
     rows = torch.tensor([1 if one else heads for one in flat])
     capacity = torch.tensor(capacities)
     every = lanes * rows * capacity
@@ -74,7 +74,7 @@ def through(
     sequences = len(made.used)
     groups = lanes, sequences // lanes, query_heads * lanes // sequences
     packed = queries.view(*groups, new, dim).transpose(2, 3).reshape(sequences * new, -1, dim)
-    output = kernel(
+    output: Tensor = kernel(
         packed,
         keys.view(-1, 1, dim),
         values.view(-1, 1, dim),

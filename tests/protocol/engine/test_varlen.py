@@ -16,7 +16,7 @@ from tiny_networks import (
     outside,
     tiny,
 )
-from varlen_by_loops import varlen_by_loops, varlen_in_products
+from varlen_by_loops import varlen_by_loops
 
 import policies
 from policies import AttentionSignal, Cadence
@@ -93,7 +93,7 @@ def test_every_policy_says_and_holds_the_same_through_either_path(part, device):
     """
     cuda = device == "cuda"
     model = tiny(dtype=torch.bfloat16 if cuda else torch.float64, device=device, num_hidden_layers=DEPTH)
-    kernel = chosen(model.network, "varlen") if cuda else Attention(varlen_in_products)
+    kernel = chosen(model.network, "varlen") if cuda else Attention(varlen_by_loops)
     lanes = []
     for name in NAMES[part::4]:
         policy = competing(policies.get(name))
@@ -120,7 +120,7 @@ class Counted:
 
     def __call__(self, *given, **settings):
         self.sequences = max(self.sequences, len(settings["seqused_k"]))
-        return varlen_in_products(*given, **settings)
+        return varlen_by_loops(*given, **settings)
 
 
 def test_ragged_heads_of_all_lanes_of_a_pool_go_through_one_call():
@@ -135,14 +135,14 @@ def test_slots_that_weigh_in_the_logits_or_are_coded_stay_padded_and_no_others(n
     policy, keys = policies.get(name), torch.zeros(2, 4, WIDTH)
     form = forms.form_of(tiny(), lane(competing(policy)))
     shape = shapes(torch.tensor([[2, 3]]), 1)
-    through = Pool(shape, [keys], form, Attention(varlen_in_products)).kernel
+    through = Pool(shape, [keys], form, Attention(varlen_by_loops)).kernel
     stays = policy.state.mass or name in CODED
     assert (through is None) == stays
 
 
 def test_slots_that_a_press_hides_stay_padded():
     shape, keys = shapes(torch.tensor([[3, 3]]), 1, masked=True), torch.zeros(2, 3, WIDTH)
-    assert Pool(shape, [keys], attention=Attention(varlen_in_products)).kernel is None
+    assert Pool(shape, [keys], attention=Attention(varlen_by_loops)).kernel is None
 
 
 def on(device="cuda", dtype=torch.bfloat16, width=128):

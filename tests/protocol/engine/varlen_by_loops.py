@@ -56,38 +56,23 @@ def varlen_by_loops(
     output = torch.empty_like(query)
     lse = query.new_empty(query.shape[1], len(query), dtype=torch.promote_types(query.dtype, torch.float32))
     for number in range(sequences):
-        first, last = int(cu_seq_q[number]), int(cu_seq_q[number + 1])
-        assert last - first <= max_q
+        own = slice(int(cu_seq_q[number]), int(cu_seq_q[number + 1]))
+        rows = own.stop - own.start
         start, stop = int(cu_seq_k[number]), int(cu_seq_k[number + 1])
         used = stop - start if seqused_k is None else int(seqused_k[number])
+        assert rows <= max_q
+        assert used <= max_k
         if block_table is None:
             assert used <= stop - start
             keys, values = key[start : start + used], value[start : start + used]
         else:
             pages = block_table[number].long()
             keys, values = (whole[pages].flatten(0, 1)[:used] for whole in (key, value))
-        assert len(keys) == used <= max_k
-        for row in range(first, last):
-            seen = used - (last - 1 - row) if window_size == (-1, 0) else used  # aligned at the last of both
-            for head in range(query.shape[1]):
-                own = head // (query.shape[1] // heads)
-                logits = keys[:seen, own] @ query[row, head] * (scale or query.shape[-1] ** -0.5)
-                output[row, head] = logits.softmax(0) @ values[:seen, own]
-                lse[head, row] = logits.to(lse.dtype).logsumexp(0)
+        keys, values = (one.repeat_interleave(query.shape[1] // heads, 1) for one in (keys, values))
+        logits = torch.einsum("thd,nhd->htn", query[own], keys).to(lse.dtype)
+        logits *= query.shape[-1] ** -0.5 if scale is None else scale
+        if window_size == (-1, 0):  # aligned at the last row and the last slot
+            logits.masked_fill_(torch.ones(rows, used, dtype=torch.bool).triu(used - rows + 1), -torch.inf)
+        lse[:, own] = logits.logsumexp(-1)
+        output[own] = torch.einsum("htn,nhd->thd", logits.softmax(-1).to(query.dtype), values)
     return (output, lse) if return_aux is not None and return_aux.lse else output
-
-
-def varlen_in_products(query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, **settings):
-    """The same for one KV head and nothing paged, quicker: a product a sequence."""
-    output, scale = torch.empty_like(query), settings["scale"]
-    assert key.shape[1] == 1
-    for number, used in enumerate(settings["seqused_k"].tolist()):
-        own = slice(*cu_seq_q[number : number + 2].tolist())
-        start = int(cu_seq_k[number])
-        assert used <= int(cu_seq_k[number + 1]) - start
-        logits = torch.einsum("thd,nd->htn", query[own], key[start : start + used, 0]) * scale
-        if settings["window_size"] == (-1, 0):
-            ahead = torch.ones(logits.shape[1:], dtype=torch.bool).triu(used - logits.shape[1] + 1)
-            logits.masked_fill_(ahead, -torch.inf)
-        output[own] = torch.einsum("htn,nd->thd", logits.softmax(-1), value[start : start + used, 0])
-    return output
