@@ -113,7 +113,7 @@ def asked(shape: Shape, where: Setting, lanes: Sequence[int]) -> tuple[Tensor, T
         for lane in lanes
     ]
     whole = torch.stack(drawn).to(where.device, dtype)
-    queries, keys, values = whole.split([heads * shape.group, heads, heads], 1)
+    queries, keys, values = torch.split(whole, [heads * shape.group, heads, heads], 1)
     return queries, keys, values
 
 
@@ -136,15 +136,15 @@ def paging(shape: Shape, where: Setting, attention: Attention, lanes: Sequence[i
     step = Step(pool, range(len(lanes)), 1, shape.kv_heads * shape.group, {}, (), ())
     step.attend(0, queries, keys, values, 1.0)  # appends
     one = step.packings[0]
-    keys, stored = (in_pages(whole[0], one.cu_seq_k, one.used) for whole in (pool.keys, pool.values))
-    (paged, block_table), (values, _) = keys, stored
+    paged, block_table = in_pages(pool.keys[0], one.cu_seq_k, one.used)
+    paged_values, _ = in_pages(pool.values[0], one.cu_seq_k, one.used)
     kernel: Any = attention.kernel
 
     def act() -> Tensor:
         output: Tensor = kernel(
             queries.reshape(-1, shape.group, shape.width),
             paged,
-            values,
+            paged_values,
             one.cu_seq_q,
             one.cu_seq_k,
             1,
@@ -161,7 +161,7 @@ def paging(shape: Shape, where: Setting, attention: Attention, lanes: Sequence[i
 
 
 def in_pages(rows: Tensor, first: Tensor, used: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows of slots [lane, row, capacity, d] as pages [page, PAGE, 1, d], and the pages of each sequence, int32
+    """Rows of slots [lane, row, capacity, d] as pages [page, PAGE, 1, d], and those of each sequence, int32
     [sequence, pages of the longest]; page 0 is empty and fills up.
     """
     flat, starts, lengths = rows.reshape(-1, rows.shape[-1]), first.tolist(), used.tolist()

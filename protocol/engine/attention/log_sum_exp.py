@@ -1,7 +1,7 @@
 """What the log-sum-exp of a fused attention gives away: weights of some rows, and sums over all of them.
 
-lse_i = log sum_j exp(s q_i k_j), so that a weight is exp(s q_i k_j - lse_i): no softmax is taken, and no weight
-is formed before somebody reads it.
+lse_i = log sum_j exp(s q_i k_j), so that a weight is exp(s q_i k_j - lse_i): no softmax is taken, and no
+weight is formed before somebody reads it.
 """
 
 from __future__ import annotations
