@@ -129,7 +129,10 @@ class AttentionSums(EveryLayer):
 
     def attend(self, rows: Rows, before: Tensor | None) -> Tensor:
         skipped = 0 if self.window is None else max(0, rows.total - self.window - rows.start)
-        sums = rows.attention[..., skipped:, :].sum(-2)
+        return self.add(rows.attention[..., skipped:, :].sum(-2), before)
+
+    def add(self, sums: Tensor, before: Tensor | None) -> Tensor:
+        """sums: [q_head, n] of further rows."""
         return joined(sums, before)
 
 

@@ -236,6 +236,7 @@ def _run(study: Study, model: LoadedModel, task: Task, request: engine.Request) 
         prefill_chunk=generation.prefill_chunk,
         first_event=generation.waits,
         marks=(model.answer_marks if generation.think_only else None) or (),
+        attention=generation.attention,
     )
     outcome = ran.answers[0].outcomes[0]
     if isinstance(outcome, engine.LaneFailure):

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from policies import Rows, State
 from protocol.engine import merging, sampling
+from protocol.engine.attention.kernels import PADDED, Attention
 from protocol.engine.events import Events
 from protocol.engine.forking import Fork, Forked
 from protocol.engine.forms import Form
@@ -33,8 +34,9 @@ class Batch(Events):
         marks: frozenset[int],
         forms: Mapping[State, Form],
         done: Callable[[Row, Outcome | LaneFailure], None],
+        attention: Attention = PADDED,
     ) -> None:
-        super().__init__(model, max_new_tokens, first_event, marks)
+        super().__init__(model, max_new_tokens, first_event, marks, attention)
         self.temperature = temperature
         self.top_p = top_p
         self.forms = forms

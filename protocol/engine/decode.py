@@ -20,6 +20,7 @@ from policies import (
     Policy,
 )
 from policies.epicache import AsksAbout, Episodic
+from protocol.engine.attention.kernels import Attention, chosen
 from protocol.engine.batch import Batch
 from protocol.engine.blocks import fork
 from protocol.engine.forking import Forked
@@ -59,6 +60,7 @@ def run(
     prefill_chunk: int | None = None,
     first_event: int = FIRST_EVENT,
     marks: Collection[int] = (),
+    attention: Attention | str | None = None,
     report: Callable[[Doing], object] = lambda doing: None,
 ) -> Run:
     """Decode every lane of every request; one outcome or failure per lane, in their order.
@@ -68,7 +70,8 @@ def run(
     `max_concurrent` lanes decode at once (None: as many as half of the free memory holds); a lane that stops
     leaves its place to the next one in the order of the requests, whose prompt is fed when its first lane has
     a place. Who decodes beside whom is thus a function of the arguments alone. In other company the same lane
-    computes the same up to the rounding of the dtype, and draws the same noise.
+    computes the same up to the rounding of the dtype, and draws the same noise. `attention` is a
+    registered name, or None for what `attention.kernels.chosen` makes of it, or a kernel in their place.
 
     No event fires before `first_event` new tokens have been fed: with 1 the first token of the answer is
     chosen over the whole query, with 0 an event may cut the query before it. The event after the context is
@@ -102,7 +105,11 @@ def run(
         outcomes[number[id(row.request)]][row.number] = outcome
 
     start = perf_counter()
-    batch = Batch(model, max_new_tokens, temperature, top_p, first_event, frozenset(marks), forms, done)
+    if not isinstance(attention, Attention):
+        attention = chosen(model.network, attention)
+    batch = Batch(
+        model, max_new_tokens, temperature, top_p, first_event, frozenset(marks), forms, done, attention
+    )
     forked, ahead = None, 0
     with observed(model.network, shown_layers(model, requests)), torch.no_grad():
         while True:

@@ -20,6 +20,7 @@ from policies.contract import Several
 from policies.together import Asunder, kept, together
 from protocol.engine import forking, grants, merging
 from protocol.engine.asking import asked
+from protocol.engine.attention.kernels import PADDED, Attention
 from protocol.engine.forms import VERBATIM
 from protocol.engine.lane_memory import (
     Memory,
@@ -83,13 +84,20 @@ class Gathered(NamedTuple):
 class Events:
     """The part of a batch that evicts."""
 
-    def __init__(self, model: Model, max_new_tokens: int, first_event: int, marks: frozenset[int]) -> None:
+    def __init__(
+        self,
+        model: Model,
+        max_new_tokens: int,
+        first_event: int,
+        marks: frozenset[int],
+        attention: Attention = PADDED,
+    ) -> None:
         self.model = model
         self.max_new_tokens = max_new_tokens
         self.first_event = first_event
         self.marks = marks
         self.rotation = rotation_of(model.network)
-        self.slots: Slots[Row] = Slots()
+        self.slots: Slots[Row] = Slots(attention)
         self.windows: Windows[Row] = Windows(kinds_of(model.network.config).window)
         self.peak_bytes = 0
         self.event_seconds = 0.0

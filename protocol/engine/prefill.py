@@ -24,8 +24,10 @@ from policies import (
     Rows,
     Signal,
 )
-from policies.signals import BLOCK, attention_logits, shares, wide
+from policies.signals import BLOCK, AttentionSums, attention_logits, shares, wide
 from protocol.engine.asking import asked
+from protocol.engine.attention import log_sum_exp
+from protocol.engine.attention.kernels import Attention, Kernel, chosen
 from protocol.engine.lanes import Model
 from protocol.engine.projecting import projected
 from protocol.engine.rotation import rotation_of
@@ -65,7 +67,8 @@ class Recorder:
 
     Rows whose attention a signal reads are attended in blocks, which gives output and attention weights from
     one product of queries and keys; all other rows go through the fused kernel. Forming the weights beside
-    the fused kernel instead takes that product twice.
+    the fused kernel instead takes that product twice: what pays where a `kernel` is, since weights that are
+    written out cost an accelerator more than a product.
     """
 
     def __init__(
@@ -78,10 +81,12 @@ class Recorder:
         layers: int,
         rotation: Rotation | None = None,
         window: int | None = None,
+        kernel: Kernel | None = None,
     ) -> None:
         """prompt: tokens that it has, with those of a question that is fed later. layers: those that policies
         see. window: of the other ones.
         """
+        self.kernel = kernel
         self.total = total
         self.prompt = prompt
         self.layers = range(layers)
@@ -119,6 +124,8 @@ class Recorder:
         self.remember(layer, own)
         start, stop = self.start, keys.shape[1]
         readers = [signal for signal in self.rows if signal.reads(layer)]
+        if self.kernel is not None:
+            return self.attend_beside(self.kernel, layer, readers, own, keys, values, scale)
         first = min((self.first_row(signal) for signal in readers), default=stop)
         first = min(max(first, start), stop)
         if sinks is not None:  # no fused kernel of a CPU knows them
@@ -170,6 +177,41 @@ class Recorder:
             self.windows.append(window)
         output = slid(queries[0], window.keys, window.values, scale, self.window, sinks)
         self.windows[layer] = window.last(self.window)
+        return output[None]
+
+    def attend_beside(
+        self,
+        kernel: Kernel,
+        layer: int,
+        readers: Sequence[AttentionSignal],
+        own: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        scale: float,
+    ) -> Tensor:
+        """All rows through the kernel; what signals read of them is formed from its log-sum-exp."""
+        start, stop = self.start, keys.shape[1]
+        output, lse = log_sum_exp.attended(kernel, own, keys, values, scale)
+        whole = [one for one in readers if one == AttentionSums() and log_sum_exp.summable(keys.shape[-1])]
+        if whole:
+            sums = log_sum_exp.column_sums(kernel, own, keys, lse, scale)
+            self.states[whole[0], layer] = whole[0].add(sums, self.states.get((whole[0], layer)))
+        readers = [signal for signal in readers if signal not in whole]
+        first = min((self.first_row(signal) for signal in readers), default=stop)
+        first = min(max(first, start), stop)
+        if first < stop and self.workspace is None:
+            self.workspace = wide(own).new_empty(len(own) * BLOCK * self.total)
+        while first < stop:
+            last = min(first + BLOCK, stop)
+            rows = slice(first - start, last - start)
+            reading = [signal for signal in readers if last > self.first_row(signal)]
+            logits = attention_logits(own[:, rows], keys[:, :last], scale, first, self.workspace)
+            raw = logits.clone() if any(signal.raw for signal in reading) else None
+            weights = log_sum_exp.weights(logits, lse[:, rows])
+            read = Rows(weights, layer, first, self.total, len(keys), logits=raw)
+            for signal in reading:
+                self.states[signal, layer] = signal.attend(read, self.states.get((signal, layer)))
+            first = last
         return output[None]
 
     def first_row(self, signal: AttentionSignal) -> int:
@@ -239,19 +281,28 @@ def feed(
     chunk: int | None,
     recent: int = 0,
     query: int = 0,
+    attention: Attention | None = None,
 ) -> Prefilled:
     """Feed the context in chunks of `chunk` tokens (None: in one), inside `observed`.
 
     The largest tensors are [q_head, BLOCK, n] of attention, where a signal reads it, and [MASKED, n] of a
     mask, where there is more than one chunk. recent: how many of the last queries to keep. query: tokens of
-    the prompt that are fed later.
+    the prompt that are fed later. attention: None for what is chosen for the network.
     """
     signals = tuple(signals)
     network = model.network
+    kernel = (attention or chosen(network)).kernel
     kinds = layers_of(network.config)
     layers, prompt, rotation = len(kinds.evictable), len(context) + query, rotation_of(network)
     recorder = Recorder(
-        len(context), signals, recent, prompt=prompt, layers=layers, rotation=rotation, window=kinds.window
+        len(context),
+        signals,
+        recent,
+        prompt=prompt,
+        layers=layers,
+        rotation=rotation,
+        window=kinds.window,
+        kernel=kernel,
     )
     token_ids = torch.tensor(context, device=network.device)
     positions = torch.arange(len(context), device=network.device)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import pad
 
+from protocol.engine.attention.kernels import PADDED, Attention, Kernel
 from protocol.engine.forms import ALIKE, VERBATIM, Form, Sizes
 
 QUANTUM = 16
@@ -109,13 +110,23 @@ class Pool(Generic[Member]):
         else None, layer by layer.
     hidden: what no token sees of the layers whose shape is masked, bool [place, row, capacity], or
         None.
+    kernel: of variable lengths, that new tokens attend through; None where slots are padded, as those are of
+        which some are hidden, weigh in the logits or have coded values: the kernel takes none of these.
     starts, lengths: [layer, place, kv_head] int64, on the CPU: reading them never waits for an accelerator.
     """
 
-    def __init__(self, shape: tuple[Shape, ...], keys: Sequence[Tensor], form: Form = VERBATIM) -> None:
+    def __init__(
+        self,
+        shape: tuple[Shape, ...],
+        keys: Sequence[Tensor],
+        form: Form = VERBATIM,
+        attention: Attention = PADDED,
+    ) -> None:
         """keys: one tensor per layer, [kv_head, n, d], of any lane: its heads, width, dtype and device."""
         self.shape = shape
         self.form = form
+        plain = form.codec is None and not form.mass and not any(own.masked for own in shape)
+        self.kernel: Kernel | None = attention.kernel if plain else None
         self.heads = keys[0].shape[0]
         self.members: list[Member] = []
         self.keys = [self.rows_for(0, keys[layer], shape[layer]) for layer in range(len(shape))]
@@ -270,10 +281,11 @@ class Pool(Generic[Member]):
         slot = slot.to(self.keys[layer].device)
         return Cached(*(rows[place, 0][slot] for rows in own))
 
-    def plans(self, places: slice, new: int, queries: int) -> list[Plan]:
+    def plans(self, places: slice, new: int, queries: int, seen: bool = True) -> list[Plan]:
         """One plan per layer for `new` tokens of the lanes at these places.
 
-        queries: query heads. Layers of one layout share one plan, but for what is hidden in them.
+        queries: query heads. seen: whether anybody reads what is visible. Layers of one layout share one
+        plan, but for what is hidden in them.
         """
         starts, lengths = self.starts[:, places].numpy(), self.lengths[:, places].numpy()
         made: dict[tuple[bytes, bytes, Shape], Plan] = {}
@@ -282,7 +294,7 @@ class Pool(Generic[Member]):
             layout = Layout(starts[layer], lengths[layer])
             key = (layout.starts.tobytes(), layout.lengths.tobytes(), shape)
             if key not in made:
-                made[key] = plan(layout, shape, new, queries, self.keys[layer])
+                made[key] = plan(layout, shape, new, queries, self.keys[layer], seen)
             own, hidden, weights = made[key], self.hidden[layer], self.weights[layer]
             if hidden is not None and own.visible is not None:
                 visible = own.visible & ~hidden[places, :, None, : own.end]
@@ -301,8 +313,8 @@ class Pool(Generic[Member]):
         return sum(tensor.untyped_storage().nbytes() for tensor in (*self.keys, *self.values, *weights))
 
 
-def plan(layout: Layout, shape: Shape, new: int, queries: int, keys: Tensor) -> Plan:
-    """keys: of the layer, for their dtype and device."""
+def plan(layout: Layout, shape: Shape, new: int, queries: int, keys: Tensor, read: bool = True) -> Plan:
+    """keys: of the layer, for their dtype and device. read: whether anybody reads what is visible."""
     starts, lengths = layout
     lanes, heads = lengths.shape
     slot = (starts + lengths)[..., None] + np.arange(new)
@@ -310,6 +322,8 @@ def plan(layout: Layout, shape: Shape, new: int, queries: int, keys: Tensor) -> 
     rows = 1 if shape.flat else heads
     row = np.arange(lanes * rows).reshape(lanes, rows, 1)  # of a flat shape, the same for all heads
     at = torch.from_numpy((row * shape.capacity + slot).ravel()).to(keys.device)
+    if not read:
+        return Plan(at, end, None, None)
     if new == 1 and not shape.flat:
         if not shape.masked and (slot == slot[0, 0]).all():
             return Plan(at, end, None, None)
@@ -335,12 +349,13 @@ def added(visible: Tensor, keys: Tensor) -> Tensor:
 class Slots(Generic[Member]):
     """All pools. A lane's row in a batch is its place, counted through the pools in their order."""
 
-    def __init__(self) -> None:
+    def __init__(self, attention: Attention = PADDED) -> None:
+        self.attention = attention
         self.pools: dict[tuple[tuple[Shape, ...], Form], Pool[Member]] = {}
 
     def pool(self, shape: tuple[Shape, ...], keys: Sequence[Tensor], form: Form = VERBATIM) -> Pool[Member]:
         if (shape, form) not in self.pools:
-            self.pools[shape, form] = Pool(shape, keys, form)
+            self.pools[shape, form] = Pool(shape, keys, form, self.attention)
         return self.pools[shape, form]
 
     def dismiss(self, leaving: Collection[Member]) -> None:

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn.functional import pad, scaled_dot_product_attention
 
 from policies.signals import shares, wide
+from protocol.engine.attention.packing import packings, through
 from protocol.engine.slots import Pool
 
 Member = TypeVar("Member")
@@ -77,7 +78,12 @@ class Step(Generic[Member]):
         """watched: lanes by what they read."""
         self.pool, self.places, self.new = pool, places, new
         self.own = slice(places.start, places.stop)
-        self.plans = pool.plans(self.own, new, queries)
+        self.plans = pool.plans(self.own, new, queries, seen=pool.kernel is None or bool(watched))
+        self.packings = []
+        if pool.kernel is not None:
+            layout = pool.starts[:, self.own], pool.lengths[:, self.own]
+            flat, capacities = zip(*((own.flat, own.capacity) for own in pool.shape), strict=True)
+            self.packings = packings(*layout, flat, capacities, new, pool.keys[0].device)
         self.watches = [Watch(*what, list(lanes), [], []) for what, lanes in watched.items()]
         self.noted = list(noted)
         self.queries: list[Tensor] = []
@@ -116,6 +122,8 @@ class Step(Generic[Member]):
         for watch in self.watches:
             if layer in watch.layers:
                 self.watch(layer, watch, packed[watch.lanes], used_keys[watch.lanes], scale, sinks)
+        if pool.kernel is not None:
+            return through(pool.kernel, self.packings[layer], queries, stored_keys, stored_values, scale)
         output = attended(packed, used_keys, used_values, made.mask, scale, sinks)
         return form.expanded(layer, output.reshape(*queries.shape[:-1], width))
 

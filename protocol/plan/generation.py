@@ -143,6 +143,17 @@ class Generation(NamedTuple):
             without="events until the answer ends",
         ),
     ] = None
+    attention: Annotated[
+        str | None,
+        Field(
+            Choice("padded", "varlen", of="value"),
+            'How new tokens attend to slots. "varlen": every KV head of a lane as a sequence of its own '
+            'length, in an order of sums that does not depend on the company; on cuda in bfloat16. "padded": '
+            "heads of a pool filled up to one length, with a mask.",
+            "padded",
+            without="varlen on cuda in bfloat16, where the heads of the model fit, and padded elsewhere",
+        ),
+    ] = None
     workers: Annotated[
         int | None,
         Field(

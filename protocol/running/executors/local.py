@@ -115,6 +115,7 @@ def executor(
             prefill_chunk=protocol.generation.prefill_chunk,
             first_event=protocol.generation.waits,
             marks=marks or (),
+            attention=protocol.generation.attention,
             report=report,
         )
         answered = {

@@ -40,11 +40,11 @@ EVERY = (
 )
 
 
-def fed(model, context, signals=(), chunk=None, recent=0):
+def fed(model, context, signals=(), chunk=None, recent=0, attention=None):
     hidden = [signal for signal in signals if isinstance(signal, HiddenSignal)]
     shown = {layer for signal in hidden for layer in signal.layers_in(LAYERS)}
     with observed(model.network, shown), torch.no_grad():
-        return prefill.feed(model, context, signals, chunk=chunk, recent=recent)
+        return prefill.feed(model, context, signals, chunk=chunk, recent=recent, attention=attention)
 
 
 @pytest.fixture(scope="module")

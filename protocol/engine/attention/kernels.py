@@ -1,0 +1,85 @@
+"""Which attention runs: padded with a mask, or a kernel that takes heads of any number of slots."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+from torch import Tensor
+
+from protocol.evidence.refusals import BadInput
+
+if TYPE_CHECKING:
+    from torch.nn.attention.varlen import AuxRequest
+    from transformers import PreTrainedModel
+
+__all__ = ["NAMES", "PADDED", "WIDEST", "Attention", "Kernel", "chosen"]
+
+NAMES = ("padded", "varlen")
+WIDEST = 256
+"""Numbers of a head, in multiples of 8, that FlashAttention 2 takes."""
+
+
+class Kernel(Protocol):
+    """`torch.nn.attention.varlen.varlen_attn`, as far as it is called here."""
+
+    def __call__(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        cu_seq_q: Tensor,
+        cu_seq_k: Tensor,
+        max_q: int,
+        max_k: int,
+        *,
+        scale: float,
+        window_size: tuple[int, int],
+        enable_gqa: bool,
+        seqused_k: Tensor,
+        num_splits: int,
+        return_aux: AuxRequest | None = None,
+    ) -> Any:
+        """The output; with it the log-sum-exp, [query head, row], where that is asked for."""
+
+
+@dataclass(frozen=True)
+class Attention:
+    """kernel: of variable lengths, None where slots are padded and masked."""
+
+    kernel: Kernel | None = None
+
+
+PADDED = Attention()
+
+
+def chosen(network: PreTrainedModel, asked: str | None = None) -> Attention:
+    """A function of device, dtype, width of a head and what is registered, and of nothing else.
+
+    asked: one of NAMES; None takes "varlen" where it can be had. Raises BadInput where it is asked for and
+    cannot be had.
+    """
+    obstacle = obstacle_to_varlen(network)
+    if asked == "varlen" and obstacle:
+        raise BadInput(f'generation.attention: "varlen" needs {obstacle}; write "padded", or leave it out')
+    if asked == "padded" or obstacle:
+        return PADDED
+    from torch.nn.attention.varlen import varlen_attn
+
+    return Attention(varlen_attn)
+
+
+def obstacle_to_varlen(network: PreTrainedModel) -> str:
+    """What the kernel needs and this network has not; empty where it has all."""
+    config = network.config.get_text_config()
+    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    if network.device.type != "cuda":
+        return f"device cuda, and the model is on {network.device.type}"
+    if network.dtype not in (torch.bfloat16, torch.float16):
+        return f"dtype bfloat16, and the model is in {str(network.dtype).removeprefix('torch.')}"
+    if width % 8 or width > WIDEST:
+        return f"heads of a multiple of 8 numbers, at most {WIDEST}, and those of the model have {width}"
+    if any(hasattr(module, "sinks") for module in network.modules()):
+        return "attention without sinks, and the model has them"
+    return ""

@@ -1,0 +1,82 @@
+"""What the log-sum-exp of a fused attention gives away: weights of some rows, and sums over all of them.
+
+lse_i = log sum_j exp(s q_i k_j), so that a weight is exp(s q_i k_j - lse_i): no softmax is taken, and no
+weight is formed before somebody reads it.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from policies.signals import wide
+from protocol.engine.attention.kernels import WIDEST, Kernel
+
+__all__ = ["EXTRA", "attended", "column_sums", "summable", "weights"]
+
+EXTRA = 8
+"""Numbers by which `column_sums` widens a head: kernels take multiples of it."""
+
+
+def attended(
+    kernel: Kernel, queries: Tensor, keys: Tensor, values: Tensor, scale: float, *, causal: bool = True
+) -> tuple[Tensor, Tensor]:
+    """Attention of the last t of n tokens: queries [q_head, t, d], keys and values [kv_head, n, d].
+
+    Returns the output [q_head, t, d] and the log-sum-exp [q_head, t] in float32 or better.
+    """
+    from torch.nn.attention.varlen import AuxRequest
+
+    t, n = queries.shape[1], keys.shape[1]
+    ends = torch.tensor([[0, t], [0, n]], dtype=torch.int32, device=queries.device)
+    output, lse = kernel(
+        queries.transpose(0, 1),
+        keys.transpose(0, 1),
+        values.transpose(0, 1),
+        ends[0],
+        ends[1],
+        t,
+        n,
+        return_aux=AuxRequest(lse=True),
+        scale=scale,
+        window_size=(-1, 0) if causal else (-1, -1),
+        enable_gqa=True,
+        seqused_k=ends[1, 1:],
+        num_splits=1,
+    )
+    return output.transpose(0, 1), wide(lse)
+
+
+def weights(logits: Tensor, lse: Tensor) -> Tensor:
+    """Of some rows, in the place of their logits [q_head, t, n]; lse [q_head, t]."""
+    return logits.sub_(lse[..., None]).exp_()
+
+
+def summable(dim: int) -> bool:
+    """Whether `column_sums` takes heads of so many numbers."""
+    return dim + EXTRA <= WIDEST
+
+
+def column_sums(kernel: Kernel, queries: Tensor, keys: Tensor, lse: Tensor, scale: float) -> Tensor:
+    """What each slot receives of the last t of n tokens, summed over them: [q_head, n], without a weight.
+
+    The sum of column j is sum_i exp(s k_j q_i - lse_i): the exponential of the log-sum-exp of an attention
+    in which slots ask and rows answer. -lse_i / s is one more number of a row's vector, times 1 in that of a
+    slot; in three parts, of which each holds what is left of the ones before in the precision of the queries.
+    A slot is seen by itself and by later rows, which is causal once both run backwards.
+    """
+    heads, t, _ = queries.shape
+    n = keys.shape[1]
+    parts, left = [], -lse / scale
+    for _ in range(3):
+        parts.append(left.to(queries.dtype))
+        left = left - parts[-1].to(left.dtype)
+    rows = torch.cat([queries, pad(torch.stack(parts, -1), (0, EXTRA - 3))], -1).flip(1)
+    slots = pad(keys, (0, 3), value=1.0)
+    slots = pad(slots, (0, EXTRA - 3)).repeat_interleave(heads // len(keys), 0)
+    older, newer = slots[:, : n - t], slots[:, n - t :].flip(1)
+    sums = attended(kernel, newer, rows, rows, scale)[1].flip(1)
+    if n > t:
+        sums = torch.cat([attended(kernel, older, rows, rows, scale, causal=False)[1], sums], 1)
+    return sums.exp_()
