@@ -2,9 +2,10 @@
 
     python -m benchmarks.scale --at /tmp/scale
 
-Two models, one task of 50 or 500 made-up problems, and 100 or 1,000 cells a model: up to a million lanes. The registration, the claim, the records, the seal, the verdict, the report and the audit are those
-of any study; the answers alone are made up here, by an executor that decodes nothing. Each step is a process
-of its own. Prints processor and wall seconds, peak memory, bytes on disk, and lanes committed a second.
+Two models, one task of 50, 500 or 5,000 made-up problems, and 100 cells a model: up to a million lanes.
+The registration, the claim, the records, the seal, the verdict, the report and the audit are those of any
+study; the answers alone are made up here, by an executor that decodes nothing. Each step is a process of its
+own. Prints processor and wall seconds, peak memory, bytes on disk, and lanes committed a second.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ MODELS = ("chain-qwen2", "chain-llama")
 TASK = "made-up"
 ARMS = ("1d", "1d_div", "1d_div-1.0", "1d_div-1.5", "h2o", "r-kv", "snapkv_with_window", "kv-key", "kv-val")
 BUDGETS = (32, 40, 48, 56, 64, 72, 80, 96, 112, 128, 160)
-SIZES = {"10k": (50, 1), "100k": (500, 1), "1M": (500, 10)}  # problems, seeds
+SIZES = {"10k": 50, "100k": 500, "1M": 5000}  # problems
 LONGEST = 320
 BATCHES = (1, 24, 576)  # lanes of one write and fsync
 STEPS = ("register", "commit", "seal", "judge", "report", "audit")
@@ -82,17 +83,16 @@ missing = "inconclusive"
 """
 
 
-def written(folder: Path, problems: int, seeds: int) -> None:
+def written(folder: Path, problems: int) -> None:
     """The protocol, and its file of problems: chains of operators that end in a digit."""
     folder.mkdir(parents=True)
     draw = random.Random(21)
-    names = [c + v for c in "bdfgklmnprst" for v in "aeio"]
     arms = "\n".join(f'"{name}" = {{ policy = "{name}" }}' for name in ARMS)
-    lanes = 2 * problems * seeds * (1 + len(ARMS) * len(BUDGETS))
+    lanes = 2 * problems * (1 + len(ARMS) * len(BUDGETS))
     text = PROTOCOL.format(
         lanes=lanes,
         models=json.dumps(MODELS),
-        seeds=json.dumps(list(range(1, seeds + 1))),
+        seeds="[1]",
         budgets=json.dumps(BUDGETS),
         problems=problems,
         longest=LONGEST,
@@ -102,7 +102,7 @@ def written(folder: Path, problems: int, seeds: int) -> None:
     with (folder / "made-up.jsonl").open("w") as file:
         for number in range(4 * problems + 40):
             words = [
-                f"{draw.choice(names)} >{draw.choice(names)} @{draw.choice(names)} {draw.choice('+*')}"
+                f"{draw.choice(NAMES)} >{draw.choice(NAMES)} @{draw.choice(NAMES)} {draw.choice('+*')}"
                 f"{draw.randrange(1, 10)}"
                 for _ in range(draw.randrange(12, 40))
             ]
@@ -208,18 +208,19 @@ def produced(job: Any, prompt: str, prompt_tokens: int, gold: str, heads: int) -
     bodies: dict[Any, tuple[dict[str, Any], dict[str, Any]]] = {}
     sides: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = {}
     lanes = []
+    lengths = [min(LONGEST, draw.randrange(100, 330)) for _ in range(8)]  # an eighth of the cells end alike
+    measured: dict[tuple[int, int | None], Any] = {}
     seconds = f"{0.02 * prompt_tokens:.3f}"
     hard = draw.random()
     for cell in job.cells:
-        tokens = min(LONGEST, draw.randrange(100, 330))
+        tokens = draw.choice(lengths)
         slots = None if cell.budget == "full" else int(cell.budget)
-        held, allocated, events = memory(prompt_tokens, tokens, slots, heads)
+        if (tokens, slots) not in measured:
+            measured[tokens, slots] = memory(prompt_tokens, tokens, slots, heads)
+        held, allocated, events = measured[tokens, slots]
         right = draw.random() > (0.3 if slots is None else 0.3 + 8 / slots) * (0.5 + hard)
-        if right:
-            digit = gold
-        else:
-            digit = str((int(gold) + draw.randrange(1, 10)) % 10)
-        words = draw.choices(WORDS, k=tokens - 1)
+        digit = gold if right else str((int(gold) + draw.randrange(1, 10)) % 10)
+        first = draw.randrange(len(PAGE) - LONGEST)
         stop = "length" if tokens == LONGEST else "eos"
         body = {
             "cell": cell._asdict(),
@@ -230,7 +231,7 @@ def produced(job: Any, prompt: str, prompt_tokens: int, gold: str, heads: int) -
             "batch": {"problems": [problem], "lanes": len(job.cells), "joined": 0},
             "state": "ok",
             "reason": "",
-            "text": " ".join([*words, f"\\boxed{{{digit}}}"]),
+            "text": " ".join([*PAGE[first : first + tokens - 1], f"\\boxed{{{digit}}}"]),
             "tokens": tokens,
             "stop": stop,
             "cache": {
@@ -260,7 +261,8 @@ def produced(job: Any, prompt: str, prompt_tokens: int, gold: str, heads: int) -
 
 SLOT = 64  # bytes of a slot of a head: keys and values of 8 numbers of 4 bytes
 INTERVAL, ROOM = 32, 16
-WORDS = [mark + c + v for mark in ("", ">", "@") for c in "bdfgklmnprst" for v in "aeio"]
+NAMES = [c + v for c in "bdfgklmnprst" for v in "aeio"]
+PAGE = random.Random(1).choices([mark + name for mark in ("", ">", "@") for name in NAMES], k=1 << 16)
 
 
 def memory(
@@ -380,7 +382,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for size in arguments.sizes:
         folder = arguments.at / size / "registrations" / "study"
         if not folder.exists():
-            written(folder, *SIZES[size])
+            written(folder, SIZES[size])
         for name in ("register", "commit", "batches", *STEPS[2:]):
             command = [sys.executable, "-m", "benchmarks.scale", "--at", str(folder), "--step", name]
             done = subprocess.run(command, capture_output=True, text=True)
