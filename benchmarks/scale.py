@@ -28,8 +28,6 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report import processor, table
-
 MODELS = ("chain-qwen2", "chain-llama")
 TASK = "made-up"
 ARMS = ("1d", "1d_div", "1d_div-1.0", "1d_div-1.5", "h2o", "r-kv", "snapkv_with_window", "kv-key", "kv-val")
@@ -376,6 +374,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.step:
         step(arguments.step, arguments.at)
         return 0
+    from benchmarks.report import processor, table  # with torch, which no step but the first two loads
+
     print(f"{date.today().isoformat()}; {processor()}, {os.cpu_count()} cores, {platform.system()}; ", end="")
     print(f"python {platform.python_version()}.\n")
     rows = []
