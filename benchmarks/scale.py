@@ -119,7 +119,7 @@ def commit(folder: Path) -> None:
     """The claim, the held-out problems and every record, as `confirm` writes them; then what the same records
     cost in batches of other sizes.
     """
-    from protocol.evidence.run import claim, records
+    from protocol.evidence.run import claim
     from protocol.evidence.run.held_out import HeldOut
     from protocol.evidence.run.registration import Registration
     from protocol.locked.study import open_study
@@ -165,7 +165,6 @@ def commit(folder: Path) -> None:
         )
         wall, spent = time.perf_counter() - started, time.process_time() - used - made
     print(json.dumps({"lanes": lanes, "lanes_per_second": lanes / spent, "wall": wall, "made": made}))
-    del records
 
 
 def batches(folder: Path) -> None:

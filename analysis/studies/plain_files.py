@@ -1,11 +1,13 @@
 """Files of a stranger's folder: no link, pipe or device is opened, and none is read beyond its bounds."""
 
+import json
 import os
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, NoReturn
 
-__all__ = ["MOST", "RecordError", "inflated", "lines", "memory", "read", "refuse_other"]
+__all__ = ["MOST", "RecordError", "inflated", "lines", "memory", "parsed", "read", "refuse_other"]
 
 # Bytes of the largest document and inflated side file that are taken; the shipped ones have up to 65 000 and
 # some hundred thousand.
@@ -78,6 +80,45 @@ def inflated(path: Path) -> bytes:
 def _refuse_large(path: Path, size: int, most: int) -> None:
     if size > most:
         raise RecordError(f"{path}: has {size} bytes; no such file of ours has over {most}")
+
+
+def parsed(data: bytes, where: str) -> dict[str, Any]:
+    """The object that a line or a document holds. Raises RecordError for what our JSON does not have."""
+
+    def refuse(text: str) -> NoReturn:
+        raise RecordError(f"{where}: {text}: numbers are integers, decimals are strings")
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        held = dict(pairs)
+        if len(held) < len(pairs):
+            raise RecordError(f"{where}: a key stands twice in one object")
+        return held
+
+    def whole(text: str) -> int:
+        if len(text) > 17 or abs(int(text)) >= 2**53:
+            raise RecordError(f"{where}: an integer beyond 2^53-1; it is written as text")
+        return int(text)
+
+    try:
+        value = json.loads(
+            data.decode("utf-8"),
+            parse_constant=refuse,
+            parse_float=refuse,
+            parse_int=whole,
+            object_pairs_hook=once,
+        )
+        json.dumps(value, ensure_ascii=False).encode()  # refuses half a surrogate pair
+    except UnicodeDecodeError as error:
+        raise RecordError(f"{where}: not UTF-8 at byte {error.start}; the line was edited") from None
+    except json.JSONDecodeError as error:
+        raise RecordError(f"{where}: not JSON at column {error.colno}; the line was cut or edited") from None
+    except UnicodeEncodeError:
+        raise RecordError(f"{where}: half a surrogate pair, which UTF-8 cannot carry") from None
+    except RecursionError:
+        raise RecordError(f"{where}: nested too deeply to be ours") from None
+    if not isinstance(value, dict):
+        raise RecordError(f"{where}: not an object")
+    return value
 
 
 def memory() -> int:

@@ -1,12 +1,11 @@
 """The records of a study as a table, read by their documented format (docs/records.md) and nothing else."""
 
 import hashlib
-import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -358,50 +357,13 @@ def document(path: Path) -> tuple[str, dict[str, Any]]:
         data = plain_files.read(path).removesuffix(b"\n")
     except (FileNotFoundError, NotADirectoryError):
         raise RecordError(f"{path}: missing; name a registered folder") from None
-    return hashlib.sha256(data).hexdigest(), _json(data, str(path))
+    return hashlib.sha256(data).hexdigest(), plain_files.parsed(data, str(path))
 
 
 def _lines(records: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     for name, number, line in plain_files.lines(records, "shard-*.jsonl"):
         where = f"{name}:{number}"
-        yield where, _json(line.rstrip(b"\r\n"), where)
-
-
-def _json(data: bytes, where: str) -> dict[str, Any]:
-    def refuse(text: str) -> NoReturn:
-        raise RecordError(f"{where}: {text}: numbers are integers, decimals are strings")
-
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        held = dict(pairs)
-        if len(held) < len(pairs):
-            raise RecordError(f"{where}: a key stands twice in one object")
-        return held
-
-    def whole(text: str) -> int:
-        if len(text) > 17 or abs(int(text)) >= 2**53:
-            raise RecordError(f"{where}: an integer beyond 2^53-1; it is written as text")
-        return int(text)
-
-    try:
-        value = json.loads(
-            data.decode("utf-8"),
-            parse_constant=refuse,
-            parse_float=refuse,
-            parse_int=whole,
-            object_pairs_hook=once,
-        )
-        json.dumps(value, ensure_ascii=False).encode()  # refuses half a surrogate pair
-    except UnicodeDecodeError as error:
-        raise RecordError(f"{where}: not UTF-8 at byte {error.start}; the line was edited") from None
-    except json.JSONDecodeError as error:
-        raise RecordError(f"{where}: not JSON at column {error.colno}; the line was cut or edited") from None
-    except UnicodeEncodeError:
-        raise RecordError(f"{where}: half a surrogate pair, which UTF-8 cannot carry") from None
-    except RecursionError:
-        raise RecordError(f"{where}: nested too deeply to be ours") from None
-    if not isinstance(value, dict):
-        raise RecordError(f"{where}: not an object")
-    return value
+        yield where, plain_files.parsed(line.rstrip(b"\r\n"), where)
 
 
 def _name(lane: tuple[Any, ...]) -> str:
