@@ -87,21 +87,20 @@ def measured(folder: Path) -> pd.DataFrame:
     `seconds` from joining its batch to leaving it. Raises RecordError.
     """
     rows = []
-    for name, data in plain_files.shards(folder / "records"):
-        for number, line in enumerate(data.splitlines(), 1):
-            record = json.loads(line)
-            body = record["body"]
-            if body["phase"] != "confirm" or body["state"] != "ok":
-                continue
-            try:
-                seconds = float(record["costs"]["decode_seconds"])
-            except (KeyError, TypeError, ValueError):
-                seconds = math.nan
-            if not math.isfinite(seconds):
-                raise RecordError(f"{name}:{number}: costs.decode_seconds: not a finite number")
-            lane = [*(body["cell"][name] for name in LANE[:-1]), body["problem"]]
-            cache = body["cache"]
-            rows.append([*lane, float(cache["prefill_end"]), float(cache["peak_bytes"]), seconds])
+    for name, number, line in plain_files.lines(folder / "records"):
+        record = json.loads(line)
+        body = record["body"]
+        if body["phase"] != "confirm" or body["state"] != "ok":
+            continue
+        try:
+            seconds = float(record["costs"]["decode_seconds"])
+        except (KeyError, TypeError, ValueError):
+            seconds = math.nan
+        if not math.isfinite(seconds):
+            raise RecordError(f"{name}:{number}: costs.decode_seconds: not a finite number")
+        lane = [*(body["cell"][name] for name in LANE[:-1]), body["problem"]]
+        cache = body["cache"]
+        rows.append([*lane, float(cache["prefill_end"]), float(cache["peak_bytes"]), seconds])
     return pd.DataFrame(rows, columns=[*LANE, "prefill_end", "peak_bytes", "seconds"])
 
 

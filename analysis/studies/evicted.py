@@ -149,8 +149,8 @@ OF_BUDGET: Mapping[str, Ratio] = MappingProxyType(
 
 def bodies(records: Path) -> Iterator[dict[str, Any]]:
     """The bodies of the records in a folder, by shard and line."""
-    for _, data in plain_files.shards(records, "shard-*.jsonl"):
-        for line in data.split(b"\n")[:-1]:
+    for _, _, line in plain_files.lines(records, "shard-*.jsonl"):
+        if line.endswith(b"\n"):
             yield json.loads(line)["body"]
 
 
@@ -172,18 +172,19 @@ def counted(recorded: Iterable[Mapping[str, Any]], content: Mapping[str, Any]) -
     """
     outside = {task["name"] for task in content["tasks"] if task["query"] == "outside"}
     pressed, failed = presses(content), Counter[Place]()
-    ended = []
-    for body in recorded:
-        if body["state"] == "ok":
-            ended.append(body)
-        elif body["state"] == FAILED:
-            failed[_place(body)] += 1
-    asked = _asked(ended, outside)
+    asked: dict[tuple[str, str], int] = {}
     arms: dict[Place, dict[tuple[int, str], Held]] = {}
-    for body in ended:
+    for body in recorded:
         cell, problem, place = body["cell"], body["problem"], _place(body)
-        question = asked.get((cell["model"], problem)) if cell["task"] in outside else 0
-        arms.setdefault(place, {})[cell["seed"], problem] = _held(body, question)
+        if body["state"] == "ok":
+            if cell["task"] in outside and not removed(body["cache"]["events"]):
+                asked[cell["model"], problem] = _asked(body)
+            arms.setdefault(place, {})[cell["seed"], problem] = _held(body)
+        elif body["state"] == FAILED:
+            failed[place] += 1
+    for (model, task, *_), lanes in arms.items():
+        if task in outside:
+            lanes |= {key: lane._replace(asked=asked.get((model, key[1]))) for key, lane in lanes.items()}
     whole: dict[tuple[str, str], Mapping[tuple[int, str], Held]] = {}
     for (model, task, budget, _), lanes in arms.items():
         if budget == FULL:
@@ -240,17 +241,11 @@ def warnings(rows: Sequence[Mapping[str, Any]], unlike: Container[str] = ()) -> 
     return lines
 
 
-def _asked(ended: Sequence[Mapping[str, Any]], outside: set[str]) -> dict[tuple[str, str], int]:
-    """Tokens of a question outside, by model and problem: what a lane without an event held beyond its prompt
-    and the tokens that were fed to it.
+def _asked(body: Mapping[str, Any]) -> int:
+    """Tokens of a question outside: what a lane without an event held beyond its prompt and the tokens that
+    were fed to it.
     """
-    found = {}
-    for body in ended:
-        cache, cell = body["cache"], body["cell"]
-        if cell["task"] in outside and not removed(cache["events"]):
-            held = Fraction(cache["peak"]) - body["prompt_tokens"] - _fed(body)
-            found[cell["model"], body["problem"]] = int(held)
-    return found
+    return int(Fraction(body["cache"]["peak"]) - body["prompt_tokens"] - _fed(body))
 
 
 def _fed(body: Mapping[str, Any]) -> int:
@@ -258,14 +253,15 @@ def _fed(body: Mapping[str, Any]) -> int:
     return int(body["tokens"]) - int(body["stop"] == "length")
 
 
-def _held(body: Mapping[str, Any], asked: int | None) -> Held:
+def _held(body: Mapping[str, Any]) -> Held:
+    """With no question outside."""
     cache = body["cache"]
     return Held(
         prompt=body["prompt_tokens"],
         budget=body["slots"],
         generated=body["tokens"],
         fed=_fed(body),
-        asked=asked,
+        asked=0,
         prefill_end=Fraction(cache["prefill_end"]),
         mean=Fraction(cache["mean"]),
         peak=Fraction(cache["peak"]),

@@ -1,15 +1,19 @@
 """Files of a stranger's folder: no link, pipe or device is opened, and none is read beyond its bounds."""
 
+import json
 import os
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, NoReturn
 
-__all__ = ["MOST", "RecordError", "inflated", "memory", "read", "refuse_other", "shards"]
+__all__ = ["MOST", "RecordError", "inflated", "lines", "memory", "parsed", "read", "refuse_other"]
 
 # Bytes of the largest document and inflated side file that are taken; the shipped ones have up to 65 000 and
 # some hundred thousand.
 MOST = 1 << 22
 MOST_INFLATED = 1 << 28
+MOST_OF_A_LINE = 1 << 26  # an answer of ten million tokens
 _GZIP = 31  # of zlib: the window of 32 KiB, within the header and the checksum of gzip
 _PLAINLY = (
     os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
@@ -41,15 +45,22 @@ def read(path: Path, most: int = MOST) -> bytes:
     folder that `refuse_other` let pass.
     """
     with open(os.open(path, _PLAINLY), "rb") as file:
-        if (size := os.fstat(file.fileno()).st_size) > most:
-            raise RecordError(f"{path}: has {size} bytes; no such file of ours has over {most}")
+        _refuse_large(path, os.fstat(file.fileno()).st_size, most)
         return file.read()
 
 
-def shards(folder: Path, pattern: str = "*.jsonl") -> list[tuple[str, bytes]]:
-    """Name and bytes of every shard in a folder, by name: each up to an eighth of this machine's memory."""
-    most = memory() // 8
-    return [(path.name, read(path, most)) for path in sorted(folder.glob(pattern))]
+def lines(folder: Path, pattern: str = "*.jsonl") -> Iterator[tuple[str, int, bytes]]:
+    """Of every shard in a folder, by name: its name, and the number and bytes of each line, with its newline
+    where it has one. Raises RecordError for a shard of over half of this machine's memory, though a line at a
+    time is held, and for a line without end.
+    """
+    for path in sorted(folder.glob(pattern)):
+        with open(os.open(path, _PLAINLY), "rb") as file:
+            _refuse_large(path, os.fstat(file.fileno()).st_size, memory() // 2)
+            for number, line in enumerate(iter(lambda: file.readline(MOST_OF_A_LINE), b""), 1):
+                if len(line) == MOST_OF_A_LINE and not line.endswith(b"\n"):
+                    raise RecordError(f"{path.name}:{number}: has over {MOST_OF_A_LINE} bytes")
+                yield path.name, number, line
 
 
 def inflated(path: Path) -> bytes:
@@ -64,6 +75,50 @@ def inflated(path: Path) -> bytes:
             f"{path.name}: damaged (it holds too much, or was cut short); bring back the whole folder"
         )
     return data
+
+
+def _refuse_large(path: Path, size: int, most: int) -> None:
+    if size > most:
+        raise RecordError(f"{path}: has {size} bytes; no such file of ours has over {most}")
+
+
+def parsed(data: bytes, where: str) -> dict[str, Any]:
+    """The object that a line or a document holds. Raises RecordError for what our JSON does not have."""
+
+    def refuse(text: str) -> NoReturn:
+        raise RecordError(f"{where}: {text}: numbers are integers, decimals are strings")
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        held = dict(pairs)
+        if len(held) < len(pairs):
+            raise RecordError(f"{where}: a key stands twice in one object")
+        return held
+
+    def whole(text: str) -> int:
+        if len(text) > 17 or abs(int(text)) >= 2**53:
+            raise RecordError(f"{where}: an integer beyond 2^53-1; it is written as text")
+        return int(text)
+
+    try:
+        value = json.loads(
+            data.decode("utf-8"),
+            parse_constant=refuse,
+            parse_float=refuse,
+            parse_int=whole,
+            object_pairs_hook=once,
+        )
+        json.dumps(value, ensure_ascii=False).encode()  # refuses half a surrogate pair
+    except UnicodeDecodeError as error:
+        raise RecordError(f"{where}: not UTF-8 at byte {error.start}; the line was edited") from None
+    except json.JSONDecodeError as error:
+        raise RecordError(f"{where}: not JSON at column {error.colno}; the line was cut or edited") from None
+    except UnicodeEncodeError:
+        raise RecordError(f"{where}: half a surrogate pair, which UTF-8 cannot carry") from None
+    except RecursionError:
+        raise RecordError(f"{where}: nested too deeply to be ours") from None
+    if not isinstance(value, dict):
+        raise RecordError(f"{where}: not an object")
+    return value
 
 
 def memory() -> int:

@@ -1,13 +1,13 @@
 """The records of a study as a table, read by their documented format (docs/records.md) and nothing else."""
 
 import hashlib
-import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
@@ -43,6 +43,8 @@ GRADED = {"correct", "wrong", "no answer", SCORED}
 SCORE = re.compile(r"0\.[0-9]{6}|1\.000000")
 MEASURED = ["tokens", "mean_slots", "peak_slots", "mean_bytes", "state_bytes", "evictable_bytes"]
 NOTED = ["disagrees", "apart", "granted", "evicted"]  # of some lanes; NaN of the others
+SAID = ("state", "grade", "stop")  # columns of words
+SPLITS = {"confirm": "confirm", "probe": "dev"}  # whose problems a phase asks
 TIMEOUT = "timeout"  # an answer that nobody could verify in time: not correct, or one such would void a study
 UNGRADED = {"error"}
 Records: TypeAlias = Iterable[tuple[str, Mapping[str, Any]]]  # each with where it stands
@@ -110,8 +112,8 @@ def read(folder: Path) -> Study:
 
 def confirmed(folder: Path, registration: str, lock: dict[str, Any], records: Records) -> Study:
     """What `read` gives, of a lock and confirm records that were parsed before. folder: for refusals."""
-    lanes = [(*cell, problem) for cell in lock["grid"] for problem in lock["items"][cell[1]]["confirm"]]
-    return Study(registration, lock, _table(folder, "confirm", registration, lock, records, lanes))
+    cells = [tuple(cell) for cell in lock["grid"]]
+    return Study(registration, lock, _table(folder, "confirm", registration, lock, records, cells))
 
 
 def probe(folder: Path) -> Study:
@@ -129,16 +131,15 @@ def probed(folder: Path, registration: str, lock: dict[str, Any], records: Recor
     if "sweep" not in content:
         raise RecordError(f"{folder}: protocol: has no sweep; there is nothing to select")
     sweep = content["sweep"]
-    lanes = [
-        (model, task["name"], budget, arm, seed, problem)
+    cells = [
+        (model, task["name"], budget, arm, seed)
         for model in content["models"]
         for task in content["tasks"]
         for arm in (*sweep["candidates"], sweep["baseline"], sweep["baseline"] + AGAIN)
         for budget in content["budgets"]
         for seed in sweep["seeds"]
-        for problem in lock["items"][task["name"]]["dev"]
     ]
-    return Study(registration, lock, _table(folder, "probe", registration, lock, records, lanes))
+    return Study(registration, lock, _table(folder, "probe", registration, lock, records, cells))
 
 
 def development(folder: Path) -> Study:
@@ -152,9 +153,8 @@ def development(folder: Path) -> Study:
         return probed(folder, registration, lock, lines)
     first = content["decision"]["against"][0]
     again = [[*place, arm + AGAIN, seed] for *place, arm, seed in lock["grid"] if arm == first]
-    cells = [*lock["grid"], *again]
-    lanes = [(*cell, problem) for cell in cells for problem in lock["items"][cell[1]]["dev"]]
-    return Study(registration, lock, _table(folder, "probe", registration, lock, lines, lanes))
+    cells = [tuple(cell) for cell in (*lock["grid"], *again)]
+    return Study(registration, lock, _table(folder, "probe", registration, lock, lines, cells))
 
 
 def _table(
@@ -163,10 +163,13 @@ def _table(
     registration: str,
     lock: Mapping[str, Any],
     records: Records,
-    registered: list[tuple[Any, ...]],
+    cells: Sequence[tuple[Any, ...]],
 ) -> pd.DataFrame:
-    longest = _longest(lock["protocol"]["content"])
-    rows: dict[tuple[Any, ...], dict[str, Any]] = {}
+    """cells: as registered, each of which all problems of its task are asked."""
+    longest, table = _longest(lock["protocol"]["content"]), _Table(lock, SPLITS[phase], cells)
+    strange: set[tuple[Any, ...]] = set()
+    first: dict[tuple[Any, ...], bool] = {}
+    parted = None  # a lane that is excluded where others of its problem are not, or the other way
     for where, record in records:
         try:
             body = record["body"]
@@ -175,25 +178,89 @@ def _table(
             if body["registration"] != registration:
                 raise RecordError(f"{where}: registration: is not this lock, {registration[:12]}")
             lane = (*(body["cell"][name] for name in LANE[:-1]), body["problem"])
-            if lane in rows:
+            place = table.place(lane)
+            if lane in strange or (place is not None and table.filled[place]):
                 raise RecordError(f"{where}: second record of {_name(lane)}; a lane is recorded once")
             _check_exclusion(body, longest, where)
-            rows[lane] = _row(body, where)
+            row = _row(body, where)
+            if place is None:
+                strange.add(lane)
+                continue
+            table.fill(place, row)
+            excluded, own = row["state"] == EXCLUDED, (lane[0], lane[1], lane[-1])
+            if first.setdefault(own, excluded) != excluded and parted is None:
+                parted = lane
         except (KeyError, TypeError) as error:
             raise RecordError(f"{where}: not a record of the documented format: {error}") from None
-    if strange := rows.keys() - set(registered):
+    if strange:
         raise RecordError(f"records: {_name(min(strange))} is not in the registered grid")
-    if not rows:
+    if not any(table.filled):
         raise RecordError(f"{folder}: no {phase} records; run: kv-prereg {phase} {folder}")
-    _check_whole(rows)
-    absent: dict[str, Any] = {"state": NOT_RUN, "grade": None, "correct": math.nan, "stop": None}
-    absent |= dict.fromkeys((*MEASURED, *NOTED), math.nan)
-    named = {task: item["clusters"] for task, item in lock["items"].items() if "clusters" in item}
-    whole = [dict(zip(LANE, lane, strict=True)) | rows.get(lane, absent) for lane in registered]
-    if named:
-        for row in whole:
-            row["cluster"] = named.get(row["task"], {}).get(row["problem"], row["problem"])
-    return pd.DataFrame(whole)
+    if parted is not None:
+        raise RecordError(
+            f"records: {_name(parted)}: is excluded in some lanes only; its prompt is the same in all"
+        )
+    return table.whole()
+
+
+class _Table:
+    """The rows of a study, filled in whatever order its records come: by column, since a million dictionaries
+    take gigabytes.
+    """
+
+    def __init__(self, lock: Mapping[str, Any], split: str, cells: Sequence[tuple[Any, ...]]) -> None:
+        self._lock, self._cells = lock, cells
+        self._problems = {cell[1]: lock["items"][cell[1]][split] for cell in cells}
+        self._within = {
+            task: {problem: at for at, problem in enumerate(dict.fromkeys(problems))}
+            for task, problems in self._problems.items()
+        }
+        self._starts: dict[tuple[Any, ...], int] = {}
+        count = 0
+        for cell in dict.fromkeys(cells):
+            self._starts[cell] = count
+            count += len(self._within[cell[1]])
+        self.filled = bytearray(count)
+        self._words: dict[str, list[str | None]] = {name: [None] * count for name in SAID}
+        self._words["state"] = [NOT_RUN] * count
+        self._numbers = {name: np.full(count, np.nan) for name in ("correct", *NOTED, *MEASURED)}
+        self._texts: dict[str, str] = {}
+
+    def place(self, lane: tuple[Any, ...]) -> int | None:
+        """None of a lane that is not registered."""
+        *cell, problem = lane
+        start, at = self._starts.get(tuple(cell)), self._within.get(cell[1], {}).get(problem)
+        return None if start is None or at is None else start + at
+
+    def fill(self, place: int, row: Mapping[str, Any]) -> None:
+        self.filled[place] = True
+        for name, words in self._words.items():
+            text = row[name]
+            words[place] = text if text is None else self._texts.setdefault(text, text)
+        for name, numbers in self._numbers.items():
+            numbers[place] = row[name]
+
+    def whole(self) -> pd.DataFrame:
+        """In the order of the cells, and in each of the problems."""
+        asked = [self._problems[cell[1]] for cell in self._cells]
+        within = {
+            task: np.array([own[problem] for problem in self._problems[task]], dtype=np.int64)
+            for task, own in self._within.items()
+        }
+        order = np.concatenate([self._starts[cell] + within[cell[1]] for cell in self._cells])
+        columns: dict[str, Any] = {
+            name: [value for value, problems in zip(values, asked, strict=True) for _ in problems]
+            for name, values in zip(LANE[:-1], zip(*self._cells, strict=True), strict=True)
+        }
+        columns["problem"] = [problem for problems in asked for problem in problems]
+        columns |= {name: [words[place] for place in order] for name, words in self._words.items()}
+        columns |= {name: numbers[order] for name, numbers in self._numbers.items()}
+        items = self._lock["items"]
+        if any("clusters" in item for item in items.values()):
+            named = {task: items[task].get("clusters", {}) for task in self._problems}
+            lanes = zip(columns["task"], columns["problem"], strict=True)
+            columns["cluster"] = [named[task].get(problem, problem) for task, problem in lanes]
+        return pd.DataFrame(columns)
 
 
 def _longest(content: Mapping[str, Any]) -> int | None:
@@ -223,18 +290,6 @@ def _check_exclusion(body: dict[str, Any], longest: int | None, where: str) -> N
             f"{where}: state: {body['state']!r}, but {tokens} prompt tokens {covered} the {longest} "
             "beyond which the lock excludes"
         )
-
-
-def _check_whole(rows: Mapping[tuple[Any, ...], Mapping[str, Any]]) -> None:
-    """A problem that is excluded in one lane of a model is in all that have a record."""
-    first: dict[tuple[Any, ...], bool] = {}
-    for lane, row in rows.items():
-        model, task, *_, problem = lane
-        excluded = row["state"] == EXCLUDED
-        if first.setdefault((model, task, problem), excluded) != excluded:
-            raise RecordError(
-                f"records: {_name(lane)}: is excluded in some lanes only; its prompt is the same in all"
-            )
 
 
 def _row(body: dict[str, Any], where: str) -> dict[str, Any]:
@@ -304,51 +359,13 @@ def document(path: Path) -> tuple[str, dict[str, Any]]:
         data = plain_files.read(path).removesuffix(b"\n")
     except (FileNotFoundError, NotADirectoryError):
         raise RecordError(f"{path}: missing; name a registered folder") from None
-    return hashlib.sha256(data).hexdigest(), _json(data, str(path))
+    return hashlib.sha256(data).hexdigest(), plain_files.parsed(data, str(path))
 
 
 def _lines(records: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    for name, data in plain_files.shards(records, "shard-*.jsonl"):
-        for number, line in enumerate(data.splitlines(), 1):
-            where = f"{name}:{number}"
-            yield where, _json(line, where)
-
-
-def _json(data: bytes, where: str) -> dict[str, Any]:
-    def refuse(text: str) -> NoReturn:
-        raise RecordError(f"{where}: {text}: numbers are integers, decimals are strings")
-
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        held = dict(pairs)
-        if len(held) < len(pairs):
-            raise RecordError(f"{where}: a key stands twice in one object")
-        return held
-
-    def whole(text: str) -> int:
-        if len(text) > 17 or abs(int(text)) >= 2**53:
-            raise RecordError(f"{where}: an integer beyond 2^53-1; it is written as text")
-        return int(text)
-
-    try:
-        value = json.loads(
-            data.decode("utf-8"),
-            parse_constant=refuse,
-            parse_float=refuse,
-            parse_int=whole,
-            object_pairs_hook=once,
-        )
-        json.dumps(value, ensure_ascii=False).encode()  # refuses half a surrogate pair
-    except UnicodeDecodeError as error:
-        raise RecordError(f"{where}: not UTF-8 at byte {error.start}; the line was edited") from None
-    except json.JSONDecodeError as error:
-        raise RecordError(f"{where}: not JSON at column {error.colno}; the line was cut or edited") from None
-    except UnicodeEncodeError:
-        raise RecordError(f"{where}: half a surrogate pair, which UTF-8 cannot carry") from None
-    except RecursionError:
-        raise RecordError(f"{where}: nested too deeply to be ours") from None
-    if not isinstance(value, dict):
-        raise RecordError(f"{where}: not an object")
-    return value
+    for name, number, line in plain_files.lines(records, "shard-*.jsonl"):
+        where = f"{name}:{number}"
+        yield where, plain_files.parsed(line.rstrip(b"\r\n"), where)
 
 
 def _name(lane: tuple[Any, ...]) -> str:

@@ -60,32 +60,43 @@ def traces(folder: Path, lock: Mapping[str, Any]) -> list[Trace]:
     records = Path(folder) / "records"
     if not any((records / "trajectories").glob("*.json.gz")):
         return []
-    lanes: dict[tuple[str, str, str, str], list[Any]] = {}
+    lanes: dict[tuple[str, str, str, str], list[_Lane]] = {}
     for model, task, budget, arm, _ in lock["grid"]:
         lanes[model, task, budget, arm] = []
     token: dict[str, float] = {}
     for body in _bodies(records):
         model, task, budget, arm = (body["cell"][name] for name in ("model", "task", "budget", "arm"))
-        lanes[model, task, budget, arm].append(body)
+        events = any(step > 0 for step, *_ in body["cache"]["events"])
+        own = _Lane(body["trajectory"], body["slots"], body["cache"]["state_bytes"], events)
+        lanes[model, task, budget, arm].append(own)
         used = body["cache"]["peak_bytes"] / float(body["cache"]["peak"])
         token[model] = min(used, token.get(model, used))
     sides = _Sides(records / "trajectories")
-    return [_trace(place, bodies, token[place[0]], sides) for place, bodies in lanes.items() if bodies]
+    return [_trace(place, own, token[place[0]], sides) for place, own in lanes.items() if own]
 
 
-def _trace(place: tuple[str, str, str, str], bodies: Sequence[Any], token: float, sides: "_Sides") -> Trace:
-    held = [sides.held(body["trajectory"]) for body in bodies]
-    budgets = [body["slots"] for body in bodies]
-    evicts = None not in budgets
+class _Lane(NamedTuple):
+    """What a trace takes from a record."""
+
+    trajectory: str
+    slots: int | None
+    state: int
+    events: bool  # whether any fired while decoding
+
+
+def _trace(place: tuple[str, str, str, str], lanes: Sequence[_Lane], token: float, sides: "_Sides") -> Trace:
+    held = [sides.held(lane.trajectory) for lane in lanes]
+    budgets = [lane.slots for lane in lanes if lane.slots is not None]
+    evicts = len(budgets) == len(lanes)
     return Trace(
         *place,
         nominal=float(np.mean(budgets)) if evicts else np.nan,
         slots=summary(held),
         over=summary([one - slots for one, slots in zip(held, budgets, strict=True)]) if evicts else None,
         overall=float(np.mean([one.mean() for one in held])),
-        state=max(body["cache"]["state_bytes"] for body in bodies),
+        state=max(lane.state for lane in lanes),
         token=token,
-        events=any(step > 0 for body in bodies for step, *_ in body["cache"]["events"]),
+        events=any(lane.events for lane in lanes),
     )
 
 
@@ -113,11 +124,11 @@ def _quantile(table: NDArray[np.float64], lanes: NDArray[np.int64], share: float
 
 
 class _Sides:
-    """The side files of a study, each of them read once."""
+    """The side files of a study, each of them read once, of which slots alone are kept, in few bytes."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.read: dict[str, Any] = {}
+        self.read: dict[str, list[tuple[NDArray[np.unsignedinteger[Any]], int]]] = {}
 
     def held(self, cited: str) -> NDArray[np.float64]:
         """[moment] slots per KV head and layer. cited: a file and a place in it, or one of its own."""
@@ -125,9 +136,10 @@ class _Sides:
         path = self.folder / f"{name}.json.gz"
         try:
             if name not in self.read:
-                self.read[name] = json.loads(plain_files.inflated(path))
-            side = self.read[name][int(at)] if mark else self.read[name]
-            held: NDArray[np.float64] = np.array(side["held"], dtype=np.float64) / side["heads"]
+                side = json.loads(plain_files.inflated(path))
+                self.read[name] = [_packed(one) for one in (side if isinstance(side, list) else [side])]
+            slots, heads = self.read[name][int(at) if mark else 0]
+            held: NDArray[np.float64] = slots.astype(np.float64) / heads
         except FileNotFoundError:
             raise RecordError(
                 f"{path.name}: missing among the trajectories; bring back the whole folder"
@@ -139,10 +151,15 @@ class _Sides:
         return held
 
 
+def _packed(side: Mapping[str, Any]) -> tuple[NDArray[np.unsignedinteger[Any]], int]:
+    """Slots at each moment, over all heads, and the heads."""
+    held = np.array(side["held"], dtype=np.uint64)
+    return held.astype(np.min_scalar_type(held.max())), side["heads"]
+
+
 def _bodies(records: Path) -> Iterator[Any]:
     """The confirm records that cite a side file."""
-    for _, data in plain_files.shards(records):
-        for line in data.splitlines():
-            body = json.loads(line)["body"]
-            if body["phase"] == "confirm" and body["trajectory"]:
-                yield body
+    for _, _, line in plain_files.lines(records):
+        body = json.loads(line)["body"]
+        if body["phase"] == "confirm" and body["trajectory"]:
+            yield body

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -45,7 +45,7 @@ class Finished(NamedTuple):
     held: list[dict[str, Any]]  # a row an arm: see `evicted.counted`
     levels: list[dict[str, Any]]  # a row a contrast and level: see `by_level`
     protocol: str | None  # protocol.toml, if it is the file that was locked
-    texts: dict[Lane, Text]  # what was generated
+    texts: Mapping[Lane, Text]  # what was generated
 
 
 def read(folder: Path, witness: str = numbers.WITNESS) -> Finished:
@@ -55,7 +55,7 @@ def read(folder: Path, witness: str = numbers.WITNESS) -> Finished:
     not of the documented format, or that cite other ones.
     """
     judged, study = page.judged(folder, witness), read_study(folder)
-    texts: dict[Lane, Text] = {}
+    texts = _Texts(folder / "records")
     _, verdict = document(folder / "verdict.json")
     (claimed, claim), (sealed, seal) = document(folder / "claim.json"), document(folder / "seal.json")
     for name, cited, found in (("lock", verdict, study.registration), ("seal", verdict, sealed)):
@@ -81,7 +81,7 @@ def read(folder: Path, witness: str = numbers.WITNESS) -> Finished:
         seal,
         acts(folder),
         _again(folder),
-        evicted.counted(_read(folder / "records", texts), study.lock["protocol"]["content"]),
+        evicted.counted(texts.bodies(), study.lock["protocol"]["content"]),
         by_level(study),
         _protocol(folder, study.lock),
         texts,
@@ -107,13 +107,45 @@ def proofs(folder: Path) -> list[str]:
     return sorted(path.name for path in (folder / "anchors").glob("*") if path.is_file())
 
 
-def _read(records: Path, texts: dict[Lane, Text]) -> Iterator[dict[str, Any]]:
-    """The bodies of the records, whose texts are kept: the same lines are not read twice."""
-    for body in evicted.bodies(records):
-        cell = body["cell"]
-        place = (cell["model"], cell["task"], cell["budget"], cell["arm"], cell["seed"], body["problem"])
-        texts[place] = Text(body["text"] or "", body["answer"])
-        yield body
+class _Texts(Mapping[Lane, Text]):
+    """What lanes generated, read again where it is asked for: a page shows some hundred of them."""
+
+    def __init__(self, records: Path) -> None:
+        self._records = records
+        self._places: dict[Lane, tuple[str, int]] = {}
+
+    def bodies(self) -> Iterator[dict[str, Any]]:
+        """The bodies of the records, whose places are kept."""
+        now, start, words = "", 0, dict[str, str]()
+        for name, _, line in plain_files.lines(self._records, "shard-*.jsonl"):
+            start, now = 0 if name != now else start, name
+            if line.endswith(b"\n"):
+                body = json.loads(line)["body"]
+                lane = _lane(body)
+                own = (*(words.setdefault(text, text) for text in lane[:4]), lane[4])
+                self._places[*own, words.setdefault(lane[5], lane[5])] = name, start  # type: ignore[index]
+                yield body
+            start += len(line)
+
+    def __getitem__(self, lane: Lane) -> Text:
+        name, start = self._places[lane]
+        with open(self._records / name, "rb") as file:
+            file.seek(start)
+            body = json.loads(file.readline(plain_files.MOST_OF_A_LINE))["body"]
+        if _lane(body) != lane:
+            raise RecordError(f"{name}: was changed while it was read")
+        return Text(body["text"] or "", body["answer"])
+
+    def __iter__(self) -> Iterator[Lane]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+
+def _lane(body: Mapping[str, Any]) -> Lane:
+    cell = body["cell"]
+    return cell["model"], cell["task"], cell["budget"], cell["arm"], cell["seed"], body["problem"]
 
 
 def _protocol(folder: Path, lock: dict[str, Any]) -> str | None:
@@ -130,8 +162,8 @@ def _again(folder: Path) -> Again | None:
         counted = document(folder / "selection.json")[1]["selected"]["again"]
         return Again(counted["differ"], counted["lanes"])
     grades: dict[tuple[str, ...], Any] = {}
-    for _, data in plain_files.shards(folder / "probe"):
-        for line in data.split(b"\n")[:-1]:
+    for _, _, line in plain_files.lines(folder / "probe"):
+        if line.endswith(b"\n"):
             body = json.loads(line)["body"]
             cell = body["cell"]
             place = (cell["model"], cell["task"], cell["budget"], str(cell["seed"]), body["problem"])

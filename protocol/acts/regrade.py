@@ -1,7 +1,7 @@
 """Grade recorded texts again with the graders and golds of this installation, without a model."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -48,7 +48,8 @@ class Regraded(NamedTuple):
 
 
 class Graders:
-    """The graders and golds of this installation; of the same gold and text each is asked once.
+    """The graders and golds of this installation; of the same text of a problem each is asked once, where its
+    lanes come one after the other, as they are recorded.
 
     key: that of the claim, where held-out problems were drawn late. identity: a file with the private key of
     those that are encrypted. find: a task by its name, where some are no task's of this installation.
@@ -61,6 +62,7 @@ class Graders:
         self.graders: dict[str, grading.Grader] = {}
         self.golds: dict[tuple[str, str], grading.Gold] = {}
         self.grades: dict[tuple[str, grading.Gold, str], tuple[Grade, Grade | None]] = {}
+        self.now = ("", "")  # task and problem of these grades
 
     def grade(self, body: Mapping[str, Any]) -> tuple[Grade, Grade | None]:
         """The grade of a lane that ended well, and what a second grader says where there is one.
@@ -73,6 +75,9 @@ class Graders:
         if (task, problem) not in self.golds:
             self.golds[task, problem] = door.gold(own, problem, self.key, self.identity)
         gold = self.golds[task, problem]
+        if self.now != (task, problem):
+            self.grades.clear()
+            self.now = task, problem
         if (name, gold, text) not in self.grades:
             if name not in self.graders:
                 self.graders[name] = grading.grader(name)
@@ -134,7 +139,7 @@ def check(study: Registration, identity: Path | None = None) -> str:
     moment or another version of the graders, NotRun before anything can be graded.
     """
     graded, wrong, untold, skipped = 0, list[str](), list[str](), set[str]()
-    started, find = time.monotonic(), tasks.finder(study.registered["tasks"], study.folder)
+    spent, find = 0.0, tasks.finder(study.registered["tasks"], study.folder)
     for found, key in _phases(study):
         graders = Graders(key, identity, find)
         for record in found:
@@ -142,9 +147,10 @@ def check(study: Registration, identity: Path | None = None) -> str:
             task = body["cell"]["task"]
             if body["state"] != "ok" or task in skipped:
                 continue
-            if time.monotonic() - started > SECONDS:
+            if spent > SECONDS:
                 untold.append(f"not all was graded in {SECONDS:g} s; {_alone(study)}")
                 break
+            started = time.monotonic()
             try:
                 again, second = graders.grade(body)
             except Refusal as missing:  # no such task, no data, no key, no math-verify
@@ -154,6 +160,7 @@ def check(study: Registration, identity: Path | None = None) -> str:
             except (KeyError, ValueError, IndexError):
                 wrong.append(f"{records.key(body)}: is no problem of {task}")
                 continue
+            spent += time.monotonic() - started
             graded += 1
             if difference := _difference(body, again, second):
                 said = f"{records.key(body)}: {difference}"
@@ -174,7 +181,7 @@ def check(study: Registration, identity: Path | None = None) -> str:
     return f"{graded} texts grade as recorded"
 
 
-def _phases(study: Registration) -> Iterator[tuple[list[Record], str | None]]:
+def _phases(study: Registration) -> Iterator[tuple[Sequence[Record], str | None]]:
     """The records that may be graded, with the key that their problems were drawn with."""
     if study.place("probe").exists():
         yield study.probed, None

@@ -4,6 +4,7 @@ A check raises Tampered (or whatever a damaged file provokes) when its item fail
 no trace, CannotTell where the evidence is not whole yet or this machine cannot check it.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -237,12 +238,11 @@ class Checks:
     def _excluded(self) -> None:
         """Lanes are excluded where the registered predicate says so, and nowhere else."""
         limit = (self.study.registered.get("exclude") or {}).get("prompt_tokens_above")
-        for record in self.study.confirmed:
-            body = record["body"]
-            covered = limit is not None and body["prompt_tokens"] > limit
-            if covered != (body["state"] == "excluded"):
+        for head in records.heads(self.study.confirmed):
+            covered = limit is not None and head.prompt_tokens > limit
+            if covered != (head.state == "excluded"):
                 said = "is excluded and no" if not covered else "is not excluded and a"
-                raise Tampered(f"{records.key(body)}: {said} registered exclusion covers it")
+                raise Tampered(f"{head.key}: {said} registered exclusion covers it")
 
     def _inherited(self, chosen: Document) -> str:
         """Followed up to the registration that made it: a parent that is not here could be anything."""
@@ -259,14 +259,14 @@ class Checks:
                 raise Tampered(f"{selection.NAME}: {study.folder.name} has another")
         return f"{chosen.digest}, that of {study.folder.name}, whose audit derives it again"
 
-    def _attempts(self, event: str, found: list[Record]) -> int:
+    def _attempts(self, event: str, found: Sequence[Record]) -> int:
         """How many attempts the ledger has, each of which found the records of those before it. Lines of
         probes from before 2026-11-22 do not say what they found.
         """
         lines = [entry.body for entry in self.study.entries if entry.event == event]
-        started = [record["costs"]["attempt"] for record in found]
+        started = Counter(head.attempt for head in records.heads(found))
         for number, line in enumerate(lines, start=1):
-            before = sum(each < number for each in started)
+            before = sum(count for attempt, count in started.items() if attempt < number)
             if event == "probe" and line == {"number": number}:
                 continue
             if line != {"number": number, "records": before}:
@@ -314,7 +314,9 @@ class Checks:
             raise Tampered("names a ledger head that this ledger never had; lines were cut or rewritten")
 
     def _whole(self, path: Path) -> None:
-        if torn := journal.split(files.read(path)).torn:
+        with files.opened(path, share=2) as file:
+            torn = journal.torn(file)
+        if torn:
             text = f"{path.name}: ends in {torn} bytes of a torn line"
             if self.sealed:
                 raise Tampered(text)
@@ -330,4 +332,4 @@ def _ours(found: Iterable[Path]) -> set[Path]:
 
 def _prompts(found: Iterable[Record]) -> set[tuple[str, str]]:
     """Digests of what each model was fed."""
-    return {(record["body"]["cell"]["model"], record["body"]["prompt"]) for record in found}
+    return {(head.key.model, head.prompt) for head in records.heads(found)}

@@ -98,7 +98,7 @@ def _note(found: dict[str, Broken], relation: Relation, differences: Differences
         found[relation.name] = first._replace(lanes=first.lanes + 1)
 
 
-def _shards(study: Registration, phase: str) -> list[list[Record]]:
+def _shards(study: Registration, phase: str) -> list[Sequence[Record]]:
     if phase == "confirm":
         return [read.records for read in study.shards.values()]
     return [study.probed] if study.probed else []

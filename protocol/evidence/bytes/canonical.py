@@ -128,6 +128,8 @@ def _check(value: Any, path: str) -> None:
         case float():
             _refuse(path, f"is the number {value!r}; write decimals as strings")
         case list() | tuple():
+            if set(map(type, value)) == {int} and min(value) >= -LARGEST and max(value) <= LARGEST:
+                return  # as most of what is written is, of trajectories
             for index, item in enumerate(value):
                 _check(item, f"{path}[{index}]")
         case Mapping():

@@ -53,18 +53,26 @@ def read(path: Path, most: int | None = None) -> bytes:
 
 
 @contextmanager
-def opened(path: Path, most: int | None = None) -> Iterator[BufferedReader]:
-    """A plain file to read from. Raises as `read` does; what is no plain file is not opened at all."""
+def opened(path: Path, most: int | None = None, share: int = 8) -> Iterator[BufferedReader]:
+    """A plain file to read from. Raises as `read` does; what is no plain file is not opened at all. share:
+    which part of the memory a file may have without `most`: one that is read piece by piece may have more.
+    """
     refuse_other(path)
     with open(os.open(path, _PLAINLY), "rb") as file:
         _refuse_other(path, now := os.fstat(file.fileno()))
         if most is not None and now.st_size > most:
             raise Tampered(f"{path.name}: has {now.st_size} bytes; no such file of ours has over {most}")
-        if most is None and now.st_size > (here := _memory() // 8):
+        if most is None and now.st_size > (here := _memory() // share):
             raise TooLarge(
                 f"{path.name}: has {now.st_size} bytes, this machine reads {here}; use a larger one"
             )
         yield file
+
+
+def lines(path: Path) -> int:
+    """How many newlines a plain file has. Raises as `read` does."""
+    with opened(path, share=2) as file:
+        return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
 
 
 def refuse_other(path: Path) -> None:

@@ -20,6 +20,9 @@ HEAD = Table(  # what a document keeps of a chain
 )
 
 
+_BLOCK = 1 << 16
+
+
 class Lines(NamedTuple):
     whole: list[bytes]  # without their newline
     torn: int  # bytes after the last newline: a write that a crash cut short
@@ -30,11 +33,23 @@ def split(data: bytes) -> Lines:
     return Lines(whole, len(rest))
 
 
+def torn(file: IO[bytes]) -> int:
+    """Bytes after the last newline of a file, read from its end."""
+    end = start = file.seek(0, os.SEEK_END)
+    while start:
+        before, start = start, max(0, start - _BLOCK)
+        file.seek(start)
+        if (place := file.read(before - start).rfind(b"\n")) >= 0:
+            return end - (start + place + 1)
+    return end
+
+
 class Journal:
     """A file of lines that this process alone may append to, until the `with` block ends."""
 
-    def __init__(self, path: Path, descriptor: int, lines: Lines):
+    def __init__(self, path: Path, descriptor: int, lines: Lines, kept: bool = True):
         self.lines = lines
+        self._kept = kept
         self._path = path
         self._descriptor = descriptor
 
@@ -59,12 +74,14 @@ class Journal:
             except OSError:
                 os.ftruncate(self._descriptor, size)
                 raise
-        self.lines.whole.extend(lines)
+        if self._kept:
+            self.lines.whole.extend(lines)
 
 
 @contextmanager
-def opened(path: Path, *, wait: bool) -> Iterator[Journal]:
-    """The journal at `path`, made if missing. Opening changes nothing in it.
+def opened(path: Path, *, wait: bool, kept: bool = True) -> Iterator[Journal]:
+    """The journal at `path`, made if missing. Opening changes nothing in it. kept: whether its `lines` hold
+    those that are there; of a file that is read in another way, they know the torn bytes alone.
 
     Held by another process: wait for it, or raise AlreadyClaimed. Raises Tampered where no plain file is.
     """
@@ -75,7 +92,8 @@ def opened(path: Path, *, wait: bool) -> Iterator[Journal]:
         hold(file, wait=wait, what=str(path))
         files.sync(path.parent)  # always: whoever made the file may have died before its name was on disk
         file.seek(0)
-        yield Journal(path, file.fileno(), split(file.read()))
+        lines = split(file.read()) if kept else Lines([], torn(file))
+        yield Journal(path, file.fileno(), lines, kept)
 
 
 def hold(file: IO[bytes], *, wait: bool, what: str) -> None:

@@ -2,12 +2,10 @@
 
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from decimal import Decimal
-from types import MappingProxyType
 
-from protocol.evidence.relations.planned_lanes import Cell
-from protocol.evidence.relations.recorded_lanes import Lane, Phase
+from protocol.evidence.relations.recorded_lanes import FORMS, Phase, Seen
 from protocol.evidence.relations.relation import Differences, Relation
 
 __all__ = ["RELATIONS"]
@@ -43,51 +41,34 @@ def attempts(phase: Phase) -> Differences:
     for shard in phase.shards:
         before = 1
         for lane in shard:
-            if (own := lane.costs["attempt"]) < before:
+            if (own := lane.attempt) < before:
                 yield lane, f"costs.attempt is {own} after a line of attempt {before}"
             before = max(before, own)
 
 
 def one_form(phase: Phase) -> Differences:
     """What some records have and others lack: their form is that of one version of the protocol."""
-    tasks: dict[str, list[Lane]] = defaultdict(list)
+    tasks: dict[str, list[Seen]] = defaultdict(list)
     for shard in phase.shards:
         for lane in shard:
-            if lane.body["state"] == "ok":
-                tasks[lane.body["cell"]["task"]].append(lane)
+            if lane.forms:
+                tasks[lane.key.task].append(lane)
     for lanes in tasks.values():
-        for name, has in FORMS.items():
-            without = [lane for lane in lanes if not has(lane)]
+        for place, name in enumerate(FORMS):
+            without = [lane for lane in lanes if not lane.forms[place]]
             if 0 < len(without) < len(lanes):
                 there = 2 * len(without) > len(lanes)
-                fewer = [one for one in lanes if has(one)] if there else without
+                fewer = [one for one in lanes if one.forms[place]] if there else without
                 says = f"{name} is {'there' if there else 'missing'}, unlike in most records of its task"
                 yield from ((lane, says) for lane in fewer)
-
-
-def _grants(lane: Lane) -> bool:
-    return "granted" in lane.cache
-
-
-def _places(lane: Lane) -> bool:
-    return "#" in (lane.body["trajectory"] or "#")
-
-
-def _second(lane: Lane) -> bool:
-    return "grade_second" in lane.body
-
-
-FORMS: Mapping[str, Callable[[Lane], bool]] = MappingProxyType(
-    {"cache.granted": _grants, "a place in a side file": _places, "grade_second": _second}
-)
 
 
 def own_prompts(phase: Phase) -> Differences:
     seen: dict[tuple[str, str, str], str] = {}
     for unit in phase.units:
-        for lane in unit.lanes:
-            problem = lane.body["problem"]
-            other = seen.setdefault((unit.plan.model, unit.plan.task, lane.body["prompt"]), problem)
+        for lane in unit:
+            model, task, *_, problem = lane.key
+            other = seen.setdefault((model, task, lane.prompt), problem)
             if other != problem:
                 yield lane, f"prompt is that of {other}"
                 break
@@ -97,37 +78,30 @@ def own_draws(phase: Phase) -> Differences:
     """At a temperature above 0, lanes of two seeds that are not correct and agree in every problem."""
     if not phase.plan.sampled:
         return
-    texts: dict[tuple[str, str, Cell], dict[str, Lane]] = defaultdict(dict)
-    for unit in phase.units:
-        for lane in unit.lanes:
-            if lane.body["state"] == "ok":
-                texts[unit.plan.model, unit.plan.task, lane.cell][lane.body["problem"]] = lane
-    arms: dict[tuple[str, str, str, str], list[dict[str, Lane]]] = defaultdict(list)
-    for (model, task, cell), lanes in texts.items():
-        arms[model, task, cell.budget, cell.arm].append(lanes)
+    arms: dict[tuple[str, ...], dict[int, dict[str, Seen]]] = defaultdict(lambda: defaultdict(dict))
+    for lane in itertools.chain.from_iterable(phase.units):
+        if lane.text is not None:
+            model, task, budget, arm, seed, problem = lane.key
+            arms[model, task, budget, arm][seed][problem] = lane
     for seeds in arms.values():
-        for one, other in itertools.combinations(seeds, 2):
+        for one, other in itertools.combinations(seeds.values(), 2):
             both = [(one[problem], other[problem]) for problem in one.keys() & other.keys()]
-            unsure = [pair for pair in both if not _right(pair[0])]
-            if len(unsure) >= MANY and all(a.body["text"] == b.body["text"] for a, b in both):
+            unsure = [pair for pair in both if not pair[0].right]
+            if len(unsure) >= MANY and all(a.text == b.text for a, b in both):
                 first, copy = unsure[0]
                 yield copy, f"text is that of {first}, and so in all {len(both)} problems"
-
-
-def _right(lane: Lane) -> bool:
-    return lane.body["grade"] == "correct" or lane.body.get("score") == "1.000000"
 
 
 def full_use(phase: Phase) -> Differences:
     """Against the probe, whose lanes of the full cache answer the problems that were measured."""
     plan = phase.plan
-    for unit in phase.units if plan.phase == "probe" and plan.used else ():
-        most = plan.tasks[unit.plan.task].max_new_tokens - 1  # the last new token is not fed
-        for lane in unit.lanes:
+    for number, unit in enumerate(plan.units) if plan.phase == "probe" and plan.used else ():
+        most = plan.tasks[unit.task].max_new_tokens - 1  # the last new token is not fed
+        for lane in phase.lanes(number):
             state = lane.body["state"]
             if not lane.full or state == "failed":
                 continue
-            used = plan.used.get((unit.plan.model, unit.plan.task, lane.body["problem"]))
+            used = plan.used.get((unit.model, unit.task, lane.body["problem"]))
             if (used is None) != (state == "excluded"):
                 had = "has none" if used is None else f"has {used} slots"
                 yield lane, f"full_use of the lock {had} of a problem whose lane is {state!r}"

@@ -1,9 +1,11 @@
 """The records of one phase as relations look at them: lanes with their trajectories, unit by unit."""
 
+import hashlib
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from protocol.evidence.bytes import fields
@@ -11,9 +13,9 @@ from protocol.evidence.refusals import Tampered
 from protocol.evidence.relations.planned_lanes import FULL, Arm, Cell, Plan, UnitPlan
 from protocol.evidence.run import records
 from protocol.evidence.run.record_fields import TRAJECTORY
-from protocol.evidence.run.records import Record
+from protocol.evidence.run.records import Key, Record
 
-__all__ = ["Lane", "Phase", "Trajectory", "Unit", "by_problem", "units"]
+__all__ = ["FORMS", "Lane", "Phase", "Seen", "Trajectory", "Unit", "by_problem", "units"]
 
 
 class Trajectory(NamedTuple):
@@ -118,18 +120,49 @@ class Unit:
         return itertools.chain.from_iterable(kinds.values())
 
 
+class Seen(NamedTuple):
+    """What relations over all records look at, of a record of a registered lane: of a million, no more than
+    this is in memory at once. forms: what some records have and others lack, by the names in FORMS. text: a
+    digest, of a lane that ended well.
+    """
+
+    key: Key
+    place: tuple[int, int, int]  # of its unit, and in it of its problem and its cell
+    shard: int
+    line: int  # from 0
+    attempt: int
+    prompt: str
+    forms: tuple[bool, ...]
+    right: bool
+    text: bytes | None
+
+    def __str__(self) -> str:
+        return str(self.key)
+
+
+# What some records of a task have and others lack: their form is that of one version of the protocol.
+FORMS: Mapping[str, Callable[[Mapping[str, Any]], bool]] = MappingProxyType(
+    {
+        "cache.granted": lambda body: "granted" in (body["cache"] or {}),
+        "a place in a side file": lambda body: "#" in (body["trajectory"] or "#"),
+        "grade_second": lambda body: "grade_second" in body,
+    }
+)
+
+
 class Phase(NamedTuple):
     """All records of a phase: by shard in the order of the lines, and by unit. strange: the keys of records
     whose lane is not registered.
     """
 
     plan: Plan
-    shards: list[list[Lane]]
-    units: list[Unit]
+    records: Sequence[Sequence[Record]]
+    shards: list[list[Seen]]
+    units: list[list[Seen]]
     strange: list[str]
 
     @classmethod
-    def of(cls, plan: Plan, shards: Iterable[Iterable[Record]]) -> "Phase":
+    def of(cls, plan: Plan, shards: Sequence[Sequence[Record]]) -> "Phase":
         places = {
             (unit.model, unit.task, problem): (number, at)
             for number, unit in enumerate(plan.units)
@@ -138,31 +171,61 @@ class Phase(NamedTuple):
         cells = {
             (unit.model, unit.task): {cell: at for at, cell in enumerate(unit.cells)} for unit in plan.units
         }
-        phase = cls(plan, [], [Unit(unit, []) for unit in plan.units], [])
-        for shard in shards:
+        forms: dict[tuple[bool, ...], tuple[bool, ...]] = {}
+        phase = cls(plan, shards, [], [[] for _ in plan.units], [])
+        for shard, found in enumerate(shards):
             phase.shards.append([])
-            for record in shard:
-                key = records.key(record["body"])
-                cell = Cell(key.budget, key.arm, key.seed)
+            for line, (record, head) in enumerate(zip(found, records.heads(found), strict=True)):
+                body, key = record["body"], head.key
                 number, at = places.get((key.model, key.task, key.problem), (-1, -1))
-                among = cells.get((key.model, key.task), {}).get(cell)
+                among = cells.get((key.model, key.task), {}).get(Cell(key.budget, key.arm, key.seed))
                 if number < 0 or among is None:
                     phase.strange.append(str(key))
                     continue
-                outside = plan.tasks[key.task].outside
-                lane = Lane(record, cell, plan.arm(key.model, cell), (number, at, among), outside)
-                phase.shards[-1].append(lane)
-                phase.units[number].lanes.append(lane)
+                own: tuple[bool, ...] = ()
+                text = None
+                if head.state == "ok":
+                    own = tuple(has(body) for has in FORMS.values())
+                    text = hashlib.sha256(body["text"].encode(errors="surrogatepass")).digest()
+                seen = Seen(
+                    key,
+                    (number, at, among),
+                    shard,
+                    line,
+                    head.attempt,
+                    head.prompt,
+                    forms.setdefault(own, own),
+                    body["grade"] == "correct" or body.get("score") == "1.000000",
+                    text,
+                )
+                phase.shards[-1].append(seen)
+                phase.units[number].append(seen)
         return phase
+
+    def lanes(self, number: int) -> list[Lane]:
+        """Those of a unit, in the order of the lines."""
+        unit, found = self.plan.units[number], list[Lane]()
+        outside = self.plan.tasks[unit.task].outside
+        for shard, own in itertools.groupby(self.units[number], key=lambda seen: seen.shard):
+            here = list(own)
+            lines = [seen.line for seen in here]
+            for seen, record in zip(here, records.chosen(self.records[shard], lines), strict=True):
+                cell = unit.cells[seen.place[2]]
+                arm = self.plan.arm(unit.model, cell)
+                found.append(Lane(record, cell, arm, seen.place, outside))
+        return found
 
 
 def units(phase: Phase, place: Path) -> Iterator[Unit]:
-    """The units of which something is recorded, each with its trajectories for as long as it is looked at.
+    """The units of which something is recorded, each read when it is looked at, with its trajectories.
 
     place: the folder of the phase. Raises Tampered for a trajectory that is missing, damaged or malformed.
     """
     alone: dict[str, Trajectory] = {}  # side files of before 2026-11-22: one trajectory, of many units
-    for unit in phase.units:
+    for number, plan in enumerate(phase.plan.units):
+        if not phase.units[number]:
+            continue
+        unit = Unit(plan, phase.lanes(number))
         cited = {lane.body["trajectory"] for lane in unit.lanes} - {None}
         names = {one.partition("#")[0] for one in cited}
         held: dict[str, Trajectory] = {}
@@ -179,11 +242,7 @@ def units(phase: Phase, place: Path) -> Iterator[Unit]:
                 if (found := held.get(citation, alone.get(citation))) is None:
                     raise Tampered(f"{lane}: cites {citation}, which is no trajectory")
                 lane.show(found)
-        if unit.lanes:
-            yield unit
-        for lane in unit.lanes:
-            lane.trajectory = NOTHING
-        unit.side = None
+        yield unit
 
 
 def by_problem(unit: Unit) -> Iterable[Sequence[Lane]]:

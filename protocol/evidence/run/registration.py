@@ -6,7 +6,7 @@ writes to a registration, or guards something, asks for it `anew`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -145,7 +145,7 @@ class Registration:
         return ledger.read(self.folder)
 
     @cached_property
-    def probed(self) -> list[Record]:
+    def probed(self) -> Sequence[Record]:
         """The records of development problems."""
         return records.read(self.place("probe"))
 
@@ -155,7 +155,7 @@ class Registration:
         return records.read_shards(self.place("confirm"))
 
     @cached_property
-    def confirmed(self) -> list[Record]:
+    def confirmed(self) -> Sequence[Record]:
         """The records of held-out problems."""
         return records.joined(self.shards)
 

@@ -44,20 +44,28 @@ def missing(locked: Lock, recorded: Iterable[Record]) -> list[Key]:
     Raises Tampered for a record of another lane, phase or registration.
     """
     grid, items = locked.content["grid"], locked.content["items"]
-    asked = {
-        Key(model, task, budget, arm, seed, item)
-        for model, task, budget, arm, seed in grid
-        for item in items[task]["confirm"]
+    places = {
+        task: {item: at for at, item in enumerate(sorted({*one["confirm"]}))} for task, one in items.items()
     }
-    done = set()
-    for record in recorded:
-        body = record["body"]
-        if (lane := records.key(body)) not in asked:
+    done = {
+        (model, task, budget, arm, seed): bytearray(len(places[task]))
+        for model, task, budget, arm, seed in grid
+    }
+    for head in records.heads(recorded):
+        lane = head.key
+        own, at = done.get(lane[:-1]), places.get(lane.task, {}).get(lane.problem)
+        if own is None or at is None:
             raise Tampered(f"{lane}: has a record and is not registered")
-        if (body["registration"], body["phase"]) != (locked.digest, "confirm"):
+        if (head.registration, head.phase) != (locked.digest, "confirm"):
             raise Tampered(f"{lane}: its record is of another registration or phase")
-        done.add(lane)
-    return sorted(asked - done)
+        own[at] = True
+    return sorted(
+        Key(*cell, item)
+        for cell, own in done.items()
+        if not all(own)
+        for item, at in places[cell[1]].items()
+        if not own[at]
+    )
 
 
 def contents(study: Registration, head: ledger.Head) -> dict[str, Any]:
@@ -66,7 +74,7 @@ def contents(study: Registration, head: ledger.Head) -> dict[str, Any]:
     Raises Tampered for a torn shard and for a cited trajectory that is missing or damaged.
     """
     confirmed, sides, claim = study.confirmed, study.sides, study.claim
-    states = Counter(record["body"]["state"] for record in confirmed)
+    states = Counter(head.state for head in records.heads(confirmed))
     return {
         "kind": "kv-prereg seal",
         "version": 1,

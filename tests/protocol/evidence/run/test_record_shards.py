@@ -12,7 +12,7 @@ from finished_study import body, snapshot
 from protocol.evidence.bytes import canonical
 from protocol.evidence.lock import lock
 from protocol.evidence.refusals import AlreadyClaimed, BadInput, Tampered
-from protocol.evidence.run import records
+from protocol.evidence.run import record_lines, records
 from protocol.evidence.run.registration import Registration
 
 COSTS = {"attempt": 1, "prefill_seconds": "0.1"}
@@ -313,8 +313,8 @@ def test_a_line_as_it_was_written_is_read_alike_at_once_and_step_by_step(tmp_pat
     with records.Shard(tmp_path) as shard:
         shard.append([(body("0" * 64, "full", "p2") | {"text": text}, COSTS)])
     (line,) = (tmp_path / "shard-0.jsonl").read_bytes().splitlines()
-    at_once = records._as_written(line, "0" * 64)
-    assert at_once == records._verified(line, "0" * 64, "shard-0.jsonl:1") == records.read(tmp_path)[0]
+    at_once = record_lines._as_written(line, "0" * 64)
+    assert at_once == record_lines._verified(line, "0" * 64, "shard-0.jsonl:1") == records.read(tmp_path)[0]
     assert at_once["body"]["text"] == text
 
 
@@ -336,6 +336,6 @@ def test_no_other_spelling_of_a_line_is_read_at_once(tmp_path, was, now):
         shard.append([(body("0" * 64, "full", "p2") | {"tokens": 3}, COSTS)])
     (line,) = (tmp_path / "shard-0.jsonl").read_bytes().splitlines()
     assert was in line
-    assert records._as_written(line.replace(was, now, 1), "0" * 64) is None
+    assert record_lines._as_written(line.replace(was, now, 1), "0" * 64) is None
     with pytest.raises(Tampered):
-        records._verified(line.replace(was, now, 1), "0" * 64, "shard-0.jsonl:1")
+        record_lines._verified(line.replace(was, now, 1), "0" * 64, "shard-0.jsonl:1")
