@@ -28,7 +28,7 @@ from protocol.evidence.run import record_fields
 from protocol.plan.grid import Cell
 from protocol.running.executors import Job, Produced
 
-__all__ = ["BEAT", "FOLDER", "Asked", "Damaged", "Spool", "beating", "read_json", "refusal_of"]
+__all__ = ["BEAT", "FOLDER", "Asked", "Damaged", "Spool", "beating", "read_json", "refusal_of", "told"]
 
 FOLDER = "spool"  # below a registration
 BEAT = 1.0  # seconds between two beats
@@ -204,6 +204,19 @@ class Spool(NamedTuple):
 
     def forget(self, name: str) -> None:
         (self.done / f"{name}.json").unlink(missing_ok=True)
+
+
+def told(study: Path, lock: str, phase: str) -> str:
+    """How the jobs of a phase stand, as its driver last said; empty where they have no spool. study: the
+    registration.
+    """
+    said = read_json(Spool.of(study, lock, phase).driver)
+    if said is None or "waiting" not in said:
+        return ""
+    run = f"{len(said['running'])} of {said['workers']} workers run a batch"
+    pending = f", {said['pending']} have not begun ({said['look']})" if said["pending"] else ""
+    counts = f"{said['waiting']} batches wait, {said['ready']} results are spooled"
+    return f"{said['executor']}, from {said['host']}: {run}{pending}; {counts}"
 
 
 def refusal_of(kind: str, why: str) -> Refusal:

@@ -133,7 +133,7 @@ class _Driver:
         self._wait, self._given, self._report = wait, given, report
         self._window: deque[tuple[int, str, Job]] = deque()
         self._seen: dict[str, _Seen] = {}
-        self._dead: set[str] = set()
+        self._suspected: set[str] = set()
         self._refused: dict[int, Refusal] = {}
         self._lost: Counter[str] = Counter()
         self._replaced = 0  # workers, since something came
@@ -202,17 +202,16 @@ class _Driver:
         there = self._read_workers(now)
         ended = {slot: state for slot, state in (states or {}).items() if state is not None}
         newest = {seen.said["slot"]: worker for worker, seen in sorted(self._seen.items(), key=_appeared)}
-        for worker, seen in self._seen.items():
-            slot = seen.said["slot"]
-            silent = now - seen.at > SILENT
-            if worker in there and slot not in ended and newest[slot] == worker and not silent:
-                self._dead.discard(worker)  # it may have been slow
-            elif worker not in self._dead:
-                self._dead.add(worker)
-                self._give_again(worker, ended[slot].why if slot in ended else f"{worker} is silent")
-                if slot in ended:
-                    (self._shared.workers / f"{worker}.json").unlink(missing_ok=True)
-        alive = [seen.said for worker, seen in self._seen.items() if worker not in self._dead]
+        living = {
+            worker: seen.said
+            for worker, seen in self._seen.items()
+            if worker in there
+            and (slot := seen.said["slot"]) not in ended
+            and newest[slot] == worker
+            and now - seen.at <= SILENT
+        }
+        self._give_again(living, ended)
+        alive = list(living.values())
         if alive:
             self._heard = now
         self._refuse_hopeless(now, states is None)
@@ -245,13 +244,21 @@ class _Driver:
                     self._seen[path.stem] = _Seen(said["beat"], now, said)
         return there
 
-    def _give_again(self, worker: str, why: str) -> None:
+    def _give_again(self, living: Mapping[str, Any], ended: Mapping[int, Ended]) -> None:
+        """What those hold who are not among the living, now and when it was looked before: a worker may take
+        its first job before its first beat is read.
+        """
+        holding = {path.name for path in self._shared.taken.iterdir() if any(path.iterdir())} - living.keys()
+        again, self._suspected = holding & self._suspected, holding
         names = {name: (number, job) for number, name, job in self._window}
-        for path in (self._shared.taken / worker).glob("[0-9]*.json"):
-            name = path.stem.partition("-")[2]
-            path.unlink(missing_ok=True)
-            if name in names and not self._shared.has(name):
-                self._again(names[name][0], name, names[name][1], why)
+        for worker in again:
+            slot = int(worker.partition("-")[0])
+            why = ended[slot].why if slot in ended else f"{worker} is silent"
+            for path in (self._shared.taken / worker).glob("[0-9]*.json"):
+                name = path.stem.partition("-")[2]
+                path.unlink(missing_ok=True)
+                if name in names and not self._shared.has(name):
+                    self._again(names[name][0], name, names[name][1], why)
 
     def _refuse_hopeless(self, now: float, unknown: bool) -> None:
         if len(self._refused) == len(self._commands):
@@ -280,7 +287,7 @@ class _Driver:
     def left(self) -> None:
         """Waits a moment for workers to leave by themselves."""
         until = time.monotonic() + GRACE
-        while time.monotonic() < until and self._seen.keys() - self._dead:
+        while time.monotonic() < until and self._seen:
             if not any(self._shared.workers.glob("[0-9]*.json")):
                 return
             time.sleep(POLL)
