@@ -2,12 +2,16 @@
 
 Ray is asked for places and nothing else: it is given no code of ours, it makes no environment (a runtime_env
 would bring bytes that nobody locked), and it repeats nothing (`max_retries=0`): who was lost is replaced by
-the driver, which counts.
+the driver, which counts. It is imported in a process of its own, which reads a line of JSON and answers with
+one: imported, it puts folders of its own on the path, which the closure of this process does not have.
 """
 
+import json
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from importlib.util import find_spec
 from typing import Any
 
 from protocol.evidence.refusals import Refusal
@@ -21,52 +25,117 @@ WAIT = 600.0  # seconds; what holds all CPUs of a cluster may hold them for ever
 
 def refuse_missing() -> None:
     """Raises ModuleNotFoundError without Ray."""
-    import ray  # noqa: F401  whether it is here
+    if find_spec("ray") is None:
+        raise ModuleNotFoundError("no module named 'ray'", name="ray")
 
 
 class OnRay:
     """cpus, gpus: of a worker. Without an address a cluster of as many as `count` workers need is started on
-    this machine, and ended with `stop`.
+    this machine, and ended with `stop`, or with this process.
     """
 
     def __init__(self, settings: Settings, count: int, cpus: int, gpus: int) -> None:
-        import ray
-
-        self._ray, self._refs = ray, dict[int, Any]()
-        here = {"num_cpus": count * cpus, "include_dashboard": False} if settings.ray is None else {}
-        try:
-            ray.init(address=settings.ray or "local", log_to_driver=False, logging_level="ERROR", **here)
-        except (ConnectionError, ValueError, RuntimeError, OSError) as refused:
-            words = " ".join(str(refused).split())[:300]
-            raise Refusal(f"executor: no Ray cluster at {settings.ray or 'this machine'}: {words}") from None
-        self._run = ray.remote(subprocess.run).options(num_cpus=cpus, num_gpus=gpus, max_retries=0)
+        command = [sys.executable, "-P", "-m", __name__]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+        answer = self._asked({"address": settings.ray, "count": count, "cpus": cpus, "gpus": gpus})
+        if answer is None or "refused" in answer:
+            place, words = settings.ray or "this machine", (answer or {}).get("refused", "it ended")
+            self.stop()
+            raise Refusal(f"executor: no Ray cluster at {place}: {words}")
 
     def start(self, commands: Mapping[int, Sequence[str]]) -> None:
-        for slot, command in commands.items():
-            self._refs[slot] = self._run.remote(list(command), capture_output=True, text=True)
+        self._asked({"start": {str(slot): list(command) for slot, command in commands.items()}})
 
     def states(self) -> Mapping[int, Ended | None] | None:
-        try:
-            return {slot: self._state(ref) for slot, ref in self._refs.items()}
-        except (ConnectionError, RuntimeError):
+        answer = self._asked({"states": True})
+        if answer is None or "refused" in answer:
             return None
-
-    def _state(self, ref: Any) -> Ended | None:
-        done, _ = self._ray.wait([ref], timeout=0)
-        if not done:
-            return None
-        try:
-            ran = self._ray.get(ref)
-        except self._ray.exceptions.RayError as lost:
-            return Ended(" ".join(str(lost).split())[:300])
-        lines = [line.strip() for line in ran.stderr.splitlines() if line.strip()]
-        return Ended(lines[-1][:300] if lines else f"status {ran.returncode}")
+        return {int(slot): None if why is None else Ended(why) for slot, why in answer.items()}
 
     def look(self) -> str:
         return "ray status"
 
     def stop(self) -> None:
-        for ref in self._refs.values():
-            with suppress(Exception):  # it has ended
-                self._ray.cancel(ref, force=True)
-        self._ray.shutdown()
+        assert self._process.stdin
+        assert self._process.stdout
+        with suppress(OSError):
+            self._process.stdin.close()  # it cancels what runs, and ends
+        try:
+            self._process.wait(60)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process.stdout.close()
+
+    def _asked(self, question: Mapping[str, Any]) -> dict[str, Any] | None:
+        """None where the process, and so the cluster that it started, is gone."""
+        assert self._process.stdin
+        assert self._process.stdout
+        try:
+            self._process.stdin.write(json.dumps(question) + "\n")
+            self._process.stdin.flush()
+            answer: dict[str, Any] = json.loads(self._process.stdout.readline())
+        except (OSError, ValueError):
+            return None
+        return answer
+
+
+def serve() -> None:
+    """The life of the process that has Ray: it ends when what it reads does."""
+    import os
+    import signal
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is ended by the driver, and not with it
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what Ray prints is no answer
+    import ray
+
+    def answer(said: Mapping[str, Any]) -> None:
+        answers.write(json.dumps(said) + "\n")
+        answers.flush()
+
+    asked = json.loads(sys.stdin.readline())
+    here = {"num_cpus": asked["count"] * asked["cpus"], "include_dashboard": False}
+    try:
+        ray.init(
+            address=asked["address"] or "local",
+            log_to_driver=False,
+            logging_level="ERROR",
+            **({} if asked["address"] else here),
+        )
+    except Exception as refused:  # of its own kinds, of grpc, of the system
+        return answer({"refused": " ".join(str(refused).split())[:300]})
+    run = ray.remote(subprocess.run).options(num_cpus=asked["cpus"], num_gpus=asked["gpus"], max_retries=0)
+    refs: dict[str, Any] = {}
+    answer({})
+    for line in sys.stdin:
+        question = json.loads(line)
+        for slot, command in question.get("start", {}).items():
+            refs[slot] = run.remote(command, capture_output=True, text=True)
+        try:
+            answer({slot: _ended(ray, ref) for slot, ref in refs.items()})
+        except Exception as refused:  # the cluster is lost
+            answer({"refused": " ".join(str(refused).split())[:300]})
+    for ref in refs.values():
+        with suppress(Exception):  # it has ended
+            ray.cancel(ref, force=True)
+    ray.shutdown()
+
+
+def _ended(ray: Any, ref: Any) -> str | None:
+    """The last words of a task that ended; None of one that waits or runs."""
+    done, _ = ray.wait([ref], timeout=0)
+    if not done:
+        return None
+    try:
+        ran = ray.get(ref)
+    except ray.exceptions.RayError as lost:
+        return " ".join(str(lost).split())[:300]
+    lines = [line.strip() for line in ran.stderr.splitlines() if line.strip()]
+    return lines[-1][:300] if lines else f"status {ran.returncode}"
+
+
+if __name__ == "__main__":
+    serve()
