@@ -90,6 +90,8 @@ def serve() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is ended by the driver, and not with it
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what Ray prints is no answer
+    # Of a cluster that is started here: workers are what this machine is asked for, and not to stand behind.
+    os.environ.setdefault("RAY_worker_niceness", "0")
     import ray
 
     def answer(said: Mapping[str, Any]) -> None:

@@ -21,6 +21,7 @@ __all__ = ["WAIT", "OnSlurm", "refuse_missing"]
 
 WAIT = 24 * 3600.0  # seconds; queues of clusters are long
 MINUTES = 240  # a worker's time, unless --slurm time says another: one that reaches it is replaced
+LEAVE = 10.0  # seconds in which processes of this machine may end by themselves
 ASKED = 2.0  # seconds between two questions to the scheduler
 
 
@@ -108,7 +109,14 @@ class OnSlurm:
         return f"squeue --jobs {','.join(ids)}" if ids else "squeue --me"
 
     def stop(self) -> None:
+        until = time.monotonic() + LEAVE
+        while self._cluster == "local" and not all(job.done() for job in self._jobs.values()):
+            if time.monotonic() > until:
+                break
+            time.sleep(0.1)
         for job in self._jobs.values():
+            if self._cluster == "debug" or (self._cluster == "local" and job.done()):
+                continue
             with suppress(Exception):  # one that has ended, or a scheduler that does not answer
                 job.cancel(check=False)
         for thread in self._threads.values():

@@ -103,7 +103,7 @@ def worker_command(study: Study, shared: Spool, settings: Settings, session: str
     given = [] if settings.spool is None else ["--spool", str(settings.spool)]
     home = f"KV_PREREG_HOME={study.planned.home}"
     # Of what the machine has in its environment the locked tree is started with little; see `tree.SETTINGS`.
-    environment = ["env", f"PYTHONPATH={root}", "PYTHONPYCACHEPREFIX=", home]
+    environment = ["env", f"PYTHONPATH={root}", "PYTHONDONTWRITEBYTECODE=1", home]
     python = [sys.executable, "-P", *(["-s"] if sys.flags.no_user_site else [])]
     words = ["--lock", shared.lock, "--phase", shared.phase, "--session", session, "--slot", str(slot)]
     folder = str(study.folder.resolve())
