@@ -1,6 +1,7 @@
 """A real Slurm of one node on this machine, in a folder: munged, slurmctld, slurmd, started and ended."""
 
 import contextlib
+import ctypes
 import os
 import pwd
 import secrets
@@ -15,6 +16,8 @@ from pathlib import Path
 PLACES = "/usr/sbin:/usr/local/sbin:" + os.environ.get("PATH", os.defpath)
 NEEDED = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "sinfo")
 MISSING = [name for name in NEEDED if shutil.which(name, path=PLACES) is None]
+
+LIBC = ctypes.CDLL(None)
 
 CONF = """
 ClusterName=one
@@ -47,6 +50,11 @@ JobRequeue=1
 NodeName={host} NodeAddr=127.0.0.1 CPUs={cpus} RealMemory=2048 State=UNKNOWN
 PartitionName=main Nodes={host} Default=YES MaxTime=INFINITE State=UP
 """
+
+
+def ended_with_this_process() -> None:
+    """However it ends: prctl(PR_SET_PDEATHSIG), so that no daemon stays where a test run is killed."""
+    LIBC.prctl(1, signal.SIGTERM)
 
 
 def free_port() -> int:
@@ -91,6 +99,7 @@ def cluster(folder: Path, cpus: int = 2) -> Iterator[Path]:
                     stdout=log,
                     stderr=log,
                     start_new_session=True,
+                    preexec_fn=ended_with_this_process,
                 )
             )
             log.close()

@@ -1,7 +1,7 @@
 """The one seam to the world: an executor takes jobs (some problems, all their cells) and returns records.
 
 May import: policies, protocol.plan, protocol.locked, protocol.engine, protocol.tasks, protocol.models,
-protocol.grading, protocol.evidence; torch, transformers.
+protocol.grading, protocol.evidence; torch, transformers, submitit, ray.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
