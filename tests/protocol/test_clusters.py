@@ -27,7 +27,10 @@ import toy_run
 from protocol.evidence.lock import lock
 from protocol.evidence.run import claim, seal
 from protocol.evidence.run.registration import Registration
+from protocol.plan.grid import Cell
 from protocol.running import runner
+from protocol.running.executors import Job
+from protocol.running.executors.spool import Spool
 
 pytestmark = pytest.mark.soak
 
@@ -142,26 +145,64 @@ def put(path, data):
     beside.replace(path)
 
 
+def edited(what, tree):
+    """Where a byte is changed. An installed file that nothing here imports, of a package that is locked."""
+    installed = Path(importlib.util.find_spec("shtab").submodule_search_locations[0]) / "__init__.py"
+    weights = tree / "model" / "model.safetensors"
+    return {"weight": weights, "installed file": installed}.get(what, tree / "policies" / "snapkv.py")
+
+
+@pytest.mark.parametrize("what", ["source", "weight", "installed file", None])
+def test_a_worker_alone_of_one_other_byte_runs_nothing(what, locked, tree, tmp_path):
+    """As each executor starts it, with nobody to drive it; the one that is as locked takes the job."""
+    folder = copy(locked, tmp_path)
+    held = lock.read(folder)
+    own = Spool.of(folder, held.digest, "probe")
+    own.begin()
+    ((model, task, *_), *_) = held.content["grid"]
+    cells = tuple(Cell(*cell) for cell in held.content["grid"])
+    job = Job(model, task, (held.content["items"][task]["dev"][0],), cells)
+    own.ask(0, own.name(job), job, {})
+    own.driver.write_text(json.dumps({"session": "a test", "beat": 1}))
+    command = [sys.executable, "-P", "-m", "protocol.running.executors.worker", str(folder)]
+    command += ["--lock", held.digest, "--phase", "probe", "--session", "a test", "--slot", "0"]
+    command += ["--executor", "slurm"]
+    environment = studies.plain() | {"PYTHONPATH": str(tree)}
+    with contextlib.ExitStack() as undone:
+        if what:
+            undone.enter_context(changed(edited(what, tree)))
+        process = subprocess.Popen(command, env=environment, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+        while process.poll() is None and not own.ready():
+            time.sleep(0.1)
+        own.driver.write_text(json.dumps({"session": "over", "beat": 2}))
+        said = process.communicate(timeout=600)[1]
+    if what is None:
+        assert process.returncode == 0, said
+        assert own.ready() == {own.name(job)}
+        assert own.result(own.name(job), job).where["executor"] == "slurm"
+        return
+    assert process.returncode == 3, said
+    assert re.search(r"^Drifted: study: .*: changed since the lock", said, re.MULTILINE), said
+    ((refused),) = own.workers.glob("*.refused")
+    assert json.loads(refused.read_bytes())["refused"] == "Drifted"
+    assert not own.ready()
+
+
 @pytest.mark.parametrize("what", ["source", "weight", "installed file"])
 @pytest.mark.parametrize("kind", ["submitit-local", "slurm", "ray"])
 def test_a_worker_of_one_other_byte_runs_nothing(what, kind, locked, tree, environment, tmp_path):
     """Changed once the driver has proven its own, as on another machine: when its spool is there."""
     skipped(kind)
     folder = copy(locked, tmp_path)
-    paths = {
-        "weight": tree / "model" / "model.safetensors",
-        "installed file": Path(importlib.util.find_spec("psutil").submodule_search_locations[0])
-        / "__init__.py",
-    }
     process = subprocess.Popen(
         typed(folder, kind, tree), cwd=tree, env=environment, stderr=subprocess.PIPE, text=True
     )
-    with contextlib.ExitStack() as edited:
+    with contextlib.ExitStack() as undone:
         spool = folder / "spool"
         while process.poll() is None and not list(spool.glob("*/tree/policies/snapkv.py")):
             time.sleep(0.01)
         (source,) = spool.glob("*/tree/policies/snapkv.py")
-        edited.enter_context(changed(paths.get(what, source)))
+        undone.enter_context(changed(source if what == "source" else edited(what, tree)))
         said = process.communicate(timeout=900)[1]
     assert process.returncode == 3, said
     assert re.search(r"^Drifted: worker on .*: (changed|missing)", said, re.MULTILINE), said

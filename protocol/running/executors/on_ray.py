@@ -20,6 +20,7 @@ from protocol.running.executors.spooled import Ended
 
 __all__ = ["WAIT", "OnRay", "refuse_missing"]
 
+TRIES = 3  # to start a cluster here: Ray gives its processes 30 s, of which a busy machine needs more
 WAIT = 600.0  # seconds; what holds all CPUs of a cluster may hold them for ever
 
 
@@ -100,15 +101,19 @@ def serve() -> None:
 
     asked = json.loads(sys.stdin.readline())
     here = {"num_cpus": asked["count"] * asked["cpus"], "include_dashboard": False}
-    try:
-        ray.init(
-            address=asked["address"] or "local",
-            log_to_driver=False,
-            logging_level="ERROR",
-            **({} if asked["address"] else here),
-        )
-    except Exception as refused:  # of its own kinds, of grpc, of the system
-        return answer({"refused": " ".join(str(refused).split())[:300]})
+    for left in reversed(range(TRIES)):
+        try:
+            ray.init(
+                address=asked["address"] or "local",
+                log_to_driver=False,
+                logging_level="ERROR",
+                **({} if asked["address"] else here),
+            )
+            break
+        except Exception as refused:  # of its own kinds, of grpc, of the system
+            ray.shutdown()
+            if asked["address"] or not left:
+                return answer({"refused": " ".join(str(refused).split())[:300]})
     run = ray.remote(subprocess.run).options(num_cpus=asked["cpus"], num_gpus=asked["gpus"], max_retries=0)
     refs: dict[str, Any] = {}
     answer({})
