@@ -182,7 +182,7 @@ def test_a_worker_alone_of_one_other_byte_runs_nothing(what, locked, tree, tmp_p
         assert own.result(own.name(job), job).where["executor"] == "slurm"
         return
     assert process.returncode == 3, said
-    assert re.search(r"^Drifted: study: .*: changed since the lock", said, re.MULTILINE), said
+    assert re.search(r"^Drifted: study: .*: (changed|new) since the lock", said, re.MULTILINE), said
     ((refused),) = own.workers.glob("*.refused")
     assert json.loads(refused.read_bytes())["refused"] == "Drifted"
     assert not own.ready()
@@ -205,7 +205,7 @@ def test_a_worker_of_one_other_byte_runs_nothing(what, kind, locked, tree, envir
         undone.enter_context(changed(source if what == "source" else edited(what, tree)))
         said = process.communicate(timeout=900)[1]
     assert process.returncode == 3, said
-    assert re.search(r"^Drifted: worker on .*: (changed|missing)", said, re.MULTILINE), said
+    assert re.search(r"^Drifted: worker on .*: (changed|new|missing)", said, re.MULTILINE), said
     assert (folder / "records" / "shard-0.jsonl").read_bytes() == b""
     assert not list(spool.glob("*/done/*"))
 
