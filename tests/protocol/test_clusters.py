@@ -29,7 +29,7 @@ from protocol.evidence.run import claim, seal
 from protocol.evidence.run.registration import Registration
 from protocol.plan.grid import Cell
 from protocol.running import runner
-from protocol.running.executors import Job
+from protocol.running.executors import Job, spool
 from protocol.running.executors.spool import Spool
 
 pytestmark = pytest.mark.soak
@@ -198,16 +198,16 @@ def test_a_worker_of_one_other_byte_runs_nothing(what, kind, locked, tree, envir
         typed(folder, kind, tree), cwd=tree, env=environment, stderr=subprocess.PIPE, text=True
     )
     with contextlib.ExitStack() as undone:
-        spool = folder / "spool"
-        while process.poll() is None and not list(spool.glob("*/tree/policies/snapkv.py")):
+        shared = folder / "spool"
+        while process.poll() is None and not list(shared.glob("*/tree/policies/snapkv.py")):
             time.sleep(0.01)
-        (source,) = spool.glob("*/tree/policies/snapkv.py")
+        (source,) = shared.glob("*/tree/policies/snapkv.py")
         undone.enter_context(changed(source if what == "source" else edited(what, tree)))
         said = process.communicate(timeout=900)[1]
     assert process.returncode == 3, said
     assert re.search(r"^Drifted: worker on .*: (changed|new|missing)", said, re.MULTILINE), said
     assert (folder / "records" / "shard-0.jsonl").read_bytes() == b""
-    assert not list(spool.glob("*/done/*"))
+    assert not list(shared.glob("*/done/*"))
 
 
 def toy_study(folder):
@@ -233,11 +233,12 @@ def undisturbed(tmp_path_factory):
 
 
 def victim(draw, driver, folder):
-    """Mostly a worker, sometimes the driver: its process, or None where none works yet."""
+    """Mostly a worker, sometimes the driver: its process, or None where this driver has no worker yet."""
+    announced = [spool.read_json(path) for path in folder.glob("spool/*/driver.json")]
     workers = [int(path.stem.rpartition("-")[2]) for path in folder.glob("spool/*/workers/[0-9]*.json")]
-    if draw.random() < 0.25:
-        return driver.pid
-    return draw.choice(workers) if workers else None
+    if not workers or [said and said.get("pid") for said in announced] != [driver.pid]:
+        return None
+    return driver.pid if draw.random() < 0.25 else draw.choice(workers)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("local", "devices")])
@@ -259,7 +260,7 @@ def test_kills_at_random_moments_change_nothing(kind, undisturbed, environment, 
             )
             while killed < most and process.poll() is None:
                 time.sleep(draw.uniform(0, 1))
-                if (folder / "spool").exists() and (chosen := victim(draw, process, folder)) is not None:
+                if (chosen := victim(draw, process, folder)) is not None:
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(chosen, signal.SIGKILL)
                         killed += 1
