@@ -24,10 +24,10 @@ from protocol.running.executors import Job, Produced, on_ray, on_slurm, spool, s
 from protocol.running.executors.settings import Settings
 from protocol.running.executors.spool import Spool
 
-PROBLEMS = [f"p{number}" for number in range(2, 62)]
+PROBLEMS = [f"p{number}" for number in range(2, 182)]
 CELLS = tuple(Cell("tiny", "toy", "full" if arm == "full" else "0.5", arm, 0) for arm in toy.ARMS)
 JOBS = [Job("tiny", "toy", (problem,), CELLS) for problem in PROBLEMS]
-TAKES = 0.15  # seconds, of a batch
+TAKES = 0.3  # seconds, of a batch
 WORKERS = 2
 
 
