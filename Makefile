@@ -7,7 +7,7 @@ MODEL := smollm2-135m
 # busy one (benchmarks/RESULTS.md).
 export OMP_WAIT_POLICY ?= PASSIVE
 
-.PHONY: confirm test soak parity peers browser docs check reports format model
+.PHONY: confirm test soak cluster parity peers browser docs check reports format model
 
 confirm: .venv/installed  ## replicate the shipped alpha-chain; ends well whenever the study ran to a verdict
 	$(BIN)/python -m protocol.replicate registrations/alpha-chain || { s=$$?; [ $$s -eq 10 ] || [ $$s -eq 11 ] || exit $$s; }
@@ -17,6 +17,9 @@ test: model  ## the whole test suite
 
 soak: model  ## every kill, every flipped byte, every judgement of which `make test` takes a sample
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m soak
+
+cluster: .venv-cluster/installed  ## every executor on a small study, kills and changed bytes; Slurm where the system has it
+	.venv-cluster/bin/python -m pytest -n 0 -m soak tests/protocol/test_clusters.py
 
 parity: .venv-parity/installed  ## our policies against the presses of kvpress, in an environment of its own
 	.venv-parity/bin/python -m pytest tests/parity
@@ -59,6 +62,13 @@ endef
 	$(PYTHON) -m venv .venv
 	$(call install-torch,$(BIN)/python,-c constraints.txt)
 	$(BIN)/pip install -q --no-compile -c constraints.txt -e ".[run,anchor,seal,dev]"
+	touch $@
+
+# An environment of its own: what is installed is locked, and most studies need neither submitit nor Ray.
+.venv-cluster/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-cluster
+	$(call install-torch,.venv-cluster/bin/python,-c constraints.txt)
+	.venv-cluster/bin/pip install -q --no-compile -c constraints.txt -e ".[run,anchor,seal,slurm,ray,dev]"
 	touch $@
 
 # Unconstrained: kvpress and constraints.txt ask for different versions of transformers.

@@ -26,9 +26,10 @@ from protocol.evidence.outside import anchors
 from protocol.evidence.run.registration import SEAL, Registration
 from protocol.locked import tree
 from protocol.models import sources
+from protocol.running.executors.settings import Place, chosen, options
 
 
-class Options(command.Trust):
+class Options(command.Trust, Place):
     value: Path | None
     identity: Path | None
 
@@ -41,12 +42,13 @@ def main(argv: list[str] | None = None, *, enter: bool = False) -> int:
     )
     command.identity(parser)
     command.trust(parser)
+    options(parser)
     args = parser.parse_args(argv, namespace=Options())
     return command.answer(args.json, lambda: act(args, enter), resumes=True)
 
 
 def act(args: Options, enter: bool) -> int:
-    study, believed = Registration(args.folder), command.trusted(args)
+    study, believed, settings = Registration(args.folder), command.trusted(args), chosen(args)
     block = partial(witnesses.drawn_from, study, args.headers)
     with phase(tree.words("checking the files of the study")):
         beforehand.confirm(study, args.value, block, args.identity)
@@ -62,7 +64,7 @@ def act(args: Options, enter: bool) -> int:
         from protocol.locked.study import open_study
 
     if not study.has(SEAL):
-        confirm.confirm(open_study(study, sources.home()), args.value, block, args.identity)
+        confirm.confirm(open_study(study, sources.home()), args.value, block, args.identity, settings)
     result = judge.judge_sealed(study)
     judged = result.judged
     paths = [str(path) for path in result.files]

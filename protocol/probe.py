@@ -23,16 +23,23 @@ from protocol.acts import beforehand
 from protocol.evidence.run.registration import Registration
 from protocol.locked import tree
 from protocol.models import sources
+from protocol.running.executors.settings import Place, chosen, options
+
+
+class Options(command.Options, Place):
+    pass
 
 
 def main(argv: list[str] | None = None, *, enter: bool = False) -> int:
     parser = command.parser("protocol.probe", __doc__)
     command.folder(parser)
-    args = parser.parse_args(argv)
-    return command.answer(args.json, lambda: act(Registration(args.folder), args.json, enter), resumes=True)
+    options(parser)
+    args = parser.parse_args(argv, namespace=Options())
+    return command.answer(args.json, lambda: act(args, enter), resumes=True)
 
 
-def act(study: Registration, as_json: bool, enter: bool) -> int:
+def act(args: Options, enter: bool) -> int:
+    study, settings = Registration(args.folder), chosen(args)
     with phase(tree.words("checking the files of the study")):
         beforehand.probe(study)
         if enter:
@@ -42,7 +49,7 @@ def act(study: Registration, as_json: bool, enter: bool) -> int:
         from protocol.acts import development, probe, select
         from protocol.locked.study import open_study
 
-    rows, selected, alike, gate, kept = probe.probe(open_study(study, sources.home()))
+    rows, selected, alike, gate, kept = probe.probe(open_study(study, sources.home()), settings)
     parts = [table(rows, development.shares)]
     parts += [] if selected is None else ["", select.table(selected)]
     parts += [*(words(*each) for each in alike), *gate, *kept]
@@ -53,7 +60,7 @@ def act(study: Registration, as_json: bool, enter: bool) -> int:
         "gate": gate,
         "never_evicted": kept,
     }
-    command.say(as_json, "\n".join(parts), values)
+    command.say(args.json, "\n".join(parts), values)
     return 0
 
 

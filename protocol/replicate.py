@@ -23,9 +23,10 @@ from protocol.evidence.refusals import Tampered
 from protocol.evidence.run.registration import Registration
 from protocol.locked import tree
 from protocol.models import sources
+from protocol.running.executors.settings import Place, chosen, options
 
 
-class Options(command.Options):
+class Options(command.Options, Place):
     value: Path | None
     identity: Path | None
     headers: Path | None
@@ -39,12 +40,13 @@ def main(argv: list[str] | None = None, *, enter: bool = False) -> int:
     )
     command.identity(parser)
     parser.add_argument("--headers", type=Path, metavar="FOLDER", help="more headers of Bitcoin blocks")
+    options(parser)
     args = parser.parse_args(argv, namespace=Options())
     return command.answer(args.json, lambda: act(args, enter), resumes=True)
 
 
 def act(args: Options, enter: bool) -> int:
-    parent = Registration(args.folder)
+    parent, settings = Registration(args.folder), chosen(args)
     with phase(tree.words("checking the files of the parent")):
         beforehand.replicate(parent)
         untold = (
@@ -63,7 +65,7 @@ def act(args: Options, enter: bool) -> int:
         child = replicate.begun(repeated)
         if enter:
             tree.enter(child.registration, "protocol.replicate")
-    done = replicate.replicate(repeated, child, args.value, args.headers, args.identity)
+    done = replicate.replicate(repeated, child, args.value, args.headers, args.identity, settings)
     judged, compared = done.judgement.judged, done.compared
     paths = [str(path) for path in done.judgement.files]
     lines = [verdict_table(judged), "", words(parent, compared), "", *judge.selected(judged), *paths]

@@ -19,6 +19,8 @@ from protocol.locked.planned import Planned
 from protocol.locked.study import Study, refuse_drift
 from protocol.models import calibration, load
 from protocol.running import progress, runner
+from protocol.running.executors import choice
+from protocol.running.executors.settings import LOCAL, Settings
 from protocol.running.runner import Event, Progress
 from protocol.tasks import door, prompting
 from protocol.tasks.door import Opened
@@ -32,17 +34,20 @@ def confirm(
     value: Path | None = None,
     block: Callable[[], late_randomness.Block] | None = None,
     identity: Path | None = None,
+    settings: Settings = LOCAL,
 ) -> str:
     """Run or continue, then seal; returns the sealed outcome digest. A sealed study is not run again.
 
     value, block: where the late value comes from, if one is registered; see `late_randomness.drawn`.
-    identity: a file with the private key of held-out problems that are encrypted.
+    identity: a file with the private key of held-out problems that are encrypted. settings: where it runs,
+    which changes no outcome.
 
     Raises as `beforehand.confirm` and `unedited.refuse_edited`, Drifted when today's bytes differ from
     the lock (before, half-way or after the run: then nothing is sealed), BadInput when a held-out prompt was
     seen before, AlreadyClaimed when it is sealed.
     """
     beforehand.confirm(study.registration, value, block, identity)
+    choice.refuse(settings, study.protocol.generation.device)
     with phase("hashing sources, packages and weights"):
         refuse_drift(study, with_weights=True)
     with phase("deriving the lock again"):
@@ -64,7 +69,7 @@ def confirm(
         lanes = runner.lanes(cells, problems)
         if words := progress.continuing(ledger.found(study.folder, "attempt"), lanes):
             phases.note(words)
-        with phase(progress.starting(planned.protocol.generation.workers)) as tell:
+        with phase(progress.starting(settings.count(planned.protocol.generation.workers))) as tell:
             report = progress.reporter(
                 sum(map(len, problems.values())) * len(planned.protocol.models),
                 lanes,
@@ -79,6 +84,7 @@ def confirm(
                 attempt=attempt,
                 report=_checked_halfway(study, report),
                 opened=opened,
+                settings=settings,
             )
         with phase("hashing again before the seal"):
             refuse_drift(study, with_weights=True)

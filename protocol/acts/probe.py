@@ -16,6 +16,8 @@ from protocol.locked.study import Study, refuse_drift
 from protocol.plan import grid
 from protocol.plan.design import AGAIN
 from protocol.running import progress, runner
+from protocol.running.executors import choice
+from protocol.running.executors.settings import LOCAL, Settings
 
 __all__ = ["Probed", "probe", "run"]
 
@@ -28,18 +30,19 @@ class Probed(NamedTuple):
     kept: list[str]  # where an arm evicted nothing
 
 
-def probe(study: Study) -> Probed:
-    """Run what has no record yet, unless a sweep has its selection; then select. Raises Drifted, and as
-    `beforehand.probe`, `unedited.refuse_edited` and `select.select` do.
+def probe(study: Study, settings: Settings = LOCAL) -> Probed:
+    """Run what has no record yet, unless a sweep has its selection; then select. settings: where it
+    runs. Raises Drifted, and as `beforehand.probe`, `unedited.refuse_edited` and `select.select` do.
     """
     beforehand.probe(study.registration)
+    choice.refuse(settings, study.protocol.generation.device)
     with phase("hashing sources, packages and weights"):
         refuse_drift(study, with_weights=True)
     with phase("deriving the lock again"):
         unedited.refuse_edited(study, simulated=False)
     with claim.running(study.registration):
         if not beforehand.selected(study.registration):
-            run(study)
+            run(study, settings)
         with phase("selecting"):
             selected = select.select(study) if study.protocol.sweep else None
     with phase("counting the answers"):
@@ -56,18 +59,20 @@ def _counted(study: Study, selected: dict[str, Any] | None) -> Probed:
     return Probed(summary(recorded), selected, alike(recorded), gate, kept)
 
 
-def run(study: Study) -> None:
+def run(study: Study, settings: Settings = LOCAL) -> None:
     probed = study.protocol.probed()
     attempt = probing.begin(study.registration)
     cells, problems = grid.cells(probed), study.development()
     lanes = runner.lanes(cells, problems)
     if words := progress.continuing(ledger.found(study.folder, "probe"), lanes):
         phases.note(words)
-    with phase(progress.starting(probed.generation.workers)) as tell:
+    with phase(progress.starting(settings.count(probed.generation.workers))) as tell:
         report = progress.reporter(
             sum(map(len, problems.values())) * len(probed.models), lanes, lambda at: tell(phases.At(*at))
         )
-        runner.run(study, probed, cells, problems, phase="probe", attempt=attempt, report=report)
+        runner.run(
+            study, probed, cells, problems, phase="probe", attempt=attempt, report=report, settings=settings
+        )
     probing.end(study.registration)
 
 

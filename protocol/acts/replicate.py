@@ -19,6 +19,7 @@ from protocol.evidence.run.registration import PROTOCOL, SEAL, Registration
 from protocol.locked import tree
 from protocol.locked.study import Study, open_study, refuse_drift
 from protocol.plan import full_use
+from protocol.running.executors.settings import LOCAL, Settings
 
 __all__ = ["Replicated", "begun", "new", "replicate"]
 
@@ -44,6 +45,7 @@ def replicate(
     value: Path | None = None,
     headers: Path | None = None,
     identity: Path | None = None,
+    settings: Settings = LOCAL,
 ) -> Replicated:
     """Confirm the child unless it is sealed, judge it and compare. Raises as `confirm.confirm` does."""
     if not child.registration.has(SEAL):
@@ -51,7 +53,7 @@ def replicate(
         def block() -> late_randomness.Block:
             return witnesses.drawn_from(child.registration, headers)
 
-        confirm.confirm(child, value, block, identity)
+        confirm.confirm(child, value, block, identity, settings)
     judgement = judge.judge_sealed(child.registration)
     return Replicated(judgement, compare(parent.registration, child.registration.anew(), judgement.judged))
 

@@ -124,12 +124,13 @@ def running(one: UnderWay) -> str:
     """What is being run, or was cut off, in a line."""
     counted = f"{one.recorded:,}" + (f" of {one.lanes:,}" if one.lanes else "") + " lanes recorded"
     began = datetime.fromtimestamp(one.began).astimezone().isoformat(" ", "minutes")
+    spooled = f"; {one.spool}" if one.spool else ""
     if one.pid is None:
-        return f"{one.phase} began {began} and no process here runs it now: {counted}"
+        return f"{one.phase} began {began} and no process here runs it now: {counted}{spooled}"
     new, taken = one.recorded - one.found, (one.last or one.began) - one.began
     speed = f", {60 * new / taken:,.0f} a minute" if new and taken > 0 else ""
     left = f", about {lasting(one.left)} left" if one.left else ""
-    return f"{one.phase} runs since {began} as process {one.pid}: {counted}{speed}{left}"
+    return f"{one.phase} runs since {began} as process {one.pid}: {counted}{speed}{left}{spooled}"
 
 
 def drifted(study: Registration, environment: Mapping[str, Any]) -> list[str]:

@@ -17,6 +17,8 @@ EXTRAS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "seal": ("pyrage",),
         "tasks": ("lm_eval", "jieba", "fuzzywuzzy", "rouge", "wonderwords", "nltk"),
         "compare": ("zstandard",),
+        "slurm": ("submitit", "cloudpickle"),
+        "ray": ("ray",),
         "parity": ("kvpress",),
     }
 )

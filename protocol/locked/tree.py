@@ -47,6 +47,7 @@ SETTINGS = (
     "CUBLAS_WORKSPACE_CONFIG",  # what makes its kernels deterministic
     "LD_LIBRARY_PATH",  # without it some Pythons do not start; what the system links is not locked
     "HF_HUB_OFFLINE",  # never to reach for the network
+    "SLURM_CONF",  # where the scheduler of `--executor slurm` is described
     "SSH_AUTH_SOCK",  # git, for an anchor that is asked for on a remote, as the next
     "*_proxy",
     "*_PROXY",

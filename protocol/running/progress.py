@@ -1,11 +1,12 @@
 """How far a run is, in words: what is recorded, what is done now, and how long what was timed will take."""
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
 from protocol.running import runner
-from protocol.running.executors import Loading
+from protocol.running.executors import Loading, Spread
 
 __all__ = ["At", "continuing", "reporter", "starting"]
 
@@ -33,6 +34,11 @@ def reporter(problems: int, lanes: int, say: Callable[[At], object]) -> Callable
         done = 0 if latest is None else latest.lanes
         if isinstance(event, Loading):
             say(At(recorded, done, lanes, None, "", "", f"loading {event.model}"))
+        elif isinstance(event, Spread):
+            left, of = None, ""
+            if latest is not None and latest.left is not None:
+                left, of = latest.left - (time.monotonic() - timed), others(latest)
+            say(At(recorded, done, lanes, left, of, spread(event), "running" if event.running else "waiting"))
         elif isinstance(event, runner.Progress):
             latest, timed = event, time.monotonic()
             recorded = words(event.done, event.total, event.lanes, event.all_lanes)
@@ -60,6 +66,16 @@ def reporter(problems: int, lanes: int, say: Callable[[At], object]) -> Callable
 def words(problems: int, all_problems: int, lanes: int, all_lanes: int) -> str:
     """12 of 48 problems, 132 of 528 lanes"""
     return f"{problems:,} of {all_problems:,} problems, {lanes:,} of {all_lanes:,} lanes"
+
+
+def spread(event: Spread) -> str:
+    """2 batches run (node1 2), 12 wait, 3 are spooled; 6 workers have not begun"""
+    hosts = Counter(event.running)
+    where = ", ".join(f"{host} {number}" if number > 1 else host for host, number in hosts.items())
+    run = f"{len(event.running)} batches run ({where})" if where else "no batch runs"
+    pending = f"; {event.pending} workers have not begun" if event.pending else ""
+    refused = f"; one refused: {event.refused}" if event.refused else ""
+    return f"{run}, {event.waiting} wait, {event.ready} are spooled{pending}{refused}"
 
 
 def starting(workers: int | None) -> str:

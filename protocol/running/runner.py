@@ -19,7 +19,8 @@ from protocol.evidence.run import records
 from protocol.locked.study import Study
 from protocol.plan.design import Design
 from protocol.plan.grid import Cell
-from protocol.running.executors import Executor, Job, Told, pool
+from protocol.running.executors import Executor, Job, Told, choice
+from protocol.running.executors.settings import LOCAL, Settings
 from protocol.tasks.door import Opened
 
 __all__ = ["Event", "Progress", "Reached", "Unit", "lanes", "record", "run", "units"]
@@ -77,14 +78,15 @@ def run(
     attempt: int,
     report: Callable[[Event], object],
     opened: Opened | None = None,
+    settings: Settings = LOCAL,
 ) -> None:
-    """Record every lane of a phase that the study does not hold yet, in the registered processes. protocol:
-    what of the registered one runs now; problems: by task; those that are held out come from `opened`.
+    """Record every lane of a phase that the study does not hold yet, where `settings` say. protocol: what of
+    the registered one runs now; problems: by task; those that are held out come from `opened`.
     """
     work = units(cells, problems, protocol.generation.problems_per_batch)
     generation = protocol.generation._replace(first_event=study.first_event())
     planned = study.planned._replace(protocol=replace(protocol, generation=generation))
-    with pool.opened(planned, study.lanes(), opened, report) as execute:
+    with choice.opened(study, planned, phase, opened, settings, report) as execute:
         record(
             study.folder,
             work,
@@ -93,7 +95,7 @@ def run(
             registration=study.lock.digest,
             attempt=attempt,
             report=report,
-            beside=generation.workers or 1,
+            beside=settings.count(generation.workers),
         )
 
 
@@ -163,7 +165,10 @@ def record(
             if missing[index]:
                 produced = next(results)
                 batch = [
-                    ({"registration": registration, "phase": phase, **body}, {"attempt": attempt, **costs})
+                    (
+                        {"registration": registration, "phase": phase, **body},
+                        {"attempt": attempt, **produced.where, **costs},
+                    )
                     for body, costs in (produced.records[lane] for lane in missing[index])
                 ]
                 if produced.trajectories:

@@ -15,6 +15,7 @@ from protocol.evidence.lock import lock
 from protocol.evidence.run import records
 from protocol.evidence.run.ledger import Entry
 from protocol.evidence.run.registration import SEAL, Registration
+from protocol.running.executors import spool
 
 __all__ = ["UnderWay", "holder", "under_way"]
 
@@ -27,7 +28,8 @@ class UnderWay(NamedTuple):
 
     began: of the attempt, and last: of its last record, seconds since 1970; last is None before there is one.
     found: records at its beginning; recorded: now; lanes: that there will be, None where that is not known.
-    pid: of the process that runs it; None where none on this machine does.
+    pid: of the process that runs it; None where none on this machine does. spool: how its workers stand, as
+    their driver last said; empty where it has none.
     """
 
     phase: str
@@ -37,6 +39,7 @@ class UnderWay(NamedTuple):
     recorded: int
     lanes: int | None
     pid: int | None
+    spool: str = ""
 
     @property
     def left(self) -> float | None:
@@ -57,7 +60,8 @@ def under_way(study: Registration) -> UnderWay | None:
     last = max((path.stat().st_mtime for path in shards), default=None) if recorded > found else None
     began = datetime.fromisoformat(entry.time).timestamp()
     pid = holder(study.folder / lock.NAME)
-    return UnderWay(phase, began, last, found, recorded, _lanes(study, phase), pid)
+    spooled = spool.told(study.folder, study.lock.digest, phase)
+    return UnderWay(phase, began, last, found, recorded, _lanes(study, phase), pid, spooled)
 
 
 def holder(path: Path) -> int | None:

@@ -1,6 +1,6 @@
 """The one way to a problem: what is held out is built under an open claim or, again, after the verdict."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from protocol.tasks.problem import Problem
 from protocol.tasks.registry import Task
 from splits import CONFIRM, bucket
 
-__all__ = ["Opened", "build", "gold", "is_encrypted", "refuse_unopenable", "size"]
+__all__ = ["OnDemand", "Opened", "build", "gold", "is_encrypted", "refuse_unopenable", "size"]
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,35 @@ class Opened:
         if self.held_out.admit(task, problem_id) != self.key:
             raise Tampered(f"{self.held_out.folder}: its claim changed while it ran; its problems are others")
         return self.problems[model, task, problem_id]
+
+
+class OnDemand(Mapping[tuple[str, str, str], Problem]):
+    """Held-out problems for `Opened`, each built when it is asked for: by a process that runs few of them.
+
+    tasks: by the name that the study has for each. counts: what counts the tokens of a model, by its name.
+    given: problems that another process opened, by task and id; those are not built.
+    """
+
+    def __init__(
+        self,
+        held_out: HeldOut,
+        tasks: Mapping[str, Task],
+        counts: Callable[[str], Callable[[str], int]],
+    ) -> None:
+        self._held_out, self._tasks, self._counts = held_out, tasks, counts
+        self.given: Mapping[tuple[str, str], Problem] = {}
+
+    def __getitem__(self, asked: tuple[str, str, str]) -> Problem:
+        model, task, problem = asked
+        if (task, problem) in self.given:
+            return self.given[task, problem]
+        return build(self._tasks[task], task, problem, self._counts(model), self._held_out)
+
+    def __iter__(self) -> Iterator[tuple[str, str, str]]:
+        return iter(())  # of what it could build nothing is built
+
+    def __len__(self) -> int:
+        return 0
 
 
 def build(

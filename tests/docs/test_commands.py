@@ -19,7 +19,10 @@ ROWS = [
     [cell.strip() for cell in line.strip("|").split("|")] for line in PAGE.splitlines() if line[:1] == "|"
 ]
 # Run by commands, not by people.
-WORKERS = {"protocol.grading.worker", "protocol.harness.worker", "protocol.locked.first_process"}
+WORKERS = {
+    *("protocol.grading.worker", "protocol.harness.worker", "protocol.locked.first_process"),
+    *("protocol.running.executors.worker", "protocol.running.executors.on_ray"),
+}
 OURS = sorted(name for name in commands() - WORKERS if not name.startswith("benchmarks."))
 SCRIPTS = {path.suffix[1:]: path for path in (ROOT / "protocol/texts/completion").iterdir()}
 THERE = [name for name, entry in MENU.items() if entry.module in OURS]

@@ -26,7 +26,7 @@ from protocol.plan.grid import cells
 from protocol.running import runner
 from protocol.running.executors import Job, local, pool
 from protocol.tasks import prompting, registry
-from protocol.tasks.door import Opened
+from protocol.tasks.door import OnDemand, Opened
 from protocol.tasks.several import Several
 
 TASK = "needle-256"
@@ -205,6 +205,27 @@ def test_a_batch_with_a_held_out_problem_is_refused_without_the_door(written, tm
     job = Job(written.models[0], TASK, CONFIRM[:1], cells(written)[:1])
     with pytest.raises(BadInput, match="is held out; confirm alone reads it"):
         local.executor(Planned(written, tmp_path), {})(job)
+
+
+def test_a_worker_builds_what_it_is_asked_for_and_nothing_before_the_claim(written, tmp_path):
+    """It is given ids, and looks at the folder of the study each time."""
+    folder = locked(tmp_path / "study", LATE)
+    early = HeldOut(lock.read(folder), folder)
+    reached = OnDemand(early, {TASK: tasks.get(TASK)}, lambda model: words)
+    with pytest.raises(BadInput, match="no claim"):
+        reached["any model", TASK, CONFIRM[0]]
+    held_out = door(folder, block=Block)
+    with pytest.raises(BadInput, match="were not opened"):
+        reached["any model", TASK, CONFIRM[0]]
+    held_out.ids(TASK, "a test")
+    assert reached["any model", TASK, CONFIRM[0]] == tasks.build(TASK, CONFIRM[0], words, held_out)
+    opened = Opened(held_out, held_out.key(), reached)
+    sealed = tasks.build(TASK, CONFIRM[1], words, held_out)._replace(context="decrypted elsewhere")
+    reached.given = {(TASK, CONFIRM[1]): sealed}
+    assert opened.problem("any model", TASK, CONFIRM[1]) == sealed
+    (folder / seal.NAME).write_text("{}\n")
+    with pytest.raises(AlreadyClaimed, match="is sealed"):
+        opened.problem("any model", TASK, CONFIRM[1])
 
 
 @pytest.mark.usefixtures("forked_workers")

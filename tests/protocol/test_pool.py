@@ -11,11 +11,12 @@ import psutil
 import pytest
 import studies
 
-from protocol.evidence.refusals import BadInput, Refusal
+from protocol.evidence.refusals import BadInput, Drifted, Refusal
 from protocol.locked.planned import Planned
 from protocol.plan import grid, reading
 from protocol.running import runner
 from protocol.running.executors import Job, pool
+from protocol.running.executors.settings import Settings
 from splits import load
 
 WORKERS = """
@@ -58,6 +59,49 @@ def test_two_processes_record_what_one_does_in_the_same_order(tiny_model, tmp_pa
     assert len(work) == 6
     assert bodies(alone, work, tmp_path) == bodies(shared, work, tmp_path)
     assert not multiprocessing.active_children()
+
+
+@pytest.mark.usefixtures("forked_workers")
+def test_each_device_has_a_process_and_costs_say_which_ran_a_lane(tiny_model, tmp_path):
+    """Of a protocol that names no processes."""
+    registered = protocol(tmp_path / "study", tiny_model, 1)
+    work = jobs(registered, 1)
+    with pool.opened(Planned(registered, tmp_path), {}, settings=Settings(devices=("cpu", "cpu"))) as execute:
+        assert len(multiprocessing.active_children()) == 2
+        done = list(execute(iter(work)))
+    here = {"executor": "local", "host": os.uname().nodename, "device": "cpu"}
+    assert [one.where for one in done] == [here] * len(work)
+    with pool.opened(Planned(registered, tmp_path), {}) as execute:
+        assert not multiprocessing.active_children()
+        assert [one.where for one in execute(iter(work[:1]))] == [here]
+
+
+def test_a_process_sees_its_own_device_before_it_imports_anything(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5")
+    ask = [sys.executable, "-c", "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])"]
+    for device, seen in {"cuda:0": "4", "cuda:1": "5"}.items():
+        with pool._within(pool._environment(device)):
+            assert subprocess.check_output(ask, text=True) == f"{seen}\n"
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "4,5"
+
+
+@pytest.mark.usefixtures("forked_workers")
+def test_a_process_of_other_bytes_runs_nothing(tiny_model, tmp_path):
+    registered = protocol(tmp_path / "study", tiny_model, 2)
+    work = jobs(registered, 1)
+    with (
+        pytest.raises(Drifted, match=r"study: policies/snapkv\.py: changed"),
+        pool.opened(Planned(registered, tmp_path), {}, study=Other()) as execute,
+    ):
+        list(execute(iter(work)))
+
+
+class Other:
+    """A study whose lock these bytes are not: anything that is asked of it says so."""
+
+    @property
+    def lock(self):
+        raise Drifted("study: policies/snapkv.py: changed")
 
 
 @pytest.mark.usefixtures("forked_workers")

@@ -35,5 +35,8 @@ FREE: Mapping[str, str] = MappingProxyType(
         "prompt": "the digest of tokens: a replay makes the prompt again",
         "costs.prefill_seconds": "a clock's: one value a problem, any value",
         "costs.decode_seconds": "a clock's: only their order follows",
+        "costs.executor": "who ran it: of no number",
+        "costs.host": "who ran it: of no number",
+        "costs.device": "who ran it: the lock says which kind of device counts",
     }
 )

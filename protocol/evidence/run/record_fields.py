@@ -110,6 +110,11 @@ COSTS = Table(
         "prefill_seconds": Field(_DECIMAL, "Seconds of the problem's prefill.", without="not ok"),
         "decode_seconds": Field(_DECIMAL, "Seconds from joining the batch to leaving it.", without="not ok"),
         "lanes": Field(Whole(1), "Lanes at once.", without="a record of 2026-11-21 or later"),
+        "executor": Field(
+            Choice("local", "slurm", "ray"), "What gave the lane a process.", without="before 2026-11-23"
+        ),
+        "host": Field(Text(), "The machine that ran it, by its own name.", without="before 2026-11-23"),
+        "device": Field(Text(), "What it ran on there.", without="before 2026-11-23"),
     }
 )
 _MOMENTS = ListOf(Whole(), 1, words="a list of whole numbers, one a moment")

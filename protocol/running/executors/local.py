@@ -23,7 +23,7 @@ from protocol.tasks import door, prompting
 from protocol.tasks.door import Opened
 from protocol.tasks.problem import Problem
 
-__all__ = ["executor", "held"]
+__all__ = ["device_name", "executor", "held"]
 
 
 class Asking(NamedTuple):
@@ -163,6 +163,11 @@ def held(planned: Planned, report: Callable[[Told], object]) -> Callable[[str], 
         return held[name]
 
     return read
+
+
+def device_name(device: str) -> str:
+    """What the registered device is called here."""
+    return str(torch.cuda.get_device_name()) if device == "cuda" else device
 
 
 def _asked(problem: Problem, request: engine.Request, cell: Cell, lane: engine.Lane) -> dict[str, Any]:

@@ -1,11 +1,14 @@
-"""Run jobs in several processes, each of which holds the model it works on; what comes back is in order.
+"""Run jobs in several processes of this machine, each of which holds the model it works on; what comes back
+is in order.
 
-A job is one batch by itself, so how many processes share the jobs changes no record.
+A job is one batch by itself, so how many processes share the jobs changes no record. A process that is
+started for a study proves its bytes first, as every worker does.
 """
 
 import multiprocessing
 import os
 import signal
+import socket
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,8 +18,11 @@ from multiprocessing.connection import Connection
 
 from protocol.evidence.refusals import Refusal
 from protocol.locked.planned import Planned
+from protocol.locked.study import Study
 from protocol.running.executors import Executor, Job, Produced, Told
-from protocol.running.executors.local import executor
+from protocol.running.executors.local import device_name, executor
+from protocol.running.executors.settings import LOCAL, Settings, device_of
+from protocol.running.executors.worker import prove
 from protocol.tasks.door import Opened
 
 __all__ = ["opened"]
@@ -30,25 +36,35 @@ def opened(
     lanes: Mapping[str, int],
     problems: Opened | None = None,
     report: Callable[[Told], object] = lambda told: None,
+    settings: Settings = LOCAL,
+    study: Study | None = None,
 ) -> Iterator[Executor]:
-    """An executor of as many processes as the protocol registers; of this one alone where it names none.
+    """An executor of as many processes as the settings or, without a number there, the protocol names; of
+    this one alone where neither does. study: whose lock processes hold their bytes against.
 
     A process whose parent was killed ends with the job that it has begun. What a job refuses is refused here,
     and what else goes wrong in it is a refusal that names it, after its traceback. report: is told what is
     done, where it is done in this process.
     """
-    workers = planned.protocol.generation.workers or 1
-    if workers == 1:
-        yield partial(map, executor(planned, lanes, problems, report=report))
+    workers = settings.count(planned.protocol.generation.workers)
+    if workers == 1 and not settings.devices:
+        execute = executor(planned, lanes, problems, report=report)
+        where = _where(planned, "")
+        yield partial(map, lambda job: execute(job)._replace(where=where))
         return
+    devices = settings.devices or ("",) * workers
+    seen = [_environment(device) for device in devices]
     # Spawned: a forked copy of a process with running torch threads may hang.
     context = multiprocessing.get_context("spawn")
     ours, theirs = zip(*(context.Pipe() for _ in range(workers)), strict=True)
-    settings = (planned, lanes, problems)
-    processes = [context.Process(target=serve, args=(end, *settings)) for end in theirs]
+    processes = [
+        context.Process(target=serve, args=(end, planned, lanes, problems, device, study))
+        for end, device in zip(theirs, devices, strict=True)
+    ]
     with _interrupted_alone():
-        for process in processes:
-            process.start()
+        for process, environment in zip(processes, seen, strict=True):
+            with _within(environment):  # a spawned process has it before it imports torch
+                process.start()
     for end in theirs:
         end.close()  # else the death of a process would not end what we read from it
     try:
@@ -58,6 +74,32 @@ def opened(
             end.close()
             process.terminate()
             process.join()
+
+
+def _environment(device: str) -> dict[str, str]:
+    return device_of(device, os.environ.get("CUDA_VISIBLE_DEVICES")) if device else {}
+
+
+@contextmanager
+def _within(environment: Mapping[str, str]) -> Iterator[None]:
+    """What starts inside has this in its environment, beside all that this process has."""
+    before = {name: os.environ.get(name) for name in environment}
+    os.environ.update(environment)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _where(planned: Planned, device: str) -> dict[str, str]:
+    """What the costs of a lane say of who ran it. device: as it was asked for; empty where none was."""
+    name = device_name(planned.protocol.generation.device)
+    called = name if device in ("", name) else f"{device} {name}"
+    return {"executor": "local", "host": socket.gethostname(), "device": called}
 
 
 @contextmanager
@@ -96,13 +138,23 @@ def received(worker: Connection) -> Produced:
     return answer
 
 
-def serve(jobs: Connection, planned: Planned, lanes: Mapping[str, int], problems: Opened | None) -> None:
+def serve(
+    jobs: Connection,
+    planned: Planned,
+    lanes: Mapping[str, int],
+    problems: Opened | None,
+    device: str = "",
+    study: Study | None = None,
+) -> None:
     """The life of a process: it ends when the other end of `jobs` does."""
     with suppress(EOFError, ConnectionError, KeyboardInterrupt):
         try:
+            if study is not None:
+                prove(study)
             execute = executor(planned, lanes, problems)
+            where = _where(planned, device)
             while True:
-                jobs.send(execute(jobs.recv()))
+                jobs.send(execute(jobs.recv())._replace(where=where))
         except (EOFError, ConnectionError):
             raise
         except Exception as error:

@@ -61,7 +61,7 @@ function _shtab_kv_prereg_using
 end
 
 set -g _shtab_kv_prereg_commands init rehearse register probe confirm audit report replicate status show diagnostics ablations by-level evicted proxies compare claims amend withdraw anchor audit-changed export regrade policies tasks 'tasks list' 'tasks freeze' 'tasks graders' 'tasks check' 'tasks fetch' 'tasks seal' models 'models list' 'models fetch' calibrate split lm-eval judge selection table draw forest settings-map completion help
-set -g _shtab_kv_prereg_opts_with_value --alpha --arm --branch --budget --ca --calendar --cluster --columns --device --draws --dtype --event --family --filter --format --from --grader --headers --html --identity --like --limit --markdown --max-new-tokens --method --metric --model --nonce --out --phase --plot --problem --problems --reason --remote --replay --rows --seed --sign --signers --since --split --stand-in --subject --summary --task --text --to --tokens --tsa --value --witness
+set -g _shtab_kv_prereg_opts_with_value --alpha --arm --branch --budget --ca --calendar --cluster --columns --device --devices --draws --dtype --event --executor --family --filter --format --from --grader --headers --html --identity --like --limit --markdown --max-new-tokens --method --metric --model --nonce --out --phase --plot --problem --problems --ray --reason --remote --replay --rows --seed --sign --signers --since --slurm --split --spool --stand-in --subject --summary --task --text --to --tokens --tsa --value --wait --witness --workers
 
 complete -c kv-prereg -e
 complete -c kv-prereg -f
@@ -90,6 +90,13 @@ complete -c kv-prereg -n '_shtab_kv_prereg_using register; and test $_shtab_kv_p
 complete -c kv-prereg -n '_shtab_kv_prereg_using; and test $_shtab_kv_prereg_npos -eq 0' -a probe -d 'every cell on development problems'
 complete -c kv-prereg -n '_shtab_kv_prereg_using probe' -s h -l help -d 'show this help message and exit'
 complete -c kv-prereg -n '_shtab_kv_prereg_using probe' -l json -d 'print one JSON object instead of text'
+complete -c kv-prereg -n '_shtab_kv_prereg_using probe' -l executor -x -d 'local (default), slurm or ray'
+complete -c kv-prereg -n '_shtab_kv_prereg_using probe' -l workers -x -d 'processes (as registered, or 1)'
+complete -c kv-prereg -n '_shtab_kv_prereg_using probe' -l devices -x -d 'cuda:0,cuda:1,...: one process each, here'
+complete -c kv-prereg -n '_shtab_kv_prereg_using probe' -l spool -xka "(__fish_complete_path (commandline -ct))" -d 'what all machines share (the study'"'"'s)'
+complete -c kv-prereg -n '_shtab_kv_prereg_using probe' -l wait -x -d 'for a worker to begin'
+complete -c kv-prereg -n '_shtab_kv_prereg_using probe' -l slurm -x -d 'partition, account, qos, constraint, gres, mem, time, cpus, gpus, cluster'
+complete -c kv-prereg -n '_shtab_kv_prereg_using probe' -l ray -x -d 'of a running cluster; without it one is started here'
 complete -c kv-prereg -n '_shtab_kv_prereg_using probe; and test $_shtab_kv_prereg_npos -eq 0' -ka "(_kv_prereg_registrations)" -d 'a registration, e.g. registrations/quickstart'
 complete -c kv-prereg -n '_shtab_kv_prereg_using; and test $_shtab_kv_prereg_npos -eq 0' -a confirm -d 'the held-out problems, the verdict; once'
 complete -c kv-prereg -n '_shtab_kv_prereg_using confirm' -s h -l help -d 'show this help message and exit'
@@ -101,6 +108,13 @@ complete -c kv-prereg -n '_shtab_kv_prereg_using confirm' -l headers -xka "(__fi
 complete -c kv-prereg -n '_shtab_kv_prereg_using confirm' -l remote -x -d 'the git remote to trust'
 complete -c kv-prereg -n '_shtab_kv_prereg_using confirm' -l branch -x -d 'its branch (default: kv-prereg-anchors)'
 complete -c kv-prereg -n '_shtab_kv_prereg_using confirm' -l require-anchor -d 'status 5 unless a proof holds for each document'
+complete -c kv-prereg -n '_shtab_kv_prereg_using confirm' -l executor -x -d 'local (default), slurm or ray'
+complete -c kv-prereg -n '_shtab_kv_prereg_using confirm' -l workers -x -d 'processes (as registered, or 1)'
+complete -c kv-prereg -n '_shtab_kv_prereg_using confirm' -l devices -x -d 'cuda:0,cuda:1,...: one process each, here'
+complete -c kv-prereg -n '_shtab_kv_prereg_using confirm' -l spool -xka "(__fish_complete_path (commandline -ct))" -d 'what all machines share (the study'"'"'s)'
+complete -c kv-prereg -n '_shtab_kv_prereg_using confirm' -l wait -x -d 'for a worker to begin'
+complete -c kv-prereg -n '_shtab_kv_prereg_using confirm' -l slurm -x -d 'partition, account, qos, constraint, gres, mem, time, cpus, gpus, cluster'
+complete -c kv-prereg -n '_shtab_kv_prereg_using confirm' -l ray -x -d 'of a running cluster; without it one is started here'
 complete -c kv-prereg -n '_shtab_kv_prereg_using confirm; and test $_shtab_kv_prereg_npos -eq 0' -ka "(_kv_prereg_registrations)" -d 'a registration, e.g. registrations/quickstart'
 complete -c kv-prereg -n '_shtab_kv_prereg_using; and test $_shtab_kv_prereg_npos -eq 0' -a audit -d 'check everything from the files alone'
 complete -c kv-prereg -n '_shtab_kv_prereg_using audit' -s h -l help -d 'show this help message and exit'
@@ -127,6 +141,13 @@ complete -c kv-prereg -n '_shtab_kv_prereg_using replicate' -l json -d 'print on
 complete -c kv-prereg -n '_shtab_kv_prereg_using replicate' -l value -xka "(__fish_complete_path (commandline -ct))" -d 'the late value of the replication, if one is registered'
 complete -c kv-prereg -n '_shtab_kv_prereg_using replicate' -l identity -xka "(__fish_complete_path (commandline -ct))" -d 'the private key (age, ssh) of encrypted problems'
 complete -c kv-prereg -n '_shtab_kv_prereg_using replicate' -l headers -xka "(__fish_complete_path (commandline -ct))" -d 'more headers of Bitcoin blocks'
+complete -c kv-prereg -n '_shtab_kv_prereg_using replicate' -l executor -x -d 'local (default), slurm or ray'
+complete -c kv-prereg -n '_shtab_kv_prereg_using replicate' -l workers -x -d 'processes (as registered, or 1)'
+complete -c kv-prereg -n '_shtab_kv_prereg_using replicate' -l devices -x -d 'cuda:0,cuda:1,...: one process each, here'
+complete -c kv-prereg -n '_shtab_kv_prereg_using replicate' -l spool -xka "(__fish_complete_path (commandline -ct))" -d 'what all machines share (the study'"'"'s)'
+complete -c kv-prereg -n '_shtab_kv_prereg_using replicate' -l wait -x -d 'for a worker to begin'
+complete -c kv-prereg -n '_shtab_kv_prereg_using replicate' -l slurm -x -d 'partition, account, qos, constraint, gres, mem, time, cpus, gpus, cluster'
+complete -c kv-prereg -n '_shtab_kv_prereg_using replicate' -l ray -x -d 'of a running cluster; without it one is started here'
 complete -c kv-prereg -n '_shtab_kv_prereg_using replicate; and test $_shtab_kv_prereg_npos -eq 0' -ka "(_kv_prereg_registrations)" -d 'a registration, e.g. registrations/quickstart'
 complete -c kv-prereg -n '_shtab_kv_prereg_using; and test $_shtab_kv_prereg_npos -eq 0' -a status -d 'where each registration stands, and what is next'
 complete -c kv-prereg -n '_shtab_kv_prereg_using status' -s h -l help -d 'show this help message and exit'

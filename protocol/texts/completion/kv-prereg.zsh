@@ -225,6 +225,13 @@ _shtab_kv_prereg_confirm_options=(
   "--remote[the git remote to trust]:URL:"
   "--branch[its branch (default\: kv-prereg-anchors)]:branch:"
   "--require-anchor[status 5 unless a proof holds for each document]"
+  "--executor[local (default), slurm or ray]:KIND:"
+  "--workers[processes (as registered, or 1)]:N:"
+  "--devices[cuda\:0,cuda\:1,...\: one process each, here]:LIST:"
+  "--spool[what all machines share (the study\'s)]:FOLDER:_files"
+  "--wait[for a worker to begin]:MINUTES:"
+  "--slurm[partition, account, qos, constraint, gres, mem, time, cpus, gpus, cluster]:KEY=VALUE,...:"
+  "--ray[of a running cluster\; without it one is started here]:ADDRESS:"
   ":a registration, e.g. registrations\/quickstart:_kv_prereg_registrations"
 )
 
@@ -343,6 +350,13 @@ _shtab_kv_prereg_policies_defaults_added=0
 _shtab_kv_prereg_probe_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--json[print one JSON object instead of text]"
+  "--executor[local (default), slurm or ray]:KIND:"
+  "--workers[processes (as registered, or 1)]:N:"
+  "--devices[cuda\:0,cuda\:1,...\: one process each, here]:LIST:"
+  "--spool[what all machines share (the study\'s)]:FOLDER:_files"
+  "--wait[for a worker to begin]:MINUTES:"
+  "--slurm[partition, account, qos, constraint, gres, mem, time, cpus, gpus, cluster]:KEY=VALUE,...:"
+  "--ray[of a running cluster\; without it one is started here]:ADDRESS:"
   ":a registration, e.g. registrations\/quickstart:_kv_prereg_registrations"
 )
 
@@ -399,6 +413,13 @@ _shtab_kv_prereg_replicate_options=(
   "--value[the late value of the replication, if one is registered]:FILE:_files"
   "--identity[the private key (age, ssh) of encrypted problems]:FILE:_files"
   "--headers[more headers of Bitcoin blocks]:FOLDER:_files"
+  "--executor[local (default), slurm or ray]:KIND:"
+  "--workers[processes (as registered, or 1)]:N:"
+  "--devices[cuda\:0,cuda\:1,...\: one process each, here]:LIST:"
+  "--spool[what all machines share (the study\'s)]:FOLDER:_files"
+  "--wait[for a worker to begin]:MINUTES:"
+  "--slurm[partition, account, qos, constraint, gres, mem, time, cpus, gpus, cluster]:KEY=VALUE,...:"
+  "--ray[of a running cluster\; without it one is started here]:ADDRESS:"
   ":a registration, e.g. registrations\/quickstart:_kv_prereg_registrations"
 )
 

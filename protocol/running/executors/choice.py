@@ -1,0 +1,68 @@
+"""The executor that was chosen when a command was typed."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from protocol.evidence.refusals import BadInput
+from protocol.locked.planned import Planned
+from protocol.locked.study import Study
+from protocol.running.executors import Executor, Job, Told, on_ray, on_slurm, pool
+from protocol.running.executors.settings import LOCAL, Settings
+from protocol.running.executors.spool import Spool
+from protocol.running.executors.spooled import Launcher, driven
+from protocol.tasks import door
+from protocol.tasks.door import Opened
+
+__all__ = ["opened", "refuse"]
+
+
+def refuse(settings: Settings, device: str) -> None:
+    """Raises BadInput for what cannot run what was registered, before anything is claimed; as
+    `on_slurm.refuse_missing` and `on_ray.refuse_missing` do. device: as registered.
+    """
+    for name in settings.devices:
+        if name.partition(":")[0] != device:
+            raise BadInput(f'--devices {name}: the protocol registers the device "{device}"; name those')
+    if settings.kind == "slurm":
+        on_slurm.refuse_missing(settings)
+    if settings.kind == "ray":
+        on_ray.refuse_missing()
+
+
+@contextmanager
+def opened(
+    study: Study,
+    planned: Planned,
+    phase: str,
+    problems: Opened | None,
+    settings: Settings = LOCAL,
+    report: Callable[[Told], object] = lambda told: None,
+) -> Iterator[Executor]:
+    """An executor of one phase of a study. planned: what of it runs now."""
+    generation = planned.protocol.generation
+    if settings.kind == "local":
+        with pool.opened(planned, study.lanes(), problems, report, settings, study) as execute:
+            yield execute
+        return
+    count = settings.count(generation.workers)
+    gpus = int(generation.device == "cuda")
+    launcher: Launcher
+    if settings.kind == "slurm":
+        place = Spool.of(study.folder, study.lock.digest, phase, settings.spool).place
+        launcher = on_slurm.OnSlurm(place, settings, generation.threads, gpus)
+        wait = on_slurm.WAIT
+    else:
+        launcher = on_ray.OnRay(settings, count, generation.threads, gpus)
+        wait = on_ray.WAIT
+    encrypted = {name for name, task in planned.tasks.items() if door.is_encrypted(task)}
+
+    def given(job: Job) -> Mapping[str, Any]:
+        """Decrypted: the key stays in this process."""
+        if problems is None or job.task not in encrypted:
+            return {}
+        return {each: problems.problem(job.model, job.task, each)._asdict() for each in job.problems}
+
+    wait = wait if settings.wait is None else settings.wait
+    with driven(study, settings, count, launcher, phase, wait, given, report) as execute:
+        yield execute

@@ -1,0 +1,141 @@
+"""Where the batches of a run run: chosen when it is run; no lock has it, and no verdict follows from it."""
+
+import argparse
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
+
+from protocol.evidence.refusals import BadInput, hint
+
+__all__ = ["KINDS", "LOCAL", "SLURM", "Place", "Settings", "chosen", "device_of", "options"]
+
+KINDS = ("local", "slurm", "ray")
+# What `--slurm` names, by the name that submitit has for it; `cluster` is which executor of submitit's.
+SLURM: Mapping[str, str] = MappingProxyType(
+    {
+        "partition": "slurm_partition",
+        "account": "slurm_account",
+        "qos": "slurm_qos",
+        "constraint": "slurm_constraint",
+        "gres": "slurm_gres",
+        "mem": "slurm_mem",
+        "time": "timeout_min",
+        "cpus": "slurm_cpus_per_task",
+        "gpus": "slurm_gpus_per_node",
+    }
+)
+CLUSTERS = ("slurm", "local", "debug")
+WHOLE = ("time", "cpus", "gpus")  # minutes, and counts
+_ONLY: Mapping[str, str] = MappingProxyType({"devices": "local", "slurm": "slurm", "ray": "ray"})
+
+
+class Place(argparse.Namespace):
+    """What was given to a command that has `options`."""
+
+    executor: str
+    workers: int | None
+    devices: str | None
+    spool: Path | None
+    wait: float | None
+    slurm: str | None
+    ray: str | None
+
+
+class Settings(NamedTuple):
+    """workers: processes; None as the protocol registers, which is one where it names none. devices: of this
+    machine, one process each. spool: a folder that all machines share; None lies in the study's own. wait:
+    seconds in which some worker has to begin; None as the executor has it. slurm: as SLURM names them, and
+    `cluster`. ray: the address of a running cluster; None starts one here.
+    """
+
+    kind: str = "local"
+    workers: int | None = None
+    devices: tuple[str, ...] = ()
+    spool: Path | None = None
+    wait: float | None = None
+    slurm: tuple[tuple[str, str], ...] = ()
+    ray: str | None = None
+
+    def count(self, registered: int | None) -> int:
+        """How many processes. registered: by the protocol."""
+        return len(self.devices) or self.workers or registered or 1
+
+
+LOCAL = Settings()
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    """What `chosen` reads."""
+    group = parser.add_argument_group("where it runs (docs/clusters.md); no verdict follows from it")
+    group.add_argument("--executor", default="local", metavar="KIND", help="local (default), slurm or ray")
+    group.add_argument("--workers", type=int, metavar="N", help="processes (as registered, or 1)")
+    group.add_argument("--devices", metavar="LIST", help="cuda:0,cuda:1,...: one process each, here")
+    group.add_argument("--spool", type=Path, metavar="FOLDER", help="what all machines share (the study's)")
+    group.add_argument("--wait", type=float, metavar="MINUTES", help="for a worker to begin")
+    group.add_argument("--slurm", metavar="KEY=VALUE,...", help=f"{', '.join(SLURM)}, cluster")
+    group.add_argument(
+        "--ray", metavar="ADDRESS", help="of a running cluster; without it one is started here"
+    )
+
+
+def chosen(args: Place) -> Settings:
+    """Raises BadInput for an option that goes with another executor, and for a value that means nothing."""
+    if args.executor not in KINDS:
+        raise BadInput(f"--executor {args.executor}: write one of {', '.join(KINDS)}")
+    for name, kind in _ONLY.items():
+        if getattr(args, name) is not None and args.executor != kind:
+            raise BadInput(f"--{name}: goes with --executor {kind}; leave it out, or choose that")
+    if args.spool is not None and args.executor == "local":
+        raise BadInput("--spool: processes of one machine need none; leave it out")
+    if args.workers is not None and args.workers < 1:
+        raise BadInput(f"--workers {args.workers}: write a whole number of at least 1")
+    if args.wait is not None and not 0 < args.wait < float("inf"):
+        raise BadInput(f"--wait {args.wait:g}: write minutes above 0")
+    devices = () if args.devices is None else tuple(args.devices.split(","))
+    for device in devices:
+        device_of(device)
+    if devices and args.workers not in (None, len(devices)):
+        raise BadInput(
+            f"--workers {args.workers}: --devices names {len(devices)}, one process each; leave it out"
+        )
+    slurm = () if args.slurm is None else tuple(_pair(each) for each in args.slurm.split(","))
+    if dict(slurm).get("cluster") == "debug" and args.workers not in (None, 1):
+        raise BadInput(f"--workers {args.workers}: cluster=debug runs one; leave it out")
+    return Settings(
+        kind=args.executor,
+        workers=args.workers,
+        devices=devices,
+        spool=args.spool and args.spool.resolve(),
+        wait=args.wait and 60 * args.wait,
+        slurm=slurm,
+        ray=args.ray,
+    )
+
+
+def device_of(name: str, visible: str | None = None) -> dict[str, str]:
+    """What a process that is to see this device alone has in its environment: nothing for "cpu", and for
+    "cuda:N" what CUDA reads when it starts. visible: what CUDA_VISIBLE_DEVICES is here, whose Nth is meant.
+    """
+    kind, _, number = name.partition(":")
+    if name == "cpu":
+        return {}
+    if kind == "cuda" and number.isdecimal() and number == str(int(number)):
+        seen = None if visible is None else visible.split(",")
+        if seen is not None and int(number) >= len(seen):
+            raise BadInput(f"--devices {name!r}: CUDA_VISIBLE_DEVICES has {visible!r} alone")
+        return {"CUDA_VISIBLE_DEVICES": number if seen is None else seen[int(number)]}
+    raise BadInput(f"--devices {name!r}: write cuda:0,cuda:1 and so on, or cpu")
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if name not in (*SLURM, "cluster"):
+        raise BadInput(f"--slurm {text}: {hint(name, (*SLURM, 'cluster'))}")
+    if not equals or not value:
+        raise BadInput(f"--slurm {text}: write {name}=VALUE")
+    if name in WHOLE and not (value.isdecimal() and int(value)):
+        raise BadInput(f"--slurm {text}: write a whole number of at least 1")
+    if name == "cluster" and value not in CLUSTERS:
+        raise BadInput(f"--slurm {text}: write one of {', '.join(CLUSTERS)}")
+    return name, value

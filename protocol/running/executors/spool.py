@@ -1,0 +1,272 @@
+"""A folder that the driver of a run and its workers share: jobs go in, results come out.
+
+    driver.json            who drives; it beats while that process lives (always below the study)
+    workers/<id>.json      who works, where, on what; beating too
+    jobs/<n>-<name>.json   to be taken
+    taken/<id>/<n>-...     taken: by a rename, so by one worker alone
+    done/<name>.json       a result: a temporary name, fsync, os.replace
+
+`name` is the SHA-256 of the lock, the phase and the job, so that a result is found by what it is of,
+whichever attempt asked for it. Nothing here is evidence: a result is read against its digest and its job,
+recorded by the driver, and removed. No clock of two machines is compared: a beat is a number that changes.
+"""
+
+import json
+import os
+import secrets
+import shutil
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from itertools import count
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from protocol.evidence.bytes import canonical, files
+from protocol.evidence.refusals import AlreadyClaimed, BadInput, Drifted, Refusal, Tampered
+from protocol.evidence.run import record_fields
+from protocol.plan.grid import Cell
+from protocol.running.executors import Job, Produced
+
+__all__ = ["BEAT", "FOLDER", "Asked", "Damaged", "Spool", "beating", "read_json", "refusal_of", "told"]
+
+FOLDER = "spool"  # below a registration
+BEAT = 1.0  # seconds between two beats
+_REFUSALS = {kind.__name__: kind for kind in (Refusal, BadInput, Drifted, Tampered, AlreadyClaimed)}
+
+
+class Damaged(Exception):
+    """A result that is not what its digest says, or not of the job that it is asked for."""
+
+
+class Asked(NamedTuple):
+    """A job as a worker takes it. given: problems that only the driver can open, by id, as their fields."""
+
+    place: Path  # where it lies while it is worked on
+    name: str
+    job: Job
+    given: Mapping[str, Any]
+
+
+class Spool(NamedTuple):
+    """lock: its digest. own: the study's folder of spools, where the driver is announced."""
+
+    place: Path
+    own: Path
+    lock: str
+    phase: str
+
+    @classmethod
+    def of(cls, study: Path, lock: str, phase: str, given: Path | None = None) -> "Spool":
+        """given: the folder that all machines share, where that is not the study's own."""
+        own = study.resolve() / FOLDER
+        return cls((given or own) / f"{phase}-{lock[:16]}", own, lock, phase)
+
+    @property
+    def driver(self) -> Path:
+        """In the study's own folder, where whoever looks at the study finds it."""
+        return self.own / f"{self.phase}-{self.lock[:16]}" / "driver.json"
+
+    @property
+    def jobs(self) -> Path:
+        return self.place / "jobs"
+
+    @property
+    def taken(self) -> Path:
+        return self.place / "taken"
+
+    @property
+    def done(self) -> Path:
+        return self.place / "done"
+
+    @property
+    def workers(self) -> Path:
+        return self.place / "workers"
+
+    def begin(self) -> int:
+        """Clear what an earlier driver asked for, and keep what was done; returns how many results it is."""
+        for folder in (self.place, self.driver.parent):
+            folder.mkdir(parents=True, exist_ok=True)
+        self.place.chmod(0o700)  # what the driver opened is for this user
+        for folder in (self.jobs, self.taken, self.workers):
+            shutil.rmtree(folder, ignore_errors=True)
+        for folder in (self.jobs, self.taken, self.workers, self.done):
+            folder.mkdir(exist_ok=True)
+        return sum(path.suffix == ".json" and path.name[0] != "." for path in self.done.iterdir())
+
+    def end(self) -> None:
+        """Everything is recorded: nothing of it is needed again."""
+        for folder in (self.place, self.driver.parent):
+            shutil.rmtree(folder, ignore_errors=True)
+        for folder in {self.own, self.place.parent}:
+            with suppress(OSError):  # another phase, or another study, has its spool there
+                folder.rmdir()
+
+    def name(self, job: Job) -> str:
+        asked = {"lock": self.lock, "phase": self.phase, "job": _content(job)}
+        return canonical.digest(asked)
+
+    def ask(self, number: int, name: str, job: Job, given: Mapping[str, Any]) -> None:
+        """Let some worker take the job. number: workers take the lowest first."""
+        asked = {"job": _content(job), "given": given}
+        files.replace(self.jobs / f"{number:08d}-{name}.json", canonical.dumps(asked))
+
+    def waiting(self) -> list[str]:
+        """The file names of jobs that nobody has taken, the first one first."""
+        return sorted(name for name in _names(self.jobs) if name.endswith(".json") and name[0] != ".")
+
+    def take(self, worker: str) -> Asked | None:
+        """The first job that nobody else has; None where none is. What the driver opened for it is in the
+        folder no longer when this returns.
+        """
+        mine = self.taken / worker
+        mine.mkdir(exist_ok=True)
+        for file in self.waiting():
+            place = mine / file
+            try:
+                os.rename(self.jobs / file, place)
+            except FileNotFoundError:
+                if not place.exists():  # a network file system may deny a rename that it made
+                    continue
+            try:
+                asked = canonical.loads(place.read_bytes(), file)
+            except (Tampered, FileNotFoundError):  # the driver asks again for what does not come
+                continue
+            if asked["given"]:
+                files.replace(place, canonical.dumps(asked | {"given": {}}))
+            model, task, problems, cells = asked["job"]
+            job = Job(model, task, tuple(problems), tuple(Cell(*cell) for cell in cells))
+            return Asked(place, file.removesuffix(".json").partition("-")[2], job, asked["given"])
+        return None
+
+    def has(self, name: str) -> bool:
+        return (self.done / f"{name}.json").exists()
+
+    def ready(self) -> set[str]:
+        """The names of what is done; the folder is listed anew, since network file systems remember that a
+        file was not there.
+        """
+        return {file.removesuffix(".json") for file in _names(self.done) if file[0] != "."}
+
+    def finish(self, asked: Asked, produced: Produced) -> None:
+        """On return the result is on disk, and the job is nobody's."""
+        self._write(
+            asked,
+            {
+                "records": [[*key, *value] for key, value in produced.records.items()],
+                "trajectories": produced.trajectories,
+                "seconds": f"{produced.seconds:.6f}",
+                "where": produced.where,
+            },
+        )
+
+    def refuse(self, asked: Asked, refused: Refusal) -> None:
+        """The job cannot be run, here or anywhere."""
+        self._write(asked, {"refused": type(refused).__name__, "why": str(refused)})
+
+    def _write(self, asked: Asked, said: Mapping[str, Any]) -> None:
+        content = {"lock": self.lock, "phase": self.phase, "job": asked.name, **said}
+        whole = {"content": content, "sha256": canonical.digest(content)}
+        files.replace(self.done / f"{asked.name}.json", canonical.dumps(whole))
+        asked.place.unlink(missing_ok=True)
+
+    def result(self, name: str, job: Job) -> Produced | Refusal:
+        """Raises Damaged for a file that is not the result of this job, to the last field."""
+        path = self.done / f"{name}.json"
+        try:
+            whole = canonical.loads(files.read(path), path.name)
+            content, digest = whole["content"], whole["sha256"]
+            if canonical.digest(content) != digest:
+                raise Damaged(f"{path}: is not what its digest says")
+            if (content["lock"], content["phase"], content["job"]) != (self.lock, self.phase, name):
+                raise Damaged(f"{path}: is of another job")
+            if "refused" in content:
+                return refusal_of(content["refused"], content["why"])
+            return self._produced(content, job, path)
+        except (Tampered, KeyError, TypeError, ValueError, AttributeError) as wrong:
+            raise Damaged(f"{path}: is no whole result: {wrong}") from None
+
+    def _produced(self, content: Mapping[str, Any], job: Job, path: Path) -> Produced:
+        found = {(Cell(*cell), problem): (body, costs) for cell, problem, body, costs in content["records"]}
+        if len(found) != len(content["records"]) or found.keys() != {
+            (cell, problem) for cell in job.cells for problem in job.problems
+        }:
+            raise Damaged(f"{path}: has other lanes than its job")
+        sides = canonical.digest(content["trajectories"])
+        for (cell, problem), (body, costs) in found.items():
+            wrong = record_fields.fault(
+                {"registration": self.lock, "phase": self.phase, **body}, {"attempt": 1, **costs}
+            )
+            cited = (body.get("trajectory") or sides).partition("#")[0]
+            if wrong or body["cell"] != cell._asdict() or body["problem"] != problem or cited != sides:
+                raise Damaged(f"{path}: {wrong or 'has a record of another lane, or cites another file'}")
+        return Produced(found, tuple(content["trajectories"]), float(content["seconds"]), content["where"])
+
+    def forget(self, name: str) -> None:
+        (self.done / f"{name}.json").unlink(missing_ok=True)
+
+
+def told(study: Path, lock: str, phase: str) -> str:
+    """How the jobs of a phase stand, as its driver last said; empty where they have no spool. study: the
+    registration.
+    """
+    said = read_json(Spool.of(study, lock, phase).driver)
+    if said is None or "waiting" not in said:
+        return ""
+    run = f"{len(said['running'])} of {said['workers']} workers run a batch"
+    pending = f", {said['pending']} have not begun ({said['look']})" if said["pending"] else ""
+    counts = f"{said['waiting']} batches wait, {said['ready']} results are spooled"
+    return f"{said['executor']}, from {said['host']}: {run}{pending}; {counts}"
+
+
+def refusal_of(kind: str, why: str) -> Refusal:
+    return _REFUSALS.get(kind, Refusal)(why)
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """What beats; None where nothing whole is to be read."""
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+@contextmanager
+def beating(path: Path, say: Callable[[], Mapping[str, Any]]) -> Iterator[None]:
+    """Within it `path` holds what `say` returns and a number that changes. A beat that cannot be written is
+    left out: who does not beat is taken for dead, which costs time and nothing else.
+    """
+    over = threading.Event()
+
+    def beat() -> None:
+        for number in count():
+            unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+            try:
+                unfinished.write_text(json.dumps({**say(), "beat": number}, sort_keys=True))
+                os.replace(unfinished, path)
+            except OSError:
+                with suppress(OSError):
+                    unfinished.unlink(missing_ok=True)
+            if over.wait(BEAT):
+                return
+
+    thread = threading.Thread(target=beat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(timeout=5)
+        path.unlink(missing_ok=True)
+
+
+def _content(job: Job) -> list[Any]:
+    return [job.model, job.task, list(job.problems), [list(cell) for cell in job.cells]]
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except FileNotFoundError:
+        return []

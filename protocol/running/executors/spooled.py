@@ -1,0 +1,303 @@
+"""The driver of workers that share a spool: it asks for jobs, and alone hands their results on, in order.
+
+A worker that ends, or no longer beats, is replaced and its job given to another, a bounded number of times.
+A result is removed when the next one is asked for: then the one before it is recorded. A driver that was
+killed finds what was spooled, and asks for nothing of it again.
+"""
+
+import secrets
+import shutil
+import socket
+import sys
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from os import getpid
+from typing import Any, NamedTuple, Protocol
+
+from protocol.evidence.bytes import canonical, files
+from protocol.evidence.refusals import Refusal
+from protocol.locked import tree
+from protocol.locked.drift import ROOT
+from protocol.locked.study import Study
+from protocol.running.executors import Executor, Job, Produced, Spread, Told
+from protocol.running.executors.settings import Settings
+from protocol.running.executors.spool import Damaged, Spool, beating, read_json, refusal_of
+
+__all__ = ["AHEAD", "LOST", "Ended", "Launcher", "driven", "worker_command"]
+
+AHEAD = 32  # jobs that are asked for at once, or four a worker: nobody waits while the first one runs on
+POLL, LOOK = 0.1, 1.0  # seconds
+SILENT = 120.0  # seconds without a beat after which a worker counts as dead
+UNHEARD = 600.0  # the same for all of them, where their cluster does not answer either
+LOST = 3  # times that a job may lose its worker, and each worker be replaced while nothing comes
+GRACE = 5.0  # seconds in which workers may leave by themselves
+
+
+class Ended(NamedTuple):
+    """A worker that what started it sees no more. why: its last words; empty where it has none."""
+
+    why: str
+
+
+class Launcher(Protocol):
+    """What starts workers. `states`: of each slot that was started, whether it ended; None where that cannot
+    be told now. `look`: what a person types to see what is pending.
+    """
+
+    def start(self, commands: Mapping[int, Sequence[str]]) -> None: ...
+
+    def states(self) -> Mapping[int, Ended | None] | None: ...
+
+    def look(self) -> str: ...
+
+    def stop(self) -> None: ...
+
+
+@contextmanager
+def driven(
+    study: Study,
+    settings: Settings,
+    count: int,
+    launcher: Launcher,
+    phase: str,
+    wait: float,
+    given: Callable[[Job], Mapping[str, Any]],
+    report: Callable[[Told], object],
+) -> Iterator[Executor]:
+    """An executor of `count` workers that `launcher` starts. given: problems that only this process can open.
+    The spool is removed where everything that was asked for came, and kept after anything else.
+    """
+    shared = Spool.of(study.folder, study.lock.digest, phase, settings.spool)
+    shared.begin()
+    session = secrets.token_hex(8)
+    commands = {slot: worker_command(study, shared, settings, session, slot) for slot in range(count)}
+    driver = _Driver(shared, session, launcher, commands, wait, given, report)
+    about = {"session": session, "host": socket.gethostname(), "pid": getpid(), "executor": settings.kind}
+    try:
+        with beating(shared.driver, lambda: {**about, **driver.says}):
+            launcher.start(commands)
+            yield driver.execute
+    finally:
+        # Workers of this session leave; what they have begun they may still spool.
+        if shared.driver.parent.exists():
+            files.replace(shared.driver, canonical.dumps({"session": "over", "beat": 0}))
+        driver.left()
+        launcher.stop()
+    if driver.whole:
+        shared.end()
+
+
+def worker_command(study: Study, shared: Spool, settings: Settings, session: str, slot: int) -> list[str]:
+    """What starts a worker on any machine that has this Python and these folders: from the locked sources,
+    of which it gets a copy to start from, or from the working tree where this process runs that.
+    """
+    root, here = ROOT, ["--here"]
+    if tree.unpacked():
+        root, here = shared.place / "tree", []
+        if not root.exists():
+            unfinished = shared.place / f".tree.{secrets.token_hex(4)}"
+            shutil.copytree(ROOT, unfinished, ignore=shutil.ignore_patterns(tree.BYTECODE, "__pycache__"))
+            unfinished.rename(root)
+    given = [] if settings.spool is None else ["--spool", str(settings.spool)]
+    home = f"KV_PREREG_HOME={study.planned.home}"
+    # Of what the machine has in its environment the locked tree is started with little; see `tree.SETTINGS`.
+    environment = ["env", f"PYTHONPATH={root}", "PYTHONDONTWRITEBYTECODE=1", home]
+    python = [sys.executable, "-P", *(["-s"] if sys.flags.no_user_site else [])]
+    words = ["--lock", shared.lock, "--phase", shared.phase, "--session", session, "--slot", str(slot)]
+    folder = str(study.folder.resolve())
+    module = "protocol.running.executors.worker"
+    started = [*environment, *python, "-m", module, folder, *words]
+    return [*started, "--executor", settings.kind, *given, *here]
+
+
+class _Seen(NamedTuple):
+    beat: int
+    at: float  # when it changed, by this process's clock
+    said: Mapping[str, Any]
+
+
+class _Driver:
+    def __init__(
+        self,
+        shared: Spool,
+        session: str,
+        launcher: Launcher,
+        commands: Mapping[int, Sequence[str]],
+        wait: float,
+        given: Callable[[Job], Mapping[str, Any]],
+        report: Callable[[Told], object],
+    ) -> None:
+        self._shared, self._session, self._launcher, self._commands = shared, session, launcher, commands
+        self._wait, self._given, self._report = wait, given, report
+        self._window: deque[tuple[int, str, Job]] = deque()
+        self._seen: dict[str, _Seen] = {}
+        self._suspected: set[str] = set()
+        self._refused: dict[int, Refusal] = {}
+        self._lost: Counter[str] = Counter()
+        self._replaced = 0  # workers, since something came
+        self._heard = self._looked = time.monotonic()
+        self.says: Mapping[str, Any] = {"look": launcher.look(), "workers": len(commands)}
+
+    def execute(self, jobs: Iterable[Job]) -> Iterator[Produced]:
+        coming, number = iter(jobs), 0
+        ahead = max(AHEAD, 4 * len(self._commands))
+        while True:
+            ready = self._shared.ready()
+            while len(self._window) < ahead and (job := next(coming, None)) is not None:
+                name = self._shared.name(job)
+                self._window.append((number, name, job))
+                if name not in ready:
+                    self._ask(number, name, job)
+                number += 1
+            if not self._window:
+                return
+            produced = self._first()
+            name = self._window.popleft()[1]
+            yield produced
+            self._shared.forget(name)
+
+    @property
+    def whole(self) -> bool:
+        """Whether all that was asked for was handed on; the last result lies there still."""
+        return not self._window
+
+    def _ask(self, number: int, name: str, job: Job) -> None:
+        self._shared.ask(number, name, job, self._given(job))
+
+    def _first(self) -> Produced:
+        """The result of the job that is first in the window, when there is one. Raises what it refuses."""
+        number, name, job = self._window[0]
+        while True:
+            if name in self._shared.ready():
+                try:
+                    result = self._shared.result(name, job)
+                except Damaged as damaged:
+                    self._shared.forget(name)
+                    self._again(number, name, job, str(damaged))
+                    continue
+                self._replaced = 0
+                if isinstance(result, Refusal):
+                    self._shared.forget(name)  # asked again when the command is run again
+                    raise result
+                return result
+            if time.monotonic() - self._looked >= LOOK:
+                self._look()
+            time.sleep(POLL)
+
+    def _again(self, number: int, name: str, job: Job, why: str) -> None:
+        self._lost[name] += 1
+        if self._lost[name] > LOST:
+            raise Refusal(
+                f"executor: a batch of {job.model} on {job.task} ({job.problems[0]}, ...) was given to "
+                f"{LOST + 1} workers, and none brought its result: {why}; run the command again"
+            )
+        self._ask(number, name, job)
+
+    def _look(self) -> None:
+        """Who works, who ended: gives again, replaces, and refuses where nothing more is to be hoped for."""
+        now = self._looked = time.monotonic()
+        states = self._launcher.states()
+        there = self._read_workers(now)
+        ended = {slot: state for slot, state in (states or {}).items() if state is not None}
+        newest = {seen.said["slot"]: worker for worker, seen in sorted(self._seen.items(), key=_appeared)}
+        living = {
+            worker: seen.said
+            for worker, seen in self._seen.items()
+            if worker in there
+            and (slot := seen.said["slot"]) not in ended
+            and newest[slot] == worker
+            and now - seen.at <= SILENT
+        }
+        self._give_again(living, ended)
+        alive = list(living.values())
+        if alive:
+            self._heard = now
+        self._refuse_hopeless(now, states is None)
+        self._replace(ended)
+        running = tuple(sorted(_place(said) for said in alive if said.get("state") == "running"))
+        begun = {said["slot"] for said in alive} | set(self._refused)
+        spread = Spread(
+            running,
+            len(self._commands) - len(begun),
+            len(self._shared.waiting()),
+            len({name for _, name, _ in self._window} & self._shared.ready()),
+            str(next(iter(self._refused.values()), "")),
+        )
+        self.says = {"look": self._launcher.look(), "workers": len(self._commands), **spread._asdict()}
+        self._report(spread)
+
+    def _read_workers(self, now: float) -> set[str]:
+        """Those of this session that beat or once did; who left took its file away."""
+        there = set()
+        for path in self._shared.workers.glob("[0-9]*"):
+            said = read_json(path)
+            if said is None or said.get("session") != self._session:
+                continue
+            if path.suffix == ".refused":
+                why = f"worker on {said['host']}: {said['why']}"
+                self._refused[said["slot"]] = refusal_of(said["refused"], why)
+            elif path.suffix == ".json":
+                there.add(path.stem)
+                if (old := self._seen.get(path.stem)) is None or old.beat != said["beat"]:
+                    self._seen[path.stem] = _Seen(said["beat"], now, said)
+        return there
+
+    def _give_again(self, living: Mapping[str, Any], ended: Mapping[int, Ended]) -> None:
+        """What those hold who are not among the living, now and when it was looked before: a worker may take
+        its first job before its first beat is read.
+        """
+        holding = {path.name for path in self._shared.taken.iterdir() if any(path.iterdir())} - living.keys()
+        again, self._suspected = holding & self._suspected, holding
+        names = {name: (number, job) for number, name, job in self._window}
+        for worker in again:
+            slot = int(worker.partition("-")[0])
+            why = ended[slot].why if slot in ended else f"{worker} is silent"
+            for path in (self._shared.taken / worker).glob("[0-9]*.json"):
+                name = path.stem.partition("-")[2]
+                path.unlink(missing_ok=True)
+                if name in names and not self._shared.has(name):
+                    self._again(names[name][0], name, names[name][1], why)
+
+    def _refuse_hopeless(self, now: float, unknown: bool) -> None:
+        if len(self._refused) == len(self._commands):
+            raise next(iter(self._refused.values()))
+        silent = now - self._heard
+        if silent > self._wait or (unknown and self._seen and silent > UNHEARD):
+            raise Refusal(
+                f"executor: no worker of {len(self._commands)} was heard of for {silent / 60:.0f} min, with "
+                f"{len(self._shared.waiting())} batches waiting; see: {self._launcher.look()}; run the "
+                "command again to go on"
+            )
+
+    def _replace(self, ended: Mapping[int, Ended]) -> None:
+        lost = {slot: state for slot, state in ended.items() if slot not in self._refused}
+        if not lost:
+            return
+        if self._replaced + len(lost) > LOST * len(self._commands):
+            words = next((state.why for state in lost.values() if state.why), "it said nothing")
+            raise Refusal(
+                f"executor: workers ended {self._replaced + len(lost)} times and brought nothing, last: "
+                f"{words}; run the command again to go on"
+            )
+        self._replaced += len(lost)
+        self._launcher.start({slot: self._commands[slot] for slot in lost})
+
+    def left(self) -> None:
+        """Waits a moment for workers to leave by themselves."""
+        until = time.monotonic() + GRACE
+        while time.monotonic() < until and self._seen:
+            if not any(self._shared.workers.glob("[0-9]*.json")):
+                return
+            time.sleep(POLL)
+
+
+def _appeared(item: tuple[str, _Seen]) -> tuple[float, int]:
+    """A worker that was started later has a beat of later, and fewer of them."""
+    return item[1].at, -item[1].beat
+
+
+def _place(said: Mapping[str, Any]) -> str:
+    device = said.get("device") or ""
+    return f"{said['host']} {device}".strip()

@@ -1,0 +1,249 @@
+"""A worker of a run: proves its bytes, then runs jobs of the spool, one at a time, until the driver is done.
+
+    python -m protocol.running.executors.worker <registration> --lock <digest> --phase confirm ...
+
+Started by an executor, never typed. It unpacks the locked sources on its own machine and goes on there, as
+confirm does, and runs nothing unless sources, installed files, data and weights on that machine are those of
+the lock. It is told ids; what is held out it builds itself, through the door that asks for the claim. It ends
+when the driver says so or is gone, and when what started it is.
+
+Exit status: 0 done, or no driver any more; 2 bad input; 3 drifted or tampered.
+"""
+
+import argparse
+import os
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from protocol.evidence.bytes import canonical, files
+from protocol.evidence.bytes.shown import put
+from protocol.evidence.refusals import Refusal, Tampered, of_system
+from protocol.evidence.run import selection
+from protocol.evidence.run.registration import Registration
+from protocol.locked import tree
+from protocol.models import sources
+from protocol.running.executors import Execute, spool
+from protocol.running.executors.spool import Asked, Spool
+
+if TYPE_CHECKING:  # with torch
+    from protocol.locked.planned import Planned
+    from protocol.locked.study import Study
+    from protocol.tasks.door import OnDemand
+
+__all__ = ["Orphaned", "main", "planned_of", "prove", "serve"]
+
+POLL = 0.2
+ALONE = 300.0  # seconds without a beat of the driver after which it is gone
+TERMINATED = 143
+MODULE = "protocol.running.executors.worker"
+
+
+class Options(argparse.Namespace):
+    folder: Path
+    lock: str
+    phase: str
+    spool: Path
+    session: str
+    slot: int
+    device: str
+    executor: str
+    here: bool
+
+
+class Orphaned(Exception):
+    """The driver is done, is gone, or is another one."""
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    for name in ("--lock", "--phase", "--session", "--executor", "--device"):
+        parser.add_argument(name, default="")
+    parser.add_argument("--spool", type=Path)
+    parser.add_argument("--slot", type=int)
+    parser.add_argument("--here", action="store_true", help="run these sources where they are")
+    args = parser.parse_args(argv, namespace=Options())
+    signal.signal(signal.SIGTERM, _terminated)
+    try:
+        return act(args)
+    except Refusal as refused:
+        put(f"{type(refused).__name__}: {refused}", sys.stderr)
+        return refused.exit_status
+    except OSError as refused:
+        put(f"{type(refused).__name__}: {of_system(refused)}", sys.stderr)
+        return Refusal.exit_status
+
+
+def act(args: Options) -> int:
+    shared = Spool.of(args.folder, args.lock, args.phase, args.spool)
+    says: dict[str, Any] = {
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "slot": args.slot,
+        "session": args.session,
+        "device": args.device,
+        "state": "proving its bytes",
+    }
+    worker = f"{args.slot}-{says['host']}-{os.getpid()}"
+    try:
+        with ExitStack() as held:
+            study = Registration(args.folder)
+            if study.lock.digest != args.lock:
+                raise Tampered(f"{args.folder}: has the lock {study.lock.digest[:12]}, not {args.lock[:12]}")
+            if not args.here:
+                tree.enter(study, MODULE)
+            held.enter_context(_ended_with_parent())
+            held.enter_context(spool.beating(shared.workers / f"{worker}.json", lambda: says))
+            execute, reached = _ready(study, args, says)
+            serve(shared, worker, execute, reached, says, args.session)
+    except Refusal as refused:
+        # Not by the beat, which ends with this process.
+        said = {**says, "state": "refused", "refused": type(refused).__name__, "why": str(refused)}
+        _leave(shared.workers / f"{worker}.refused", said)
+        raise
+    except Orphaned:
+        return 0
+    return 0
+
+
+def _ready(
+    registration: Registration, args: Options, says: dict[str, Any]
+) -> "tuple[Execute, OnDemand | None]":
+    """What runs a job on this machine, once it is proven to be as locked."""
+    from protocol.evidence.run.held_out import HeldOut  # torch comes with what follows
+    from protocol.locked.study import open_study
+    from protocol.models import load
+    from protocol.running.executors.local import device_name, executor
+    from protocol.tasks import prompting
+    from protocol.tasks.door import OnDemand, Opened
+
+    study = open_study(registration, sources.home())
+    prove(study)
+    planned = planned_of(study, args.phase)
+    device = device_name(planned.protocol.generation.device)
+    says["device"] = f"{args.device} {device}".strip() if device != args.device else device
+    opened = reached = None
+    if args.phase == "confirm":
+        held_out = HeldOut(study.lock, study.folder)
+        counts = cache(lambda model: prompting.counter(load.tokenizer(model, planned.home)))
+        reached = OnDemand(held_out, planned.tasks, counts)
+        opened = Opened(held_out, held_out.key(), reached)
+    where = {"executor": args.executor, "host": says["host"], "device": says["device"]}
+    execute = executor(planned, study.lanes(), opened)
+    return lambda job: execute(job)._replace(where=where), reached
+
+
+def prove(study: "Study") -> None:
+    """Raises Drifted unless sources, installed files, data and weights are here those of the lock."""
+    from protocol.locked.study import refuse_drift
+
+    refuse_drift(study, with_weights=True)
+
+
+def planned_of(study: "Study", phase: str) -> "Planned":
+    """What the driver runs in this phase; it has verified the selection that this reads."""
+    protocol = study.protocol
+    if phase == "probe":
+        protocol = protocol.probed()
+    elif protocol.sweep is not None:
+        protocol = protocol.confirmed(selection.read(study.registration).content["selected"]["winner"])
+    generation = protocol.generation._replace(first_event=study.first_event())
+    return study.planned._replace(protocol=replace(protocol, generation=generation))
+
+
+def serve(
+    shared: Spool,
+    worker: str,
+    execute: Execute,
+    reached: "OnDemand | None",
+    says: dict[str, Any],
+    session: str,
+) -> None:
+    """Run jobs until the driver is done. What goes wrong in a job is its result; a folder that cannot be
+    written ends this worker, and its job is another's. Raises Orphaned without a driver.
+    """
+    beat, seen = None, time.monotonic()
+    while True:
+        driver = spool.read_json(shared.driver)
+        if driver is not None and driver.get("session") != session:
+            raise Orphaned
+        if driver is not None and driver["beat"] != beat:
+            beat, seen = driver["beat"], time.monotonic()
+        elif time.monotonic() - seen > ALONE or (beat is not None and not shared.place.exists()):
+            raise Orphaned
+        says["state"] = "waiting"
+        asked = shared.take(worker)
+        if asked is None:
+            time.sleep(POLL)
+            continue
+        if shared.has(asked.name):
+            asked.place.unlink(missing_ok=True)
+            continue
+        says["state"] = "running"
+        _run(shared, asked, execute, reached)
+
+
+def _run(shared: Spool, asked: Asked, execute: Execute, reached: "OnDemand | None") -> None:
+    if reached is not None:
+        reached.given = {(asked.job.task, name): _problem(each) for name, each in asked.given.items()}
+    try:
+        produced = execute(asked.job)
+    except Refusal as refused:
+        shared.refuse(asked, refused)
+        return
+    except Exception as error:
+        traceback.print_exc()
+        shared.refuse(asked, Refusal(f"a batch failed: {error!r}"))
+        return
+    shared.finish(asked, produced)
+
+
+def _problem(fields: Mapping[str, Any]) -> Any:
+    from protocol.tasks.problem import Problem
+
+    gold = fields["gold"]
+    return Problem(**{**fields, "gold": tuple(gold) if isinstance(gold, list) else gold})
+
+
+def _leave(path: Path, said: Mapping[str, Any]) -> None:
+    """Where the driver finds it after this process. Without it the exit status says as much."""
+    with suppress(OSError, Refusal):
+        files.replace(path, canonical.dumps({**said, "pid": str(said["pid"])}))
+
+
+def _terminated(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(TERMINATED)
+
+
+@contextmanager
+def _ended_with_parent() -> Iterator[None]:
+    """Within it this process is terminated once the one that started it is gone: nobody waits for it then."""
+    import threading
+
+    parent, over = os.getppid(), threading.Event()
+
+    def watch() -> None:
+        while not over.wait(spool.BEAT):
+            if os.getppid() != parent:
+                os.kill(os.getpid(), signal.SIGTERM)
+                return
+
+    threading.Thread(target=watch, daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
+
+
+if __name__ == "__main__":
+    sys.exit(tree.run(lambda argv=None, *, enter=False: main(argv)))

@@ -1,0 +1,451 @@
+"""Workers that share a folder with their driver: whatever is lost, the outcome is that of one process."""
+
+import errno
+import json
+import threading
+import time
+from collections import Counter
+from contextlib import suppress
+from types import SimpleNamespace
+
+import finished_study as toy
+import pytest
+
+from protocol.evidence.bytes import canonical, files
+from protocol.evidence.refusals import BadInput, Drifted, Refusal
+from protocol.evidence.run import records
+from protocol.plan.grid import Cell
+from protocol.running import progress, runner
+from protocol.running.executors import Job, Produced, Spread, settings, spool, spooled, worker
+from protocol.running.executors.settings import LOCAL, Settings, device_of
+from protocol.running.executors.spool import Damaged, Spool
+from protocol.running.executors.spooled import Ended
+
+LOCK = "a" * 64
+PROBLEMS = [f"p{number}" for number in range(8)]
+CELLS = tuple(Cell("tiny", "toy", "full" if arm == "full" else "0.5", arm, 0) for arm in toy.ARMS)
+JOBS = [Job("tiny", "toy", (problem,), CELLS) for problem in PROBLEMS]
+
+
+@pytest.fixture(autouse=True)
+def fast(monkeypatch):
+    """Beats, looks and waits that a test has time for."""
+    monkeypatch.setattr(spool, "BEAT", 0.02)
+    for name, seconds in {"POLL": 0.005, "LOOK": 0.02, "GRACE": 2.0}.items():
+        monkeypatch.setattr(spooled, name, seconds)
+    monkeypatch.setattr(worker, "POLL", 0.005)
+
+
+def produced(job):
+    """What a lane of the toy study leaves, whoever runs it."""
+    sides = tuple({"held": toy.held(arm), "allocated": 4 * [toy.ROOM], "heads": 4} for arm in toy.ARMS)
+    name = canonical.digest(list(sides))
+    found = {}
+    for problem in job.problems:
+        for place, cell in enumerate(job.cells):
+            body = toy.body("", cell.arm, problem, trajectory=records.cite(name, place))
+            del body["registration"], body["phase"]
+            found[cell, problem] = (body, {"prefill_seconds": "0.1", "decode_seconds": "0.2"})
+    return Produced(found, sides, 0.25)
+
+
+class Threads:
+    """Starts a worker as a thread. dies: by slot, how many jobs each of its workers takes with it."""
+
+    def __init__(self, shared, execute=produced, dies=(), refuses=(), silent=()):
+        self.shared, self.execute = shared, execute
+        self.dies, self.refuses, self.silent = Counter(dies), refuses, silent
+        self.threads, self.why, self.started = {}, {}, Counter()
+
+    def start(self, commands):
+        for slot, command in commands.items():
+            self.started[slot] += 1
+            thread = threading.Thread(target=self.work, args=(slot, command), daemon=True)
+            self.threads[slot] = thread
+            thread.start()
+
+    def work(self, slot, command):
+        session = command[command.index("--session") + 1]
+        name = f"{slot}-here-{self.started[slot]}"
+        says = {"host": "here", "slot": slot, "session": session, "state": "", "device": "cpu"}
+        if slot in self.silent:
+            return time.sleep(60)
+        if slot in self.refuses:
+            said = {**says, "refused": "Drifted", "why": "study: policies/snapkv.py: changed"}
+            return files.replace(self.shared.workers / f"{name}.refused", canonical.dumps(said))
+        with spool.beating(self.shared.workers / f"{name}.json", lambda: dict(says)):
+            if self.dies[slot] > 0:
+                self.dies[slot] -= 1
+                while self.shared.take(name) is None:
+                    time.sleep(0.005)
+                self.why[slot] = "OSError: No space left on device"
+                return None
+            try:
+                worker.serve(self.shared, name, self.execute, None, says, session)
+            except worker.Orphaned:
+                return None
+            except OSError as full:
+                self.why[slot] = f"OSError: {full.strerror}"
+
+    def states(self):
+        return {
+            slot: None if one.is_alive() else Ended(self.why.get(slot, ""))
+            for slot, one in self.threads.items()
+        }
+
+    def look(self):
+        return "squeue --jobs 12"
+
+    def stop(self):
+        for slot, thread in self.threads.items():
+            if slot not in self.silent:
+                thread.join(10)
+
+
+@pytest.fixture
+def study(tmp_path):
+    folder = tmp_path / "study"
+    folder.mkdir()
+    return SimpleNamespace(
+        folder=folder, lock=SimpleNamespace(digest=LOCK), planned=SimpleNamespace(home=tmp_path)
+    )
+
+
+def shared(study, given=None):
+    return Spool.of(study.folder, LOCK, "confirm", given)
+
+
+def driven(study, launcher, count=2, wait=60.0, given=lambda job: {}, report=lambda told: None, chosen=LOCAL):
+    return spooled.driven(study, chosen, count, launcher, "confirm", wait, given, report)
+
+
+def shard(folder):
+    return (folder / "records" / "shard-0.jsonl").read_bytes()
+
+
+def record(folder, execute, jobs=JOBS):
+    runner.record(
+        folder,
+        [runner.Unit(*job) for job in jobs],
+        execute,
+        phase="confirm",
+        registration=LOCK,
+        attempt=1,
+        report=lambda progress: None,
+    )
+
+
+def ran(study, launcher, **how):
+    with driven(study, launcher, **how) as execute:
+        record(study.folder, execute)
+    return shard(study.folder)
+
+
+@pytest.fixture
+def alone(tmp_path):
+    """What one process records."""
+    record(tmp_path / "alone", lambda jobs: map(produced, jobs))
+    return shard(tmp_path / "alone")
+
+
+def test_workers_record_what_one_process_does_and_leave_no_spool(study, alone):
+    assert ran(study, Threads(shared(study)), count=3) == alone
+    assert sorted(path.name for path in study.folder.iterdir()) == ["records"]
+
+
+def test_a_folder_that_all_machines_share_is_used_and_emptied(study, alone, tmp_path):
+    elsewhere = tmp_path / "scratch"
+    elsewhere.mkdir()
+    seen = []
+
+    def execute(job):
+        seen.append([path.parent.name for path in elsewhere.glob("*/taken")])
+        return produced(job)
+
+    launcher = Threads(shared(study, elsewhere), execute)
+    assert ran(study, launcher, chosen=Settings("slurm", spool=elsewhere)) == alone
+    assert seen[0] == [f"confirm-{LOCK[:16]}"]
+    assert sorted(path.name for path in study.folder.iterdir()) == ["records"]
+
+
+def test_a_worker_that_is_lost_has_its_job_given_again(study, alone):
+    launcher = Threads(shared(study), dies={0: 2, 1: 1})
+    assert ran(study, launcher) == alone
+    assert launcher.started == {0: 3, 1: 2}
+
+
+def test_workers_that_bring_nothing_are_replaced_so_often_and_no_more(study):
+    launcher = Threads(shared(study), dies={0: 99, 1: 99})
+    with pytest.raises(Refusal, match=r"executor: .*No space left on device; run the command again"):
+        ran(study, launcher)
+    assert sum(launcher.started.values()) <= 2 + 2 * spooled.LOST
+
+
+def test_a_driver_that_was_killed_asks_for_nothing_again_of_what_is_spooled(study, alone):
+    """It committed two results; the workers went on, and spooled all the others."""
+    first, again = Counter(), Counter()
+
+    def counted(counts):
+        return lambda job: counts.update(job.problems) or produced(job)
+
+    with suppress(InterruptedError), driven(study, Threads(shared(study), counted(first))) as execute:
+        results = execute(iter(JOBS))
+        record(study.folder, lambda jobs: results, JOBS[:2])
+        while len(shared(study).ready()) < len(JOBS) - 1:  # the second is recorded, and not yet removed
+            time.sleep(0.01)
+        raise InterruptedError
+    assert first == Counter(PROBLEMS)
+    assert ran(study, Threads(shared(study), counted(again))) == alone
+    assert not again
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: data[:-40],
+        lambda data: b"",
+        lambda data: data.replace(b"7492", b"7493", 1),
+        lambda data: data.replace(b"correct", b"wrong", 1),
+    ],
+)
+def test_a_result_that_was_cut_or_edited_is_run_again_and_not_believed(study, alone, damage):
+    own, first = shared(study), Counter()
+    own.begin()
+    own.ask(0, own.name(JOBS[0]), JOBS[0], {})
+    own.finish(own.take("earlier"), produced(JOBS[0]))
+    path = own.done / f"{own.name(JOBS[0])}.json"
+    path.write_bytes(damage(path.read_bytes()))
+    launcher = Threads(own, lambda job: first.update(job.problems) or produced(job))
+    assert ran(study, launcher) == alone
+    assert first["p0"] == 1
+
+
+def spooled_as(own, job, content):
+    """A result of `job` that says `content`, with a digest of its own."""
+    whole = {"content": content, "sha256": canonical.digest(content)}
+    (own.done / f"{own.name(job)}.json").write_bytes(canonical.dumps(whole))
+
+
+def test_a_result_of_other_lanes_another_lock_or_another_form_is_damaged_whatever_its_digest(study):
+    own = shared(study)
+    own.begin()
+    own.ask(0, own.name(JOBS[0]), JOBS[0], {})
+    own.finish(own.take("earlier"), produced(JOBS[0]))
+    whole = json.loads((own.done / f"{own.name(JOBS[0])}.json").read_bytes())["content"]
+    assert own.result(own.name(JOBS[0]), JOBS[0]).records == produced(JOBS[0]).records
+    lanes = whole["records"]
+    swapped = [[*lanes[0][:2], *lanes[1][2:]], [*lanes[1][:2], *lanes[0][2:]]]
+    edited = [[*lanes[0][:2], {**lanes[0][2], "tokens": "three"}, lanes[0][3]], *lanes[1:]]
+    for other in (
+        {"lock": "b" * 64},
+        {"phase": "probe"},
+        {"job": "c" * 64},
+        {"records": lanes[:1]},
+        {"records": [*lanes, lanes[0]]},
+        {"records": swapped},
+        {"records": edited},
+        {"trajectories": []},
+        {"seconds": "soon"},
+    ):
+        spooled_as(own, JOBS[0], whole | other)
+        with pytest.raises(Damaged):
+            own.result(own.name(JOBS[0]), JOBS[0])
+
+
+def test_what_a_job_refuses_is_refused_here(study):
+    def execute(job):
+        if job.problems == ("p3",):
+            raise BadInput("problem 'p3': not of this task")
+        return produced(job)
+
+    with pytest.raises(BadInput, match="problem 'p3': not of this task"):
+        ran(study, Threads(shared(study), execute))
+    assert shard(study.folder).count(b"\n") == 3 * len(CELLS)  # those before it
+
+
+def test_a_job_that_fails_is_a_refusal_that_names_it(study, capfd):
+    def execute(job):
+        raise KeyError("nobody")
+
+    with pytest.raises(Refusal, match=r"a batch failed: KeyError\('nobody'\)"):
+        ran(study, Threads(shared(study), execute))
+    assert "Traceback" in capfd.readouterr().err
+
+
+def test_where_one_worker_refuses_the_others_run_and_where_all_do_it_is_said(study, alone):
+    told = []
+    launcher = Threads(shared(study), refuses=(1,))
+    slow = lambda job: time.sleep(0.02) or produced(job)  # noqa: E731
+    launcher.execute = slow
+    assert ran(study, launcher, report=told.append) == alone
+    assert launcher.started[1] == 1  # not replaced
+    assert "worker on here: study: policies/snapkv.py: changed" in {each.refused for each in told}
+
+
+def test_where_all_workers_refuse_their_reason_is_given_and_nothing_ran(study):
+    with pytest.raises(Drifted, match=r"worker on here: study: policies/snapkv\.py: changed"):
+        ran(study, Threads(shared(study), refuses=(0, 1)))
+    assert shard(study.folder) == b""
+
+
+def test_workers_that_never_begin_are_waited_for_so_long(study):
+    with pytest.raises(
+        Refusal, match=r"no worker of 2 was heard of .* 8 batches waiting; see: squeue --jobs 12"
+    ):
+        ran(study, Threads(shared(study), silent=(0, 1)), wait=0.1)
+
+
+def test_a_scheduler_that_does_not_answer_ends_nothing_while_workers_beat(study, alone, monkeypatch):
+    launcher = Threads(shared(study))
+    monkeypatch.setattr(launcher, "states", lambda: None)
+    assert ran(study, launcher) == alone
+
+
+def test_a_silent_worker_loses_its_job_to_another(study, alone, monkeypatch):
+    """Its machine hangs: what started it still sees it."""
+    monkeypatch.setattr(spooled, "SILENT", 0.1)
+    own = shared(study)
+    launcher = Threads(own)
+    work = launcher.work
+
+    def hanging(slot, command):
+        if slot:
+            return work(slot, command)
+        session = command[command.index("--session") + 1]
+        said = {"host": "here", "slot": 0, "session": session, "state": "running", "beat": 1}
+        while own.take("0-here-1") is None:
+            time.sleep(0.005)
+        (own.workers / "0-here-1.json").write_text(json.dumps(said))
+        return time.sleep(3)
+
+    monkeypatch.setattr(launcher, "work", hanging)
+    launcher.silent = (0,)
+    assert ran(study, launcher) == alone
+
+
+def test_a_full_disk_loses_no_job(study, alone, monkeypatch):
+    """Two results find no room; their workers end, and what they leave is no result."""
+    finish, full = Spool.finish, [1, 1]
+
+    def finishing(self, asked, result):
+        if full:
+            full.pop()
+            (self.done / f".{asked.name}.json.01234567").write_bytes(b"cut")
+            raise OSError(errno.ENOSPC, "No space left on device")
+        finish(self, asked, result)
+
+    monkeypatch.setattr(Spool, "finish", finishing)
+    launcher = Threads(shared(study))
+    assert ran(study, launcher) == alone
+    assert sum(launcher.started.values()) == 4
+
+
+def test_one_worker_alone_takes_a_job(tmp_path):
+    own = Spool.of(tmp_path, LOCK, "probe")
+    own.begin()
+    for number, job in enumerate(JOBS):
+        own.ask(number, own.name(job), job, {})
+    taken, start = [], threading.Barrier(4)
+
+    def take(worker):
+        start.wait()
+        while (asked := own.take(worker)) is not None:
+            taken.append(asked.job)
+
+    threads = [threading.Thread(target=take, args=(str(number),)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(taken) == JOBS
+
+
+def test_what_the_driver_opened_is_gone_from_the_folder_once_it_is_taken(tmp_path):
+    own = Spool.of(tmp_path, LOCK, "confirm")
+    own.begin()
+    assert own.place.stat().st_mode & 0o777 == 0o700
+    own.ask(0, own.name(JOBS[0]), JOBS[0], {"p0": {"context": "a secret"}})
+    assert own.take("me").given == {"p0": {"context": "a secret"}}
+    assert b"a secret" not in b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+
+
+def test_workers_end_with_their_driver(study, monkeypatch):
+    own = shared(study)
+    own.begin()
+    says = {"state": ""}
+    own.driver.write_text(json.dumps({"session": "another", "beat": 1}))
+    with pytest.raises(worker.Orphaned):
+        worker.serve(own, "me", produced, None, says, "mine")
+    own.driver.write_text(json.dumps({"session": "mine", "beat": 1}))
+    monkeypatch.setattr(worker, "ALONE", 0.05)
+    with pytest.raises(worker.Orphaned):
+        worker.serve(own, "me", produced, None, says, "mine")
+    own.driver.unlink()
+    with pytest.raises(worker.Orphaned):
+        worker.serve(own, "me", produced, None, says, "mine")
+
+
+def test_the_display_and_the_status_say_who_runs_and_who_waits(study):
+    assert (
+        progress.spread(Spread(("node1 cpu", "node1 cpu", "node2 cpu"), 5, 12, 3))
+        == "3 batches run (node1 cpu 2, node2 cpu), 12 wait, 3 are spooled; 5 workers have not begun"
+    )
+    own = shared(study)
+    assert spool.told(study.folder, LOCK, "confirm") == ""
+    own.begin()
+    said = {"running": ["node1"], "pending": 7, "waiting": 12, "ready": 3, "refused": ""}
+    said |= {"look": "squeue --jobs 12", "workers": 8, "host": "login", "executor": "slurm"}
+    own.driver.write_text(json.dumps(said))
+    assert spool.told(study.folder, LOCK, "confirm") == (
+        "slurm, from login: 1 of 8 workers run a batch, 7 have not begun (squeue --jobs 12); "
+        "12 batches wait, 3 results are spooled"
+    )
+
+
+def options(*words):
+    import argparse
+
+    parser = argparse.ArgumentParser()
+    settings.options(parser)
+    return settings.chosen(parser.parse_args(words))
+
+
+def test_what_is_typed_is_what_is_chosen(tmp_path):
+    assert options() == LOCAL
+    assert options("--devices", "cuda:0,cuda:3").count(None) == 2
+    assert options("--workers", "4").count(2) == 4
+    assert LOCAL.count(3) == 3
+    typed = ("--executor", "slurm", "--slurm", "partition=long,time=60", "--wait", "2")
+    assert options(*typed) == Settings("slurm", wait=120.0, slurm=(("partition", "long"), ("time", "60")))
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("--executor dask", "--executor dask: write one of local, slurm, ray"),
+        ("--workers 0", "--workers 0: write a whole number of at least 1"),
+        ("--devices tpu:0", "--devices 'tpu:0': write cuda:0,cuda:1 and so on, or cpu"),
+        ("--devices cuda:01", "--devices 'cuda:01': write"),
+        ("--devices cpu,cpu --workers 3", "--workers 3: --devices names 2, one process each"),
+        ("--executor ray --devices cpu", "--devices: goes with --executor local"),
+        ("--slurm partition=x", "--slurm: goes with --executor slurm"),
+        ("--executor slurm --slurm partion=x", "did you mean 'partition'?"),
+        ("--executor slurm --slurm time=soon", "--slurm time=soon: write a whole number of at least 1"),
+        ("--executor slurm --slurm cluster=kubernetes", "write one of slurm, local, debug"),
+        ("--executor slurm --slurm cluster=debug --workers 2", "cluster=debug runs one"),
+        ("--spool x", "--spool: processes of one machine need none"),
+        ("--wait 0", "--wait 0: write minutes above 0"),
+    ],
+)
+def test_what_means_nothing_is_refused(words, says):
+    with pytest.raises(BadInput) as refused:
+        options(*words.split())
+    assert says in str(refused.value)
+
+
+def test_a_device_is_named_as_this_process_names_it():
+    assert device_of("cpu") == {}
+    assert device_of("cuda:2") == {"CUDA_VISIBLE_DEVICES": "2"}
+    assert device_of("cuda:1", "4,GPU-5e") == {"CUDA_VISIBLE_DEVICES": "GPU-5e"}
+    with pytest.raises(BadInput, match="CUDA_VISIBLE_DEVICES has '4' alone"):
+        device_of("cuda:1", "4")

@@ -1,0 +1,114 @@
+"""A toy study run by executors: no model, so that its processes may be killed often.
+
+python toy_run.py <folder> <kind>       a driver: claims, records, seals
+python toy_run.py work ...              a worker, with the words of a real one
+"""
+
+import os
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import finished_study as toy
+
+from protocol.evidence.bytes import canonical
+from protocol.evidence.lock import lock
+from protocol.evidence.run import claim, records, seal
+from protocol.evidence.run.held_out import HeldOut
+from protocol.evidence.run.registration import Registration
+from protocol.plan.grid import Cell
+from protocol.running.executors import Job, Produced, on_ray, on_slurm, spool, spooled, worker
+from protocol.running.executors.settings import Settings
+from protocol.running.executors.spool import Spool
+
+PROBLEMS = [f"p{number}" for number in range(2, 182)]
+CELLS = tuple(Cell("tiny", "toy", "full" if arm == "full" else "0.5", arm, 0) for arm in toy.ARMS)
+JOBS = [Job("tiny", "toy", (problem,), CELLS) for problem in PROBLEMS]
+TAKES = 0.3  # seconds, of a batch
+WORKERS = 2
+
+
+def produced(job):
+    """What a lane of the toy study leaves, whoever runs it."""
+    sides = tuple({"held": toy.held(arm), "allocated": 4 * [toy.ROOM], "heads": 4} for arm in toy.ARMS)
+    name = canonical.digest(list(sides))
+    found = {}
+    for problem in job.problems:
+        for place, cell in enumerate(job.cells):
+            body = toy.body("", cell.arm, problem, trajectory=records.cite(name, place))
+            del body["registration"], body["phase"]
+            found[cell, problem] = (body, {"prefill_seconds": "0.1", "decode_seconds": "0.2"})
+    return Produced(found, sides, 0.25)
+
+
+def slowly(job):
+    time.sleep(TAKES)
+    return produced(job)
+
+
+def launcher(kind, place):
+    cluster = kind.removeprefix("submitit-")
+    if kind == "ray":
+        return on_ray.OnRay(Settings("ray"), WORKERS, 1, 0)
+    return on_slurm.OnSlurm(place, Settings("slurm", slurm=(("cluster", cluster),)), 1, 0)
+
+
+def drive(folder, kind):
+    """As `confirm` does, with workers of this file."""
+    from protocol.running import runner  # with torch
+
+    held = lock.read(folder)
+    study = SimpleNamespace(folder=folder, lock=held, planned=SimpleNamespace(home=folder))
+    own = spooled.worker_command
+
+    def command(*given):
+        words = own(*given)
+        at = words.index("-m")
+        paths = os.pathsep.join([str(Path(toy.__file__).parent), os.environ["PYTHONPATH"]])
+        return ["env", f"PYTHONPATH={paths}", words[at - 2], __file__, "work", *words[at + 2 :]]
+
+    spooled.worker_command = command
+    with claim.running(Registration(folder)):
+        attempt = claim.take(Registration.of(folder, held))
+        HeldOut(held, folder).ids("toy", "confirm")
+        place = Spool.of(folder, held.digest, "confirm").place
+        count = 1 if kind == "submitit-debug" else WORKERS
+        settings = Settings("ray" if kind == "ray" else "slurm")
+        starting = launcher(kind, place)
+        with spooled.driven(
+            study, settings, count, starting, "confirm", 120, lambda job: {}, lambda told: None
+        ) as execute:
+            runner.record(
+                folder,
+                [runner.Unit(*job) for job in JOBS],
+                execute,
+                phase="confirm",
+                registration=held.digest,
+                attempt=attempt,
+                report=lambda event: None,
+            )
+        print("sealed", seal.write(Registration.of(folder, held)))
+
+
+def work(words):
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(143))
+    given = dict(zip(words[1::2], words[2::2], strict=False))
+    own = Spool.of(Path(words[0]), given["--lock"], given["--phase"])
+    slot, host = int(given["--slot"]), socket.gethostname()
+    name = f"{slot}-{host}-{os.getpid()}"
+    says = {"host": host, "slot": slot, "session": given["--session"], "state": "", "device": "cpu"}
+    with worker._ended_with_parent(), spool.beating(own.workers / f"{name}.json", lambda: dict(says)):
+        try:
+            worker.serve(own, name, slowly, None, says, given["--session"])
+        except worker.Orphaned:
+            return
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "work":
+        work(sys.argv[2:])
+    else:
+        drive(Path(sys.argv[1]), sys.argv[2])
