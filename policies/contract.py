@@ -58,9 +58,9 @@ __all__ = [
     "Scores",
     "Scoring",
     "Sees",
-    "Several",
     "Segments",
     "Selection",
+    "Several",
     "Signal",
     "Stacks",
     "State",
@@ -129,9 +129,7 @@ class View(NamedTuple):
     memory: Remembered | None = None
     """What the scoring remembers of the last event; None at the first."""
     prompt: int = 0
-    """How many of the tokens seen are the prompt's; the others are the answer's. Of several lanes 0, and so is
-    the seed.
-    """
+    """How many of the tokens seen are the prompt's; the others the answer's. Of several lanes 0, as seed."""
     routed: Any = None
     """What the routing carried from the last event; None at the first."""
     budget: int | None = None

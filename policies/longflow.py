@@ -18,13 +18,12 @@ __all__ = ["Contribution", "MeanMagnitude", "importance", "longflow"]
 
 
 def importance(attention: Tensor, magnitude: Tensor) -> Tensor:
-    """attention [..., q_head, n] of one row, magnitude [..., kv_head, n] of the values -> [..., n], one for the
-    layer.
+    """attention [..., q_head, n] of one row, magnitude [..., kv_head, n] of values -> [..., n], one a layer.
 
     Mean over query heads and channels of |attention * value|: how much of the output of this token a slot
     makes up, entry by entry.
     """
-    grouped = attention.unflatten(-2, (magnitude.shape[-2], -1)).sum(-2)
+    grouped = attention.reshape(*magnitude.shape[:-1], -1, attention.shape[-1]).sum(-2)
     mean: Tensor = (grouped * magnitude).sum(-2) / attention.shape[-2]
     return mean
 

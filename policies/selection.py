@@ -125,7 +125,7 @@ class Diverse:
 
 
 def signature(values: Tensor) -> Tensor:
-    """values [..., layer, kv_head, n, d] -> [..., n, d] of unit length: where values of a slot point on average.
+    """values [..., layer, kv_head, n, d] -> [..., n, d] of unit length: where the values of a slot point.
 
     Equation 1 of Sun and Harn, with 1e-8 as the epsilon that they leave open; float32 or better.
     """
@@ -226,7 +226,7 @@ def highest(slots: Tensor, protected: Tensor, allocation: Tensor) -> Tensor:
 
 
 def first(ranked: Tensor, allocation: Tensor) -> Tensor:
-    """Mask of the first `allocation` [..., layer, kv_head] slots of those `ranked` [..., layer, kv_head, n]."""
+    """Mask of the first `allocation` [..., kv_head] slots of those `ranked` [..., kv_head, n]."""
     place = torch.arange(ranked.shape[-1], device=ranked.device)
     within = place < allocation[..., None]
     return torch.zeros_like(within).scatter(-1, ranked, within)

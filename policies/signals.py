@@ -261,7 +261,7 @@ def product(one: Tensor, other: Tensor, axes: int) -> Tensor:
 
 def group_mean(values: Tensor, kv_heads: int) -> Tensor:
     """[..., q_head, n] -> [..., kv_head, n], the mean over the query heads that share a KV head."""
-    return values.unflatten(-2, (kv_heads, -1)).mean(-2)
+    return values.reshape(*values.shape[:-2], kv_heads, -1, values.shape[-1]).mean(-2)
 
 
 def wide(tensor: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Several lanes that are asked at once: one policy, one number of slots in every head, as one tensor operation.
+"""Several lanes that are asked at once: one policy, one number of slots in every head, one tensor operation.
 
 A law over the catalogue holds what is found here equal, bit for bit, to what each lane finds alone.
 """
@@ -56,19 +56,18 @@ def one_for_all_seeds(policy: Policy) -> bool:
 
 
 def kept(policy: Policy, view: View, budget: int) -> Tensor:
-    """bool [lane, layer, kv_head, n]: what `Policy.event` keeps of each of several lanes, after their first event.
+    """bool [lane, layer, kv_head, n]: what `Policy.event` keeps of each of several lanes that decode.
 
     view: of all of them; every head of theirs holds n slots, more than the budget. The policy is asked
     `together`. Raises Asunder where some lane might be refused, and whatever a part raises: asked alone, each
     lane is refused in the words that are its own.
     """
-    if view.several is None or budget >= view.slots:
+    several = view.several
+    if several is None or budget >= view.slots:
         raise Asunder
     view = view._replace(budget=budget)
     filled = view.filled
-    protected = protected_slots(
-        policy.protect, filled, filled & (view.positions < view.several.prompt), budget
-    )
+    protected = protected_slots(policy.protect, filled, filled & (view.positions < several.prompt), budget)
     scores = policy.scoring.score(view)
     if scores.trunks is not None or scores.memory is not None or scores.segments is not None:
         raise Asunder
@@ -76,6 +75,7 @@ def kept(policy: Policy, view: View, budget: int) -> Tensor:
     if budget < 1 or bool((short | unsound).item()):
         raise Asunder
     routed = policy.routing.route(scores, view.layers, view.kv_heads)
+    routed = routed._replace(slots=routed.slots.masked_fill(~filled, -torch.inf))
     counts, carried = policy.routing.allocate(view, routed, protected, budget)
     mask = policy.selection.select(view, routed, protected, counts)
     if policy.state.merge(view, routed, protected, mask) is not None or carried is not None:

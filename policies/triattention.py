@@ -85,7 +85,7 @@ class HeadStatistics(QueryStatistics):
 
     def score(self, view: View) -> Scores:
         logits = self.logits(view)
-        grouped = logits.unflatten(-2, (view.kv_heads, -1))
+        grouped = logits.reshape(*logits.shape[:-2], view.kv_heads, -1, logits.shape[-1])
         return Scores(standard_scores(grouped, view.filled[..., None, :]).amax(-2))
 
 
@@ -136,11 +136,11 @@ class ValuePrior:
 def trigonometric(keys: Tensor, statistics: Statistics, t: int | Tensor, offsets: tuple[int, ...]) -> Tensor:
     """keys [layer, kv_head, n, d] with RoPE -> [layer, q_head, n], the logit that each key may expect.
 
-    t: tokens seen, so the position of the next; of several lanes [lane, 1, 1, 1]. The mean over `offsets` of what the mean query would give at
-    t + offset, and the norm term for what of the queries' magnitude the mean query does not hold. Written for
-    rotated keys, so that no position is needed: the angle between the two is (t + offset) times the frequency
-    wherever the key stands. Angles are float64, since at 70,000 tokens those of float32 are off by 4e-3.
-    float32 or better.
+    t: tokens seen, so the position of the next; of several lanes [lane, 1, 1, 1], as all tensors have an axis
+    for them. The mean over `offsets` of what the mean query would give at t + offset, and the norm term for
+    what of the queries' magnitude the mean query does not hold. Written for rotated keys, so that no position
+    is needed: the angle between the two is (t + offset) times the frequency wherever the key stands. Angles
+    are float64, since at 70,000 tokens those of float32 are off by 4e-3. float32 or better.
     """
     keys = wide(keys)
     heads = keys.shape[-3]
@@ -151,9 +151,11 @@ def trigonometric(keys: Tensor, statistics: Statistics, t: int | Tensor, offsets
         made = {age: turned(age, statistics, offsets, keys.device) for age in set(ages)}
         turn = torch.stack([made[age] for age in ages])[:, None, None]
     mean = statistics.query_mean * turn
-    facing = torch.cat([mean.real, mean.imag], -1).to(keys.dtype).unflatten(-2, (heads, -1))
+    facing = torch.cat([mean.real, mean.imag], -1).to(keys.dtype)
     spread = (statistics.query_magnitude - statistics.query_mean.abs()).to(keys.dtype)
-    spread = spread.unflatten(-2, (heads, -1)).expand(*facing.shape[:-1], -1)
+    lanes, layers = mean.shape[:-3], mean.shape[-3]
+    facing = facing.reshape(*lanes, layers, heads, -1, 2 * mean.shape[-1])
+    spread = spread.view(layers, heads, -1, mean.shape[-1]).expand(*facing.shape[:-1], -1)
     magnitude = torch.hypot(*keys.chunk(2, -1))
     logits = product(facing, keys.mT, 2) + product(spread, magnitude.mT, 2)
     return (statistics.scaling * logits).flatten(-3, -2)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -25,6 +24,7 @@ from analysis.stats import ranks
 from policies import Policy, Rescores, View
 from policies.policy import Event
 from policies.signals import AttentionSums
+from policies.watched import watched
 from protocol import engine
 from protocol.acts import probe
 from protocol.engine import prefill
@@ -89,21 +89,18 @@ class First(NamedTuple):
     """[layer | 1, kv_head | 1, t]."""
 
 
-@dataclass(frozen=True)
-class Noting(Policy):
-    """A policy that notes its first event that drops anything."""
+def noting(policy: Policy, first: list[First]) -> Policy:
+    """The policy with its first event that drops anything added to `first`."""
 
-    first: list[First] = field(default_factory=list, compare=False)
-
-    def event(self, view: View, budget: int) -> Event:
-        event = super().event(view, budget)
-        if not self.first and not event.kept.all():
+    def note(view: View, budget: int, event: Event) -> None:
+        if not first and not event.kept.all():
             seen = view._replace(budget=budget)
-            scores = self.scoring.score(seen)
-            if isinstance(self.routing, Rescores):
-                scores = self.routing.rescored(seen, scores)
-            self.first.append(First(tuple(view.token_ids.tolist()), event.kept, scores.slots))
-        return event
+            scores = policy.scoring.score(seen)
+            if isinstance(policy.routing, Rescores):
+                scores = policy.routing.rescored(seen, scores)
+            first.append(First(tuple(view.token_ids.tolist()), event.kept, scores.slots))
+
+    return watched(policy, note)
 
 
 def agreement(scores: Tensor, received: Tensor) -> float:
@@ -193,7 +190,7 @@ def _of_problem(
 
 
 class Noted(NamedTuple):
-    """A lane whose policy is `Noting`, and what that notes."""
+    """A lane whose policy is `noting`, and what that notes."""
 
     place: tuple[str, str]  # budget, arm
     lane: engine.Lane
@@ -217,10 +214,11 @@ def _noted(
             or {each.name for each in policy.calibrated} - model.statistics.keys()
         ):
             continue
-        noting = Noting(**{part.name: getattr(policy, part.name) for part in fields(Policy)})
+        first: list[First] = []
         slots = budget.of(len(prompt.context), planned.use(source, task.name), slot)
         place = str(budget), arm.name
-        yield Noted(place, engine.Lane("/".join(place), noting, slots, protocol.seeds[0]), noting.first)
+        lane = engine.Lane("/".join(place), noting(policy, first), slots, protocol.seeds[0])
+        yield Noted(place, lane, first)
 
 
 def _run(study: Study, model: LoadedModel, task: Task, request: engine.Request) -> tuple[int, ...]:

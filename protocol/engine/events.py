@@ -1,8 +1,8 @@
 """Events while decoding: who is due, what each policy keeps, and where the kept slots go.
 
-Lanes of one policy and pool whose heads all hold one number of slots are asked together, as one tensor operation
-(`policies.together`). What each lane keeps is found before any slot is moved, and slots are moved in the order of
-the lanes, so that nothing depends on who was asked with whom.
+Lanes of one policy and pool whose heads all hold one number of slots are asked together, as one tensor
+operation (`policies.together`). What each lane keeps is found before any slot is moved, and lanes change
+their places in their order, so that nothing depends on who was asked with whom.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from policies import AttentionSignal, CacheSignal, Cadence, Event, Policy, Rows, Signal, View
+from policies import AttentionSignal, CacheSignal, Cadence, Calibrated, Event, Policy, Rows, Signal, View
 from policies.contract import Several
 from policies.together import Asunder, kept, together
 from protocol.engine import forking, grants, merging
@@ -74,8 +74,8 @@ class Gathered(NamedTuple):
     sums: Mapping[AttentionSignal, Any]
 
     def each(self) -> Iterator[tuple[Row, Kept]]:
-        for due, kept, stored in zip(self.due, self.kept, self.stored, strict=True):
-            yield due.row, Kept(Event(kept, None), stored)
+        for due, own, stored in zip(self.due, self.kept, self.stored, strict=True):
+            yield due.row, Kept(Event(own, None), stored)
 
 
 class Events:
@@ -107,13 +107,13 @@ class Events:
                 continue
             if self.marks and row.step and row.token_ids[row.step - 1] in self.marks:
                 due[row] = None
-            elif row.seen >= row.next_event and (found := self.due(row, row.memory, row.lane.budget)):
+            elif row.seen >= row.next_event and (found := self.event_of(row, row.memory, row.lane.budget)):
                 due[row] = found
         if due:
             self.act(due)
         self.event_seconds += perf_counter() - start
 
-    def due(self, row: Row, memory: Memory, budget: int) -> Due | LaneFailure | None:
+    def event_of(self, row: Row, memory: Memory, budget: int) -> Due | LaneFailure | None:
         """The event of a lane, if it has one now; notes until when it has none."""
         cadence, step = row.lane.policy.cadence, row.step
         if step < self.first_event:
@@ -165,7 +165,9 @@ class Events:
             if apart or n <= each.budget or bool((lengths != n).any()):
                 groups[number] = [each]
             else:
-                key = (id(policy), row.lane.budget, each.budget, id(pool), n, each.memory.positions.shape)
+                memory, budgets = each.memory, (row.lane.budget, each.budget)
+                rows = 0 if memory.recent is None else min(row.seen, memory.recent.shape[2])
+                key = (id(policy), *budgets, id(pool), n, memory.positions.shape, rows)
                 groups.setdefault(key, []).append(each)
         for group in groups.values():
             pool = group[0].row.pool
@@ -231,7 +233,7 @@ class Events:
         self, due: Sequence[Due], places: Sequence[int], stored: Tensor, sums: Mapping[AttentionSignal, Any]
     ) -> dict[Signal, Any]:
         """As `lane_memory.measured`, of several lanes whose signals are all `measurable`."""
-        pool, needs, memory = due[0].row.pool, due[0].row.lane.policy.needs, due[0].memory
+        pool, needs = due[0].row.pool, due[0].row.lane.policy.needs
         layers, n, found = range(len(pool.shape)), stored.shape[-1], dict[Signal, Any]()
         cached: list[Cached] = []
         if any(isinstance(own, CacheSignal | AttentionSignal) and own not in sums for own in needs):
@@ -251,7 +253,7 @@ class Events:
                         state = signal.attend(last_rows(due, signal, layer, stored, cached[layer].keys), None)
                     of_layer[layer] = signal.result(state)
                 found[signal] = tuple(map(of_layer.get, layers))
-            else:
+            elif isinstance(signal, Calibrated):
                 found[signal] = self.model.statistics[signal.name]
         return found
 
@@ -381,6 +383,6 @@ def compact(several: Gathered) -> None:
         memory.positions = positions[lane].clone()
         memory.fed, memory.remembered, memory.routed = row.seen, None, None
         for signal, state in several.sums.items():
-            memory.sums[signal] = every(lambda tensor, own=lane: tensor[own].clone(), state)
+            memory.sums[signal] = every(torch.clone, every(itemgetter(lane), state))
         row.events.append((row.step, before, after))
         row.granted.append(budget)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from policies import Blockwise, Event, Mark, Merging, Policy, Remembered, Rotation, Signal, View
+from policies.together import one_for_all_seeds
 from protocol.engine import lane_memory, prefill, sampling
 from protocol.engine.grants import granted
 from protocol.engine.lane_memory import Memory
@@ -60,7 +61,8 @@ class Forked(NamedTuple):
 
 
 def fork(model: Model, request: Request, chunk: int | None) -> Forked:
-    """Feed the context once, whatever the number of lanes, and once more for each press. A ValueError of a
+    """Feed the context once, whatever the number of lanes, and once more for each press. Lanes that differ in
+    their seeds alone have one first event, unless their policy draws. A ValueError of a
     policy fails its own lane; what is not finite fails all of them: a policy that drops the slot would answer
     where another one fails. Lanes that are `in_blocks` are left out: `blocks.fork` has them.
     """
@@ -77,6 +79,7 @@ def fork(model: Model, request: Request, chunk: int | None) -> Forked:
     if reason := not_finite(fed):
         failures = dict.fromkeys(range(len(request.lanes)), LaneFailure(reason))
     pressed, rotation = Pressings(model, request), rotation_of(model.network)
+    begun: dict[tuple[Policy, int | None], Fork] = {}
     for index, lane in lanes.items() if not failures else ():
         if isinstance(lane.policy, Pressed):
             try:
@@ -86,6 +89,11 @@ def fork(model: Model, request: Request, chunk: int | None) -> Forked:
                 failures[index] = failure(refusal)
                 continue
             waiting.append(Fork(index, lane, given.whole(), given.counts(), None, budget, given))
+            continue
+        seedless = one_for_all_seeds(lane.policy)
+        if seedless and (before := begun.get((lane.policy, lane.budget))):
+            memory = None if before.memory is None else before.memory.again()
+            waiting.append(before._replace(number=index, lane=lane, memory=memory))
             continue
         measured = {signal: fed.signals[signal] for signal in lane.policy.needs & fed.signals.keys()}
         view = view_of(model, request, lane, token_ids, measured, len(fed.keys[0]), rotation)
@@ -110,6 +118,8 @@ def fork(model: Model, request: Request, chunk: int | None) -> Forked:
             continue
         counts = event.kept.sum(-1).cpu()
         waiting.append(Fork(index, lane, tuple(event.kept), counts, carried, budget, merging=event.merging))
+        if seedless:
+            begun[lane.policy, lane.budget] = waiting[-1]
     seconds = perf_counter() - start
     return Forked(request, fed.keys, fed.values, fed.logits, waiting, failures, seconds)
 

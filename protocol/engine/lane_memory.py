@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import itemgetter
 from typing import Any
 
@@ -95,6 +95,13 @@ class Memory:
         states = (self.positions, self.recent, self.routed, *folded, *traced)
         remembered = () if self.remembered is None else self.remembered.tensors()
         return self.waiting.bytes() + sum(tensor.nbytes for tensor in (*tensors(states), *remembered))
+
+    def again(self) -> Memory:
+        """Of another lane that begins alike: what is changed in place is its own."""
+        traces = {signal: dict(states) for signal, states in self.traces.items()}
+        recent = None if self.recent is None else self.recent.clone()
+        own = replace(self, sums=dict(self.sums), traces=traces, fed_states=dict(self.fed_states))
+        return replace(own, waiting=Waiting(), recent=recent)
 
     def add(self, rows: Rows, layers: Sequence[int]) -> None:
         """Fold in the attention [layer, q_head, t, n] of new tokens. layers: which layers these are."""

@@ -235,7 +235,7 @@ class Pool(Generic[Member]):
 
         order [lane, layer, kv_head, k] int64: the slots that stay, ascending; all others are dropped.
         """
-        lanes, layers, heads, k = order.shape
+        _, layers, heads, k = order.shape
         at = torch.tensor(places)
         self.lengths[:, at] = k
         row = at.to(order.device)[:, None, None] * heads + torch.arange(heads, device=order.device)[:, None]

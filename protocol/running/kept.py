@@ -1,7 +1,6 @@
 """Which tokens a lane kept, seen while it decodes: records say how many slots were held, and not which."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
 from typing import NamedTuple
 
 import torch
@@ -10,6 +9,7 @@ from transformers import PreTrainedTokenizerBase
 from policies import Policy, View
 from policies.epicache import Episodic
 from policies.policy import Event
+from policies.watched import watched as watching
 from protocol.presses.pressed import Pressed
 
 __all__ = ["Noted", "texts", "unseen", "watched"]
@@ -29,29 +29,19 @@ class Noted(NamedTuple):
     merged: bool
 
 
-@dataclass(frozen=True)
-class Watched(Policy):
-    """A policy that notes what is kept at each event, and decides as it would."""
+def watched(policy: Policy, notes: list[Noted]) -> Policy:
+    """The policy with its events added to `notes`; as it is where `unseen` says why."""
 
-    notes: list[Noted] = field(default_factory=list, compare=False)
-
-    def event(self, view: View, budget: int) -> Event:
-        event = super().event(view, budget)
+    def note(view: View, budget: int, event: Event) -> None:
         layers, heads, _ = event.kept.shape
         held = view.positions.expand(event.kept.shape)[event.kept]
         counts = torch.bincount(held, minlength=len(view.token_ids)).tolist()
         merging = event.merging
         merged = merging is not None and bool((merging.into.ge(0) & ~event.kept).any())
         shares = tuple(count / (layers * heads) for count in counts)
-        self.notes.append(Noted(tuple(view.token_ids.tolist()), shares, merged))
-        return event
+        notes.append(Noted(tuple(view.token_ids.tolist()), shares, merged))
 
-
-def watched(policy: Policy, notes: list[Noted]) -> Policy:
-    """The policy with its events added to `notes`; as it is where `unseen` says why."""
-    if unseen(policy) or not policy.evicts:
-        return policy
-    return Watched(**{part.name: getattr(policy, part.name) for part in fields(Policy)}, notes=notes)
+    return policy if unseen(policy) or not policy.evicts else watching(policy, note)
 
 
 def unseen(policy: Policy) -> str:

@@ -1,6 +1,6 @@
 """Arms that keep the same slots are told when a study is locked, rehearsed and probed."""
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -12,6 +12,7 @@ from analysis.studies import same_kept as told
 from analysis.studies import statements
 from policies.subspace import Subspace
 from policies.syn_mem import StaticHybrid
+from policies.watched import watched
 from protocol.acts.locking import frozen, same_kept
 from protocol.locked.planned import Planned, read_protocol
 from protocol.models import load
@@ -162,9 +163,9 @@ def test_slots_that_are_coded_or_merged_otherwise_are_not_the_same():
 def test_a_state_counts_where_it_did_anything(state, budget, told):
     """A quarter of 8 slots hold spans, and none of 3."""
     parts = replace(policies.get("random"), state=state, protect=policies.Protect(0, 1))
-    watched = same_kept.Watched(**{part.name: getattr(parts, part.name) for part in fields(policies.Policy)})
-    watched.event(view(16), budget)
-    lost = same_kept._lost_by(SimpleNamespace(statistics={}), watched)
+    notes = same_kept.Notes(parts)
+    watched(parts, notes.note).event(view(16), budget)
+    lost = same_kept._lost_by(SimpleNamespace(statistics={}), notes)
     assert len(lost.dropped) == 1
     assert lost.state == (state if told else None)
 

@@ -11,7 +11,7 @@ one by construction keep the same slots there too; those that agree only on the 
 import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
@@ -22,6 +22,7 @@ from torch import Tensor
 from policies import Policy, State, View
 from policies.catalogue import CATALOGUE
 from policies.policy import Event
+from policies.watched import watched
 from protocol import engine
 from protocol.evidence.refusals import BadInput
 from protocol.evidence.run.records import Record
@@ -77,22 +78,21 @@ class Alike(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Watched(Policy):
-    """A policy that notes what its lane has lost after each event, once that is anything, and the events at
-    which slots were merged.
+class Notes:
+    """What the lane of a policy has lost after each event, once that is anything, and the events at which
+    slots were merged.
     """
 
-    dropped: list[Tensor] = field(default_factory=list, compare=False)
-    merged: list[int] = field(default_factory=list, compare=False)
+    policy: Policy
+    dropped: list[Tensor] = field(default_factory=list)
+    merged: list[int] = field(default_factory=list)
 
-    def event(self, view: View, budget: int) -> Event:
-        event = super().event(view, budget)
+    def note(self, view: View, budget: int, event: Event) -> None:
         if event.merging is not None and (event.merging.into.ge(0) & ~event.kept).any():
             self.merged.append(len(view.token_ids))
         lost = _lost(view, event.kept)
         if lost.any():
             self.dropped.append(lost)
-        return event
 
 
 def same_kept(planned: Planned, items: Mapping[str, Any]) -> dict[str, Any]:
@@ -250,10 +250,11 @@ def _watched(
                 ]
                 context = context[: max(SHORT, 2 * min(least, default=0))]
             prompts[asks] = engine.Prompt(tuple(context), tuple(query))
-        watched = Watched(**{part.name: getattr(policy, part.name) for part in fields(Policy)})
+        own = notes[place] = Notes(policy)
         held = budget.of(len(prompts[asks].context), use, slot)
-        asked.setdefault(asks, {})[place] = engine.Lane("/".join(place), watched, held, protocol.seeds[0])
-        notes[place] = watched
+        asked.setdefault(asks, {})[place] = engine.Lane(
+            "/".join(place), watched(policy, own.note), held, protocol.seeds[0]
+        )
     if not asked:
         return {}
     requests = [engine.Request(built.id, prompts[asks], tuple(own.values())) for asks, own in asked.items()]
@@ -270,9 +271,10 @@ def _watched(
     }
 
 
-def _lost_by(model: LoadedModel, watched: Watched) -> Lost:
-    codes = watched.state.codec(model.statistics) is not None
-    return Lost(watched.dropped, watched.state if codes or watched.merged else None)
+def _lost_by(model: LoadedModel, notes: Notes) -> Lost:
+    state = notes.policy.state
+    codes = state.codec(model.statistics) is not None
+    return Lost(notes.dropped, state if codes or notes.merged else None)
 
 
 def _refuse_broken(

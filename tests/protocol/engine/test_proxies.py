@@ -1,7 +1,6 @@
 """What arms are chosen by beforehand: by hand on tiny tensors, and along a text against a plain forward."""
 
 import math
-from dataclasses import fields
 from fractions import Fraction
 from types import SimpleNamespace
 
@@ -12,7 +11,6 @@ from studies import ROOT
 from tiny_networks import lane, outside, tiny, words
 
 import policies
-from policies import Policy
 from protocol import engine
 from protocol import proxies as command
 from protocol.acts import proxies
@@ -71,21 +69,17 @@ def test_the_cosine_is_of_mean_values_and_of_heads_that_drop_a_slot():
 SETTINGS = {"snapkv": {"scoring.window": 4, "protect.recent": 4}}
 
 
-def noting(name: str) -> proxies.Noting:
-    policy = policies.get(name, SETTINGS.get(name))
-    return proxies.Noting(**{part.name: getattr(policy, part.name) for part in fields(Policy)})
-
-
 @pytest.mark.parametrize("name", ["1d", "h2o", "snapkv"])
 def test_along_a_text_everything_is_what_a_plain_forward_says(name):
     model, prompt = tiny("Qwen2"), outside(30)
-    watched = noting(name)
+    noted: list[First] = []
+    watched = proxies.noting(policies.get(name, SETTINGS.get(name)), noted)
     lanes = (lane(policies.get("full")), engine.Lane("b", watched, 12, 0))
     request = engine.Request("p", prompt, lanes)
     ran = engine.run(model, [request], max_new_tokens=9)
     whole = ran.answers[0].outcomes[0]
     text = (*prompt.context, *whole.token_ids)
-    (first,) = watched.first
+    (first,) = noted
     assert first.token_ids == prompt.context
     told = proxies._along(model, text, {("12", name): first}, None)["12", name]
 
@@ -123,13 +117,14 @@ def test_a_watched_policy_keeps_what_it_kept_and_notes_its_first_loss_alone():
     model, prompt = tiny(), outside(20)
     cadence = policies.Cadence(interval=4)
     policy = policies.get("h2o", cadence=cadence, protect=policies.Protect(0, 2))
-    watched = proxies.Noting(**{part.name: getattr(policy, part.name) for part in fields(Policy)})
+    noted: list[First] = []
+    watched = proxies.noting(policy, noted)
     lanes = (engine.Lane("a", policy, 24, 0), engine.Lane("b", watched, 24, 0))
     request = engine.Request("p", prompt, lanes)
     one, other = engine.run(model, [request], max_new_tokens=20).answers[0].outcomes
     assert (one.token_ids, one.events) == (other.token_ids, other.events)
     assert len(one.events) > 2
-    (first,) = watched.first
+    (first,) = noted
     step = next(step for step, before, after in one.events if after < before)
     assert len(first.token_ids) == 20 + step
     assert first.token_ids == (*prompt.context, *one.token_ids[:step])

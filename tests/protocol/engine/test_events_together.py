@@ -1,0 +1,263 @@
+"""Lanes that are asked together keep, hold and remember what each of them does alone, bit for bit."""
+
+import copy
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import pytest
+import torch
+from tiny_networks import DEPTH, answer, competing, lane, noted, outside, tiny
+
+import policies
+from policies import AttentionSignal, Cadence, PerHead, Policy, Protect, Schedule, Scores, Shared
+from policies.streaming import Recency
+from policies.together import one_for_all_seeds, stacks, together
+from policies.watched import watched
+from protocol import engine
+from protocol.engine import events
+from protocol.engine.lane_memory import every, tensors
+from protocol.engine.lanes import LaneFailure, Outcome, Request
+
+SLACK, EXACT = Cadence(interval=4), Cadence(interval=3, slack=False)
+STACKED = [
+    "streaming",
+    "h2o",
+    "snapkv",
+    "tova",
+    "knorm",
+    "keydiff",
+    "chunkkv",
+    "chunkkv-20",
+    "1d",
+    "1d_div",
+    "1d_div-1.0",
+    "1d_div-1.5",
+    "q_stats",
+    "schedule-front",
+    "schedule-back",
+    "schedule-inverted",
+    "state_ask",
+    "snapkv_with_window",
+    "streamingllm-rkv",
+    "raas",
+    "longflow",
+    "chunkkv-cumulative",
+    "h2o-window",
+    "keydiff-blocks",
+    "1d-per-layer",
+    "1d-per-head",
+]
+"""Those of the catalogue that are asked together; the others are asked one by one."""
+
+
+def test_what_is_asked_together_is_told():
+    """A part that loses its word is slower and nothing else, so that only this notices."""
+    stacked = [name for name in policies.names() if together(policies.get(name))]
+    assert stacked == STACKED
+
+
+def ran(model, lanes, **settings):
+    """Two problems of equal length and one of another, each with all of the lanes."""
+    requests = [
+        Request(f"p{number}", outside(length, 2, seed=number), tuple(lanes))
+        for number, length in enumerate((70, 70, 66))
+    ]
+    return engine.run(model, requests, temperature=0.7, **settings)
+
+
+def told(run):
+    found = [one for each in run.answers for one in each.outcomes]
+    return [one._replace(seconds=0) if isinstance(one, Outcome) else one for one in found]
+
+
+def compared(counts):
+    """`Events.several`, held against each lane alone: what is kept, and what is left of its memory."""
+
+    def several(self, due):
+        found = self.gathered(due)
+        positions = found.stored.gather(-1, found.order)
+        for lane_, each in enumerate(due):
+            alone = self.alone(each)
+            assert torch.equal(found.kept[lane_], alone.event.kept)
+            assert alone.event[1:] == (None, None, None)
+            assert torch.equal(found.stored[lane_], alone.stored)
+            memory = copy.deepcopy(each.memory)
+            memory.compact(alone.event, alone.stored, each.row.seen)
+            assert torch.equal(memory.positions, positions[lane_])
+            assert memory.sums.keys() == found.sums.keys()
+            for signal, state in memory.sums.items():
+                own = every(lambda tensor, at=lane_: tensor[at], found.sums[signal])
+                pairs = zip(tensors(state), tensors(own), strict=True)
+                assert all(torch.equal(one, other) for one, other in pairs)
+        counts.update(each.row.lane.key for each in due)
+        return found
+
+    return several
+
+
+def of_catalogue(cadence):
+    for name in STACKED:
+        policy = policies.get(name)
+        every_signal = (signal for signal in policy.needs if isinstance(signal, AttentionSignal))
+        if policy.evicts and all(signal.carried for signal in every_signal):
+            own = replace(policy.cadence, interval=4) if isinstance(policy.cadence, Schedule) else cadence
+            yield name, competing(replace(policy, cadence=own))
+
+
+@pytest.mark.parametrize("cadence", [SLACK, EXACT], ids=str)
+@pytest.mark.parametrize("part", range(2))
+def test_every_policy_finds_together_what_each_lane_finds_alone(monkeypatch, part, cadence):
+    """Seeds of one text, texts of one length and of another: budgets above every window."""
+    model, named = tiny("Qwen2", torch.float32, num_hidden_layers=DEPTH), list(of_catalogue(cadence))[part::2]
+    lanes = [engine.Lane(name, policy, 50, seed) for name, policy in named for seed in (0, 1)]
+    counts = Counter()
+    monkeypatch.setattr(events.Events, "several", compared(counts))
+    found = ran(model, lanes, max_new_tokens=12)
+    # Budgets that rise faster than the answer leave nothing to evict.
+    assert {name for name, _ in named} - {"schedule-back"} == counts.keys()
+    monkeypatch.setattr(events.Events, "several", lambda self, due: None)
+    assert told(found) == told(ran(model, lanes, max_new_tokens=12))
+    assert all(isinstance(one, Outcome) for one in told(found))
+
+
+@dataclass(frozen=True)
+class Fussy(Recency):
+    """Refuses a lane once it has seen so many tokens; with `loud`, in words."""
+
+    most: int = 10**6
+    loud: bool = False
+    stacks: ClassVar[bool] = True
+
+    def score(self, view):
+        slots = super().score(view).slots
+        over = torch.as_tensor(view.seen) >= self.most
+        if self.loud and over.any():
+            raise RuntimeError(f"at most {self.most}")
+        return Scores(slots.masked_fill(over, torch.nan))
+
+
+@pytest.mark.parametrize(
+    ("loud", "reason"),
+    [(False, "scores must be finite: layer 0, head 0, slot 0 is nan"), (True, "RuntimeError: at most 74")],
+)
+def test_a_lane_that_fails_in_company_fails_alone_and_in_its_own_words(loud, reason):
+    """Texts of 72, 72 and 68 tokens: at the event of the second token the last one has seen 70."""
+    policy = Policy(Fussy(most=74, loud=loud), cadence=SLACK, protect=Protect(0, 0))
+    assert together(policy)
+    found = told(
+        ran(tiny(dtype=torch.float32), [lane(policy, 60, seed=0), lane(policy, 60, seed=1)], max_new_tokens=6)
+    )
+    assert [isinstance(one, LaneFailure) for one in found] == [True] * 4 + [False] * 2
+    assert {one.reason for one in found[:4]} == {reason}
+    plain = replace(policy, scoring=Recency())
+    assert (
+        found[4:]
+        == told(ran(tiny(dtype=torch.float32), [lane(plain, 60, seed=s) for s in (0, 1)], max_new_tokens=6))[
+            4:
+        ]
+    )
+
+
+@dataclass(frozen=True)
+class Backwards(Recency):
+    """Inherits that it stacks, and does other things: it was written for one lane."""
+
+    def score(self, view):
+        return Scores(-view.positions[:1, :1].float())
+
+
+def test_what_a_class_inherits_is_not_its_word():
+    assert stacks(Recency())
+    assert not stacks(Backwards())
+    policy = Policy(Backwards(), cadence=SLACK, protect=Protect(0, 0))
+    assert not together(policy)
+    model = tiny(dtype=torch.float32)
+    first, second = answer(model, outside(40), [lane(policy, 20, seed=s) for s in (0, 1)], max_new_tokens=9)
+    assert first.events == second.events == ((0, 240, 120), (4, 144, 120), (8, 144, 120))
+
+
+def test_who_is_watched_is_told_of_in_company_and_keeps_what_it_kept():
+    model, notes = tiny(dtype=torch.float32), {0: [], 1: []}
+    policy = policies.get("h2o", cadence=SLACK)
+
+    def watching(seed):
+        return watched(policy, lambda view, budget, event: notes[seed].append((view, budget, event.kept)))
+
+    lanes = [
+        lane(policy, 20, seed=0),
+        lane(watching(0), 20, seed=0),
+        lane(policy, 20, seed=1),
+        lane(watching(1), 20, seed=1),
+    ]
+    found = [
+        one._replace(seconds=0)
+        for one in answer(model, outside(40), lanes, max_new_tokens=9, temperature=0.7)
+    ]
+    assert found[0] == found[1] != found[2] == found[3]
+    for seed, own in notes.items():
+        assert [budget for _, budget, _ in own] == [20] * 3
+        for view, _, kept in own[1:]:
+            assert (
+                tuple(view.token_ids.tolist())
+                == (outside(40).context + found[2 * seed].token_ids)[: view.seen]
+            )
+            assert torch.equal(kept, policy.keep(view, 20))
+    assert [view.seen for view, *_ in notes[0]] == [40, 44, 48]
+
+
+def test_seeds_share_the_first_event_of_a_policy_that_draws_nothing():
+    assert one_for_all_seeds(policies.get("h2o"))
+    assert not one_for_all_seeds(policies.get("random"))
+    model, prompt = tiny(dtype=torch.float32), outside(200)
+    for name in ("random", "snapkv"):
+        policy = policies.get(name, cadence=SLACK)
+        lanes = [lane(policy, 150, seed=seed) for seed in (0, 1)]
+        together_ = answer(model, prompt, lanes, max_new_tokens=9, temperature=0.7)
+        alone = [answer(model, prompt, [one], max_new_tokens=9, temperature=0.7)[0] for one in lanes]
+        assert [(one.token_ids, one.state_bytes) for one in together_] == [
+            (one.token_ids, one.state_bytes) for one in alone
+        ]
+
+
+@pytest.mark.parametrize(
+    "cadence",
+    [
+        SLACK,
+        EXACT,
+        Cadence(interval=1),
+        Cadence(),
+        Schedule(interval=4),
+        Schedule(interval=3, load="inverted"),
+    ],
+)
+@pytest.mark.parametrize("held", [10.0, 12.5, 13.0, 17.0, 40.0])
+def test_no_event_is_due_before_the_next_that_is_foretold(cadence, held):
+    assert events.foretold(type(cadence))
+    for step in range(1, 14):
+        until = cadence.next_due(step, held, 12)
+        assert until > step
+        for later in range(step + 1, min(until, 60)):
+            assert not cadence.due(later, held + later - step, cadence.budget(12, later))
+
+
+@dataclass(frozen=True)
+class Sometimes(Cadence):
+    """Fires at steps of its own, which what it inherits does not foretell."""
+
+    def due(self, step, held, budget):
+        return step in (2, 3, 7) and held > budget
+
+
+def test_a_cadence_that_fires_otherwise_is_asked_at_every_step():
+    assert not events.foretold(Sometimes)
+    policy = noted(Recency(), Shared(), Sometimes(interval=4))
+    (outcome,) = answer(tiny(), outside(40), [lane(policy, 20)], max_new_tokens=9)
+    assert [step for step, *_ in outcome.events] == [0, 2, 3, 7]
+
+
+def test_heads_that_hold_different_numbers_of_slots_are_asked_alone():
+    """Their lanes share a pool all the same."""
+    policy = policies.get("knorm", routing=policies.Adaptive(), cadence=SLACK)
+    assert not together(policy)
+    assert together(replace(policy, routing=PerHead()))
