@@ -11,8 +11,6 @@ own. Prints processor and wall seconds, peak memory, bytes on disk, and lanes co
 from __future__ import annotations
 
 import argparse
-import contextlib
-import io
 import json
 import os
 import platform
@@ -326,12 +324,11 @@ def report(folder: Path) -> None:
 
 
 def audit(folder: Path) -> None:
-    from protocol import audit as auditing
+    from protocol.acts import audit as auditing
+    from protocol.evidence.run.registration import Registration
 
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said):
-        status = auditing.main([str(folder)])
-    print(json.dumps({"status": status, "said": said.getvalue().splitlines()}))
+    found = auditing.audit(Registration(folder))
+    print(json.dumps({"status": auditing.status(found), "said": auditing.summary(found)}))
 
 
 RUN: Mapping[str, Callable[[Path], None]] = {
