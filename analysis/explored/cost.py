@@ -15,11 +15,27 @@ from analysis.rules.rule import FULL
 from analysis.stats.paired_ratios import FEWEST, Level, level_of, ratio_of
 from analysis.studies.plain_files import RecordError, read, refuse_other, shards
 
-__all__ = ["Largest", "Measured", "Place", "Row", "busy", "lines", "measured", "peak", "protocol_of"]
+__all__ = [
+    "DECODE",
+    "PREFILL",
+    "Largest",
+    "Measured",
+    "Place",
+    "Row",
+    "busy",
+    "lines",
+    "measured",
+    "peak",
+    "protocol_of",
+]
 
 FOLDER = "cost"
 BUSY = 0.5  # of the load average above the threads that the study has: somebody else ran
 PREFILL, DECODE = "prefill", "decode"
+
+
+class NothingMeasured(RecordError):
+    """A study that has no measured time and memory, and what to do about it."""
 
 
 class Place(NamedTuple):
@@ -97,7 +113,7 @@ def measured(folder: Path) -> list[Measured]:
     refuse_other(folder)
     protocol = protocol_of(folder)
     if "cost" not in protocol:
-        raise RecordError(f"{folder}: registers no [cost]; write one into a protocol before it is locked")
+        raise NothingMeasured(f"{folder}: registers no [cost]; write one into a protocol before it is locked")
     found = []
     for name, data in shards(folder / FOLDER):
         try:
@@ -109,7 +125,7 @@ def measured(folder: Path) -> list[Measured]:
                 f"{problem}); run: kv-prereg audit {folder}"
             ) from None
     if not any(one.rows for one in found):
-        raise RecordError(f"{folder}: nothing was measured yet; run: kv-prereg cost {folder}")
+        raise NothingMeasured(f"{folder}: nothing was measured yet; run: kv-prereg cost {folder}")
     return [one for one in found if one.rows]
 
 
@@ -241,8 +257,8 @@ def _largest(
     most: dict[tuple[str, int, str, str], Row | None] = {
         key: max((row for row in own if row.fits), key=_lanes, default=None) for key, own in groups.items()
     }
-    for (model, tokens, arm, budget), row in most.items():
-        rate = row.rates[DECODE] if row is not None and row.rates else None
+    for (model, tokens, arm, budget), best in most.items():
+        rate = best.rates[DECODE] if best is not None and best.rates else None
         whole = next(
             (
                 other
@@ -252,9 +268,9 @@ def _largest(
             None,
         )
         ratio = None
-        if row is not None and whole is not None and budget != FULL:
-            ratio = _paired(by_place[row.place], by_place[whole.place], DECODE, "tokens_per_second")
-        lanes = None if row is None else row.place.lanes
+        if best is not None and whole is not None and budget != FULL:
+            ratio = _paired(by_place[best.place], by_place[whole.place], DECODE, "tokens_per_second")
+        lanes = None if best is None else best.place.lanes
         yield Largest(model, tokens, arm, budget, lanes, max(cost["lanes"]), rate, ratio)
 
 

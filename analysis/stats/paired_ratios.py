@@ -2,8 +2,8 @@
 
 What slows a machine down multiplies times and hits neighbours alike, so ratios are taken within a
 repetition and averaged as logarithms. Student's t and no bootstrap: of five values a percentile interval
-covers some 83 % and not 95 (tests/analysis/stats/test_paired_ratios.py counts it), while t is right for normal logarithms and
-near it for others. It speaks of repetitions on one machine in one session, and of nothing else.
+covers some 83 % and not 95 (tests/analysis/stats/test_paired_ratios.py counts it), while t is right for
+normal logarithms and near it for others. It speaks of repetitions on one machine in one session alone.
 """
 
 import math

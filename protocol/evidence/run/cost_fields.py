@@ -7,7 +7,7 @@ from protocol.evidence.bytes import fields
 from protocol.evidence.bytes.fields import DIGEST, Choice, Field, Kind, OrNull, Table, Text, Whole
 from protocol.evidence.run.ledger import TIME
 
-__all__ = ["LINE", "MACHINE", "MEASURED", "STATES", "fault"]
+__all__ = ["BODIES", "LINE", "MACHINE", "MEASURED", "STATES", "fault"]
 
 STATES = ("ok", "out of memory", "failed")
 _SECONDS = Text(r"[0-9]+\.[0-9]{9}", 'seconds with nine places, such as "0.250000000"')
@@ -94,6 +94,7 @@ _FIRST = Table(
     }
 )
 _ENDED = Table({name: field for name, field in MEASURED.fields.items() if name not in NOT_OK})
+BODIES = (_FIRST, _ENDED, MEASURED)  # of the first line, of one that did not end well, of one that did
 LINE = Table(
     {
         "body": Field(fields.ANYTHING, "The first line: {registration, machine}; any other: a repetition."),
