@@ -19,7 +19,7 @@ __all__ = ["cost_frontier", "timed"]
 
 
 def timed(judged: Mapping[str, Any], lanes: Any, found: Sequence[Measured]) -> list[Curves]:
-    """In registered order, the budgets of an arm by its seconds; an arm that was not measured is left out,
+    """In registered order, and of an arm the budgets likewise; an arm that was not measured is left out,
     and the winner of a sweep has the seconds of its candidate. lanes: those of `study_files.read`.
     """
     seconds = _seconds(measured.chosen(found))
@@ -33,7 +33,7 @@ def timed(judged: Mapping[str, Any], lanes: Any, found: Sequence[Measured]) -> l
     places = []
     for place in curved(judged, lanes, at):
         arms = {arm: [one for one in own if not math.isnan(one.at)] for arm, own in place.arms.items()}
-        arms = {arm: sorted(own, key=lambda one: one.at) for arm, own in arms.items() if own}
+        arms = {arm: own for arm, own in arms.items() if own}
         full = place.full if place.full is not None and not math.isnan(place.full.at) else None
         if arms:
             places.append(place._replace(arms=arms, full=full))
@@ -63,7 +63,7 @@ def cost_frontier(
             f"new tokens, {lanes} at once, over the lanes; geometric means, their intervals not drawn. "
             "Judged answers are longer or shorter, by arm: one that writes on takes longer than this shows. "
             "Where two lines cross decides nothing. After EpiKV's figure 4.",
-            f"Larger markers: more seconds. Cross: the full cache. Lines at {subject}, and band: 95 % "
+            f"Larger markers: budgets registered later. Cross: the full cache. Lines at {subject}, and band: 95 % "
             "intervals of accuracy (Wilson), not corrected.",
         ],
         f"seconds a lane ({tokens} + {one.cost['new_tokens']} tokens)",
