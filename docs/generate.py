@@ -26,7 +26,7 @@ from protocol.evidence.bytes.fields import DIGEST, Field, Kind, ListOf, Schema, 
 from protocol.evidence.lock import lock  # noqa: E402
 from protocol.evidence.relations.listed import FREE, RELATIONS  # noqa: E402
 from protocol.evidence.relations.relation import Relation  # noqa: E402
-from protocol.evidence.run import document_fields, ledger, record_fields  # noqa: E402
+from protocol.evidence.run import cost_fields, document_fields, ledger, record_fields  # noqa: E402
 from protocol.plan.design import DESIGN  # noqa: E402
 from protocol.plan.kinds import ByName  # noqa: E402
 from protocol.texts.menu import STATUSES  # noqa: E402
@@ -155,6 +155,17 @@ def _row(name: str, field: Field) -> str:
         left_out += f"; only with `{field.when[0]}` {' or '.join(f'`{word}`' for word in field.when[1])}"
     example = "" if field.example is None else f"`{json.dumps(field.example)}`"
     return f"| `{name}` | {field.meaning} | {words} | {left_out} | {example} |"
+
+
+def measured() -> str:
+    """A line of cost/<machine>.jsonl."""
+    line = cost_fields.LINE.schema()
+    first, ended, measured = (kind.schema() for kind in cost_fields.BODIES)
+    body = {"oneOf": [first, ended, measured]}
+    line["properties"]["body"] |= body
+    return schema(
+        "A line of cost/<machine>.jsonl of a registration", cost_fields.LINE, properties=line["properties"]
+    )
 
 
 def records_page() -> str:
@@ -296,6 +307,7 @@ FILES: Mapping[str, Callable[[], str]] = MappingProxyType(
         "protocol.md": protocol,
         "protocol.schema.json": partial(schema, "protocol.toml of a registration", DESIGN),
         "record.schema.json": record,
+        "cost.schema.json": measured,
         "records.md": records_page,
         "ledger.schema.json": ledger_line,
         **{

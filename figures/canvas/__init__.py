@@ -1,4 +1,5 @@
 """What drawings are made of: the page, rows, lines, printed numbers, shares and traces.
 
-May import: analysis.output, analysis.rules, analysis.stats.methods, analysis.studies; matplotlib, numpy.
+May import: analysis.explored, analysis.output, analysis.rules, analysis.stats, analysis.studies; matplotlib,
+numpy.
 """

@@ -69,6 +69,29 @@ DRAWINGS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "and the full cache as a band. Rings: the smallest lossless budget, where the rule sought it. "
             "The table of accuracy and cost has the numbers.",
         ),
+        "cost_throughput": (
+            "Measured apart: tokens a second, and bytes of keys and values",
+            "Lines: tokens a second of decoding and bytes of slots of every arm, by lanes at once and "
+            "budget, with 95 % intervals over repetitions. kv-prereg cost prints the numbers.",
+        ),
+        "cost_prefill": (
+            "Measured apart: what a policy adds to the prefill",
+            "Bars: seconds of the prefill of every arm, split into the full cache's and what is added. "
+            "kv-prereg cost prints the numbers.",
+        ),
+        "cost_memory": (
+            "Measured apart: memory of the prefill and of decoding",
+            "Marks: bytes of weights, of slots, and of the peaks of prefill and decoding, of every arm.",
+        ),
+        "cost_concurrency": (
+            "A projection, not measured: requests that would fit on a card",
+            "Lines: how many requests would fit in 0.9 of 80 GiB less the weights, by length and budget.",
+        ),
+        "cost_frontier": (
+            "Accuracy against measured seconds, from two runs (exploratory)",
+            "Lines: accuracy of every arm over its budgets, by seconds that were measured apart with answers "
+            "of one length, and the full cache as a band.",
+        ),
         "cost_curve": (
             "Accuracy against what decoding read (exploratory)",
             "Lines: accuracy of every arm over its budgets, by the slots that an answer read: its tokens "

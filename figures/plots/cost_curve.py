@@ -10,15 +10,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
 
+from figures.canvas import costs as costs_of
 from figures.canvas import named_lines, page
 from figures.canvas.curves import Curves, curved
 
 __all__ = ["cost_curve", "costs"]
-
-WIDE = 4  # times the least cost; where the most is beyond it, the axis is logarithmic
-GROWN = 3.5  # points by which the marker of the largest budget is wider than that of the smallest
 
 
 def costs(judged: Mapping[str, Any], lanes: Any) -> list[Curves]:
@@ -62,45 +59,7 @@ def cost_curve(judged: Mapping[str, Any], lock: Mapping[str, Any], places: Seque
         "slots read per answer, thousands",
     )
     for axes, place in drawn.panels:
-        _axis(axes, place)
+        costs_of.axis(axes, place, lambda x: f"{x / 1000:g}")
         named_lines.panel(axes, place, style, drawn.size)
-        _points(axes, place, style, subject)
+        costs_of.points(axes, place, style, subject)
     return drawn.sheet.figure
-
-
-def _points(axes: Any, place: Curves, style: Mapping[str, Mapping[str, Any]], subject: str) -> None:
-    name = f"{place.model}/{place.task}"
-    for arm, points in place.arms.items():
-        color = style[arm]["color"]
-        x, y = [one.at for one in points], [100 * one.accuracy.share for one in points]
-        most, last = style[arm]["markersize"] + GROWN, max(len(points) - 1, 1)
-        sizes = [(most - GROWN * (1 - number / last)) ** 2 for number in range(len(points))]
-        how = {
-            "marker": style[arm]["marker"],
-            "color": color,
-            "zorder": style[arm]["zorder"],
-            "linewidths": 0,
-        }
-        axes.scatter(x, y, s=sizes, gid=f"points-{name}/{arm}", **how)
-        if arm == subject:
-            ends = ([100 * one.accuracy[end] for one in points] for end in (1, 2))
-            axes.vlines(x, *ends, color=color, linewidth=1, zorder=4, gid=f"limits-{name}/{arm}")
-    if place.full is not None:
-        at = place.full.at, 100 * place.full.accuracy.share
-        axes.plot(*at, "x", color=page.INK, markersize=6, zorder=4, gid=f"whole-{name}")
-
-
-def _axis(axes: Any, place: Curves) -> None:
-    every = [point.at for points in place.arms.values() for point in points]
-    every += [] if place.full is None else [place.full.at]
-    wide = min(every) > 0 and max(every) > WIDE * min(every)
-    if wide:
-        axes.set_xscale("log")
-        axes.set_xlim(min(every) / 1.15, max(every) * 1.15)
-        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axes.minorticks_off()
-    else:
-        room = 0.07 * (max(every) - min(every)) or 1
-        axes.set_xlim(min(every) - room, max(every) + room)
-        axes.xaxis.set_major_locator(MaxNLocator(nbins=7, steps=[1, 2, 5, 10]))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x / 1000:g}"))

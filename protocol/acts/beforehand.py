@@ -8,13 +8,13 @@ from protocol import tasks
 from protocol.acts.again import lock_again
 from protocol.evidence.audit import amendment
 from protocol.evidence.findings import CannotTell
-from protocol.evidence.refusals import BadInput
-from protocol.evidence.run import claim, late_randomness, ledger, selection, verdict
+from protocol.evidence.refusals import AlreadyClaimed, BadInput
+from protocol.evidence.run import claim, costs, late_randomness, ledger, selection, verdict
 from protocol.evidence.run.registration import CLAIM, SEAL, Registration
 from protocol.locked import drift
 from protocol.tasks import door
 
-__all__ = ["confirm", "probe", "replicate", "selected"]
+__all__ = ["confirm", "cost", "probe", "refuse_claimed", "replicate", "selected"]
 
 
 def confirm(
@@ -60,6 +60,34 @@ def probe(study: Registration) -> None:
         ledger.refuse_closed(study.folder)
     with claim.running(study):
         pass
+
+
+def cost(study: Registration) -> None:
+    """Raises BadInput for a study that registers no [cost], AlreadyClaimed for one that is claimed or closed,
+    or that another process runs; Drifted when protocol.toml was edited, Tampered when the lock was.
+    """
+    drift.refuse_edited(study)
+    refuse_other_lock(study)
+    if costs.registered(study.lock.content) is None:
+        raise BadInput(
+            f"{study.folder}: registers no [cost]; write one into a protocol before it is locked, or measure "
+            "without evidence: python -m benchmarks.decode"
+        )
+    ledger.refuse_closed(study.folder)
+    refuse_claimed(study)
+    with claim.running(study):
+        pass
+
+
+def refuse_claimed(study: Registration) -> None:
+    """Raises AlreadyClaimed once held-out problems may have been read: whether time is measured at all must
+    not hang on what was found.
+    """
+    if study.has(CLAIM):
+        raise AlreadyClaimed(
+            f"{study.folder}: is claimed, and time is measured before that; run it in a study of your own: "
+            f"kv-prereg replicate {study.folder}"
+        )
 
 
 def selected(study: Registration) -> bool:

@@ -78,8 +78,8 @@ def run(
     not meant. Once a lane has fed a token of `marks`, its thinking is over: no event fires any more, and it
     gets room for all that it may still say. Above temperature 0, `top_p` leaves the tokens of the
     `sampling.nucleus` alone. Logits that name no token, and keys or values of a context that are not finite,
-    fail their lanes, whatever the policy and the temperature. `report` is told before every prompt and after
-    every step what is done.
+    fail their lanes, whatever the policy and the temperature. `report` is told before every prompt, after the
+    last one that found a place, and after every step what is done.
 
     Raises BadInput for no requests, an empty context, no lanes, a count below one, a negative temperature or
     first event, a top_p outside (0, 1], a budget that does not fit its policy (a number where it evicts, None
@@ -113,6 +113,7 @@ def run(
     forked, ahead = None, 0
     with observed(model.network, shown_layers(model, requests)), torch.no_grad():
         while True:
+            before = ahead
             while len(batch.rows) < max_concurrent and (forked is not None or ahead < len(requests)):
                 if forked is None:
                     report(Doing("prefilling", ended, lanes, batch.forwards))
@@ -127,6 +128,8 @@ def run(
                     forked = None  # frees the keys and values before the lanes decode
             if not batch.rows:
                 break
+            if ahead > before:
+                report(Doing("prefilled", ended, lanes, batch.forwards))
             batch.step()
             report(Doing("decoding", ended, lanes, batch.forwards))
     answers = (

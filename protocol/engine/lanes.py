@@ -108,9 +108,11 @@ class LaneFailure(NamedTuple):
 
 
 class Doing(NamedTuple):
-    """What a run does now, for whoever watches. done: lanes that have ended. steps: forwards of the batch."""
+    """What a run does now, for whoever watches. "prefilled": the free places were given away. done: lanes
+    that have ended. steps: forwards of the batch.
+    """
 
-    what: Literal["prefilling", "decoding"]
+    what: Literal["prefilling", "prefilled", "decoding"]
     done: int
     lanes: int
     steps: int

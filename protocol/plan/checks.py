@@ -10,6 +10,7 @@ from analysis.rules import RULES
 from analysis.rules.rule import FULL
 from protocol.evidence.bytes.fields import Fault
 from protocol.evidence.refusals import BadInput, unknown
+from protocol.plan import cost
 from protocol.plan.a_policy import POLICY
 from protocol.plan.design import Arm, Decision, Design
 from protocol.plan.gate import Place
@@ -38,6 +39,7 @@ def faults(design: Design, evicts: Evicts) -> Iterator[str]:
     yield from _repeated(design)
     for wrong in (_sweep, _arms, _claims, _gate):
         yield from wrong(design, evicts)
+    yield from cost.faults(design.cost, [arm.name for arm in design.arms], design.budgets)
     yield from _rule(design)
 
 

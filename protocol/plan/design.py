@@ -19,6 +19,7 @@ from protocol.evidence.run import late_randomness
 from protocol.plan import known_as, rules
 from protocol.plan.a_policy import POLICY
 from protocol.plan.budget import ABudget, Budget
+from protocol.plan.cost import Cost
 from protocol.plan.gate import Gate
 from protocol.plan.generation import Generation
 from protocol.plan.kinds import AGAIN, ArmName, ByName, Grids, Later, Number, Settings, Tables, Written
@@ -312,6 +313,14 @@ class Design:
         tuple[Claim, ...],
         Field(ByName(declared(Claim), "claim"), "Claims of arms, outside the rule.", without="none"),
     ] = ()
+    cost: Annotated[
+        Cost | None,
+        Field(
+            replace(declared(Cost), meant=known_as.COST),
+            "Time and memory that kv-prereg cost measures before the claim; no verdict depends on them.",
+            without="nothing is measured",
+        ),
+    ] = None
 
     def excludes(self, prompt_tokens: int) -> str | None:
         """Why a problem with a context of so many tokens is not run; None where it is."""

@@ -5,6 +5,7 @@ from types import MappingProxyType
 
 __all__ = [
     "ARM",
+    "COST",
     "DECISION",
     "DESIGN",
     "DEVICES",
@@ -80,6 +81,18 @@ DECISION: Mapping[str, str] = MappingProxyType(
         "n_resamples": "draws",
         "n_bootstrap": "draws",
         "permutations": "draws",
+    }
+)
+COST: Mapping[str, str] = MappingProxyType(
+    {
+        **dict.fromkeys(("batch_size", "batch_sizes", "batches", "concurrency"), "lanes"),
+        **dict.fromkeys(
+            ("context", "contexts", "context_length", "prompt_length", "prompt"), "prompt_tokens"
+        ),
+        **dict.fromkeys(("max_new_tokens", "output_tokens"), "new_tokens"),
+        **dict.fromkeys(("repeats", "reps", "runs", "trials"), "repetitions"),
+        **dict.fromkeys(("warmup", "warmups", "warm_up"), "warm_ups"),
+        **dict.fromkeys(("memory", "limit", "memory_limit"), "fits_in"),
     }
 )
 _HALF = 'float16 is not run; write "bfloat16", the other half precision, or "float32"'

@@ -98,7 +98,18 @@ def _held(held: Sequence[Finding]) -> list[str]:
     return [*said, *(f"{one.item}: {one.detail}." for one in held if one.item in TOLD)]
 
 
-TOLD = ("files", "sources", "registered", "sense", "grades", "judgement", "replay", "locked code", "drawings")
+TOLD = (
+    "files",
+    "sources",
+    "registered",
+    "cost",
+    "sense",
+    "grades",
+    "judgement",
+    "replay",
+    "locked code",
+    "drawings",
+)
 
 
 def _short(one: Finding) -> str:

@@ -30,6 +30,7 @@ MENU: Mapping[str, Entry] = MappingProxyType(
         "rehearse": Entry("protocol.rehearse", "the whole grid on a few problems; nothing is kept", ORDER),
         "register": Entry("protocol.register", "check every field, try the rule, lock; once", ORDER),
         "probe": Entry("protocol.probe", "every cell on development problems", ORDER),
+        "cost": Entry("protocol.cost", "time and memory of every arm, as registered", ORDER),
         "confirm": Entry("protocol.confirm", "the held-out problems, the verdict; once", ORDER),
         "audit": Entry("protocol.audit", "check everything from the files alone", ORDER),
         "report": Entry("figures.report", "one page of HTML: a study, or the index of all", ORDER),
@@ -59,9 +60,10 @@ MENU: Mapping[str, Entry] = MappingProxyType(
         "selection": Entry("analysis.selection", "the choice of a sweep, as JSON", DRAWN),
         "table": Entry("figures.table", "the verdict as confirm prints it", DRAWN),
         "draw": Entry("figures.study", "every drawing of a judged study", DRAWN),
+        "draw-cost": Entry("figures.cost", "drawings of the measured time and memory", DRAWN),
         "forest": Entry("figures.forest", "its forest plot alone", DRAWN),
         "settings-map": Entry("figures.settings_map", "accuracy over two settings", DRAWN),
-        "completion": Entry("protocol.completion", "what bash, zsh or fish complete this with", GIVEN),
+        "completion": Entry("protocol.texts.shells", "what bash, zsh or fish complete this with", GIVEN),
     }
 )
 
@@ -92,7 +94,7 @@ STATUSES = (
         4,
         "locked, claimed, closed or amended already, or being run",
         "locked, claimed or closed already",
-        ("register", "probe", "confirm", "amend", "withdraw"),
+        ("register", "probe", "cost", "confirm", "amend", "withdraw"),
     ),
     Status(
         5,

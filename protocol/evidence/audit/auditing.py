@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
-from protocol.evidence.audit import amendment, inventory, outcome, sense
+from protocol.evidence.audit import amendment, inventory, measured, outcome, sense
 from protocol.evidence.audit.checks import Checks
 from protocol.evidence.audit.items import FROM_OUTSIDE, ITEMS
 from protocol.evidence.findings import Finding
@@ -58,6 +58,7 @@ def audit(
         "ledger": checked.check_ledger,
         "history": lambda: history.check(study),
         "probe": checked.check_probe,
+        **({"cost": lambda: measured.check(study, checked.claimed)} if checked.measures else {}),
         **({"selection": checked.check_selection} if checked.swept else {}),
         "claim": checked.check_claim,
         **({"randomness": lambda: checked.check_randomness(block)} if checked.has(*RANDOMNESS) else {}),

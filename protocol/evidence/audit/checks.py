@@ -39,6 +39,7 @@ class Checks:
         self.ended = bool({"withdraw", "amended"} & events)
         self.swept = self.has("protocol", "content", "sweep")
         chosen = study.has(selection.NAME) or "selection" in events
+        self.measures = self.has("protocol", "content", "cost") or bool({"cost", "costed"} & events)
         self.selected = self.swept and (self.claimed or chosen)
         self.due = self._due(events)
 

@@ -18,7 +18,7 @@ from protocol.evidence.lock import attributes, bundle, lock, signing
 from protocol.evidence.outside import anchors
 from protocol.evidence.refusals import Refusal, Tampered
 from protocol.evidence.run import ledger, records
-from protocol.evidence.run.registration import CLAIM, PROTOCOL, SEAL, SELECTION, VERDICT, Registration
+from protocol.evidence.run.registration import CLAIM, COST, PROTOCOL, SEAL, SELECTION, VERDICT, Registration
 
 __all__ = [
     "DRAWINGS",
@@ -49,7 +49,12 @@ DRAWINGS = frozenset(
                 "accuracy",
                 "budget_curve",
                 "collapse",
+                "cost_concurrency",
                 "cost_curve",
+                "cost_frontier",
+                "cost_memory",
+                "cost_prefill",
+                "cost_throughput",
                 "forest",
                 "levels",
                 "needle",
@@ -65,10 +70,11 @@ _ALWAYS = {PROTOCOL, lock.NAME, signing.NAME, bundle.NAME, ledger.NAME, CLAIM, S
 _PHASES = tuple(records.FOLDERS.values())
 _SIDES = tuple(f"{phase}/{records.TRAJECTORIES}" for phase in _PHASES)
 _HEADERS = f"{anchors.FOLDER}/{anchors.HEADERS}"
-_STRICT = (*_PHASES, anchors.FOLDER)  # where nothing lies that is not evidence
+_STRICT = (*_PHASES, anchors.FOLDER, COST)  # where nothing lies that is not evidence
 _FOLDERS = frozenset({*_STRICT, *_SIDES, _HEADERS, FIGURES})
 _SIDE_FILE = re.compile(r"[0-9a-f]{64}\.json\.gz")
 _PROOF = re.compile(rf"({'|'.join(anchors.DOCUMENTS)})\.({'|'.join(map(re.escape, PROOFS))})")
+_MEASURED = re.compile(r"[0-9a-f]{12}\.jsonl")
 _HEADER = re.compile(r"\d+\.hex")
 _UNFINISHED = re.compile(r"\..+\.[0-9a-f]{8}")  # what `files.create` was writing when it was killed
 _OF_SYSTEMS = re.compile(r"\.DS_Store|\._.+|Thumbs\.db|desktop\.ini|\.directory|\.nfs[0-9a-f]+")
@@ -186,6 +192,8 @@ def _kind(study: Registration, path: str, cited: dict[str, set[str] | None]) -> 
     elif folder in _SIDES:
         named = cited[folder]
         ours = name in named if named is not None else _SIDE_FILE.fullmatch(name) is not None
+    elif folder == COST:
+        ours = _MEASURED.fullmatch(name) is not None and _measures(study)
     elif folder in _PHASES:
         ours = study.folder / path in records.shards(study.folder / folder)
     else:
@@ -206,6 +214,13 @@ def _conditional(study: Registration, name: str) -> bool:
         path, own = study.folder / name, attributes.CONTENT
         return path.lstat().st_size == len(own) and files.read(path) == own
     return False
+
+
+def _measures(study: Registration) -> bool:
+    try:
+        return "cost" in study.registered
+    except (Refusal, CannotTell):  # the item of the lock says so
+        return True
 
 
 def _task_files(study: Registration) -> frozenset[str]:

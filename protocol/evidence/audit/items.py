@@ -35,6 +35,7 @@ ITEMS = (
     Item("ledger", "consistent"),
     Item("history", "outside", missable=True),
     Item("probe", "consistent"),
+    Item("cost", "follows"),
     Item("selection", "follows"),
     Item("claim", "consistent"),
     Item("randomness", "outside", missable=True),

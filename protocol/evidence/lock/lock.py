@@ -49,6 +49,7 @@ PROTOCOL = Table(
         "randomness": Field(OBJECT, "What brings the late value.", without="none is drawn"),
         "exclude": Field(OBJECT, "Problems that are not run.", without="none"),
         "claims": Field(MapOf(OBJECT), "Claims of arms, outside the rule.", without="none"),
+        "cost": Field(OBJECT, "Time and memory that are measured.", without="nothing is measured"),
     }
 )
 _ITEMS = Table(

@@ -42,6 +42,26 @@ EVENTS: Mapping[str, Field] = MappingProxyType(
             ),
             "The attempt came to its end.",
         ),
+        "cost": Field(
+            Table(
+                {
+                    "number": _NUMBER,
+                    "machine": Field(Text(), "The file of its machine."),
+                    "records": Field(Whole(), "Repetitions that it found there."),
+                }
+            ),
+            "An attempt to measure time and memory began.",
+        ),
+        "costed": Field(
+            Table(
+                {
+                    "machine": Field(Text(), "The file of its machine."),
+                    "records": Field(Whole(), "Repetitions in it."),
+                    "head": Field(DIGEST, "The chain of its last line."),
+                }
+            ),
+            "The attempt came to its end.",
+        ),
         "selection": Field(Table({"selection": Field(DIGEST, "It.")}), "The selection was written."),
         "claim": Field(Table({"claim": Field(DIGEST, "It.")}), "The claim was written."),
         "attempt": Field(Table({"number": _NUMBER, "records": _RECORDS}), "An attempt to confirm began."),

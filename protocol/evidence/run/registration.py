@@ -25,6 +25,7 @@ from protocol.evidence.run.records import Record
 __all__ = [
     "CITED",
     "CLAIM",
+    "COST",
     "PROTOCOL",
     "SEAL",
     "SELECTION",
@@ -39,6 +40,7 @@ SELECTION = "selection.json"
 CLAIM = "claim.json"
 SEAL = "seal.json"
 VERDICT = "verdict.json"
+COST = "cost"  # the folder of measured time and memory
 SHELVES = ("registrations", "replications")  # folders of a repository that hold them
 TASK_FILES = ("file", "data")  # fields of a task that name a file beside the protocol
 # Each document, in writing order, with the event whose line cites it and the field that does.

@@ -21,8 +21,10 @@ _shtab_kv_prereg_commands() {
     compare:'result files of any harness, paired and compared'
     completion:'what bash, zsh or fish complete this with'
     confirm:'the held-out problems, the verdict; once'
+    cost:'time and memory of every arm, as registered'
     diagnostics:'known ways in which evaluations fail'
     draw:'every drawing of a judged study'
+    draw-cost:'drawings of the measured time and memory'
     evicted:'did it evict? events, memory held, every ratio'
     export:'as OSF, AsPredicted, in-toto, Croissant have it'
     forest:'its forest plot alone'
@@ -238,6 +240,15 @@ _shtab_kv_prereg_confirm_options=(
 # guard to ensure default positional specs are added only once per session
 _shtab_kv_prereg_confirm_defaults_added=0
 
+_shtab_kv_prereg_cost_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--json[print one JSON object instead of text]"
+  ":a registration, e.g. registrations\/quickstart:_kv_prereg_registrations"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_kv_prereg_cost_defaults_added=0
+
 _shtab_kv_prereg_diagnostics_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   "--json[print canonical JSON]"
@@ -254,6 +265,14 @@ _shtab_kv_prereg_draw_options=(
 
 # guard to ensure default positional specs are added only once per session
 _shtab_kv_prereg_draw_defaults_added=0
+
+_shtab_kv_prereg_draw_cost_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  ":a registration with measured time and memory:_kv_prereg_registrations"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_kv_prereg_draw_cost_defaults_added=0
 
 _shtab_kv_prereg_evicted_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
@@ -284,7 +303,7 @@ _shtab_kv_prereg_forest_options=(
 _shtab_kv_prereg_forest_defaults_added=0
 
 _shtab_kv_prereg_help_options=(
-  ":command:(init rehearse register probe confirm audit report replicate status show diagnostics ablations by-level evicted proxies compare claims amend withdraw anchor audit-changed export regrade policies tasks models calibrate split lm-eval judge selection table draw forest settings-map completion)"
+  ":command:(init rehearse register probe cost confirm audit report replicate status show diagnostics ablations by-level evicted proxies compare claims amend withdraw anchor audit-changed export regrade policies tasks models calibrate split lm-eval judge selection table draw draw-cost forest settings-map completion)"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -594,8 +613,10 @@ _shtab_kv_prereg() {
         compare) _arguments -C -s $_shtab_kv_prereg_compare_options ;;
         completion) _arguments -C -s $_shtab_kv_prereg_completion_options ;;
         confirm) _arguments -C -s $_shtab_kv_prereg_confirm_options ;;
+        cost) _arguments -C -s $_shtab_kv_prereg_cost_options ;;
         diagnostics) _arguments -C -s $_shtab_kv_prereg_diagnostics_options ;;
         draw) _arguments -C -s $_shtab_kv_prereg_draw_options ;;
+        draw-cost) _arguments -C -s $_shtab_kv_prereg_draw_cost_options ;;
         evicted) _arguments -C -s $_shtab_kv_prereg_evicted_options ;;
         export) _arguments -C -s $_shtab_kv_prereg_export_options ;;
         forest) _arguments -C -s $_shtab_kv_prereg_forest_options ;;

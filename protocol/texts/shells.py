@@ -18,7 +18,7 @@ from protocol.texts.menu import PROGRAM
 
 __all__ = ["main"]
 
-PLACE = Path(__file__).parent / "texts" / "completion"
+PLACE = Path(__file__).parent / "completion"
 
 
 def main(argv: list[str] | None = None) -> int:

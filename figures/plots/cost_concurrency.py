@@ -1,0 +1,112 @@
+"""How many requests would fit on a card: EpiKV's projection, by its own arithmetic.
+
+Appendix I and figure 6 of arXiv:2606.26472 divide (0.9 x 80 - 16) GiB by the bytes of a request's cache: 14
+requests of 32,768 tokens without eviction and 224 at 2,048 slots, for 128 KiB a token. Nothing of it runs.
+"""
+
+from collections.abc import Sequence
+from decimal import Decimal
+from math import ceil
+from typing import Any
+
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
+
+from analysis.explored.cost import Measured, Row
+from analysis.rules.rule import FULL
+from figures.canvas import measured, page
+from figures.canvas.lines import styles
+from figures.canvas.page import INK, MARGIN, PALE
+
+__all__ = ["CARD", "cost_concurrency", "requests"]
+
+CARD = 80 * 2**30  # bytes of EpiKV's card
+USABLE = Decimal("0.9")  # of it, as it has it
+CONTEXTS = tuple(2**power for power in range(9, 18))
+WIDE, HIGH, BESIDE, ABOVE, UNDER, NAMES = 3.6, 2.4, 0.75, 0.32, 0.55, 1.3
+
+
+def requests(card: int, weights: int, token: int, slots: int) -> int:
+    """floor((0.9 card - weights) / (bytes of a slot in all heads x slots)); 0 where the weights fill it."""
+    return max(0, int((USABLE * card - weights) // (token * slots)))
+
+
+def slots_at(budget: str, context: int) -> int | None:
+    """Slots that a request of this length holds; None for a budget that lengths do not tell."""
+    if budget == FULL:
+        return context
+    if budget.isdecimal():
+        return min(context, int(budget))
+    try:
+        return ceil(Decimal(budget) * context)
+    except ArithmeticError:
+        return None
+
+
+def cost_concurrency(found: Sequence[Measured]) -> Figure:
+    """A panel a model, a line a budget. Artists have "fits-<model>/<budget>" as gid."""
+    one = measured.chosen(found)
+    whole = {row.place.model: row for row in one.rows if row.memory and row.place.budget == FULL}
+    anyone = {row.place.model: row for row in reversed(one.rows) if row.memory}
+    models = {model: whole.get(model, row) for model, row in anyone.items()}
+    budgets = [FULL, *dict.fromkeys(row.place.budget for row in one.rows if row.place.budget != FULL)]
+    drawn = [budget for budget in budgets if slots_at(budget, CONTEXTS[0]) is not None]
+    told = [budget for budget in budgets if budget not in drawn]
+    width = max(6.0, 2 * MARGIN + len(models) * (BESIDE + WIDE + NAMES))
+    sheet = page.sheet(
+        width,
+        ABOVE + HIGH + UNDER,
+        "PROJECTION, not measured: how many requests would fit on an 80 GiB card",
+        ["By EpiKV's own arithmetic: (0.9 x 80 GiB - weights) / (bytes of a slot x slots of a request)."],
+        [
+            "Weights and bytes of a slot are those of the model, in place of EpiKV's 16 GiB and 128 KiB a "
+            "token. Left out, as there: activations, the prefill's peak, what a policy carries, room to "
+            "append, fragmentation. At one budget all arms are taken to hold the same. After EpiKV's "
+            "figure 6.",
+            *([f"Not drawn, for lengths do not tell their slots: {', '.join(told)}."] if told else []),
+        ],
+    )
+    for number, (model, row) in enumerate(models.items()):
+        left = MARGIN + BESIDE + number * (BESIDE + WIDE + NAMES)
+        _panel(sheet.axes(left, UNDER, WIDE, HIGH), model, row, drawn)
+    return sheet.figure
+
+
+def _panel(axes: Any, model: str, row: Row, budgets: Sequence[str]) -> None:
+    token = row.memory["slot"] * row.memory["heads"]
+    style = styles([budget for budget in budgets if budget != FULL])
+    ends = []
+    for budget in budgets:
+        counts = [
+            requests(CARD, row.memory["weights"], token, slots_at(budget, context) or 1)
+            for context in CONTEXTS
+        ]
+        how = {"color": PALE, "marker": "x"} if budget == FULL else style[budget]
+        axes.plot(CONTEXTS, counts, markersize=3.5, linewidth=1.2, gid=f"fits-{model}/{budget}", **how)
+        ends.append((counts[-1], "full cache" if budget == FULL else f"budget {budget}", how["color"]))
+    axes.set_title(
+        f"{model}: weights {measured.amount(row.memory['weights'])}, a token {measured.amount(token)}",
+        loc="left",
+        size=8.5,
+        weight="bold",
+    )
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x / 1024:g}K" if x >= 1024 else f"{x:g}"))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:,.0f}"))
+    axes.minorticks_off()
+    axes.set_xlabel("tokens of a request")
+    axes.set_ylabel("requests, projected")
+    axes.grid(axis="y", color=INK, alpha=0.12, linewidth=0.6)
+    axes.spines[["right", "top"]].set_visible(False)
+    for count, name, color in ends:
+        if count > 0:
+            axes.annotate(
+                name,
+                (CONTEXTS[-1], count),
+                (6, 0),
+                textcoords="offset points",
+                va="center",
+                color=color,
+                annotation_clip=False,
+            )

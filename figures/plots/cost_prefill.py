@@ -1,0 +1,91 @@
+"""What a policy adds to the prefill: CrystalCache's Table 12, measured.
+
+Its table splits the prefill into the model's forward and what the method adds, and prints the added share
+of both (29.8 % at 4K, 63.7 % at 32K). Here the full cache's prefill, timed in the same repetition, is the
+forward.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from analysis.explored.cost import PREFILL, Measured, Row
+from analysis.stats.paired_ratios import Level
+from figures.canvas import measured, page
+from figures.canvas.page import INK, MARGIN, PALE
+
+__all__ = ["added", "cost_prefill"]
+
+NAMES, BARS, TEXT, STEP, HEAD = 2.0, 4.2, 2.6, 0.24, 0.34
+ADDED = "#d55e00"
+UNSURE = {"facecolor": "#ffffff", "edgecolor": ADDED, "hatch": "/////", "linewidth": 0.6}
+
+
+def added(overhead: Level) -> tuple[float, float | None, float | None]:
+    """The share of an arm's prefill that the full cache's does not have, 1 - 1 / ratio, with its limits:
+    below 0 where the arm was the faster of the two.
+    """
+    low, high = (None if end is None else 1 - 1 / end for end in (overhead.low, overhead.high))
+    return 1 - 1 / overhead.mean, low, high
+
+
+def cost_prefill(found: Sequence[Measured]) -> Figure:
+    """One bar an arm and budget, by model and length, at the fewest lanes. Artists have "forward-" and
+    "added-<model>/<tokens>/<budget>/<arm>" as gid.
+    """
+    one = measured.chosen(found)
+    groups = measured.groups(one.rows)
+    rows = [(group, row) for group in groups for row in measured.alone(group)]
+    body = STEP * len(rows) + HEAD * len(groups) + 0.55
+    lanes = min(row.place.lanes for row in one.rows)
+    sheet = page.sheet(
+        2 * MARGIN + NAMES + BARS + TEXT,
+        body,
+        "Prefill: the model's own forward, and what a policy adds",
+        measured.heading(one),
+        [
+            *measured.notes(one, found, "In [ ]"),
+            f"{lanes} {'lane' if lanes == 1 else 'lanes'}; grey: seconds of the full cache's prefill, which "
+            "stands for the forward. Orange: what the arm's takes beyond it, for signals and the first "
+            "event; hatched where the interval has 0, or there is none. In %: the added share of the arm's "
+            "prefill, paired within repetitions, below 0 where the arm was the faster. "
+            "After CrystalCache's Table 12.",
+        ],
+    )
+    axes = sheet.axes(MARGIN + NAMES, 0.5, BARS, body - 0.5)
+    axes.set_ylim(body - 0.5, 0)
+    most = max(row.seconds[PREFILL].mean for _, row in rows if row.seconds is not None)
+    axes.set_xlim(0, most * 1.04)
+    y, ticks, seen = 0.0, [], None
+    for group, row in rows:
+        if group is not seen:
+            y, seen = y + HEAD, group
+            title = f"{group.model} · {group.prompt_tokens} tokens"
+            axes.text(-NAMES / BARS, y - 0.15, title, weight="bold", transform=axes.get_yaxis_transform())
+        y += STEP
+        ticks.append(y - STEP / 2)
+        _bar(axes, y - STEP / 2, row)
+    axes.set_yticks(ticks, [measured.named(row) for _, row in rows])
+    axes.tick_params(axis="y", length=0)
+    axes.set_xlabel("seconds, all lanes")
+    axes.spines[["right", "top", "left"]].set_visible(False)
+    return sheet.figure
+
+
+def _bar(axes: Any, y: float, row: Row) -> None:
+    assert row.seconds is not None
+    name = "/".join(map(str, (row.place.model, row.place.prompt_tokens, row.place.budget, row.place.arm)))
+    seconds = row.seconds[PREFILL].mean
+    own = seconds if row.overhead is None else min(seconds, seconds / row.overhead.mean)
+    axes.barh(y, own, height=0.16, color="#b9b9b4", gid=f"forward-{name}")
+    if row.overhead is None:
+        said = f"{seconds:.3f} s"
+    else:
+        share, low, high = added(row.overhead)
+        how = {"color": ADDED} if low is not None and low > 0 else UNSURE
+        axes.barh(y, seconds - own, left=own, height=0.16, gid=f"added-{name}", **how)
+        limits = "" if low is None or high is None else f" [{100 * low:.1f}, {100 * high:.1f}]"
+        said = f"{seconds:.3f} s, {100 * share:.1f} %{limits}"
+    where = axes.get_yaxis_transform()
+    axes.text(1.02, y, said, va="center", color=INK if row.overhead else PALE, transform=where)

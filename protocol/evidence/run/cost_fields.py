@@ -1,0 +1,117 @@
+"""What a line of cost/<machine>.jsonl holds; docs/cost.schema.json is written from this."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from protocol.evidence.bytes import fields
+from protocol.evidence.bytes.fields import DIGEST, Choice, Field, Kind, OrNull, Table, Text, Whole
+from protocol.evidence.run.ledger import TIME
+
+__all__ = ["BODIES", "LINE", "MACHINE", "MEASURED", "STATES", "fault"]
+
+STATES = ("ok", "out of memory", "failed")
+_SECONDS = Text(r"[0-9]+\.[0-9]{9}", 'seconds with nine places, such as "0.250000000"')
+_RATE = Text(r"[0-9]+\.[0-9]{3}", 'a number with three places, such as "1200.500"')
+_LOAD = Text(r"[0-9]+\.[0-9]{2}", 'a number with two places, such as "0.25"')
+_CUDA = "the device is no CUDA one"
+_PROC = "the system does not tell"
+
+MACHINE = Table(
+    {
+        "host": Field(Text(), "Its name."),
+        "system": Field(Text(), "Kernel and architecture."),
+        "processor": Field(Text(), "The model of its processor, as the system has it; may be empty."),
+        "cores": Field(Whole(1), "Logical cores."),
+        "memory": Field(Whole(1), "Bytes of main memory."),
+        "device": Field(Text(), 'The accelerator, or "cpu".'),
+        "device_memory": Field(Whole(1), "Bytes of the accelerator's memory.", without=_CUDA),
+        "torch": Field(Text(), "Its version."),
+        "threads": Field(Whole(1), "Those of torch, as registered."),
+        "clock": Field(Text(), "What measured seconds."),
+    }
+)
+_POINT = Table(
+    {
+        "model": Field(Text(), "The model."),
+        "prompt_tokens": Field(Whole(2), "Tokens of each prompt."),
+        "lanes": Field(Whole(1), "Lanes at once, each with a prompt of its own."),
+        "budget": Field(Text(), 'As in a record; "full" for an arm that never evicts.'),
+        "arm": Field(Text(), "The arm."),
+    }
+)
+_PHASE: Mapping[str, Field] = {
+    "tokens": Field(Whole(1), "Tokens that were fed, over all lanes."),
+    "seconds": Field(_SECONDS, "By the clock, of the timed run."),
+    "cpu_seconds": Field(_SECONDS, "Of the process on all cores, of the same run."),
+    "tokens_per_second": Field(_RATE, "The tokens over the seconds."),
+    "rss_peak": Field(Whole(1), "High-water mark of the resident set, of the run before it.", without=_PROC),
+    "allocated_peak": Field(Whole(1), "torch.cuda.max_memory_allocated, of that run.", without=_CUDA),
+    "reserved_peak": Field(Whole(1), "torch.cuda.max_memory_reserved, of that run.", without=_CUDA),
+}
+_MEMORY = Table(
+    {
+        "weights": Field(Whole(1), "Bytes of the model's parameters."),
+        "heads": Field(Whole(1), "Layers times KV heads."),
+        "slot": Field(Whole(1), "Bytes of one slot of one of them, as the arm stores it."),
+        "held": Field(Whole(1), "Slots that all lanes held after the prefill, over layers and KV heads."),
+        "room": Field(Whole(1), "Bytes that were allocated for keys and values then."),
+        "room_peak": Field(Whole(1), "The most of them, of the whole run."),
+        "rss_before": Field(Whole(1), "The resident set before the run.", without=_PROC),
+        "allocated": Field(Whole(1), "torch.cuda.memory_allocated after the prefill.", without=_CUDA),
+        "reserved": Field(Whole(1), "torch.cuda.memory_reserved after the prefill.", without=_CUDA),
+    }
+)
+MEASURED = Table(
+    {
+        "attempt": Field(Whole(1), "The attempt that measured it."),
+        "repetition": Field(Whole(1), "From 1."),
+        "point": Field(_POINT, "What was run."),
+        "state": Field(Choice(*STATES), "How it ended."),
+        "reason": Field(Text(), "Why, unless ok; else empty."),
+        "slots": Field(OrNull(Whole(1)), "The budget per KV head and layer; null without one."),
+        "prompts": Field(DIGEST, "Digest of the canonical token ids of all prompts."),
+        "prefill": Field(Table(_PHASE), "Until every lane has its slots and its first token."),
+        "decode": Field(Table(_PHASE), "From then to the last token."),
+        "memory": Field(_MEMORY, "What the slots took."),
+        "load": Field(
+            Table(
+                {
+                    "before": Field(_LOAD, "Load average of the last minute before the runs."),
+                    "after": Field(_LOAD, "And after them."),
+                }
+            ),
+            "How busy the machine was.",
+            without=_PROC,
+        ),
+        "time": Field(TIME, "UTC by the clock of the machine when it began; it proves nothing."),
+    }
+)
+NOT_OK = ("prefill", "decode", "memory")  # there where the state is ok, and nowhere else
+_FIRST = Table(
+    {
+        "registration": Field(DIGEST, "Digest of the lock."),
+        "machine": Field(MACHINE, "What ran every line of this file."),
+    }
+)
+_ENDED = Table({name: field for name, field in MEASURED.fields.items() if name not in NOT_OK})
+BODIES = (_FIRST, _ENDED, MEASURED)  # of the first line, of one that did not end well, of one that did
+LINE = Table(
+    {
+        "body": Field(fields.ANYTHING, "The first line: {registration, machine}; any other: a repetition."),
+        "sha256": Field(DIGEST, "Digest of the canonical body."),
+        "chain": Field(DIGEST, "Digest of the chain of the line before followed by this sha256."),
+    }
+)
+
+
+def fault(body: Any, first: bool) -> str | None:
+    """What keeps `body` from being that of a line, beginning with the field; else None. first: of a file."""
+    if first:
+        return fields.fault(_FIRST, body, "body")
+    ok = isinstance(body, Mapping) and body.get("state") == "ok"
+    kind: Kind = MEASURED if ok else _ENDED
+    if wrong := fields.fault(kind, body, "body"):
+        return wrong
+    if bool(body["reason"]) == ok:
+        return f"body.reason: must be {'empty' if ok else 'said'} in the state {body['state']!r}"
+    return None

@@ -1,0 +1,90 @@
+"""[cost] of a protocol: the time and memory that are measured, apart from every accuracy.
+
+What each repetition runs, in which order, `protocol.evidence.run.costs` derives from the lock.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from protocol.evidence.bytes.canonical import LARGEST
+from protocol.evidence.bytes.fields import Field, ListOf, Whole
+from protocol.evidence.refusals import unknown
+from protocol.plan.budget import ABudget, Budget
+from protocol.plan.kinds import Written
+
+__all__ = ["Cost", "faults"]
+
+MOST = 2**24  # tokens of a prompt, or of an answer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """Prompts are made-up tokens of a fixed length and no stop token ends a lane: every arm does the same
+    work.
+    """
+
+    prompt_tokens: Annotated[
+        tuple[int, ...], Field(ListOf(Whole(2, MOST), 1), "Lengths of the made-up prompts.", [512, 1024])
+    ]
+    new_tokens: Annotated[
+        int,
+        Field(
+            Whole(2, MOST),
+            "New tokens of every lane. The first comes from the prefill; decoding feeds all but the last.",
+            128,
+        ),
+    ]
+    lanes: Annotated[
+        tuple[int, ...], Field(ListOf(Whole(1, 65_536), 1), "How many lanes decode at once.", [1, 8])
+    ]
+    repetitions: Annotated[
+        int, Field(Whole(1, 1000), "Timed runs of each arm, budget, length and number of lanes.", 5)
+    ]
+    warm_ups: Annotated[
+        int,
+        Field(Whole(1, 100), "Runs before each timed one, of the same; the first measures memory.", 1),
+    ]
+    seed: Annotated[
+        int, Field(Whole(0, LARGEST), "Seed of the prompts, and of the order within a repetition.", 7)
+    ]
+    arms: Annotated[
+        tuple[str, ...] | None,
+        Field(ListOf(Written(), 1), "The arms.", ["full", "crystal"], without="all arms"),
+    ] = None
+    budgets: Annotated[
+        tuple[Budget, ...] | None,
+        Field(ListOf(ABudget(), 1), "The budgets, each a registered one.", [0.3], without="all budgets"),
+    ] = None
+    fits_in: Annotated[
+        int | None,
+        Field(
+            Whole(1, LARGEST),
+            "Bytes within which a number of lanes fits: on CUDA of the most that is reserved, on a CPU of "
+            "the most that keys and values take.",
+            8_589_934_592,
+            without="all that the device has",
+        ),
+    ] = None
+
+
+def faults(cost: Cost | None, arms: Sequence[str], budgets: Sequence[Budget]) -> Iterator[str]:
+    """What is wrong with it beside the arms and budgets of the protocol, each in one line with the fix."""
+    if cost is None:
+        return
+    own = [str(budget) for budget in cost.budgets or ()]
+    for name in cost.arms or ():
+        if name not in arms:
+            yield "cost.arms: " + unknown("arm", name, arms)
+    for budget in own:
+        if budget not in (registered := [str(one) for one in budgets]):
+            yield f"cost.budgets: {budget} is not registered; name one of {', '.join(registered)}"
+    named: dict[str, Sequence[object]] = {
+        "prompt_tokens": cost.prompt_tokens,
+        "lanes": cost.lanes,
+        "arms": cost.arms or (),
+        "budgets": own,
+    }
+    for field, values in named.items():
+        for twice in sorted({str(value) for value in values if values.count(value) > 1}):
+            yield f"cost.{field}: {twice} stands twice; name each once"
