@@ -9,10 +9,10 @@ long probe and confirm would take in batches as wide as registered, arms that ke
 differences that a study of the registered size can see. A device that is not here is replaced by the CPU in
 float32.
 
-With --on MACHINE nothing is run: hours, memory and cost are worked out from the shapes of the models, the lanes
-and constants of the machine (docs/planning.md), and what of these is assumed is said. MACHINE is one that is
-known, with how many of it before an x (8xA100-80G, 2xH100-80G, H200, L40S, A10G, 4090, CPU), `here`, which is
-measured in seconds, or a TOML or JSON file of constants.
+With --on MACHINE nothing is run: hours, memory and cost are worked out from the shapes of the models, the
+lanes, and constants of the machine (docs/planning.md); what of these is assumed is said. MACHINE is one that
+is known, with how many of it before an x (8xA100-80G, 2xH100-80G, H200, L40S, A10G, 4090, CPU), `here`, which
+is measured in seconds, or a TOML or JSON file of constants.
 
 Exit status: 0 every lane ran; 2 bad input, or what registering would refuse; 3 some lanes failed.
 """
@@ -76,7 +76,10 @@ def main(argv: list[str] | None = None) -> int:
     )
     planning.add_argument("--prompt-tokens", type=int, metavar="N", help="tokens of a prompt (counted)")
     planning.add_argument(
-        "--answer-tokens", type=int, metavar="N", help="tokens of an answer (the probe's, or half of the most)"
+        "--answer-tokens",
+        type=int,
+        metavar="N",
+        help="tokens of an answer (the probe's, or half of the most)",
     )
     args = parser.parse_args(argv, namespace=Options())
     return command.answer(args.json, lambda: act(args) if args.on is None else act_on(args))
@@ -158,9 +161,7 @@ def _pair(text: str, protocol: Design, option: str) -> tuple[str, str]:
     model, equals, other = text.partition("=")
     if not equals or not other or model not in protocol.models:
         value = "STAND-IN" if option == "--stand-in" else "FILE"
-        raise BadInput(
-            f"{option} {text}: write MODEL={value} with MODEL one of {', '.join(protocol.models)}"
-        )
+        raise BadInput(f"{option} {text}: write MODEL={value} with MODEL one of {', '.join(protocol.models)}")
     return model, other
 
 

@@ -14,7 +14,7 @@ from protocol.evidence.lock import lock
 from protocol.evidence.refusals import BadInput
 from protocol.locked.planned import Planned
 from protocol.planning import estimate, machines, measured, workload
-from protocol.planning.arithmetic import Rates
+from protocol.planning.arithmetic import Arm, Rates
 from protocol.planning.estimate import Estimate
 from protocol.planning.workload import Given, Load
 
@@ -24,9 +24,7 @@ WIDER = 1.3  # by how much what was measured here may be off, either way
 
 
 def estimated(planned: Planned, on: str, given: Given, price: float | None) -> Estimate:
-    """Raises BadInput for an unknown machine, a shape that nothing tells, and what reading the problems of the
-    study refuses.
-    """
+    """Raises BadInput for an unknown machine, a shape that nothing tells, and problems that are not here."""
     protocol, generation = planned.protocol, planned.protocol.generation
     machine = None if on.strip() == machines.HERE else machines.machine(on)
     items = _items(planned)
@@ -43,7 +41,9 @@ def estimated(planned: Planned, on: str, given: Given, price: float | None) -> E
             with phase(f"measuring this machine at the shape of {model}") as tell:
                 rates, without = measured.measured(_asked(model, loads, planned), device, tell=tell)
             sides[model] = _around(rates)
-            assumed += [f"{arm}: as another arm, since it was not measured: {why}" for arm, why in without.items()]
+            assumed += [
+                f"{arm}: as another arm, since it was not measured: {why}" for arm, why in without.items()
+            ]
         assumed.append(f"weights read and digested at {rates.load / 1e9:g} GB a second")
         cores = max(1, (os.cpu_count() or 1) // generation.threads)
         beside = 1 if device == "cuda" else max(1, min(generation.workers or 1, cores))
@@ -96,8 +96,8 @@ def _around(rates: Rates) -> tuple[Rates, Rates, Rates]:
         def pair(two: tuple[float, float]) -> tuple[float, float]:
             return two[0] / factor, two[1] / factor
 
-        def arm(one: measured.Arm) -> measured.Arm:
-            return measured.Arm(*map(pair, one))
+        def arm(one: Arm) -> Arm:
+            return Arm(*map(pair, one))
 
         return rates._replace(
             **{

@@ -26,7 +26,6 @@ __all__ = [
     "lanes_that_fit",
     "prefill",
     "room",
-    "steps",
 ]
 
 QUANTUM = 16  # slots of which a capacity is a multiple: protocol.engine.slots
@@ -73,9 +72,9 @@ class Arm(NamedTuple):
 
 class Host(NamedTuple):
     """Seconds of what surrounds the tensors. forward: of one. layer: of each layer of one. pool: of each
-    further pool of lanes in each layer. lane: of each lane of a forward, and the same a layer. join: of a lane
-    that gets its place, and the same a layer. logit: of each logit of a lane that samples. noise: of each
-    number of noise, which lanes of one problem, seed and step share. arm: of a policy that evicts.
+    further pool of lanes in each layer. lane: of each lane of a forward, and the same a layer. join: of a
+    lane that gets its place, and the same a layer. logit: of each logit of a lane that samples. noise: of
+    each number of noise, which lanes of one problem, seed and step share. arm: of a policy that evicts.
     """
 
     forward: float
@@ -89,11 +88,11 @@ class Host(NamedTuple):
 
 
 class Rates(NamedTuple):
-    """What a device does in a second. linear: FLOP of linear layers on a prompt. attention: FLOP of its causal
-    attention. watched: attention weights of a prompt that a signal reads. rows: FLOP of linear layers on a
-    token of each lane. weights, cache: bytes of weights and of slots read. load: bytes of weights read from
-    the disk and digested. beside: whether the host works while the device does. arms: by name, of those that
-    were measured.
+    """What a device does in a second. linear: FLOP of linear layers on a prompt. attention: FLOP of its
+    causal attention. watched: attention weights of a prompt that a signal reads. rows: FLOP of linear layers
+    on a token of each lane. weights, cache: bytes of weights and of slots read. load: bytes of weights read
+    from the disk and digested. beside: whether the host works while the device does. arms: by name, of those
+    that were measured.
     """
 
     linear: float
@@ -113,9 +112,8 @@ class Rates(NamedTuple):
 
 class Kind(NamedTuple):
     """Lanes of one cell. start: slots after the prompt. budget: slots after an event, None without events.
-    capacity: slots of a lane at its longest. slot: bytes of one in all heads and layers. state: bytes that its
-    policy carries at most. evicts: whether it has a first event. drawn: which lanes draw the same noise, by
-    problem and seed.
+    capacity: slots of a lane at its longest. slot: bytes of one in all heads and layers. state: bytes that
+    its policy carries at most. evicts: whether it has a first event.
     """
 
     arm: str
@@ -135,7 +133,9 @@ class Kind(NamedTuple):
         grows = self.budget + self.interval - self.start
         if tokens <= grows:
             return self.start + tokens / 2
-        return (grows * (self.start + grows / 2) + (tokens - grows) * (self.budget + self.interval / 2)) / tokens
+        return (
+            grows * (self.start + grows / 2) + (tokens - grows) * (self.budget + self.interval / 2)
+        ) / tokens
 
     def events(self, tokens: int) -> int:
         """While decoding so many tokens."""
@@ -219,7 +219,7 @@ def decoded(
         count, stepped = len(now), min(left for left, _ in running)
         pools, drawn = len({row[3] for row in now}), len({row[4] for row in now})
         linear = 2 * count * (shape.linear + shape.head) / rates.rows
-        reading = (shape.bytes - 0) / rates.weights
+        reading = shape.bytes / rates.weights
         weights, slots = max(linear, reading), sum(row[0] for row in now) / rates.cache
         launches = host.forward + shape.layers * (host.layer + (pools - 1) * host.pool)
         if rates.beside:
@@ -234,14 +234,9 @@ def decoded(
     return Decoded(spent, forwards, lane_steps)
 
 
-def steps(lengths: Sequence[int], together: int) -> int:
-    """Forwards of a batch whose lanes all take as many, for a derivation by hand."""
-    return -(-len(lengths) // together) * max(lengths)
-
-
 class Room(NamedTuple):
-    """Bytes on one device. prompt: the peak of a prefill, with the slots of the prompt that waits. beside: what
-    a step and an event need beside the slots, for as many lanes as there are.
+    """Bytes on one device. prompt: the peak of a prefill, with the slots of the prompt that waits. step,
+    event: what each lane of a forward, and one event, need beside the slots.
     """
 
     weights: int
@@ -259,19 +254,27 @@ class Room(NamedTuple):
 
 
 def room(
-    shape: Shape, prompt: int, chunk: int | None, lanes: Sequence[Kind], *, watches: bool, raw: bool
+    shape: Shape,
+    prompt: int,
+    chunk: int | None,
+    lanes: Sequence[Kind],
+    *,
+    signals: int,
+    watches: bool,
+    raw: bool,
 ) -> Room:
-    """Of a batch of these lanes, with prompts of at most so many tokens. watches: whether a policy reads the
-    attention of new tokens; raw: the logits too. chunk: tokens of a prompt that are fed at once.
+    """Of a batch of these lanes, with prompts of at most so many tokens. signals: how many read the attention
+    of a prompt. watches: whether one reads that of new tokens; raw: the logits too. chunk: tokens of a prompt
+    that are fed at once.
     """
     fed = min(prompt, chunk or prompt)
     dim, wide = shape.head_dim, 4  # bytes of float32, in which attention is read
-    activations = fed * shape.itemsize * (3 * shape.intermediate + 6 * shape.width)
+    activations = fed * shape.itemsize * (3 * shape.intermediate + 8 * shape.width)
     mask = 512 * prompt if fed < prompt else 0
-    reading = wide * (3 * BLOCK * shape.q_heads * prompt + 8 * shape.kv_heads * prompt * dim)
+    reading = wide * (3 * BLOCK * shape.q_heads * prompt + 8 * shape.kv_heads * prompt * dim) * bool(signals)
     logits = shape.vocabulary * (2 * shape.itemsize + 3 * 8)
     waits = prompt * shape.slot_bytes
-    states = wide * shape.layers * shape.q_heads * prompt * (2 if watches else 0)
+    states = 2 * wide * shape.layers * shape.q_heads * prompt * signals
     sizes = sorted((kind.capacity * kind.slot + kind.state for kind in lanes), reverse=True)
     most = max(kind.capacity for kind in lanes)
     copied = -(-sum(sizes[:1]) // max(1, shape.layers))  # a layer of a lane, twice while a pool grows
@@ -279,7 +282,9 @@ def room(
     token = shape.itemsize * (3 * shape.intermediate + 6 * shape.width)
     step = logits + seen + token + copied
     event = 3 * (sizes[0] if sizes else 0)
-    return Room(shape.bytes, activations + mask + reading + logits + waits + states, tuple(sizes), step, event)
+    return Room(
+        shape.bytes, activations + mask + reading + logits + waits + states, tuple(sizes), step, event
+    )
 
 
 def lanes_that_fit(needed: Room, memory: float) -> int:

@@ -6,21 +6,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from analysis.output.phases import lasting
+from protocol.plan.generation import Generation
 from protocol.planning.arithmetic import Decoded, Rates, Room, Spent, decoded, lanes_that_fit, prefill, room
 from protocol.planning.workload import Load
-from protocol.plan.generation import Generation
 
-__all__ = ["USABLE", "Estimate", "Part", "estimated", "text", "values"]
+__all__ = ["USABLE", "Estimate", "Part", "batch", "estimated", "text", "values"]
 
 USABLE = 0.9
-"""Of a device's memory: the rest is for the driver's context, libraries and what the allocator cannot join."""
+"""Of a device's memory: the rest is for the driver, libraries and what the allocator cannot join."""
 
 SPOKEN = {
     "prompts": "prompts",
-    "weights": "reading weights and multiplying",
-    "slots": "reading slots",
+    "weights": "weights",
+    "slots": "slots",
     "host": "Python and launches",
-    "sampling": "drawing tokens on the host",
+    "sampling": "drawing tokens",
     "events": "events",
 }
 
@@ -66,8 +66,8 @@ def estimated(
     price: float | None,
     assumed: Sequence[str],
 ) -> Estimate:
-    """sides: pessimistic, expected and optimistic rates, by model. beside: batches that run at once, a process
-    each. memory: bytes that one process may take. lanes: at once, by model, None where registering chooses.
+    """sides: pessimistic, expected and optimistic rates, by model. beside: batches that run at once, each in
+    a process. memory: bytes that one may take. lanes: at once, by model, None where registering chooses.
     """
     samples = generation.temperature > 0
     parts, whole = [], [0.0, 0.0, 0.0, 0.0]
@@ -104,6 +104,7 @@ def _part(
         load.longest,
         generation.prefill_chunk,
         load.kinds * load.together,
+        signals=load.signals,
         watches=load.watches,
         raw=load.raw,
     )
@@ -111,21 +112,21 @@ def _part(
     lanes = min(every, max(1, fit) if registered is None else registered)
     longest = ((load.limit,) * len(load.kinds),)
 
-    def batch(rates: Rates, answers: tuple[tuple[int, ...], ...]) -> Decoded:
-        return _mean(load, rates, answers, lanes, samples)
+    def taken(rates: Rates, answers: tuple[tuple[int, ...], ...]) -> Decoded:
+        return batch(load, rates, answers, lanes, samples)
 
-    expected = batch(middle, load.answers)
+    expected = taken(middle, load.answers)
     seconds = (
-        batch(low, load.answers).spent.whole,
+        taken(low, load.answers).spent.whole,
         expected.spent.whole,
-        batch(middle, longest).spent.whole,
-        batch(high, longest).spent.whole,
+        taken(middle, longest).spent.whole,
+        taken(high, longest).spent.whole,
     )
     batches = -(-load.problems // load.together)
     return Part(load, seconds, expected.spent, batches, every, lanes, registered, fit, needed)
 
 
-def _mean(
+def batch(
     load: Load, rates: Rates, answers: tuple[tuple[int, ...], ...], lanes: int, samples: bool
 ) -> Decoded:
     """A batch of the registered number of problems; of answers that are known, the mean over all of them."""
@@ -215,16 +216,20 @@ def text(found: Estimate) -> str:
 def _told(part: Part, found: Estimate) -> list[str]:
     load, whole = part.load, part.spent.whole
     shares = sorted(part.spent._asdict().items(), key=lambda each: -each[1])
-    told = ", ".join(f"{SPOKEN[name]} {100 * each / whole:.0f} %" for name, each in shares if each > whole / 100)
+    told = ", ".join(
+        f"{SPOKEN[name]} {100 * each / whole:.0f} %" for name, each in shares if each > whole / 100
+    )
     of = "" if part.registered is None else ", as registered"
     need = part.room.bytes(part.lanes)
     lines = [
-        f"{load.phase}  {load.model}  {load.task}: {load.problems:,} problems, "
-        f"{len(load.kinds) * load.problems:,} lanes in {part.batches:,} batches of {part.all_lanes:,}, "
-        f"{part.lanes:,} at once{of}",
-        f"  a batch: {lasting(part.seconds[1])}; {told}",
-        f"  memory of each: weights {gib(part.room.weights)}, the largest lane {gib(part.room.lanes[0])}, "
-        f"a prompt {gib(part.room.prompt)}, in all at most {gib(need)} of {gib(found.memory)}",
+        f"{load.phase}  {short(load.model)}  {load.task}: {load.problems:,} problems, "
+        f"{len(load.kinds) * load.problems:,} lanes",
+        f"  {part.batches:,} batches of {part.all_lanes:,} lanes, {part.lanes:,} at once{of}, "
+        f"{lasting(part.seconds[1])} each",
+        f"  of it {told}",
+        f"  memory: weights {gib(part.room.weights)}, the largest lane {gib(part.room.lanes[0])}, "
+        f"a prompt {gib(part.room.prompt)}",
+        f"  in all at most {gib(need)} of {gib(found.memory)}",
     ]
     if part.fit == 0:
         lines.append("  does not fit: not one lane does, with the weights and a prompt")
@@ -234,6 +239,11 @@ def _told(part: Part, found: Estimate) -> list[str]:
         most = "all" if part.fit >= part.all_lanes else f"{part.fit:,}"
         lines.append(f"  fits, for prompts of up to {load.longest:,} tokens; lanes at once that fit: {most}")
     return lines
+
+
+def short(model: str) -> str:
+    """Without the commit of a repository."""
+    return model.partition("@")[0].removeprefix("hf:")
 
 
 def gib(size: float) -> str:

@@ -69,7 +69,9 @@ def machine(text: str) -> Machine:
     if (right := folded.get(_folded(name))) is None:
         sizes = [each for key, each in folded.items() if key.startswith(_folded(name))]
         meant = f"did you mean {' or '.join(sizes)}?" if sizes else hint(name, [*machines, HERE])
-        raise BadInput(f"--on {text}: unknown machine {name!r}; {meant} A file of constants: docs/planning.md")
+        raise BadInput(
+            f"--on {text}: unknown machine {name!r}; {meant} A file of constants: docs/planning.md"
+        )
     return _made(right, count, machines[right], right, ())
 
 
@@ -135,9 +137,8 @@ def _part(given: Any, assumed: Mapping[str, Any], at: str) -> dict[str, Any]:
         numbers = [_positive(each, f"{at}.{key}", zero=True) for each in values]
         if len(numbers) != (len(form) if isinstance(form, list) else 1):
             raise BadInput(f"{at}.{key}: write {len(form) if isinstance(form, list) else 1} numbers")
-        if "load" in at or "share" in at:
-            if min(numbers) <= 0 or numbers != sorted(numbers):
-                raise BadInput(f"{at}.{key}: write numbers above 0, the pessimistic one first")
+        if not at.endswith("host") and (min(numbers) <= 0 or numbers != sorted(numbers)):
+            raise BadInput(f"{at}.{key}: write numbers above 0, the pessimistic one first")
         found[key] = numbers if isinstance(form, list) else numbers[0]
     return found
 

@@ -1,8 +1,8 @@
 """What a device does in a second, measured here in seconds: products, attention, and the engine around them.
 
-The engine's own seconds are those of small random networks, at two depths and two numbers of lanes, where the
-products take next to nothing; each policy of a study is measured beside lanes that keep everything. Nothing of
-the registered models is run: what is found is of the machine.
+The engine's own seconds are those of small random networks, at two depths and two numbers of lanes, where
+products take next to nothing; each policy of a study is measured beside lanes that keep everything. Nothing
+of the registered models is run: what is found is of the machine.
 """
 
 from __future__ import annotations
@@ -188,7 +188,9 @@ def _cache(asked: Asked, clock: Clock) -> float:
     lanes = max(1, min(asked.lanes, WORKING_SET // (slots * shape.slot_bytes // shape.layers)))
     keys = _drawn(asked, clock, lanes, shape.kv_heads, slots, shape.head_dim)
     queries = _drawn(asked, clock, lanes, shape.kv_heads, shape.q_heads // shape.kv_heads, shape.head_dim)
-    visible = torch.ones(lanes, shape.kv_heads, queries.shape[2], slots, dtype=torch.bool, device=clock.device)
+    visible = torch.ones(
+        lanes, shape.kv_heads, queries.shape[2], slots, dtype=torch.bool, device=clock.device
+    )
     visible[0, ..., -1] = False
     taken = clock.of(lambda: attended(queries, keys, keys, visible, shape.head_dim**-0.5), 0.05)
     return 2 * keys.nbytes / taken
@@ -279,10 +281,8 @@ def _run(
         start = clock._read()
         ran = run(STEPS)
         taken = clock._read() - start
-        events = sum(
-            len(outcome.events) - 1 for outcome in ran.answers[0].outcomes
-            if isinstance(outcome, Outcome) and outcome.events
-        )  # fmt: skip
+        outcomes = [each for each in ran.answers[0].outcomes if isinstance(each, Outcome)]
+        events = sum(max(0, len(outcome.events) - 1) for outcome in outcomes)
         share = ran.event_seconds / ran.seconds if events else 0.0
         if best is None or taken < best[0]:
             best = (taken, share * taken, events)
@@ -329,10 +329,11 @@ def _pools(model: Small, clock: Clock) -> float:
     """Seconds a layer of each further pool: lanes of four lengths, beside four of one."""
 
     def run(lengths: Sequence[int]) -> float:
+        lane = tuple(_lanes(full(), None, 1))
         requests = [
-            Request(f"p{place}", Prompt(tuple(range(length % VOCABULARY)) or (1,), ()), tuple(_lanes(full(), None, 1)))
+            Request(f"p{place}", Prompt(tuple(range(length)), ()), lane)
             for place, length in enumerate(lengths)
-        ]  # fmt: skip
+        ]
 
         def act(tokens: int) -> Callable[[], object]:
             return lambda: engine.run(model, requests, max_new_tokens=tokens, max_concurrent=len(requests))
@@ -358,7 +359,7 @@ def _small(asked: Asked, clock: Clock, layers: int) -> Small:
     shape = asked.shape
     config = LlamaConfig(
         vocab_size=VOCABULARY,
-        hidden_size=64,
+        hidden_size=8 * shape.q_heads,
         intermediate_size=64,
         num_hidden_layers=layers,
         num_attention_heads=shape.q_heads,

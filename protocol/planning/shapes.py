@@ -36,8 +36,8 @@ class Found(NamedTuple):
 
 
 def found(model: str, home: Path, given: Path | None = None) -> Found:
-    """The configuration of a registered model: of a file that is given, of the model where it is here, or of a
-    model whose shape is known. Raises BadInput.
+    """The configuration of a registered model: of a file that is given, of the model itself where it is here,
+    or of one whose shape is known. Raises BadInput.
     """
     if given is not None:
         return Found(_read(given), str(given))
@@ -91,7 +91,9 @@ def shape_of(config: Any, dtype: str) -> Shape:
         if type(module) is nn.Linear and module is not head:
             linear += module.weight.numel()
     experts = sum(
-        own.numel() for name, own in network.named_parameters() if re.search("experts", name) and own.dim() == 3
+        own.numel()
+        for name, own in network.named_parameters()
+        if re.search("experts", name) and own.dim() == 3
     )
     count = getattr(config, "num_experts", None) or getattr(config, "num_local_experts", None) or 1
     linear += experts * int(getattr(config, "num_experts_per_tok", None) or 1) // int(count)

@@ -1,4 +1,4 @@
-"""What a study asks of a machine: its lanes, their slots, their prompts, and how long answers are taken to be."""
+"""What a study asks of a machine: its lanes, their slots, its prompts, how long answers are taken to be."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from protocol.engine.max_concurrent import most_slots, slot_bytes
 from protocol.evidence.refusals import BadInput
 from protocol.evidence.run import records
 from protocol.locked.planned import Planned
-from protocol.models import load, sources
+from protocol.models import load
 from protocol.models.load import DTYPES
-from protocol.planning import shapes
-from protocol.planning.arithmetic import QUANTUM, Kind, Shape
 from protocol.plan import grid
 from protocol.plan.design import Design, Task
 from protocol.plan.slot_bytes import Widths
+from protocol.planning import shapes
+from protocol.planning.arithmetic import QUANTUM, Kind, Shape
 from protocol.tasks import door, prompting
 
 __all__ = ["Given", "Load", "loads", "phases"]
@@ -32,7 +32,7 @@ SPLIT = {"probe": "dev", "confirm": "confirm"}
 
 
 class Given(NamedTuple):
-    """What a person says in the place of what is not here. shapes: files, by model. prompt, answer: tokens."""
+    """What a person says where nothing here tells. shapes: files, by model. prompt, answer: tokens."""
 
     shapes: Mapping[str, Path]
     prompt: int | None = None
@@ -42,8 +42,8 @@ class Given(NamedTuple):
 class Load(NamedTuple):
     """Of one phase, model and task. kinds: the lanes of a problem, in order. prompt, longest: tokens, on
     average and at most. answers: tokens of each kind's lanes, problem by problem. watched: rows of attention
-    that signals read. watches, raw: what of new tokens' attention they read. again: further times that a prompt
-    is read, of lanes that read it for themselves. assumed: sentences.
+    that signals read; signals: how many of them. watches, raw: what of new tokens' attention they read.
+    again: further times that a prompt is read, by lanes that read it for themselves. assumed: sentences.
     """
 
     phase: str
@@ -60,6 +60,7 @@ class Load(NamedTuple):
     limit: int
     answers: tuple[tuple[int, ...], ...]
     watched: int
+    signals: int
     watches: bool
     raw: bool
     again: int
@@ -94,7 +95,9 @@ def loads(planned: Planned, items: Mapping[str, Any], given: Given) -> list[Load
     }
     for phase, acting in phases(protocol).items():
         cells = grid.cells(acting)
-        for (model, (own, shape)), task in ((each, task) for each in known.items() for task in protocol.tasks):
+        for (model, (own, shape)), task in (
+            (each, task) for each in known.items() for task in protocol.tasks
+        ):
             sizes, share, about = prompts[model, task.name]
             here = tuple(cell for cell in cells if (cell.model, cell.task) == (model, task.name))
             found.append(
@@ -143,9 +146,7 @@ def _load(
         start = query + (context if budget is None else min(context, budget))
         settled = None if interval is None or generation.think_only else budget
         state = 0 if interval is None else _state(policy, shape, capacity, sum(longest))
-        return Kind(
-            cell.arm, cell.seed, start, settled, interval or 0, capacity, size, state, policy.evicts
-        )
+        return Kind(cell.arm, cell.seed, start, settled, interval or 0, capacity, size, state, policy.evicts)
 
     kinds = tuple(map(kind, cells))
     policies = list(policy_of.values())
@@ -166,7 +167,7 @@ def _load(
     answers, guessed = _answered(cells, task, said, given)
     assumed = [*about, *guessed]
     if own.source != "here":
-        assumed.append(f"shape of {model} from {own.source}")
+        assumed.append(f"shape of {model.partition('@')[0]} from {own.source}")
     written = task.dev if phase == "probe" else task.confirm
     if task.name in items:
         count = round(share * len(items[task.name][SPLIT[phase]]))
@@ -174,7 +175,7 @@ def _load(
         count = written
     else:
         raise BadInput(f"tasks: {task.name}: its problems are not here; write dev and confirm, or fetch them")
-    smallest = {}
+    smallest: dict[str, tuple[Policy, int]] = {}
     for cell, each in zip(cells, kinds, strict=True):
         if each.evicts:
             smallest.setdefault(cell.arm, (policy_of[cell], max(1, each.start - query)))
@@ -195,6 +196,7 @@ def _load(
         task.max_new_tokens,
         answers,
         max(rows, default=0),
+        len(rows),
         bool(seen),
         any(one.raw for one in seen),
         again,
@@ -222,21 +224,27 @@ def _state(policy: Policy, shape: Shape, capacity: int, prompt: int) -> int:
 def _prompts(
     planned: Planned, model: str, task: Task, items: Mapping[str, Any], given: Given
 ) -> tuple[list[tuple[int, int]], float, tuple[str, ...]]:
-    """(context, query) tokens of development problems that are not excluded; the share of these; what of it is
-    assumed.
-    """
+    """(context, query) tokens of development problems that are not excluded, their share, what is assumed."""
     protocol = planned.protocol
     if given.prompt is not None:
         query = 16 if task.query == "outside" else 0
-        return [(max(1, given.prompt - query), query)], 1.0, (f"prompts of {given.prompt:,} tokens, as given",)
+        return (
+            [(max(1, given.prompt - query), query)],
+            1.0,
+            (f"prompts of {given.prompt:,} tokens, as given",),
+        )
     if task.name not in items:
-        raise BadInput(f"tasks: {task.name}: its problems are not here; say how long a prompt is: --prompt-tokens N")
+        raise BadInput(
+            f"tasks: {task.name}: its problems are not here; say how long a prompt is: --prompt-tokens N"
+        )
     own, about = planned.tasks[task.name], []
     try:
         words = load.tokenizer(model, planned.home)
     except BadInput:
         words = None
-        about.append(f"prompts of {task.name} counted at {CHARACTERS} characters a token, for want of {model}")
+        about.append(
+            f"prompts of {task.name} counted at {CHARACTERS} characters a token, for want of {model.partition('@')[0]}"
+        )
 
     def rough(text: str) -> int:
         return -(-len(text) // CHARACTERS)
@@ -258,7 +266,7 @@ def _prompts(
 
 
 def _answers(planned: Planned) -> dict[tuple[str, ...], list[int]]:
-    """Tokens of the probe's answers, where it ran, by model, task, budget and arm, problems in their order."""
+    """Tokens of the probe's answers, where it ran, by model, task, budget and arm, in order."""
     found: dict[tuple[str, ...], list[tuple[str, int]]] = defaultdict(list)
     folder = planned.folder / records.FOLDERS["probe"] if planned.folder else None
     if folder is not None and folder.is_dir():

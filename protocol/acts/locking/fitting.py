@@ -76,10 +76,8 @@ def checked(planned: Planned, items: Mapping[str, Any], *, again: bool = False) 
     return Checked(lengths, checks)
 
 
-def shares_run(
-    planned: Planned, items: Mapping[str, Any], lengths: Lengths
-) -> dict[tuple[str, str], float]:
-    """Which share of the problems is not excluded, by model and task: of those whose prompts were measured."""
+def shares_run(planned: Planned, items: Mapping[str, Any], lengths: Lengths) -> dict[tuple[str, str], float]:
+    """Which share of the problems is not excluded, by model and task, of those that were measured."""
     found = {}
     for (model, task, _), kept in lengths.items():
         own = isinstance(planned.tasks[task.name], FileTask | LmEvalTask)
