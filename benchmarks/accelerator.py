@@ -55,7 +55,7 @@ PARTS: Mapping[str, Part] = {
         "the engine's sweep beside one `generate`",
         "sweep",
         ("--length", "4096", *THRICE),
-        ("--length", "96", "--new-tokens", "4", *ONCE),
+        ("--length", "512", "--new-tokens", "2", *ONCE),
     ),
     "signals": Part(
         "signals of all policies beside the forward",
@@ -86,13 +86,13 @@ PARTS: Mapping[str, Part] = {
         "CrystalCache beside the forward: the paper pays 29.8 % of the prefill at 4K and 63.7 % at 32K",
         "crystal",
         ("--lengths", "4096", "16384", "32768", *THRICE),
-        ("--lengths", "64", "128", "--edges", "128", *ONCE),
+        ("--lengths", "512", "640", "--edges", "128", *ONCE),
     ),
     "memory": Part(
         "peaks of the prefill, and bytes freed",
         "memory",
         ("--lengths", "4096", "16384", "32768"),
-        ("--lengths", "64", "128"),
+        ("--lengths", "128", "256"),
     ),
     "freed": Part("bytes freed per head, allocated and reserved", at_work.freed),
     "throughput": Part("tokens a second at the most lanes that fit, by budget", at_work.throughput),
@@ -149,7 +149,7 @@ def ran(parts: Sequence[str], out: Path | None, tiny: bool, seconds: float, run:
             continue
         try:
             table = run(name, tiny, left)
-        except Exception as fault:  # of a stranger's kernel; the others are run
+        except (Exception, SystemExit) as fault:  # of a stranger's kernel; the others are run
             missing.append(name)
             said = " ".join(str(fault).split())[-400:]
             table = f"| {name} | failed |\n| --- | --- |\n| {type(fault).__name__} | {said} |"

@@ -76,7 +76,7 @@ def freed(chosen: Setting, tiny: bool) -> str:
     """
     subject = open_subject(chosen)
     rows = []
-    for length in (64,) if tiny else (4096, 16384, 32768):
+    for length in (128,) if tiny else (4096, 16384, 32768):
         prompt = Prompt(context(subject, length), ())
         held = {}
         for name in ("full", *EVICTING):
@@ -141,7 +141,7 @@ def attempt(act: Callable[[int], object], lanes: int) -> bool:
 def throughput(chosen: Setting, tiny: bool) -> str:
     """Of each budget: the lanes that arithmetic says, those that ran, tokens a second of their steps."""
     subject = open_subject(chosen)
-    length, new, budgets = (64, 6, (None, 16)) if tiny else (8192, 48, (None, 4096, 1024, 256))
+    length, new, budgets = (96, 6, (None, 48)) if tiny else (8192, 48, (None, 4096, 1024, 256))
     prompt, limit = Prompt(context(subject, length), ()), 4 if tiny else MOST_LANES
     rows = []
     for budget in budgets:
@@ -200,7 +200,7 @@ def company(chosen: Setting, tiny: bool) -> str:
     try:
         return table(
             ("a lane of", "twice alone", f"among {len(LENGTHS) * 4} lanes"),
-            [compared(subject, name, *((64, 8) if tiny else (2048, 128))) for name in ("full", *EVICTING)],
+            [compared(subject, name, *((96, 8) if tiny else (2048, 128))) for name in ("full", *EVICTING)],
         )
     finally:
         torch.use_deterministic_algorithms(False)
@@ -212,7 +212,7 @@ LENGTHS = (1.0, 0.75, 0.5)
 def compared(subject: Subject, name: str, length: int, new: int) -> list[str]:
     ids = context(subject, length)
     prompts = [Prompt(ids[: int(length * share)], ()) for share in LENGTHS]
-    budget = None if name == "full" else max(12, length // 4)
+    budget = None if name == "full" else max(40, length // 4)
     policy = policies.get(name, None if name == "full" else {"scoring.window": 8})
 
     def texts(requests: Sequence[Request], lanes: int) -> tuple[int, ...]:

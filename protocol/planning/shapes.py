@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import torch
 import transformers
-from torch import nn
 
 from protocol.evidence.refusals import BadInput
 from protocol.models import sources
@@ -85,11 +84,9 @@ def shape_of(config: Any, dtype: str) -> Shape:
     """
     with torch.device("meta"):
         network = transformers.AutoModelForCausalLM.from_config(config, dtype=DTYPES[dtype])
-    head = network.get_output_embeddings()
-    linear = 0
-    for module in network.modules():
-        if type(module) is nn.Linear and module is not head:
-            linear += module.weight.numel()
+    head, embedded = network.get_output_embeddings(), network.get_input_embeddings()
+    outside = {id(own.weight) for own in (head, embedded) if own is not None}
+    linear = sum(own.numel() for own in network.parameters() if own.dim() == 2 and id(own) not in outside)
     experts = sum(
         own.numel()
         for name, own in network.named_parameters()

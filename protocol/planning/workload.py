@@ -242,9 +242,8 @@ def _prompts(
         words = load.tokenizer(model, planned.home)
     except BadInput:
         words = None
-        about.append(
-            f"prompts of {task.name} counted at {CHARACTERS} characters a token, for want of {model.partition('@')[0]}"
-        )
+        named = model.partition("@")[0]
+        about.append(f"prompts of {task.name} at {CHARACTERS} characters a token, for want of {named}")
 
     def rough(text: str) -> int:
         return -(-len(text) // CHARACTERS)
