@@ -5,6 +5,7 @@ Used by `benchmarks.accelerator`; the same functions run on the CPU, at sizes th
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -195,6 +196,7 @@ def lanes_by_arithmetic(subject: Subject, prompt: Prompt, lane: Lane, new: int, 
 
 def company(chosen: Setting, tiny: bool) -> str:
     """The tokens of a lane alone, once more and among others: where the first one differs, if one does."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # before the first product on CUDA
     subject = open_subject(chosen)
     torch.use_deterministic_algorithms(True)
     try:

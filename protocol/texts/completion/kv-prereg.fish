@@ -61,7 +61,7 @@ function _shtab_kv_prereg_using
 end
 
 set -g _shtab_kv_prereg_commands init rehearse register probe confirm audit report replicate status show diagnostics ablations by-level evicted proxies compare claims amend withdraw anchor audit-changed export regrade policies tasks 'tasks list' 'tasks freeze' 'tasks graders' 'tasks check' 'tasks fetch' 'tasks seal' models 'models list' 'models fetch' calibrate split lm-eval judge selection table draw forest settings-map completion help
-set -g _shtab_kv_prereg_opts_with_value --alpha --arm --branch --budget --ca --calendar --cluster --columns --device --draws --dtype --event --family --filter --format --from --grader --headers --html --identity --like --limit --markdown --max-new-tokens --method --metric --model --nonce --out --phase --plot --problem --problems --reason --remote --replay --rows --seed --sign --signers --since --split --stand-in --subject --summary --task --text --to --tokens --tsa --value --witness
+set -g _shtab_kv_prereg_opts_with_value --alpha --answer-tokens --arm --branch --budget --ca --calendar --cluster --columns --device --draws --dtype --event --family --filter --format --from --grader --headers --html --identity --like --limit --markdown --max-new-tokens --method --metric --model --nonce --on --out --phase --plot --price --problem --problems --prompt-tokens --reason --remote --replay --rows --seed --shape --sign --signers --since --split --stand-in --subject --summary --task --text --to --tokens --tsa --value --witness
 
 complete -c kv-prereg -e
 complete -c kv-prereg -f
@@ -81,6 +81,11 @@ complete -c kv-prereg -n '_shtab_kv_prereg_using rehearse' -l stand-in -x -d 'lo
 complete -c kv-prereg -n '_shtab_kv_prereg_using rehearse' -l problems -x -d 'development problems a task (2)'
 complete -c kv-prereg -n '_shtab_kv_prereg_using rehearse' -l tokens -x -d 'most new tokens a lane (as registered)'
 complete -c kv-prereg -n '_shtab_kv_prereg_using rehearse' -l out -xka "(__fish_complete_path (commandline -ct))" -d 'an empty folder to keep the records in'
+complete -c kv-prereg -n '_shtab_kv_prereg_using rehearse' -l on -x -d 'estimate hours, memory and cost there'
+complete -c kv-prereg -n '_shtab_kv_prereg_using rehearse' -l price -x -d 'of the whole machine an hour, in any currency'
+complete -c kv-prereg -n '_shtab_kv_prereg_using rehearse' -l shape -x -d 'config.json of a model'
+complete -c kv-prereg -n '_shtab_kv_prereg_using rehearse' -l prompt-tokens -x -d 'tokens of a prompt (counted)'
+complete -c kv-prereg -n '_shtab_kv_prereg_using rehearse' -l answer-tokens -x -d 'tokens of an answer (the probe'"'"'s, or half of the most)'
 complete -c kv-prereg -n '_shtab_kv_prereg_using rehearse; and test $_shtab_kv_prereg_npos -eq 0' -ka "(_kv_prereg_registrations)" -d 'a registration, e.g. registrations/quickstart'
 complete -c kv-prereg -n '_shtab_kv_prereg_using; and test $_shtab_kv_prereg_npos -eq 0' -a register -d 'check every field, try the rule, lock; once'
 complete -c kv-prereg -n '_shtab_kv_prereg_using register' -s h -l help -d 'show this help message and exit'
