@@ -55,7 +55,7 @@ PARTS: Mapping[str, Part] = {
         "the engine's sweep beside one `generate`",
         "sweep",
         ("--length", "4096", *THRICE),
-        ("--length", "512", "--new-tokens", "2", *ONCE),
+        ("--length", "768", "--new-tokens", "2", *ONCE),
     ),
     "signals": Part(
         "signals of all policies beside the forward",
