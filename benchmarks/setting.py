@@ -39,7 +39,7 @@ __all__ = [
     "setting",
 ]
 
-RANDOM = "random-8b"
+RANDOM, TINY = "random-8b", "random-tiny"
 QUERY = 16  # tokens of a random prompt that are fed after the compression
 
 
@@ -79,7 +79,8 @@ def options(script: str, doc: str | None, *, repetitions: int | None = None) -> 
     made.add_argument(
         "--model",
         default="smollm2-135m",
-        help=f"a source as in a registration, or {RANDOM}: random weights in the shape of Llama 3.1 8B",
+        help=f"a source as in a registration, or {RANDOM}: random weights in the shape of Llama 3.1 8B; "
+        f"{TINY}: four narrow layers, for trying a script out",
     )
     made.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     made.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
@@ -99,8 +100,8 @@ def open_subject(setting: Setting) -> Subject:
     """The model of this setting. Sets torch's thread count for the process."""
     torch.set_num_threads(setting.threads)
     transformers.utils.logging.disable_progress_bar()  # progress is ours to tell
-    if setting.model == RANDOM:
-        return random_llama(llama_8b(), setting)
+    if setting.model in SHAPES:
+        return random_llama(SHAPES[setting.model](), setting)
     model = load(setting.model, sources.home(), dtype=setting.dtype, device=setting.device)
     never_stops(model.network)
     return Subject(
@@ -121,6 +122,23 @@ def llama_8b() -> Any:
     )
 
 
+def llama_tiny() -> Any:
+    """As many layers as policies that read bands of them need."""
+    return LlamaConfig(
+        vocab_size=512,
+        hidden_size=64,
+        intermediate_size=96,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=131072,
+        rope_parameters={"rope_type": "default", "rope_theta": 500000.0},
+    )
+
+
+SHAPES = {RANDOM: llama_8b, TINY: llama_tiny}
+
+
 def random_llama(config: Any, setting: Setting) -> Subject:
     """Random weights, made on the device. One token in twenty ends a sentence, as in plain text."""
     torch.manual_seed(0)
@@ -130,7 +148,7 @@ def random_llama(config: Any, setting: Setting) -> Subject:
         )
     network.eval().requires_grad_(False)
     never_stops(network)
-    return Subject(RANDOM, network, frozenset(range(config.vocab_size // 20)), None)
+    return Subject(setting.model, network, frozenset(range(config.vocab_size // 20)), None)
 
 
 def never_stops(network: Any) -> None:

@@ -13,7 +13,7 @@ from policies.contract import Allocation, Rows, Scores, Signal, View
 from policies.policy import Policy
 from policies.protect import Protect
 from policies.routing import PerHead, held, rounded, uniform
-from policies.signals import EveryLayer, of_all_layers, wide
+from policies.signals import EveryLayer, of_all_layers, running_sums, wide
 
 __all__ = [
     "Budgets",
@@ -58,7 +58,7 @@ def hits(scores: Tensor, p: float) -> Tensor:
 def misses(scores: Tensor, p: float) -> Tensor:
     """What `hits` leaves: the higher scores reach p without it."""
     ordered, order = wide(scores).sort(dim=-1, stable=True, descending=True)
-    sums = ordered.cumsum(-1)
+    sums = running_sums(ordered)
     enough = sums[..., -1:].clamp(max=p * (1 - ERROR))  # where rounding leaves all of them below p
     missed = sums - ordered >= enough
     return torch.empty_like(missed).scatter_(-1, order, missed)

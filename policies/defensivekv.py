@@ -14,7 +14,7 @@ from policies.policy import Policy
 from policies.protect import Protect, from_last
 from policies.routing import Adaptive, PerHead, uniform
 from policies.selection import highest
-from policies.signals import EveryLayer, of_all_layers, wide
+from policies.signals import EveryLayer, of_all_layers, running_sums, wide
 from policies.snapkv import refuse_window
 
 __all__ = [
@@ -77,7 +77,7 @@ def certain(mean: Tensor, threshold: Tensor, past: Tensor, most: Tensor) -> Tens
     ranked = mean.masked_fill(~past, -1).sort(stable=True, dim=-1, descending=True)
     shares = ranked.values.clamp(min=0)
     shares = shares / shares.sum(-1, keepdim=True).clamp(min=torch.finfo(mean.dtype).tiny)
-    first = (shares.cumsum(-1) < threshold) & (torch.arange(mean.shape[-1], device=mean.device) < most)
+    first = (running_sums(shares) < threshold) & (torch.arange(mean.shape[-1], device=mean.device) < most)
     return torch.zeros_like(past).scatter(-1, ranked.indices, first) & past
 
 

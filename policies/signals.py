@@ -31,6 +31,7 @@ __all__ = [
     "of_all_layers",
     "product",
     "refuse_separate",
+    "running_sums",
     "shares",
 ]
 
@@ -93,6 +94,11 @@ def attention_logits(
         own = torch.arange(first, first + rows, device=queries.device)[:, None]
         logits[..., first + 1 :].masked_fill_(tail > own, -torch.inf)
     return logits
+
+
+def running_sums(values: Tensor) -> Tensor:
+    """[..., n], of the values up to each. Formed on the CPU: CUDA has no deterministic order for floats."""
+    return values.cpu().cumsum(-1).to(values.device)
 
 
 def joined(sums: Tensor, before: Tensor | None) -> Tensor:

@@ -9,11 +9,17 @@ long probe and confirm would take in batches as wide as registered, arms that ke
 differences that a study of the registered size can see. A device that is not here is replaced by the CPU in
 float32.
 
+With --on MACHINE nothing is run: hours, memory and cost are worked out from the shapes of the models, the
+lanes, and constants of the machine (docs/planning.md); what of these is assumed is said. MACHINE is one that
+is known, with how many of it before an x (8xA100-80G, 2xH100-80G, H200, L40S, A10G, 4090, CPU), `here`, which
+is measured in seconds, or a TOML or JSON file of constants.
+
 Exit status: 0 every lane ran; 2 bad input, or what registering would refuse; 3 some lanes failed.
 """
 
 from __future__ import annotations
 
+import math
 import sys
 import tempfile
 from collections import Counter
@@ -32,6 +38,7 @@ from protocol.locked.planned import Planned, read_protocol
 from protocol.models import sources
 from protocol.plan import checks
 from protocol.plan.design import Design
+from protocol.planning import machines
 
 if TYPE_CHECKING:
     from protocol.acts.rehearse import Rehearsal
@@ -45,6 +52,11 @@ class Options(command.Options):
     problems: int
     tokens: int | None
     out: Path | None
+    on: str | None
+    price: float | None
+    shape: list[str]
+    prompt_tokens: int | None
+    answer_tokens: int | None
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -56,11 +68,51 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--problems", type=int, default=2, help="development problems a task (2)")
     parser.add_argument("--tokens", type=int, help="most new tokens a lane (as registered)")
     parser.add_argument("--out", type=Path, help="an empty folder to keep the records in")
+    planning = parser.add_argument_group("without running anything")
+    planning.add_argument("--on", metavar="MACHINE", help="estimate hours, memory and cost there")
+    planning.add_argument("--price", type=float, help="of the whole machine an hour, in any currency")
+    planning.add_argument(
+        "--shape", action="append", default=[], metavar="MODEL=FILE", help="config.json of a model"
+    )
+    planning.add_argument("--prompt-tokens", type=int, metavar="N", help="tokens of a prompt (counted)")
+    planning.add_argument(
+        "--answer-tokens",
+        type=int,
+        metavar="N",
+        help="tokens of an answer (the probe's, or half of the most)",
+    )
     args = parser.parse_args(argv, namespace=Options())
-    return command.answer(args.json, lambda: act(args))
+    return command.answer(args.json, lambda: act(args) if args.on is None else act_on(args))
+
+
+def act_on(args: Options) -> int:
+    assert args.on is not None
+    if args.stand_in or args.out is not None or args.tokens is not None:
+        raise BadInput("--on: runs nothing, so that --stand-in, --tokens and --out have no part in it")
+    if args.price is not None and not 0 < args.price < math.inf:
+        raise BadInput(f"--price {args.price:g}: write more than 0")
+    for name, tokens in (("--prompt-tokens", args.prompt_tokens), ("--answer-tokens", args.answer_tokens)):
+        if tokens is not None and not 1 <= tokens <= 1 << 24:
+            raise BadInput(f"{name} {tokens}: write 1 to {1 << 24}")
+    if args.on.strip() != machines.HERE:
+        machines.machine(args.on)  # refused before torch is loaded
+    with phase(f"reading {PROTOCOL} and its policies"):
+        _, protocol = read_protocol(args.folder)
+    shapes = {model: Path(file) for model, file in (_pair(each, protocol, "--shape") for each in args.shape)}
+    with phase("loading torch"):
+        from protocol.acts import rehearse_on
+        from protocol.planning import estimate, workload
+    given = workload.Given(shapes, args.prompt_tokens, args.answer_tokens)
+    found = rehearse_on.estimated(
+        Planned(protocol, sources.home(), folder=args.folder), args.on, given, args.price
+    )
+    command.say(args.json, estimate.text(found), estimate.values(found))
+    return 0
 
 
 def act(args: Options) -> int:
+    if args.price is not None or args.shape or args.prompt_tokens or args.answer_tokens:
+        raise BadInput("--price, --shape, --prompt-tokens and --answer-tokens: stand with --on alone")
     if args.problems < 1 or (args.tokens is not None and args.tokens < 1):
         raise BadInput("--problems and --tokens: write whole numbers of at least 1")
     if args.out is not None and args.out.exists() and any(args.out.iterdir()):
@@ -101,16 +153,15 @@ def act(args: Options) -> int:
 
 def stand_ins(protocol: Design, named: Sequence[str]) -> dict[str, str]:
     """The model to load for each registered one, from texts "registered=stand-in"; itself by default."""
-    given = dict(_pair(text, protocol) for text in named)
+    given = dict(_pair(text, protocol, "--stand-in") for text in named)
     return {model: given.get(model, model) for model in protocol.models}
 
 
-def _pair(text: str, protocol: Design) -> tuple[str, str]:
+def _pair(text: str, protocol: Design, option: str) -> tuple[str, str]:
     model, equals, other = text.partition("=")
     if not equals or not other or model not in protocol.models:
-        raise BadInput(
-            f"--stand-in {text}: write MODEL=STAND-IN with MODEL one of {', '.join(protocol.models)}"
-        )
+        value = "STAND-IN" if option == "--stand-in" else "FILE"
+        raise BadInput(f"{option} {text}: write MODEL={value} with MODEL one of {', '.join(protocol.models)}")
     return model, other
 
 

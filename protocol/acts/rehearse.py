@@ -4,6 +4,8 @@ Nothing is locked and no held-out problem is opened. What a rehearsal measures i
 that of the registered models.
 """
 
+from __future__ import annotations
+
 import os
 import resource
 import time
@@ -99,7 +101,8 @@ def rehearse(planned: Planned, models: Mapping[str, str], problems: int, folder:
         used = {model: found[other] for model, other in models.items()}
         planned = planned._replace(full_use=full_use.means(used))
         playing = playing._replace(full_use=full_use.means(found))
-    started, took = time.monotonic(), Took(models)
+    started = time.monotonic()
+    took = {name: Took(models) for name in phases(protocol)}
     bodies, whole = {}, {}
     for name, acting in phases(protocol).items():
         cells = grid.cells(acting)
@@ -111,7 +114,7 @@ def rehearse(planned: Planned, models: Mapping[str, str], problems: int, folder:
             runner.record(
                 folder,
                 work,
-                partial(map, took.timed(execute)),
+                partial(map, took[name].timed(execute)),
                 phase=name,
                 registration=REGISTRATION,
                 attempt=1,
@@ -124,9 +127,22 @@ def rehearse(planned: Planned, models: Mapping[str, str], problems: int, folder:
     if (protocol.generation.problems_per_batch or 1) > problems:
         with phase("timing batches as wide as registered") as tell:
             say = progress.reporter(0, 0, lambda at: tell(At(at.more, heading=at.heading)))
-            _widely(planned, took, items, lanes, say)
+            for name, acting in timed(protocol).items():
+                _widely(planned, acting, took[name], items, lanes, say)
+    if len(timed(protocol)) == 1:
+        took = dict.fromkeys(took, took["probe"].with_those_of(took["confirm"]))
+    run = fitting.shares_run(playing, items, lengths)
     ahead = {
-        name: _ahead(took, acting, {task: len(item[SPLIT[name]]) for task, item in items.items()}, lanes)
+        name: _ahead(
+            took[name],
+            acting,
+            {
+                (model, task): round(run[models[model], task] * len(item[SPLIT[name]]))
+                for task, item in items.items()
+                for model in models
+            },
+            lanes,
+        )
         for name, acting in phases(protocol).items()
     }
     with phase("looking for arms that keep the same slots"):
@@ -149,6 +165,15 @@ class Took:
         self.batches: dict[tuple[str, str], list[Batch]] = defaultdict(list)
         self.answers: dict[grid.Cell, list[int]] = defaultdict(list)  # tokens
 
+    def with_those_of(self, other: Took) -> Took:
+        """Both, of one set of cells."""
+        both = Took(self.models)
+        for took in (other, self):
+            for kind, batches in took.batches.items():
+                both.batches[kind] += batches
+            both.answers.update(took.answers)
+        return both
+
     def timed(self, execute: Execute) -> Execute:
         """The same with the stand-ins, whose cells keep the registered model's name; noting what it takes."""
 
@@ -170,8 +195,17 @@ def spread(ids: Sequence[str], count: int) -> list[str]:
     return [ids[place * len(ids) // count] for place in range(count)]
 
 
+def timed(protocol: Design) -> dict[str, Design]:
+    """The phases that are timed apart: a sweep confirms other arms and seeds than it probes, whose lanes take
+    other times; else the probe has every cell of the confirmation.
+    """
+    found = phases(protocol)
+    return found if protocol.sweep is not None else {"probe": found["probe"]}
+
+
 def _widely(
     planned: Planned,
+    acting: Design,
     took: Took,
     items: Mapping[str, Any],
     lanes: Mapping[str, int],
@@ -181,7 +215,6 @@ def _widely(
     task allows, or as many as its decoding can in `SECONDS`. Later tokens cost more, since caches are longer
     and events come; where all were allowed, its answers are taken too.
     """
-    acting = max(phases(planned.protocol).values(), key=lambda one: len(grid.cells(one)))
     limit = {task.name: task.max_new_tokens for task in acting.tasks}
     together = acting.generation.problems_per_batch or 1
     split = {name: spread(item["dev"], together) for name, item in items.items()}
@@ -209,20 +242,20 @@ def _widely(
 def _ahead(
     took: Took,
     acting: Design,
-    problems: Mapping[str, int],
+    problems: Mapping[tuple[str, str], int],
     lanes: Mapping[str, int],
 ) -> Ahead:
-    """Of a phase with so many problems of each task."""
+    """Of a phase with so many problems that are run, by model and task."""
     generation, cells = acting.generation, grid.cells(acting)
     limit = {task.name: task.max_new_tokens for task in acting.tasks}
     longest = {cell: [limit[cell.task]] for cell in cells}
     sums = []
     for lengths in (took.answers, longest):
         whole = 0.0
-        for unit in runner.units(cells, {name: [""] for name in problems}):
+        for unit in runner.units(cells, {task: [""] for task in limit}):
             if measured := took.batches[unit.model, unit.task]:
                 together, most = generation.problems_per_batch or 1, lanes[took.models[unit.model]]
-                speed, count = estimate.speed(measured), problems[unit.task]
+                speed, count = estimate.speed(measured), problems[unit.model, unit.task]
                 whole += estimate.seconds(speed, unit.cells, lengths, count, together, most)
         sums.append(whole)
     cores = (os.cpu_count() or 1) // generation.threads

@@ -37,6 +37,7 @@ __all__ = [
     "refuse_one_model_twice",
     "refuse_other_weights",
     "refuse_small_budgets",
+    "shares_run",
 ]
 
 LONG = 1024  # tokens of an answer in which a unit of slots that begins in the prompt may end
@@ -73,6 +74,16 @@ def checked(planned: Planned, items: Mapping[str, Any], *, again: bool = False) 
         refuse_small_budgets(planned, lengths, known)
         refuse_one_budget_twice(planned, lengths, known)
     return Checked(lengths, checks)
+
+
+def shares_run(planned: Planned, items: Mapping[str, Any], lengths: Lengths) -> dict[tuple[str, str], float]:
+    """Which share of the problems is not excluded, by model and task, of those that were measured."""
+    found = {}
+    for (model, task, _), kept in lengths.items():
+        own = isinstance(planned.tasks[task.name], FileTask | LmEvalTask)
+        measured = len(items[task.name]["dev"]) + len(items[task.name]["confirm"]) * own
+        found[model, task.name] = len(kept) / measured
+    return found
 
 
 def refuse_other_weights(planned: Planned, frozen: dict[str, dict[str, str]]) -> None:

@@ -1,6 +1,7 @@
 """Run jobs in this process: one model at a time is held, the lanes of a job decode in one batch."""
 
 import itertools
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from functools import cache
@@ -53,6 +54,8 @@ def executor(
     protocol = planned.protocol
     torch.set_num_threads(protocol.generation.threads)
     torch.use_deterministic_algorithms(True)
+    if protocol.generation.device == "cuda":  # else products refuse to run deterministically there
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     transformers.utils.logging.disable_progress_bar()  # one display at a time: ours
     model_of = read or held(planned, report)
     graders: dict[str, grading.Grader] = {}

@@ -10,7 +10,7 @@ _shtab_kv_prereg_models_subparsers=(list fetch)
 _shtab_kv_prereg_subparsers=(init rehearse register probe confirm audit report replicate status show diagnostics ablations by-level evicted proxies compare claims amend withdraw anchor audit-changed export regrade policies tasks models calibrate split lm-eval judge selection table draw forest settings-map completion help)
 
 _shtab_kv_prereg_init_option_strings=(-h --help --json --like --list)
-_shtab_kv_prereg_rehearse_option_strings=(-h --help --json --stand-in --problems --tokens --out)
+_shtab_kv_prereg_rehearse_option_strings=(-h --help --json --stand-in --problems --tokens --out --on --price --shape --prompt-tokens --answer-tokens)
 _shtab_kv_prereg_register_option_strings=(-h --help --json --sign)
 _shtab_kv_prereg_probe_option_strings=(-h --help --json --executor --workers --devices --spool --wait --slurm --ray)
 _shtab_kv_prereg_confirm_option_strings=(-h --help --json --value --identity --ca --headers --remote --branch --require-anchor --executor --workers --devices --spool --wait --slurm --ray)

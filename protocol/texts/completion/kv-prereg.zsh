@@ -420,6 +420,11 @@ _shtab_kv_prereg_rehearse_options=(
   "--problems[development problems a task (2)]:problems:"
   "--tokens[most new tokens a lane (as registered)]:tokens:"
   "--out[an empty folder to keep the records in]:out:_files"
+  "--on[estimate hours, memory and cost there]:MACHINE:"
+  "--price[of the whole machine an hour, in any currency]:price:"
+  "*--shape[config.json of a model]:MODEL=FILE:"
+  "--prompt-tokens[tokens of a prompt (counted)]:N:"
+  "--answer-tokens[tokens of an answer (the probe\'s, or half of the most)]:N:"
   ":a registration, e.g. registrations\/quickstart:_kv_prereg_registrations"
 )
 

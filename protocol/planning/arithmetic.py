@@ -1,0 +1,295 @@
+"""Seconds and bytes of lanes that decode in batches, from the shape of a model and the rates of a machine.
+
+Every formula is derived in docs/planning.md. Nothing here knows of tensors: numbers in, numbers out.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from types import MappingProxyType
+from typing import NamedTuple
+
+__all__ = [
+    "BLOCK",
+    "QUANTUM",
+    "Arm",
+    "Decoded",
+    "Host",
+    "Kind",
+    "Rates",
+    "Room",
+    "Shape",
+    "Spent",
+    "decoded",
+    "lanes_that_fit",
+    "prefill",
+    "room",
+]
+
+QUANTUM = 16  # slots of which a capacity is a multiple: protocol.engine.slots
+BLOCK = 128  # rows of attention that a signal reads at once: policies.signals
+
+
+class Shape(NamedTuple):
+    """Of a model. weights: numbers in all. linear: those that every token is multiplied with, without the
+    head that gives the logits, which has head of them. itemsize: bytes of one number.
+    """
+
+    layers: int
+    q_heads: int
+    kv_heads: int
+    head_dim: int
+    width: int
+    intermediate: int
+    vocabulary: int
+    weights: int
+    linear: int
+    head: int
+    itemsize: int
+
+    @property
+    def bytes(self) -> int:
+        return self.weights * self.itemsize
+
+    @property
+    def slot_bytes(self) -> int:
+        """Of a key and a value in every KV head of every layer."""
+        return 2 * self.layers * self.kv_heads * self.head_dim * self.itemsize
+
+
+class Arm(NamedTuple):
+    """Seconds that a policy adds: at the end of the prompt, to every step of a lane, at an event.
+
+    Each is a part of its own and a part a layer.
+    """
+
+    first: tuple[float, float] = (0.0, 0.0)
+    step: tuple[float, float] = (0.0, 0.0)
+    event: tuple[float, float] = (0.0, 0.0)
+
+
+class Host(NamedTuple):
+    """Seconds of what surrounds the tensors. forward: of one. layer: of each layer of one. pool: of each
+    further pool of lanes in each layer. lane: of each lane of a forward, and the same a layer. join: of a
+    lane that gets its place, and the same a layer. logit: of each logit of a lane that samples. noise: of
+    each number of noise, which lanes of one problem, seed and step share. arm: of a policy that evicts.
+    """
+
+    forward: float
+    layer: float
+    pool: float
+    lane: tuple[float, float]
+    join: tuple[float, float]
+    logit: float
+    noise: float
+    arm: Arm
+
+
+class Rates(NamedTuple):
+    """What a device does in a second. linear: FLOP of linear layers on a prompt. attention: FLOP of its
+    causal attention. watched: attention weights of a prompt that a signal reads. rows: FLOP of linear layers
+    on a token of each lane. weights, cache: bytes of weights and of slots read. load: bytes of weights read
+    from the disk and digested. beside: whether the host works while the device does. arms: by name, of those
+    that were measured.
+    """
+
+    linear: float
+    attention: float
+    watched: float
+    rows: float
+    weights: float
+    cache: float
+    load: float
+    beside: bool
+    host: Host
+    arms: Mapping[str, Arm] = MappingProxyType({})
+
+    def arm(self, name: str) -> Arm:
+        return self.arms.get(name, self.host.arm)
+
+
+class Kind(NamedTuple):
+    """Lanes of one cell. start: slots after the prompt. budget: slots after an event, None without events.
+    capacity: slots of a lane at its longest. slot: bytes of one in all heads and layers. state: bytes that
+    its policy carries at most. evicts: whether it has a first event.
+    """
+
+    arm: str
+    seed: int
+    start: int
+    budget: int | None
+    interval: int
+    capacity: int
+    slot: int
+    state: int
+    evicts: bool
+
+    def held(self, tokens: int) -> float:
+        """Slots on average over so many steps."""
+        if self.budget is None:
+            return self.start + tokens / 2
+        grows = self.budget + self.interval - self.start
+        if tokens <= grows:
+            return self.start + tokens / 2
+        return (
+            grows * (self.start + grows / 2) + (tokens - grows) * (self.budget + self.interval / 2)
+        ) / tokens
+
+    def events(self, tokens: int) -> int:
+        """While decoding so many tokens."""
+        if self.budget is None:
+            return 0
+        grows = self.budget + self.interval - self.start
+        return 0 if tokens < grows else 1 + (tokens - grows) // self.interval
+
+
+class Spent(NamedTuple):
+    """Seconds, by what takes them. They add up to the whole."""
+
+    prompts: float = 0.0
+    weights: float = 0.0
+    slots: float = 0.0
+    host: float = 0.0
+    sampling: float = 0.0
+    events: float = 0.0
+
+    @property
+    def whole(self) -> float:
+        return sum(self)
+
+    def plus(self, other: Spent) -> Spent:
+        return Spent(*(one + two for one, two in zip(self, other, strict=True)))
+
+    def times(self, factor: float) -> Spent:
+        return Spent(*(factor * one for one in self))
+
+
+class Decoded(NamedTuple):
+    """forwards: of the batch. lane_steps: of its lanes together."""
+
+    spent: Spent
+    forwards: int
+    lane_steps: int
+
+
+def prefill(shape: Shape, rates: Rates, tokens: int, watched: int) -> float:
+    """Seconds of one prompt. watched: rows of attention that signals read in each layer, from the last."""
+    linear = max(2 * (shape.linear * tokens + shape.head) / rates.linear, shape.bytes / rates.weights)
+    causal = 2 * shape.layers * shape.q_heads * shape.head_dim * tokens**2 / rates.attention
+    rows = min(watched, tokens)
+    read = shape.layers * shape.q_heads * (rows * tokens - rows**2 / 2) / rates.watched
+    host = rates.host.forward + shape.layers * rates.host.layer
+    return (max(linear + causal, host) if rates.beside else linear + causal + host) + read
+
+
+def joined(shape: Shape, rates: Rates, kind: Kind) -> float:
+    """Seconds of one lane that gets its place, with its first event."""
+    first = rates.arm(kind.arm).first if kind.evicts else (0.0, 0.0)
+    return sum(own + shape.layers * each for own, each in (rates.host.join, first))
+
+
+def decoded(
+    shape: Shape,
+    rates: Rates,
+    lanes: Sequence[tuple[Kind, int, int]],
+    together: int,
+    samples: bool,
+) -> Decoded:
+    """One batch: lanes of (kind, problem, tokens) in the order in which they get a place, `together` at once.
+
+    A lane that ends makes place for the next. samples: whether a token is drawn, and not the likeliest.
+    """
+    waiting = deque(lanes)
+    running: list[list[int]] = []  # [steps left, number of the kind's row]
+    rows: list[tuple[float, float, float, tuple[int, int], tuple[int, int]]] = []
+    spent, forwards, lane_steps, host = Spent(), 0, 0, rates.host
+    while waiting or running:
+        while waiting and len(running) < together:
+            kind, problem, tokens = waiting.popleft()
+            arm = rates.arm(kind.arm) if kind.evicts else Arm()
+            own = sum(part[0] + shape.layers * part[1] for part in (host.lane, arm.step))
+            event = kind.events(tokens) * (arm.event[0] + shape.layers * arm.event[1])
+            spent = spent.plus(Spent(prompts=joined(shape, rates, kind), events=event))
+            pool = (kind.capacity, kind.slot)
+            rows.append((kind.held(tokens) * kind.slot, own, 0.0, pool, (problem, kind.seed)))
+            running.append([max(1, tokens), len(rows) - 1])
+        now = [rows[number] for _, number in running]
+        count, stepped = len(now), min(left for left, _ in running)
+        pools, drawn = len({row[3] for row in now}), len({row[4] for row in now})
+        linear = 2 * count * (shape.linear + shape.head) / rates.rows
+        reading = shape.bytes / rates.weights
+        weights, slots = max(linear, reading), sum(row[0] for row in now) / rates.cache
+        launches = host.forward + shape.layers * (host.layer + (pools - 1) * host.pool)
+        if rates.beside:
+            launches = max(0.0, launches - weights - slots)
+        each = sum(row[1] for row in now)
+        sampling = shape.vocabulary * (count * host.logit + drawn * host.noise) if samples else 0.0
+        step = Spent(weights=weights, slots=slots, host=launches + each, sampling=sampling)
+        spent = spent.plus(step.times(stepped))
+        forwards += stepped
+        lane_steps += stepped * count
+        running = [[left - stepped, number] for left, number in running if left > stepped]
+    return Decoded(spent, forwards, lane_steps)
+
+
+class Room(NamedTuple):
+    """Bytes on one device. prompt: the peak of a prefill, with the slots of the prompt that waits. step,
+    event: what each lane of a forward, and one event, need beside the slots.
+    """
+
+    weights: int
+    prompt: int
+    lanes: tuple[int, ...]  # slots and state of the lanes of a batch, largest first
+    step: int  # of each lane
+    event: int
+
+    def bytes(self, lanes: int) -> int:
+        """With the largest `lanes` lanes of a batch at once. A pool is copied layer by layer as it grows: one
+        layer of them is there twice.
+        """
+        held = sum(self.lanes[:lanes])
+        return self.weights + held + max(self.prompt, self.event) + lanes * self.step
+
+
+def room(
+    shape: Shape,
+    prompt: int,
+    chunk: int | None,
+    lanes: Sequence[Kind],
+    *,
+    signals: int,
+    watches: bool,
+    raw: bool,
+) -> Room:
+    """Of a batch of these lanes, with prompts of at most so many tokens. signals: how many read the attention
+    of a prompt. watches: whether one reads that of new tokens; raw: the logits too. chunk: tokens of a prompt
+    that are fed at once.
+    """
+    fed = min(prompt, chunk or prompt)
+    dim, wide = shape.head_dim, 4  # bytes of float32, in which attention is read
+    activations = fed * shape.itemsize * (3 * shape.intermediate + 8 * shape.width)
+    mask = 512 * prompt if fed < prompt else 0
+    reading = wide * (3 * BLOCK * shape.q_heads * prompt + 8 * shape.kv_heads * prompt * dim) * bool(signals)
+    logits = shape.vocabulary * (2 * shape.itemsize + 3 * 8)
+    waits = prompt * shape.slot_bytes
+    states = 2 * wide * shape.layers * shape.q_heads * prompt * signals
+    sizes = sorted((kind.capacity * kind.slot + kind.state for kind in lanes), reverse=True)
+    most = max(kind.capacity for kind in lanes)
+    copied = -(-sum(sizes[:1]) // max(1, shape.layers))  # a layer of a lane, twice while a pool grows
+    seen = wide * shape.layers * shape.q_heads * most * ((4 if raw else 2) if watches else 0)
+    token = shape.itemsize * (3 * shape.intermediate + 6 * shape.width)
+    step = logits + seen + token + copied
+    event = 3 * (sizes[0] if sizes else 0)
+    return Room(
+        shape.bytes, activations + mask + reading + logits + waits + states, tuple(sizes), step, event
+    )
+
+
+def lanes_that_fit(needed: Room, memory: float) -> int:
+    """The most lanes of a batch that fit at once whichever they are; 0 where none does."""
+    beside = needed.weights + max(needed.prompt, needed.event)
+    held = accumulate(needed.lanes)
+    found = (count for count, size in enumerate(held, 1) if beside + size + count * needed.step > memory)
+    return next(found, len(needed.lanes) + 1) - 1

@@ -1,0 +1,109 @@
+"""The shape of a model from its configuration alone: what its weights, a token and a slot take."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+import transformers
+
+from protocol.evidence.refusals import BadInput
+from protocol.models import sources
+from protocol.models.load import DTYPES
+from protocol.planning.arithmetic import Shape
+
+__all__ = ["Found", "found", "shape_of"]
+
+DATA = Path(__file__).with_name("shapes.toml")
+NEEDED = (
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "hidden_size",
+    "intermediate_size",
+    "vocab_size",
+)
+
+
+class Found(NamedTuple):
+    config: Any
+    source: str  # where the configuration is from, for a reader
+
+
+def found(model: str, home: Path, given: Path | None = None) -> Found:
+    """The configuration of a registered model: of a file that is given, of the model itself where it is here,
+    or of one whose shape is known. Raises BadInput.
+    """
+    if given is not None:
+        return Found(_read(given), str(given))
+    try:
+        return Found(transformers.AutoConfig.from_pretrained(sources.locate(model, home)), "here")
+    except BadInput:
+        repository = getattr(sources.parse(model), "repo", "")
+    tables = {name.lower(): table for name, table in tomllib.loads(DATA.read_text("utf-8")).items()}
+    if (table := tables.get(repository.lower())) is None:
+        raise BadInput(
+            f"model {model}: is not here and its shape is not known; give its config.json: "
+            f"--shape {model}=config.json"
+        )
+    return Found(_config(table, model), "protocol/planning/shapes.toml")
+
+
+def _read(path: Path) -> Any:
+    try:
+        table = json.loads(path.read_text(encoding="utf-8"))
+    except OSError:
+        raise BadInput(f"--shape {path}: no such file; give the config.json of the model") from None
+    except (ValueError, RecursionError):
+        raise BadInput(f"--shape {path}: is no JSON; give the config.json of the model") from None
+    if not isinstance(table, dict) or not isinstance(table.get("model_type"), str):
+        raise BadInput(f"--shape {path}: has no model_type; give the config.json of the model")
+    return _config(table, str(path))
+
+
+def _config(table: dict[str, Any], name: str) -> Any:
+    kind = table["model_type"]
+    try:
+        config = transformers.AutoConfig.for_model(**table)
+    except (ValueError, TypeError) as refusal:
+        said = " ".join(str(refusal).split())
+        raise BadInput(f"--shape {name}: transformers has no model of type {kind!r}: {said[:120]}") from None
+    if missing := [field for field in NEEDED if not isinstance(getattr(config, field, None), int)]:
+        raise BadInput(f"--shape {name}: has no {missing[0]}, which the arithmetic needs")
+    return config
+
+
+def shape_of(config: Any, dtype: str) -> Shape:
+    """Counted on a network without numbers: any architecture, tied embeddings once, as they lie in memory.
+
+    Of experts as many count as FLOP as a token is sent to, and all of them as bytes.
+    """
+    with torch.device("meta"):
+        network = transformers.AutoModelForCausalLM.from_config(config, dtype=DTYPES[dtype])
+    head, embedded = network.get_output_embeddings(), network.get_input_embeddings()
+    outside = {id(own.weight) for own in (head, embedded) if own is not None}
+    linear = sum(own.numel() for own in network.parameters() if own.dim() == 2 and id(own) not in outside)
+    experts = sum(
+        own.numel()
+        for name, own in network.named_parameters()
+        if re.search("experts", name) and own.dim() == 3
+    )
+    count = getattr(config, "num_experts", None) or getattr(config, "num_local_experts", None) or 1
+    linear += experts * int(getattr(config, "num_experts_per_tok", None) or 1) // int(count)
+    return Shape(
+        layers=config.num_hidden_layers,
+        q_heads=config.num_attention_heads,
+        kv_heads=config.num_key_value_heads,
+        head_dim=getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads,
+        width=config.hidden_size,
+        intermediate=config.intermediate_size,
+        vocabulary=config.vocab_size,
+        weights=sum(own.numel() for own in network.parameters()),
+        linear=linear,
+        head=0 if head is None else head.weight.numel(),
+        itemsize=DTYPES[dtype].itemsize,
+    )
