@@ -63,7 +63,7 @@ def cost_frontier(
             f"new tokens, {lanes} at once, over the lanes; geometric means, their intervals not drawn. "
             "Judged answers are longer or shorter, by arm: one that writes on takes longer than this shows. "
             "Where two lines cross decides nothing. After EpiKV's figure 4.",
-            f"Larger markers: budgets registered later. Cross: full cache. Lines at {subject}, and band: 95 % "
+            f"Larger markers: later registered. Cross: full cache. Lines at {subject}, and band: 95 % "
             "intervals of accuracy (Wilson), not corrected.",
         ],
         f"seconds a lane ({tokens} + {one.cost['new_tokens']} tokens)",
