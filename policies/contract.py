@@ -83,12 +83,12 @@ class UnknownPolicy(ValueError):
 
 
 class Several(NamedTuple):
-    """What lanes that are asked together do not share."""
+    """What lanes that are asked together do not share, each [lane, 1, 1, 1] int64."""
 
     seen: Tensor
-    """[lane, 1, 1, 1] int64, tokens that each has seen."""
+    """Tokens that each has seen."""
     prompt: Tensor
-    """[lane, 1, 1, 1] int64, how many of these are its prompt's."""
+    """How many of these are its prompt's."""
 
 
 @runtime_checkable
@@ -103,9 +103,7 @@ class Stacks(Protocol, metaclass=Kind):
 
     @property
     def stacks(self) -> bool:
-        """Counts where the class says it itself: one that inherits it may do other things with its tensors,
-        and says it again (`together.stacks`).
-        """
+        """Counts where the class says it itself: one that inherits it may do otherwise (`together.stacks`)."""
         ...
 
 

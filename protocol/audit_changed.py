@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from protocol import command, witnesses
-from protocol.acts import audit, changed
+from protocol.acts import audit
+from protocol.acts.again import changed
+from protocol.acts.again.changed import Changed
 from protocol.acts.audit import FAILED, UNFINISHED, UNTOLD, Audited
-from protocol.acts.changed import Changed
 from protocol.evidence.bytes import shown
 from protocol.evidence.outside import anchors
 from protocol.evidence.refusals import BadInput, Refusal

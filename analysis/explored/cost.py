@@ -7,13 +7,16 @@ here knows of an accuracy, and nothing here is a verdict.
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from analysis.output.told import columns
 from analysis.rules.rule import FULL
 from analysis.stats.paired_ratios import FEWEST, Level, level_of, ratio_of
-from analysis.studies.plain_files import RecordError, read, refuse_other, shards
+from analysis.studies import plain_files
+from analysis.studies.plain_files import RecordError, read, refuse_other
 
 __all__ = [
     "DECODE",
@@ -115,9 +118,9 @@ def measured(folder: Path) -> list[Measured]:
     if "cost" not in protocol:
         raise NothingMeasured(f"{folder}: registers no [cost]; write one into a protocol before it is locked")
     found = []
-    for name, data in shards(folder / FOLDER):
+    for name, stored in groupby(plain_files.lines(folder / FOLDER), itemgetter(0)):
         try:
-            first, *rest = [json.loads(line)["body"] for line in data.split(b"\n")[:-1]]
+            first, *rest = [json.loads(line)["body"] for *_, line in stored if line.endswith(b"\n")]
             found.append(_measured(name, first["machine"], rest, protocol))
         except (ValueError, KeyError, TypeError) as problem:
             raise RecordError(

@@ -18,7 +18,7 @@ from torch import Tensor
 from policies import AttentionSignal, CacheSignal, Cadence, Calibrated, Event, Policy, Rows, Signal, View
 from policies.contract import Several
 from policies.together import Asunder, kept, together
-from protocol.engine import forking, grants, merging
+from protocol.engine import forking, merging
 from protocol.engine.asking import asked
 from protocol.engine.attention.kernels import PADDED, Attention
 from protocol.engine.forms import VERBATIM
@@ -132,7 +132,7 @@ class Events:
             return None
         held = int(row.pool.lengths[:, row.place].sum()) / (len(row.pool.shape) * row.pool.heads)
         try:
-            granted = grants.granted(cadence, budget, step)
+            granted = forking.granted(cadence, budget, step)
             if cadence.due(step, held, granted):
                 row.count_state()
                 return Due(row, memory, granted)
@@ -349,8 +349,7 @@ class Events:
         if shape != pool.shape:
             row.pool = self.slots.pool(shape, [own.keys for own in cached], pool.form)
             (target,) = row.pool.admit([row])
-            total = self.slots.bytes() + self.windows.bytes()  # of the old pool and the new
-            self.peak_bytes = max(self.peak_bytes, total)
+            self.peak_bytes = max(self.peak_bytes, self.slots.bytes() + self.windows.bytes())  # both pools
         else:
             target = place
         for layer, own in enumerate(cached):

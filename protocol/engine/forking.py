@@ -10,10 +10,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from policies import Blockwise, Event, Mark, Merging, Policy, Remembered, Rotation, Signal, View
+from policies import Blockwise, Cadence, Event, Mark, Merging, Policy, Remembered, Rotation, Signal, View
 from policies.together import one_for_all_seeds
 from protocol.engine import lane_memory, prefill, sampling
-from protocol.engine.grants import granted
 from protocol.engine.lane_memory import Memory
 from protocol.engine.lanes import Lane, LaneFailure, Model, Request
 from protocol.engine.prefill import Prefilled
@@ -129,6 +128,29 @@ def fork(model: Model, request: Request, chunk: int | None) -> Forked:
             begun[lane.policy, lane.budget] = waiting[-1]
     seconds = perf_counter() - start
     return Forked(request, fed.keys, fed.values, fed.logits, waiting, failures, seconds, fed.windows)
+
+
+def granted(cadence: Cadence, budget: int, step: int) -> int:
+    """Slots per KV head and layer that an event may leave once `step` new tokens have been fed.
+
+    A cadence declares the budgets of its rounds, whose mean is at most the registered one, and grants them in
+    their order. Raises ValueError for one that declares more, or grants what it did not declare: the lane
+    would hold slots that no registration gave it.
+    """
+    rounds = cadence.budgets(budget)
+    if not rounds or min(rounds) < 1 or sum(rounds) > budget * len(rounds):
+        raise ValueError(
+            f"{type(cadence).__name__} declares {list(rounds)} slots for its rounds, where {budget} are "
+            "registered: each is at least 1, and their mean at most that"
+        )
+    place = 0 if cadence.interval is None else min(step // cadence.interval, len(rounds) - 1)
+    found = cadence.budget(budget, step)
+    if found != rounds[place]:
+        raise ValueError(
+            f"{type(cadence).__name__} grants {found} slots at step {step}, where it declares "
+            f"{rounds[place]} of the registered {budget}"
+        )
+    return found
 
 
 def in_blocks(lane: Lane, context: int) -> bool:

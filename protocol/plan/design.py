@@ -271,8 +271,8 @@ class Design:
         tuple[str, ...],
         Field(
             ARMS,
-            "Models, by name, as hf:<owner>/<name>@<commit> or as path:<folder>, with full attention in some "
-            "layers at least: budgets are of these; sliding-window layers keep their window in every arm.",
+            "Models, by name, as hf:<owner>/<name>@<commit> or as path:<folder>. Budgets are of their layers "
+            "of full attention; sliding-window layers keep their window in every arm.",
             ["smollm2-135m"],
         ),
     ]
@@ -317,8 +317,8 @@ class Design:
         Cost | None,
         Field(
             replace(declared(Cost), meant=known_as.COST),
-            "Time and memory that kv-prereg cost measures before the claim; no verdict depends on them.",
-            without="nothing is measured",
+            "Time and memory, measured apart.",
+            without="nothing",
         ),
     ] = None
 
@@ -351,8 +351,9 @@ class Design:
             policy = policies.pinned(policy)
         if (preserve := self.generation.preserve) is not None:
             protect = policies.Preserve(preserve.prompt, preserve.recent)
-            lines = preserve.lines
-            policy = replace(policy, protect=protect if lines is None else policies.Marked(protect, lines))
+            if preserve.lines is not None:
+                protect = policies.Marked(protect, preserve.lines)
+            policy = replace(policy, protect=protect)
         interval = self.generation.interval
         if interval is None or policy.cadence.interval is not None:
             return policy
@@ -393,9 +394,7 @@ class Design:
         return [model for model in self.models for _ in range(each)]
 
     def content(self) -> dict[str, Any]:
-        """The protocol as canonical JSON can hold it: what the lock records beside the digest of the file. Of
-        grids it has the arms and candidates that they make.
-        """
+        """The protocol as canonical JSON and the lock hold it; of grids the arms and candidates they make."""
         content = DESIGN.content(self)
         content.get("sweep", {}).pop("grid", None)
         return content

@@ -9,7 +9,7 @@ import pytest
 import studies
 
 from protocol import audit_changed
-from protocol.acts import changed
+from protocol.acts.again import changed
 from protocol.acts.audit import Audited
 from protocol.audit_changed import Told
 from protocol.evidence.findings import Finding

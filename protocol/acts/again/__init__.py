@@ -1,4 +1,4 @@
-"""What an audit does anew: locks, decodes, judges and draws again, and holds it against what is there.
+"""What audits do beside the files: lock, decode, judge and draw again, and tell which folders a change is of.
 
 May import: policies, analysis, figures, protocol.acts.locking, protocol.plan, protocol.running,
 protocol.locked, protocol.engine, protocol.tasks, protocol.models, protocol.evidence; torch, transformers.

@@ -7,7 +7,7 @@ from tiny_networks import HEADS, all_kept, answer, drawn, lane, outside, tiny
 
 from policies import Cadence, Schedule
 from protocol.engine import LaneFailure, Outcome
-from protocol.engine.grants import granted
+from protocol.engine.forking import granted
 
 
 @dataclass(frozen=True)
