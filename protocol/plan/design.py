@@ -332,9 +332,8 @@ class Design:
         return next(arm for arm in self.arms if arm.name == name)
 
     def policy(self, name: str) -> Policy:
-        """The policy of an arm with its settings, with the registered interval where it evicts and has none
-        of its own, and what is registered for all arms in the place of what it protects; of a press, what
-        runs it.
+        """The policy of an arm with its settings, and with what is registered for all arms: the interval,
+        where it evicts and has none of its own, and what it protects; of a press, what runs it.
         """
         import policies  # with torch, which reading and refusing the rest of a protocol does without
 
@@ -378,9 +377,7 @@ class Design:
         return replace(self, arms=arms, seeds=self.sweep.seeds, sweep=None)
 
     def confirmed(self, winner: str) -> Design:
-        """What confirming a sweep runs: the policy of the candidate `winner` under the sweep's name, in place
-        of the candidates.
-        """
+        """What confirming a sweep runs: the candidate `winner` under the sweep's name, in the place of all."""
         sweep = self.sweep
         assert sweep is not None
         chosen = self.arm(winner)._replace(name=sweep.name)
