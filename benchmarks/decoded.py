@@ -62,7 +62,10 @@ def main(source: str, problems: int) -> None:
             first_event=settings.waits,
         )
         seconds = process_time() - start
-        made = [one for answers in run.answers for one in answers.outcomes]
+        every = (one for answers in run.answers for one in answers.outcomes)
+        made = [
+            one for one in every if isinstance(one, engine.Outcome)
+        ]  # of one that failed, no tokens are counted
         told = [
             (one.token_ids, one.stop, one.held, one.events, one.allocated, one.state_bytes) for one in made
         ]
