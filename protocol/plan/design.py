@@ -349,10 +349,8 @@ class Design:
         if self.generation.prompt == "pinned":
             policy = policies.pinned(policy)
         if (preserve := self.generation.preserve) is not None:
-            protect = policies.Preserve(preserve.prompt, preserve.recent)
-            if preserve.lines is not None:
-                protect = policies.Marked(protect, preserve.lines)
-            policy = replace(policy, protect=protect)
+            protect, lines = policies.Preserve(preserve.prompt, preserve.recent), preserve.lines
+            policy = replace(policy, protect=protect if lines is None else policies.Marked(protect, lines))
         interval = self.generation.interval
         if interval is None or policy.cadence.interval is not None:
             return policy
