@@ -375,7 +375,7 @@ class Design:
         return replace(self, arms=arms, seeds=self.sweep.seeds, sweep=None)
 
     def confirmed(self, winner: str) -> Design:
-        """What confirming a sweep runs: the candidate `winner` under the sweep's name, in the place of all."""
+        """What confirming a sweep runs: the candidate `winner` under the sweep's name, in place of all."""
         sweep = self.sweep
         assert sweep is not None
         chosen = self.arm(winner)._replace(name=sweep.name)
