@@ -101,6 +101,13 @@ def heads(found: Iterable[Record]) -> Iterable[Head]:
     return found.heads if isinstance(found, Lines | Joined) else map(_head, found)
 
 
+def citations(found: Iterable[Record]) -> set[str]:
+    """What the records cite."""
+    if isinstance(found, Lines | Joined):
+        return {cited for head in found.heads if (cited := head.trajectory)}
+    return {cited for record in found if (cited := record["body"]["trajectory"])}
+
+
 def chosen(found: Sequence[Record], places: Iterable[int]) -> Iterable[Record]:
     """The records at these places, in their order."""
     return found.ordered(places) if isinstance(found, Lines) else map(found.__getitem__, places)

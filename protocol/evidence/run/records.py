@@ -29,6 +29,7 @@ from protocol.evidence.run.record_lines import Key as Key
 from protocol.evidence.run.record_lines import Read as Read
 from protocol.evidence.run.record_lines import Record as Record
 from protocol.evidence.run.record_lines import chosen as chosen
+from protocol.evidence.run.record_lines import citations
 from protocol.evidence.run.record_lines import heads as heads
 from protocol.evidence.run.record_lines import key as key
 from protocol.evidence.run.record_lines import key_of as key_of
@@ -185,15 +186,13 @@ def side_files(place: Path) -> set[Path]:
 
 def cited(place: Path, records: Iterable[Record]) -> set[Path]:
     """The side files that `records` cite."""
-    names = {_name(cited) for head in heads(records) if (cited := head.trajectory)}
-    return {_side_file(place, name) for name in names}
+    return {_side_file(place, _name(cited)) for cited in citations(records)}
 
 
 def trajectories(place: Path, records: Iterable[Record]) -> dict[str, str]:
     """SHA-256 of each cited side file, by file name. Raises Tampered unless all are there and intact."""
-    citations = sorted({cited for head in heads(records) if (cited := head.trajectory)})
     found = {}
-    for name, own in itertools.groupby(citations, key=_name):
+    for name, own in itertools.groupby(sorted(citations(records)), key=_name):
         held = _by_citation(place, name)
         for cited in own:
             _found(held, cited)
