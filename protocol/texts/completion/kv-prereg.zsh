@@ -303,7 +303,7 @@ _shtab_kv_prereg_forest_options=(
 _shtab_kv_prereg_forest_defaults_added=0
 
 _shtab_kv_prereg_help_options=(
-  ":command:(init rehearse register probe cost confirm audit report replicate status show diagnostics ablations by-level evicted proxies compare claims amend withdraw anchor audit-changed export regrade policies tasks models calibrate split lm-eval judge selection table draw draw-cost forest settings-map completion)"
+  ":command:(init rehearse register probe confirm audit report replicate status show cost diagnostics ablations by-level evicted proxies compare claims amend withdraw anchor audit-changed export regrade policies tasks models calibrate split lm-eval judge selection table draw draw-cost forest settings-map completion)"
 )
 
 # guard to ensure default positional specs are added only once per session
