@@ -57,7 +57,8 @@ def test_templates_go_into_the_package_that_is_installed():
     project = tomllib.loads((studies.ROOT / "pyproject.toml").read_text())
     patterns = project["tool"]["setuptools"]["package-data"]["protocol"]
     shipped = {path for pattern in patterns for path in (studies.ROOT / "protocol").glob(pattern)}
-    assert {path.stem for path in shipped if path.suffix == ".toml"} == {*init.TEMPLATES}
+    assert {*(studies.ROOT / "protocol").rglob("*.toml")} <= shipped
+    assert {path.stem for path in shipped if path.parent.name == "templates"} == {*init.TEMPLATES}
 
 
 @pytest.mark.parametrize(
