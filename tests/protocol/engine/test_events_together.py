@@ -2,7 +2,7 @@
 
 import copy
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import pytest
@@ -11,11 +11,12 @@ from tiny_networks import DEPTH, answer, competing, lane, noted, outside, tiny
 
 import policies
 from policies import AttentionSignal, Cadence, PerHead, Policy, Protect, Schedule, Scores, Shared
+from policies.signals import Norms
 from policies.streaming import Recency
 from policies.together import one_for_all_seeds, stacks, together
 from policies.watched import watched
 from protocol import engine
-from protocol.engine import events
+from protocol.engine import events, slots
 from protocol.engine.lane_memory import every, tensors
 from protocol.engine.lanes import LaneFailure, Outcome, Request
 
@@ -261,3 +262,122 @@ def test_heads_that_hold_different_numbers_of_slots_are_asked_alone():
     policy = policies.get("knorm", routing=policies.Adaptive(), cadence=SLACK)
     assert not together(policy)
     assert together(replace(policy, routing=PerHead()))
+
+
+def kept_alike(monkeypatch, *policies_, model=None, seeds=(0, 1)):
+    """Whether lanes hold, keep and say the same whether they are asked together or one by one."""
+    model = model or tiny(dtype=torch.float32)
+    lanes = [engine.Lane(f"{at}", own, 20, seed) for at, own in enumerate(policies_) for seed in seeds]
+    in_company = told(ran(model, lanes, max_new_tokens=8))
+    with monkeypatch.context() as patch:
+        patch.setattr(events.Events, "several", lambda self, due: None)
+        assert told(ran(model, lanes, max_new_tokens=8)) == in_company
+    assert all(isinstance(one, Outcome) and len(one.events) > 2 for one in in_company)
+
+
+@dataclass(frozen=True)
+class OfOneHead:
+    """Protects the oldest slots of the last head of the last layers, and says nothing of lanes."""
+
+    def slots(self, filled, budget, *, decoding, prompt=None):
+        protected = torch.zeros_like(filled)
+        protected[-1:, -1:, :3] = True
+        return protected & filled
+
+
+def test_a_protection_that_tells_heads_apart_is_given_every_head(monkeypatch):
+    """All heads hold the same slots, which are looked at once where nobody tells them apart."""
+    policy = Policy(Recency(), cadence=SLACK, routing=PerHead(), protect=OfOneHead())
+    assert together(policy)
+    assert not one_for_all_seeds(policy)
+    kept_alike(monkeypatch, policy)
+
+
+@dataclass(frozen=True)
+class OfTheFirstLane(Recency):
+    """Says that it stacks, and has no axis for lanes."""
+
+    needs: ClassVar = frozenset({Norms()})
+    stacks: ClassVar[bool] = True
+
+    def score(self, view):
+        key = view.signals[Norms()][0].key
+        return Scores(-key.view(-1, *key.shape[-2:])[:1])
+
+
+def test_scores_without_lanes_are_not_spread_over_all_of_them(monkeypatch):
+    policy = Policy(OfTheFirstLane(), cadence=SLACK, protect=Protect(0, 0))
+    assert together(policy)
+    kept_alike(monkeypatch, policy)
+
+
+@dataclass(frozen=True)
+class Recalls(Recency):
+    """Has a memory after the first event, by which it turns round, and none later."""
+
+    stacks: ClassVar[bool] = True
+
+    def after(self, kept):
+        return self
+
+    def tensors(self):
+        return ()
+
+    def score(self, view):
+        sign = 1.0 if view.memory is None else -1.0
+        return Scores(sign * view.positions.float(), memory=self if view.stored is None else None)
+
+
+def test_a_lane_whose_policy_remembers_is_asked_alone(monkeypatch):
+    kept_alike(monkeypatch, Policy(Recalls(), cadence=SLACK, protect=Protect(0, 0)))
+
+
+@dataclass(frozen=True)
+class Signed(Recency):
+    """Equal to one of the other sign."""
+
+    sign: float = field(default=1.0, compare=False)
+    stacks: ClassVar[bool] = True
+
+    def score(self, view):
+        return Scores(self.sign * view.positions.float())
+
+
+@dataclass
+class Unhashed:
+    """Two of them are equal, and none has a hash."""
+
+    needs: ClassVar = frozenset()
+    stacks: ClassVar[bool] = True
+
+    def score(self, view):
+        return Scores(view.positions.float())
+
+
+def test_parts_that_equality_does_not_tell_apart_are_asked_alone(monkeypatch):
+    one, other = (Policy(Signed(sign), cadence=SLACK, protect=Protect(0, 0)) for sign in (1.0, -1.0))
+    assert one == other
+    kept_alike(monkeypatch, one, other)
+    kept_alike(monkeypatch, replace(one, scoring=Unhashed()))
+
+
+@dataclass(frozen=True)
+class Short(Recency):
+    """Of memory, for several lanes."""
+
+    stacks: ClassVar[bool] = True
+
+    def score(self, view):
+        if view.several is not None:
+            raise MemoryError("for several lanes")
+        return super().score(view)
+
+
+def test_what_the_machine_lacks_and_what_is_wrong_here_breaks_the_run(monkeypatch):
+    lanes = [lane(Policy(Short(), cadence=SLACK, protect=Protect(0, 0)), 20, seed) for seed in (0, 1)]
+    with pytest.raises(MemoryError, match="for several lanes"):
+        ran(tiny(dtype=torch.float32), lanes, max_new_tokens=6)
+    lanes = [lane(policies.get("knorm", cadence=SLACK), 20, seed) for seed in (0, 1)]
+    monkeypatch.setattr(slots.Pool, "several", lambda self, *given: given[99])
+    with pytest.raises(IndexError):
+        ran(tiny(dtype=torch.float32), lanes, max_new_tokens=6)
