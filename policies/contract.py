@@ -103,7 +103,7 @@ class Stacks(Protocol, metaclass=Kind):
 
     @property
     def stacks(self) -> bool:
-        """Counts where the class says it itself: one that inherits it may do otherwise (`together.stacks`)."""
+        """Counts where the class says it itself: one that inherits it may do otherwise (`together`)."""
         ...
 
 

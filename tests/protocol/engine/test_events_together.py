@@ -7,10 +7,13 @@ from typing import ClassVar
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tiny_networks import DEPTH, answer, competing, lane, noted, outside, tiny
 
 import policies
 from policies import AttentionSignal, Cadence, PerHead, Policy, Protect, Schedule, Scores, Shared
+from policies.blockwise import Blockwise
 from policies.signals import Norms
 from policies.streaming import Recency
 from policies.together import one_for_all_seeds, stacks, together
@@ -221,25 +224,63 @@ def test_seeds_share_the_first_event_of_a_policy_that_draws_nothing():
         ]
 
 
-@pytest.mark.parametrize(
-    "cadence",
-    [
-        SLACK,
-        EXACT,
-        Cadence(interval=1),
-        Cadence(),
-        Schedule(interval=4),
-        Schedule(interval=3, load="inverted"),
-    ],
-)
-@pytest.mark.parametrize("held", [10.0, 12.5, 13.0, 17.0, 40.0])
-def test_no_event_is_due_before_the_next_that_is_foretold(cadence, held):
+def cadences():
+    interval, slack = st.integers(1, 9), st.booleans()
+    plain = [st.builds(kind, interval=interval, slack=slack) for kind in (Cadence, Blockwise)]
+    loads = {"load": st.sampled_from(["front", "back", "inverted"]), "amplitude": st.floats(0.01, 0.99)}
+    rounds = st.sampled_from([2, 4, 8])
+    return st.one_of(*plain, st.builds(Schedule, interval=interval, slack=slack, rounds=rounds, **loads))
+
+
+def fired(cadence, budget, slots, query, first, foretold):
+    """(step, slots of all heads) of each event of six heads that hold `slots` in all; asked at every step
+    from the `first` on, or only when what the cadence foretells is over.
+    """
+    heads, until, found = 6, 0, []
+    for step in range(0 if query else 1, 50):
+        slots += heads * (query if step == 0 else 1)
+        if step < max(first, until):
+            continue
+        granted = cadence.budget(budget, step)
+        if cadence.due(step, slots / heads, granted):
+            found.append((step, slots))
+            slots = heads * granted
+        elif foretold:
+            until = cadence.next_due(step, slots / heads, budget)
+            assert until > step
+    return found
+
+
+@given(cadences(), st.integers(1, 40), st.integers(1, 300), st.integers(0, 20), st.integers(0, 6))
+@settings(max_examples=150, deadline=None)
+def test_events_that_are_foretold_are_those_of_who_is_asked_at_every_step(
+    cadence, budget, slots, query, first
+):
     assert events.foretold(type(cadence))
-    for step in range(1, 14):
-        until = cadence.next_due(step, held, 12)
-        assert until > step
-        for later in range(step + 1, min(until, 60)):
-            assert not cadence.due(later, held + later - step, cadence.budget(12, later))
+    assert fired(cadence, budget, slots, query, first, True) == fired(
+        cadence, budget, slots, query, first, False
+    )
+
+
+@pytest.mark.parametrize("first", [0, 1, 6])
+@pytest.mark.parametrize("query", [0, 3])
+def test_the_engine_fires_what_it_foretells_as_if_it_asked_at_every_step(monkeypatch, first, query):
+    model, plain = tiny(dtype=torch.float32, num_hidden_layers=1), policies.get("knorm")
+    cadences = (SLACK, EXACT, Cadence(interval=1), Schedule(interval=3, load="inverted", rounds=2))
+    given = [
+        lane(replace(plain, cadence=own, protect=Protect(0, 0)), budget)
+        for own in cadences
+        for budget in (20, 33)
+    ]
+
+    def every_event():
+        found = answer(model, outside(30, query), given, max_new_tokens=12, first_event=first)
+        return [one.events for one in found]
+
+    foretold = every_event()
+    monkeypatch.setattr(events, "foretold", lambda kind: False)
+    assert every_event() == foretold
+    assert len(set(foretold)) > 4
 
 
 @dataclass(frozen=True)
