@@ -46,8 +46,9 @@ def test_the_full_arm_equals_generate_with_prompts_longer_and_shorter_than_the_w
         assert outcome.token_ids == expected, (context, query, chunk)
 
 
-@pytest.mark.parametrize("chunk", [None, 5])
-@pytest.mark.parametrize("family", SHAPES)
+@pytest.mark.parametrize(
+    ("family", "chunk"), [("Gemma3", None), ("GptOss", 5), ("Qwen3", 5), ("Cohere2", None)]
+)
 def test_every_logit_of_lanes_of_several_lengths_is_that_of_a_plain_forward(family, chunk, logits_of):
     """Tokens may stay equal where a window is one token too long, or shows slots that nothing fills yet:
     prompts of 1 token and of more than the window's 12, one ring of all lanes, two places for five.

@@ -145,13 +145,15 @@ def test_slots_that_a_press_hides_stay_padded():
     assert Pool(shape, [keys], attention=Attention(varlen_by_loops)).kernel is None
 
 
-def on(device="cuda", dtype=torch.bfloat16, width=128):
+def on(device="cuda", dtype=torch.bfloat16, width=128, sinks=False):
     config = SimpleNamespace(head_dim=width)
     config.get_text_config = lambda: config
-    return SimpleNamespace(device=torch.device(device), dtype=dtype, config=config)
+    parts = [SimpleNamespace(), SimpleNamespace(sinks=1)] if sinks else [SimpleNamespace()]
+    return SimpleNamespace(device=torch.device(device), dtype=dtype, config=config, modules=lambda: parts)
 
 
 def test_the_path_is_chosen_by_device_precision_and_width_of_a_head():
+    assert chosen(on(dtype=torch.float16, width=256)).kernel is not None
     assert chosen(on()).kernel is chosen(on(), "varlen").kernel is not None
     assert chosen(on(), "padded") is PADDED
     for network, says in (
@@ -159,6 +161,7 @@ def test_the_path_is_chosen_by_device_precision_and_width_of_a_head():
         (on(dtype=torch.float32), "dtype bfloat16"),
         (on(width=100), "a multiple of 8"),
         (on(width=264), "at most 256"),
+        (on(sinks=True), "attention without sinks, and the model has them"),
     ):
         assert chosen(network) is chosen(network, "padded") is PADDED
         with pytest.raises(BadInput, match=says):
