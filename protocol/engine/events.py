@@ -136,10 +136,10 @@ class Events:
             if cadence.due(step, held, granted):
                 row.count_state()
                 return Due(row, memory, granted)
+            if foretold(type(cadence)):
+                row.next_event = row.seen + cadence.next_due(step, held, budget) - step
         except ValueError as refusal:
             return forking.failure(refusal)
-        if foretold(type(cadence)):
-            row.next_event = row.seen + cadence.next_due(step, held, budget) - step
         return None
 
     def act(self, due: Mapping[Row, Due | LaneFailure | None]) -> None:
@@ -172,11 +172,13 @@ class Events:
             policy = self.alike(row.lane.policy)
             lengths = pool.lengths[:, row.place]
             n = int(lengths[0, 0])
+            memory = each.memory
             apart = policy is None or pool.form is not VERBATIM or any(own.masked for own in pool.shape)
+            apart |= memory.remembered is not None or memory.routed is not None
             if apart or n <= each.budget or bool((lengths != n).any()):
                 groups[number] = [each]
             else:
-                memory, budgets = each.memory, (row.lane.budget, each.budget)
+                budgets = (row.lane.budget, each.budget)
                 rows = 0 if memory.recent is None else min(row.seen, memory.recent.shape[2])
                 key = (id(policy), *budgets, id(pool), n, memory.positions.shape, rows)
                 groups.setdefault(key, []).append(each)
@@ -197,12 +199,10 @@ class Events:
         return self.known[id(policy)][1]
 
     def several(self, due: Sequence[Due]) -> Gathered | None:
-        """What these lanes keep, asked together; None where some of them might fail, which each does alone
-        and in its own words.
-        """
+        """What these lanes keep; None where some might fail, which each does alone and in its own words."""
         try:
             return self.gathered(due)
-        except Exception:
+        except (ValueError, Asunder):
             return None
 
     def gathered(self, due: Sequence[Due]) -> Gathered:

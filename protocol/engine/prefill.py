@@ -220,6 +220,8 @@ class Recorder:
     def store(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """All keys and values of the layer so far, [kv_head, stop, d]."""
         stop = self.start + keys.shape[1]
+        if self.start == 0 and layer < len(self.keys):  # DiffLlama: two softmaxes over one cache
+            raise BadInput("the model asks for attention more than once in a layer; choose another model")
         if layer == len(self.keys):
             whole = stop == self.total
             for stored, new in ((self.keys, keys), (self.values, values)):

@@ -63,6 +63,8 @@ def reason(config: PreTrainedConfig) -> str:
     for shared in SHARING:
         if getattr(config, shared, None):
             return SHARING[shared]
+    if getattr(config, "num_hidden_layers", None) == 0:
+        return "has a configuration with num_hidden_layers 0, of which there is at least 1; mend it"
     if getattr(config, "num_hidden_layers", None) is None:
         return "has a configuration without num_hidden_layers, by which budgets count; choose another"
     if getattr(config, "use_bidirectional_attention", None) or getattr(config, "is_causal", None) is False:
@@ -101,6 +103,15 @@ def _of_layers(config: PreTrainedConfig) -> str:
 def _of_heads(config: PreTrainedConfig) -> str:
     if getattr(config, "num_key_value_heads", None) is None:
         return "has a configuration without num_key_value_heads, by which budgets count; choose another"
+    for counted in ("num_attention_heads", "num_key_value_heads", "head_dim"):
+        if isinstance(count := getattr(config, counted, None), int) and count < 1:
+            return f"has a configuration with {counted} {count}, of which there is at least 1; mend it"
+    queries, kv_heads = getattr(config, "num_attention_heads", None), config.num_key_value_heads
+    if isinstance(queries, int) and isinstance(kv_heads, int) and queries % kv_heads:
+        return (
+            f"has a configuration with {queries} attention heads for {kv_heads} KV heads, which is no whole "
+            "number for each; mend it"
+        )
     values = getattr(config, "v_head_dim", None)
     head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     if values is not None and values != head:

@@ -2,6 +2,7 @@
 is one that has no positions for what a policy feeds behind the text.
 """
 
+import json
 from types import SimpleNamespace
 
 import pytest
@@ -84,3 +85,37 @@ def test_what_is_fed_behind_a_text_has_positions_or_is_refused(tmp_path, policy,
     assert "\n" not in told
     assert f"arms: 'crystal' feeds tokens behind texts of {text} tokens of " in told
     assert f"up to position {reach} of the {reach - 1} of path:" in told
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"model_type": None}, "transformers reads no configuration of it: Unrecognized model"),
+        (
+            {"model_type": "own", "auto_map": {"AutoConfig": "own.Config"}},
+            "transformers reads no configuration",
+        ),
+        ({"num_hidden_layers": "four"}, "transformers reads no configuration of it: Validation error"),
+        ({"layer_types": ["full_attention"]}, "must be equal to the number of `layer_types`"),
+        (
+            {"num_hidden_layers": 0, "layer_types": []},
+            "with num_hidden_layers 0, of which there is at least 1",
+        ),
+        ({"num_attention_heads": 0}, "with num_attention_heads 0, of which"),
+        ({"num_key_value_heads": 0}, "with num_key_value_heads 0, of which"),
+        ({"num_key_value_heads": 3}, "with 4 attention heads for 3 KV heads"),
+        ({"head_dim": 0}, "with head_dim 0, of which"),
+    ],
+)
+def test_a_configuration_that_is_broken_is_refused_in_one_line(tmp_path, changes, says):
+    (tmp_path / "model.safetensors").touch()
+    made = transformers.Qwen3Config(num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2)
+    table = {key: value for key, value in {**made.to_dict(), **changes}.items() if value is not None}
+    (tmp_path / "config.json").write_text(json.dumps(table))
+    written = studies.PROTOCOL.format(model=tmp_path).replace('"crystal-token-level"', '"h2o"')
+    planned = SimpleNamespace(protocol=reading.parse(written.encode(), "here"), home=tmp_path)
+    with pytest.raises(BadInput) as refused:
+        layered.refuse(planned)
+    told = str(refused.value)
+    assert "\n" not in told
+    assert says in told

@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 import torch
 import transformers
+from huggingface_hub.errors import StrictDataclassError
 
 from protocol.engine.decode import refuse_sinks
 from protocol.engine.forms import refuse_unmergeable
@@ -21,6 +22,9 @@ __all__ = ["FIELD", "field", "refuse", "refuse_depths"]
 FIELD = "layers"  # of a lock
 # What an architecture provokes that is made or called otherwise than is known here; the engine asks it then.
 UNASKED = (ValueError, TypeError, KeyError, AttributeError, RuntimeError, NotImplementedError, IndexError)
+
+# What transformers raises of a configuration that is broken, or of code of the model's own.
+UNREAD = (ValueError, TypeError, KeyError, AttributeError, OSError, StrictDataclassError, ArithmeticError)
 
 
 class Bare(NamedTuple):
@@ -83,7 +87,13 @@ def field(planned: Planned) -> dict[str, Any]:
 
 
 def _config(planned: Planned, model: str) -> Any:
-    return transformers.AutoConfig.from_pretrained(sources.locate(model, planned.home))
+    folder = sources.locate(model, planned.home)
+    try:
+        # Code that a model brings is never run, and nobody is asked whether it may.
+        return transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    except UNREAD as unread:
+        said = " ".join(str(unread).split())
+        raise BadInput(f"model {model}: transformers reads no configuration of it: {said}") from None
 
 
 def _bare(model: str, config: Any) -> Bare | None:

@@ -2,20 +2,24 @@
 
 import copy
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tiny_networks import DEPTH, answer, competing, lane, noted, outside, tiny
 
 import policies
 from policies import AttentionSignal, Cadence, PerHead, Policy, Protect, Schedule, Scores, Shared
+from policies.blockwise import Blockwise
+from policies.signals import Norms
 from policies.streaming import Recency
 from policies.together import one_for_all_seeds, stacks, together
 from policies.watched import watched
 from protocol import engine
-from protocol.engine import events
+from protocol.engine import events, slots
 from protocol.engine.lane_memory import every, tensors
 from protocol.engine.lanes import LaneFailure, Outcome, Request
 
@@ -220,25 +224,63 @@ def test_seeds_share_the_first_event_of_a_policy_that_draws_nothing():
         ]
 
 
-@pytest.mark.parametrize(
-    "cadence",
-    [
-        SLACK,
-        EXACT,
-        Cadence(interval=1),
-        Cadence(),
-        Schedule(interval=4),
-        Schedule(interval=3, load="inverted"),
-    ],
-)
-@pytest.mark.parametrize("held", [10.0, 12.5, 13.0, 17.0, 40.0])
-def test_no_event_is_due_before_the_next_that_is_foretold(cadence, held):
+def cadences():
+    interval, slack = st.integers(1, 9), st.booleans()
+    plain = [st.builds(kind, interval=interval, slack=slack) for kind in (Cadence, Blockwise)]
+    loads = {"load": st.sampled_from(["front", "back", "inverted"]), "amplitude": st.floats(0.01, 0.99)}
+    rounds = st.sampled_from([2, 4, 8])
+    return st.one_of(*plain, st.builds(Schedule, interval=interval, slack=slack, rounds=rounds, **loads))
+
+
+def fired(cadence, budget, slots, query, first, foretold):
+    """(step, slots of all heads) of each event of six heads that hold `slots` in all; asked at every step
+    from the `first` on, or only when what the cadence foretells is over.
+    """
+    heads, until, found = 6, 0, []
+    for step in range(0 if query else 1, 50):
+        slots += heads * (query if step == 0 else 1)
+        if step < max(first, until):
+            continue
+        granted = cadence.budget(budget, step)
+        if cadence.due(step, slots / heads, granted):
+            found.append((step, slots))
+            slots = heads * granted
+        elif foretold:
+            until = cadence.next_due(step, slots / heads, budget)
+            assert until > step
+    return found
+
+
+@given(cadences(), st.integers(1, 40), st.integers(1, 300), st.integers(0, 20), st.integers(0, 6))
+@settings(max_examples=150, deadline=None)
+def test_events_that_are_foretold_are_those_of_who_is_asked_at_every_step(
+    cadence, budget, slots, query, first
+):
     assert events.foretold(type(cadence))
-    for step in range(1, 14):
-        until = cadence.next_due(step, held, 12)
-        assert until > step
-        for later in range(step + 1, min(until, 60)):
-            assert not cadence.due(later, held + later - step, cadence.budget(12, later))
+    assert fired(cadence, budget, slots, query, first, True) == fired(
+        cadence, budget, slots, query, first, False
+    )
+
+
+@pytest.mark.parametrize("first", [0, 1, 6])
+@pytest.mark.parametrize("query", [0, 3])
+def test_the_engine_fires_what_it_foretells_as_if_it_asked_at_every_step(monkeypatch, first, query):
+    model, plain = tiny(dtype=torch.float32, num_hidden_layers=1), policies.get("knorm")
+    cadences = (SLACK, EXACT, Cadence(interval=1), Schedule(interval=3, load="inverted", rounds=2))
+    given = [
+        lane(replace(plain, cadence=own, protect=Protect(0, 0)), budget)
+        for own in cadences
+        for budget in (20, 33)
+    ]
+
+    def every_event():
+        found = answer(model, outside(30, query), given, max_new_tokens=12, first_event=first)
+        return [one.events for one in found]
+
+    foretold = every_event()
+    monkeypatch.setattr(events, "foretold", lambda kind: False)
+    assert every_event() == foretold
+    assert len(set(foretold)) > 4
 
 
 @dataclass(frozen=True)
@@ -261,3 +303,122 @@ def test_heads_that_hold_different_numbers_of_slots_are_asked_alone():
     policy = policies.get("knorm", routing=policies.Adaptive(), cadence=SLACK)
     assert not together(policy)
     assert together(replace(policy, routing=PerHead()))
+
+
+def kept_alike(monkeypatch, *policies_, model=None, seeds=(0, 1)):
+    """Whether lanes hold, keep and say the same whether they are asked together or one by one."""
+    model = model or tiny(dtype=torch.float32)
+    lanes = [engine.Lane(f"{at}", own, 20, seed) for at, own in enumerate(policies_) for seed in seeds]
+    in_company = told(ran(model, lanes, max_new_tokens=8))
+    with monkeypatch.context() as patch:
+        patch.setattr(events.Events, "several", lambda self, due: None)
+        assert told(ran(model, lanes, max_new_tokens=8)) == in_company
+    assert all(isinstance(one, Outcome) and len(one.events) > 2 for one in in_company)
+
+
+@dataclass(frozen=True)
+class OfOneHead:
+    """Protects the oldest slots of the last head of the last layers, and says nothing of lanes."""
+
+    def slots(self, filled, budget, *, decoding, prompt=None):
+        protected = torch.zeros_like(filled)
+        protected[-1:, -1:, :3] = True
+        return protected & filled
+
+
+def test_a_protection_that_tells_heads_apart_is_given_every_head(monkeypatch):
+    """All heads hold the same slots, which are looked at once where nobody tells them apart."""
+    policy = Policy(Recency(), cadence=SLACK, routing=PerHead(), protect=OfOneHead())
+    assert together(policy)
+    assert not one_for_all_seeds(policy)
+    kept_alike(monkeypatch, policy)
+
+
+@dataclass(frozen=True)
+class OfTheFirstLane(Recency):
+    """Says that it stacks, and has no axis for lanes."""
+
+    needs: ClassVar = frozenset({Norms()})
+    stacks: ClassVar[bool] = True
+
+    def score(self, view):
+        key = view.signals[Norms()][0].key
+        return Scores(-key.view(-1, *key.shape[-2:])[:1])
+
+
+def test_scores_without_lanes_are_not_spread_over_all_of_them(monkeypatch):
+    policy = Policy(OfTheFirstLane(), cadence=SLACK, protect=Protect(0, 0))
+    assert together(policy)
+    kept_alike(monkeypatch, policy)
+
+
+@dataclass(frozen=True)
+class Recalls(Recency):
+    """Has a memory after the first event, by which it turns round, and none later."""
+
+    stacks: ClassVar[bool] = True
+
+    def after(self, kept):
+        return self
+
+    def tensors(self):
+        return ()
+
+    def score(self, view):
+        sign = 1.0 if view.memory is None else -1.0
+        return Scores(sign * view.positions.float(), memory=self if view.stored is None else None)
+
+
+def test_a_lane_whose_policy_remembers_is_asked_alone(monkeypatch):
+    kept_alike(monkeypatch, Policy(Recalls(), cadence=SLACK, protect=Protect(0, 0)))
+
+
+@dataclass(frozen=True)
+class Signed(Recency):
+    """Equal to one of the other sign."""
+
+    sign: float = field(default=1.0, compare=False)
+    stacks: ClassVar[bool] = True
+
+    def score(self, view):
+        return Scores(self.sign * view.positions.float())
+
+
+@dataclass
+class Unhashed:
+    """Two of them are equal, and none has a hash."""
+
+    needs: ClassVar = frozenset()
+    stacks: ClassVar[bool] = True
+
+    def score(self, view):
+        return Scores(view.positions.float())
+
+
+def test_parts_that_equality_does_not_tell_apart_are_asked_alone(monkeypatch):
+    one, other = (Policy(Signed(sign), cadence=SLACK, protect=Protect(0, 0)) for sign in (1.0, -1.0))
+    assert one == other
+    kept_alike(monkeypatch, one, other)
+    kept_alike(monkeypatch, replace(one, scoring=Unhashed()))
+
+
+@dataclass(frozen=True)
+class Short(Recency):
+    """Of memory, for several lanes."""
+
+    stacks: ClassVar[bool] = True
+
+    def score(self, view):
+        if view.several is not None:
+            raise MemoryError("for several lanes")
+        return super().score(view)
+
+
+def test_what_the_machine_lacks_and_what_is_wrong_here_breaks_the_run(monkeypatch):
+    lanes = [lane(Policy(Short(), cadence=SLACK, protect=Protect(0, 0)), 20, seed) for seed in (0, 1)]
+    with pytest.raises(MemoryError, match="for several lanes"):
+        ran(tiny(dtype=torch.float32), lanes, max_new_tokens=6)
+    lanes = [lane(policies.get("knorm", cadence=SLACK), 20, seed) for seed in (0, 1)]
+    monkeypatch.setattr(slots.Pool, "several", lambda self, *given: given[99])
+    with pytest.raises(IndexError):
+        ran(tiny(dtype=torch.float32), lanes, max_new_tokens=6)

@@ -46,6 +46,27 @@ def test_the_full_arm_equals_generate_with_prompts_longer_and_shorter_than_the_w
         assert outcome.token_ids == expected, (context, query, chunk)
 
 
+@pytest.mark.parametrize(
+    ("family", "chunk"), [("Gemma3", None), ("GptOss", 5), ("Qwen3", 5), ("Cohere2", None)]
+)
+def test_every_logit_of_lanes_of_several_lengths_is_that_of_a_plain_forward(family, chunk, logits_of):
+    """Tokens may stay equal where a window is one token too long, or shows slots that nothing fills yet:
+    prompts of 1 token and of more than the window's 12, one ring of all lanes, two places for five.
+    """
+    model = hybrid(family)
+    prompts = {
+        f"p{n}": outside(*sizes, seed=n)
+        for n, sizes in enumerate(((1, 0), (5, 3), (12, 0), (30, 2), (3, 14)))
+    }
+    requests = [Request(name, prompt, (lane(all_kept()),)) for name, prompt in prompts.items()]
+    ran = engine.run(model, requests, max_new_tokens=9, prefill_chunk=chunk, max_concurrent=2)
+    for (name, prompt), answers in zip(prompts.items(), ran.answers, strict=True):
+        text = (*prompt.context, *prompt.query, *answers.outcomes[0].token_ids)
+        due = plain_hybrid(model, text).logits[len(text) - 10 : -1]
+        found = torch.stack([logits_of[Draw(name, 0, step)] for step in range(9)])
+        torch.testing.assert_close(found, due, rtol=1e-9, atol=1e-9)
+
+
 def test_several_lanes_of_several_lengths_in_few_places_equal_generate():
     free = hybrid("Gemma3")
     model = free._replace(stop_ids=frozenset({greedy(free, words(20), 8)[3]}))

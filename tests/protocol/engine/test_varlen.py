@@ -145,14 +145,15 @@ def test_slots_that_a_press_hides_stay_padded():
     assert Pool(shape, [keys], attention=Attention(varlen_by_loops)).kernel is None
 
 
-def on(device="cuda", dtype=torch.bfloat16, width=128, **of_attention):
+def on(device="cuda", dtype=torch.bfloat16, width=128, sinks=False):
     config = SimpleNamespace(head_dim=width)
     config.get_text_config = lambda: config
-    layer = SimpleNamespace(**of_attention)
-    return SimpleNamespace(device=torch.device(device), dtype=dtype, config=config, modules=lambda: [layer])
+    parts = [SimpleNamespace(), SimpleNamespace(sinks=1)] if sinks else [SimpleNamespace()]
+    return SimpleNamespace(device=torch.device(device), dtype=dtype, config=config, modules=lambda: parts)
 
 
 def test_the_path_is_chosen_by_device_precision_width_of_a_head_and_sinks():
+    assert chosen(on(dtype=torch.float16, width=256)).kernel is not None
     assert chosen(on()).kernel is chosen(on(), "varlen").kernel is not None
     assert chosen(on(), "padded") is PADDED
     for network, says in (
@@ -160,7 +161,7 @@ def test_the_path_is_chosen_by_device_precision_width_of_a_head_and_sinks():
         (on(dtype=torch.float32), "dtype bfloat16"),
         (on(width=100), "a multiple of 8"),
         (on(width=264), "at most 256"),
-        (on(sinks=torch.zeros(4)), "without sinks"),
+        (on(sinks=True), "attention without sinks, and the model has them"),
     ):
         assert chosen(network) is chosen(network, "padded") is PADDED
         with pytest.raises(BadInput, match=says):
