@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import pad
 
+Ids = NDArray[np.int64]
+
 
 def digest(*parts: object) -> bytes:
     """SHA-256 over the parts."""
@@ -54,8 +56,58 @@ def gumbel(raw: NDArray[np.uint64]) -> NDArray[np.float64]:
     return noise
 
 
+PHILOX = (-0x2D18B8F11EB3936D, -0x35A57D9C6AEDEEA9)
+KEYS = (-0x61C8864680B583EB, -0x4498517A7B3558C5)
+"""What a round of Philox4x64 multiplies with and what its key grows by (Random123), as signed numbers."""
+SIGN = -(1 << 63)
+
+
+def product(factor: int, numbers: Tensor) -> tuple[Tensor, Tensor]:
+    """High and low half of factor * numbers, 64-bit numbers without sign that int64 holds.
+
+    From products of 32-bit halves: none of the sums reaches 2^64, and int64 wraps at it.
+    """
+    low = 0xFFFFFFFF
+    high_factor, low_factor = (factor >> 32) & low, factor & low
+    high_number, low_number = (numbers >> 32) & low, numbers & low
+    middle = high_factor * low_number + ((low_factor * low_number >> 32) & low)
+    other = low_factor * high_number + (middle & low)
+    return high_factor * high_number + ((middle >> 32) & low) + ((other >> 32) & low), factor * numbers
+
+
+def stream_on(device: torch.device, draws: Sequence[Draw], size: int) -> Tensor:
+    """[draw, size] int64, the bits of `stream`, made where the logits are: Philox4x64-10 in plain arithmetic.
+
+    Block b of four numbers encrypts the counter b + 1: numpy counts before it makes them.
+    """
+    digests = b"".join(digest("gumbel", *draw)[15::-1] for draw in draws)
+    keys = torch.frombuffer(bytearray(digests), dtype=torch.int64).view(-1, 2).to(device, non_blocking=True)
+    counter = torch.arange(1, -(-size // 4) + 1, device=device)
+    first, second = keys[:, :1], keys[:, 1:]
+    zero = torch.zeros_like(counter)
+    block = (counter, zero, zero, zero)
+    for _ in range(10):
+        (high, low), (other_high, other_low) = product(PHILOX[0], block[0]), product(PHILOX[1], block[2])
+        block = (other_high ^ block[1] ^ first, other_low, high ^ block[3] ^ second, low)
+        first, second = first + KEYS[0], second + KEYS[1]
+    return torch.stack(block, -1).flatten(-2)[..., :size]
+
+
 ROUNDING = 1e-9
 """Above what two logarithms may be wrong by."""
+
+LUCKY = 256
+"""About as many tokens of a draw have their noise formed whatever their logits are."""
+
+TOGETHER = 1 << 18
+"""Numbers of noise that the CPU makes at once: its cache holds them."""
+
+KEPT = 512
+"""Tokens of the largest logits, and of the most noise, that leave a device. Normal logits, whatever their
+spread, need more for two lanes in a million (a vocabulary of 151,936): P(Gumbel < -2.57)."""
+
+TOGETHER_ON = 1 << 22
+"""Numbers of noise that a device makes at once: with what lies between, about 0.15 GB."""
 
 
 UNUSABLE = "logits: not finite"
@@ -94,26 +146,105 @@ def choose(logits: Tensor, draws: Sequence[Draw], temperature: float, top_p: flo
     if temperature == 0:
         likeliest: list[int] = logits.argmax(-1).tolist()
         return likeliest
-    scaled = logits.cpu().double() / temperature
     if top_p < 1:
-        scaled.masked_fill_(~nucleus(logits, temperature, top_p), -torch.inf)
-    return drawn(scaled.numpy(), draws)
-
-
-def drawn(scaled: NDArray[np.float64], draws: Sequence[Draw]) -> list[int]:
-    """By lane, the lowest id with the largest of scaled [lane, vocabulary] + noise.
-
-    Noise is formed where it can matter: a token that the largest noise of its draw would leave below the
-    likeliest token with its own is not the one. Sums round monotonically, so that none is lost.
-    """
+        inside = nucleus(logits, temperature, top_p)
+        logits = logits.masked_fill(~inside.to(logits.device), -torch.inf)
     place = {draw: index for index, draw in enumerate(dict.fromkeys(draws))}
-    raw = stream(list(place), scaled.shape[-1])
     own = np.array([place[draw] for draw in draws])
-    lane, likeliest = np.arange(len(scaled)), scaled.argmax(-1)
-    reached = scaled[lane, likeliest] + gumbel(raw[own, likeliest])
-    most = gumbel(raw.max(-1))[own] + ROUNDING
-    row, token = np.nonzero(scaled + most[:, None] >= reached[:, None])
-    sums = np.full_like(scaled, -np.inf)
-    sums[row, token] = scaled[row, token] + gumbel(raw[own[row], token])
-    ids: list[int] = sums.argmax(-1).tolist()
+    found = drawn if logits.device.type == "cpu" else drawn_on
+    ids: list[int] = found(logits, list(place), own, temperature).tolist()
+    return ids
+
+
+def drawn(logits: Tensor, draws: Sequence[Draw], own: Ids, temperature: float) -> Ids:
+    """By lane, the lowest id with the largest of logits [lane, vocabulary] / temperature + noise; on the CPU.
+
+    own: [lane], the place of its draw. Noise is formed where it can matter: for the tokens of a draw whose
+    number reaches a bar, for the likeliest token, and for those that noise at the bar could lift to the best
+    of these. Sums round monotonically, so that none is lost.
+    """
+    values = (logits if logits.dtype in (torch.float32, torch.float64) else logits.float()).numpy()
+    (lanes, size), likeliest = values.shape, values.argmax(-1)
+    bar = np.array(((size - max(1, min(LUCKY, size // 8))) << 64) // size, np.uint64)
+    ids, together = np.full(lanes, size), max(1, TOGETHER // size)
+    for begin in range(0, len(draws), together):
+        raw = stream(draws[begin : begin + together], size)
+        here = ((own >= begin) & (own < begin + together)).nonzero()[0]
+        logit, draw = values if len(here) == lanes else values[here], own[here] - begin
+        row, token = of_lanes(draw, *places(raw >= bar))
+        row, token = np.append(row, np.arange(len(here))), np.append(token, likeliest[here])
+        sums = logit[row, token].astype(np.float64) / temperature + gumbel(raw[draw[row], token])
+        best = np.full(len(here), -np.inf)
+        np.maximum.at(best, row, sums)
+        least = reaching(best, gumbel(bar), temperature, values.dtype)
+        more, others = places(logit >= least[:, None])
+        likely = logit[more, others].astype(np.float64) / temperature + gumbel(raw[draw[more], others])
+        row, token, sums = np.append(row, more), np.append(token, others), np.append(sums, likely)
+        np.maximum.at(best, more, likely)
+        top = sums == best[row]
+        np.minimum.at(ids, here[row[top]], token[top])
+    return ids
+
+
+def places(where: NDArray[np.bool_]) -> tuple[Ids, Ids]:
+    """Row and column of what is true, by rows; np.nonzero of two axes takes three times as long."""
+    row, column = np.divmod(np.flatnonzero(where), where.shape[-1])
+    return row, column
+
+
+def of_lanes(draw: Ids, drawn: Ids, token: Ids) -> tuple[Ids, Ids]:
+    """(lane, token): for each lane the tokens of its draw [lane], of pairs (drawn, token) sorted by draw."""
+    begin, end = np.searchsorted(drawn, draw, "left"), np.searchsorted(drawn, draw, "right")
+    lane = np.repeat(np.arange(len(draw)), end - begin)
+    before = np.cumsum(end - begin) - (end - begin)
+    return lane, token[np.arange(len(lane)) + (begin - before)[lane]]
+
+
+def reaching(
+    best: NDArray[np.float64], most: NDArray[np.float64], temperature: float, dtype: np.dtype[Any]
+) -> NDArray[Any]:
+    """[lane]: a logit below this, with noise of at most `most`, stays below the best sum [lane].
+
+    Lower than that by more than the roundings on the way, of which the largest is to the dtype of the logits.
+    """
+    own = np.finfo(dtype)
+    with np.errstate(over="ignore", invalid="ignore"):
+        least = (best - most - ROUNDING - 1e-12 * abs(best)) * temperature
+        least -= 2 * float(own.eps) * abs(least) + float(own.tiny)
+        return np.where(np.isnan(least), -np.inf, least).astype(dtype)
+
+
+def drawn_on(logits: Tensor, draws: Sequence[Draw], own: Ids, temperature: float) -> Ids:
+    """What `drawn` finds, of logits on an accelerator, which is waited for once.
+
+    What leaves it are, by lane, the tokens of most noise and of the largest logits, with their numbers. No
+    other has more noise than the least of the first, nor a larger logit than the least of the second: where
+    the sum of the two might reach the best, the lane is drawn on the CPU (Fagin et al. 2003, JCSS 66: the
+    threshold algorithm).
+    """
+    (lanes, size), device = logits.shape, logits.device
+    kept, together, packed = min(KEPT, size), max(1, TOGETHER_ON // size), list[Tensor]()
+    order = np.argsort(own, kind="stable")
+    for begin in range(0, len(draws), together):
+        here = order[(own[order] >= begin) & (own[order] < begin + together)]
+        raw = stream_on(device, draws[begin : begin + together], size)
+        both = torch.from_numpy(np.stack([here, own[here] - begin])).to(device, non_blocking=True)
+        lane, draw = both[0], both[1]
+        lucky = (raw ^ SIGN).topk(kept).indices  # as signed numbers, in the order of those without sign
+        own_logits = logits[lane]
+        token = torch.cat([lucky[draw], own_logits.topk(kept).indices], -1)
+        number, logit = raw.flatten()[draw[:, None] * size + token], own_logits.gather(-1, token).double()
+        packed.append(torch.stack([token, number, logit.view(torch.int64)]))
+    token, number, bits = torch.cat(packed, 1).cpu().numpy()
+    scaled, noise = bits.view(np.float64) / temperature, gumbel(number.view(np.uint64))
+    sums = scaled + noise
+    best = sums.max(-1)
+    ids = np.empty(lanes, np.int64)
+    ids[order] = np.where(sums == best[:, None], token, size).min(-1)
+    others = scaled[:, kept:].min(-1) + (noise[:, :kept].min(-1) + ROUNDING)
+    unsure = order[~(best > others)]
+    if kept < size and len(unsure):
+        needed, place = np.unique(own[unsure], return_inverse=True)
+        few = logits[torch.from_numpy(unsure).to(device)].cpu()
+        ids[unsure] = drawn(few, [draws[index] for index in needed], place, temperature)
     return ids
