@@ -162,7 +162,7 @@ def test_a_worker_alone_of_one_other_byte_runs_nothing(what, locked, tree, tmp_p
     ((model, task, *_), *_) = held.content["grid"]
     cells = tuple(Cell(*cell) for cell in held.content["grid"])
     job = Job(model, task, (held.content["items"][task]["dev"][0],), cells)
-    own.ask(0, own.name(job), job, {})
+    own.ask(0, own.name(job), job)
     own.driver.write_text(json.dumps({"session": "a test", "beat": 1}))
     command = [sys.executable, "-P", "-m", "protocol.running.executors.worker", str(folder)]
     command += ["--lock", held.digest, "--phase", "probe", "--session", "a test", "--slot", "0"]
