@@ -168,7 +168,8 @@ def test_a_folder_that_all_machines_share_is_used_and_emptied(study, alone, tmp_
 
     launcher = Threads(shared(study, elsewhere), execute)
     assert ran(study, launcher, chosen=Settings("slurm", spool=elsewhere)) == alone
-    assert seen[0] == [f"confirm-{LOCK[:16]}"]
+    assert len(seen[0]) == 1
+    assert seen[0][0].startswith(f"confirm-{LOCK[:16]}-")
     assert sorted(path.name for path in study.folder.iterdir()) == ["records"]
 
 
@@ -222,6 +223,57 @@ def test_a_result_that_was_cut_or_edited_is_run_again_and_not_believed(study, al
     launcher = Threads(own, lambda job: first.update(job.problems) or produced(job))
     assert ran(study, launcher) == alone
     assert first["p0"] == 1
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda path: path.unlink(),
+        lambda path: path.write_bytes(path.read_bytes()[:-9]),
+        lambda path: path.write_bytes(b"{}"),
+        lambda path: path.write_bytes(path.read_bytes().replace(b'"p5"', b'"p6"')),
+    ],
+)
+def test_a_job_whose_file_was_removed_cut_or_edited_is_asked_for_again_and_not_run_so(
+    study, alone, damage, monkeypatch
+):
+    own, ran_ids = shared(study), []
+    launcher = Threads(own, lambda job: ran_ids.append(job.problems) or produced(job))
+    ask, left = Spool.ask, ["p5"]
+
+    def asking(shared, number, name, job, handed=False):
+        if job.problems != ("p5",) or not left:
+            return ask(shared, number, name, job, handed)
+        left.clear()
+        with monkeypatch.context() as only:  # no worker sees the file before it is damaged
+            only.setattr(Spool, "waiting", lambda self: [])
+            ask(shared, number, name, job, handed)
+            damage(shared.jobs / f"{number:08d}-{name}.json")
+
+    monkeypatch.setattr(Spool, "ask", asking)
+    assert ran(study, launcher) == alone
+    assert sorted(ran_ids) == [job.problems for job in JOBS]
+
+
+def test_two_copies_of_a_study_may_be_given_one_folder(study, tmp_path):
+    one, other = study.folder, tmp_path / "copy" / "study"
+    places = [Spool.of(folder, LOCK, "confirm", tmp_path).place for folder in (one, other, one)]
+    assert places[0] == places[2] != places[1]
+
+
+def test_where_the_disk_is_full_workers_are_stopped_all_the_same(study, monkeypatch):
+    launcher, replace, stopped = Threads(shared(study)), files.replace, []
+    monkeypatch.setattr(launcher, "stop", lambda: stopped.append(1))
+
+    def full(path, data):
+        if path.parent.name == "jobs" or path.name == "driver.json":
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        replace(path, data)
+
+    monkeypatch.setattr(files, "replace", full)
+    with pytest.raises(OSError, match="No space left on device"):
+        ran(study, launcher)
+    assert stopped == [1]
 
 
 def spooled_as(own, job, content):

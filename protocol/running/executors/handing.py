@@ -16,7 +16,7 @@ SUFFIX = ".age"  # in the place of a job's
 
 
 def hand(place: Path, given: Mapping[str, Any], recipient: str) -> None:
-    """Beside the job at `place`: problems by id, as their fields. recipient: of the worker that has the job."""
+    """Beside the job at `place`. given: problems by id, as their fields. recipient: of who has the job."""
     files.replace(place.with_suffix(SUFFIX), encrypted.encrypt(canonical.dumps(given), [recipient]))
 
 

@@ -28,7 +28,18 @@ from protocol.evidence.run import record_fields
 from protocol.plan.grid import Cell
 from protocol.running.executors import Job, Produced, handing
 
-__all__ = ["BEAT", "FOLDER", "Asked", "Damaged", "Spool", "beating", "drop", "read_json", "refusal_of", "told"]
+__all__ = [
+    "BEAT",
+    "FOLDER",
+    "Asked",
+    "Damaged",
+    "Spool",
+    "beating",
+    "drop",
+    "read_json",
+    "refusal_of",
+    "told",
+]
 
 FOLDER = "spool"  # below a registration
 BEAT = 1.0  # seconds between two beats
@@ -58,9 +69,13 @@ class Spool(NamedTuple):
 
     @classmethod
     def of(cls, study: Path, lock: str, phase: str, given: Path | None = None) -> "Spool":
-        """given: the folder that all machines share, where that is not the study's own."""
-        own = study.resolve() / FOLDER
-        return cls((given or own) / f"{phase}-{lock[:16]}", own, lock, phase)
+        """given: the folder that all machines share, where that is not the study's own. A copy of the study
+        has the same lock and may be given the same folder: there each has its own place.
+        """
+        own, name = study.resolve() / FOLDER, f"{phase}-{lock[:16]}"
+        if given is not None:
+            return cls(given / f"{name}-{canonical.digest(str(study.resolve()))[:16]}", own, lock, phase)
+        return cls(own / name, own, lock, phase)
 
     @property
     def driver(self) -> Path:
@@ -126,13 +141,16 @@ class Spool(NamedTuple):
             except FileNotFoundError:
                 if not place.exists():  # a network file system may deny a rename that it made
                     continue
+            name = file.removesuffix(".json").partition("-")[2]
             try:
                 asked = canonical.loads(place.read_bytes(), file)
-            except (Tampered, FileNotFoundError):  # the driver asks again for what does not come
-                continue
-            model, task, problems, cells = asked["job"]
-            job = Job(model, task, tuple(problems), tuple(Cell(*cell) for cell in cells))
-            return Asked(place, file.removesuffix(".json").partition("-")[2], job, asked["handed"])
+                model, task, problems, cells = asked["job"]
+                job = Job(model, task, tuple(problems), tuple(Cell(*cell) for cell in cells))
+                if self.name(job) == name:
+                    return Asked(place, name, job, asked["handed"])
+            except (Tampered, FileNotFoundError, KeyError, TypeError, ValueError):
+                pass
+            place.unlink(missing_ok=True)  # cut or edited: the driver asks again for what nobody has
         return None
 
     def has(self, name: str) -> bool:

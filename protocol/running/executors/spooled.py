@@ -12,7 +12,7 @@ import sys
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from os import getpid
 from typing import Any, NamedTuple, Protocol
 
@@ -81,10 +81,13 @@ def driven(
             yield driver.execute
     finally:
         # Workers of this session leave; what they have begun they may still spool.
-        if shared.driver.parent.exists():
-            files.replace(shared.driver, canonical.dumps({"session": "over", "beat": 0}))
-        driver.left()
-        launcher.stop()
+        try:
+            with suppress(OSError):  # of a full disk: they miss the beat
+                if shared.driver.parent.exists():
+                    files.replace(shared.driver, canonical.dumps({"session": "over", "beat": 0}))
+            driver.left()
+        finally:
+            launcher.stop()
     if driver.whole:
         shared.end()
 
@@ -135,6 +138,7 @@ class _Driver:
         self._seen: dict[str, _Seen] = {}
         self._handed: dict[str, Mapping[str, Any]] = {}  # by job
         self._suspected: set[str] = set()
+        self._missed: set[str] = set()  # jobs that nobody had when it was looked before
         self._refused: dict[int, Refusal] = {}
         self._lost: Counter[str] = Counter()
         self._replaced = 0  # workers, since something came
@@ -227,6 +231,7 @@ class _Driver:
             and now - seen.at <= SILENT
         }
         self._give_again(living, ended)
+        self._find_again()
         alive = list(living.values())
         if alive:
             self._heard = now
@@ -275,6 +280,21 @@ class _Driver:
                 drop(path)
                 if name in names and not self._shared.has(name):
                     self._again(names[name][0], name, names[name][1], why)
+
+    def _find_again(self) -> None:
+        """Asks again for jobs that do not wait, that nobody has and that are not done, twice in turn: their
+        file was cut, edited or removed. Listed in the order in which a job moves.
+        """
+        found = {file.removesuffix(".json").partition("-")[2] for file in self._shared.waiting()}
+        found |= {path.stem.partition("-")[2] for path in self._shared.taken.glob("*/[0-9]*.json")}
+        found |= self._shared.ready()
+        missed = [each for each in self._window if each[1] not in found]
+        again, self._missed = (
+            [each for each in missed if each[1] in self._missed],
+            {each[1] for each in missed},
+        )
+        for number, name, job in again:
+            self._again(number, name, job, "its file was not as it was written")
 
     def _refuse_hopeless(self, now: float, unknown: bool) -> None:
         if len(self._refused) == len(self._commands):
