@@ -77,7 +77,7 @@ def committed(folder: Path, work: Sequence[Job]) -> tuple[float, float]:
     own = Spool.of(folder, LOCK, "confirm")
     own.begin()
     for number, job in enumerate(work):
-        own.ask(number, own.name(job), job, {})
+        own.ask(number, own.name(job), job)
         asked = own.take("a-worker")
         assert asked is not None
         own.finish(asked, produced(job))

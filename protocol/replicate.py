@@ -23,6 +23,7 @@ from protocol.evidence.refusals import Tampered
 from protocol.evidence.run.registration import Registration
 from protocol.locked import tree
 from protocol.models import sources
+from protocol.running.executors import beforehand as executors
 from protocol.running.executors.settings import Place, chosen, options
 
 
@@ -49,6 +50,7 @@ def act(args: Options, enter: bool) -> int:
     parent, settings = Registration(args.folder), chosen(args)
     with phase(tree.words("checking the files of the parent")):
         beforehand.replicate(parent)
+        executors.refuse(settings, parent.registered["generation"]["device"])
         untold = (
             [] if tree.held() else gaps(parent, args.headers)
         )  # in the locked tree it was audited already

@@ -19,7 +19,7 @@ from protocol.locked.planned import Planned
 from protocol.locked.study import Study, refuse_drift
 from protocol.models import calibration, load
 from protocol.running import progress, runner
-from protocol.running.executors import choice
+from protocol.running.executors import beforehand as executors
 from protocol.running.executors.settings import LOCAL, Settings
 from protocol.running.runner import Event, Progress
 from protocol.tasks import door, prompting
@@ -47,7 +47,7 @@ def confirm(
     seen before, AlreadyClaimed when it is sealed.
     """
     beforehand.confirm(study.registration, value, block, identity)
-    choice.refuse(settings, study.protocol.generation.device)
+    executors.refuse(settings, study.protocol.generation.device)
     with phase("hashing sources, packages and weights"):
         refuse_drift(study, with_weights=True)
     with phase("deriving the lock again"):

@@ -16,7 +16,7 @@ from protocol.locked.study import Study, refuse_drift
 from protocol.plan import grid
 from protocol.plan.design import AGAIN
 from protocol.running import progress, runner
-from protocol.running.executors import choice
+from protocol.running.executors import beforehand as executors
 from protocol.running.executors.settings import LOCAL, Settings
 
 __all__ = ["Probed", "probe", "run"]
@@ -35,7 +35,7 @@ def probe(study: Study, settings: Settings = LOCAL) -> Probed:
     runs. Raises Drifted, and as `beforehand.probe`, `unedited.refuse_edited` and `select.select` do.
     """
     beforehand.probe(study.registration)
-    choice.refuse(settings, study.protocol.generation.device)
+    executors.refuse(settings, study.protocol.generation.device)
     with phase("hashing sources, packages and weights"):
         refuse_drift(study, with_weights=True)
     with phase("deriving the lock again"):

@@ -16,10 +16,11 @@ from protocol.evidence.refusals import BadInput, Drifted, Refusal
 from protocol.evidence.run import records
 from protocol.plan.grid import Cell
 from protocol.running import progress, runner
-from protocol.running.executors import Job, Produced, Spread, settings, spool, spooled, worker
+from protocol.running.executors import Job, Produced, Spread, handing, settings, spool, spooled, worker
 from protocol.running.executors.settings import LOCAL, Settings, device_of
 from protocol.running.executors.spool import Damaged, Spool
 from protocol.running.executors.spooled import Ended
+from protocol.tasks.problem import Problem
 
 LOCK = "a" * 64
 PROBLEMS = [f"p{number}" for number in range(8)]
@@ -81,11 +82,14 @@ class Threads:
                 self.why[slot] = "OSError: No space left on device"
                 return None
             try:
-                worker.serve(self.shared, name, self.execute, None, says, session)
+                self.serve(self.shared, name, self.execute, None, says, session)
             except worker.Orphaned:
                 return None
             except OSError as full:
                 self.why[slot] = f"OSError: {full.strerror}"
+
+    def serve(self, *given):
+        worker.serve(*given)
 
     def states(self):
         return {
@@ -164,7 +168,8 @@ def test_a_folder_that_all_machines_share_is_used_and_emptied(study, alone, tmp_
 
     launcher = Threads(shared(study, elsewhere), execute)
     assert ran(study, launcher, chosen=Settings("slurm", spool=elsewhere)) == alone
-    assert seen[0] == [f"confirm-{LOCK[:16]}"]
+    assert len(seen[0]) == 1
+    assert seen[0][0].startswith(f"confirm-{LOCK[:16]}-")
     assert sorted(path.name for path in study.folder.iterdir()) == ["records"]
 
 
@@ -211,13 +216,64 @@ def test_a_driver_that_was_killed_asks_for_nothing_again_of_what_is_spooled(stud
 def test_a_result_that_was_cut_or_edited_is_run_again_and_not_believed(study, alone, damage):
     own, first = shared(study), Counter()
     own.begin()
-    own.ask(0, own.name(JOBS[0]), JOBS[0], {})
+    own.ask(0, own.name(JOBS[0]), JOBS[0])
     own.finish(own.take("earlier"), produced(JOBS[0]))
     path = own.done / f"{own.name(JOBS[0])}.json"
     path.write_bytes(damage(path.read_bytes()))
     launcher = Threads(own, lambda job: first.update(job.problems) or produced(job))
     assert ran(study, launcher) == alone
     assert first["p0"] == 1
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda path: path.unlink(),
+        lambda path: path.write_bytes(path.read_bytes()[:-9]),
+        lambda path: path.write_bytes(b"{}"),
+        lambda path: path.write_bytes(path.read_bytes().replace(b'"p5"', b'"p6"')),
+    ],
+)
+def test_a_job_whose_file_was_removed_cut_or_edited_is_asked_for_again_and_not_run_so(
+    study, alone, damage, monkeypatch
+):
+    own, ran_ids = shared(study), []
+    launcher = Threads(own, lambda job: ran_ids.append(job.problems) or produced(job))
+    ask, left = Spool.ask, ["p5"]
+
+    def asking(shared, number, name, job, handed=False):
+        if job.problems != ("p5",) or not left:
+            return ask(shared, number, name, job, handed)
+        left.clear()
+        with monkeypatch.context() as only:  # no worker sees the file before it is damaged
+            only.setattr(Spool, "waiting", lambda self: [])
+            ask(shared, number, name, job, handed)
+            damage(shared.jobs / f"{number:08d}-{name}.json")
+
+    monkeypatch.setattr(Spool, "ask", asking)
+    assert ran(study, launcher) == alone
+    assert sorted(ran_ids) == [job.problems for job in JOBS]
+
+
+def test_two_copies_of_a_study_may_be_given_one_folder(study, tmp_path):
+    one, other = study.folder, tmp_path / "copy" / "study"
+    places = [Spool.of(folder, LOCK, "confirm", tmp_path).place for folder in (one, other, one)]
+    assert places[0] == places[2] != places[1]
+
+
+def test_where_the_disk_is_full_workers_are_stopped_all_the_same(study, monkeypatch):
+    launcher, replace, stopped = Threads(shared(study)), files.replace, []
+    monkeypatch.setattr(launcher, "stop", lambda: stopped.append(1))
+
+    def full(path, data):
+        if path.parent.name == "jobs" or path.name == "driver.json":
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        replace(path, data)
+
+    monkeypatch.setattr(files, "replace", full)
+    with pytest.raises(OSError, match="No space left on device"):
+        ran(study, launcher)
+    assert stopped == [1]
 
 
 def spooled_as(own, job, content):
@@ -229,7 +285,7 @@ def spooled_as(own, job, content):
 def test_a_result_of_other_lanes_another_lock_or_another_form_is_damaged_whatever_its_digest(study):
     own = shared(study)
     own.begin()
-    own.ask(0, own.name(JOBS[0]), JOBS[0], {})
+    own.ask(0, own.name(JOBS[0]), JOBS[0])
     own.finish(own.take("earlier"), produced(JOBS[0]))
     whole = json.loads((own.done / f"{own.name(JOBS[0])}.json").read_bytes())["content"]
     assert own.result(own.name(JOBS[0]), JOBS[0]).records == produced(JOBS[0]).records
@@ -344,7 +400,7 @@ def test_one_worker_alone_takes_a_job(tmp_path):
     own = Spool.of(tmp_path, LOCK, "probe")
     own.begin()
     for number, job in enumerate(JOBS):
-        own.ask(number, own.name(job), job, {})
+        own.ask(number, own.name(job), job)
     taken, start = [], threading.Barrier(4)
 
     def take(worker):
@@ -360,13 +416,89 @@ def test_one_worker_alone_takes_a_job(tmp_path):
     assert sorted(taken) == JOBS
 
 
-def test_what_the_driver_opened_is_gone_from_the_folder_once_it_is_taken(tmp_path):
+SECRET = "the vault opens with 7492"
+
+
+def secret(job):
+    """A problem that only the driver can open, as its fields."""
+    return {each: Problem(each, SECRET, "?", "", ("7492",))._asdict() for each in job.problems}
+
+
+class Receiving(Threads):
+    """Workers that can be handed problems. received: their contexts, by problem; kept: every byte that the
+    folders had on disk when a batch ran.
+    """
+
+    def __init__(self, shared, folder):
+        super().__init__(shared)
+        self.folder, self.received, self.kept = folder, {}, []
+
+    def serve(self, shared, name, execute, reached, says, session):
+        receiver, reached = handing.Receiver(), SimpleNamespace(given={})
+        says["recipient"] = receiver.recipient
+
+        def run(job):
+            self.received |= {of[1]: problem.context for of, problem in reached.given.items()}
+            for path in self.folder.rglob("*.*"):
+                with suppress(OSError):  # others rename and remove
+                    self.kept.append(path.read_bytes())
+            return produced(job)
+
+        worker.serve(shared, name, run, reached, says, session, receiver)
+
+
+def test_what_only_the_driver_can_open_reaches_its_worker_and_no_disk(study, alone):
+    receiving = Receiving(shared(study), study.folder)
+    assert ran(study, receiving, given=secret) == alone
+    assert receiving.received == dict.fromkeys(PROBLEMS, SECRET)
+    assert SECRET.encode() not in b"".join(receiving.kept)
+    assert any(data.startswith(b"age-encryption.org/v1") for data in receiving.kept)
+
+
+def test_what_was_handed_to_a_worker_opens_for_no_other_and_is_handed_again_where_it_is_cut(tmp_path):
     own = Spool.of(tmp_path, LOCK, "confirm")
     own.begin()
     assert own.place.stat().st_mode & 0o777 == 0o700
-    own.ask(0, own.name(JOBS[0]), JOBS[0], {"p0": {"context": "a secret"}})
-    assert own.take("me").given == {"p0": {"context": "a secret"}}
-    assert b"a secret" not in b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    own.ask(0, own.name(JOBS[0]), JOBS[0], handed=True)
+    asked, mine, others = own.take("me"), handing.Receiver(), handing.Receiver()
+    assert asked.handed
+    assert mine.received(asked.place) is None
+    handing.hand(asked.place, secret(JOBS[0]), mine.recipient)
+    beside = asked.place.with_suffix(".age")
+    whole = beside.read_bytes()
+    assert mine.received(asked.place)["p0"]["context"] == SECRET
+    assert others.received(asked.place) is None
+    assert not beside.exists()
+    for cut in (whole[:-1], whole[:40], b""):
+        beside.write_bytes(cut)
+        assert mine.received(asked.place) is None
+        assert not beside.exists()
+    beside.write_bytes(whole)
+    own.finish(asked, produced(JOBS[0]))
+    assert list(own.taken.rglob("*.*")) == []
+
+
+def test_a_worker_that_waits_for_its_problems_ends_with_its_driver_and_runs_nothing(study):
+    own = shared(study)
+    own.begin()
+    own.ask(0, own.name(JOBS[0]), JOBS[0], handed=True)
+    own.driver.write_text(json.dumps({"session": "mine", "beat": 1}))
+    says, ended = {"state": ""}, []
+
+    def serve():
+        try:
+            worker.serve(own, "me", produced, SimpleNamespace(given={}), says, "mine", handing.Receiver())
+        except worker.Orphaned:
+            ended.append("orphaned")
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    while says["state"] != "waiting for its problems":
+        time.sleep(0.005)
+    own.driver.write_text(json.dumps({"session": "over", "beat": 2}))
+    thread.join(10)
+    assert ended == ["orphaned"]
+    assert own.ready() == set()
 
 
 def test_workers_end_with_their_driver(study, monkeypatch):

@@ -71,16 +71,22 @@ def drive(folder, kind):
         return ["env", f"PYTHONPATH={paths}", words[at - 2], __file__, "work", *words[at + 2 :]]
 
     spooled.worker_command = command
+    if kind == "local":
+        opened = pooled()
+    else:
+        settings = Settings("ray" if kind == "ray" else "slurm")
+        place = Spool.of(folder, held.digest, "confirm").place
+        count = 1 if kind == "submitit-debug" else WORKERS
+
+        def opened():
+            starting = launcher(kind, place)
+            silent = (lambda job: {}, lambda told: None)
+            return spooled.driven(study, settings, count, starting, "confirm", 120, *silent)
+
     with claim.running(Registration(folder)):
         attempt = claim.take(Registration.of(folder, held))
         HeldOut(held, folder).ids("toy", "confirm")
-        place = Spool.of(folder, held.digest, "confirm").place
-        count = 1 if kind == "submitit-debug" else WORKERS
-        settings = Settings("ray" if kind == "ray" else "slurm")
-        starting = launcher(kind, place)
-        with spooled.driven(
-            study, settings, count, starting, "confirm", 120, lambda job: {}, lambda told: None
-        ) as execute:
+        with opened() as execute:
             runner.record(
                 folder,
                 [runner.Unit(*job) for job in JOBS],
@@ -91,6 +97,23 @@ def drive(folder, kind):
                 report=lambda event: None,
             )
         print("sealed", seal.write(Registration.of(folder, held)))
+
+
+def pooled():
+    """Processes of one machine, as `pool` starts them; what runs a job in them is of this file."""
+    from protocol.running.executors import pool
+
+    pool.serve = piped
+    planned = SimpleNamespace(protocol=SimpleNamespace(generation=SimpleNamespace(workers=WORKERS)))
+    return lambda: pool.opened(planned, {})
+
+
+def piped(jobs, planned, lanes, problems, device="", study=None):
+    from protocol.running.executors import pool
+
+    pool.executor = lambda *given: slowly
+    pool._where = lambda planned, device: {"executor": "local"}
+    pool.serve(jobs, planned, lanes, problems)
 
 
 def work(words):

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from protocol.evidence.refusals import BadInput
 from protocol.locked.planned import Planned
 from protocol.locked.study import Study
 from protocol.running.executors import Executor, Job, Told, on_ray, on_slurm, pool
@@ -14,20 +13,7 @@ from protocol.running.executors.spooled import Launcher, driven
 from protocol.tasks import door
 from protocol.tasks.door import Opened
 
-__all__ = ["opened", "refuse"]
-
-
-def refuse(settings: Settings, device: str) -> None:
-    """Raises BadInput for what cannot run what was registered, before anything is claimed; as
-    `on_slurm.refuse_missing` and `on_ray.refuse_missing` do. device: as registered.
-    """
-    for name in settings.devices:
-        if name.partition(":")[0] != device:
-            raise BadInput(f'--devices {name}: the protocol registers the device "{device}"; name those')
-    if settings.kind == "slurm":
-        on_slurm.refuse_missing(settings)
-    if settings.kind == "ray":
-        on_ray.refuse_missing()
+__all__ = ["opened"]
 
 
 @contextmanager

@@ -3,7 +3,7 @@
     driver.json            who drives; it beats while that process lives (always below the study)
     workers/<id>.json      who works, where, on what; beating too
     jobs/<n>-<name>.json   to be taken
-    taken/<id>/<n>-...     taken: by a rename, so by one worker alone
+    taken/<id>/<n>-...     taken: by a rename, so by one worker alone; beside it what is handed to that worker
     done/<name>.json       a result: a temporary name, fsync, os.replace
 
 `name` is the SHA-256 of the lock, the phase and the job, so that a result is found by what it is of,
@@ -26,9 +26,20 @@ from protocol.evidence.bytes import canonical, files
 from protocol.evidence.refusals import AlreadyClaimed, BadInput, Drifted, Refusal, Tampered
 from protocol.evidence.run import record_fields
 from protocol.plan.grid import Cell
-from protocol.running.executors import Job, Produced
+from protocol.running.executors import Job, Produced, handing
 
-__all__ = ["BEAT", "FOLDER", "Asked", "Damaged", "Spool", "beating", "read_json", "refusal_of", "told"]
+__all__ = [
+    "BEAT",
+    "FOLDER",
+    "Asked",
+    "Damaged",
+    "Spool",
+    "beating",
+    "drop",
+    "read_json",
+    "refusal_of",
+    "told",
+]
 
 FOLDER = "spool"  # below a registration
 BEAT = 1.0  # seconds between two beats
@@ -40,12 +51,12 @@ class Damaged(Exception):
 
 
 class Asked(NamedTuple):
-    """A job as a worker takes it. given: problems that only the driver can open, by id, as their fields."""
+    """A job as a worker takes it. handed: whether its problems are, since only the driver can open them."""
 
     place: Path  # where it lies while it is worked on
     name: str
     job: Job
-    given: Mapping[str, Any]
+    handed: bool = False
 
 
 class Spool(NamedTuple):
@@ -58,9 +69,13 @@ class Spool(NamedTuple):
 
     @classmethod
     def of(cls, study: Path, lock: str, phase: str, given: Path | None = None) -> "Spool":
-        """given: the folder that all machines share, where that is not the study's own."""
-        own = study.resolve() / FOLDER
-        return cls((given or own) / f"{phase}-{lock[:16]}", own, lock, phase)
+        """given: the folder that all machines share, where that is not the study's own. A copy of the study
+        has the same lock and may be given the same folder: there each has its own place.
+        """
+        own, name = study.resolve() / FOLDER, f"{phase}-{lock[:16]}"
+        if given is not None:
+            return cls(given / f"{name}-{canonical.digest(str(study.resolve()))[:16]}", own, lock, phase)
+        return cls(own / name, own, lock, phase)
 
     @property
     def driver(self) -> Path:
@@ -87,7 +102,7 @@ class Spool(NamedTuple):
         """Clear what an earlier driver asked for, and keep what was done; returns how many results it is."""
         for folder in (self.place, self.driver.parent):
             folder.mkdir(parents=True, exist_ok=True)
-        self.place.chmod(0o700)  # what the driver opened is for this user
+        self.place.chmod(0o700)  # what is held out is for this user
         for folder in (self.jobs, self.taken, self.workers):
             shutil.rmtree(folder, ignore_errors=True)
         for folder in (self.jobs, self.taken, self.workers, self.done):
@@ -106,9 +121,9 @@ class Spool(NamedTuple):
         asked = {"lock": self.lock, "phase": self.phase, "job": _content(job)}
         return canonical.digest(asked)
 
-    def ask(self, number: int, name: str, job: Job, given: Mapping[str, Any]) -> None:
-        """Let some worker take the job. number: workers take the lowest first."""
-        asked = {"job": _content(job), "given": given}
+    def ask(self, number: int, name: str, job: Job, handed: bool = False) -> None:
+        """Let some worker take the job. number: workers take the lowest first. handed: as of Asked."""
+        asked = {"job": _content(job), "handed": handed}
         files.replace(self.jobs / f"{number:08d}-{name}.json", canonical.dumps(asked))
 
     def waiting(self) -> list[str]:
@@ -116,9 +131,7 @@ class Spool(NamedTuple):
         return sorted(name for name in _names(self.jobs) if name.endswith(".json") and name[0] != ".")
 
     def take(self, worker: str) -> Asked | None:
-        """The first job that nobody else has; None where none is. What the driver opened for it is in the
-        folder no longer when this returns.
-        """
+        """The first job that nobody else has; None where none is."""
         mine = self.taken / worker
         mine.mkdir(exist_ok=True)
         for file in self.waiting():
@@ -128,15 +141,16 @@ class Spool(NamedTuple):
             except FileNotFoundError:
                 if not place.exists():  # a network file system may deny a rename that it made
                     continue
+            name = file.removesuffix(".json").partition("-")[2]
             try:
                 asked = canonical.loads(place.read_bytes(), file)
-            except (Tampered, FileNotFoundError):  # the driver asks again for what does not come
-                continue
-            if asked["given"]:
-                files.replace(place, canonical.dumps(asked | {"given": {}}))
-            model, task, problems, cells = asked["job"]
-            job = Job(model, task, tuple(problems), tuple(Cell(*cell) for cell in cells))
-            return Asked(place, file.removesuffix(".json").partition("-")[2], job, asked["given"])
+                model, task, problems, cells = asked["job"]
+                job = Job(model, task, tuple(problems), tuple(Cell(*cell) for cell in cells))
+                if self.name(job) == name:
+                    return Asked(place, name, job, asked["handed"])
+            except (Tampered, FileNotFoundError, KeyError, TypeError, ValueError):
+                pass
+            place.unlink(missing_ok=True)  # cut or edited: the driver asks again for what nobody has
         return None
 
     def has(self, name: str) -> bool:
@@ -168,7 +182,7 @@ class Spool(NamedTuple):
         content = {"lock": self.lock, "phase": self.phase, "job": asked.name, **said}
         whole = {"content": content, "sha256": canonical.digest(content)}
         files.replace(self.done / f"{asked.name}.json", canonical.dumps(whole))
-        asked.place.unlink(missing_ok=True)
+        drop(asked.place)
 
     def result(self, name: str, job: Job) -> Produced | Refusal:
         """Raises Damaged for a file that is not the result of this job, to the last field."""
@@ -217,6 +231,12 @@ def told(study: Path, lock: str, phase: str) -> str:
     pending = f", {said['pending']} have not begun ({said['look']})" if said["pending"] else ""
     counts = f"{said['waiting']} batches wait, {said['ready']} results are spooled"
     return f"{said['executor']}, from {said['host']}: {run}{pending}; {counts}"
+
+
+def drop(place: Path) -> None:
+    """Nobody has this job any more, nor what was handed over with it."""
+    for path in (place, place.with_suffix(handing.SUFFIX)):
+        path.unlink(missing_ok=True)
 
 
 def refusal_of(kind: str, why: str) -> Refusal:

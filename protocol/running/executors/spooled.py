@@ -12,7 +12,7 @@ import sys
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from os import getpid
 from typing import Any, NamedTuple, Protocol
 
@@ -21,9 +21,9 @@ from protocol.evidence.refusals import Refusal
 from protocol.locked import tree
 from protocol.locked.drift import ROOT
 from protocol.locked.study import Study
-from protocol.running.executors import Executor, Job, Produced, Spread, Told
+from protocol.running.executors import Executor, Job, Produced, Spread, Told, handing
 from protocol.running.executors.settings import Settings
-from protocol.running.executors.spool import Damaged, Spool, beating, read_json, refusal_of
+from protocol.running.executors.spool import Damaged, Spool, beating, drop, read_json, refusal_of
 
 __all__ = ["AHEAD", "LOST", "Ended", "Launcher", "driven", "worker_command"]
 
@@ -81,10 +81,13 @@ def driven(
             yield driver.execute
     finally:
         # Workers of this session leave; what they have begun they may still spool.
-        if shared.driver.parent.exists():
-            files.replace(shared.driver, canonical.dumps({"session": "over", "beat": 0}))
-        driver.left()
-        launcher.stop()
+        try:
+            with suppress(OSError):  # of a full disk: they miss the beat
+                if shared.driver.parent.exists():
+                    files.replace(shared.driver, canonical.dumps({"session": "over", "beat": 0}))
+            driver.left()
+        finally:
+            launcher.stop()
     if driver.whole:
         shared.end()
 
@@ -133,7 +136,9 @@ class _Driver:
         self._wait, self._given, self._report = wait, given, report
         self._window: deque[tuple[int, str, Job]] = deque()
         self._seen: dict[str, _Seen] = {}
+        self._handed: dict[str, Mapping[str, Any]] = {}  # by job
         self._suspected: set[str] = set()
+        self._missed: set[str] = set()  # jobs that nobody had when it was looked before
         self._refused: dict[int, Refusal] = {}
         self._lost: Counter[str] = Counter()
         self._replaced = 0  # workers, since something came
@@ -164,7 +169,21 @@ class _Driver:
         return not self._window
 
     def _ask(self, number: int, name: str, job: Job) -> None:
-        self._shared.ask(number, name, job, self._given(job))
+        given = self._given(job)
+        if given:
+            self._handed[name] = given
+        self._shared.ask(number, name, job, bool(given))
+
+    def _hand_over(self) -> None:
+        """To each worker that has a job whose problems only this process can open: encrypted to it alone."""
+        for name in self._handed.keys() - {name for _, name, _ in self._window}:
+            del self._handed[name]
+        for place in self._shared.taken.glob("*/[0-9]*.json") if self._handed else ():
+            seen, given = self._seen.get(place.parent.name), self._handed.get(place.stem.partition("-")[2])
+            if seen is None or given is None or "recipient" not in seen.said:
+                continue
+            if not place.with_suffix(handing.SUFFIX).exists():
+                handing.hand(place, given, seen.said["recipient"])
 
     def _first(self) -> Produced:
         """The result of the job that is first in the window, when there is one. Raises what it refuses."""
@@ -184,6 +203,7 @@ class _Driver:
                 return result
             if time.monotonic() - self._looked >= LOOK:
                 self._look()
+            self._hand_over()
             time.sleep(POLL)
 
     def _again(self, number: int, name: str, job: Job, why: str) -> None:
@@ -211,6 +231,7 @@ class _Driver:
             and now - seen.at <= SILENT
         }
         self._give_again(living, ended)
+        self._find_again()
         alive = list(living.values())
         if alive:
             self._heard = now
@@ -256,9 +277,24 @@ class _Driver:
             why = ended[slot].why if slot in ended else f"{worker} is silent"
             for path in (self._shared.taken / worker).glob("[0-9]*.json"):
                 name = path.stem.partition("-")[2]
-                path.unlink(missing_ok=True)
+                drop(path)
                 if name in names and not self._shared.has(name):
                     self._again(names[name][0], name, names[name][1], why)
+
+    def _find_again(self) -> None:
+        """Asks again for jobs that do not wait, that nobody has and that are not done, twice in turn: their
+        file was cut, edited or removed. Listed in the order in which a job moves.
+        """
+        found = {file.removesuffix(".json").partition("-")[2] for file in self._shared.waiting()}
+        found |= {path.stem.partition("-")[2] for path in self._shared.taken.glob("*/[0-9]*.json")}
+        found |= self._shared.ready()
+        missed = [each for each in self._window if each[1] not in found]
+        again, self._missed = (
+            [each for each in missed if each[1] in self._missed],
+            {each[1] for each in missed},
+        )
+        for number, name, job in again:
+            self._again(number, name, job, "its file was not as it was written")
 
     def _refuse_hopeless(self, now: float, unknown: bool) -> None:
         if len(self._refused) == len(self._commands):

@@ -33,6 +33,7 @@ from protocol.evidence.run.registration import Registration
 from protocol.locked import tree
 from protocol.models import sources
 from protocol.running.executors import Execute, spool
+from protocol.running.executors.handing import Receiver
 from protocol.running.executors.spool import Asked, Spool
 
 if TYPE_CHECKING:  # with torch
@@ -104,8 +105,8 @@ def act(args: Options) -> int:
                 tree.enter(study, MODULE)
             held.enter_context(_ended_with_parent())
             held.enter_context(spool.beating(shared.workers / f"{worker}.json", lambda: says))
-            execute, reached = _ready(study, args, says)
-            serve(shared, worker, execute, reached, says, args.session)
+            execute, reached, receiver = _ready(study, args, says)
+            serve(shared, worker, execute, reached, says, args.session, receiver)
     except Refusal as refused:
         # Not by the beat, which ends with this process.
         said = {**says, "state": "refused", "refused": type(refused).__name__, "why": str(refused)}
@@ -118,13 +119,15 @@ def act(args: Options) -> int:
 
 def _ready(
     registration: Registration, args: Options, says: dict[str, Any]
-) -> "tuple[Execute, OnDemand | None]":
-    """What runs a job on this machine, once it is proven to be as locked."""
+) -> "tuple[Execute, OnDemand | None, Receiver | None]":
+    """What runs a job on this machine, once it is proven to be as locked, and what is handed problems where
+    some are encrypted.
+    """
     from protocol.evidence.run.held_out import HeldOut  # torch comes with what follows
     from protocol.locked.study import open_study
     from protocol.models import load
     from protocol.running.executors.local import device_name, executor
-    from protocol.tasks import prompting
+    from protocol.tasks import door, prompting
     from protocol.tasks.door import OnDemand, Opened
 
     study = open_study(registration, sources.home())
@@ -132,15 +135,18 @@ def _ready(
     planned = planned_of(study, args.phase)
     device = device_name(planned.protocol.generation.device)
     says["device"] = f"{args.device} {device}".strip() if device != args.device else device
-    opened = reached = None
+    opened = reached = receiver = None
     if args.phase == "confirm":
         held_out = HeldOut(study.lock, study.folder)
         counts = cache(lambda model: prompting.counter(load.tokenizer(model, planned.home)))
         reached = OnDemand(held_out, planned.tasks, counts)
         opened = Opened(held_out, held_out.key(), reached)
+        if any(map(door.is_encrypted, planned.tasks.values())):
+            receiver = Receiver()
+            says["recipient"] = receiver.recipient
     where = {"executor": args.executor, "host": says["host"], "device": says["device"]}
     execute = executor(planned, study.lanes(), opened)
-    return lambda job: execute(job)._replace(where=where), reached
+    return lambda job: execute(job)._replace(where=where), reached, receiver
 
 
 def prove(study: "Study") -> None:
@@ -168,34 +174,58 @@ def serve(
     reached: "OnDemand | None",
     says: dict[str, Any],
     session: str,
+    receiver: Receiver | None = None,
 ) -> None:
     """Run jobs until the driver is done. What goes wrong in a job is its result; a folder that cannot be
     written ends this worker, and its job is another's. Raises Orphaned without a driver.
     """
-    beat, seen = None, time.monotonic()
+    driver = _Driver(shared, session)
     while True:
-        driver = spool.read_json(shared.driver)
-        if driver is not None and driver.get("session") != session:
-            raise Orphaned
-        if driver is not None and driver["beat"] != beat:
-            beat, seen = driver["beat"], time.monotonic()
-        elif time.monotonic() - seen > ALONE or (beat is not None and not shared.place.exists()):
-            raise Orphaned
+        driver.refuse_gone()
         says["state"] = "waiting"
         asked = shared.take(worker)
         if asked is None:
             time.sleep(POLL)
             continue
         if shared.has(asked.name):
-            asked.place.unlink(missing_ok=True)
+            spool.drop(asked.place)
             continue
+        given: Mapping[str, Any] | None = {}
+        if asked.handed and receiver is not None:
+            says["state"] = "waiting for its problems"
+            while (given := receiver.received(asked.place)) is None and asked.place.exists():
+                driver.refuse_gone()
+                time.sleep(POLL)
+        if given is None:  # the driver gave this job to another
+            continue
+        if reached is not None:
+            reached.given = {(asked.job.task, name): _problem(each) for name, each in given.items()}
         says["state"] = "running"
-        _run(shared, asked, execute, reached)
+        _run(shared, asked, execute)
 
 
-def _run(shared: Spool, asked: Asked, execute: Execute, reached: "OnDemand | None") -> None:
-    if reached is not None:
-        reached.given = {(asked.job.task, name): _problem(each) for name, each in asked.given.items()}
+class _Driver:
+    """Whether the driver of a session is there, by its beat."""
+
+    def __init__(self, shared: Spool, session: str) -> None:
+        self._shared, self._session = shared, session
+        self._beat: int | None = None
+        self._seen = time.monotonic()
+
+    def refuse_gone(self) -> None:
+        """Raises Orphaned where the driver is done, is gone, or is another one."""
+        said = spool.read_json(self._shared.driver)
+        if said is not None and said.get("session") != self._session:
+            raise Orphaned
+        if said is not None and said["beat"] != self._beat:
+            self._beat, self._seen = said["beat"], time.monotonic()
+        elif time.monotonic() - self._seen > ALONE or (
+            self._beat is not None and not self._shared.place.exists()
+        ):
+            raise Orphaned
+
+
+def _run(shared: Spool, asked: Asked, execute: Execute) -> None:
     try:
         produced = execute(asked.job)
     except Refusal as refused:
