@@ -46,8 +46,8 @@ def family(plan: Plan) -> list[PlannedContrast]:
 
 def study(plan: Plan, truth: Truth) -> Study:
     """The study in which `truth` is what was recorded. What stands outside the rule is left out of its
-    protocol; arms outside the family are correct in every lane, but the full cache in as many as the gate
-    asks for. Raises Vacuous for a gate that no number of answers passes.
+    protocol, and so are the lanes of arms outside the family, but the full cache, which is correct in as many
+    as the gate asks for. Raises Vacuous for a gate that no number of answers passes.
 
     Contrasts of one (model, task, budget) share the subject's answers: it is wrong in as many problems as the
     largest `lost` among them, and no other contrast gains there. Against the full cache, contrasts of one
@@ -58,13 +58,15 @@ def study(plan: Plan, truth: Truth) -> Study:
     outside = {"sweep", "beside", "memory"} | (set() if _gated(plan, truth) else {"gate"})
     content = {key: value for key, value in plan.content.items() if key not in outside}
     content["decision"] = {key: value for key, value in decision.items() if key not in outside}
+    named = set(itertools.chain(*sides(decision)))
+    grid = [cell for cell in plan.grid if cell[2] == FULL or cell[3] in named]
     cells = _Cells(plan, truth)
-    tables = [cells.table(*cell) for cell in plan.grid]
+    tables = [cells.table(*cell) for cell in grid]
     lanes = {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
     lock = {
         "name": "synthetic",
         "protocol": {"content": content},
-        "grid": plan.grid,
+        "grid": grid,
         "items": plan.items,
         "data": {},
     }

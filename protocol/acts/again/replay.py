@@ -11,6 +11,7 @@ rounding explains is a failure. Where they are not, a change of the code may be 
 """
 
 import hashlib
+import heapq
 import hmac
 import importlib.metadata
 import re
@@ -94,7 +95,7 @@ def check(
     refuse(count, nonce)
     if not study.has(SEAL) or not study.has(VERDICT):
         raise NotRun("no verdict yet, and lanes of held-out problems are decoded again after it")
-    recorded = [*study.confirmed, *study.probed]
+    recorded = records.Joined([study.confirmed, study.probed])
     drawn = [each["body"] for each in draw(recorded, count, nonce)]
     if not drawn:
         raise NotRun("no record is of a lane that ran")
@@ -119,14 +120,15 @@ def refuse(count: int, nonce: str) -> None:
         raise BadInput("--nonce: write 16 to 128 lower-case hex digits, two a byte")
 
 
-def draw(recorded: Iterable[Record], count: int, nonce: str) -> list[Record]:
+def draw(recorded: Sequence[Record], count: int, nonce: str) -> list[Record]:
     """The first `count` of the lanes that ran, ranked by HMAC-SHA256(nonce, canonical [phase, *key])."""
-
-    def rank(record: Record) -> bytes:
-        lane = [record["body"]["phase"], *records.key(record["body"])]
-        return hmac.digest(bytes.fromhex(nonce), canonical.dumps(lane), hashlib.sha256)
-
-    return sorted((each for each in recorded if each["body"]["state"] != "excluded"), key=rank)[:count]
+    secret = bytes.fromhex(nonce)
+    ranked = (
+        (hmac.digest(secret, canonical.dumps([head.phase, *head.key]), hashlib.sha256), place)
+        for place, head in enumerate(records.heads(recorded))
+        if head.state != "excluded"
+    )
+    return [*records.chosen(recorded, (place for _, place in heapq.nsmallest(count, ranked)))]
 
 
 def engine(study: Registration) -> Engine:
@@ -189,14 +191,14 @@ def decoder_of(
     return decoder
 
 
-def _excluded(recorded: Iterable[Record]) -> list[dict[str, Any]]:
+def _excluded(recorded: Sequence[Record]) -> list[dict[str, Any]]:
     """One body of each problem that a model was not asked, and of each prompt that is recorded of it."""
-    found: dict[Any, dict[str, Any]] = {}
-    for body in (record["body"] for record in recorded if record["body"]["state"] == "excluded"):
-        cell = body["cell"]
-        asked = (body["phase"], cell["model"], cell["task"], body["problem"])
-        found.setdefault((*asked, body["prompt"], body["prompt_tokens"]), body)
-    return list(found.values())
+    found: dict[Any, int] = {}
+    for place, head in enumerate(records.heads(recorded)):
+        if head.state == "excluded":
+            asked = (head.phase, head.key.model, head.key.task, head.key.problem)
+            found.setdefault((*asked, head.prompt, head.prompt_tokens), place)
+    return [record["body"] for record in records.chosen(recorded, found.values())]
 
 
 def _asked(decoder: "decoding_again.Decoder", excluded: Sequence[dict[str, Any]], by: Engine) -> str:

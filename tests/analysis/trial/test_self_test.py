@@ -406,3 +406,12 @@ def test_what_stands_outside_the_rule_is_not_tried():
     made = made_up(planned._replace(content=dict(planned.content) | {"sweep": {}}), Truth({}))
     judged = judgement.judged(made)
     assert not {"beside", "selected"} & judged.keys()
+
+
+def test_lanes_of_arms_outside_the_family_are_not_made_up():
+    planned = superior(against=["h2o"], beside=["snapkv"])
+    assert {arm for _, _, _, arm, _ in planned.grid} > {"full", "crystal", "h2o"}
+    made, looked_at = made_up(planned, Truth({})), {"full", "crystal", "h2o"}
+    assert {*made.lanes["arm"]} == looked_at
+    assert {arm for _, _, _, arm, _ in made.lock["grid"]} == looked_at
+    assert made.missing.empty  # nothing registered is left out that is looked for
