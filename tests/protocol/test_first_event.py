@@ -105,11 +105,11 @@ def test_what_runs_has_the_first_event_of_its_lock(tiny_model, tmp_path, monkeyp
     given = []
 
     @contextmanager
-    def opened(planned, lanes, problems, report):
+    def opened(planned, *rest):
         given.append(planned.protocol.generation.waits)
         yield lambda jobs: iter(())
 
-    monkeypatch.setattr(runner.pool, "opened", opened)
+    monkeypatch.setattr(runner.choice.pool, "opened", opened)
     study = locked(tmp_path / "registrations" / "study", tiny_model, changes)
     for protocol in (study.protocol, study.protocol.probed()):
         runner.run(study, protocol, [], {}, phase="probe", attempt=1, report=lambda progress: None)
