@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from policies import Routes, Signal, Statistics, View
-from policies.signals import Keys, attention_rows, group_mean
+from policies.signals import Keys, attention_rows
 from policies.static_route import static_route
 from protocol.evidence.refusals import BadInput
 from protocol.layers.kinds import evictable
@@ -92,7 +92,8 @@ def mass(queries: Tensor, keys: Tensor, kept: Tensor, scale: float, sinks: Tenso
     start = kept.shape[1]
     stop = min(start + HORIZON, keys.shape[1])
     rows = attention_rows(queries[:, start:stop], keys[:, :stop], scale, start, sinks=sinks)[..., :start]
-    return (group_mean(rows, len(keys)).double() * kept[:, None]).sum((1, 2))
+    of_groups = rows.unflatten(0, (len(keys), -1)).mean(1)
+    return (of_groups.double() * kept[:, None]).sum((1, 2))
 
 
 def chosen(by_score: Tensor, evenly: Tensor) -> Routes:
