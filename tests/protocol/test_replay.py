@@ -187,7 +187,7 @@ def test_what_a_record_says_is_shown_and_never_sent_to_the_terminal(few):
 def test_a_lane_that_no_protocol_has_is_named(few):
     body = lane_of(few)
     body["problem"] = "needle-256/nowhere"
-    vars(few)["confirmed"], vars(few)["probed"] = [{"body": body}], []
+    vars(few)["confirmed"], vars(few)["probed"] = [{"body": body, "costs": {"attempt": 1}}], []
     with pytest.raises(Tampered, match="is not registered"):
         check(few)
 
@@ -287,7 +287,7 @@ def test_a_model_that_is_not_here_cannot_be_run(few, tmp_path):
     vars(study)["_lock"] = few.lock
     body = lane_of(study)
     body["cell"]["model"] = "path:/nowhere"
-    vars(study)["confirmed"], vars(study)["probed"] = [{"body": body}], []
+    vars(study)["confirmed"], vars(study)["probed"] = [{"body": body, "costs": {"attempt": 1}}], []
     with pytest.raises(
         CannotTell, match=r"model 'path:/nowhere': nothing at /nowhere; name an existing folder"
     ):
@@ -330,7 +330,7 @@ def test_what_rounding_gives_is_no_forgery_and_what_it_cannot_give_is_one(few, m
     told = check(few)
     assert told.startswith("3 of 4 lanes")
     assert "1 part from it where rounding moves them too; decoded with the locked sources" in told
-    vars(few)["confirmed"], vars(few)["probed"] = [{"body": body}], []
+    vars(few)["confirmed"], vars(few)["probed"] = [{"body": body, "costs": {"attempt": 1}}], []
     with pytest.raises(CannotTell, match="1 of 1 lanes part from their records where rounding moves them"):
         check(few)
     monkeypatch.setitem(decoding_again.SHARE, decoding_again.torch.float32, 8)
