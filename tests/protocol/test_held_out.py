@@ -346,7 +346,8 @@ def test_nothing_but_the_door_calls_a_raw_builder_and_nothing_but_confirm_opens_
         "build": {"tasks/door.py", "tasks/several.py", "acts/init.py"},
         "redrawn": {"tasks/door.py", "tasks/several.py", "acts/init.py"},
         "decrypted": {"tasks/door.py"},
-        "decrypt": {"tasks/dataset.py", "tasks/encrypted.py"},
+        # A worker decrypts with a key of its own what the driver, under the claim, encrypted to it.
+        "decrypt": {"tasks/dataset.py", "tasks/encrypted.py", "running/executors/handing.py"},
         "puzzle": {"tasks/chain.py"},
         # A worker of a claimed run builds for itself; the claim is asked for where ids and key are.
         "HeldOut": {"acts/confirm.py", "running/executors/worker.py"},
