@@ -92,7 +92,7 @@ def mass(queries: Tensor, keys: Tensor, kept: Tensor, scale: float, sinks: Tenso
     start = kept.shape[1]
     stop = min(start + HORIZON, keys.shape[1])
     rows = attention_rows(queries[:, start:stop], keys[:, :stop], scale, start, sinks=sinks)[..., :start]
-    of_groups = rows.unflatten(0, (len(keys), -1)).mean(1)
+    of_groups = rows.reshape(len(keys), -1, *rows.shape[1:]).mean(1)
     return (of_groups.double() * kept[:, None]).sum((1, 2))
 
 
