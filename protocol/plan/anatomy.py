@@ -7,20 +7,33 @@ windows of 32 tokens every 16, and a token is needed if any window over it chang
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Annotated
+from typing import Annotated, Literal, NamedTuple, TypeAlias, get_args
 
 from protocol.evidence.bytes.canonical import LARGEST
 from protocol.evidence.bytes.fields import Choice, Field, Text, Whole
 from protocol.plan.kinds import Number
 
-__all__ = ["ORACLE", "READINGS", "SPANS", "Anatomy", "faults"]
+__all__ = ["ORACLE", "Anatomy", "Occlusion", "faults"]
 
 ORACLE = "oracle-occlusion"  # the name under which the labels themselves choose what is kept
-READINGS = ("padded", "dropped")
-SPANS = ("reasoning", "prompt", "all")
+Reading: TypeAlias = Literal["padded", "dropped"]
+Occlude: TypeAlias = Literal["reasoning", "prompt", "all"]
 WRITTEN = ("occlude", ("reasoning", "all"))  # where some of what is occluded was written by the model
 MOST = 2**20  # tokens
 TAIL = 64  # tokens
+
+
+class Occlusion(NamedTuple):
+    """The fields of [anatomy] that one trace is occluded by."""
+
+    window: int
+    stride: int
+    reading: Reading
+    occlude: Occlude
+    boundary: str | None
+    tail: int
+    cut: Decimal
+    new_tokens: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,18 +45,18 @@ class Anatomy:
         int, Field(Whole(1, MOST), "Tokens from the beginning of one window to that of the next.", 16)
     ]
     reading: Annotated[
-        str,
+        Reading,
         Field(
-            Choice(*READINGS, of="value"),
+            Choice(*get_args(Reading), of="value"),
             'What becomes of a window in the registered test: "padded", other tokens stand there and the '
             'text is read anew, or "dropped", its slots leave the cache. Both are always recorded.',
             "dropped",
         ),
     ]
     occlude: Annotated[
-        str,
+        Occlude,
         Field(
-            Choice(*SPANS, of="value"),
+            Choice(*get_args(Occlude), of="value"),
             'Which tokens may be occluded: "reasoning", what the model wrote before its answer, "prompt", '
             'the context of the problem, or "all".',
             "reasoning",
@@ -96,15 +109,18 @@ class Anatomy:
         ),
     ] = None
 
-    @property
-    def answer_tail(self) -> int:
-        """`tail` as it holds where it was left out."""
-        return TAIL if self.tail is None else self.tail
-
-    @property
-    def share(self) -> Decimal:
-        """`cut` as it holds where it was left out."""
-        return Decimal(1) if self.cut is None else self.cut
+    def occlusion(self) -> Occlusion:
+        """What one trace is occluded by, with what holds where a field was left out."""
+        return Occlusion(
+            self.window,
+            self.stride,
+            self.reading,
+            self.occlude,
+            self.boundary,
+            TAIL if self.tail is None else self.tail,
+            Decimal(1) if self.cut is None else self.cut,
+            self.new_tokens,
+        )
 
 
 def faults(anatomy: Anatomy | None, arms: Sequence[str], evicting: Sequence[str]) -> Iterator[str]:
