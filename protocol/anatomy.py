@@ -4,10 +4,10 @@
 
 The locked sources run, on development problems alone. Windows of each of the model's own answers are
 occluded, and a token is needed where any window over it changes the grade. One half of the problems chooses
-the signal and layer that agree best with that: anatomy/chosen.json, written once. Only then is the other half
-labelled, which tests them: anatomy/verdict.json. Each trace is one line of anatomy/traces.jsonl. What it takes
-at most is said first, and how long from the first trace on. Interrupted, it continues; finished, it prints the
-same again. No verdict on a policy depends on it: docs/anatomy.md.
+the signal and layer that agree best with that: anatomy/chosen.json, written once. Only then is the other
+half labelled, which tests them: anatomy/verdict.json. Each trace is one line of anatomy/traces.jsonl. What it
+takes at most is said first, and how long from the first trace on. Interrupted, it continues; finished, it
+prints the same again. No verdict on a policy depends on it: docs/anatomy.md.
 
 Exit status: 0 done, whatever the traces say; 2 bad input, such as a study without [anatomy]; 3 drifted; 4
 claimed or closed already and not all was labelled, or another process is running it.

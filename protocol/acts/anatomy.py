@@ -1,6 +1,6 @@
-"""Label the traces that [anatomy] registers: one half chooses a signal and layer, then the other tests them.
+"""Label the traces that [anatomy] registers: one half chooses a signal and layer, the other tests them.
 
-No statistics are loaded before a half is whole, and no testing trace is labelled before the choice is written.
+No statistics are loaded before a half is whole; no testing trace is labelled before the choice is written.
 """
 
 import time
@@ -46,8 +46,8 @@ class Ahead(NamedTuple):
 
     def words(self) -> str:
         return (
-            f"{self.traces:,} traces: at most {self.occlusions:,} occlusions and {self.tokens:,} tokens through "
-            "the model; the first trace says how long that takes"
+            f"{self.traces:,} traces: at most {self.occlusions:,} occlusions and {self.tokens:,} tokens "
+            "fed or decoded; how long that takes, the first trace says"
         )
 
 

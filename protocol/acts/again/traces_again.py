@@ -1,14 +1,16 @@
 """For an audit of labelled traces: every text graded again, chosen.json and verdict.json made again."""
 
+import re
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any
+from decimal import Decimal
+from typing import Any, NoReturn
 
 from analysis import anatomy
 from analysis.studies.plain_files import RecordError
 from protocol import grading, tasks
 from protocol.acts.again import judged_again
-from protocol.evidence.bytes import files
+from protocol.evidence.bytes import canonical, files
 from protocol.evidence.findings import CannotTell, NotRun
 from protocol.evidence.refusals import Refusal, Tampered
 from protocol.evidence.run import anatomies
@@ -17,11 +19,14 @@ from protocol.evidence.run.registration import ANATOMY, Registration
 from protocol.locked import drift
 from protocol.tasks import door
 
-__all__ = ["check", "check_grades"]
+__all__ = ["check"]
 
 READING = ("protocol/grading/", "protocol/tasks/")  # what makes a grade of a text
 UNGRADED = ("timeout", "error")  # of this machine and this moment
 SECONDS = 60.0  # that an audit grades for
+DECIMAL = re.compile(r"-?[0-9]{1,9}\.[0-9]{6}")
+LAST_DIGIT = Decimal("0.000001")
+SHOWN = 300  # characters of a difference
 
 
 def check(study: Registration) -> str:
@@ -30,31 +35,49 @@ def check(study: Registration) -> str:
     Raises Tampered where it is not and nothing here explains it, CannotTell where another version of the
     analysis or of what it computes with may, NotRun before anything was chosen.
     """
-    place, checked = study.folder / ANATOMY, []
-    for name, analyse, read in (
-        (CHOSEN, anatomy.choose, anatomies.chosen),
-        (VERDICT, anatomy.judge, anatomies.judged),
-    ):
+    place, checked = study.folder / ANATOMY, list[str]()
+    asked = ((CHOSEN, anatomy.choose, anatomies.chosen), (VERDICT, anatomy.judge, anatomies.judged))
+    for name, analyse, read in asked:
         if not files.there(place / name):
             continue
         written = read(study).content
         try:
-            here = analyse(study.folder)
+            here = canonical.loads(canonical.dumps(analyse(study.folder)), name)
         except (RecordError, *judged_again.WRONG_SHAPE) as problem:
             _refuse(study, f"{ANATOMY}/{name}: today's analysis cannot read the traces: {problem}")
-        if apart := [key for key, value in here.items() if written.get(key) != value]:
-            _refuse(study, f"{ANATOMY}/{name}: {apart[0]} is not what today's analysis says")
+        for path, said, due in (each for key in here for each in apart(written.get(key), here[key], key)):
+            _refuse(study, f"{ANATOMY}/{name}: {path} is {said!r}, today's analysis says {due!r}"[:SHOWN])
         own = {"kind", "version", "lock", "traces", "ledger"} | ({"chosen"} if name == VERDICT else set())
         if more := sorted(written.keys() - here.keys() - own):
             _refuse(study, f"{ANATOMY}/{name}: {more[0]} is nothing that today's analysis says")
         checked.append(name)
     if not checked:
         raise NotRun("nothing was chosen yet")
-    return f"{' and '.join(checked)} are what today's analysis says"
+    return f"{_grades(study)}; {' and '.join(checked)} as today's analysis has them"
 
 
-def check_grades(study: Registration) -> str:
-    """Every text has the grade that this installation gives it. Raises as `regrade.check`."""
+def apart(written: Any, here: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
+    """(path, written, here) wherever two documents differ by more than the last digit of a decimal, which
+    another processor may round otherwise.
+    """
+    if isinstance(written, Mapping) and isinstance(here, Mapping):
+        for key in sorted({*written, *here}):
+            yield from apart(written.get(key), here.get(key), f"{path}.{key}")
+    elif isinstance(written, list) and isinstance(here, list) and len(written) == len(here):
+        for place, (one, other) in enumerate(zip(written, here, strict=True)):
+            yield from apart(one, other, f"{path}[{place}]")
+    elif type(written) is not type(here) or (written != here and not _near(written, here)):
+        yield path, written, here
+
+
+def _near(written: Any, here: Any) -> bool:
+    if not (isinstance(written, str) and DECIMAL.fullmatch(written) and DECIMAL.fullmatch(here)):
+        return False
+    return abs(Decimal(written) - Decimal(here)) <= LAST_DIGIT
+
+
+def _grades(study: Registration) -> str:
+    """Every text has the grade that this installation gives it. Raises as `regrade.check` does."""
     find = tasks.finder(study.registered["tasks"], study.folder)
     graded, began, wrong = 0, time.monotonic(), list[str]()
     graders: dict[str, grading.Grader] = {}
@@ -69,7 +92,7 @@ def check_grades(study: Registration) -> str:
             raise Tampered(f"{task}/{problem}: is no problem of {task}") from None
         graders[own.grader] = grader
         now: dict[str, str] = {}
-        for where, text, grade in texts(body):
+        for where, text, grade in _texts(body):
             if text not in now:
                 now[text] = grading.best(grader.grade, gold, text).status
             graded += 1
@@ -89,7 +112,7 @@ def check_grades(study: Registration) -> str:
     return f"{graded} texts of traces grade as recorded"
 
 
-def texts(body: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+def _texts(body: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     """(where, text, grade) of everything that was graded in a line."""
     if "text" in body:
         yield "text", body["text"], body["grade"]
@@ -103,7 +126,7 @@ def texts(body: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
             yield f"{one['arm']} at {one['budget']}", one["text"], one["grade"]
 
 
-def _refuse(study: Registration, said: str) -> None:
+def _refuse(study: Registration, said: str) -> NoReturn:
     """Raises Tampered where nothing here explains another analysis, else CannotTell with the remedy."""
     mine = judged_again.own(study)
     if mine.same:

@@ -307,12 +307,12 @@ def _once(
     traces: Mapping[str, Any],
     found: Mapping[str, Any],
 ) -> None:
-    path = study.folder / ANATOMY / name
+    path, found = study.folder / ANATOMY / name, canonical.loads(canonical.dumps(found), name)
     if shared := {"lock", "traces", "ledger", *own} & found.keys():
         raise BadInput(f"{name}: {min(shared)} is the document's own")
     if files.there(path):
         content = documents.read(path, declared).content
-        if {key: content.get(key) for key in found} != dict(found):
+        if {key: content.get(key) for key in found} != found:
             raise Tampered(f"{ANATOMY}/{name}: holds something else of the same traces")
         return
     ledger.refuse_closed(study.folder)
