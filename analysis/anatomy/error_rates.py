@@ -12,6 +12,7 @@ from analysis.anatomy.simulated import Nature, made_up
 from analysis.stats import correlations
 from analysis.stats.multiplicity import corrected
 
+Floats = NDArray[np.float64]
 __all__ = ["Found", "Size", "studied"]
 
 
@@ -78,7 +79,9 @@ def _half(
     planted: NDArray[np.bool_],
     rng: np.random.Generator,
 ) -> Agreement:
-    rho, partial, auc = [], [], []
+    rho: list[Floats] = []
+    partial: list[Floats] = []
+    auc: list[Floats] = []
     while len(rho) < size.traces:
         made = made_up(nature, trends, planted, rng)
         if not 0 < made.label.mean() < 1:
