@@ -14,6 +14,7 @@ from torch import Tensor
 
 from policies.oracle import given
 from protocol import engine
+from protocol.evidence.refusals import BadInput
 from protocol.locked.planned import Planned
 from protocol.models.load import LoadedModel
 from protocol.occlusion import layer_statistics, occluded, traces
@@ -175,11 +176,21 @@ class Occluding:
 
     def beside(self, asking: Asking) -> tuple[Graded, list[list[Any]], dict[int, Said]]:
         """What follows with nothing dropped, with each window dropped, and under each arm: one prefill."""
-        asked = asking.lanes()
-        lanes = (traces.control(), *occluded.dropping(self.span.event, self.windows), *asked.values())
-        control, *others = self.said_by(lanes)
-        count = len(self.windows)
+        asked, count = asking.lanes(), len(self.windows)
+        lanes = (traces.control(), *occluded.dropping(self.span.event, self.windows))
+        try:
+            control, *others = self.said_by((*lanes, *asked.values()))
+        except BadInput:  # of some arm, or of the model, of which each lane alone says it
+            control, *others = self.said_by(lanes)
+            others += map(self.alone, asked.values())
         return sure(control), self.found(others[:count]), dict(zip(asked, others[count:], strict=True))
+
+    def alone(self, lane: engine.Lane) -> Said:
+        """An arm that does not fit the model, or that feeds more behind the trace than it has positions for."""
+        try:
+            return self.said_by([lane])[0]
+        except BadInput as refusal:
+            return str(refusal)
 
     def fed_anew(self) -> tuple[Graded, list[list[Any]]]:
         """What follows the text fed anew as it is, and with each window padded."""
@@ -191,9 +202,9 @@ class Occluding:
 
     def reached(self, labels: Sequence[Sequence[Any]]) -> list[tuple[Arm, Said, Tensor]]:
         """What the labels keep at every budget, what follows, and the shares."""
-        policy = given(priorities(self.span.tokens, labels)[: self.span.event])
+        own = oracles(self.planned, self.decode.model.name, self.task, len(self.trace.prompt.context))
         asking = Asking(
-            oracles(self.planned, self.decode.model.name, self.task, len(self.trace.prompt.context), policy)
+            [arm._replace(policy=given(priorities(self.span.event, labels, arm.slots or 0))) for arm in own]
         )
         said = self.said_by(tuple(asking.lanes().values()))
         shares = (asking.kept(place, self.span.tokens) for place in range(len(said)))

@@ -65,12 +65,12 @@ def arms(planned: Planned, model: str, task: str, prompt_tokens: int) -> list[Ar
     return found
 
 
-def oracles(planned: Planned, model: str, task: str, prompt_tokens: int, policy: Policy) -> list[Arm]:
-    """The policy at every budget, with slots as computed."""
+def oracles(planned: Planned, model: str, task: str, prompt_tokens: int) -> list[Arm]:
+    """The oracle at every budget, with slots as computed, still without what it keeps."""
     slot = planned.slot(model, planned.protocol.arms[0].name)
     slot = None if slot is None else slot._replace(own=slot.computed)
     return [
-        Arm(ORACLE, str(budget), budget.of(prompt_tokens, planned.use(model, task), slot), policy)
+        Arm(ORACLE, str(budget), budget.of(prompt_tokens, planned.use(model, task), slot), None)
         for budget in planned.protocol.budgets
     ]
 

@@ -21,6 +21,8 @@ full attention stored of them is taken out of the cache, and all that was comput
 """
 Occlude: TypeAlias = Literal["reasoning", "prompt", "all"]
 CORRECT = "correct"
+SINKS = 4
+"""First tokens, without which a model is lost (StreamingLLM)."""
 
 Window: TypeAlias = Sequence[Any]
 """[start, stop, text, grade], as a record has it."""
@@ -80,10 +82,20 @@ def needed(tokens: int, found: Sequence[Window]) -> list[int | None]:
     return [None if count is None else int(count > 0) for count in flips(tokens, found)]
 
 
-def priorities(tokens: int, found: Sequence[Window]) -> tuple[float, ...]:
-    """What the oracle keeps first: tokens that no window tested, which are taken to be needed as in appendix
-    C; then those of the most flips; of equal ones the latest. All are different.
+def priorities(tokens: int, found: Sequence[Window], budget: int) -> tuple[float, ...]:
+    """What the oracle keeps first, of the tokens that an event sees: those of the most flips; then those that
+    no window tested, which are taken to be needed as in appendix C; then the latest, as among equal ones.
+
+    Where the budget does not hold all untested tokens beside the needed ones, the first SINKS alone of them
+    come before the latest: ours, as StreamingLLM (arXiv:2309.17453) would fill the rest. All are different.
     """
     counts = flips(tokens, found)
-    most = 1 + max((count for count in counts if count is not None), default=0)
-    return tuple((most if count is None else count) + at / tokens for at, count in enumerate(counts))
+    free = budget - sum(bool(count) for count in counts)
+    first = tokens if counts.count(None) <= free else SINKS
+
+    def worth(at: int, count: int | None) -> float:
+        if count is None:
+            return float(at < first)
+        return 1.0 + count if count else 0.0
+
+    return tuple(worth(*place) + place[0] / tokens for place in enumerate(counts))
