@@ -189,6 +189,7 @@ def summary(rehearsal: Rehearsal) -> dict[str, Any]:
         },
         "full_use": rehearsal.full_use,
         "same_kept": rehearsal.same_kept,
+        "trace": rehearsal.trace,
     }
 
 
@@ -238,10 +239,20 @@ def text(
     ] + ["checks, hashing and drawings come on top: for a small study they take longer than decoding"] * bool(
         values["whole"]
     )
+    lines += traced(values["trace"])
     lines += full_use.words(values["full_use"])
     lines += same_kept.words(values["same_kept"])
     lines += values["power"]
     return "\n".join(lines)
+
+
+def traced(trace: dict[str, Any] | None) -> list[str]:
+    """The one trace that [anatomy] would label, as lines; none without one."""
+    if trace is None:
+        return []
+    why = f" ({trace['reason']})" if trace["reason"] else ""
+    told = f"[anatomy]: {trace['task']} {trace['problem']} is {trace['state']}{why}: {trace['occlusions']} "
+    return [f"{told}occlusions in {trace['seconds']} s", *(f"[anatomy]: {one}" for one in trace["failed"])]
 
 
 if __name__ == "__main__":

@@ -8,6 +8,8 @@ import labelled_traces
 import pytest
 import studies
 
+from protocol.acts import status
+from protocol.evidence.audit import standing
 from protocol.evidence.bytes import canonical
 from protocol.evidence.refusals import BadInput
 from protocol.evidence.run import anatomies, claim, ledger
@@ -359,3 +361,26 @@ def test_no_testing_trace_is_labelled_before_the_choice_is_written(locked, tmp_p
     monkeypatch.setattr(occlusion, "traced", watching)
     assert studies.here("anatomy", folder).returncode == 0
     assert seen == [("choose", False)] * 4 + [("test", True)] * 4
+
+
+def test_a_half_without_a_problem_is_refused_before_the_lock(tiny_model, tmp_path):
+    folder = studies.write(tmp_path / "study", tiny_model, CHANGES | {ANATOMY: f"{ANATOMY}traces = 1\n"})
+    done = studies.here("register", folder)
+    assert done.returncode == 2
+    assert "of the development problems of needle-256 none falls into the half 'choose'" in done.stderr
+    assert not (folder / "lock.json").exists()
+
+
+def test_a_rehearsal_labels_one_trace(tiny_model, tmp_path):
+    folder = studies.write(tmp_path / "study", tiny_model, CHANGES)
+    done = studies.here("rehearse", folder, "--problems", 1, "--tokens", 4, "--json")
+    trace = json.loads(done.stdout)["trace"]
+    assert (trace["state"], trace["reason"][:6], trace["occlusions"]) == ("wrong", "graded", 0)
+    assert [path.name for path in folder.iterdir()] == ["protocol.toml"]
+
+
+def test_status_says_how_far_it_is_and_what_is_next(locked, labelled):
+    for folder, told, following in ((locked, "0 of 8 traces", "anatomy"), (labelled, "judged", "confirm")):
+        at = standing.standing(Registration(folder))
+        assert at.anatomy == told
+        assert status.step(at, []) == f"kv-prereg {following} {folder}"
