@@ -2,8 +2,8 @@
 
     python -m benchmarks.anatomy_errors --studies 1000
 
-Prints the rows of the table in benchmarks/RESULTS.md. A study has two (model, task) pairs with 24 rows each and
-16 traces a half, unless a row says otherwise; one with something planted has one pair.
+Prints the rows of the table in benchmarks/RESULTS.md. A study has two (model, task) pairs with 24 rows each
+and 16 traces a half, unless a row says otherwise; one with something planted has one pair.
 """
 
 import argparse
