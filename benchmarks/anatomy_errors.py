@@ -22,7 +22,7 @@ NULLS = {
     "autocorrelation .9, no trend": (PLAIN._replace(trend=0.0), Size()),
     "signals with trends": (PLAIN, Size()),
     "strong trends, autocorrelation .99": (PLAIN._replace(trend=4.0, autocorrelation=0.99), Size()),
-    "8 traces a half": (PLAIN, Size(traces=8)),
+    "signals with trends, 8 traces a half": (PLAIN, Size(traces=8)),
     "labels with a trend too (they do correlate)": (PLAIN._replace(late=1.0, trend=3.0), Size()),
 }
 PLANTED = {strength: PLAIN._replace(strength=strength, varied=0.3) for strength in (0.4, 0.6, 0.8)}
