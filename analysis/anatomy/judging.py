@@ -92,7 +92,9 @@ def _of_pair(anatomy: Anatomy, pair: Pair) -> dict[str, Any]:
 
 def best(found: Agreement) -> Choice | None:
     """The candidate with the largest |mean rho|, the first of equal ones; None where none has enough
-    units.""" if found.number < over_traces.FEWEST:
+    units.
+    """
+    if found.number < over_traces.FEWEST:
         return None
     of = over_traces.means(found.units(found.rho))
     size = np.where(found.candidates & (of.units >= over_traces.FEWEST), np.abs(of.mean), -1.0)

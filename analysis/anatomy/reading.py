@@ -49,11 +49,14 @@ Signal: TypeAlias = tuple[str, int | None]  # name, layer
 
 
 class Kept(NamedTuple):
-    """What one arm kept at the cut, and how it went on. correct: None where it failed."""
+    """What one arm kept at the cut, and how it went on. correct: None where it failed. slots: granted to each
+    KV head and layer.
+    """
 
     arm: str
     budget: str
     correct: bool | None
+    slots: float
 
 
 class Trace(NamedTuple):
@@ -220,7 +223,10 @@ def _trace(body: Mapping[str, Any], folder: Path, items: Mapping[str, Any]) -> T
     signals = tuple((str(name), None if layer is None else int(layer)) for name, layer in held["signals"])
     kept = tuple(
         Kept(
-            one["arm"], str(one["budget"]), None if one.get("state") == "failed" else one["grade"] == CORRECT
+            one["arm"],
+            str(one["budget"]),
+            None if one.get("state") == "failed" else one["grade"] == CORRECT,
+            float(one["slots"]),
         )
         for one in body["kept"]
     )
