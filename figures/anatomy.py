@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from analysis.anatomy.reading import NothingLabelled
 from analysis.output.command import command
 from analysis.studies.study_files import RecordError
 from figures.canvas import page
@@ -52,7 +53,7 @@ def drawings(
         made.append((anatomy_curve, one, places))
     if not made:
         states = ", ".join(sorted({trace.state for trace in one.anatomy.traces}))
-        raise RecordError(
+        raise NothingLabelled(
             f"traces: none was labelled (they ended as {states}), so that there is nothing to draw"
         )
     return made

@@ -29,6 +29,7 @@ __all__ = [
     "TEST",
     "Anatomy",
     "Kept",
+    "NothingLabelled",
     "Pair",
     "Trace",
     "Values",
@@ -46,6 +47,10 @@ CORRECT = "correct"
 MOST_VALUES = 1 << 30  # bytes of an inflated side file
 Pair: TypeAlias = tuple[str, str]  # model, task
 Signal: TypeAlias = tuple[str, int | None]  # name, layer
+
+
+class NothingLabelled(RecordError):
+    """A study without a trace, and what to do about it."""
 
 
 class Kept(NamedTuple):
@@ -157,7 +162,7 @@ def read(folder: Path) -> Anatomy:
     try:
         content = lock["protocol"]["content"]
         if "anatomy" not in content:
-            raise RecordError(
+            raise NothingLabelled(
                 f"{folder}: registers no [anatomy]; write one into a protocol before it is locked"
             )
         settings = content["anatomy"]
@@ -187,7 +192,7 @@ def read(folder: Path) -> Anatomy:
         if traces.setdefault((*one.pair, one.problem), one) is not one:
             raise RecordError(f"{where}: a second trace of {one.problem}; each is recorded once")
     if not traces:
-        raise RecordError(f"{folder}: no trace was labelled yet; run: kv-prereg anatomy {folder}")
+        raise NothingLabelled(f"{folder}: no trace was labelled yet; run: kv-prereg anatomy {folder}")
     digest = hashlib.sha256(lock_bytes).hexdigest()
     return Anatomy(digest, settings, pairs, due, arms, tuple(traces.values()))
 
