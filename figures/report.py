@@ -70,6 +70,7 @@ CURVE = "budget_curve"
 ANATOMY = "anatomy_"  # how the names of its drawings begin
 OWN = ("forest", "forest-narrow")  # drawings that the page has rows of its own for
 LARGEST = 1_000_000  # bytes of a page, for a mailbox; drawings that would pass it are left out
+OUT = "Left out of this page, for its size"
 LANES = 200  # gained and lost answers of all contrasts, about
 
 
@@ -146,8 +147,8 @@ def _behind(files: Finished) -> list[list[Behind]]:
 
 def _fitted(parts: Mapping[str, Html], drawings: Mapping[str, Html]) -> str:
     """The page with as many drawings as fit, smaller ones behind larger ones too."""
-    about = {"cells": sentences(glossary.ABOUT["cells"]), "anatomy": Html("")}
-    room = LARGEST - len(_page({**parts, "cells": about["cells"] + parts["cells"]}).encode()) - 1_000
+    about = sentences(glossary.ABOUT["cells"])
+    room = LARGEST - len(_page({**parts, "cells": about + parts["cells"]}).encode()) - 1_000
     held: dict[str, list[Html]] = {"cells": [], "anatomy": []}
     left: dict[str, list[str]] = {"cells": [], "anatomy": []}
     for name, drawing in drawings.items():
@@ -157,11 +158,13 @@ def _fitted(parts: Mapping[str, Html], drawings: Mapping[str, Html]) -> str:
             room -= len(drawing.encode())
         else:
             left[section].append(f"figures/{name}.svg")
-    whole = dict(parts)
-    for section in held.keys() & parts.keys():
-        names = ", ".join(left[section])
-        out = sentences(f"Left out of this page, for its size: {names}." if names else "")
-        whole[section] = Html("".join([about[section], *held[section], out, parts[section]]))
+    drawn = {
+        section: Html("".join([*held[section], sentences(f"{OUT}: {', '.join(names)}." if names else "")]))
+        for section, names in left.items()
+    }
+    whole = {**parts, "cells": Html(about + drawn["cells"] + parts["cells"])}
+    if "anatomy" in parts:
+        whole["anatomy"] = Html(parts["anatomy"] + drawn["anatomy"])
     return _page(whole)
 
 

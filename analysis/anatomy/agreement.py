@@ -70,10 +70,9 @@ def agreement(anatomy: Anatomy, pair: Pair, half: str | None, reading: str | Non
     for at, one in enumerate(traces):
         label, own = one.labels(reading), _in_span(one)
         columns = [place[signal] for signal in one.signals]
-        found = correlations.rows(own, label)
         held = np.stack([np.arange(len(label)), one.covered(reading)])
-        rho[at, columns], auc[at, columns] = found.rho, found.auc
-        partial[at, columns] = correlations.partial_rows(own, label, held)
+        found = correlations.rows(own, label, held)
+        rho[at, columns], partial[at, columns], auc[at, columns] = found.rho, found.partial, found.auc
     # Rounded, so that sums in another order choose alike.
     problems, clusters = tuple(one.problem for one in traces), tuple(one.cluster for one in traces)
     return Agreement(signals, problems, clusters, *(np.round(each, 12) for each in (rho, partial, auc)))

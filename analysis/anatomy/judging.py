@@ -91,9 +91,7 @@ def _of_pair(anatomy: Anatomy, pair: Pair) -> dict[str, Any]:
 
 
 def best(found: Agreement) -> Choice | None:
-    """The candidate with the largest |mean rho|, the first of equal ones; None where none has enough
-    units.
-    """
+    """The candidate with the largest |mean rho|, the first of equal ones; None: none has enough units."""
     if found.number < over_traces.FEWEST:
         return None
     of = over_traces.means(found.units(found.rho))
@@ -122,8 +120,9 @@ def judge(folder: Path) -> dict[str, Any]:
         auc: mean over traces; pooled: rho of the tokens of all labelled or unmoved traces together, tokens,
              traces, fisher, bootstrap (percentiles, whole units, ranked anew in each draw);
         position: mean rho of the position itself;
-        needed: traces for a mean rho of .1, .2 and .3 at this level with the spread of the choosing half, and
-             power 0.8.
+        needed: for a mean rho of 0.1, 0.2 and 0.3 and power 0.8: fisher (traces as EpiKV counts, two-sided
+             .05), testing and each_half, as `power.Needed` says, at this level with the spread, and among as
+             many candidates, as the choosing half has.
       rho to needed are null without a test.
 
     Raises RecordError as `choose`, while the testing half is not all there, and where chosen.json is missing
@@ -140,7 +139,7 @@ def judge(folder: Path) -> dict[str, Any]:
         )
     level = corrected(float(anatomy.settings["alpha"]), len(anatomy.pairs))
     pairs = [
-        _tested(anatomy, pair, one["chosen"], level, number)
+        _tested(anatomy, pair, one, level, number)
         for number, pair, one in zip(count(), anatomy.pairs, chosen["pairs"], strict=False)
     ]
     found: dict[str, Any] = plain(
@@ -189,9 +188,9 @@ TESTED = ("rho", "beyond_position", "auc", "pooled", "position", "needed")
 
 
 def _tested(
-    anatomy: Anatomy, pair: Pair, chosen: Mapping[str, Any] | None, level: float, number: int
+    anatomy: Anatomy, pair: Pair, choosing: Mapping[str, Any], level: float, number: int
 ) -> dict[str, Any]:
-    found = agreement(anatomy, pair, TEST)
+    found, chosen, rows = agreement(anatomy, pair, TEST), choosing["chosen"], int(choosing["candidates"])
     row: dict[str, Any] = {
         "model": pair[0],
         "task": pair[1],
@@ -221,7 +220,7 @@ def _tested(
     row["auc"] = float(np.nanmean(found.auc[:, at]))
     row["pooled"] = pooled_rho(anatomy, pair, TEST, signal, 1 - 2 * level, draws, next(generators))
     row["position"] = _position(found)
-    row["needed"] = needed(float(chosen["sd"]), level)
+    row["needed"] = needed(float(chosen["sd"]), level, rows)
     return row
 
 

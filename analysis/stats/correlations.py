@@ -14,66 +14,59 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-__all__ = ["FLAT", "Rows", "fisher", "pairs_needed", "partial_rows", "rows", "weighted_rho"]
+__all__ = ["FLAT", "Rows", "fisher", "pairs_needed", "rows", "weighted_rho"]
 
 Floats = NDArray[np.float64]
 FLAT = 1e-9  # share of a row's spread that held rows leave, below which nothing of it is left to correlate
 
 
 class Rows(NamedTuple):
-    """Of each row [row]; NaN where the row, or the label beside its values, has a single value."""
+    """Of each row [row]; NaN where the row, or the label beside its values, has a single value.
+
+    partial: of what is left of both ranks after least squares on the ranks of what is held; with one row held
+    it is (r_xy - r_xh r_yh) / sqrt((1 - r_xh^2) (1 - r_yh^2)). It holds what is straight in ranks, and
+    nothing else; NaN too where a row or the label is a straight function of what is held.
+    """
 
     rho: Floats
+    partial: Floats
     auc: Floats  # NaN too where the label has other values than 0 and 1
     tokens: NDArray[np.int64]  # that have a value
 
 
-def rows(values: ArrayLike, label: ArrayLike) -> Rows:
-    """Spearman's rho and the area under the curve of each row with the label.
+def rows(values: ArrayLike, label: ArrayLike, held: ArrayLike | None = None) -> Rows:
+    """Spearman's rho, its partial and the area under the curve of each row with the label.
 
     values: [row, token]; a token whose value is not finite is left out of its row. label: [token], finite.
-    Raises ValueError for other shapes and for a label that is not finite.
+    held: [other, token], finite; without it `partial` is rho. Raises ValueError for other shapes and for a
+    label or a held row that is not finite.
     """
-    table, of = _checked(values, label)
-    rho, auc = np.full(len(table), np.nan), np.full(len(table), np.nan)
+    table, of = np.asarray(values, dtype=np.float64), np.asarray(label, dtype=np.float64)
+    if table.ndim != 2 or of.shape != table.shape[1:]:
+        raise ValueError(f"values: shape {table.shape}, label {of.shape}; pass [row, token] and [token]")
+    if not np.isfinite(of).all():
+        raise ValueError("label: a token without one; leave it out beforehand")
+    others = np.zeros((0, len(of))) if held is None else np.asarray(held, dtype=np.float64)
+    if others.ndim != 2 or others.shape[1] != len(of) or not np.isfinite(others).all():
+        raise ValueError(f"held: shape {others.shape}; pass finite rows [other, token] of {len(of)} tokens")
+    rho, partial, auc = (np.full(len(table), np.nan) for _ in range(3))
     known = np.isfinite(table)
     for these, kept in _alike(known):
         if kept.sum() < 2:
             continue
         own = of[kept]
         ranks = stats.rankdata(table[np.ix_(these, kept)], axis=1)
-        rho[these] = _pearson(_centred(ranks), _centred(stats.rankdata(own)[None]))
+        first, second = _centred(ranks), _centred(stats.rankdata(own)[None])
+        rho[these] = partial[these] = _pearson(first, second)
+        if len(others):
+            base = _basis(_centred(stats.rankdata(others[:, kept], axis=1)).T)
+            partial[these] = _pearson(_left(first, base), _left(second, base))
         ones = own == 1
         if np.isin(own, (0.0, 1.0)).all() and 0 < ones.sum() < len(own):
-            first = int(ones.sum())
-            above = ranks[:, ones].sum(axis=1) - first * (first + 1) / 2
-            auc[these] = above / (first * (len(own) - first))
-    return Rows(rho, auc, known.sum(axis=1))
-
-
-def partial_rows(values: ArrayLike, label: ArrayLike, held: ArrayLike) -> Floats:
-    """Partial Spearman of each row with the label given held[other, token]: the correlation of what is left
-    of both ranks after least squares on the ranks of `held`. With one row held, (r_xy - r_xh r_yh) /
-    sqrt((1 - r_xh^2) (1 - r_yh^2)). It holds what is monotone and straight in ranks, and nothing else.
-
-    NaN where a row or the label is a straight function of what is held. values, label, raises: as `rows`.
-    """
-    table, of = _checked(values, label)
-    others = np.atleast_2d(np.asarray(held, dtype=np.float64))
-    if others.shape[1] != len(of) or not np.isfinite(others).all():
-        raise ValueError(f"held: shape {others.shape}; pass finite rows over {len(of)} tokens")
-    found = np.full(len(table), np.nan)
-    for these, kept in _alike(np.isfinite(table)):
-        if kept.sum() < 2:
-            continue
-        design = _centred(stats.rankdata(others[:, kept], axis=1)).T
-        base = _basis(design)
-        left = [
-            _left(_centred(stats.rankdata(side, axis=1)), base)
-            for side in (table[np.ix_(these, kept)], of[kept][None])
-        ]
-        found[these] = _pearson(*left)
-    return found
+            count = int(ones.sum())
+            above = ranks[:, ones].sum(axis=1) - count * (count + 1) / 2
+            auc[these] = above / (count * (len(own) - count))
+    return Rows(rho, partial, auc, known.sum(axis=1))
 
 
 def fisher(rho: float, n: int, level: float = 0.95) -> tuple[float, float] | None:
@@ -125,15 +118,6 @@ def _weighted_ranks(values: Floats, weights: Floats) -> Floats:
     below = np.cumsum(held, axis=1) - held
     mid: Floats = (below + (held + 1) / 2)[:, place]
     return mid
-
-
-def _checked(values: ArrayLike, label: ArrayLike) -> tuple[Floats, Floats]:
-    table, of = np.asarray(values, dtype=np.float64), np.asarray(label, dtype=np.float64)
-    if table.ndim != 2 or of.shape != table.shape[1:]:
-        raise ValueError(f"values: shape {table.shape}, label {of.shape}; pass [row, token] and [token]")
-    if not np.isfinite(of).all():
-        raise ValueError("label: a token without one; leave it out beforehand")
-    return table, of
 
 
 def _alike(known: NDArray[np.bool_]) -> list[tuple[NDArray[np.intp], NDArray[np.bool_]]]:

@@ -53,7 +53,7 @@ def standing(one: Told) -> list[str]:
         said = ", ".join(f"{word} for {count}" if several else word for word, count in words.items())
         said += f" of {len(one.verdict['pairs'])} models and tasks" if several else ""
     return [
-        f"{title}: {said}",
+        f"{title} (anatomy): {said}",
         f"{_counted(one.anatomy)} Development problems alone; no verdict on a policy depends on them.",
     ]
 
