@@ -58,7 +58,7 @@ def choose(folder: Path) -> dict[str, Any]:
         chosen: null, or signal, layer (null where a row has none), sign (1, -1), mean and sd of rho over
         units, units. It is the candidate with the largest |mean rho|, the first of equal ones.
 
-    Raises RecordError as `reading.read`, and while the choosing half of a pair is not there.
+    Raises RecordError as `reading.read`, and while traces of the choosing half are missing.
     """
     anatomy = read(folder)
     return _chosen(folder, anatomy)
@@ -111,7 +111,8 @@ def judge(folder: Path) -> dict[str, Any]:
     of every interval below; draws, seed: of the bootstraps.
     states: of all traces of both halves, how many ended in each state.
     pairs: one of each registered (model, task), in order:
-        model, task; states, varying, units: as in chosen.json, of the testing half;
+        model, task; states, varying, units: as in chosen.json, of the testing half; left_out: traces whose
+             cluster has one in the choosing half, and which are therefore not tested;
         signal, layer, sign, chosen_mean: as chosen, null where nothing was;
         word: AGREES where the one-sided p is at most the level, NOT SHOWN, or TOO FEW TRACES (in either
         half); rho: mean, sd, units, p (one-sided, Student), interval (Student), bootstrap (studentised, whole
@@ -171,16 +172,11 @@ def _held(folder: Path) -> dict[str, Any]:
 
 
 def _complete(folder: Path, anatomy: Anatomy, half: str) -> None:
-    """Raises RecordError for a pair without a trace in this half and, of the testing one, with traces left to
-    label.
-    """
     for pair in anatomy.pairs:
-        there = len(anatomy.of(pair, half))
-        missing = anatomy.due[pair] - len(anatomy.of(pair)) if half == TEST else 0
-        if missing > 0 or (not there and half == CHOOSE):
-            told = f"{missing} of {anatomy.due[pair]} traces are" if missing > 0 else f"the half {half!r} is"
+        if missing := anatomy.missing(pair, half):
             raise RecordError(
-                f"{folder}: {', '.join(pair)}: {told} not labelled yet; run: kv-prereg anatomy {folder}"
+                f"{folder}: {', '.join(pair)}: {len(missing)} traces of the half {half!r} are not labelled "
+                f"yet, {missing[0]} first; run: kv-prereg anatomy {folder}"
             )
 
 
@@ -195,6 +191,7 @@ def _tested(
         "model": pair[0],
         "task": pair[1],
         "states": anatomy.states(pair, TEST),
+        "left_out": len(anatomy.of(pair, TEST)) - len(anatomy.fresh(pair, TEST)),
         "varying": len(found.problems),
         "units": found.number,
         **{name: None if chosen is None else chosen[name] for name in ("signal", "layer", "sign")},

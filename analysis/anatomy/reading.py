@@ -33,6 +33,7 @@ __all__ = [
     "Pair",
     "Trace",
     "Values",
+    "half_of",
     "labels",
     "read",
 ]
@@ -120,7 +121,7 @@ class Anatomy(NamedTuple):
     registration: str  # SHA-256 of lock.json
     settings: Mapping[str, Any]  # [anatomy] of the protocol
     pairs: tuple[Pair, ...]
-    due: Mapping[Pair, int]  # traces of both halves
+    due: Mapping[Pair, tuple[str, ...]]  # problems of both halves
     arms: tuple[str, ...]
     traces: tuple[Trace, ...]
 
@@ -136,8 +137,22 @@ class Anatomy(NamedTuple):
         counted = Counter(one.state for one in self.of(pair, half))
         return {state: counted[state] for state in STATES}
 
-    def clustered(self) -> bool:
-        return any(one.cluster != one.problem for one in self.traces)
+    def missing(self, pair: Pair, half: str) -> list[str]:
+        """Problems of this half without a trace."""
+        there = {one.problem for one in self.of(pair, half)}
+        return [one for one in self.due[pair] if half_of(one) == half and one not in there]
+
+    def fresh(self, pair: Pair, half: str | None) -> list[Trace]:
+        """Traces of a half; of the testing one without those whose cluster has a trace in the choosing half:
+        the test would not be of new units.
+        """
+        chosen = {one.cluster for one in self.of(pair, CHOOSE)} if half == TEST else set()
+        return [one for one in self.of(pair, half) if one.cluster not in chosen]
+
+
+def half_of(problem: str) -> str:
+    """By the MD5 of the id, modulo 2; the split into development and held out asks modulo 5."""
+    return HALVES[int(hashlib.md5(problem.encode(), usedforsecurity=False).hexdigest(), 16) % 2]
 
 
 def labels(windows: Sequence[tuple[int, int, bool]], span: tuple[int, int]) -> NDArray[np.int8]:
@@ -169,7 +184,7 @@ def read(folder: Path) -> Anatomy:
         pairs = tuple((model, task["name"]) for model in content["models"] for task in content["tasks"])
         items, most = lock["items"], settings.get("traces")
         asked = {pair: items[pair[1]]["dev"] for pair in pairs}
-        due = {pair: len(each) if most is None else min(most, len(each)) for pair, each in asked.items()}
+        due = {pair: tuple(each[:most]) for pair, each in asked.items()}
         arms = tuple(content["arms"])
     except (KeyError, TypeError) as problem:
         raise RecordError(f"{folder}: lock.json: not of the documented format ({problem})") from None
@@ -187,8 +202,10 @@ def read(folder: Path) -> Anatomy:
             raise RecordError(
                 f"{where}: not of the documented format ({type(problem).__name__}: {problem})"
             ) from None
-        if one.problem not in asked.get(one.pair, ()):
-            raise RecordError(f"{where}: {one.problem} is no development problem of {', '.join(one.pair)}")
+        if one.problem not in due.get(one.pair, ()):
+            raise RecordError(f"{where}: {one.problem} is not registered for {', '.join(one.pair)}")
+        if one.half != half_of(one.problem):
+            raise RecordError(f"{where}: half: {one.problem} is of the half {half_of(one.problem)!r}")
         if traces.setdefault((*one.pair, one.problem), one) is not one:
             raise RecordError(f"{where}: a second trace of {one.problem}; each is recorded once")
     if not traces:

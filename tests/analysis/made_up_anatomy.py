@@ -9,6 +9,7 @@ answers follow what they keep where `helps` is not 0.
 
 import hashlib
 import json
+import string
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -36,6 +37,12 @@ def half_of(problem: str) -> str:
     return ("choose", "test")[int(hashlib.md5(problem.encode()).hexdigest(), 16) % 2]
 
 
+def named(task: str, number: int) -> str:
+    """An id whose MD5 puts even numbers into the choosing half, odd ones into the testing half."""
+    names = (f"{task}/{number:03d}{letter}" for letter in string.ascii_lowercase)
+    return next(name for name in names if half_of(name) == ("choose", "test")[number % 2])
+
+
 def lock_of(
     models: Sequence[str],
     tasks: Sequence[str],
@@ -45,8 +52,7 @@ def lock_of(
 ) -> dict[str, Any]:
     items: dict[str, Any] = {}
     for task in tasks:
-        # As many in either half, whatever their MD5 says: the file says which half a trace is of.
-        dev = [f"{task}/{number:03d}" for number in range(problems)]
+        dev = [named(task, number) for number in range(problems)]
         items[task] = {"dev": dev, "confirm": [f"{task}/held-out"], "manifest": "0" * 64}
         if clusters:
             items[task]["clusters"] = {one: f"c{number % clusters}" for number, one in enumerate(dev)}
@@ -99,6 +105,7 @@ def written(
     nothing is. states: number of a problem -> the state that its trace ends in, where not "labelled".
     halves: those that are recorded. helps: what the share of needed tokens that an arm keeps adds to the
     chance of a right answer, from none (chance one half) to all.
+    clusters: number them in turn; of an even number none lies in both halves.
     """
     own = settings(window=nature.window, stride=nature.stride, **anatomy)
     lock = canonical(lock_of(models, tasks, problems, clusters, own)) + b"\n"
@@ -113,7 +120,7 @@ def written(
                 continue
             knows = planted if only_model in (None, model) else None
             body, side = _traced(rng, nature, trends, knows, strength, states.get(number, "labelled"), helps)
-            body |= {"model": model, "task": task, "problem": f"{task}/{number:03d}", "half": half}
+            body |= {"model": model, "task": task, "problem": named(task, number), "half": half}
             if side is not None:
                 (folder / "anatomy" / "values" / body["values"]["sha256"]).write_bytes(side)
             chain = hashlib.sha256(chain.encode() + canonical(body)).hexdigest()
