@@ -41,7 +41,8 @@ def main(source: str, problems: int) -> None:
     requests = []
     for problem in split(task.name).dev[:problems]:
         built = door.build(plan.tasks[task.name], task.name, problem, counter)
-        prompt = engine.Prompt(*map(tuple, prompting.render(built, model.tokenizer, task.query, "")))
+        context, query = prompting.render(built, model.tokenizer, task.query, "")
+        prompt = engine.Prompt(tuple(context), tuple(query))
         lanes = []
         for arm, budget, seed in itertools.product(protocol.arms, protocol.budgets, protocol.seeds):
             cell = grid.Cell(source, task.name, str(budget), arm.name, seed)

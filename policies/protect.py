@@ -146,7 +146,9 @@ def protected_by(protect: Protection, view: View, budget: int) -> Tensor:
     if isinstance(protect, Sees):
         return protect.seen(view, budget)
     filled, decoding = view.filled, view.stored is not None
-    prompt = filled & (view.positions < view.prompt) if decoding else None
+    # At the end of a prefill all slots are the prompt's, unless a part of an answer was fed with it.
+    written = 0 < view.prompt < len(view.token_ids)
+    prompt = filled & (view.positions < view.prompt) if decoding or written else None
     return protect.slots(filled, budget, decoding=decoding, prompt=prompt)
 
 

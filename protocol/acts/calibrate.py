@@ -253,6 +253,6 @@ def traces(
             (outcome,) = answers.outcomes
             if isinstance(outcome, engine.LaneFailure):
                 raise BadInput(f"problem {request.problem}: {outcome.reason}")
-            used[request.problem] = prompting.digest(*request.prompt)
+            used[request.problem] = prompting.digest(request.prompt.context, request.prompt.query)
             text = request.prompt.context + outcome.token_ids
             yield Text(text, len(request.prompt.context))

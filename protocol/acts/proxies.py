@@ -177,8 +177,8 @@ def _of_problem(
     built = door.build(planned.tasks[task.name], task.name, problem, counter)
     found: dict[tuple[str, str], Proxies] = {}
     for asks in dict.fromkeys(protocol.asks(arm.name) for arm in protocol.arms):
-        fed = prompting.render(built, model.tokenizer, task.query, asks)
-        prompt = engine.Prompt(*map(tuple, fed))
+        context, query = prompting.render(built, model.tokenizer, task.query, asks)
+        prompt = engine.Prompt(tuple(context), tuple(query))
         if protocol.excludes(len(prompt.context)):
             continue
         noted = list(_noted(study, model, source, task, asks, prompt))

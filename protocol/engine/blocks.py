@@ -57,7 +57,8 @@ def read(
     # To its policy a block is what an interval is to an answer.
     blocks = Cadence(interval=cadence.block, slack=False)
     readers = tuple(own._replace(policy=replace(own.policy, cadence=blocks), budget=budget) for own in lanes)
-    own = Request(request.problem, Prompt(prompt.context[:first], rest + prompt.query), readers)
+    fed = Prompt(prompt.context[:first], rest + prompt.query, prompt.written)
+    own = Request(request.problem, fed, readers)
     begun = forking.fork(model, own, chunk)
     if begun.failures:
         return begun.failures[min(begun.failures)]
@@ -75,7 +76,7 @@ def read(
 
 def episodes_of(model: Model, request: Request, lane: Lane, budget: int) -> tuple[tuple[Lane, ...], int]:
     """The lane as it reads the context for each cache that it fills, and which of them answers."""
-    cadence, scoring, (context, query) = lane.policy.cadence, lane.policy.scoring, request.prompt
+    cadence, scoring, (context, query, _) = lane.policy.cadence, lane.policy.scoring, request.prompt
     if not isinstance(cadence, Episodic):
         return (lane,), 0
     assert isinstance(scoring, AsksAbout)

@@ -215,7 +215,7 @@ class Events:
             return torch.tensor(numbers, device=device).view(-1, 1, 1, 1)
 
         seen = of_each([row.seen for row in rows])
-        prompt = of_each([min(row.seen, sum(map(len, row.request.prompt))) for row in rows])
+        prompt = of_each([min(row.seen, row.request.prompt.asked) for row in rows])
         before = torch.stack([memory.positions for memory in memories])
         stored = grown(before, of_each([memory.fed for memory in memories]), seen, n)
         carried = (signal for signal in policy.needs if signal in memories[0].sums)

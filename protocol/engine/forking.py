@@ -76,8 +76,8 @@ def fork(model: Model, request: Request, chunk: int | None) -> Forked:
     lanes = {index: lane for index, lane in enumerate(request.lanes) if not in_blocks(lane, len(context))}
     signals = dict.fromkeys(signal for lane in lanes.values() for signal in lane.policy.needs)
     recent = max((lane_memory.queries_kept(lane.policy) for lane in lanes.values()), default=0)
-    query = len(request.prompt.query)
-    fed = prefill.feed(model, context, signals, chunk=chunk, recent=recent, query=query)
+    prompt = request.prompt.asked
+    fed = prefill.feed(model, context, signals, chunk=chunk, recent=recent, prompt=prompt)
     token_ids = torch.tensor(context, device=model.network.device)
     waiting: deque[Fork] = deque()
     failures: dict[int, LaneFailure] = {}
@@ -115,7 +115,7 @@ def fork(model: Model, request: Request, chunk: int | None) -> Forked:
                     event,
                     len(context),
                     fed.scale,
-                    len(context) + query,
+                    prompt,
                     rotation,
                     fed.sinks,
                 )
@@ -212,7 +212,7 @@ def view_of(
 ) -> View:
     """What the policy of a lane sees at the event of `step`. token_ids: every token seen."""
     stream = ("view", request.problem, lane.seed) + ((step,) if step else ())
-    prompt = min(len(token_ids), len(request.prompt.context) + len(request.prompt.query))
+    prompt = min(len(token_ids), request.prompt.asked)
     return View(
         token_ids=token_ids,
         layers=evictable(model.network.config),

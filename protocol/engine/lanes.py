@@ -47,11 +47,24 @@ class Prompt(NamedTuple):
     """The first event comes after `context`; the tokens of `query`, if any, are fed then.
 
     A policy without events while decoding never evicts the query; one with such events treats its slots
-    like all others, from `first_event` on.
+    like all others, from `first_event` on. The last `written` tokens, of the query and the context before it,
+    are the answer's, and to a policy not the prompt's: a text goes on where it was cut. Steps count from the
+    cut.
     """
 
     context: tuple[int, ...]
     query: tuple[int, ...]
+    written: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """All that is fed before the first new token."""
+        return len(self.context) + len(self.query)
+
+    @property
+    def asked(self) -> int:
+        """Tokens of the prompt, to policies."""
+        return self.tokens - self.written
 
 
 class Lane(NamedTuple):

@@ -38,7 +38,7 @@ def max_concurrent_for(
     largest = max(
         most_slots(request, lane, max_new_tokens, first_event)
         * slot_bytes(network.config, network.dtype, lane.policy.state)
-        + window_bytes(network.config, network.dtype, sum(map(len, request.prompt)) + max_new_tokens)
+        + window_bytes(network.config, network.dtype, request.prompt.tokens + max_new_tokens)
         for request, lane in lanes
     )
     return places(network.device, largest, len(lanes))
@@ -58,7 +58,7 @@ def places(device: torch.device, each: int, lanes: int) -> int:
 
 def most_slots(request: Request, lane: Lane, max_new_tokens: int, first_event: int = FIRST_EVENT) -> int:
     """An upper bound of what a KV head of the lane may hold on average: a press may leave all of a prompt."""
-    context, query = map(len, request.prompt)
+    context, query = len(request.prompt.context), len(request.prompt.query)
     if lane.budget is None or isinstance(lane.policy, Pressed):
         return context + query + max_new_tokens
     new = max_new_tokens

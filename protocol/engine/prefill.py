@@ -83,8 +83,8 @@ class Recorder:
         window: int | None = None,
         kernel: Kernel | None = None,
     ) -> None:
-        """prompt: tokens that it has, with those of a question that is fed later. layers: those that policies
-        see. window: of the other ones.
+        """prompt: tokens that it has, with those of a question that is fed later; what follows is of the
+        answer. layers: those that policies see. window: of the other ones.
         """
         self.kernel = kernel
         self.total = total
@@ -141,7 +141,7 @@ class Recorder:
             if self.workspace is None:
                 self.workspace = wide_keys.new_empty(len(own) * BLOCK * self.total)
         while first < stop:
-            last = min(first + BLOCK, stop)
+            last = self.end_of_block(first, stop)
             block = own[:, first - start : last - start]
             # The rows of a group are shared out among the copies of its head, where they can be.
             spread = copies if (block[..., 0].numel() // len(keys)) % copies == 0 else 1
@@ -154,9 +154,7 @@ class Recorder:
             else:
                 attention = shares(logits, sinks[:, None, None])
             parts.append(weighted(attention, own_values).to(values.dtype))
-            rows = Rows(attention, layer, first, self.total, len(keys), logits=raw)
-            for signal in reading:
-                self.states[signal, layer] = signal.attend(rows, self.states.get((signal, layer)))
+            self.read(Rows(attention, layer, first, self.total, len(keys), logits=raw), reading)
             first = last
         return (parts[0] if len(parts) == 1 else torch.cat(parts, 1))[None]
 
@@ -202,17 +200,29 @@ class Recorder:
         if first < stop and self.workspace is None:
             self.workspace = wide(own).new_empty(len(own) * BLOCK * self.total)
         while first < stop:
-            last = min(first + BLOCK, stop)
+            last = self.end_of_block(first, stop)
             rows = slice(first - start, last - start)
             reading = [signal for signal in readers if last > self.first_row(signal)]
             logits = attention_logits(own[:, rows], keys[:, :last], scale, first, self.workspace)
             raw = logits.clone() if any(signal.raw for signal in reading) else None
             weights = log_sum_exp.weights(logits, lse[:, rows])
-            read = Rows(weights, layer, first, self.total, len(keys), logits=raw)
-            for signal in reading:
-                self.states[signal, layer] = signal.attend(read, self.states.get((signal, layer)))
+            self.read(Rows(weights, layer, first, self.total, len(keys), logits=raw), reading)
             first = last
         return output[None]
+
+    def end_of_block(self, first: int, stop: int) -> int:
+        """Rows of the prompt and rows of the answer share no block."""
+        last = min(first + BLOCK, stop)
+        return min(last, self.prompt) if first < self.prompt else last
+
+    def read(self, rows: Rows, signals: Iterable[AttentionSignal]) -> None:
+        """What reads all rows is told where the prompt ends, as it is when the answer is decoded."""
+        rows = rows._replace(decoded=rows.start >= self.prompt)
+        whole = rows if rows.decoded else rows._replace(total=min(self.total, self.prompt))
+        for signal in signals:
+            place = (signal, rows.layer)
+            own = whole if signal.window is None else rows
+            self.states[place] = signal.attend(own, self.states.get(place))
 
     def first_row(self, signal: AttentionSignal) -> int:
         return 0 if signal.window is None else self.total - signal.window
@@ -282,25 +292,26 @@ def feed(
     *,
     chunk: int | None,
     recent: int = 0,
-    query: int = 0,
+    prompt: int | None = None,
     attention: Attention | None = None,
 ) -> Prefilled:
     """Feed the context in chunks of `chunk` tokens (None: in one), inside `observed`.
 
     The largest tensors are [q_head, BLOCK, n] of attention, where a signal reads it, and [MASKED, n] of a
-    mask, where there is more than one chunk. recent: how many of the last queries to keep. query: tokens of
-    the prompt that are fed later. attention: None for what is chosen for the network.
+    mask, where there is more than one chunk. recent: how many of the last queries to keep. prompt: tokens
+    that it has; more than the context where some are fed later, fewer where it ends in an answer; None for
+    the context. attention: None for what is chosen for the network.
     """
     signals = tuple(signals)
     network = model.network
     kernel = (attention or chosen(network)).kernel
     kinds = layers_of(network.config)
-    layers, prompt, rotation = len(kinds.evictable), len(context) + query, rotation_of(network)
+    layers, rotation = len(kinds.evictable), rotation_of(network)
     recorder = Recorder(
         len(context),
         signals,
         recent,
-        prompt=prompt,
+        prompt=len(context) if prompt is None else prompt,
         layers=layers,
         rotation=rotation,
         window=kinds.window,

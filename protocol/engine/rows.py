@@ -47,10 +47,10 @@ class Row:
     left: bool = False
     """Whether it decodes no more."""
     prompt: int = field(init=False)
-    """Tokens of the prompt, with those of the question."""
+    """Tokens of the prompt, with those of the question, and of the answer those that were written before."""
 
     def __post_init__(self) -> None:
-        self.prompt = len(self.request.prompt.context) + len(self.request.prompt.query)
+        self.prompt = self.request.prompt.tokens
 
     @property
     def place(self) -> int:

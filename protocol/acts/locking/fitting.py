@@ -5,7 +5,7 @@ held-out ones are measured too, since nothing makes them alike: how long they ar
 """
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
@@ -64,6 +64,7 @@ def checked(planned: Planned, items: Mapping[str, Any], *, again: bool = False) 
     sized.refuse_unlike_slots(planned)
     scored = frozen.scored(items, planned.tasks).get("scored", [])
     rule_checks.refuse_counts(planned.protocol, items, scored)
+    _refuse_scored_traces(planned, scored)
     with phase("trying the rule on made-up studies, and how often it errs"):
         checks = rule_checks.checks(planned.protocol, items, again=again, scored=scored)
     with phase("tokenizing the development prompts"):
@@ -74,6 +75,15 @@ def checked(planned: Planned, items: Mapping[str, Any], *, again: bool = False) 
         refuse_small_budgets(planned, lengths, known)
         refuse_one_budget_twice(planned, lengths, known)
     return Checked(lengths, checks)
+
+
+def _refuse_scored_traces(planned: Planned, scored: Sequence[str]) -> None:
+    """Raises BadInput for occlusions of answers that have scores: a label is a grade that changed."""
+    if planned.protocol.anatomy is not None and scored:
+        raise BadInput(
+            f"anatomy: the answers of {scored[0]} have scores, and a label asks whether a right one turns "
+            "wrong; leave [anatomy] out, or the task"
+        )
 
 
 def shares_run(planned: Planned, items: Mapping[str, Any], lengths: Lengths) -> dict[tuple[str, str], float]:

@@ -80,8 +80,8 @@ def executor(
         asking: list[Asking] = []
         produced: dict[tuple[Cell, str], tuple[dict[str, Any], dict[str, Any]]] = {}
         for problem, (asks, cells) in itertools.product(problems, _by_asks(job.cells, asks_of).items()):
-            fed = prompting.render(problem, model.tokenizer, task.query, asks)
-            prompt = engine.Prompt(*map(tuple, fed))
+            context, query = prompting.render(problem, model.tokenizer, task.query, asks)
+            prompt = engine.Prompt(tuple(context), tuple(query))
             forked = (
                 engine.Lane(
                     key="/".join(map(str, cell)),
@@ -177,7 +177,7 @@ def _asked(problem: Problem, request: engine.Request, cell: Cell, lane: engine.L
     return {
         "cell": cell._asdict(),
         "problem": problem.id,
-        "prompt": prompting.digest(*request.prompt),
+        "prompt": prompting.digest(request.prompt.context, request.prompt.query),
         "prompt_tokens": len(request.prompt.context),
         "slots": lane.budget,
     }
