@@ -56,13 +56,13 @@ class NothingLabelled(RecordError):
 
 class Kept(NamedTuple):
     """What one arm kept at the cut, and how it went on. correct: None where it failed. slots: granted to each
-    KV head and layer.
+    KV head and layer; None where it failed before.
     """
 
     arm: str
     budget: str
     correct: bool | None
-    slots: float
+    slots: float | None
 
 
 class Trace(NamedTuple):
@@ -248,7 +248,7 @@ def _trace(body: Mapping[str, Any], folder: Path, items: Mapping[str, Any]) -> T
             one["arm"],
             str(one["budget"]),
             None if one.get("state") == "failed" else one["grade"] == CORRECT,
-            float(one["slots"]),
+            None if one["slots"] is None else float(one["slots"]),
         )
         for one in body["kept"]
     )

@@ -80,7 +80,7 @@ def _outcome(row: Mapping[str, Any]) -> str:
 
 
 def _counted(anatomy: Anatomy) -> str:
-    due = sum(anatomy.due.values())
+    due = sum(map(len, anatomy.due.values()))
     states = Counter(one.state for one in anatomy.traces)
     counts = ", ".join(f"{count} {state}" for state, count in states.most_common())
     missing = f" of {due}" if len(anatomy.traces) < due else ""

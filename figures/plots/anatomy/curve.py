@@ -1,5 +1,6 @@
 """Accuracy of every arm at the cut, by budget, over labelled traces; and of an oracle that knows labels."""
 
+import math
 from collections.abc import Sequence
 
 import pandas as pd
@@ -47,8 +48,10 @@ def curves(anatomy: Anatomy) -> list[Curves]:
                 )
                 for budget, each in own.groupby("budget", sort=False)
             ]
+            points = [one for one in points if not math.isnan(one.at)]
             points.sort(key=lambda one: one.at)
-            arms[oracle.NAME if arm == ORACLE else str(arm)] = points
+            if points:
+                arms[oracle.NAME if arm == ORACLE else str(arm)] = points
         found.append(Curves(model, task, arms, None))
     return found
 
@@ -75,8 +78,8 @@ def anatomy_curve(one: Told, places: Sequence[Curves]) -> Figure:
             "Every arm evicts once, at the cut, and the model then goes on: an arm that evicts at each step "
             "of an answer has another accuracy. Only traces that the full cache answers are here, so that it "
             "is at 100 % (line) by choice; accuracies of the study itself are not comparable.",
-            "Band, of the oracle: 95 % interval (Wilson), traces counted; not corrected. Where two lines "
-            "cross decides nothing.",
+            "A continuation that failed counts as wrong. Band, of the oracle: 95 % interval (Wilson), traces "
+            "counted; not corrected. Where two lines cross decides nothing.",
         ],
         "slots granted per KV head and layer, mean",
     )

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from analysis.anatomy import over_traces
 from analysis.anatomy.agreement import agreement
+from analysis.anatomy.explored import corrected_p
 from analysis.anatomy.reading import Anatomy, Pair, Signal
 from figures.canvas import page
 from figures.canvas.anatomies import Told, outcomes, readings, standing
@@ -101,8 +102,8 @@ def anatomy_map(told: Told, blocks: Sequence[Block]) -> Figure:
             "A cell: Spearman's correlation of the signal with the label (needed 1, not needed 0) over the "
             "tokens of one trace, mean over the traces whose labels vary. Blue: high values mark needed "
             "tokens; red: low values do. Both halves are in, and both signs count. Outlined: survives a "
-            "correction for all cells of its panel (signs of whole traces flipped, the largest |t|; not for "
-            "the number of panels). The strongest of many cells looks stronger here than it is: the "
+            "correction for all cells of its panel (signs of whole traces flipped, the largest |t|) and for "
+            "the number of models and tasks. The strongest of many cells looks stronger here than it is: the "
             "registered test looks at one alone, on the testing half.",
             "A signal with a trend along the text correlates with labels that have one: hold it against "
             "position.",
@@ -135,31 +136,28 @@ def mapped(told: Told) -> list[Block]:
     found = []
     for number, pair in enumerate(told.anatomy.pairs):
         blocks = [
-            _block(told.anatomy, pair, reading, chosen.get(pair) if not order else None, (number, order))
-            for order, reading in enumerate(readings(told.anatomy))
+            _block(told.anatomy, pair, reading, chosen.get(pair), number)
+            for reading in readings(told.anatomy)
         ]
         found += blocks if any(one.traces for one in blocks) else []
     return found
 
 
-def _block(
-    anatomy: Anatomy, pair: Pair, reading: str, chosen: Signal | None, stream: tuple[int, int]
-) -> Block:
-    """stream: of the generator, so that each panel has draws of its own."""
+def _block(anatomy: Anatomy, pair: Pair, reading: str, chosen: Signal | None, number: int) -> Block:
+    """number: of the pair. What was chosen is marked in the registered reading alone."""
     of = agreement(anatomy, pair, None, reading)
     cells = {}
     if of.signals:
         units = of.units(of.rho)
-        rng = np.random.default_rng([int(anatomy.settings["seed"]), *stream])
-        p = np.full(len(of.signals), np.nan)
-        p[of.candidates] = over_traces.family_p(units[:, of.candidates], int(anatomy.settings["draws"]), rng)
+        p = corrected_p(anatomy, of, units, (number, "rho" if reading == anatomy.reading else "other"))
         survives = p <= float(anatomy.settings["alpha"])
         means = over_traces.means(units).mean
         cells = {
             signal: Cell(float(mean), bool(lasts))
             for signal, mean, lasts in zip(of.signals, means, survives, strict=True)
         }
-    return Block(*pair, reading, reading == anatomy.reading, len(of.problems), cells, chosen)
+    registered = reading == anatomy.reading
+    return Block(*pair, reading, registered, len(of.problems), cells, chosen if registered else None)
 
 
 def _lines(blocks: Sequence[Block]) -> tuple[list[Line], float]:

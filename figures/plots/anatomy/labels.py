@@ -4,15 +4,16 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
-from analysis.anatomy.reading import Anatomy, Trace
+from analysis.anatomy import over_traces
+from analysis.anatomy.reading import Anatomy
 from analysis.anatomy.token_classes import CLASSES, class_of
 from figures.canvas import page
 from figures.canvas.anatomies import Told, readings, standing
 from figures.canvas.page import INK, MARGIN
-from figures.canvas.shares import Share, share
+from figures.canvas.shares import Share, mean_of
 
 __all__ = ["TENTHS", "Panel", "anatomy_labels", "placed"]
 
@@ -24,9 +25,10 @@ ASIDE = 0.16  # of a tenth or a class, between readings
 
 
 class Panel(NamedTuple):
-    """One model and task. Shares are of tokens, needed ones among them, by reading, the registered one first.
+    """One model and task. Shares of needed tokens by reading, the registered one first.
 
-    tenths: of the span, first to last. classes: by name, those that occur; traces: of each reading.
+    traces: that have labels; varying: in how many these vary. tenths: of the span, first to last. classes:
+    by name, those that occur; tokens: of each, in all traces.
     """
 
     model: str
@@ -35,44 +37,48 @@ class Panel(NamedTuple):
     varying: dict[str, int]
     tenths: dict[str, list[Share]]
     classes: dict[str, dict[str, Share]]
+    tokens: dict[str, int]
 
 
 def placed(anatomy: Anatomy) -> list[Panel]:
     """A panel for each model and task with a labelled trace, in registered order. Traces whose answer no
-    occlusion changed are in: none of their tokens was needed.
+    occlusion changed are in: none of their tokens was needed. Shares are means over traces, as those of
+    `analysis.anatomy.explored.label_shares`.
     """
     found = []
     for model, task in anatomy.pairs:
         traces = [one for one in anatomy.of((model, task)) if one.windows]
-        if traces:
-            tokens = pd.concat([_tokens(one) for one in traces], ignore_index=True)
-            names = readings(anatomy)
-            varying = {name: sum(0 < one.labels(name).mean() < 1 for one in traces) for name in names}
-            tenths = {name: _by(tokens, "tenth", range(TENTHS), name) for name in names}
-            there = [name for name in CLASSES if (tokens["class"] == name).any()]
-            classes = {
-                name: dict(zip(there, _by(tokens, "class", there, name), strict=True)) for name in names
-            }
-            found.append(Panel(model, task, len(traces), varying, tenths, classes))
+        if not traces:
+            continue
+        names = [[class_of(piece) for piece in one.pieces[slice(*one.span)]] for one in traces]
+        there = [name for name in CLASSES if any(name in own for own in names)]
+        clusters = [one.cluster for one in traces]
+        tenths: dict[str, list[Share]] = {}
+        classes: dict[str, dict[str, Share]] = {}
+        for reading in readings(anatomy):
+            labels = [one.labels(reading) == 1 for one in traces]
+            places = [[f"{TENTHS * at // len(one)}" for at in range(len(one))] for one in labels]
+            tenths[reading] = _by(labels, places, [str(at) for at in range(TENTHS)], clusters)
+            classes[reading] = dict(zip(there, _by(labels, names, there, clusters), strict=True))
+        varying = {reading: sum(0 < one.labels(reading).mean() < 1 for one in traces) for reading in tenths}
+        tokens = {name: sum(own.count(name) for own in names) for name in there}
+        found.append(Panel(model, task, len(traces), varying, tenths, classes, tokens))
     return found
 
 
-def _tokens(one: Trace) -> Any:
-    """A row a token of the span."""
-    start, stop = one.span
-    place = np.arange(stop - start)
-    return pd.DataFrame(
-        {
-            "problem": one.cluster,
-            "tenth": TENTHS * place // (stop - start),
-            "class": [class_of(piece) for piece in one.pieces[start:stop]],
-            **{reading: one.labels(reading) == 1 for reading in one.windows},
-        }
-    )
-
-
-def _by(tokens: Any, column: str, values: Any, reading: str) -> list[Share]:
-    return [share(tokens, tokens[reading], tokens[column] == value) for value in values]
+def _by(
+    labels: Sequence[NDArray[np.bool_]],
+    kinds: Sequence[Sequence[str]],
+    names: Sequence[str],
+    clusters: Sequence[str],
+) -> list[Share]:
+    """Of each name the mean over traces of the share of its tokens that were needed."""
+    table = np.full((len(labels), len(names)), np.nan)
+    for row, (own, kind) in enumerate(zip(labels, kinds, strict=True)):
+        for column, name in enumerate(names):
+            if (here := np.array(kind) == name).any():
+                table[row, column] = own[here].mean()
+    return [mean_of(column) for column in over_traces.units(table, clusters).T]
 
 
 def anatomy_labels(told: Told, panels: Sequence[Panel]) -> Figure:
@@ -90,9 +96,9 @@ def anatomy_labels(told: Told, panels: Sequence[Panel]) -> Figure:
         "Where the needed tokens lie (exploratory)",
         standing(told),
         [
-            "Share of tokens that were needed, over all labelled traces, those included whose answer no "
-            "occlusion changed. Lines: 95 % intervals (Wilson) that count traces and not tokens; each by "
-            "itself, not corrected.",
+            "Share of tokens that were needed, mean over labelled traces, those included whose answer no "
+            "occlusion changed. Lines: 95 % intervals (Wilson) of these means, traces counted and not "
+            "tokens; each by itself, not corrected.",
             "The ends of a span lie in one window, the rest in several: fewer tokens are found needed there "
             "for that alone. A label is as wide as a window, so that a class has the labels of what stands "
             "beside it.",
@@ -114,9 +120,8 @@ def anatomy_labels(told: Told, panels: Sequence[Panel]) -> Figure:
         left.set_xlabel("tenth of the span, from its beginning")
         left.set_ylabel("tokens needed, %")
         names = list(next(iter(one.classes.values())))
-        tokens = [one.of for one in next(iter(one.classes.values())).values()]
         beside.set_xlim(-0.6, columns - 0.4)
-        ticks = [f"{name}\n{count:,}" for name, count in zip(names, tokens, strict=True)]
+        ticks = [f"{name}\n{count:,}" for name, count in one.tokens.items()]
         beside.set_xticks(range(len(names)), ticks, size=6.8)
         beside.set_xlabel("class of the token, and how many")
         for axes in (left, beside):

@@ -141,9 +141,7 @@ def traced(told: Told, model: str | None, problem: str | None, budget: str | Non
 
 
 def _traced(told: Told, trace: Trace, budget: str | None) -> Traced:
-    slots: dict[str, float] = {}
-    for each in trace.kept:
-        slots.setdefault(each.budget, each.slots)
+    slots = {each.budget: each.slots for each in reversed(trace.kept) if each.slots is not None}
     if budget is not None and budget not in slots:
         raise RecordError(f"budget: no arm was asked at {budget!r}; these are there: {', '.join(slots)}")
     budget = budget or min(slots, key=lambda name: slots[name])
