@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from analysis.anatomy.of_policies import agreed
 from analysis.anatomy.reading import HALVES, STATES
 from figures.canvas.anatomies import Told, standing
 from figures.html import glossary
@@ -19,6 +20,7 @@ def anatomy(told: Told) -> Html:
         sentences(glossary.ABOUT["anatomy"], *(f"{said.rstrip('.')}." for said in standing(told)))
         + _states(told)
         + (_tests(told.verdict) if told.verdict is not None else Html(""))
+        + _arms(told)
     )
 
 
@@ -42,6 +44,36 @@ def _states(told: Told) -> Html:
             "alone have labels."
         )
         + table("Traces by half", ["model", "task", "half", "traces", *STATES], rows)
+    )
+
+
+def _arms(told: Told) -> Html:
+    heads = ["model", "task", "budget", "arm", "traces", "needed tokens kept, %", "AUC"]
+    rows: list[list[str | Number]] = [
+        [
+            one.model,
+            one.task,
+            one.budget,
+            one.arm,
+            Number.of(one.traces),
+            Number(f"{100 * one.kept:.1f}", one.kept),
+            Number(f"{one.auc:.3f}", one.auc),
+            Number("none", None) if one.low is None else Number(f"[{one.low:.3f}, {one.high:.3f}]", one.low),
+            Number(f"{100 * one.accuracy:.1f}", one.accuracy),
+        ]
+        for one in agreed(told.lock, told.anatomy)
+    ]
+    if not rows:
+        return Html("")
+    return Html(
+        element("h3", "What arms kept of the needed tokens")
+        + sentences(
+            "One eviction, at the cut. AUC .5: needed tokens are kept as often as others. The oracle, which "
+            "knows the labels, is no arm and is left out. Intervals of each row by itself."
+        )
+        + table(
+            "Agreement with labels (exploratory)", [*heads, "95 % interval", "correct at the cut, %"], rows
+        )
     )
 
 
