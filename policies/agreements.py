@@ -16,8 +16,9 @@ __all__ = ["FILE", "told"]
 FILE = Path(__file__).with_name("agreements.toml")
 
 
-def told(policy: str, file: Path = FILE) -> list[str]:
+def told(policy: str, file: Path | None = None) -> list[str]:
     """Lines about a policy, one a study, model, task and budget; none where nothing was measured."""
+    file = file or FILE
     if not file.exists():
         return []
     measured = tomllib.loads(file.read_text("utf-8")).get("agreement", [])
@@ -25,9 +26,9 @@ def told(policy: str, file: Path = FILE) -> list[str]:
     if not rows:
         return []
     return [
-        "Agreement with what answers needed, where it was measured (docs/anatomy.md): of one eviction, at the",
-        "cut, on traces that the full cache answers. AUC .5: needed tokens are kept as often as others; 95 %",
-        "intervals over traces, each by itself.",
+        "Agreement with what answers needed, where it was measured (docs/anatomy.md): of one eviction, at",
+        "the cut, on traces that the full cache answers. AUC .5: needed tokens are kept as often as others;",
+        "95 % intervals over traces, each by itself.",
         *(f"    {line}" for line in _lines(rows)),
     ]
 
