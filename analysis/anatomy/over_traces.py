@@ -108,6 +108,8 @@ def bootstrap_t(table: Floats, level: float, draws: int, rng: np.random.Generato
             error = np.sqrt(np.maximum(copies @ centred**2 / held - mean**2, 0) / (held - 1))
             t = np.where((held > 1) & (error > SPREAD), mean / error, np.nan)
         usable = (of.units[part] > 1) & (of.sd[part] > SPREAD) & np.isfinite(t).any(axis=0)
+        if not usable.any():
+            continue
         at = np.flatnonzero(usable) + start
         ends = np.nanquantile(t[:, usable], [(1 + level) / 2, (1 - level) / 2], axis=0)
         own = of.sd[at] / np.sqrt(of.units[at])
