@@ -10,6 +10,8 @@ from fractions import Fraction
 from functools import cache
 from typing import Any, NamedTuple
 
+import transformers
+
 from analysis import anatomy as analysed
 from analysis.output import phases
 from analysis.output.phases import phase
@@ -23,7 +25,6 @@ from protocol.evidence.run.anatomy_fields import HALVES
 from protocol.locked.planned import Planned
 from protocol.locked.study import Study, refuse_drift
 from protocol.models import load
-from protocol.models.load import LoadedModel
 from protocol.occlusion import body, windows
 from protocol.running import measured
 from protocol.running.executors import local
@@ -63,10 +64,15 @@ def anatomy(study: Study) -> None:
     with claim.running(study.registration):
         beforehand.refuse_claimed(study.registration.anew(), "traces are labelled")
         due = anatomies.due(study.lock.content)
-        _half(study, [one for one in due if one.half == FIRST])
+        if done := len(anatomies.read(study.registration).bodies):
+            phases.note(f"continuing: {done:,} of {len(due):,} traces recorded")
+        with phase("counting what is ahead"):
+            phases.note(ahead(study.planned, due[done:]).words())
+        label = cache(lambda: _labelling(study))  # with a model, where something is left to label
+        _half(study, sum(one.half == FIRST for one in due), due, label)
         with phase("choosing a signal and a layer"):
             chosen = anatomies.write_chosen(study.registration, _told(lambda: analysed.choose(study.folder)))
-        _half(study, due, chosen)
+        _half(study, len(due), due, label, chosen)
         with phase("testing what was chosen"):
             anatomies.write_verdict(study.registration, _told(lambda: analysed.judge(study.folder)))
 
@@ -94,30 +100,32 @@ def ahead(planned: Planned, due: Iterable[Due]) -> Ahead:
     return Ahead(traces, occlusions, tokens)
 
 
-def _half(study: Study, due: Sequence[Due], chosen: str | None = None) -> None:
-    """Label the traces of `due` without a line, in an attempt of their own, unless the last one ended with
-    all of them. chosen: the digest that testing traces cite.
+def _half(
+    study: Study,
+    ends: int,
+    due: Sequence[Due],
+    labelling: Callable[[], Callable[[Due], body.Traced]],
+    chosen: str | None = None,
+) -> None:
+    """Label the traces before `ends` without a line, in an attempt of their own, unless the last one ended
+    with all of them. chosen: the digest that testing traces cite.
     """
     now = study.registration.anew()
     events = [entry.event for entry in now.entries if entry.event in anatomies.EVENTS]
     done = len(anatomies.read(now).bodies)
-    if done >= len(due) and {"occluded", *ENTERED.values()} & {*events[-1:]}:
+    if done >= ends and {"occluded", *ENTERED.values()} & {*events[-1:]}:
         return
     attempt = anatomies.begin(study.registration)
-    with phase("counting what is ahead"):
-        estimate = ahead(study.planned, due[done:])
-    phases.note(estimate.words() if not done else f"continuing: {done:,} of {len(due):,}; {estimate.words()}")
-    label, began = _labelling(study), time.monotonic()
     with anatomies.Writer(study.registration) as writer, phase("labelling traces") as tell:
-        for at, one in enumerate(due[done:], start=done):
+        label, began = labelling(), time.monotonic()
+        for at, one in enumerate(due[done:ends], start=done):
             left = (time.monotonic() - began) / (at - done) * (len(due) - at) if at > done else None
-            words = f"{at:,} of {len(due):,} traces"
+            words = f"{at:,} of {len(due):,}"
             tell(phases.At(words, at, len(due), left, more=f"{one.task} {one.problem}, to {one.half}"))
             traced = label(one)
-            own: dict[str, Any] = {"attempt": attempt, "half": one.half} | _cited(one, chosen)
-            when = datetime.now(UTC).isoformat(timespec="seconds")
-            head = {"registration": study.lock.digest, "time": when}
-            writer.append({**traced.body, **head, **own}, traced.values)
+            head = {"registration": study.lock.digest, "attempt": attempt, "half": one.half}
+            when = {"time": datetime.now(UTC).isoformat(timespec="seconds")}
+            writer.append({**traced.body, **head, **when, **_cited(one, chosen)}, traced.values)
     anatomies.end(study.registration)
 
 
@@ -128,6 +136,7 @@ def _cited(one: Due, chosen: str | None) -> dict[str, str]:
 def _labelling(study: Study) -> Callable[[Due], body.Traced]:
     """What labels one trace. Sets torch's threads and deterministic mode for the process."""
     measured.ready(study.planned)
+    transformers.utils.logging.disable_progress_bar()  # one display at a time: ours
     model_of, lanes = local.held(study.planned, lambda told: None), study.lanes()
     registered = study.protocol.anatomy
     assert registered is not None, "no [anatomy] is registered"
@@ -135,24 +144,9 @@ def _labelling(study: Study) -> Callable[[Due], body.Traced]:
 
     def label(one: Due) -> body.Traced:
         model = model_of(one.model)
-        if reason := _excluded(study, model, one):
-            left_out = {"model": one.model, "task": one.task, "problem": one.problem}
-            return body.Traced({**left_out, "state": "failed", "reason": reason}, b"")
         return body.traced(study.planned, model, one.task, one.problem, occlusion, lanes.get(one.model))
 
     return label
-
-
-def _excluded(study: Study, model: LoadedModel, one: Due) -> str | None:
-    """Why a problem is not run in any phase of the study; None where it is."""
-    if study.protocol.exclude is None:
-        return None
-    task = next(task for task in study.protocol.tasks if task.name == one.task)
-    known, counter = study.planned.tasks[one.task], prompting.counter(model.tokenizer)
-    problem = door.build(known, one.task, one.problem, counter)
-    context, _ = prompting.render(problem, model.tokenizer, task.query)
-    found = study.protocol.excludes(len(context))
-    return None if found is None else f"excluded: {found}"
 
 
 def _told(analyse: Callable[[], dict[str, Any]]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from protocol.plan.slot_bytes import buffered
 if TYPE_CHECKING:
     from policies import Policy
 
-__all__ = ["FULL", "Cell", "budget_of", "cells", "policy_of"]
+__all__ = ["FULL", "Cell", "budget_of", "cells", "never_evicts", "policy_of"]
 
 
 class Cell(NamedTuple):

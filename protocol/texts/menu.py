@@ -94,7 +94,7 @@ STATUSES = (
     Status(3, "an item failed", "", ("audit",)),
     Status(
         4,
-        "locked, claimed, closed or amended, or running",
+        "locked, claimed, closed, or running",
         "locked, claimed or closed already",
         ("register", "probe", "cost", "anatomy", "confirm", "amend", "withdraw"),
     ),

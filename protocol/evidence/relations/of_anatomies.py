@@ -6,7 +6,6 @@ docs/records.md lists it. That chains hold and that the choice came before the t
 
 import math
 from array import array
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from itertools import pairwise
@@ -22,6 +21,7 @@ CORRECT = "correct"
 ORACLE = "oracle-occlusion"
 FULL, OF_FULL = "full", " of full"
 POSITION = ["position", None]
+SCORING = "scoring:"
 BITS = 12  # significant ones of a value
 MULTIPLES = bytes(range(0, 256, 16))  # bytes whose low four bits are 0
 
@@ -38,6 +38,11 @@ class Asked(NamedTuple):
     def own(self) -> Mapping[str, Any]:
         found: Mapping[str, Any] = self.content["protocol"]["content"]["anatomy"]
         return found
+
+    def asks_outside(self, body: Body) -> bool:
+        """Whether the question is fed after the context was compressed."""
+        tasks = self.content["protocol"]["content"]["tasks"]
+        return any(task["name"] == body["task"] and task["query"] == "outside" for task in tasks)
 
 
 class Relation(NamedTuple):
@@ -131,7 +136,7 @@ def states(asked: Asked, body: Body) -> str:
             return f"state is {state!r} with the span {body['span']}"
     if "control" in body and state not in ("wrong", "short"):
         other = body["control"]["grade"] != body["grade"]
-        if (state == "unreproduced") != other:
+        if other and state != "unreproduced":  # which it is, too, where the text fed anew says otherwise
             return f"state is {state!r} with a control that is {body['control']['grade']!r}"
     if state in MEASURED:
         changed = any(grade != CORRECT for *_, grade in body["windows"][asked.own["reading"]])
@@ -147,7 +152,8 @@ def spans(asked: Asked, body: Body) -> str:
     if n < prompt or (asked.own["occlude"] == "prompt" and n != prompt):
         return f"tokens are {n}, the prompt has {prompt}"
     begins = prompt if asked.own["occlude"] == "reasoning" else 0
-    ends = stop <= n - 1 if asked.own["occlude"] == "prompt" else stop == max(begins, n - 1)
+    # A question outside the context that is fed right before the answer is no part of it.
+    ends = stop <= n - 1 if asked.asks_outside(body) and n == prompt else stop == max(begins, n - 1)
     if start != begins or stop < start or not ends:
         return f"span is [{start}, {stop}] of {n} tokens after a prompt of {prompt}"
     return ""
@@ -174,23 +180,30 @@ def kept_rows(asked: Asked, body: Body) -> str:
     """Every arm that evicts at every budget in the order of the protocol, and then the labels themselves."""
     if body["state"] not in MEASURED:
         return ""
-    protocol = asked.content["protocol"]["content"]
-    whole = {cell[3] for cell in asked.content["grid"] if cell[2] == FULL}
-    arms = [arm for arm in protocol["arms"] if arm not in whole]
-    due = [(arm, str(budget)) for arm in (*arms, ORACLE) for budget in protocol["budgets"]]
+    budgets = asked.content["protocol"]["content"]["budgets"]
+    due = [(arm, str(budget)) for arm in (*_evicting(asked), ORACLE) for budget in budgets]
     found = [(one["arm"], one["budget"]) for one in body["kept"]]
-    if Counter(found) != Counter(due):
+    if found != due:
         return f"kept has {len(found)} entries, {len(due)} others are registered"
     if body["values"]["kept"] != len(found):
         return f"values.kept is {body['values']['kept']}, kept has {len(found)} entries"
     return ""
 
 
+def _evicting(asked: Asked) -> list[str]:
+    whole = {cell[3] for cell in asked.content["grid"] if cell[2] == FULL}
+    return [arm for arm in asked.content["protocol"]["content"]["arms"] if arm not in whole]
+
+
 def budgets(asked: Asked, body: Body) -> str:
+    """Of a question outside, how many of the tokens are the context's no field says: it has fewer."""
     for one in body.get("kept", ()):
-        due = _slots(asked, body, one["arm"], one["budget"])
-        if due is not None and one["slots"] not in ((due, None) if "state" in one else (due,)):
-            return f"{one['arm']} at {one['budget']} has {one['slots']} slots, its budget gives {due}"
+        due, given = _slots(asked, body, one["arm"], one["budget"]), one["slots"]
+        fewer = "." in one["budget"] and OF_FULL not in one["budget"] and asked.asks_outside(body)
+        if due is None or (given is None and "state" in one):
+            continue
+        if given is None or given > due or (given < due and not fewer):
+            return f"{one['arm']} at {one['budget']} has {given} slots, its budget gives {due}"
     return ""
 
 
@@ -205,16 +218,20 @@ def _slots(asked: Asked, body: Body, arm: str, budget: str) -> int | None:
 
 
 def same_signals(asked: Asked) -> str:
-    """One list a model and task; no signal twice; the position among them."""
-    first: dict[tuple[str, str], Any] = {}
+    """Which arms had an event, and so a score, depends on the length of a trace; all else is the model's."""
+    first: dict[str, Any] = {}
     for body in asked.traces.bodies:
         if "values" not in body:
             continue
         own = body["values"]["signals"]
-        if first.setdefault((body["model"], body["task"]), own) != own:
-            return f"{_place(body)}: its signals are not those of the trace before"
+        measured = [one for one in own if not one[0].startswith(SCORING)]
+        if first.setdefault(body["model"], measured) != measured:
+            return f"{_place(body)}: its signals are not those of an earlier trace"
         if POSITION not in own or len({tuple(one) for one in own}) != len(own):
             return f"{_place(body)}: a signal stands twice, or the position is missing"
+        scored = {one[0].removeprefix(SCORING) for one in own if one[0].startswith(SCORING)}
+        if strange := sorted(scored - {*_evicting(asked)}):
+            return f"{_place(body)}: {strange[0]!r} scores, and is no arm that evicts"
     return ""
 
 
@@ -226,16 +243,18 @@ def rounded(asked: Asked, body: Body, held: bytes) -> str:
 
 
 def shares(asked: Asked, body: Body, held: bytes) -> str:
-    """Each token is kept by a share of the heads of all layers, and of all tokens together no more than were
-    granted.
+    """Each token is kept by a share of the heads of all layers; of all tokens together no more than were
+    granted, besides those that are fed after the event. An arm without an event has no share anywhere.
     """
     n, signals = body["tokens"], len(body["values"]["signals"])
+    after = n - body["span"][1] if asked.asks_outside(body) and n == body["prompt_tokens"] else 1
     for place, one in enumerate(body["kept"], start=signals):
         row = _row(held, place, n)
-        if not all(0 <= value <= 1 for value in row) and not ("state" in one and all(map(math.isnan, row))):
+        if all(map(math.isnan, row)):
+            continue
+        if not all(0 <= value <= 1 for value in row):
             return f"{one['arm']} at {one['budget']}: a share that was kept is not in [0, 1]"
-        most = one["slots"]
-        if most is not None and sum(row) > min(most, n) * (1 + 2.0 ** (1 - BITS)) and "state" not in one:
+        if (most := one["slots"]) is not None and sum(row) > (most + after) * (1 + 2.0 ** (1 - BITS)):
             return f"{one['arm']} at {one['budget']}: kept {sum(row):.1f} slots a head, {most} were granted"
     return ""
 
@@ -293,7 +312,7 @@ RELATIONS = (
     Relation("budget", "`slots` is what the budget gives for the prompt.", of_line=budgets),
     Relation(
         "signals",
-        "All traces of a model and task have the same signals, the position among them.",
+        "All traces of a model have the same signals, the position among them, beside the scores of arms.",
         of_file=same_signals,
     ),
     Relation("rounding", "Values have twelve significant bits.", of_values=rounded),

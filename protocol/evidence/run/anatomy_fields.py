@@ -27,7 +27,7 @@ HALVES = ("choose", "test")
 READINGS = ("padded", "dropped")
 MEASURED = ("labelled", "unmoved")  # the states of a trace that has labels
 STATES = (*MEASURED, "wrong", "short", "unreproduced", "failed")
-_GRADE = Choice("correct", "wrong", "no answer", "timeout", "error")
+_GRADE = Choice("correct", "wrong", "no answer", "scored", "timeout", "error")
 _SPAN = Plain(
     lambda value: isinstance(value, list) and len(value) == 2 and all(map(Whole().holds, value)),
     {"type": "array", "prefixItems": 2 * [{"type": "integer", "minimum": 0}], "minItems": 2, "maxItems": 2},
@@ -45,6 +45,7 @@ _KEPT = {
     "slots": Field(
         OrNull(Whole(1)), "What it grants per KV head and layer; null where the arm failed before."
     ),
+    "needed": Field(Plain(lambda value: value is None, {"type": "null"}, "null"), "Null: labels tell it."),
 }
 _WENT_ON = Table({**_KEPT, **_ANSWER})
 _REFUSED = Table(
@@ -79,7 +80,7 @@ _HEAD = {
     "half": Field(Choice(*HALVES), "By the MD5 of the id, as a number: even chooses, odd tests."),
     "chosen": Field(DIGEST, "Digest of anatomy/chosen.json.", without="a trace of the choosing half"),
     "state": Field(Choice(*STATES), "What became of it."),
-    "reason": Field(Text(), "Why, unless labelled or unmoved; else empty."),
+    "reason": Field(Text(), "Why, unless labelled; else empty."),
     "time": Field(TIME, "UTC by the clock of the machine when it ended; it proves nothing."),
 }
 _FAILED = "it failed before"
@@ -145,8 +146,8 @@ def fault(body: Any) -> str | None:
     kind = TRACE if state in MEASURED else _NOTHING if state == "failed" else _UNLABELLED
     if wrong := fields.fault(kind, body, "body"):
         return wrong
-    if bool(body["reason"]) == (state in MEASURED):
-        return f"body.reason: must be {'empty' if state in MEASURED else 'said'} in the state {state!r}"
+    if bool(body["reason"]) == (state == "labelled"):
+        return f"body.reason: must be {'empty' if state == 'labelled' else 'said'} in the state {state!r}"
     if ("chosen" in body) != (body["half"] == "test"):
         return "body.chosen: must be there in the testing half, and only there"
     return None

@@ -1,0 +1,157 @@
+"""What each layer says of the tokens of a trace, out of one forward over all of them.
+
+Layers are those of full attention, which policies see. Each statistic of a token is settled by what was fed
+up to it, but for the attention that it receives and TriAttention's score, which look back from the end.
+Windows of tokens and chunks of a lag begin anew with the answer, and tokens of the prompt are measured by the
+same formulas among themselves, as in `policies.epikv`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor
+
+from policies import Fed, Rotation, Rows, Statistics, View
+from policies.epikv import channel_variance, in_parts, rolling_mean, rolling_z
+from policies.epikv_vectors import LagVariances
+from policies.expected_attention import unrotated
+from policies.signals import AttentionSums, EveryLayer, HiddenChange, Keys, wide
+from policies.triattention import HeadStatistics
+from protocol.engine import prefill
+from protocol.engine.observation import observed
+from protocol.engine.rotation import rotation_of
+from protocol.layers.kinds import evictable
+from protocol.models.load import LoadedModel
+
+__all__ = ["CALIBRATED", "WINDOW", "Row", "rows"]
+
+WINDOW, DECAY, LAG = 64, 0.9, 64
+"""Tokens of the rolling statistics and of a chunk, as EpiKV has them; what is left of a mean each time."""
+CALIBRATED = "text"
+"""The statistics of the model under which `1d` is calibrated."""
+
+
+class Row(NamedTuple):
+    """values: [n] float64 on the CPU. layer: None of what no layer says."""
+
+    name: str
+    layer: int | None
+    values: Tensor
+
+
+@dataclass(frozen=True)
+class Entropies(EveryLayer):
+    """-sum a ln a over what each query row attends to, mean over the query heads: [t] of every layer. With
+    attention sinks a row sums to less than 1, and what the sink takes is left out.
+    """
+
+    window: ClassVar[None] = None
+
+    def attend(self, rows: Rows, before: Tensor | None) -> Tensor:
+        own = -torch.xlogy(rows.attention, rows.attention).sum(-1).mean(-2)
+        return own if before is None else torch.cat([before, own], -1)
+
+
+def rows(model: LoadedModel, token_ids: Sequence[int], prompt: int, chunk: int | None) -> list[Row]:
+    """Every statistic of every layer, and the position. prompt: how many of the tokens are the prompt's.
+    chunk: tokens that are fed at once.
+    """
+    layers, n = evictable(model.network.config), len(token_ids)
+    hidden = HiddenChange(tuple(range(layers)), None)
+    with observed(model.network, range(layers)), torch.no_grad():
+        fed = prefill.feed(
+            model, token_ids, (hidden, AttentionSums(), Entropies()), chunk=chunk, prompt=prompt
+        )
+    rotation = rotation_of(model.network)
+    found = [Row("position", None, torch.arange(n, dtype=torch.float64))]
+    for layer in range(layers):
+        of = OfLayer(prompt, fed.keys[layer], fed.values[layer], rotation)
+        change = fed.signals[hidden][layer].changes
+        received = fed.signals[AttentionSums()][layer].mean(0)
+        entropy = fed.signals[Entropies()][layer]
+        named = (*of.changed(change), *of.stored(), *attended(received, entropy))
+        found += [Row(name, layer, values.double().cpu()) for name, values in named]
+    if isinstance(statistics := model.statistics.get(CALIBRATED), Statistics):
+        scores = expected(model, token_ids, fed.keys, statistics).mean(1).double().cpu()
+        found += [Row("triattention", layer, scores[layer]) for layer in range(layers)]
+    return found
+
+
+class OfLayer(NamedTuple):
+    """keys, values: [kv_head, n, d]."""
+
+    prompt: int
+    keys: Tensor
+    values: Tensor
+    rotation: Rotation | None
+
+    def parts(self, values: Tensor, score: Callable[[Tensor], Tensor]) -> Tensor:
+        return in_parts(values.double(), self.prompt, score)
+
+    def rolling(self, values: Tensor) -> Tensor:
+        return self.parts(values, lambda part: rolling_mean(part, WINDOW))
+
+    def changed(self, change: Tensor) -> Iterator[tuple[str, Tensor]]:
+        """change [n]: Euclidean distance of the output of the block to that of the token before; 0 of the
+        first (EpiKV, Eq. 1 to 3).
+        """
+        yield "hidden_change", change
+        yield "hidden_change_rolling", self.rolling(change)
+        yield "hidden_change_ema", self.parts(change, fading)
+        yield "hidden_change_z", self.parts(change, lambda part: rolling_z(part, WINDOW))
+
+    def stored(self) -> Iterator[tuple[str, Tensor]]:
+        """Variances over the channels of a head, norms and lag statistics, mean over the KV heads. Keys
+        without their rotation where the model turns all of a head by one rule.
+        """
+        variances = {"key_variance": self.keys, "value_variance": self.values}
+        if self.rotation is not None:
+            variances["key_variance_unrotated"] = unrotated(self.keys, self.rotation, 0)
+        for name, vectors in variances.items():
+            spread = channel_variance(vectors).mean(0)
+            yield name, spread
+            yield f"{name}_rolling", self.rolling(spread)
+        for name, vectors in (("key", self.keys), ("value", self.values)):
+            yield f"{name}_norm", wide(vectors).norm(dim=-1).mean(0)
+            # Twice the same part, where the policy adds that of keys to that of values.
+            twice = LagVariances(LAG).fold(Fed(vectors, vectors, 0, self.prompt), None).scores
+            yield f"lag_{name}", twice / 2
+
+
+def attended(received: Tensor, entropy: Tensor) -> Iterator[tuple[str, Tensor]]:
+    """received [n]: attention from the own row and all later ones, mean over the query heads."""
+    could = torch.arange(len(received), 0, -1, device=received.device)
+    yield "attention_received", received
+    yield "attention_received_mean", received / could
+    yield "attention_entropy", entropy
+
+
+def fading(values: Tensor) -> Tensor:
+    """values [t] -> [t], DECAY of the mean so far and the rest of the new value; begins with the first."""
+    mean, found = None, []
+    for value in values.tolist():
+        mean = value if mean is None else DECAY * mean + (1 - DECAY) * value
+        found.append(mean)
+    return torch.tensor(found, dtype=torch.float64, device=values.device)
+
+
+def expected(
+    model: LoadedModel, token_ids: Sequence[int], keys: Sequence[Tensor], statistics: Statistics
+) -> Tensor:
+    """[layer, kv_head, n], TriAttention's score of each head (`triattention-per-head`)."""
+    scoring = HeadStatistics(CALIBRATED)
+    signals: dict[Any, Any] = dict.fromkeys(scoring.needs, statistics)
+    signals[Keys()] = tuple(keys)
+    view = View(
+        token_ids=torch.tensor(list(token_ids), device=keys[0].device),
+        layers=len(keys),
+        kv_heads=len(keys[0]),
+        sentence_ends=model.sentence_ends,
+        seed=0,
+        signals=signals,
+    )
+    return scoring.score(view).slots

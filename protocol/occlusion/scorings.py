@@ -1,0 +1,137 @@
+"""What the arms of a study keep of a trace, each asked once, and what their scorings say of its tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from policies import Event, Policy, Scoring, View
+from policies.watched import watched
+from protocol import engine
+from protocol.locked.planned import Planned
+from protocol.occlusion.layer_statistics import Row
+from protocol.plan.grid import Cell, budget_of, never_evicts, policy_of
+
+__all__ = ["ORACLE", "Arm", "Asking", "arms", "oracles"]
+
+ORACLE = "oracle-occlusion"
+"""Its name among the arms of a line. It keeps what the labels need, which no policy can know."""
+
+PRESS = "is a press, which does not say which tokens it keeps"
+ASKS = "asks the model beside the problem, so that this trace is no answer to what it asks"
+BLOCKS = "reads a context in blocks and evicts on the way, so that it has no one event over the trace"
+
+
+class Arm(NamedTuple):
+    """An arm at one budget. policy: None of one that is left out, for the reason in `refused`."""
+
+    name: str
+    budget: str
+    slots: int | None
+    policy: Policy | None
+    refused: str = ""
+
+
+class Seen(NamedTuple):
+    """What an arm did at its one event. kept [n]: share of layers and KV heads that kept each token.
+    scores [layer | 1, n]: mean over the KV heads; None where another arm's are these.
+    """
+
+    kept: Tensor
+    scores: Tensor | None
+
+
+def arms(planned: Planned, model: str, task: str, prompt_tokens: int) -> list[Arm]:
+    """Every arm that evicts, at every budget, with the slots that it has there in the study. prompt_tokens:
+    of the context, which shares are of.
+    """
+    protocol, found = planned.protocol, list[Arm]()
+    for arm in protocol.arms:
+        if never_evicts(protocol, arm.name):
+            continue
+        for budget in map(str, protocol.budgets):
+            slot = planned.slot(model, arm.name)
+            cell = Cell(model, task, budget, arm.name, 0)
+            slots = budget_of(protocol, cell, prompt_tokens, planned.use(model, task), slot)
+            if arm.press is not None:
+                found.append(Arm(arm.name, budget, slots, None, PRESS))
+                continue
+            policy = policy_of(protocol, cell, slot)
+            reason = ASKS if policy.decoding.asks else BLOCKS if policy.cadence.in_blocks else ""
+            found.append(Arm(arm.name, budget, slots, None if reason else policy, reason))
+    return found
+
+
+def oracles(planned: Planned, model: str, task: str, prompt_tokens: int) -> list[Arm]:
+    """The oracle at every budget, with slots as computed, still without what it keeps."""
+    slot = planned.slot(model, planned.protocol.arms[0].name)
+    slot = None if slot is None else slot._replace(own=slot.computed)
+    return [
+        Arm(ORACLE, str(budget), budget.of(prompt_tokens, planned.use(model, task), slot), None)
+        for budget in planned.protocol.budgets
+    ]
+
+
+def scores_of(policy: Policy, view: View, budget: int) -> Tensor | None:
+    """[layer | 1, n]; None of a scoring that refuses what the policy kept whole without asking it."""
+    try:
+        return policy.scoring.score(view._replace(budget=budget)).slots.double().mean(1).cpu()
+    except ValueError:
+        return None
+
+
+class Asking:
+    """Arms as lanes whose events are noted. `seen`: by place among the arms, once they have run."""
+
+    def __init__(self, asked: Sequence[Arm]) -> None:
+        self.arms = asked
+        self.seen: dict[int, Seen] = {}
+        self.scorings: list[Scoring] = []
+
+    def lanes(self) -> dict[int, engine.Lane]:
+        """By place among the arms; of those that are not left out."""
+        return {
+            place: engine.Lane(
+                f"{arm.name}/{arm.budget}", watched(arm.policy, self.note(place, arm.policy)), arm.slots, 0
+            )
+            for place, arm in enumerate(self.arms)
+            if arm.policy is not None
+        }
+
+    def note(self, place: int, policy: Policy) -> Callable[[View, int, Event], None]:
+        def told(view: View, budget: int, event: Event) -> None:
+            scores = None
+            if policy.scoring not in self.scorings:
+                scores = scores_of(policy, view, budget)
+            if scores is not None:
+                self.scorings.append(policy.scoring)
+            self.seen[place] = Seen(event.kept.double().mean((0, 1)).cpu(), scores)
+
+        return told
+
+    def scored(self, tokens: int) -> list[Row]:
+        """The scores of every scoring, under the name of its first arm; NaN for tokens that come after the
+        event. One that reads the budget is asked at the first one.
+        """
+        found = []
+        for place, seen in sorted(self.seen.items()):
+            if seen.scores is None:
+                continue
+            name, layers = f"scoring:{self.arms[place].name}", len(seen.scores)
+            for layer, scores in enumerate(seen.scores):
+                own = torch.full((tokens,), torch.nan, dtype=torch.float64)
+                own[: len(scores)] = scores
+                found.append(Row(name, None if layers == 1 else layer, own))
+        return found
+
+    def kept(self, place: int, tokens: int) -> Tensor:
+        """[tokens], NaN of an arm that had no event. What is fed after the event stays."""
+        if place not in self.seen:
+            return torch.full((tokens,), torch.nan, dtype=torch.float64)
+        own = torch.ones(tokens, dtype=torch.float64)
+        kept = self.seen[place].kept
+        own[: len(kept)] = kept
+        return own

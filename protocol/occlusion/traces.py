@@ -1,0 +1,131 @@
+"""A model's own trace of one problem, with its whole cache, and where its answer begins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from policies import Mark
+from policies.full import full
+from protocol import engine, grading
+from protocol.locked.planned import Planned
+from protocol.models.load import LoadedModel
+from protocol.plan.task import Task
+from protocol.tasks import door, prompting
+from protocol.tasks.problem import Problem
+
+__all__ = [
+    "Decoder",
+    "Graded",
+    "Trace",
+    "control",
+    "decoder",
+    "grading_of",
+    "posed",
+    "reasoning_of",
+    "traced",
+]
+
+
+class Graded(NamedTuple):
+    text: str
+    grade: str
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """How the continuations of one problem are decoded: greedily, else as `[generation]` says.
+
+    lanes: how many decode at once; None for as many as half of the free memory holds.
+    """
+
+    model: LoadedModel
+    prefill_chunk: int | None
+    attention: str | None
+    lanes: int | None
+
+    def run(
+        self,
+        problem: str,
+        prompt: engine.Prompt,
+        lanes: Sequence[engine.Lane],
+        new_tokens: int,
+    ) -> tuple[engine.Outcome | engine.LaneFailure, ...]:
+        """One outcome a lane, each with one event at most: none fires while it decodes."""
+        ran = engine.run(
+            self.model,
+            [engine.Request(problem, prompt, tuple(lanes))],
+            max_new_tokens=new_tokens,
+            max_concurrent=None if self.lanes is None else min(self.lanes, len(lanes)),
+            prefill_chunk=self.prefill_chunk,
+            first_event=new_tokens + 1,
+            attention=self.attention,
+        )
+        return ran.answers[0].outcomes
+
+    def text(self, token_ids: Sequence[int]) -> str:
+        return str(self.model.tokenizer.decode(list(token_ids), skip_special_tokens=False))
+
+
+class Trace(NamedTuple):
+    """token_ids: of the answer, without the token that ended it. refused: why it has none; empty else."""
+
+    problem: Problem
+    prompt: engine.Prompt
+    token_ids: tuple[int, ...]
+    graded: Graded
+    refused: str = ""
+
+    @property
+    def fed(self) -> tuple[int, ...]:
+        return self.prompt.context + self.prompt.query
+
+
+Grading = Callable[[str], Graded]
+
+
+def decoder(planned: Planned, model: LoadedModel, lanes: int | None) -> Decoder:
+    generation = planned.protocol.generation
+    return Decoder(model, generation.prefill_chunk, generation.attention, lanes)
+
+
+def posed(planned: Planned, model: LoadedModel, task: Task, problem: str) -> tuple[Problem, engine.Prompt]:
+    """A development problem, as the arms are asked it that ask nothing beside it. Raises as `door.build`."""
+    counter = prompting.counter(model.tokenizer)
+    built = door.build(planned.tasks[task.name], task.name, problem, counter)
+    context, query = prompting.render(built, model.tokenizer, task.query)
+    return built, engine.Prompt(tuple(context), tuple(query))
+
+
+def grading_of(planned: Planned, task: Task, problem: Problem) -> Grading:
+    """How an answer to this problem is graded, by the task's grader."""
+    grader = grading.grader(planned.tasks[task.name].grader)
+
+    def graded(text: str) -> Graded:
+        return Graded(text, grading.best(grader.grade, problem.gold, text).status)
+
+    return graded
+
+
+def control(key: str = "control") -> engine.Lane:
+    """A lane with its whole cache."""
+    return engine.Lane(key, full(), None, 0)
+
+
+def traced(decode: Decoder, problem: Problem, prompt: engine.Prompt, most: int, grade: Grading) -> Trace:
+    """The greedy answer with the whole cache, of at most so many tokens."""
+    (outcome,) = decode.run(problem.id, prompt, [control()], most)
+    if isinstance(outcome, engine.LaneFailure):
+        return Trace(problem, prompt, (), Graded("", ""), outcome.reason)
+    return Trace(problem, prompt, outcome.token_ids, grade(decode.text(outcome.token_ids)))
+
+
+def reasoning_of(model: LoadedModel, token_ids: Sequence[int], boundary: str | None, tail: int | None) -> int:
+    """Tokens of an answer before its boundary: before the one that holds the first character of the last
+    `boundary` in it; where there is none, all but the last `tail`.
+    """
+    found = model.lines(token_ids, Mark(boundary, "", within=True)) if boundary else ()
+    if found:
+        return found[-1].start
+    return max(0, len(token_ids) - (tail or 0))
