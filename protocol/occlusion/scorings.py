@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from policies import Event, Policy, Scoring, View
-from policies.watched import watched
+from policies import Event, Policy, View
+from policies.watched import Watched
 from protocol import engine
 from protocol.locked.planned import Planned
 from protocol.occlusion.layer_statistics import Row
@@ -33,15 +34,6 @@ class Arm(NamedTuple):
     slots: int | None
     policy: Policy | None
     refused: str = ""
-
-
-class Seen(NamedTuple):
-    """What an arm did at its one event. kept [n]: share of layers and KV heads that kept each token.
-    scores [layer | 1, n]: mean over the KV heads; None where another arm's are these.
-    """
-
-    kept: Tensor
-    scores: Tensor | None
 
 
 def arms(planned: Planned, model: str, task: str, prompt_tokens: int) -> list[Arm]:
@@ -76,62 +68,76 @@ def oracles(planned: Planned, model: str, task: str, prompt_tokens: int) -> list
 
 
 def scores_of(policy: Policy, view: View, budget: int) -> Tensor | None:
-    """[layer | 1, n]; None of a scoring that refuses what the policy kept whole without asking it."""
+    """[layer | 1, n], mean over the KV heads; None of a scoring that refuses this text, which its policy may
+    keep whole without asking it.
+    """
     try:
         return policy.scoring.score(view._replace(budget=budget)).slots.double().mean(1).cpu()
     except ValueError:
         return None
 
 
+@dataclass(frozen=True)
+class Looking(Watched):
+    """Its scoring is asked before it decides, since it may refuse its budget."""
+
+    looked: Callable[[View, int], None] = field(kw_only=True, compare=False)
+
+    def event(self, view: View, budget: int) -> Event:
+        self.looked(view, budget)
+        return super().event(view, budget)
+
+
 class Asking:
-    """Arms as lanes whose events are noted. `seen`: by place among the arms, once they have run."""
+    """Arms as lanes whose events are noted: `kept` [n] by place among the arms, the share of layers and KV
+    heads that kept each token, and `scores` [layer | 1, n], the mean over KV heads, of every scoring under
+    the place of its first arm.
+    """
 
     def __init__(self, asked: Sequence[Arm]) -> None:
         self.arms = asked
-        self.seen: dict[int, Seen] = {}
-        self.scorings: list[Scoring] = []
+        self.shares: dict[int, Tensor] = {}
+        self.scores: dict[int, Tensor] = {}
 
     def lanes(self) -> dict[int, engine.Lane]:
         """By place among the arms; of those that are not left out."""
         return {
-            place: engine.Lane(
-                f"{arm.name}/{arm.budget}", watched(arm.policy, self.note(place, arm.policy)), arm.slots, 0
-            )
+            place: engine.Lane(f"{arm.name}/{arm.budget}", self.noted(place, arm.policy), arm.slots, 0)
             for place, arm in enumerate(self.arms)
             if arm.policy is not None
         }
 
-    def note(self, place: int, policy: Policy) -> Callable[[View, int, Event], None]:
-        def told(view: View, budget: int, event: Event) -> None:
-            scores = None
-            if policy.scoring not in self.scorings:
+    def noted(self, place: int, policy: Policy) -> Policy:
+        def looked(view: View, budget: int) -> None:
+            known = (self.arms[own].policy for own in self.scores)
+            if all(other is None or other.scoring != policy.scoring for other in known):
                 scores = scores_of(policy, view, budget)
-            if scores is not None:
-                self.scorings.append(policy.scoring)
-            self.seen[place] = Seen(event.kept.double().mean((0, 1)).cpu(), scores)
+                if scores is not None:
+                    self.scores[place] = scores
 
-        return told
+        def told(view: View, budget: int, event: Event) -> None:
+            self.shares[place] = event.kept.double().mean((0, 1)).cpu()
+
+        parts = {part.name: getattr(policy, part.name) for part in fields(Policy)}
+        return Looking(**parts, inner=policy, told=told, looked=looked)
 
     def scored(self, tokens: int) -> list[Row]:
         """The scores of every scoring, under the name of its first arm; NaN for tokens that come after the
         event. One that reads the budget is asked at the first one.
         """
         found = []
-        for place, seen in sorted(self.seen.items()):
-            if seen.scores is None:
-                continue
-            name, layers = f"scoring:{self.arms[place].name}", len(seen.scores)
-            for layer, scores in enumerate(seen.scores):
+        for place, scores in sorted(self.scores.items()):
+            name, layers = f"scoring:{self.arms[place].name}", len(scores)
+            for layer, worth in enumerate(scores):
                 own = torch.full((tokens,), torch.nan, dtype=torch.float64)
-                own[: len(scores)] = scores
+                own[: len(worth)] = worth
                 found.append(Row(name, None if layers == 1 else layer, own))
         return found
 
     def kept(self, place: int, tokens: int) -> Tensor:
         """[tokens], NaN of an arm that had no event. What is fed after the event stays."""
-        if place not in self.seen:
+        if place not in self.shares:
             return torch.full((tokens,), torch.nan, dtype=torch.float64)
-        own = torch.ones(tokens, dtype=torch.float64)
-        kept = self.seen[place].kept
+        own, kept = torch.ones(tokens, dtype=torch.float64), self.shares[place]
         own[: len(kept)] = kept
         return own
