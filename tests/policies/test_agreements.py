@@ -35,8 +35,8 @@ def test_a_measured_policy_says_where_and_how_much_and_no_other_does(tmp_path, m
     assert main(["h2o"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert (
-        "made-up (policy h2o, scoring.window = 8), tiny, chain, dropped, budget 32: keeps 0.474 of the needed "
-        "tokens, AUC 0.839 [0.817, 0.861]; 0.471 of 34 answers correct"
+        "made-up (policy h2o, scoring.window = 8), tiny, chain, dropped, budget 32: keeps 0.474 of the "
+        "needed tokens, AUC 0.839 [0.817, 0.861]; 0.471 of 34 answers correct"
     ) in said
     assert "one eviction" in said
     assert main(["snapkv"]) == 0

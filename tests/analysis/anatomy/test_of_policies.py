@@ -14,7 +14,10 @@ from analysis.anatomy.reading import read
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     made = made_up_anatomy.written(
-        tmp_path_factory.mktemp("agreed") / "study", np.random.default_rng(1), problems=12, states={1: "unmoved"}
+        tmp_path_factory.mktemp("agreed") / "study",
+        np.random.default_rng(1),
+        problems=12,
+        states={1: "unmoved"},
     )
     lock = json.loads((made / "lock.json").read_text())
     lock["protocol"]["content"]["arms"]["fair"] = {"policy": "dull", "set": {"scoring.window": 8}}
@@ -57,7 +60,10 @@ def test_the_file_names_policies_and_what_was_set_and_leaves_presses_out(folder)
     rows = tomllib.loads(of_policies.toml(agreed(folder)))["agreement"]
     by_arm = {one["arm"]: one for one in rows if one["budget"] == "64"}
     assert by_arm.keys() == {"keen", "fair", "dull", "contrary"}
-    assert (by_arm["fair"]["policy"], by_arm["fair"]["changed"]) == ("dull", "policy dull, scoring.window = 8")
+    assert (by_arm["fair"]["policy"], by_arm["fair"]["changed"]) == (
+        "dull",
+        "policy dull, scoring.window = 8",
+    )
     assert tomllib.loads(of_policies.toml([])) == {}
 
 
