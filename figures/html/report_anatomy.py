@@ -84,7 +84,7 @@ def _tests(verdict: Mapping[str, Any]) -> Html:
         "bootstrap",
         "Fisher, n = traces",
         "beyond position",
-        "says",
+        "beyond position says",
         "AUC",
         "pooled rho",
         "position alone",
