@@ -1,4 +1,4 @@
-"""Write the pages of this folder that follow from the code.
+"""Write the pages of this folder that follow from the code, and the table that kv-prereg policies reads.
 
 python docs/generate.py           writes them all
 python docs/generate.py --check   exits 1, naming each page that the code no longer gives
@@ -18,6 +18,7 @@ ROOT = HERE.parent
 PACKAGES = ("protocol", "policies", "splits", "analysis", "figures", "benchmarks")
 sys.path.insert(0, str(ROOT))  # the tree that these pages are of, whatever is installed
 
+from analysis.anatomy import of_policies  # noqa: E402
 from analysis.hypotheses import outcomes, tables  # noqa: E402
 from analysis.output import terms  # noqa: E402
 from policies.catalogue import CATALOGUE  # noqa: E402
@@ -301,6 +302,11 @@ def glossary() -> str:
     return "\n\n".join(wrapped(part) if part[0] not in "#-" else part for part in parts) + "\n"
 
 
+def agreements() -> str:
+    """policies/agreements.toml: what registrations measured of each policy's agreement with needed tokens."""
+    return of_policies.toml(of_policies.in_registrations(outcomes.studies(ROOT / "registrations")))
+
+
 def _rows(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [heads, ["---"] * len(heads), *([_cell(one) for one in row] for row in rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
@@ -324,6 +330,7 @@ def wrapped(text: str) -> str:
 
 FILES: Mapping[str, Callable[[], str]] = MappingProxyType(
     {
+        "../policies/agreements.toml": agreements,
         "exit-statuses.md": exit_statuses,
         "files.md": files,
         "gates.md": gates,
@@ -344,10 +351,14 @@ FILES: Mapping[str, Callable[[], str]] = MappingProxyType(
 
 
 def main(arguments: list[str]) -> int:
-    pages = {HERE / name: text() for name, text in FILES.items()}
+    pages = {(HERE / name).resolve(): text() for name, text in FILES.items()}
     if arguments == ["--check"]:
-        old = [page.name for page, text in pages.items() if not page.exists() or page.read_text() != text]
-        print("\n".join(f"docs/{name}: run python docs/generate.py" for name in old), end="\n" if old else "")
+        old = [
+            page.relative_to(ROOT)
+            for page, text in pages.items()
+            if not page.exists() or page.read_text() != text
+        ]
+        print("\n".join(f"{name}: run python docs/generate.py" for name in old), end="\n" if old else "")
         return 1 if old else 0
     for page, text in pages.items():
         page.write_text(text)

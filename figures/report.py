@@ -27,6 +27,7 @@ from figures.html import (
     forest_rows,
     glossary,
     markup,
+    report_anatomy,
     report_index,
     report_levels,
     report_memory,
@@ -47,6 +48,7 @@ OPEN = {
 FOLDED = {
     "table": "The registered contrasts as a table",
     "cells": "Accuracy, memory and cost",
+    "anatomy": "Which tokens answers needed, and which signals knew",
     "sensitivity": "Sensitivity: other ways to look",
     "deviations": "Deviations, and everything that was done",
     "provenance": "Provenance",
@@ -58,14 +60,17 @@ LINKS = {  # as the list of sections calls them
     "tested": "How it was tested",
     "table": "Table",
     "cells": "All arms",
+    "anatomy": "Needed tokens",
     "sensitivity": "Sensitivity",
     "deviations": "Deviations",
     "provenance": "Provenance",
     "protocol": "Protocol",
 }
 CURVE = "budget_curve"
+ANATOMY = "anatomy_"  # how the names of its drawings begin
 OWN = ("forest", "forest-narrow")  # drawings that the page has rows of its own for
 LARGEST = 1_000_000  # bytes of a page, for a mailbox; drawings that would pass it are left out
+OUT = "Left out of this page, for its size"
 LANES = 200  # gained and lost answers of all contrasts, about
 
 
@@ -111,7 +116,7 @@ def _parts(files: Finished) -> dict[str, Html]:
     attempts = [act["event"] for act in files.acts].count("attempt")
     correction = numbers.correction(judged["method"], judged)
     caption = f"Registered contrasts: {judged['family']}, {correction}"
-    return {
+    parts = {
         "title": element("title", f"{judged['verdict']}: {judged['title']}"),
         "heading": report_sections.heading(files),
         "contrasts": Html(
@@ -130,6 +135,7 @@ def _parts(files: Finished) -> dict[str, Html]:
         "provenance": report_sections.provenance(files),
         "protocol": report_sections.protocol(files),
     }
+    return parts if files.anatomy is None else {**parts, "anatomy": report_anatomy.anatomy(files.anatomy)}
 
 
 def _behind(files: Finished) -> list[list[Behind]]:
@@ -143,15 +149,23 @@ def _fitted(parts: Mapping[str, Html], drawings: Mapping[str, Html]) -> str:
     """The page with as many drawings as fit, smaller ones behind larger ones too."""
     about = sentences(glossary.ABOUT["cells"])
     room = LARGEST - len(_page({**parts, "cells": about + parts["cells"]}).encode()) - 1_000
-    held, left = [], []
+    held: dict[str, list[Html]] = {"cells": [], "anatomy": []}
+    left: dict[str, list[str]] = {"cells": [], "anatomy": []}
     for name, drawing in drawings.items():
+        section = "anatomy" if name.startswith(ANATOMY) and "anatomy" in parts else "cells"
         if len(drawing.encode()) <= room:
-            held.append(drawing)
+            held[section].append(drawing)
             room -= len(drawing.encode())
         else:
-            left.append(f"figures/{name}.svg")
-    out = f"Left out of this page, for its size: {', '.join(left)}." if left else ""
-    return _page({**parts, "cells": Html("".join([about, *held, sentences(out), parts["cells"]]))})
+            left[section].append(f"figures/{name}.svg")
+    drawn = {
+        section: Html("".join([*held[section], sentences(f"{OUT}: {', '.join(names)}." if names else "")]))
+        for section, names in left.items()
+    }
+    whole = {**parts, "cells": Html(about + drawn["cells"] + parts["cells"])}
+    if "anatomy" in parts:
+        whole["anatomy"] = Html(parts["anatomy"] + drawn["anatomy"])
+    return _page(whole)
 
 
 def _drawn(path: Path) -> Html:
@@ -167,8 +181,9 @@ def _page(parts: Mapping[str, str]) -> str:
         for name in OPEN
         if name in titles
     ]
-    closed = [markup.folded(title, Html(parts[name]), name) for name, title in FOLDED.items()]
-    names = ". ".join(FOLDED.values())
+    folds = {name: title for name, title in FOLDED.items() if name in parts}
+    closed = [markup.folded(title, Html(parts[name]), name) for name, title in folds.items()]
+    names = ". ".join(folds.values())
     return markup.page(
         Html(parts["title"]),
         markup.skip("contrasts", "Skip to the registered contrasts"),

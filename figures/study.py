@@ -5,9 +5,10 @@
 Writes figures/forest, accuracy, budget_curve (where arms ran at two budgets or more), settings_map (where
 arms form a grid over two settings), needle (where a needle task ran), levels (where the ids of problems name
 a level), ablation (where the subject is compared with variants of itself) and, where arms were compressed
-while decoding, cost_curve, trajectories and collapse (also as .md); and what `kv-prereg draw-cost` draws of
-measured time and memory: each as .svg and .png, into the same folder; and forest-narrow.svg, the forest for a
-screen of 390 pixels. The same verdict and records give the same bytes with one version of matplotlib.
+while decoding, cost_curve, trajectories and collapse (also as .md); what `kv-prereg draw-cost` draws of
+measured time and memory, and `kv-prereg draw-anatomy` of labelled traces: each as .svg and .png, into the
+same folder; and forest-narrow.svg, the forest for a screen of 390 pixels. The same verdict and records give
+the same bytes with one version of matplotlib.
 Exit status: 0 drawn; 2 there is no verdict to draw, or its records cannot be read.
 """
 
@@ -16,12 +17,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from analysis.anatomy.reading import NothingLabelled
 from analysis.explored.cost import NothingMeasured, measured
 from analysis.explored.settings_grid import NoGrid
 from analysis.output.command import command
 from analysis.output.phases import phase
 from analysis.studies.study_files import RecordError, read
+from figures.anatomy import drawings as of_anatomy
 from figures.canvas import numbers, page
+from figures.canvas.anatomies import told
 from figures.canvas.traces import traces
 from figures.cost import drawings as of_cost
 from figures.plots.ablation import ablation, variants
@@ -74,6 +78,10 @@ def draw(folder: Path, witness: str = numbers.WITNESS, to: Path | None = None) -
             drawn += page.write(target, drawing, judged, *data)
     with contextlib.suppress(NothingMeasured):
         for drawing, *data in of_cost(measured(folder), judged, study):
+            with phase(f"drawing {drawing.__name__}"):
+                drawn += page.write(target, drawing, *data)
+    with contextlib.suppress(NothingLabelled):
+        for drawing, *data in of_anatomy(told(folder)):
             with phase(f"drawing {drawing.__name__}"):
                 drawn += page.write(target, drawing, *data)
     if answers:

@@ -2,7 +2,8 @@
 
     kv-prereg policies
     kv-prereg policies --family epikv
-    kv-prereg policies snapkv        its settings by their paths, and what its authors do otherwise
+    kv-prereg policies snapkv        its settings by their paths, what its authors do otherwise, and, where it
+                                     was measured, how far what it keeps agrees with what answers needed
 
 A setting is changed by its path: policies.get("snapkv", {"scoring.window": 64}) or, of an arm in
 protocol.toml, { policy = "snapkv", set = { "scoring.window" = 64 } }.
@@ -22,6 +23,7 @@ from typing import Any, TextIO
 
 import torch
 
+from policies import agreements
 from policies.calibrated import Calibrated
 from policies.catalogue import get, names
 from policies.contract import (
@@ -100,7 +102,7 @@ def _of_one(name: str) -> list[str]:
         if described
         else "of another distribution: not described here"
     )
-    settings = structure(policy)
+    settings, told = structure(policy), agreements.told(name)
     wide = max(map(len, settings))
     return [
         f"{name}, {about}",
@@ -108,6 +110,7 @@ def _of_one(name: str) -> list[str]:
         "",
         *(f"    {line}".rstrip() for line in _documented(name, policy).splitlines()),
         "",
+        *([*told, ""] if told else []),
         "Settings by their paths; a name with () is a part, which is not set:",
         *(f"    {path:<{wide}}  {text}" for path, text in settings.items()),
     ]

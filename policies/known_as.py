@@ -8,6 +8,7 @@ __all__ = ["KNOWN_AS"]
 READS = (
     "it chooses what a step reads and evicts nothing, so it is no policy here; kv-prereg policies lists all"
 )
+ORACLE = "it keeps what the labels of kv-prereg anatomy say was needed, which no policy can know"
 KNOWN_AS: Mapping[str, str] = MappingProxyType(
     {
         "h20": "h2o",
@@ -24,6 +25,7 @@ KNOWN_AS: Mapping[str, str] = MappingProxyType(
         "ada-kv": "ada-snapkv",
         "crystalcache": "crystal",
         "expected": "expected-attention",
+        **dict.fromkeys(("oracle-occlusion", "oracle"), ORACLE),
         **dict.fromkeys(("quest", "infinigen", "minference", "nsa", "shadowkv"), READS),
     }
 )

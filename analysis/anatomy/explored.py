@@ -18,7 +18,7 @@ from analysis.output.told import plain
 from analysis.stats import correlations
 from analysis.stats.multiplicity import corrected
 
-__all__ = ["explored", "label_shares"]
+__all__ = ["corrected_p", "explored", "label_shares"]
 
 Floats = NDArray[np.float64]
 TENTHS = 10
@@ -64,7 +64,7 @@ def _of_pair(folder: Path, anatomy: Anatomy, pair: Pair, level: float, number: i
         return np.random.default_rng([int(anatomy.settings["seed"]), number, 100 + place])
 
     found = agreement(anatomy, pair, None)
-    rows = _rows(anatomy, pair, found, draws, rng(0)) if found.signals else []
+    rows = _rows(anatomy, pair, found, draws, rng(0), number) if found.signals else []
     known = [row["sd"] for row in rows if not math.isnan(row["sd"])]
     answers = screening.answers(anatomy, pair)
     policies = screening.over_policies(answers, draws, rng(1))
@@ -86,17 +86,28 @@ def _of_pair(folder: Path, anatomy: Anatomy, pair: Pair, level: float, number: i
     }
 
 
+def corrected_p(anatomy: Anatomy, found: Agreement, table: Floats, stream: tuple[int, str]) -> Floats:
+    """[signal] of table[unit, signal]: two-sided, corrected for all rows together and for the number of
+    (model, task) pairs; NaN of the position, which is no candidate. stream: the number of the pair, and what
+    the table holds ("rho", "partial", or "other": rho in the reading that is not registered); each has draws
+    of its own, so that whoever asks gets the same.
+    """
+    p = np.full(len(found.signals), np.nan)
+    number, name = stream
+    streams = ("rho", "partial", "other")
+    rng = np.random.default_rng([int(anatomy.settings["seed"]), number, 200 + streams.index(name)])
+    own, draws = table[:, found.candidates], int(anatomy.settings["draws"])
+    p[found.candidates] = np.minimum(1, over_traces.family_p(own, draws, rng) * len(anatomy.pairs))
+    return p
+
+
 def _rows(
-    anatomy: Anatomy, pair: Pair, found: Agreement, draws: int, rng: np.random.Generator
+    anatomy: Anatomy, pair: Pair, found: Agreement, draws: int, rng: np.random.Generator, number: int
 ) -> list[dict[str, Any]]:
     tables = {name: found.units(getattr(found, name)) for name in ("rho", "partial", "auc")}
     of = {name: over_traces.means(table) for name, table in tables.items()}
     low, high = over_traces.bootstrap_t(tables["rho"], 0.95, draws, rng)
-    p = {}
-    for name in ("rho", "partial"):
-        p[name] = np.full(len(found.signals), np.nan)
-        own = tables[name][:, found.candidates]
-        p[name][found.candidates] = np.minimum(1, over_traces.family_p(own, draws, rng) * len(anatomy.pairs))
+    p = {name: corrected_p(anatomy, found, tables[name], (number, name)) for name in ("rho", "partial")}
     alpha, pool = float(anatomy.settings["alpha"]), _pooled(anatomy, pair, found)
     other = next(one for one in READINGS if one != anatomy.reading)
     second = agreement(anatomy, pair, None, other)

@@ -29,6 +29,7 @@ __all__ = [
     "TEST",
     "Anatomy",
     "Kept",
+    "NothingLabelled",
     "Pair",
     "Trace",
     "Values",
@@ -49,12 +50,19 @@ Pair: TypeAlias = tuple[str, str]  # model, task
 Signal: TypeAlias = tuple[str, int | None]  # name, layer
 
 
+class NothingLabelled(RecordError):
+    """A study without a trace, and what to do about it."""
+
+
 class Kept(NamedTuple):
-    """What one arm kept at the cut, and how it went on. correct: None where it failed."""
+    """What one arm kept at the cut, and how it went on. correct: None where it failed. slots: granted to each
+    KV head and layer; None where it failed before.
+    """
 
     arm: str
     budget: str
     correct: bool | None
+    slots: float | None
 
 
 class Trace(NamedTuple):
@@ -169,7 +177,7 @@ def read(folder: Path) -> Anatomy:
     try:
         content = lock["protocol"]["content"]
         if "anatomy" not in content:
-            raise RecordError(
+            raise NothingLabelled(
                 f"{folder}: registers no [anatomy]; write one into a protocol before it is locked"
             )
         settings = content["anatomy"]
@@ -201,7 +209,7 @@ def read(folder: Path) -> Anatomy:
         if traces.setdefault((*one.pair, one.problem), one) is not one:
             raise RecordError(f"{where}: a second trace of {one.problem}; each is recorded once")
     if not traces:
-        raise RecordError(f"{folder}: no trace was labelled yet; run: kv-prereg anatomy {folder}")
+        raise NothingLabelled(f"{folder}: no trace was labelled yet; run: kv-prereg anatomy {folder}")
     digest = hashlib.sha256(lock_bytes).hexdigest()
     return Anatomy(digest, settings, pairs, due, arms, tuple(traces.values()))
 
@@ -237,7 +245,10 @@ def _trace(body: Mapping[str, Any], folder: Path, items: Mapping[str, Any]) -> T
     signals = tuple((str(name), None if layer is None else int(layer)) for name, layer in held["signals"])
     kept = tuple(
         Kept(
-            one["arm"], str(one["budget"]), None if one.get("state") == "failed" else one["grade"] == CORRECT
+            one["arm"],
+            str(one["budget"]),
+            None if one.get("state") == "failed" else one["grade"] == CORRECT,
+            None if one["slots"] is None else float(one["slots"]),
         )
         for one in body["kept"]
     )

@@ -1,5 +1,5 @@
 """What drawings are made of: the page, rows, lines, printed numbers, shares and traces.
 
-May import: analysis.explored, analysis.output, analysis.rules, analysis.stats, analysis.studies; matplotlib,
-numpy.
+May import: analysis.anatomy, analysis.explored, analysis.output, analysis.rules, analysis.stats,
+analysis.studies; matplotlib, numpy.
 """

@@ -7,7 +7,10 @@ from collections.abc import Iterable
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
-__all__ = ["Share", "label", "share"]
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Share", "label", "mean_of", "share"]
 
 
 class Share(NamedTuple):
@@ -59,6 +62,21 @@ def share(answers: Any, having: Any, among: Any) -> Share:
     else:
         size = of * independent / max(independent, clustered)
     return Share(mean, *_wilson(mean, size), int(count) if count == int(count) else count, of)
+
+
+def mean_of(shares: NDArray[np.float64]) -> Share:
+    """The mean of a share of each unit, such as of the tokens of a trace; NaN where a unit has none.
+
+    Wilson's limits at as many answers as have the variance of this mean; no more than one a unit where all
+    units are alike, since nothing tells their spread then.
+    """
+    own = shares[np.isfinite(shares)]
+    if len(own) == 0:
+        return Share(math.nan, math.nan, math.nan, 0, 0)
+    mean = min(1.0, max(0.0, float(own.mean())))
+    variance = float(own.var(ddof=1)) / len(own) if len(own) > 1 else 0.0
+    size = mean * (1 - mean) / variance if variance > 1e-12 else float(len(own))
+    return Share(mean, *_wilson(mean, size), round(float(own.sum()), 6), len(own))
 
 
 def _wilson(mean: float, size: float) -> tuple[float, float]:

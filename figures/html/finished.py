@@ -6,11 +6,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
+from analysis.anatomy.reading import NothingLabelled
 from analysis.explored.by_level import by_level
 from analysis.studies import evicted, plain_files
 from analysis.studies.study_files import AGAIN, RecordError, Study, document
 from analysis.studies.study_files import read as read_study
 from figures.canvas import numbers, page
+from figures.canvas.anatomies import Told, told
 
 __all__ = ["Again", "Finished", "Lane", "Text", "acts", "proofs", "read"]
 
@@ -46,6 +48,7 @@ class Finished(NamedTuple):
     levels: list[dict[str, Any]]  # a row a contrast and level: see `by_level`
     protocol: str | None  # protocol.toml, if it is the file that was locked
     texts: Mapping[Lane, Text]  # what was generated
+    anatomy: Told | None  # of a study with labelled traces
 
 
 def read(folder: Path, witness: str = numbers.WITNESS) -> Finished:
@@ -85,7 +88,15 @@ def read(folder: Path, witness: str = numbers.WITNESS) -> Finished:
         by_level(study),
         _protocol(folder, study.lock),
         texts,
+        _anatomy(folder),
     )
+
+
+def _anatomy(folder: Path) -> Told | None:
+    try:
+        return told(folder)
+    except NothingLabelled:
+        return None
 
 
 def acts(folder: Path) -> list[dict[str, Any]]:

@@ -42,6 +42,11 @@ ABOUT: Mapping[str, str] = MappingProxyType(
             "No rule reads these. Slots are per KV head and layer; truncated: stopped by the limit of "
             "tokens; no answer: ended without one that a grader could find."
         ),
+        "anatomy": (
+            "Development problems alone: no verdict on a policy depends on any of this. A token is needed "
+            "where a window over it was occluded and the answer's grade changed. docs/anatomy.md says what "
+            "may be concluded."
+        ),
     }
 )
 
@@ -97,6 +102,25 @@ DRAWINGS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "Lines: accuracy of every arm over its budgets, by the slots that an answer read: its tokens "
             "times the slots held; and the full cache as a band. The table of accuracy and cost has the "
             "numbers.",
+        ),
+        "anatomy_map": (
+            "Which signals rank the needed tokens of a trace",
+            "Heat map: mean correlation of each signal of each layer with the labels, in both readings; what "
+            "survives the correction is outlined. The table of the registered test has its numbers.",
+        ),
+        "anatomy_trace": (
+            "One trace: what its answer needed, and what each arm kept",
+            "Rows of boxes under the tokens of one trace: which of them were needed, and what share of heads "
+            "and layers each arm kept; the oracle's row is marked unreachable.",
+        ),
+        "anatomy_labels": (
+            "Where the needed tokens lie (exploratory)",
+            "Dots: share of needed tokens by tenth of the span and by class of token, with 95 % intervals.",
+        ),
+        "anatomy_curve": (
+            "Accuracy at the cut over labelled traces (exploratory); the oracle is unreachable",
+            "Lines: accuracy of every arm that evicts once at the cut, by slots, and of an oracle that knows "
+            "the labels. No other accuracy of this study is comparable with these.",
         ),
         "settings_map": (
             "Accuracy over two settings (exploratory)",

@@ -4,7 +4,6 @@ Of few arms each has its limits; of more the subject alone has, and each has its
 """
 
 import itertools
-import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -15,6 +14,7 @@ from matplotlib.transforms import ScaledTranslation
 from figures.canvas import named_lines, numbers, page, shares
 from figures.canvas.curves import Curves, Point, curved
 from figures.canvas.lines import styles
+from figures.canvas.memory_axis import memory_axis
 from figures.canvas.page import INK, MARGIN, PALE, WIDEST, inches
 
 __all__ = ["budget_curve", "curves"]
@@ -24,7 +24,6 @@ BESIDE, ABOVE, UNDER = 0.62, 0.32, 0.66  # left of a panel, over it, under it
 ENTRY = 0.75  # inches of the legend, beside a name
 FEW = 5  # arms of which each has limits that can be told from the others'
 APART = 2.5  # points between the limits of arms that held the same memory
-WIDE = 4  # times the least memory; where the most is beyond it, the axis is logarithmic
 # What a protocol matches -> what its axis says, and what one unit of it is of the judged number.
 AXES: Mapping[str, tuple[str, float]] = MappingProxyType(
     {
@@ -68,7 +67,7 @@ def budget_curve(judged: Mapping[str, Any], lock: Mapping[str, Any], places: Seq
     drawn = named_lines.laid(places, title, said, _notes(margin, subject), label)
     for axes, place in drawn.panels:
         name = f"{place.model}/{place.task}"
-        _memory_axis(axes, place)
+        memory_axis(axes, place)
         named_lines.panel(axes, place, style, drawn.size)
         _margin(axes, place, margin)
         for arm, points in place.arms.items():
@@ -155,7 +154,7 @@ def _panel(
         axes.vlines(x, *ends, color=style[arm]["color"], linewidth=0.8, gid=f"limits-{name}/{arm}", **own)
         axes.plot(x, y, linewidth=1.3, markersize=4, gid=f"line-{name}/{arm}", **style[arm], **own)
         _ring(axes, f"{name}/{arm}", held, smallest.get(arm), **own)
-    _memory_axis(axes, place)
+    memory_axis(axes, place)
     axes.set_ylim(-3, 103)
     axes.grid(axis="y", color=INK, alpha=0.12, linewidth=0.6)
     axes.spines[["right", "top"]].set_visible(False)
@@ -177,33 +176,6 @@ def _ring(axes: Any, name: str, points: Sequence[Point], smallest: str | None, *
             ring = {"markeredgecolor": INK, "markerfacecolor": "none", "markeredgewidth": 1.1, "zorder": 4}
             place = one.at, 100 * one.accuracy.share
             axes.plot(*place, "o", markersize=10, gid=f"smallest-{name}", **ring, **how)
-
-
-def _memory_axis(axes: Any, place: Curves) -> None:
-    """A tick for each budget, at what its arms held on average; those that would run into another are left
-    out, beginning with the smallest.
-    """
-    by_budget: dict[str, list[float]] = {}
-    for one in itertools.chain(*place.arms.values()):
-        by_budget.setdefault(one.budget, []).append(one.at)
-    every = [memory for memories in by_budget.values() for memory in memories]
-    least, most = min(every), max(every)
-    wide = least > 0 and most > WIDE * least
-    scale = math.log if wide else float
-    room = 0.08 * (scale(most) - scale(least)) or 1
-    axes.set_xscale("log" if wide else "linear")
-    axes.minorticks_off()
-    ends = (scale(least) - room, scale(most) + room)
-    axes.set_xlim(*(map(math.exp, ends) if wide else ends))
-    inch = axes.get_position().width * axes.figure.get_figwidth() / (ends[1] - ends[0])
-    ticks: list[tuple[float, str]] = []
-    for budget, memories in sorted(by_budget.items(), key=lambda each: -max(each[1])):
-        mean = sum(memories) / len(memories)
-        text = f"{mean:.0f}\n({budget})"
-        width = max(map(inches, text.split("\n"))) + 0.06
-        if not ticks or (scale(ticks[-1][0]) - scale(mean)) * inch > width:
-            ticks.append((mean, text))
-    axes.set_xticks([at for at, _ in ticks], [text for _, text in ticks])
 
 
 def _matched(lock: Mapping[str, Any]) -> str:

@@ -62,6 +62,7 @@ MENU: Mapping[str, Entry] = MappingProxyType(
         "table": Entry("figures.table", "the verdict as confirm prints it", DRAWN),
         "draw": Entry("figures.study", "every drawing of a judged study", DRAWN),
         "draw-cost": Entry("figures.cost", "drawings of the measured time and memory", DRAWN),
+        "draw-anatomy": Entry("figures.anatomy", "drawings of needed tokens and what knew of them", DRAWN),
         "forest": Entry("figures.forest", "its forest plot alone", DRAWN),
         "settings-map": Entry("figures.settings_map", "accuracy over two settings", DRAWN),
         "completion": Entry("protocol.texts.shells", "what bash, zsh or fish complete this with", GIVEN),

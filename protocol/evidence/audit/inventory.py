@@ -56,6 +56,10 @@ DRAWINGS = frozenset(
             for name in (
                 "ablation",
                 "accuracy",
+                "anatomy_curve",
+                "anatomy_labels",
+                "anatomy_map",
+                "anatomy_trace",
                 "budget_curve",
                 "collapse",
                 "cost_concurrency",

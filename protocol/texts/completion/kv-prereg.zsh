@@ -25,6 +25,7 @@ _shtab_kv_prereg_commands() {
     cost:'time and memory of every arm, as registered'
     diagnostics:'known ways in which evaluations fail'
     draw:'every drawing of a judged study'
+    draw-anatomy:'drawings of needed tokens and what knew of them'
     draw-cost:'drawings of the measured time and memory'
     evicted:'did it evict? events, memory held, every ratio'
     export:'as OSF, AsPredicted, in-toto, Croissant have it'
@@ -276,6 +277,17 @@ _shtab_kv_prereg_draw_options=(
 # guard to ensure default positional specs are added only once per session
 _shtab_kv_prereg_draw_defaults_added=0
 
+_shtab_kv_prereg_draw_anatomy_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--model[of the trace that is drawn]:model:"
+  "--problem[of the trace that is drawn]:problem:"
+  "--budget[at which arms are shown beside that trace]:budget:"
+  ":a registration with labelled traces:_kv_prereg_registrations"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_kv_prereg_draw_anatomy_defaults_added=0
+
 _shtab_kv_prereg_draw_cost_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
   ":a registration with measured time and memory:_kv_prereg_registrations"
@@ -313,7 +325,7 @@ _shtab_kv_prereg_forest_options=(
 _shtab_kv_prereg_forest_defaults_added=0
 
 _shtab_kv_prereg_help_options=(
-  ":command:(init rehearse register probe confirm audit report replicate status show cost anatomy diagnostics ablations by-level evicted proxies compare claims amend withdraw anchor audit-changed export regrade policies tasks models calibrate split lm-eval judge selection table draw draw-cost forest settings-map completion)"
+  ":command:(init rehearse register probe confirm audit report replicate status show cost anatomy diagnostics ablations by-level evicted proxies compare claims amend withdraw anchor audit-changed export regrade policies tasks models calibrate split lm-eval judge selection table draw draw-cost draw-anatomy forest settings-map completion)"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -632,6 +644,7 @@ _shtab_kv_prereg() {
         cost) _arguments -C -s $_shtab_kv_prereg_cost_options ;;
         diagnostics) _arguments -C -s $_shtab_kv_prereg_diagnostics_options ;;
         draw) _arguments -C -s $_shtab_kv_prereg_draw_options ;;
+        draw-anatomy) _arguments -C -s $_shtab_kv_prereg_draw_anatomy_options ;;
         draw-cost) _arguments -C -s $_shtab_kv_prereg_draw_cost_options ;;
         evicted) _arguments -C -s $_shtab_kv_prereg_evicted_options ;;
         export) _arguments -C -s $_shtab_kv_prereg_export_options ;;

@@ -1,0 +1,11 @@
+"""How the oracle of an anatomy is named and coloured where it is drawn: as nothing that a cache could do."""
+
+__all__ = ["COLOUR", "NAME", "WARNING"]
+
+NAME = "oracle (unreachable)"
+COLOUR = "#1a1a1a"  # which no arm of these drawings has
+WARNING = (
+    "oracle-occlusion keeps those tokens that the most windows with a changed grade cover. It reads the "
+    "labels of this very trace, which no policy can: it is no method, and its accuracy is nobody's result. "
+    "Nor is it a ceiling: windows are coarse, and an arm above it keeps what they do not show."
+)
