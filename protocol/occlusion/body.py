@@ -186,7 +186,7 @@ class Occluding:
         return sure(control), self.found(others[:count]), dict(zip(asked, others[count:], strict=True))
 
     def alone(self, lane: engine.Lane) -> Said:
-        """Of an arm that does not fit the model, or feeds more behind the trace than it has positions, why."""
+        """Why, of an arm that does not fit the model, or feeds more tokens than it has positions."""
         try:
             return self.said_by([lane])[0]
         except BadInput as refusal:

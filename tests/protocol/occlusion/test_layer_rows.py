@@ -1,5 +1,6 @@
-"""Every statistic of every layer by a plain loop over what the unmodified network shows. Its norms are float32
-in a network of float64, so that a forward in blocks differs from a whole one in the sixth place.
+"""Every statistic of every layer by a plain loop over what the unmodified network shows.
+
+Its norms are float32 in a network of float64, so that a forward in blocks differs in the sixth place.
 """
 
 import math

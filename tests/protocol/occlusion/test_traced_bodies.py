@@ -22,6 +22,7 @@ from protocol.plan import reading
 from protocol.tasks import door, prompting
 
 PROBLEM = "chain/09/012"
+SET = '{ "scoring.band_a" = [0], "scoring.band_b" = [1], "scoring.depth" = 2 }'
 PROTOCOL = """
 title = "Traces"
 question = "What does the answer need?"
@@ -33,13 +34,13 @@ name = "chain"
 query = "inside"
 max_new_tokens = 224
 [arms]
-full = {{ policy = "full" }}
-h2o = {{ policy = "h2o" }}
-epikv = {{ policy = "epikv", set = {{ "scoring.band_a" = [0], "scoring.band_b" = [1], "scoring.depth" = {depth} }} }}
-tri = {{ policy = "1d" }}
-blocks = {{ policy = "keydiff-blocks" }}
-asks = {{ policy = "state_ask" }}
-also-h2o = {{ policy = "h2o" }}
+full = { policy = "full" }
+h2o = { policy = "h2o" }
+epikv = { policy = "epikv", set = SET }
+tri = { policy = "1d" }
+blocks = { policy = "keydiff-blocks" }
+asks = { policy = "state_ask" }
+also-h2o = { policy = "h2o" }
 [generation]
 temperature = 0.6
 dtype = "float32"
@@ -67,15 +68,16 @@ def model():
 
 
 def planned(**changes):
-    text = PROTOCOL.format(depth=changes.pop("depth", 2))
+    text = PROTOCOL.replace("SET", SET)
     for old, new in changes.items():
         text = text.replace(old, new)
     return Planned(reading.parse(text.encode(), "protocol.toml"), sources.home())
 
 
 def settings(**changes):
-    own = dict(window=16, stride=8, reading="dropped", occlude="reasoning", boundary="\\boxed{", tail=None)
-    return SimpleNamespace(**{**own, "cut": Decimal("0.5"), "new_tokens": 96, **changes})
+    own = {"window": 16, "stride": 8, "reading": "dropped", "occlude": "reasoning", "boundary": "\\boxed{"}
+    own |= {"tail": None, "cut": Decimal("0.5"), "new_tokens": 96}
+    return SimpleNamespace(**{**own, **changes})
 
 
 @pytest.fixture(scope="module")
@@ -280,7 +282,7 @@ def test_what_has_no_label_is_counted_by_name(model):
 
 
 def test_a_trace_that_no_occlusion_changes_is_unmoved_and_keeps_its_windows(model):
-    state, reason, made = states(model, window=2, stride=40, cut=Decimal(1), new_tokens=6)
+    state, _, made = states(model, window=2, stride=40, cut=Decimal(1), new_tokens=6)
     assert state == "unmoved"
     assert {row[3] for row in made.body["windows"]["dropped"]} == {"correct"}
     assert made.body["values"]["kept"] == len(made.body["kept"])
