@@ -100,7 +100,7 @@ def anatomy_map(told: Told, blocks: Sequence[Block]) -> Figure:
         [*standing(told), *outcomes(told)],
         [
             "A cell: Spearman's correlation of the signal with the label (needed 1, not needed 0) over the "
-            "tokens of one trace, mean over the traces whose labels vary. Blue: high values mark needed "
+            "tokens of one trace, mean over the n traces whose labels vary. Blue: high values mark needed "
             "tokens; red: low values do. Both halves are in, and both signs count. Outlined: survives a "
             "correction for all cells of its panel (signs of whole traces flipped, the largest |t|) and for "
             "the number of models and tasks. The strongest of many cells looks stronger here than it is: the "
@@ -214,9 +214,7 @@ def _cell(one: Block) -> float:
 
 
 def _across(one: Block) -> float:
-    return max(
-        _cell(one) * _layers(one), inches(one.reading, SIZE, "bold") + 0.05, inches("n 888 traces", SIZE)
-    )
+    return max(_cell(one) * _layers(one), inches(one.reading, SIZE, "bold") + 0.05, inches("n = 888", SIZE))
 
 
 def _titles(one: Block) -> tuple[str]:
@@ -241,7 +239,7 @@ def _panel(axes: Any, one: Block, lines: Sequence[Line], corner: tuple[float, fl
     wide, name = _cell(one), f"{one.model}/{one.task}/{one.reading}"
     weight = "bold" if one.registered else "normal"
     axes.text(left, top - 0.23, one.reading, va="center", weight=weight, color=INK, size=SIZE)
-    axes.text(left, top - 0.1, f"n {one.traces} traces", va="center", color=PALE, size=SIZE)
+    axes.text(left, top - 0.1, f"n = {one.traces}", va="center", color=PALE, size=SIZE)
     boxes: dict[Signal, Box] = {}
     for group in range(len(GROUPS)):
         own = [line for line in lines if _group(line.signal) == group]
