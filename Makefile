@@ -7,6 +7,9 @@ MODEL := smollm2-135m
 # busy one (benchmarks/RESULTS.md).
 export OMP_WAIT_POLICY ?= PASSIVE
 
+# Where an image of a container forbids bytecode, every process that a test starts compiles all that it imports anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: confirm test soak cluster parity peers browser docs check reports format model
 
 confirm: .venv/installed  ## replicate the shipped alpha-chain; ends well whenever the study ran to a verdict

@@ -201,9 +201,18 @@ def copy_tree(to: Path) -> Path:
     return to
 
 
-# Processes are forked from one that has imported what commands need.
+# Processes are forked from one that has imported what commands need, and what a batch is run and graded with.
 FORKING = multiprocessing.get_context("forkserver")
-FORKING.set_forkserver_preload(["protocol.acts.confirm", "protocol.acts.judge", "protocol.running.progress"])
+FORKING.set_forkserver_preload(
+    [
+        "protocol.acts.confirm",
+        "protocol.acts.judge",
+        "protocol.running.progress",
+        "transformers.models.llama.modeling_llama",
+        "accelerate",
+        "math_verify",
+    ]
+)
 
 
 def forked(function: Callable[..., object], *arguments: object) -> Process:
