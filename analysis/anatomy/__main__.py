@@ -31,7 +31,7 @@ def found(folder: Path) -> dict[str, Any]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     path = {"folder": "a registration whose traces were labelled, e.g. registrations/anatomy-chain"}
-    return command("anatomy", __doc__, path, found, UNREADABLE, argv, text=told.lines)
+    return command("needed", __doc__, path, found, UNREADABLE, argv, text=told.lines)
 
 
 if __name__ == "__main__":

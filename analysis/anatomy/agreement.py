@@ -63,7 +63,7 @@ def varying(traces: Iterable[Trace], reading: str) -> list[Trace]:
 def agreement(anatomy: Anatomy, pair: Pair, half: str | None, reading: str | None = None) -> Agreement:
     """half: one of them, or None for both. reading: the registered one without it."""
     reading = reading or anatomy.reading
-    traces = varying(anatomy.fresh(pair, half), reading)
+    traces = varying(anatomy.of(pair, half), reading)
     signals = tuple(dict.fromkeys(signal for one in traces for signal in one.signals))
     place = {signal: at for at, signal in enumerate(signals)}
     rho, partial, auc = (np.full((len(traces), len(signals)), np.nan) for _ in range(3))
@@ -118,7 +118,7 @@ def pooled(
     a value are left out. Traces whose labels do not vary are in, as in the paper's pool.
     """
     reading = reading or anatomy.reading
-    for one in anatomy.fresh(pair, half):
+    for one in anatomy.of(pair, half):
         if signal in one.signals:
             start, stop = one.span
             values = one.values().signals[one.signals.index(signal), start:stop].astype(np.float64)

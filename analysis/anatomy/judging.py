@@ -50,7 +50,7 @@ class Choice(NamedTuple):
 def choose(folder: Path) -> dict[str, Any]:
     """chosen.json:
 
-    registration: SHA-256 of lock.json. reading: the registered one. half: "choose".
+    registration: digest of the lock. reading: the registered one. half: "choose".
     pairs: one of each registered (model, task), in order:
         model, task; states: how many traces of this half ended in each state; varying: traces that have
         tokens of both labels; units: these, or the clusters of these; candidates: (signal, layer) defined in
@@ -111,8 +111,7 @@ def judge(folder: Path) -> dict[str, Any]:
     of every interval below; draws, seed: of the bootstraps.
     states: of all traces of both halves, how many ended in each state.
     pairs: one of each registered (model, task), in order:
-        model, task; states, varying, units: as in chosen.json, of the testing half; left_out: traces whose
-             cluster has one in the choosing half, and which are therefore not tested;
+        model, task; states, varying, units: as in chosen.json, of the testing half;
         signal, layer, sign, chosen_mean: as chosen, null where nothing was;
         word: AGREES where the one-sided p is at most the level, NOT SHOWN, or TOO FEW TRACES (in either
         half); rho: mean, sd, units, p (one-sided, Student), interval (Student), bootstrap (studentised, whole
@@ -191,7 +190,6 @@ def _tested(
         "model": pair[0],
         "task": pair[1],
         "states": anatomy.states(pair, TEST),
-        "left_out": len(anatomy.of(pair, TEST)) - len(anatomy.fresh(pair, TEST)),
         "varying": len(found.problems),
         "units": found.number,
         **{name: None if chosen is None else chosen[name] for name in ("signal", "layer", "sign")},

@@ -118,10 +118,11 @@ class Anatomy(NamedTuple):
     alpha whether or not they have traces.
     """
 
-    registration: str  # SHA-256 of lock.json
+    registration: str  # digest of the lock
     settings: Mapping[str, Any]  # [anatomy] of the protocol
     pairs: tuple[Pair, ...]
     due: Mapping[Pair, tuple[str, ...]]  # problems of both halves
+    clusters: Mapping[str, Mapping[str, str]]  # by task, of its problems; empty where it names none
     arms: tuple[str, ...]
     traces: tuple[Trace, ...]
 
@@ -140,19 +141,18 @@ class Anatomy(NamedTuple):
     def missing(self, pair: Pair, half: str) -> list[str]:
         """Problems of this half without a trace."""
         there = {one.problem for one in self.of(pair, half)}
-        return [one for one in self.due[pair] if half_of(one) == half and one not in there]
-
-    def fresh(self, pair: Pair, half: str | None) -> list[Trace]:
-        """Traces of a half; of the testing one without those whose cluster has a trace in the choosing half:
-        the test would not be of new units.
-        """
-        chosen = {one.cluster for one in self.of(pair, CHOOSE)} if half == TEST else set()
-        return [one for one in self.of(pair, half) if one.cluster not in chosen]
+        return [
+            one
+            for one in self.due[pair]
+            if half_of(self.clusters[pair[1]].get(one, one)) == half and one not in there
+        ]
 
 
-def half_of(problem: str) -> str:
-    """By the MD5 of the id, modulo 2; the split into development and held out asks modulo 5."""
-    return HALVES[int(hashlib.md5(problem.encode(), usedforsecurity=False).hexdigest(), 16) % 2]
+def half_of(name: str) -> str:
+    """By the MD5 of the name of a cluster or, in a task without clusters, of the id, modulo 2; the split into
+    development and held out asks modulo 5.
+    """
+    return HALVES[int(hashlib.md5(name.encode(), usedforsecurity=False).hexdigest(), 16) % 2]
 
 
 def labels(windows: Sequence[tuple[int, int, bool]], span: tuple[int, int]) -> NDArray[np.int8]:
@@ -186,6 +186,7 @@ def read(folder: Path) -> Anatomy:
         asked = {pair: items[pair[1]]["dev"] for pair in pairs}
         due = {pair: tuple(each[:most]) for pair, each in asked.items()}
         arms = tuple(content["arms"])
+        clusters = {task: items[task].get("clusters", {}) for _, task in pairs}
     except (KeyError, TypeError) as problem:
         raise RecordError(f"{folder}: lock.json: not of the documented format ({problem})") from None
     traces: dict[tuple[str, str, str], Trace] = {}
@@ -204,14 +205,14 @@ def read(folder: Path) -> Anatomy:
             ) from None
         if one.problem not in due.get(one.pair, ()):
             raise RecordError(f"{where}: {one.problem} is not registered for {', '.join(one.pair)}")
-        if one.half != half_of(one.problem):
-            raise RecordError(f"{where}: half: {one.problem} is of the half {half_of(one.problem)!r}")
+        if one.half != (half := half_of(one.cluster)):
+            raise RecordError(f"{where}: half: {one.problem} is of the half {half!r}")
         if traces.setdefault((*one.pair, one.problem), one) is not one:
             raise RecordError(f"{where}: a second trace of {one.problem}; each is recorded once")
     if not traces:
         raise NothingLabelled(f"{folder}: no trace was labelled yet; run: kv-prereg anatomy {folder}")
-    digest = hashlib.sha256(lock_bytes).hexdigest()
-    return Anatomy(digest, settings, pairs, due, arms, tuple(traces.values()))
+    digest = hashlib.sha256(lock_bytes.removesuffix(b"\n")).hexdigest()  # as everything cites it
+    return Anatomy(digest, settings, pairs, due, clusters, arms, tuple(traces.values()))
 
 
 def _lock(folder: Path) -> tuple[bytes, dict[str, Any]]:

@@ -38,6 +38,7 @@ MENU: Mapping[str, Entry] = MappingProxyType(
         "show": Entry("protocol.show", "one problem: its prompt, answers and kept tokens", LOOKED),
         "cost": Entry("protocol.cost", "time and memory of every arm, as registered", LOOKED),
         "anatomy": Entry("protocol.anatomy", "which tokens answers need, and which signal knows", LOOKED),
+        "needed": Entry("analysis.anatomy", "every table of an anatomy: signals, policies, power", LOOKED),
         "diagnostics": Entry("analysis.diagnostics", "known ways in which evaluations fail", LOOKED),
         "ablations": Entry("analysis.ablations", "what each ablation shows about its part", LOOKED),
         "by-level": Entry("analysis.by_level", "contrasts by length, depth or difficulty", LOOKED),

@@ -55,7 +55,7 @@ def lock_of(
         dev = [named(task, number) for number in range(problems)]
         items[task] = {"dev": dev, "confirm": [f"{task}/held-out"], "manifest": "0" * 64}
         if clusters:
-            items[task]["clusters"] = {one: f"c{number % clusters}" for number, one in enumerate(dev)}
+            items[task]["clusters"] = {one: named("c", number % clusters) for number, one in enumerate(dev)}
     content = {
         "title": "A made-up anatomy",
         "models": list(models),
@@ -105,7 +105,7 @@ def written(
     nothing is. states: number of a problem -> the state that its trace ends in, where not "labelled".
     halves: those that are recorded. helps: what the share of needed tokens that an arm keeps adds to the
     chance of a right answer, from none (chance one half) to all.
-    clusters: number them in turn; of an even number none lies in both halves.
+    clusters: their number, an even one: numbers go to them in turn, and each stands in one half.
     """
     own = settings(window=nature.window, stride=nature.stride, **anatomy)
     lock = canonical(lock_of(models, tasks, problems, clusters, own)) + b"\n"

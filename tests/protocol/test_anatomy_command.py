@@ -355,7 +355,7 @@ def test_no_testing_trace_is_labelled_before_the_choice_is_written(locked, tmp_p
     folder, seen = shutil.copytree(locked, tmp_path / "study"), []
 
     def watching(planned, model, task, problem, *rest):
-        seen.append((anatomies.half_of(problem), (folder / "anatomy" / "chosen.json").exists()))
+        seen.append((anatomies.half_of(problem, {}), (folder / "anatomy" / "chosen.json").exists()))
         return made_up(planned, model, task, problem, *rest)
 
     monkeypatch.setattr(occlusion, "traced", watching)

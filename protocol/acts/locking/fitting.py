@@ -93,11 +93,11 @@ def _refuse_empty_halves(planned: Planned, items: Mapping[str, Any]) -> None:
     """Raises BadInput where no development problem chooses, or none tests."""
     own = planned.protocol.anatomy
     for name, item in items.items() if own is not None else ():
-        found = {half_of(problem) for problem in item["dev"][: own and own.traces]}
+        found = {half_of(problem, item) for problem in item["dev"][: own and own.traces]}
         if missing := [half for half in HALVES if half not in found]:
             raise BadInput(
                 f"anatomy: of the development problems of {name} none falls into the half {missing[0]!r} (by "
-                "the MD5 of its id); take more of them: dev of the task, or anatomy.traces"
+                "the MD5 of its id or its cluster); take more of them: dev of the task, or anatomy.traces"
             )
 
 

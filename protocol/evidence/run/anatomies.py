@@ -79,9 +79,12 @@ def registered(content: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return found
 
 
-def half_of(problem: str) -> str:
-    """By the MD5 of the id, as the split is, and apart from it: the split asks modulo 5, this modulo 2."""
-    return HALVES[int(hashlib.md5(problem.encode(), usedforsecurity=False).hexdigest(), 16) % len(HALVES)]
+def half_of(problem: str, item: Mapping[str, Any]) -> str:
+    """By the MD5 of the name of its cluster or, in a task without clusters, of its id. Apart from the split,
+    which asks modulo 5 and not 2; a cluster stands in one half. item: what the lock says of the task.
+    """
+    name = item.get("clusters", {}).get(problem, problem)
+    return HALVES[int(hashlib.md5(name.encode(), usedforsecurity=False).hexdigest(), 16) % len(HALVES)]
 
 
 def due(content: Mapping[str, Any]) -> list[Due]:
@@ -95,7 +98,7 @@ def due(content: Mapping[str, Any]) -> list[Due]:
         for model in protocol["models"]
         for task in protocol["tasks"]
         for problem in content["items"][task["name"]]["dev"][:most]
-        if half_of(problem) == half
+        if half_of(problem, content["items"][task["name"]]) == half
     ]
 
 

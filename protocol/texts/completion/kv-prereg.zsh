@@ -35,6 +35,7 @@ _shtab_kv_prereg_commands() {
     judge:'the judgement of sealed records, as JSON'
     lm-eval:'lm-eval with the engine as its model'
     models:'the models; fetch one'
+    needed:'every table of an anatomy: signals, policies, power'
     policies:'the policies, or all settings of one'
     probe:'every cell on development problems'
     proxies:'what arms are chosen by, against accuracy'
@@ -325,7 +326,7 @@ _shtab_kv_prereg_forest_options=(
 _shtab_kv_prereg_forest_defaults_added=0
 
 _shtab_kv_prereg_help_options=(
-  ":command:(init rehearse register probe confirm audit report replicate status show cost anatomy diagnostics ablations by-level evicted proxies compare claims amend withdraw anchor audit-changed export regrade policies tasks models calibrate split lm-eval judge selection table draw draw-cost draw-anatomy forest settings-map completion)"
+  ":command:(init rehearse register probe confirm audit report replicate status show cost anatomy needed diagnostics ablations by-level evicted proxies compare claims amend withdraw anchor audit-changed export regrade policies tasks models calibrate split lm-eval judge selection table draw draw-cost draw-anatomy forest settings-map completion)"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -378,6 +379,15 @@ _shtab_kv_prereg_models_list_options=(
 
 # guard to ensure default positional specs are added only once per session
 _shtab_kv_prereg_models_list_defaults_added=0
+
+_shtab_kv_prereg_needed_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--json[print canonical JSON]"
+  ":a registration whose traces were labelled, e.g. registrations\/anatomy-chain:_kv_prereg_registrations"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_kv_prereg_needed_defaults_added=0
 
 _shtab_kv_prereg_policies_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
@@ -654,6 +664,7 @@ _shtab_kv_prereg() {
         judge) _arguments -C -s $_shtab_kv_prereg_judge_options ;;
         lm-eval) _arguments -C -s $_shtab_kv_prereg_lm_eval_options ;;
         models) _shtab_kv_prereg_models ;;
+        needed) _arguments -C -s $_shtab_kv_prereg_needed_options ;;
         policies) _arguments -C -s $_shtab_kv_prereg_policies_options ;;
         probe) _arguments -C -s $_shtab_kv_prereg_probe_options ;;
         proxies) _arguments -C -s $_shtab_kv_prereg_proxies_options ;;

@@ -114,15 +114,15 @@ def test_a_signal_in_one_model_alone_agrees_there_and_alpha_is_shared(tmp_path):
     assert [words["b", task] for task in ("chain", "needle")] == ["NOT SHOWN"] * 2
 
 
-def test_clusters_are_the_units_and_one_in_both_halves_is_not_tested(tmp_path):
-    apart = judge(chosen(made(tmp_path / "apart", planted=PLANTED, problems=40, clusters=20)))
-    assert (apart["pairs"][0]["left_out"], apart["pairs"][0]["varying"], apart["pairs"][0]["units"]) == (
-        0,
-        20,
-        10,
-    )
-    shared = judge(chosen(made(tmp_path / "shared", planted=PLANTED, problems=40, clusters=5)))
-    assert (shared["pairs"][0]["left_out"], shared["pairs"][0]["word"]) == (20, "TOO FEW TRACES")
+def test_clusters_are_the_units_and_stand_in_one_half(tmp_path):
+    (pair,) = judge(chosen(made(tmp_path / "apart", planted=PLANTED, problems=40, clusters=20)))["pairs"]
+    assert (pair["varying"], pair["units"]) == (20, 10)
+    few = made(tmp_path / "few", planted=PLANTED, problems=40, clusters=6)
+    assert judge(chosen(few))["pairs"][0]["word"] == "TOO FEW TRACES"
+    lines = (few / "anatomy" / "traces.jsonl").read_text()
+    (few / "anatomy" / "traces.jsonl").write_text(lines.replace('"half":"choose"', '"half":"test"', 1))
+    with pytest.raises(RecordError, match=r"half: .* is of the half 'choose'"):
+        read(few)
 
 
 def test_the_same_bytes_each_time_and_no_floats(planted):
