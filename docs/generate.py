@@ -24,14 +24,22 @@ from policies.catalogue import CATALOGUE  # noqa: E402
 from policies.described import DESCRIBED, FAMILIES  # noqa: E402
 from protocol.evidence.bytes.fields import DIGEST, Field, Kind, ListOf, Schema, Table  # noqa: E402
 from protocol.evidence.lock import lock  # noqa: E402
+from protocol.evidence.relations import of_anatomies  # noqa: E402
 from protocol.evidence.relations.listed import FREE, RELATIONS  # noqa: E402
 from protocol.evidence.relations.relation import Relation  # noqa: E402
-from protocol.evidence.run import cost_fields, document_fields, ledger, record_fields  # noqa: E402
+from protocol.evidence.run import (  # noqa: E402
+    anatomy_fields,
+    cost_fields,
+    document_fields,
+    ledger,
+    record_fields,
+)
 from protocol.plan.design import DESIGN  # noqa: E402
 from protocol.plan.kinds import ByName  # noqa: E402
 from protocol.texts.menu import STATUSES  # noqa: E402
 
 BEGIN, END = "<!-- relations: written by docs/generate.py -->", "<!-- end of relations -->"
+ANATOMY, ANATOMY_END = "<!-- anatomy: written by docs/generate.py -->", "<!-- end of anatomy -->"
 DOCUMENTS = {
     "lock": lock.FIELDS,
     "selection": document_fields.SELECTION,
@@ -168,12 +176,18 @@ def measured() -> str:
     )
 
 
+def traced() -> str:
+    """A line of anatomy/traces.jsonl."""
+    line = anatomy_fields.LINE.schema()
+    line["properties"]["body"] |= {"oneOf": [kind.schema() for kind in anatomy_fields.BODIES]}
+    return schema(
+        "A line of anatomy/traces.jsonl of a registration", anatomy_fields.LINE, properties=line["properties"]
+    )
+
+
 def records_page() -> str:
-    """docs/records.md, which a person writes, with the relations between fields in their place."""
-    before, begin, rest = (HERE / "records.md").read_text().partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end):
-        raise ValueError(f"docs/records.md: put the lines {BEGIN} and {END} where the relations belong")
+    """docs/records.md, which a person writes, with the relations between fields in their places."""
+    page = (HERE / "records.md").read_text()
     rows = "\n".join(_relation(relation) for relation in RELATIONS)
     free = "\n".join(f"| {_code(name)} | {why} |" for name, why in FREE.items())
     parts = [
@@ -181,7 +195,17 @@ def records_page() -> str:
         "What of these fields no relation reaches, and what does:",
         f"| field | |\n|---|---|\n{free}",
     ]
-    return before + begin + "\n\n" + "\n\n".join(parts) + "\n\n" + end + after
+    page = _between(page, BEGIN, END, "\n\n".join(parts))
+    traces = "\n".join(f"| {one.name} | {one.says} |" for one in of_anatomies.RELATIONS)
+    return _between(page, ANATOMY, ANATOMY_END, f"| relation | what holds |\n|---|---|\n{traces}")
+
+
+def _between(page: str, begin: str, end: str, text: str) -> str:
+    before, begins, rest = page.partition(begin)
+    _, ends, after = rest.partition(end)
+    if not (begins and ends):
+        raise ValueError(f"docs/records.md: put the lines {begin} and {end} where the relations belong")
+    return f"{before}{begin}\n\n{text}\n\n{end}{after}"
 
 
 def _relation(relation: Relation) -> str:
@@ -307,6 +331,7 @@ FILES: Mapping[str, Callable[[], str]] = MappingProxyType(
         "protocol.md": protocol,
         "protocol.schema.json": partial(schema, "protocol.toml of a registration", DESIGN),
         "record.schema.json": record,
+        "anatomy.schema.json": traced,
         "cost.schema.json": measured,
         "records.md": records_page,
         "ledger.schema.json": ledger_line,

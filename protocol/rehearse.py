@@ -41,7 +41,7 @@ from protocol.plan.design import Design
 from protocol.planning import machines
 
 if TYPE_CHECKING:
-    from protocol.acts.rehearse import Rehearsal
+    from protocol.acts.rehearsing.rehearse import Rehearsal
 
 
 PLACE = ("phase", "model", "task", "budget", "arm")
@@ -100,10 +100,10 @@ def act_on(args: Options) -> int:
         _, protocol = read_protocol(args.folder)
     shapes = {model: Path(file) for model, file in (_pair(each, protocol, "--shape") for each in args.shape)}
     with phase("loading torch"):
-        from protocol.acts import rehearse_on
+        from protocol.acts.rehearsing import on_machine
         from protocol.planning import estimate, workload
     given = workload.Given(shapes, args.prompt_tokens, args.answer_tokens)
-    found = rehearse_on.estimated(
+    found = on_machine.estimated(
         Planned(protocol, sources.home(), folder=args.folder), args.on, given, args.price
     )
     command.say(args.json, estimate.text(found), estimate.values(found))
@@ -127,7 +127,8 @@ def act(args: Options) -> int:
     with phase("loading torch"):
         from analysis.trial import power_words
         from policies.structure import structure
-        from protocol.acts import development, rehearse
+        from protocol.acts import development
+        from protocol.acts.rehearsing import rehearse
 
     acted = rehearse.acted(protocol, args.tokens)
     planned = Planned(acted, sources.home(), folder=args.folder)
@@ -188,6 +189,7 @@ def summary(rehearsal: Rehearsal) -> dict[str, Any]:
         },
         "full_use": rehearsal.full_use,
         "same_kept": rehearsal.same_kept,
+        "trace": rehearsal.trace,
     }
 
 
@@ -237,10 +239,20 @@ def text(
     ] + ["checks, hashing and drawings come on top: for a small study they take longer than decoding"] * bool(
         values["whole"]
     )
+    lines += traced(values["trace"])
     lines += full_use.words(values["full_use"])
     lines += same_kept.words(values["same_kept"])
     lines += values["power"]
     return "\n".join(lines)
+
+
+def traced(trace: dict[str, Any] | None) -> list[str]:
+    """The one trace that [anatomy] would label, as lines; none without one."""
+    if trace is None:
+        return []
+    why = f" ({trace['reason']})" if trace["reason"] else ""
+    told = f"[anatomy]: {trace['task']} {trace['problem']} is {trace['state']}{why}: {trace['occlusions']} "
+    return [f"{told}occlusions in {trace['seconds']} s", *(f"[anatomy]: {one}" for one in trace["failed"])]
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ CROWDED = {"policies"}  # one file a method is its order
 COMMANDS = {
     f"protocol.{path.stem}"
     for path in (ROOT / "protocol").glob("*.py")
-    if path.stem not in {"__init__", "__main__", "command"}
+    if path.stem not in {"__init__", "__main__"}
 } | {"protocol.tasks.__main__", "protocol.models.__main__"}
 # What the declaration of an experiment may know of analysis: no numbers are computed there.
 DECLARED = {"analysis.rules", "analysis.stats.methods"}

@@ -8,6 +8,7 @@ Statistics    paired(a, b)       p of McNemar's test, over all pairings (a range
               unpaired(a, b)     p of Boschloo's test
               gap(a, b)          Newcombe's 95 % interval of a - b (a range)
               correlated(r, n)   p of a correlation
+              apart(r, n, s, m)  p that correlations r of n and s of m other observations are equal
               corrected(p, m)    p times the m comparisons of its family (Bonferroni)
               passing(method, [p, ...])     how many of the family pass at 0.05
               lucky(m, a, b)     chance that the best of m candidates no better than b reaches a

@@ -16,7 +16,7 @@ from analysis.stats import interval
 
 __all__ = ["FUNCTIONS", "INFERENTIAL", "LOGIC"]
 
-INFERENTIAL = frozenset({"corrected", "correlated", "gap", "lucky", "paired", "passing", "unpaired"})
+INFERENTIAL = frozenset({"apart", "corrected", "correlated", "gap", "lucky", "paired", "passing", "unpaired"})
 LOGIC = frozenset({"all", "any", "unprinted"})  # their answers carry the level of what they join
 STEPS = 10_000  # a rate that takes longer decays nothing in practice
 
@@ -113,6 +113,13 @@ def _correlated(correlation: Quantity, observations: Quantity) -> Quantity:
     return computed(p, name=f"p of correlation {correlation.text}, n {observations.text}: {p:.2g}")
 
 
+def _apart(first: Quantity, observations: Quantity, second: Quantity, others: Quantity) -> Quantity:
+    numbers = float(first.middle), int(observations.middle), float(second.middle), int(others.middle)
+    p = printed_p.correlations_apart_p(*numbers)
+    told = f"{first.text} (n {observations.text}) and {second.text} (n {others.text})"
+    return computed(p, name=f"p that correlations {told} are equal: {p:.2g}")
+
+
 def _agree(effect: Quantity, low: Quantity, high: Quantity, p: Quantity) -> Answer:
     found = printed_p.agreement(effect.printed, low.printed, high.printed, p.printed)
     implied = f"{effect.text} [{low.text}, {high.text}] gives p {found.low:.2g} to {found.high:.2g}"
@@ -168,6 +175,7 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = MappingProxyType(
         "all": quantity.every,
         "answerable": _answerable,
         "any": quantity.some,
+        "apart": _apart,
         "branch": _branch,
         "choose": _choose,
         "corrected": _corrected,

@@ -7,7 +7,7 @@ from scipy import stats
 
 from analysis.claims.rounding import Range
 
-__all__ = ["FACTOR", "Agreement", "agreement", "correlation_p"]
+__all__ = ["FACTOR", "Agreement", "agreement", "correlation_p", "correlations_apart_p"]
 
 FACTOR = 2  # a resampled p may leave the normal one by as much; more is called a disagreement
 
@@ -49,3 +49,14 @@ def correlation_p(correlation: float, observations: int) -> float:
             f"correlation: {correlation} of {observations} observations has no test; give 4 or more"
         )
     return float(2 * stats.norm.sf(abs(atanh(correlation)) * sqrt(observations - 3)))
+
+
+def correlations_apart_p(first: float, observations: int, second: float, others: int) -> float:
+    """Two-sided normal p that two correlations of different observations are equal, by Fisher's z."""
+    for correlation, number in ((first, observations), (second, others)):
+        if number < 4 or not -1 < correlation < 1:
+            raise ValueError(
+                f"correlation: {correlation} of {number} observations has no test; give 4 or more"
+            )
+    error = sqrt(1 / (observations - 3) + 1 / (others - 3))
+    return float(2 * stats.norm.sf(abs(atanh(first) - atanh(second)) / error))

@@ -10,7 +10,7 @@ from analysis.output import headline
 from analysis.output.phases import phase
 from protocol import witnesses
 from protocol.acts import regrade
-from protocol.acts.again import drawn_again, judged_again, lock_again, replay
+from protocol.acts.again import drawn_again, judged_again, lock_again, replay, traces_again
 from protocol.evidence import findings
 from protocol.evidence.audit import auditing
 from protocol.evidence.audit.auditing import Check
@@ -128,6 +128,8 @@ def _beside(study: Registration, asked: Asked, judge: Callable[[], dict[str, Any
         "grades": lambda: regrade.check(study, asked.identity),
         "judgement": lambda: judged_again.check(study, judge),
     }
+    if "anatomy" in _registered(study):
+        checks["anatomy"] = lambda: traces_again.check(study)
     if "sweep" in _registered(study):
         checks["selection"] = lambda: judged_again.check_selection(study)
     return checks

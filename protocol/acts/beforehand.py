@@ -9,12 +9,12 @@ from protocol.acts.again import lock_again
 from protocol.evidence.audit import amendment
 from protocol.evidence.findings import CannotTell
 from protocol.evidence.refusals import AlreadyClaimed, BadInput
-from protocol.evidence.run import claim, costs, late_randomness, ledger, selection, verdict
+from protocol.evidence.run import anatomies, claim, costs, late_randomness, ledger, selection, verdict
 from protocol.evidence.run.registration import CLAIM, SEAL, Registration
 from protocol.locked import drift
 from protocol.tasks import door
 
-__all__ = ["confirm", "cost", "probe", "refuse_claimed", "replicate", "selected"]
+__all__ = ["anatomy", "confirm", "cost", "probe", "refuse_claimed", "replicate", "selected"]
 
 
 def confirm(
@@ -79,13 +79,28 @@ def cost(study: Registration) -> None:
         pass
 
 
-def refuse_claimed(study: Registration) -> None:
-    """Raises AlreadyClaimed once held-out problems may have been read: whether time is measured at all must
-    not hang on what was found.
+def anatomy(study: Registration) -> None:
+    """The same of [anatomy]: raises as `cost` does."""
+    drift.refuse_edited(study)
+    refuse_other_lock(study)
+    if anatomies.registered(study.lock.content) is None:
+        raise BadInput(
+            f"{study.folder}: registers no [anatomy]; write one into a protocol before it is locked "
+            "(docs/protocol.md has its fields)"
+        )
+    ledger.refuse_closed(study.folder)
+    refuse_claimed(study, "traces are labelled")
+    with claim.running(study):
+        pass
+
+
+def refuse_claimed(study: Registration, what: str = "time is measured") -> None:
+    """Raises AlreadyClaimed once held-out problems may have been read: whether `what` is done at all must not
+    hang on what was found.
     """
     if study.has(CLAIM):
         raise AlreadyClaimed(
-            f"{study.folder}: is claimed, and time is measured before that; run it in a study of your own: "
+            f"{study.folder}: is claimed, and {what} before that; run it in a study of your own: "
             f"kv-prereg replicate {study.folder}"
         )
 

@@ -154,6 +154,8 @@ def step(at: Standing, drifted: Sequence[str], anchored: bool = False) -> str:
         case "locked" | "claimed" | "sealed" if at.replicates:
             parent = Path(at.folder).parent.parent / "registrations" / at.replicates
             return f"kv-prereg replicate {parent}"
+        case "locked" if at.anatomy not in (None, standing.LABELLED):  # which the claim ends
+            return f"kv-prereg anatomy {at.folder}"
         case "locked" if at.randomness == "anchor" and not anchored:
             return f"kv-prereg anchor {at.folder} lock --witness ots"
         case "locked" if at.randomness in ("nonce", "beacon"):

@@ -10,7 +10,7 @@ from analysis.rules import RULES
 from analysis.rules.rule import FULL
 from protocol.evidence.bytes.fields import Fault
 from protocol.evidence.refusals import BadInput, unknown
-from protocol.plan import cost
+from protocol.plan import anatomy, cost
 from protocol.plan.a_policy import POLICY
 from protocol.plan.design import Arm, Decision, Design
 from protocol.plan.gate import Place
@@ -20,8 +20,6 @@ __all__ = ["check", "faults", "needs_no_gate", "require_gate", "require_memory"]
 
 SAVED = Decimal("0.01")  # the least share of the full cache that a lossless subject saves
 TOLERANCE = Decimal("0.02")  # of new registrations; older ones may have up to 0.5
-
-
 Evicts: TypeAlias = Callable[[str], bool]  # whether the policy of an arm, by its name, ever evicts
 
 
@@ -39,7 +37,9 @@ def faults(design: Design, evicts: Evicts) -> Iterator[str]:
     yield from _repeated(design)
     for wrong in (_sweep, _arms, _claims, _gate):
         yield from wrong(design, evicts)
-    yield from cost.faults(design.cost, [arm.name for arm in design.arms], design.budgets)
+    arms = [arm.name for arm in design.arms]
+    yield from cost.faults(design.cost, arms, design.budgets)
+    yield from anatomy.faults(design.anatomy, arms, _evicting(design, evicts))
     yield from _rule(design)
 
 

@@ -56,6 +56,8 @@ def ready(planned: Planned) -> None:
     """Set torch's threads and deterministic mode for the process, as a phase of the study has them."""
     torch.set_num_threads(planned.protocol.generation.threads)
     torch.use_deterministic_algorithms(True)
+    if planned.protocol.generation.device == "cuda":  # else products refuse to run deterministically there
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 
 def machine(planned: Planned) -> dict[str, Any]:

@@ -103,6 +103,7 @@ TOLD = (
     "sources",
     "registered",
     "cost",
+    "anatomy",
     "sense",
     "grades",
     "judgement",

@@ -37,6 +37,7 @@ MENU: Mapping[str, Entry] = MappingProxyType(
         "status": Entry("protocol.status", "where each registration stands, and what is next", LOOKED),
         "show": Entry("protocol.show", "one problem: its prompt, answers and kept tokens", LOOKED),
         "cost": Entry("protocol.cost", "time and memory of every arm, as registered", LOOKED),
+        "anatomy": Entry("protocol.anatomy", "which tokens answers need, and which signal knows", LOOKED),
         "diagnostics": Entry("analysis.diagnostics", "known ways in which evaluations fail", LOOKED),
         "ablations": Entry("analysis.ablations", "what each ablation shows about its part", LOOKED),
         "by-level": Entry("analysis.by_level", "contrasts by length, depth or difficulty", LOOKED),
@@ -92,9 +93,9 @@ STATUSES = (
     Status(3, "an item failed", "", ("audit",)),
     Status(
         4,
-        "locked, claimed, closed or amended, or running",
+        "locked, claimed, closed, or running",
         "locked, claimed or closed already",
-        ("register", "probe", "cost", "confirm", "amend", "withdraw"),
+        ("register", "probe", "cost", "anatomy", "confirm", "amend", "withdraw"),
     ),
     Status(
         5,

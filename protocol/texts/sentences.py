@@ -356,7 +356,7 @@ def since(entries: Sequence[Entry]) -> list[str]:
     return [
         f"{entry.time} {entry.event}{_numbered(entry)}"
         for entry in entries
-        if entry.event not in ("held-out", "probed", "costed")
+        if entry.event not in ("held-out", "probed", "costed", "occluded")
     ]
 
 

@@ -11,8 +11,9 @@ import studies
 
 import splits
 from protocol import calibrate, tasks
-from protocol.acts import confirm, probe, rehearse
+from protocol.acts import confirm, probe
 from protocol.acts.locking import fitting, frozen
+from protocol.acts.rehearsing import rehearse
 from protocol.evidence.lock import lock
 from protocol.evidence.refusals import AlreadyClaimed, BadInput, Tampered
 from protocol.evidence.run import claim, ledger, records, seal, verdict

@@ -6,7 +6,7 @@ import pytest
 import studies
 
 import splits
-from protocol.acts import rehearse as rehearsal
+from protocol.acts.rehearsing import rehearse as rehearsal
 from protocol.evidence.refusals import BadInput
 from protocol.evidence.run import records
 from protocol.locked import planned

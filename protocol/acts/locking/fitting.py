@@ -5,7 +5,7 @@ held-out ones are measured too, since nothing makes them alike: how long they ar
 """
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
@@ -18,6 +18,8 @@ from protocol import engine
 from protocol.acts.locking import frozen, layered, rule_checks, sized
 from protocol.evidence.refusals import BadInput
 from protocol.evidence.relations import vocabulary
+from protocol.evidence.run.anatomies import half_of
+from protocol.evidence.run.anatomy_fields import HALVES
 from protocol.locked.planned import Planned
 from protocol.models import calibration, load, sources
 from protocol.plan import grid
@@ -64,6 +66,8 @@ def checked(planned: Planned, items: Mapping[str, Any], *, again: bool = False) 
     sized.refuse_unlike_slots(planned)
     scored = frozen.scored(items, planned.tasks).get("scored", [])
     rule_checks.refuse_counts(planned.protocol, items, scored)
+    _refuse_scored_traces(planned, scored)
+    _refuse_empty_halves(planned, items)
     with phase("trying the rule on made-up studies, and how often it errs"):
         checks = rule_checks.checks(planned.protocol, items, again=again, scored=scored)
     with phase("tokenizing the development prompts"):
@@ -74,6 +78,27 @@ def checked(planned: Planned, items: Mapping[str, Any], *, again: bool = False) 
         refuse_small_budgets(planned, lengths, known)
         refuse_one_budget_twice(planned, lengths, known)
     return Checked(lengths, checks)
+
+
+def _refuse_scored_traces(planned: Planned, scored: Sequence[str]) -> None:
+    """Raises BadInput for occlusions of answers that have scores: a label is a grade that changed."""
+    if planned.protocol.anatomy is not None and scored:
+        raise BadInput(
+            f"anatomy: the answers of {scored[0]} have scores, and a label asks whether a right one turns "
+            "wrong; leave [anatomy] out, or the task"
+        )
+
+
+def _refuse_empty_halves(planned: Planned, items: Mapping[str, Any]) -> None:
+    """Raises BadInput where no development problem chooses, or none tests."""
+    own = planned.protocol.anatomy
+    for name, item in items.items() if own is not None else ():
+        found = {half_of(problem) for problem in item["dev"][: own and own.traces]}
+        if missing := [half for half in HALVES if half not in found]:
+            raise BadInput(
+                f"anatomy: of the development problems of {name} none falls into the half {missing[0]!r} (by "
+                "the MD5 of its id); take more of them: dev of the task, or anatomy.traces"
+            )
 
 
 def shares_run(planned: Planned, items: Mapping[str, Any], lengths: Lengths) -> dict[tuple[str, str], float]:

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
-from protocol.evidence.audit import amendment, inventory, measured, outcome, sense
+from protocol.evidence.audit import amendment, inventory, measured, occluded, outcome, sense
 from protocol.evidence.audit.checks import Checks
 from protocol.evidence.audit.items import FROM_OUTSIDE, ITEMS
 from protocol.evidence.findings import Finding
@@ -59,6 +59,7 @@ def audit(
         "history": lambda: history.check(study),
         "probe": checked.check_probe,
         **({"cost": lambda: measured.check(study, checked.claimed)} if checked.measures else {}),
+        **({"anatomy": lambda: _occluded(checked)} if checked.occludes else {}),
         **({"selection": checked.check_selection} if checked.swept else {}),
         "claim": checked.check_claim,
         **({"randomness": lambda: checked.check_randomness(block)} if checked.has(*RANDOMNESS) else {}),
@@ -84,6 +85,10 @@ def audit(
                 Finding(name, "not run", f"{broken[0]} failed") if broken else outcome.found(name, check)
             )
     return [found[item.name] for item in ITEMS if item.name in found]
+
+
+def _occluded(checked: Checks) -> str:
+    return occluded.check(checked.study, checked.claimed, checked.ended)
 
 
 def failed(findings: Iterable[Finding]) -> list[str]:

@@ -16,7 +16,17 @@ from protocol.evidence.findings import CannotTell, NotRun, Unfinished
 from protocol.evidence.lock import bundle, closure, lock
 from protocol.evidence.outside.anchors import Anchor
 from protocol.evidence.refusals import Tampered
-from protocol.evidence.run import claim, late_randomness, ledger, probing, records, seal, selection, verdict
+from protocol.evidence.run import (
+    anatomies,
+    claim,
+    late_randomness,
+    ledger,
+    probing,
+    records,
+    seal,
+    selection,
+    verdict,
+)
 from protocol.evidence.run.records import Record
 from protocol.evidence.run.registration import CITED, PROTOCOL, SELECTION, Registration
 
@@ -40,6 +50,7 @@ class Checks:
         self.swept = self.has("protocol", "content", "sweep")
         chosen = study.has(selection.NAME) or "selection" in events
         self.measures = self.has("protocol", "content", "cost") or bool({"cost", "costed"} & events)
+        self.occludes = self.has("protocol", "content", "anatomy") or bool({*anatomies.EVENTS} & events)
         self.selected = self.swept and (self.claimed or chosen)
         self.due = self._due(events)
 

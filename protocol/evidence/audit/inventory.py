@@ -17,8 +17,17 @@ from protocol.evidence.findings import CannotTell
 from protocol.evidence.lock import attributes, bundle, lock, signing
 from protocol.evidence.outside import anchors
 from protocol.evidence.refusals import Refusal, Tampered
-from protocol.evidence.run import ledger, records
-from protocol.evidence.run.registration import CLAIM, COST, PROTOCOL, SEAL, SELECTION, VERDICT, Registration
+from protocol.evidence.run import anatomies, ledger, records
+from protocol.evidence.run.registration import (
+    ANATOMY,
+    CLAIM,
+    COST,
+    PROTOCOL,
+    SEAL,
+    SELECTION,
+    VERDICT,
+    Registration,
+)
 
 __all__ = [
     "DRAWINGS",
@@ -70,11 +79,14 @@ _ALWAYS = {PROTOCOL, lock.NAME, signing.NAME, bundle.NAME, ledger.NAME, CLAIM, S
 _PHASES = tuple(records.FOLDERS.values())
 _SIDES = tuple(f"{phase}/{records.TRAJECTORIES}" for phase in _PHASES)
 _HEADERS = f"{anchors.FOLDER}/{anchors.HEADERS}"
-_STRICT = (*_PHASES, anchors.FOLDER, COST)  # where nothing lies that is not evidence
-_FOLDERS = frozenset({*_STRICT, *_SIDES, _HEADERS, FIGURES})
+_OCCLUDED = f"{ANATOMY}/{anatomies.VALUES}"
+_STRICT = (*_PHASES, anchors.FOLDER, COST, ANATOMY)  # where nothing lies that is not evidence
+_FOLDERS = frozenset({*_STRICT, *_SIDES, _HEADERS, FIGURES, _OCCLUDED})
 _SIDE_FILE = re.compile(r"[0-9a-f]{64}\.json\.gz")
 _PROOF = re.compile(rf"({'|'.join(anchors.DOCUMENTS)})\.({'|'.join(map(re.escape, PROOFS))})")
 _MEASURED = re.compile(r"[0-9a-f]{12}\.jsonl")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_TRACED = (anatomies.TRACES, anatomies.CHOSEN, anatomies.VERDICT)
 _HEADER = re.compile(r"\d+\.hex")
 _UNFINISHED = re.compile(r"\..+\.[0-9a-f]{8}")  # what `files.create` was writing when it was killed
 _OF_SYSTEMS = re.compile(r"\.DS_Store|\._.+|Thumbs\.db|desktop\.ini|\.directory|\.nfs[0-9a-f]+")
@@ -193,7 +205,11 @@ def _kind(study: Registration, path: str, cited: dict[str, set[str] | None]) -> 
         named = cited[folder]
         ours = name in named if named is not None else _SIDE_FILE.fullmatch(name) is not None
     elif folder == COST:
-        ours = _MEASURED.fullmatch(name) is not None and _measures(study)
+        ours = _MEASURED.fullmatch(name) is not None and _registers(study, "cost")
+    elif folder == ANATOMY:
+        ours = name in _TRACED and _registers(study, "anatomy")
+    elif folder == _OCCLUDED:
+        ours = _DIGEST.fullmatch(name) is not None and _registers(study, "anatomy")
     elif folder in _PHASES:
         ours = study.folder / path in records.shards(study.folder / folder)
     else:
@@ -216,9 +232,9 @@ def _conditional(study: Registration, name: str) -> bool:
     return False
 
 
-def _measures(study: Registration) -> bool:
+def _registers(study: Registration, section: str) -> bool:
     try:
-        return "cost" in study.registered
+        return section in study.registered
     except (Refusal, CannotTell):  # the item of the lock says so
         return True
 

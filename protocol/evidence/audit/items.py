@@ -36,6 +36,7 @@ ITEMS = (
     Item("history", "outside", missable=True),
     Item("probe", "consistent"),
     Item("cost", "follows"),
+    Item("anatomy", "follows"),
     Item("selection", "follows"),
     Item("claim", "consistent"),
     Item("randomness", "outside", missable=True),

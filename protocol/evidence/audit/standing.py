@@ -10,12 +10,13 @@ from protocol.evidence.bytes import files
 from protocol.evidence.findings import line, trouble
 from protocol.evidence.lock import lock
 from protocol.evidence.refusals import BadInput, Tampered
-from protocol.evidence.run import ledger, records, registration, verdict
+from protocol.evidence.run import anatomies, ledger, records, registration, verdict
 from protocol.evidence.run.ledger import Entry, Head
 from protocol.evidence.run.registration import Registration
 
-__all__ = ["Seen", "Standing", "seen", "standing", "unreadable"]
+__all__ = ["LABELLED", "Seen", "Standing", "seen", "standing", "unreadable"]
 
+LABELLED = "judged"  # of an anatomy
 State = Literal[
     "written",  # protocol.toml and nothing else
     "locking",  # a crash came between the lock and the first line of the ledger
@@ -66,6 +67,7 @@ class Standing(NamedTuple):
     replicates: str | None = None  # the name of the study that this one repeats
     randomness: str | None = None  # where its late value comes from
     amended: str | None = None  # the lock that amends this one
+    anatomy: str | None = None  # how far [anatomy] is: "judged", or traces of those that are due
 
 
 def standing(study: Registration) -> Standing:
@@ -152,7 +154,18 @@ def _standing(study: Registration) -> Standing:
         replicates=(study.parent or {}).get("name"),
         randomness=(study.registered.get("randomness") or {}).get("source"),
         amended=closed.body["lock"] if closed and closed.event == "amended" else None,
+        anatomy=_labelled(study),
     )
+
+
+def _labelled(study: Registration) -> str | None:
+    if anatomies.registered(study.lock.content) is None:
+        return None
+    if study.count("anatomy-judged"):
+        return LABELLED
+    path = study.folder / registration.ANATOMY / anatomies.TRACES
+    done = files.lines(path) if files.there(path) else 0
+    return f"{done} of {len(anatomies.due(study.lock.content))} traces"
 
 
 def _state(study: Registration) -> State:

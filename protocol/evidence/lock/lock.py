@@ -50,6 +50,7 @@ PROTOCOL = Table(
         "exclude": Field(OBJECT, "Problems that are not run.", without="none"),
         "claims": Field(MapOf(OBJECT), "Claims of arms, outside the rule.", without="none"),
         "cost": Field(OBJECT, "Time and memory that are measured.", without="nothing is measured"),
+        "anatomy": Field(OBJECT, "What is occluded in development traces.", without="nothing is occluded"),
     }
 )
 _ITEMS = Table(

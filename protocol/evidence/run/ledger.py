@@ -62,6 +62,25 @@ EVENTS: Mapping[str, Field] = MappingProxyType(
             ),
             "The attempt came to its end.",
         ),
+        "anatomy": Field(
+            Table({"number": _NUMBER, "records": Field(Whole(), "Traces that it found.")}),
+            "An attempt to label traces began.",
+        ),
+        "occluded": Field(
+            Table(
+                {
+                    "records": Field(Whole(), "Traces."),
+                    "head": Field(DIGEST, "The chain of the last line."),
+                }
+            ),
+            "The attempt came to its end.",
+        ),
+        "anatomy-chosen": Field(
+            Table({"chosen": Field(DIGEST, "It.")}), "A signal and layer were chosen on one half."
+        ),
+        "anatomy-judged": Field(
+            Table({"verdict": Field(DIGEST, "It.")}), "What the other half says of them was written."
+        ),
         "selection": Field(Table({"selection": Field(DIGEST, "It.")}), "The selection was written."),
         "claim": Field(Table({"claim": Field(DIGEST, "It.")}), "The claim was written."),
         "attempt": Field(Table({"number": _NUMBER, "records": _RECORDS}), "An attempt to confirm began."),

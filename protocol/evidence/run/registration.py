@@ -23,6 +23,7 @@ from protocol.evidence.run.ledger import Entry
 from protocol.evidence.run.records import Record
 
 __all__ = [
+    "ANATOMY",
     "CITED",
     "CLAIM",
     "COST",
@@ -41,6 +42,7 @@ CLAIM = "claim.json"
 SEAL = "seal.json"
 VERDICT = "verdict.json"
 COST = "cost"  # the folder of measured time and memory
+ANATOMY = "anatomy"  # the folder of traces and what occlusions did to them
 SHELVES = ("registrations", "replications")  # folders of a repository that hold them
 TASK_FILES = ("file", "data")  # fields of a task that name a file beside the protocol
 # Each document, in writing order, with the event whose line cites it and the field that does.

@@ -7,7 +7,7 @@
 
 _shtab_kv_prereg_tasks_subparsers=(list freeze graders check fetch seal)
 _shtab_kv_prereg_models_subparsers=(list fetch)
-_shtab_kv_prereg_subparsers=(init rehearse register probe confirm audit report replicate status show cost diagnostics ablations by-level evicted proxies compare claims amend withdraw anchor audit-changed export regrade policies tasks models calibrate split lm-eval judge selection table draw draw-cost forest settings-map completion help)
+_shtab_kv_prereg_subparsers=(init rehearse register probe confirm audit report replicate status show cost anatomy diagnostics ablations by-level evicted proxies compare claims amend withdraw anchor audit-changed export regrade policies tasks models calibrate split lm-eval judge selection table draw draw-cost forest settings-map completion help)
 
 _shtab_kv_prereg_init_option_strings=(-h --help --json --like --list)
 _shtab_kv_prereg_rehearse_option_strings=(-h --help --json --stand-in --problems --tokens --out --on --price --shape --prompt-tokens --answer-tokens)
@@ -20,6 +20,7 @@ _shtab_kv_prereg_replicate_option_strings=(-h --help --json --value --identity -
 _shtab_kv_prereg_status_option_strings=(-h --help --json)
 _shtab_kv_prereg_show_option_strings=(-h --help --json --problem --model --task --budget --arm --seed --phase --kept --event --html --identity)
 _shtab_kv_prereg_cost_option_strings=(-h --help --json)
+_shtab_kv_prereg_anatomy_option_strings=(-h --help --json)
 _shtab_kv_prereg_diagnostics_option_strings=(-h --help --json)
 _shtab_kv_prereg_ablations_option_strings=(-h --help --json)
 _shtab_kv_prereg_by_level_option_strings=(-h --help --json)
@@ -87,6 +88,7 @@ _shtab_kv_prereg_show_pos_0_COMPGEN=_kv_prereg_registration_dirs
 _shtab_kv_prereg_show___html_COMPGEN=_shtab_compgen_files
 _shtab_kv_prereg_show___identity_COMPGEN=_shtab_compgen_files
 _shtab_kv_prereg_cost_pos_0_COMPGEN=_kv_prereg_registration_dirs
+_shtab_kv_prereg_anatomy_pos_0_COMPGEN=_kv_prereg_registration_dirs
 _shtab_kv_prereg_diagnostics_pos_0_COMPGEN=_kv_prereg_registration_dirs
 _shtab_kv_prereg_ablations_pos_0_COMPGEN=_kv_prereg_registration_dirs
 _shtab_kv_prereg_by_level_pos_0_COMPGEN=_kv_prereg_registration_dirs
@@ -136,8 +138,8 @@ _shtab_kv_prereg_calibrate_pos_0_choices=(chain-llama chain-qwen2 smollm2-135m)
 _shtab_kv_prereg_calibrate_pos_1_choices=(text traces thoughts bases routes)
 _shtab_kv_prereg_calibrate___task_choices=(needle-256 association-256 needle-768 association-768 needle-768-large association-768-large needle-1024 association-1024 needle-1536 association-1280 recital-448 needle-4k-32k association-4k-16k association-moved-1024 association-moved-448-640 association-moved-4k-16k chain chain-16 math500 aime24 gsm8k)
 _shtab_kv_prereg_completion_pos_0_choices=(bash fish zsh)
-_shtab_kv_prereg_help_pos_0_choices=(init rehearse register probe confirm audit report replicate status show cost diagnostics ablations by-level evicted proxies compare claims amend withdraw anchor audit-changed export regrade policies tasks models calibrate split lm-eval judge selection table draw draw-cost forest settings-map completion)
-_shtab_kv_prereg_pos_0_choices=(init rehearse register probe confirm audit report replicate status show cost diagnostics ablations by-level evicted proxies compare claims amend withdraw anchor audit-changed export regrade policies tasks models calibrate split lm-eval judge selection table draw draw-cost forest settings-map completion help)
+_shtab_kv_prereg_help_pos_0_choices=(init rehearse register probe confirm audit report replicate status show cost anatomy diagnostics ablations by-level evicted proxies compare claims amend withdraw anchor audit-changed export regrade policies tasks models calibrate split lm-eval judge selection table draw draw-cost forest settings-map completion)
+_shtab_kv_prereg_pos_0_choices=(init rehearse register probe confirm audit report replicate status show cost anatomy diagnostics ablations by-level evicted proxies compare claims amend withdraw anchor audit-changed export regrade policies tasks models calibrate split lm-eval judge selection table draw draw-cost forest settings-map completion help)
 
 _shtab_kv_prereg_init__h_nargs=0
 _shtab_kv_prereg_init___help_nargs=0
@@ -178,6 +180,9 @@ _shtab_kv_prereg_show___kept_nargs=0
 _shtab_kv_prereg_cost__h_nargs=0
 _shtab_kv_prereg_cost___help_nargs=0
 _shtab_kv_prereg_cost___json_nargs=0
+_shtab_kv_prereg_anatomy__h_nargs=0
+_shtab_kv_prereg_anatomy___help_nargs=0
+_shtab_kv_prereg_anatomy___json_nargs=0
 _shtab_kv_prereg_diagnostics__h_nargs=0
 _shtab_kv_prereg_diagnostics___help_nargs=0
 _shtab_kv_prereg_diagnostics___json_nargs=0

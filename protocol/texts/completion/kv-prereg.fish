@@ -60,7 +60,7 @@ function _shtab_kv_prereg_using
   test "$_shtab_kv_prereg_cmdpath" = "$argv"
 end
 
-set -g _shtab_kv_prereg_commands init rehearse register probe confirm audit report replicate status show cost diagnostics ablations by-level evicted proxies compare claims amend withdraw anchor audit-changed export regrade policies tasks 'tasks list' 'tasks freeze' 'tasks graders' 'tasks check' 'tasks fetch' 'tasks seal' models 'models list' 'models fetch' calibrate split lm-eval judge selection table draw draw-cost forest settings-map completion help
+set -g _shtab_kv_prereg_commands init rehearse register probe confirm audit report replicate status show cost anatomy diagnostics ablations by-level evicted proxies compare claims amend withdraw anchor audit-changed export regrade policies tasks 'tasks list' 'tasks freeze' 'tasks graders' 'tasks check' 'tasks fetch' 'tasks seal' models 'models list' 'models fetch' calibrate split lm-eval judge selection table draw draw-cost forest settings-map completion help
 set -g _shtab_kv_prereg_opts_with_value --alpha --answer-tokens --arm --branch --budget --ca --calendar --cluster --columns --device --devices --draws --dtype --event --executor --family --filter --format --from --grader --headers --html --identity --like --limit --markdown --max-new-tokens --method --metric --model --nonce --on --out --phase --plot --price --problem --problems --prompt-tokens --ray --reason --remote --replay --rows --seed --shape --sign --signers --since --slurm --split --spool --stand-in --subject --summary --task --text --to --tokens --tsa --value --wait --witness --workers
 
 complete -c kv-prereg -e
@@ -177,6 +177,10 @@ complete -c kv-prereg -n '_shtab_kv_prereg_using; and test $_shtab_kv_prereg_npo
 complete -c kv-prereg -n '_shtab_kv_prereg_using cost' -s h -l help -d 'show this help message and exit'
 complete -c kv-prereg -n '_shtab_kv_prereg_using cost' -l json -d 'print one JSON object instead of text'
 complete -c kv-prereg -n '_shtab_kv_prereg_using cost; and test $_shtab_kv_prereg_npos -eq 0' -ka "(_kv_prereg_registrations)" -d 'a registration, e.g. registrations/quickstart'
+complete -c kv-prereg -n '_shtab_kv_prereg_using; and test $_shtab_kv_prereg_npos -eq 0' -a anatomy -d 'which tokens answers need, and which signal knows'
+complete -c kv-prereg -n '_shtab_kv_prereg_using anatomy' -s h -l help -d 'show this help message and exit'
+complete -c kv-prereg -n '_shtab_kv_prereg_using anatomy' -l json -d 'print one JSON object instead of text'
+complete -c kv-prereg -n '_shtab_kv_prereg_using anatomy; and test $_shtab_kv_prereg_npos -eq 0' -ka "(_kv_prereg_registrations)" -d 'a registration, e.g. registrations/quickstart'
 complete -c kv-prereg -n '_shtab_kv_prereg_using; and test $_shtab_kv_prereg_npos -eq 0' -a diagnostics -d 'known ways in which evaluations fail'
 complete -c kv-prereg -n '_shtab_kv_prereg_using diagnostics' -s h -l help -d 'show this help message and exit'
 complete -c kv-prereg -n '_shtab_kv_prereg_using diagnostics' -l json -d 'print canonical JSON'
@@ -335,5 +339,5 @@ complete -c kv-prereg -n '_shtab_kv_prereg_using; and test $_shtab_kv_prereg_npo
 complete -c kv-prereg -n '_shtab_kv_prereg_using completion' -s h -l help -d 'show this help message and exit'
 complete -c kv-prereg -n '_shtab_kv_prereg_using completion; and test $_shtab_kv_prereg_npos -eq 0' -ka "bash fish zsh" -d shell
 complete -c kv-prereg -n '_shtab_kv_prereg_using; and test $_shtab_kv_prereg_npos -eq 0' -a help -d 'what a command does'
-complete -c kv-prereg -n '_shtab_kv_prereg_using help; and test $_shtab_kv_prereg_npos -eq 0' -ka "init rehearse register probe confirm audit report replicate status show cost diagnostics ablations by-level evicted proxies compare claims amend withdraw anchor audit-changed export regrade policies tasks models calibrate split lm-eval judge selection table draw draw-cost forest settings-map completion" -d command
+complete -c kv-prereg -n '_shtab_kv_prereg_using help; and test $_shtab_kv_prereg_npos -eq 0' -ka "init rehearse register probe confirm audit report replicate status show cost anatomy diagnostics ablations by-level evicted proxies compare claims amend withdraw anchor audit-changed export regrade policies tasks models calibrate split lm-eval judge selection table draw draw-cost forest settings-map completion" -d command
 

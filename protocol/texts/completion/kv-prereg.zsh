@@ -12,6 +12,7 @@ _shtab_kv_prereg_commands() {
   local _commands=(
     ablations:'what each ablation shows about its part'
     amend:'a changed protocol, as an amendment of a locked one'
+    anatomy:'which tokens answers need, and which signal knows'
     anchor:'ask outside witnesses, check what they said'
     audit:'check everything from the files alone'
     audit-changed:'the studies that a change touches'
@@ -101,6 +102,15 @@ _shtab_kv_prereg_amend_options=(
 
 # guard to ensure default positional specs are added only once per session
 _shtab_kv_prereg_amend_defaults_added=0
+
+_shtab_kv_prereg_anatomy_options=(
+  "(- : *)"{-h,--help}"[show this help message and exit]"
+  "--json[print one JSON object instead of text]"
+  ":a registration, e.g. registrations\/quickstart:_kv_prereg_registrations"
+)
+
+# guard to ensure default positional specs are added only once per session
+_shtab_kv_prereg_anatomy_defaults_added=0
 
 _shtab_kv_prereg_anchor_options=(
   "(- : *)"{-h,--help}"[show this help message and exit]"
@@ -303,7 +313,7 @@ _shtab_kv_prereg_forest_options=(
 _shtab_kv_prereg_forest_defaults_added=0
 
 _shtab_kv_prereg_help_options=(
-  ":command:(init rehearse register probe confirm audit report replicate status show cost diagnostics ablations by-level evicted proxies compare claims amend withdraw anchor audit-changed export regrade policies tasks models calibrate split lm-eval judge selection table draw draw-cost forest settings-map completion)"
+  ":command:(init rehearse register probe confirm audit report replicate status show cost anatomy diagnostics ablations by-level evicted proxies compare claims amend withdraw anchor audit-changed export regrade policies tasks models calibrate split lm-eval judge selection table draw draw-cost forest settings-map completion)"
 )
 
 # guard to ensure default positional specs are added only once per session
@@ -609,6 +619,7 @@ _shtab_kv_prereg() {
       case $line[1] in
         ablations) _arguments -C -s $_shtab_kv_prereg_ablations_options ;;
         amend) _arguments -C -s $_shtab_kv_prereg_amend_options ;;
+        anatomy) _arguments -C -s $_shtab_kv_prereg_anatomy_options ;;
         anchor) _arguments -C -s $_shtab_kv_prereg_anchor_options ;;
         audit) _arguments -C -s $_shtab_kv_prereg_audit_options ;;
         audit-changed) _arguments -C -s $_shtab_kv_prereg_audit_changed_options ;;

@@ -4,6 +4,7 @@ import pytest
 
 from analysis.claims.expression import ExpressionError, decide
 from analysis.claims.levels import Level
+from analysis.claims.printed_p import correlations_apart_p
 from analysis.claims.reading import read
 
 FILE = """
@@ -263,3 +264,11 @@ def test_a_claim_of_luck_takes_the_number_of_candidates(paper):
         for m in (1, 6)
     )
     assert float(one.split()[1]) < float(six.split()[1])
+
+
+def test_two_correlations_are_told_apart_by_fishers_z():
+    """By hand: atanh(0.5) = 0.549306, atanh(-0.2) = -0.202733, over sqrt(1/100 + 1/25) = 0.223607: 3.3632."""
+    assert correlations_apart_p(0.5, 103, -0.2, 28) == pytest.approx(0.00077, abs=5e-6)
+    assert correlations_apart_p(0.3, 50, 0.3, 90) == 1.0
+    with pytest.raises(ValueError, match="4 or more"):
+        correlations_apart_p(0.3, 50, 0.3, 3)

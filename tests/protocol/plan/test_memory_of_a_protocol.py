@@ -9,7 +9,7 @@ from analysis.studies.contrasts import MEMORY
 from protocol.acts.register import register
 from protocol.evidence.refusals import BadInput
 from protocol.plan import checks, reading
-from protocol.plan.design import DECISION
+from protocol.plan.decision import DECISION
 
 TEXT = studies.PROTOCOL.format(model="x")
 HERE = Path("registrations/x/protocol.toml")

@@ -51,7 +51,7 @@ class Rehearsal(NamedTuple):
     seconds: of everything that is in the bodies. peak_bytes: resident memory of the process, and on a GPU
     what torch took of its own. same_kept: as the check of this name in a lock. full_use: as this field of it,
     on the problems that were run; empty where no budget is a share of it. detectable: of `rule_checks`, of
-    the registered size.
+    the registered size. trace: one that [anatomy] would label; None without one.
     """
 
     bodies: dict[str, list[dict[str, Any]]]
@@ -62,6 +62,7 @@ class Rehearsal(NamedTuple):
     same_kept: dict[str, Any]
     full_use: dict[str, Any]
     detectable: dict[str, Any]
+    trace: dict[str, Any] | None = None
 
 
 def acted(protocol: Design, tokens: int | None) -> Design:
@@ -147,7 +148,30 @@ def rehearse(planned: Planned, models: Mapping[str, str], problems: int, folder:
     }
     with phase("looking for arms that keep the same slots"):
         kept = same_kept.same_kept(playing, items)
-    return Rehearsal(bodies, whole, ahead, seconds, _peak_bytes(), kept, used, seen)
+    trace = None if protocol.anatomy is None else _traced(playing, split, lanes)
+    return Rehearsal(bodies, whole, ahead, seconds, _peak_bytes(), kept, used, seen, trace)
+
+
+def _traced(playing: Planned, split: Mapping[str, Sequence[str]], lanes: Mapping[str, int]) -> dict[str, Any]:
+    """One trace of the first model and task: how it ended, what it took, and the arms that failed."""
+    from protocol.occlusion import body
+
+    own, model = playing.protocol.anatomy, playing.protocol.models[0]
+    assert own is not None
+    task = next(iter(split))
+    with phase("labelling one trace"):
+        loaded, started = held(playing, lambda told: None)(model), time.monotonic()
+        found = body.traced(playing, loaded, task, split[task][0], own.occlusion(), lanes.get(model)).body
+    kept = found.get("kept", ())
+    return {
+        "task": task,
+        "problem": split[task][0],
+        "state": found["state"],
+        "reason": found["reason"],
+        "occlusions": sum(map(len, found.get("windows", {}).values())),
+        "seconds": round(time.monotonic() - started, 1),
+        "failed": sorted({f"{one['arm']}: {one['reason']}" for one in kept if "reason" in one}),
+    }
 
 
 SPLIT = {"probe": "dev", "confirm": "confirm"}

@@ -1,0 +1,136 @@
+"""How far each signal agrees with the labels, trace by trace.
+
+Within a trace: Spearman's rho of a signal with the label over the tokens that may be occluded. Traces in
+which every token has one label have no rho, and are counted. Pooling the tokens of all traces, as EpiKV
+prints it (arXiv:2606.26472, section 4.2), mixes in how traces differ: a trace of which more is needed, or
+whose hidden states move more, correlates with nothing inside it.
+
+*Given position* (`partial`): the ranks of the position, and of the number of windows that cover a token, are
+held. A signal with a trend agrees with labels that have one (EpiKV, section 3.2, "the temporal-trend
+correction"); and a token at an end of the span is covered by fewer windows, so that it is needed less often
+whatever it says. Only what is straight in these ranks is held.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analysis.anatomy import over_traces, token_classes
+from analysis.anatomy.reading import Anatomy, Pair, Signal, Trace
+from analysis.stats import correlations
+
+__all__ = ["POSITION", "Agreement", "agreement", "by_class", "pooled", "varying"]
+
+Floats = NDArray[np.float64]
+POSITION: Signal = ("position", None)  # a row of every trace, and no candidate
+LEAST_TOKENS = 8  # of a class in a trace, of fewer no rho is taken
+
+
+class Agreement(NamedTuple):
+    """Of one (model, task), its traces with varying labels. rho, partial, auc: [trace, signal], NaN where a
+    signal is constant there or has no value.
+    """
+
+    signals: tuple[Signal, ...]
+    problems: tuple[str, ...]
+    clusters: tuple[str, ...]
+    rho: Floats
+    partial: Floats
+    auc: Floats
+
+    def units(self, table: Floats) -> Floats:
+        """[unit, signal] of one of the tables."""
+        return over_traces.units(table, self.clusters)
+
+    @property
+    def number(self) -> int:
+        """Of units."""
+        return len(set(self.clusters))
+
+    @property
+    def candidates(self) -> NDArray[np.bool_]:
+        """[signal]: what may be chosen."""
+        return np.array([signal != POSITION for signal in self.signals], dtype=bool)
+
+
+def varying(traces: Iterable[Trace], reading: str) -> list[Trace]:
+    """Those that were labelled and have tokens of both labels in this reading."""
+    return [one for one in traces if one.windows and 0 < one.labels(reading).mean() < 1]
+
+
+def agreement(anatomy: Anatomy, pair: Pair, half: str | None, reading: str | None = None) -> Agreement:
+    """half: one of them, or None for both. reading: the registered one without it."""
+    reading = reading or anatomy.reading
+    traces = varying(anatomy.fresh(pair, half), reading)
+    signals = tuple(dict.fromkeys(signal for one in traces for signal in one.signals))
+    place = {signal: at for at, signal in enumerate(signals)}
+    rho, partial, auc = (np.full((len(traces), len(signals)), np.nan) for _ in range(3))
+    for at, one in enumerate(traces):
+        label, own = one.labels(reading), _in_span(one)
+        columns = [place[signal] for signal in one.signals]
+        held = np.stack([np.arange(len(label)), one.covered(reading)])
+        found = correlations.rows(own, label, held)
+        rho[at, columns], partial[at, columns], auc[at, columns] = found.rho, found.partial, found.auc
+    # Rounded, so that sums in another order choose alike.
+    problems, clusters = tuple(one.problem for one in traces), tuple(one.cluster for one in traces)
+    return Agreement(signals, problems, clusters, *(np.round(each, 12) for each in (rho, partial, auc)))
+
+
+def by_class(anatomy: Anatomy, pair: Pair, reading: str | None = None) -> dict[str, Agreement]:
+    """Within the tokens of one class alone, traces with at least 8 of them and both labels among these."""
+    reading = reading or anatomy.reading
+    traces = varying(anatomy.of(pair), reading)
+    signals = tuple(dict.fromkeys(signal for one in traces for signal in one.signals))
+    place = {signal: at for at, signal in enumerate(signals)}
+    found: dict[str, tuple[list[Trace], list[Floats], list[Floats]]] = {
+        name: ([], [], []) for name in token_classes.CLASSES
+    }
+    for one in traces:
+        label, own, names = one.labels(reading), _in_span(one), np.array(_classes(one))
+        for name, (held, rho, auc) in found.items():
+            here = names == name
+            if here.sum() < LEAST_TOKENS or np.ptp(label[here]) == 0:
+                continue
+            rows = correlations.rows(own[:, here], label[here])
+            columns = [place[signal] for signal in one.signals]
+            line = np.full((2, len(signals)), np.nan)
+            line[0, columns], line[1, columns] = rows.rho, rows.auc
+            held.append(one)
+            rho.append(line[0])
+            auc.append(line[1])
+    return {name: _stacked(signals, *lists) for name, lists in found.items() if lists[0]}
+
+
+def _stacked(
+    signals: tuple[Signal, ...], traces: list[Trace], rho: list[Floats], auc: list[Floats]
+) -> Agreement:
+    problems, clusters = tuple(one.problem for one in traces), tuple(one.cluster for one in traces)
+    table = np.stack(rho)
+    return Agreement(signals, problems, clusters, table, np.full_like(table, np.nan), np.stack(auc))
+
+
+def pooled(
+    anatomy: Anatomy, pair: Pair, half: str | None, signal: Signal, reading: str | None = None
+) -> Iterator[tuple[str, Floats, NDArray[np.int8]]]:
+    """Of every trace that has the signal: its cluster, its values in the span, and its labels; tokens without
+    a value are left out. Traces whose labels do not vary are in, as in the paper's pool.
+    """
+    reading = reading or anatomy.reading
+    for one in anatomy.fresh(pair, half):
+        if signal in one.signals:
+            start, stop = one.span
+            values = one.values().signals[one.signals.index(signal), start:stop].astype(np.float64)
+            known = np.isfinite(values)
+            yield one.cluster, values[known], one.labels(reading)[known]
+
+
+def _in_span(one: Trace) -> Floats:
+    start, stop = one.span
+    return one.values().signals[:, start:stop].astype(np.float64)
+
+
+def _classes(one: Trace) -> list[str]:
+    start, stop = one.span
+    return [token_classes.class_of(piece) for piece in one.pieces[start:stop]]

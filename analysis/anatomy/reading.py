@@ -1,0 +1,278 @@
+"""anatomy/traces.jsonl and its side files as arrays, read by their documented format (docs/records.md).
+
+Whether digests and chains hold, kv-prereg audit says. Here a file is refused where it cannot be read as what
+it says that it is; every trace counts, whatever its state.
+"""
+
+import hashlib
+import json
+import zlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analysis.studies import plain_files
+from analysis.studies.plain_files import RecordError
+
+__all__ = [
+    "CHOOSE",
+    "CORRECT",
+    "FOLDER",
+    "HALVES",
+    "ORACLE",
+    "READINGS",
+    "STATES",
+    "TEST",
+    "Anatomy",
+    "Kept",
+    "Pair",
+    "Trace",
+    "Values",
+    "half_of",
+    "labels",
+    "read",
+]
+
+FOLDER, TRACES, VALUES = "anatomy", "traces.jsonl", "values"
+CHOOSE, TEST = HALVES = ("choose", "test")
+READINGS = ("padded", "dropped")
+MEASURED = ("labelled", "unmoved")  # states of a trace that has windows and values
+STATES = (*MEASURED, "wrong", "short", "unreproduced", "failed")
+ORACLE = "oracle-occlusion"  # keeps what the labels need: no policy, and unreachable
+CORRECT = "correct"
+MOST_VALUES = 1 << 30  # bytes of an inflated side file
+Pair: TypeAlias = tuple[str, str]  # model, task
+Signal: TypeAlias = tuple[str, int | None]  # name, layer
+
+
+class Kept(NamedTuple):
+    """What one arm kept at the cut, and how it went on. correct: None where it failed."""
+
+    arm: str
+    budget: str
+    correct: bool | None
+
+
+class Trace(NamedTuple):
+    """One line. span, windows: positions [start, stop). windows: by reading, whether the grade changed.
+
+    A trace that is neither labelled nor unmoved has no windows, no signals and nothing kept.
+    """
+
+    model: str
+    task: str
+    problem: str
+    cluster: str  # the problem itself where its task names none
+    half: str
+    state: str
+    span: tuple[int, int]
+    pieces: tuple[str, ...]
+    windows: Mapping[str, tuple[tuple[int, int, bool], ...]]
+    signals: tuple[Signal, ...]
+    kept: tuple[Kept, ...]
+    side: Path | None
+
+    @property
+    def pair(self) -> Pair:
+        return self.model, self.task
+
+    def labels(self, reading: str) -> NDArray[np.int8]:
+        return labels(self.windows[reading], self.span)
+
+    def covered(self, reading: str) -> NDArray[np.int64]:
+        """[token of the span]: how many windows cover it."""
+        start, stop = self.span
+        found = np.zeros(stop - start, dtype=np.int64)
+        for first, last, _ in self.windows[reading]:
+            found[max(first, start) - start : max(0, min(last, stop) - start)] += 1
+        return found
+
+    def values(self) -> "Values":
+        """Of all n tokens. Raises RecordError for a side file that is missing or damaged."""
+        return _values(self)
+
+
+class Values(NamedTuple):
+    """signals: [signal, token], NaN where there is no value; kept: [kept, token], the share of (layer, KV
+    head) pairs that kept it.
+    """
+
+    signals: NDArray[np.float32]
+    kept: NDArray[np.float32]
+
+
+class Anatomy(NamedTuple):
+    """traces: in the order of the file. pairs: the registered (model, task), in order; their number divides
+    alpha whether or not they have traces.
+    """
+
+    registration: str  # SHA-256 of lock.json
+    settings: Mapping[str, Any]  # [anatomy] of the protocol
+    pairs: tuple[Pair, ...]
+    due: Mapping[Pair, tuple[str, ...]]  # problems of both halves
+    arms: tuple[str, ...]
+    traces: tuple[Trace, ...]
+
+    @property
+    def reading(self) -> str:
+        return str(self.settings["reading"])
+
+    def of(self, pair: Pair, half: str | None = None) -> list[Trace]:
+        return [one for one in self.traces if one.pair == pair and half in (None, one.half)]
+
+    def states(self, pair: Pair, half: str | None = None) -> dict[str, int]:
+        """How many traces ended in each state; all states, none left out."""
+        counted = Counter(one.state for one in self.of(pair, half))
+        return {state: counted[state] for state in STATES}
+
+    def missing(self, pair: Pair, half: str) -> list[str]:
+        """Problems of this half without a trace."""
+        there = {one.problem for one in self.of(pair, half)}
+        return [one for one in self.due[pair] if half_of(one) == half and one not in there]
+
+    def fresh(self, pair: Pair, half: str | None) -> list[Trace]:
+        """Traces of a half; of the testing one without those whose cluster has a trace in the choosing half:
+        the test would not be of new units.
+        """
+        chosen = {one.cluster for one in self.of(pair, CHOOSE)} if half == TEST else set()
+        return [one for one in self.of(pair, half) if one.cluster not in chosen]
+
+
+def half_of(problem: str) -> str:
+    """By the MD5 of the id, modulo 2; the split into development and held out asks modulo 5."""
+    return HALVES[int(hashlib.md5(problem.encode(), usedforsecurity=False).hexdigest(), 16) % 2]
+
+
+def labels(windows: Sequence[tuple[int, int, bool]], span: tuple[int, int]) -> NDArray[np.int8]:
+    """[token of the span]: 1 where any window that covers it changed the grade, else 0 (EpiKV,
+    arXiv:2606.26472, Appendix C). A token that no window covers has 0.
+    """
+    start, stop = span
+    found = np.zeros(stop - start, dtype=np.int8)
+    for first, last, changed in windows:
+        if changed:
+            found[max(first, start) - start : max(0, min(last, stop) - start)] = 1
+    return found
+
+
+def read(folder: Path) -> Anatomy:
+    """FOLDER/lock.json and FOLDER/anatomy. Raises RecordError for a lock without [anatomy], no trace at all,
+    a trace of no registered (model, task, development problem) or of one twice, and another format.
+    """
+    folder = Path(folder)
+    plain_files.refuse_other(folder)
+    lock_bytes, lock = _lock(folder)
+    try:
+        content = lock["protocol"]["content"]
+        if "anatomy" not in content:
+            raise RecordError(
+                f"{folder}: registers no [anatomy]; write one into a protocol before it is locked"
+            )
+        settings = content["anatomy"]
+        pairs = tuple((model, task["name"]) for model in content["models"] for task in content["tasks"])
+        items, most = lock["items"], settings.get("traces")
+        asked = {pair: items[pair[1]]["dev"] for pair in pairs}
+        due = {pair: tuple(each[:most]) for pair, each in asked.items()}
+        arms = tuple(content["arms"])
+    except (KeyError, TypeError) as problem:
+        raise RecordError(f"{folder}: lock.json: not of the documented format ({problem})") from None
+    traces: dict[tuple[str, str, str], Trace] = {}
+    for name, number, line in plain_files.lines(folder / FOLDER, TRACES):
+        where = f"{folder}: {FOLDER}/{name}:{number}"
+        if not line.endswith(b"\n"):
+            continue  # begun, and not recorded: the audit says so
+        try:
+            body = json.loads(line)["body"]
+            one = _trace(body, folder, items)
+        except (ValueError, KeyError, TypeError, IndexError) as problem:
+            if isinstance(problem, RecordError):
+                raise RecordError(f"{where}: {problem}") from None
+            raise RecordError(
+                f"{where}: not of the documented format ({type(problem).__name__}: {problem})"
+            ) from None
+        if one.problem not in due.get(one.pair, ()):
+            raise RecordError(f"{where}: {one.problem} is not registered for {', '.join(one.pair)}")
+        if one.half != half_of(one.problem):
+            raise RecordError(f"{where}: half: {one.problem} is of the half {half_of(one.problem)!r}")
+        if traces.setdefault((*one.pair, one.problem), one) is not one:
+            raise RecordError(f"{where}: a second trace of {one.problem}; each is recorded once")
+    if not traces:
+        raise RecordError(f"{folder}: no trace was labelled yet; run: kv-prereg anatomy {folder}")
+    digest = hashlib.sha256(lock_bytes).hexdigest()
+    return Anatomy(digest, settings, pairs, due, arms, tuple(traces.values()))
+
+
+def _lock(folder: Path) -> tuple[bytes, dict[str, Any]]:
+    try:
+        data = plain_files.read(folder / "lock.json")
+        return data, json.loads(data)
+    except (OSError, ValueError) as problem:
+        raise RecordError(f"{folder}: lock.json cannot be read ({type(problem).__name__})") from None
+
+
+def _trace(body: Mapping[str, Any], folder: Path, items: Mapping[str, Any]) -> Trace:
+    state, half, problem = body["state"], body["half"], body["problem"]
+    if state not in STATES or half not in HALVES:
+        raise RecordError(f"state: {state!r}, half: {half!r}; there is no such")
+    cluster = items.get(body["task"], {}).get("clusters", {}).get(problem, problem)
+    first = (body["model"], body["task"], problem, cluster, half, state)
+    if state not in MEASURED:
+        return Trace(*first, (0, 0), (), {}, (), (), None)
+    start, stop = body["span"]
+    if not 0 <= start < stop <= body["tokens"] == len(body["pieces"]):
+        raise RecordError(f"span: {body['span']} of {body['tokens']} tokens, {len(body['pieces'])} pieces")
+    control = body["control"]["grade"] == CORRECT
+    windows = {
+        reading: tuple(
+            (int(begin), int(end), (grade == CORRECT) != control)
+            for begin, end, _, grade in body["windows"][reading]
+        )
+        for reading in READINGS
+    }
+    held = body["values"]
+    signals = tuple((str(name), None if layer is None else int(layer)) for name, layer in held["signals"])
+    kept = tuple(
+        Kept(
+            one["arm"], str(one["budget"]), None if one.get("state") == "failed" else one["grade"] == CORRECT
+        )
+        for one in body["kept"]
+    )
+    if len(kept) != held["kept"]:
+        raise RecordError(f"kept: {len(kept)} arms at budgets, and values of {held['kept']}")
+    side = folder / FOLDER / VALUES / _hexadecimal(held["sha256"])
+    return Trace(*first, (start, stop), tuple(body["pieces"]), windows, signals, kept, side)
+
+
+def _hexadecimal(digest: str) -> str:
+    """A file name, and no path to another place."""
+    if len(digest) != 64 or not set(digest) <= set("0123456789abcdef"):
+        raise RecordError("values.sha256: is no SHA-256")
+    return digest
+
+
+def _values(trace: Trace) -> Values:
+    shape = (len(trace.signals) + len(trace.kept), len(trace.pieces))
+    if trace.side is None:
+        empty = np.zeros((0, 0), dtype=np.float32)
+        return Values(empty, empty)
+    where, size = f"{FOLDER}/{VALUES}/{trace.side.name}", 4 * shape[0] * shape[1]
+    try:
+        packed = plain_files.read(trace.side, MOST_VALUES)
+        inflating = zlib.decompressobj()
+        data = inflating.decompress(packed, size + 1) if size <= MOST_VALUES else b""
+    except OSError as problem:
+        raise RecordError(
+            f"{where}: cannot be read ({type(problem).__name__}); bring back the whole folder"
+        ) from None
+    except zlib.error as problem:
+        raise RecordError(f"{where}: damaged ({problem}); bring back the whole folder") from None
+    if hashlib.sha256(packed).hexdigest() != trace.side.name or len(data) != size:
+        raise RecordError(
+            f"{where}: is not the {size} bytes that its trace names; run kv-prereg audit on the folder"
+        )
+    table = np.frombuffer(data, dtype="<f4").reshape(shape)
+    return Values(table[: len(trace.signals)], table[len(trace.signals) :])

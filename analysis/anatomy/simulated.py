@@ -1,0 +1,83 @@
+"""Traces made up with known truth: what the registered form is tried on, and how often it errs.
+
+Labels come as occlusion makes them: a few tokens are needed, a window is needed if it covers one, a token if
+a window over it is. So they hang together over tens of tokens, as signals do that are rolling means. Signals
+have trends along the text, alike in all traces, and an autocorrelation; a planted one has, besides, a share
+of the label.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import signal as filters
+
+__all__ = ["Made", "Nature", "made_up", "windows"]
+
+
+class Nature(NamedTuple):
+    """What made-up traces are like.
+
+    sites: tokens needed, on average. autocorrelation: of signals from token to token. trend: what a signal
+    gains from the first token to the last, in standard deviations, at most; of each signal another, positive
+    or negative, alike in all traces. late: how much later in the span sites lie, 0 (anywhere) to 1: a trend
+    of the labels. strength: what a planted signal gains where it is needed, in standard deviations; varied:
+    the standard deviation of that over traces.
+    """
+
+    tokens: int = 200
+    window: int = 32
+    stride: int = 16
+    sites: float = 2.0
+    autocorrelation: float = 0.9
+    trend: float = 1.0
+    late: float = 0.0
+    strength: float = 0.0
+    varied: float = 0.0
+
+
+class Made(NamedTuple):
+    """windows: start, stop, whether the grade changed; signals: [signal, token]."""
+
+    windows: list[tuple[int, int, bool]]
+    label: NDArray[np.int8]
+    signals: NDArray[np.float64]
+
+
+def windows(tokens: int, window: int, stride: int) -> list[tuple[int, int]]:
+    """Every `stride` tokens while a whole window fits, and one more at the end where tokens are left."""
+    starts = list(range(0, tokens - window + 1, stride))
+    if starts[-1] + window < tokens:
+        starts.append(tokens - window)
+    return [(start, start + window) for start in starts]
+
+
+def made_up(
+    nature: Nature,
+    trends: NDArray[np.float64],
+    planted: NDArray[np.bool_],
+    rng: np.random.Generator,
+) -> Made:
+    """One trace. trends: [signal], alike for all traces of a study; planted: [signal], those that know."""
+    n = nature.tokens
+    count = 1 + rng.poisson(max(0.0, nature.sites - 1))
+    where = rng.random(count)
+    sites = np.minimum(
+        n - 1, (n * np.where(rng.random(count) < nature.late, np.sqrt(where), where)).astype(int)
+    )
+    each = [
+        (start, stop, bool(((sites >= start) & (sites < stop)).any()))
+        for start, stop in windows(n, nature.window, nature.stride)
+    ]
+    label = np.zeros(n, dtype=np.int8)
+    for start, stop, changed in each:
+        if changed:
+            label[start:stop] = 1
+    rho = nature.autocorrelation
+    noise = rng.normal(size=(len(trends), n + 100)) * np.sqrt(1 - rho**2)
+    # The first hundred values are run in, so that the series has the same spread throughout.
+    series = filters.lfilter([1.0], [1.0, -rho], noise, axis=1)[:, 100:]
+    along = np.linspace(-0.5, 0.5, n)
+    gain = rng.normal(nature.strength, nature.varied) if nature.varied else nature.strength
+    signals = series + trends[:, None] * along + np.where(planted, gain, 0.0)[:, None] * label
+    return Made(each, label, signals)

@@ -1,0 +1,21 @@
+"""What kind of token a decoded piece is: number, word, punctuation, space, or special."""
+
+import re
+
+__all__ = ["CLASSES", "class_of"]
+
+CLASSES = ("number", "word", "punctuation", "space", "special")
+SPECIAL = re.compile("<[|\uff5c]?[^<>\\s]+[|\uff5c]?>|\\[[A-Z]{3,}\\]")  # <|im_end|>, </s>, <think>, [PAD]
+
+
+def class_of(piece: str) -> str:
+    """By what the piece holds: an empty one or a marker is special; white space alone is space; any digit
+    makes it a number, else any letter a word; else it is punctuation.
+    """
+    if not piece or SPECIAL.fullmatch(piece.strip()):
+        return "special"
+    if piece.isspace():
+        return "space"
+    if any(sign.isdigit() for sign in piece):
+        return "number"
+    return "word" if any(sign.isalpha() for sign in piece) else "punctuation"

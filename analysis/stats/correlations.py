@@ -1,0 +1,156 @@
+"""Rank correlation of many rows with one label at once, also with other rows held, and the area under the
+curve.
+
+Spearman's rho is Pearson's correlation of mid-ranks. With a binary label it is the area under the curve,
+shifted and scaled: rho = (2 AUC - 1) sqrt(3 n1 n0 / (n^2 - 1)) where no values tie. The area is the share of
+pairs (label 1, label 0) in which the first has the larger value, ties counting one half (Mann & Whitney
+1947).
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import stats
+
+__all__ = ["FLAT", "Rows", "fisher", "pairs_needed", "rows", "weighted_rho"]
+
+Floats = NDArray[np.float64]
+FLAT = 1e-9  # share of a row's spread that held rows leave, below which nothing of it is left to correlate
+
+
+class Rows(NamedTuple):
+    """Of each row [row]; NaN where the row, or the label beside its values, has a single value.
+
+    partial: of what is left of both ranks after least squares on the ranks of what is held; with one row held
+    it is (r_xy - r_xh r_yh) / sqrt((1 - r_xh^2) (1 - r_yh^2)). It holds what is straight in ranks, and
+    nothing else; NaN too where a row or the label is a straight function of what is held.
+    """
+
+    rho: Floats
+    partial: Floats
+    auc: Floats  # NaN too where the label has other values than 0 and 1
+    tokens: NDArray[np.int64]  # that have a value
+
+
+def rows(values: ArrayLike, label: ArrayLike, held: ArrayLike | None = None) -> Rows:
+    """Spearman's rho, its partial and the area under the curve of each row with the label.
+
+    values: [row, token]; a token whose value is not finite is left out of its row. label: [token], finite.
+    held: [other, token], finite; without it `partial` is rho. Raises ValueError for other shapes and for a
+    label or a held row that is not finite.
+    """
+    table, of = np.asarray(values, dtype=np.float64), np.asarray(label, dtype=np.float64)
+    if table.ndim != 2 or of.shape != table.shape[1:]:
+        raise ValueError(f"values: shape {table.shape}, label {of.shape}; pass [row, token] and [token]")
+    if not np.isfinite(of).all():
+        raise ValueError("label: a token without one; leave it out beforehand")
+    others = np.zeros((0, len(of))) if held is None else np.asarray(held, dtype=np.float64)
+    if others.ndim != 2 or others.shape[1] != len(of) or not np.isfinite(others).all():
+        raise ValueError(f"held: shape {others.shape}; pass finite rows [other, token] of {len(of)} tokens")
+    rho, partial, auc = (np.full(len(table), np.nan) for _ in range(3))
+    known = np.isfinite(table)
+    for these, kept in _alike(known):
+        if kept.sum() < 2:
+            continue
+        own = of[kept]
+        ranks = stats.rankdata(table[np.ix_(these, kept)], axis=1)
+        first, second = _centred(ranks), _centred(stats.rankdata(own)[None])
+        rho[these] = partial[these] = _pearson(first, second)
+        if len(others):
+            base = _basis(_centred(stats.rankdata(others[:, kept], axis=1)).T)
+            partial[these] = _pearson(_left(first, base), _left(second, base))
+        ones = own == 1
+        if np.isin(own, (0.0, 1.0)).all() and 0 < ones.sum() < len(own):
+            count = int(ones.sum())
+            above = ranks[:, ones].sum(axis=1) - count * (count + 1) / 2
+            auc[these] = above / (count * (len(own) - count))
+    return Rows(rho, partial, auc, known.sum(axis=1))
+
+
+def fisher(rho: float, n: int, level: float = 0.95) -> tuple[float, float] | None:
+    """Two-sided limits of a correlation of n pairs drawn by chance: tanh(atanh(rho) -+ z / sqrt(n - 3))
+    (Fisher 1921; EpiKV, arXiv:2606.26472, Appendix G, with n the traces). None of fewer than four pairs.
+    """
+    if n < 4 or math.isnan(rho):
+        return None
+    half = float(stats.norm.ppf((1 + level) / 2)) / math.sqrt(n - 3)
+    z = math.atanh(rho) if abs(rho) < 1 else math.copysign(math.inf, rho)
+    return math.tanh(z - half), math.tanh(z + half)
+
+
+def pairs_needed(rho: float, alpha: float, power: float, *, sides: int = 2) -> int:
+    """Pairs with which Fisher's z finds a true correlation: ((z_alpha + z_power) / atanh rho)^2 + 3, rounded
+    up.
+
+    Raises ValueError for a correlation that is 0 or no correlation.
+    """
+    if not 0 < abs(rho) < 1:
+        raise ValueError(f"rho: {rho}; pass a correlation between 0 and 1, the ends excluded")
+    reach = float(stats.norm.isf(alpha / sides) + stats.norm.ppf(power))
+    return math.ceil((reach / math.atanh(abs(rho))) ** 2 + 3)
+
+
+def weighted_rho(values: Floats, label: Floats, weights: Floats) -> Floats:
+    """[draw]: Spearman's rho of tokens of which draw d holds weights[d, token] copies, as if they were
+    written out: a bootstrap of whole traces gives all tokens of a trace one weight. NaN where a side is
+    constant.
+
+    values, label: [token], finite.
+    """
+    ranks = [_weighted_ranks(side, weights) for side in (values, label)]
+    total = weights.sum(axis=1)
+    first, second = (side - (side * weights).sum(axis=1)[:, None] / total[:, None] for side in ranks)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        spread = np.sqrt((first**2 * weights).sum(axis=1) * (second**2 * weights).sum(axis=1))
+        found: Floats = np.where(spread > 0, (first * second * weights).sum(axis=1) / spread, np.nan)
+    return found
+
+
+def _weighted_ranks(values: Floats, weights: Floats) -> Floats:
+    """[draw, token]: the mid-rank of each token among all copies."""
+    distinct, place = np.unique(values, return_inverse=True)
+    held = np.zeros((len(weights), len(distinct)))
+    order = np.argsort(place, kind="stable")
+    starts = np.searchsorted(place[order], np.arange(len(distinct)))
+    held[:] = np.add.reduceat(weights[:, order], starts, axis=1)
+    below = np.cumsum(held, axis=1) - held
+    mid: Floats = (below + (held + 1) / 2)[:, place]
+    return mid
+
+
+def _alike(known: NDArray[np.bool_]) -> list[tuple[NDArray[np.intp], NDArray[np.bool_]]]:
+    """Rows that have values for the same tokens, together."""
+    if known.all():
+        return [(np.arange(len(known)), np.ones(known.shape[1], dtype=bool))] if known.size else []
+    patterns, place = np.unique(known, axis=0, return_inverse=True)
+    return [(np.flatnonzero(place.ravel() == at), pattern) for at, pattern in enumerate(patterns)]
+
+
+def _centred(ranks: Floats) -> Floats:
+    centred: Floats = ranks - ranks.mean(axis=1, keepdims=True)
+    return centred
+
+
+def _pearson(table: Floats, other: Floats) -> Floats:
+    """Of centred rows [row, token] with one centred row [1, token]."""
+    spread = np.sqrt((table**2).sum(axis=1) * (other**2).sum())
+    with np.errstate(invalid="ignore", divide="ignore"):
+        found: Floats = np.where(spread > 0, (table @ other[0]) / spread, np.nan)
+    return np.clip(found, -1.0, 1.0)
+
+
+def _basis(design: Floats) -> Floats:
+    """Orthonormal columns of what is held [token, column], without those that the others give."""
+    left, sizes, _ = np.linalg.svd(design, full_matrices=False)
+    basis: Floats = left[:, sizes > FLAT * max(1.0, float(sizes.max(initial=0.0)))]
+    return basis
+
+
+def _left(table: Floats, basis: Floats) -> Floats:
+    """What is left of centred rows; zero where next to nothing is."""
+    rest = table - (table @ basis) @ basis.T
+    gone = (rest**2).sum(axis=1) <= FLAT * (table**2).sum(axis=1)
+    rest[gone] = 0.0
+    return rest

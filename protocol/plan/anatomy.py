@@ -1,0 +1,140 @@
+"""[anatomy] of a protocol: which tokens of a model's own answers are occluded, and how.
+
+What is due, `protocol.evidence.run.anatomies` derives from the lock. Labels are EpiKV's (section 3.2):
+windows of 32 tokens every 16, and a token is needed if any window over it changes the grade.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Annotated, Literal, NamedTuple, TypeAlias, get_args
+
+from protocol.evidence.bytes.canonical import LARGEST
+from protocol.evidence.bytes.fields import Choice, Field, Text, Whole
+from protocol.plan.kinds import Number
+
+__all__ = ["ORACLE", "Anatomy", "Occlusion", "faults"]
+
+ORACLE = "oracle-occlusion"  # the name under which the labels themselves choose what is kept
+Reading: TypeAlias = Literal["padded", "dropped"]
+Occlude: TypeAlias = Literal["reasoning", "prompt", "all"]
+WRITTEN = ("occlude", ("reasoning", "all"))  # where some of what is occluded was written by the model
+MOST = 2**20  # tokens
+TAIL = 64  # tokens
+
+
+class Occlusion(NamedTuple):
+    """The fields of [anatomy] that one trace is occluded by."""
+
+    window: int
+    stride: int
+    reading: Reading
+    occlude: Occlude
+    boundary: str | None
+    tail: int
+    cut: Decimal
+    new_tokens: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Anatomy:
+    """A trace is the greedy answer of the whole cache to a development problem, sampled or not elsewhere."""
+
+    window: Annotated[int, Field(Whole(1, MOST), "Tokens that are occluded at once.", 32)]
+    stride: Annotated[
+        int, Field(Whole(1, MOST), "Tokens from the beginning of one window to that of the next.", 16)
+    ]
+    reading: Annotated[
+        Reading,
+        Field(
+            Choice(*get_args(Reading), of="value"),
+            'What becomes of a window in the registered test: "padded", other tokens stand there and the '
+            'text is read anew, or "dropped", its slots leave the cache. Both are always recorded.',
+            "dropped",
+        ),
+    ]
+    occlude: Annotated[
+        Occlude,
+        Field(
+            Choice(*get_args(Occlude), of="value"),
+            'Which tokens may be occluded: "reasoning", what the model wrote before its answer, "prompt", '
+            'the context of the problem, or "all".',
+            "reasoning",
+        ),
+    ]
+    new_tokens: Annotated[int, Field(Whole(1, MOST), "Most tokens of an answer after an occlusion.", 32)]
+    alpha: Annotated[
+        Decimal,
+        Field(Number("0.0001", "0.2"), "Chance of a false finding, over all models and tasks.", 0.05),
+    ]
+    draws: Annotated[int, Field(Whole(1000, 10_000_000), "Draws of the bootstrap over traces.", 2000)]
+    seed: Annotated[int, Field(Whole(0, LARGEST), "Seed of these draws.", 7)]
+    boundary: Annotated[
+        str | None,
+        Field(
+            Text(r"\S(.{0,98}\S)?", "text of up to 100 characters, none of them a space at an end"),
+            "The text whose last occurrence in what the model wrote begins its answer.",
+            "\\boxed{",
+            without="the last `tail` tokens are the answer, as where the text does not occur",
+            when=WRITTEN,
+        ),
+    ] = None
+    tail: Annotated[
+        int | None,
+        Field(
+            Whole(1, MOST),
+            "Tokens at the end of a trace that are its answer where `boundary` finds none.",
+            TAIL,
+            without=str(TAIL),
+            when=WRITTEN,
+        ),
+    ] = None
+    cut: Annotated[
+        Decimal | None,
+        Field(
+            Number("0.01", "1"),
+            "The share of its reasoning after which the model goes on by itself; 1: right before its answer.",
+            0.5,
+            without="1",
+            when=WRITTEN,
+        ),
+    ] = None
+    traces: Annotated[
+        int | None,
+        Field(
+            Whole(1, 1_000_000),
+            "Development problems of each task and model, the first of the split.",
+            100,
+            without="all",
+        ),
+    ] = None
+
+    def occlusion(self) -> Occlusion:
+        """What one trace is occluded by, with what holds where a field was left out."""
+        return Occlusion(
+            self.window,
+            self.stride,
+            self.reading,
+            self.occlude,
+            self.boundary,
+            TAIL if self.tail is None else self.tail,
+            Decimal(1) if self.cut is None else self.cut,
+            self.new_tokens,
+        )
+
+
+def faults(anatomy: Anatomy | None, arms: Sequence[str], evicting: Sequence[str]) -> Iterator[str]:
+    """What is wrong with it beside the arms of the protocol, each in one line with the fix. evicting: those
+    of them that evict.
+    """
+    if anatomy is None:
+        return
+    if anatomy.stride > anatomy.window:
+        yield (
+            f"anatomy.stride: {anatomy.stride} is more than the window of {anatomy.window}, so that tokens "
+            f"between two windows are never occluded; write {anatomy.window} or less"
+        )
+    if ORACLE in arms:
+        yield f"arms.{ORACLE}: is what [anatomy] calls what its labels keep; name the arm otherwise"
+    if not evicting:
+        yield "anatomy: no arm evicts, and what arms keep is held against the labels; add one or leave it out"

@@ -1,0 +1,104 @@
+"""[decision] of a protocol: the one primary question and the rule that answers it."""
+
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from typing import Annotated, Any
+
+from analysis.stats.methods import METHODS
+from protocol.evidence.bytes.canonical import LARGEST
+from protocol.evidence.bytes.fields import Choice, Field, ListOf, Whole, declared
+from protocol.plan import known_as, rules
+from protocol.plan.kinds import Number, Written
+
+__all__ = ["DECISION", "Decision"]
+
+ARMS = ListOf(Written(), 1)
+DRAWN = tuple(name for name, method in METHODS.items() if method.draws)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """The one primary question, the rule that answers it and everything the rule may depend on.
+
+    own: the fields that this rule alone asks for, by name: see protocol.plan.rules.
+    """
+
+    rule: Annotated[
+        str,
+        Field(Choice(*rules.OF_RULES, meant=known_as.RULES), "The rule that gives the verdict.", "superior"),
+    ]
+    subject: Annotated[str, Field(Written(), "The arm that the question is about.", "crystal")]
+    against: Annotated[
+        tuple[str, ...], Field(ARMS, "The arms that it is compared with.", ["snapkv", "streaming"])
+    ]
+    alpha: Annotated[
+        Decimal, Field(Number("0.0001", "0.2"), "Chance of a false finding, for the whole family.", 0.05)
+    ]
+    method: Annotated[
+        str,
+        Field(
+            Choice(*METHODS, meant=known_as.METHODS),
+            "How the accuracies of two arms are compared.",
+            "sign-flip",
+        ),
+    ]
+    draws: Annotated[
+        int | None,
+        Field(Whole(1000, 10_000_000), "Draws of the method for a contrast.", 20000, when=("method", DRAWN)),
+    ] = None
+    seed: Annotated[
+        int | None, Field(Whole(0, LARGEST), "Seed of these draws.", 7, when=("method", DRAWN))
+    ] = None
+    cache_tolerance: Annotated[
+        Decimal,
+        Field(
+            Number("0", "0.5"),
+            "Share by which the memory of two arms may differ, on the whole and, on average, problem by "
+            "problem. Above 0.02 it is refused, but in replications and amendments of a lock without a gate.",
+            0.02,
+        ),
+    ]
+    missing: Annotated[
+        str,
+        Field(
+            Choice("inconclusive", "wrong", of="value"),
+            'What a registered lane without a grade is: "inconclusive" rules a verdict out, "wrong" counts '
+            "it as not correct.",
+            "inconclusive",
+        ),
+    ]
+    beside: Annotated[
+        tuple[str, ...] | None,
+        Field(
+            ARMS,
+            "Arms with which the subject is also compared, outside the rule and its family.",
+            ["h2o"],
+            without="none",
+        ),
+    ] = None
+    memory: Annotated[
+        str | None,
+        Field(
+            Choice("slots", "bytes", "total", of="value"),
+            'What both arms hold alike, and what an excess is charged in: mean "slots" per KV head and '
+            'layer, mean "bytes" of keys and values, or "total", these and the bytes of the policy\'s state. '
+            "Also reported: the share of problems on which two arms hold the same, and the accuracy "
+            "interpolated to the subject's memory where they do not match.",
+            "slots",
+            without="refused, but in replications and amendments of a lock without a gate; then slots",
+        ),
+    ] = None
+    own: dict[str, Any] = field(default_factory=dict)
+
+
+def _decision(**read: Any) -> Decision:
+    own = {name: read.pop(name, None) for name in rules.OF_RULES[read["rule"]]}
+    return Decision(**read, own=own)
+
+
+DECISION = replace(
+    declared(Decision, **rules.fields()),
+    made=_decision,
+    parts=lambda decision: vars(decision) | decision.own,
+    meant=known_as.DECISION,
+)

@@ -1,0 +1,216 @@
+"""What must hold between the fields of labelled traces: each absurd line breaks its relation, by name."""
+
+import copy
+import hashlib
+import struct
+import zlib
+from fractions import Fraction
+
+import labelled_traces as made
+import pytest
+from labelled_traces import CONTENT, LOCK, PROBLEMS, line
+from studies import ROOT
+
+from protocol.evidence.relations import of_anatomies
+from protocol.evidence.relations.of_anatomies import Asked
+from protocol.evidence.run import anatomies, anatomy_fields
+from protocol.evidence.run.anatomies import Traces
+from protocol.occlusion import windows
+
+NAMES = [relation.name for relation in of_anatomies.RELATIONS]
+CHOOSE = [problem for problem in PROBLEMS if made.half(problem) == "choose"]
+
+
+def whole():
+    """All that is due, a trace of each kind among them."""
+    due = anatomies.due(CONTENT)
+    states = dict(zip(due, ("labelled", "unmoved", "wrong", "short", "unreproduced", "failed"), strict=True))
+    return [line(one.model, one.task, one.problem, state) for one, state in states.items()]
+
+
+def broken(lines, content=CONTENT):
+    asked = Asked(content, LOCK, Traces([one.body for one in lines], "d" * 64, 0), anatomies.due(content))
+    held = {one.body["problem"]: one.values for one in lines}
+    found = of_anatomies.broken(asked, lambda body: zlib.decompress(held[body["problem"]]))
+    return [said.partition(":")[0] for said in found]
+
+
+def test_an_honest_anatomy_breaks_nothing_and_is_well_formed():
+    assert broken(whole()) == []
+    assert [anatomy_fields.fault(one.body) for one in whole()] == [None] * 6
+
+
+def test_the_choosing_half_of_everything_is_due_before_the_other_and_halves_are_of_md5():
+    content = copy.deepcopy(CONTENT)
+    content["protocol"]["content"]["models"] = ["one", "two"]
+    due = anatomies.due(content)
+    number = len(CHOOSE)
+    assert [(one.half, one.model) for one in due] == [
+        *(("choose", model) for model in ("one", "two") for _ in range(number)),
+        *(("test", model) for model in ("one", "two") for _ in range(6 - number)),
+    ]
+    assert [one.problem for one in due[:number]] == CHOOSE  # in the order of the split
+    content["protocol"]["content"]["anatomy"] = made.ANATOMY | {"traces": 2}
+    assert {one.problem for one in anatomies.due(content)} == set(PROBLEMS[:2])
+
+
+@pytest.mark.parametrize(
+    ("length", "window", "stride"), [(11, 4, 3), (12, 4, 4), (4, 4, 1), (3, 4, 2), (40, 32, 16)]
+)
+def test_windows_lie_where_whoever_occludes_puts_them(length, window, stride):
+    span = windows.span_of("reasoning", 8, 0, length, Fraction(1))
+    assert span.stop - span.start == length - 1
+    expected = [(one.start, one.stop) for one in windows.windows(span, window, stride)]
+    assert of_anatomies.windows([span.start, span.stop], window, stride) == expected
+
+
+def test_windows_by_hand():
+    assert of_anatomies.windows(made.SPAN, made.WINDOW, made.STRIDE) == made.WINDOWS
+    assert of_anatomies.windows([8, 11], 4, 3) == []
+
+
+def changed(*path, to):
+    def change(body):
+        for name in path[:-1]:
+            body = body[name]
+        body[path[-1]] = to
+
+    return change
+
+
+ABSURD = {
+    "lock": [changed("registration", to="e" * 64)],
+    "development": [changed("problem", to="held/1")],
+    "halves": [changed("half", to="test")],
+    "states": [
+        changed("grade", to="wrong"),
+        changed("control", "grade", to="wrong"),
+        changed("state", to="unmoved"),
+        changed("windows", "dropped", 2, 3, to="correct"),
+    ],
+    "span": [changed("span", to=[9, 19]), changed("span", to=[8, 20]), changed("tokens", to=7)],
+    "pieces": [changed("pieces", to=["x"] * 19)],
+    "windows": [
+        changed("windows", "padded", 1, 0, to=10),
+        changed("windows", "padded", to=[[8, 12, "", "correct"]]),
+    ],
+    "kept": [
+        changed("kept", 0, "arm", to="full"),
+        changed("kept", 1, "budget", to="7"),
+        changed("values", "kept", to=3),
+    ],
+    "budget": [changed("kept", 0, "slots", to=5), changed("kept", 3, "slots", to=7)],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [(name, change) for name, changes in ABSURD.items() for change in changes],
+)
+def test_an_absurd_line_is_refused_by_name(name, change):
+    lines = whole()
+    assert lines[0].body["state"] == "labelled"
+    change(lines[0].body)
+    assert name in broken(lines)
+
+
+def test_a_state_that_hides_a_trace_is_refused():
+    """A labelled trace cannot be told as one that has no label."""
+    for state in ("wrong", "short"):
+        lines = whole()
+        body = {
+            **line("tiny", "t", lines[0].body["problem"], state).body,
+            "span": made.SPAN,
+            "tokens": 20,
+            "grade": "correct",
+        }
+        lines[0] = made.Line(body, b"")
+        assert "states" in broken(lines)
+
+
+def with_values(change):
+    """An anatomy, the numbers of whose first trace are changed, and cited anew."""
+    lines, numbers = whole(), made.rows()
+    change(numbers)
+    values = made.packed(numbers)
+    lines[0].body["values"] = {**lines[0].body["values"], "sha256": hashlib.sha256(values).hexdigest()}
+    return broken([lines[0]._replace(values=values), *lines[1:]])
+
+
+def test_values_are_held_against_what_was_granted_and_against_themselves():
+    def set_to(row, at, value):
+        return lambda numbers: numbers[row].__setitem__(at, value)
+
+    assert with_values(lambda numbers: None) == []
+    assert with_values(set_to(0, 3, 4.0)) == ["position"]
+    assert with_values(set_to(5, 3, 1.5)) == ["shares"]
+    assert with_values(set_to(5, 3, -0.5)) == ["shares"]
+    assert with_values(set_to(5, 12, 1.0)) == ["shares"]  # seven kept, six granted
+    assert with_values(set_to(5, 3, float("nan"))) == ["shares"]
+    assert with_values(lambda numbers: numbers.__setitem__(5, 20 * [float("nan")])) == []  # it had no event
+    assert with_values(set_to(1, 3, 0.3)) == ["rounding"]
+    assert struct.unpack("<I", struct.pack("<f", 0.3))[0] & 0xFFF
+    assert with_values(set_to(1, 3, float("nan"))) == []
+
+
+def test_signals_are_the_models_and_the_scores_those_of_arms_that_evict():
+    for signals in (
+        [["key_norm", 0], *made.SIGNALS[:1], *made.SIGNALS[2:]],
+        [["value_norm", 0], *made.SIGNALS[1:]],
+        [*made.SIGNALS[:3], ["scoring:full", None]],
+        [*made.SIGNALS[:2], *made.SIGNALS[1:3]],
+    ):
+        lines = whole()
+        lines[1].body["values"] = {**lines[1].body["values"], "signals": signals}
+        assert "signals" in broken(lines)
+
+
+def test_order_and_attempts():
+    lines = whole()
+    assert broken([lines[1], lines[0], *lines[2:]]) == ["order"]
+    assert broken([*lines[:1], *lines[2:]]) == ["order"]
+    assert broken([*lines, lines[-1]]) == ["order"]
+    assert broken(lines[:3]) == []  # it goes on there
+    lines[0].body["attempt"] = 2
+    assert broken(lines) == ["attempts"]
+
+
+def test_a_question_outside_is_no_part_of_the_context():
+    content = copy.deepcopy(CONTENT)
+    content["protocol"]["content"]["tasks"][0]["query"] = "outside"
+    lines = whole()
+    for one in lines[:2]:
+        one.body["kept"][0]["slots"] = 4
+    assert broken(lines, content) == []
+    lines[0].body["kept"][0]["slots"] = 5  # more than a share of the whole prompt
+    assert broken(lines, content) == ["budget"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda body: body.pop("windows"),
+        lambda body: body.update(reason="none"),
+        lambda body: body.update(chosen="c" * 64),
+        lambda body: body.update(half="both"),
+        lambda body: body["windows"]["padded"].append([8, 12, "17"]),
+        lambda body: body["kept"].append({"arm": "h2o"}),
+        lambda body: body.update(span=[8, 19, 20]),
+        lambda body: body["values"].update(sha256="x"),
+        lambda body: body.update(extra=1),
+    ],
+)
+def test_other_forms_are_no_line_at_all(change):
+    body = line("tiny", "t", CHOOSE[0]).body
+    assert anatomy_fields.fault(body) is None
+    change(body)
+    assert anatomy_fields.fault(body) is not None
+
+
+def test_the_page_lists_every_relation():
+    page = (ROOT / "docs" / "records.md").read_text()
+    assert [one.name for one in of_anatomies.RELATIONS if f"| {one.name} | {one.says} |" not in page] == []
+
+
+def test_every_relation_is_broken_above():
+    assert set(NAMES) == {*ABSURD, "order", "attempts", "signals", "rounding", "shares", "position"}
