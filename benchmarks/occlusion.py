@@ -1,10 +1,11 @@
 """Labelling traces by occlusion: occlusions a second beside `generate` that is asked one by one.
 
-Both contenders are given the same traces of an embedded model, which it answered right, and the same windows
-of 32 tokens, stride 16. One by one: for every window transformers' `generate` from a cache of its own, either
-of the text with padding tokens in its place, or of the text, cut by index. Process time, in turns.
-Then all that is recorded of so many traces: both readings, signals, the oracle, and the arms and budgets of
-registrations/reasoning-field.
+Both contenders are given the same traces of an embedded model, which it answered right, and the same windows:
+of as many traces as the command occludes together. One by one: transformers' `generate` from a cache of its
+own, either of the text with padding tokens in the window's place, or of the text, cut by index; of at most
+ALONE of the windows, spread evenly, since none is the cheaper for another. Process time of an occlusion, in
+turns. Then all that is recorded of so many traces: both readings, signals, the oracle, and the arms and
+budgets of registrations/reasoning-field.
 
     python -m benchmarks.occlusion
 """
@@ -35,8 +36,9 @@ from protocol.occlusion.windows import Occlude, Reading, Span, span_of, windows
 from splits import load as split
 
 REGISTRATION = Path("registrations/reasoning-field")
-WINDOW, STRIDE, BOXED = 32, 16, "\\boxed{"
-FIRST, TEXTS = 70, 5  # problems of fewer steps are shorter than the traces that are wanted; traces compared
+BOXED = "\\boxed{"
+FIRST = 70  # problems of fewer steps are shorter than the traces that are wanted
+ALONE = 32
 
 
 class Settings(NamedTuple):
@@ -52,7 +54,16 @@ class Settings(NamedTuple):
     new_tokens: int
 
 
-class Text(NamedTuple):
+STUDIES = {
+    "windows of 32, at the answer": Settings(32, 16, "dropped", "reasoning", BOXED, None, Decimal(1), 16),
+    "windows of 32, half way": Settings(32, 16, "dropped", "reasoning", BOXED, None, Decimal("0.5"), 160),
+    "windows of 2, half way": Settings(2, 1, "dropped", "all", BOXED, None, Decimal("0.5"), 160),
+}
+
+
+class Cut(NamedTuple):
+    """A trace as far as it is fed."""
+
     token_ids: tuple[int, ...]
     span: Span
     windows: tuple[range, ...]
@@ -68,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     made.add_argument("--model", default="chain-qwen2")
     made.add_argument("--threads", type=int, default=1, help="of torch on the CPU; default 1")
     made.add_argument("--pairs", type=int, default=5, help="rounds of both contenders; default 5")
-    made.add_argument("--traces", type=int, default=100, help="of the second part; default 100")
+    made.add_argument("--traces", type=int, default=100, help="of each of the second part; default 100")
     arguments = made.parse_args(argv)
     torch.set_num_threads(arguments.threads)
     _, design = planned.read_protocol(REGISTRATION)
@@ -76,104 +87,128 @@ def main(argv: Sequence[str] | None = None) -> int:
     model = load(arguments.model, plan.home)
     lines = [
         line
-        for cut, new_tokens in (("1", 16), ("0.5", 160))
-        for line in compared(plan, model, Fraction(cut), new_tokens, arguments.pairs)
+        for name, settings in STUDIES.items()
+        for line in compared(plan, model, name, settings, arguments.pairs)
     ]
     print(header(Setting(arguments.model, "cpu", "float32", arguments.threads), "occlusion", argv))
-    columns = ("cut, reading", "occlusions", "one by one, a second", "together, a second", "times as many")
+    columns = (
+        "windows",
+        "reading",
+        "together",
+        "one by one, a second",
+        "together, a second",
+        "times as many",
+    )
     print(table(columns, lines))
-    print(f"\n{whole(plan, model, arguments.traces)}")
+    for name, settings in STUDIES.items():
+        print(f"\n{name}: {whole(plan, model, settings, arguments.traces)}")
     return 0
 
 
-def texts(plan: planned.Planned, model: LoadedModel, cut: Fraction) -> list[Text]:
-    """Of the first traces of about 200 tokens that are answered right, where their windows lie."""
+def cuts(plan: planned.Planned, model: LoadedModel, settings: Settings) -> list[Cut]:
+    """Of as many traces of about 200 tokens that are answered right as are occluded together."""
     task = next(one for one in plan.protocol.tasks)
-    decode, found = traces.decoder(plan, model, None), list[Text]()
-    for problem in split(task.name).dev[FIRST:]:
-        built, prompt = traces.posed(plan, model, task, problem)
-        grade = traces.grading_of(plan, task, built)
-        trace = traces.traced(decode, built, prompt, task.max_new_tokens, grade)
-        reasoning = traces.reasoning_of(model, trace.token_ids, BOXED, None)
-        span = span_of("reasoning", len(prompt.context), len(prompt.query), reasoning, cut)
-        if trace.graded.grade == "correct" and (lie := windows(span, WINDOW, STRIDE)):
-            found.append(Text((trace.fed + trace.token_ids)[: span.tokens], span, lie))
-        if len(found) == TEXTS:
+    decode, found = traces.decoder(plan, model, None), list[Cut]()
+    posed = [traces.posed(plan, model, task, problem) for problem in split(task.name).dev[FIRST : FIRST + 64]]
+    for trace in traces.traced(decode, posed, task.max_new_tokens):
+        prompt, reasoning = trace.prompt, traces.reasoning_of(model, trace.token_ids, BOXED, None)
+        share = Fraction(settings.cut)
+        span = span_of(settings.occlude, len(prompt.context), len(prompt.query), reasoning, share)
+        lie = windows(span, settings.window, settings.stride)
+        if trace.graded.grade == "correct" and lie:
+            found.append(Cut((trace.fed + trace.token_ids)[: span.tokens], span, lie))
+        if sum(len(one.windows) for one in found) >= body.ROWS:
             break
     return found
 
 
 def compared(
-    plan: planned.Planned, model: LoadedModel, cut: Fraction, new_tokens: int, pairs: int
+    plan: planned.Planned, model: LoadedModel, name: str, settings: Settings, pairs: int
 ) -> list[tuple[str, ...]]:
     """A line for each reading, of both contenders."""
-    decode, given = traces.decoder(plan, model, None), texts(plan, model, cut)
+    decode, given, new_tokens = (
+        traces.decoder(plan, model, None),
+        cuts(plan, model, settings),
+        settings.new_tokens,
+    )
     pad = occluded.padding(model)
-    contenders: dict[str, Callable[[], object]] = {
-        "padded alone": lambda: [padded_alone(model, one, pad, new_tokens) for one in given],
-        "padded": lambda: [
-            occluded.padded(decode, one.token_ids, one.windows, pad, new_tokens) for one in given
-        ],
-        "dropped alone": lambda: [dropped_alone(model, one, new_tokens) for one in given],
-        "dropped": lambda: [dropped(decode, one, new_tokens) for one in given],
+    every = [(one, window) for one in given for window in one.windows]
+    some = every[:: -(-len(every) // ALONE)]
+    fed = [occluded.Text(one.token_ids, one.windows) for one in given]
+    contenders: dict[str, tuple[int, Callable[[], object]]] = {
+        "padded alone": (
+            len(some),
+            lambda: [padded_alone(model, one, window, pad, new_tokens) for one, window in some],
+        ),
+        "padded": (len(every), lambda: occluded.padded(decode, fed, pad, new_tokens)),
+        "dropped alone": (
+            len(some),
+            lambda: [dropped_alone(model, one, window, new_tokens) for one, window in some],
+        ),
+        "dropped": (len(every), lambda: dropped(decode, given, new_tokens)),
     }
-    count = sum(len(one.windows) for one in given)
-    times = alternate({name: processed(act) for name, act in contenders.items()}, pairs)
+    times = alternate({one: processed(*act) for one, act in contenders.items()}, pairs)
     return [
         (
-            f"{cut}, {reading}",
-            str(count),
-            f"{count / times.median(f'{reading} alone'):.1f}",
-            f"{count / times.median(reading):.1f}",
+            name,
+            reading,
+            f"{len(every)} of {len(given)} traces",
+            f"{1 / times.median(f'{reading} alone'):.1f}",
+            f"{1 / times.median(reading):.1f}",
             ratio(times.ratio(f"{reading} alone", reading)),
         )
         for reading in ("padded", "dropped")
     ]
 
 
-def processed(act: Callable[[], object]) -> Callable[[], float]:
+def processed(count: int, act: Callable[[], object]) -> Callable[[], float]:
+    """Seconds of process time of each of so many occlusions."""
+
     def measure() -> float:
         start = process_time()
         act()
-        return process_time() - start
+        return (process_time() - start) / count
 
     return measure
 
 
-def dropped(decode: traces.Decoder, text: Text, new_tokens: int) -> object:
-    prompt = engine.Prompt(text.token_ids[: text.span.event], text.token_ids[text.span.event :])
-    return decode.run("p", prompt, occluded.dropping(text.span.event, text.windows), new_tokens)
+def dropped(decode: traces.Decoder, given: Sequence[Cut], new_tokens: int) -> object:
+    requests = [
+        engine.Request(
+            str(number),
+            engine.Prompt(one.token_ids[: one.span.event], one.token_ids[one.span.event :]),
+            occluded.dropping(one.span.event, one.windows),
+        )
+        for number, one in enumerate(given)
+    ]
+    return decode.run(requests, new_tokens)
 
 
-def padded_alone(model: LoadedModel, text: Text, pad: int, new_tokens: int) -> object:
-    for window in text.windows:
-        ids = [pad if at in window else token for at, token in enumerate(text.token_ids)]
-        generated(model, ids, new_tokens)
-    return None
+def padded_alone(model: LoadedModel, one: Cut, window: range, pad: int, new_tokens: int) -> object:
+    ids = [pad if at in window else token for at, token in enumerate(one.token_ids)]
+    return generated(model, ids, new_tokens)
 
 
-def dropped_alone(model: LoadedModel, text: Text, new_tokens: int) -> object:
+def dropped_alone(model: LoadedModel, one: Cut, window: range, new_tokens: int) -> object:
     from transformers import DynamicCache
 
     network: Any = model.network
-    last = text.span.event
-    for window in text.windows:
-        cache = DynamicCache(config=network.config)
-        with torch.no_grad():
-            network(torch.tensor([text.token_ids[:last]]), past_key_values=cache, logits_to_keep=1)
-        kept = [at for at in range(last) if at not in window]
-        for layer in cache.layers:
-            own: Any = layer
-            own.keys, own.values = own.keys[:, :, kept], own.values[:, :, kept]
-        ids = [text.token_ids[at] for at in (*kept, last)]
-        places = torch.tensor([[*kept, last]])
-        generated(model, ids, new_tokens, past_key_values=cache, position_ids=places)
-    return None
+    last = one.span.event
+    cache = DynamicCache(config=network.config)
+    with torch.no_grad():
+        network(torch.tensor([one.token_ids[:last]]), past_key_values=cache, logits_to_keep=1)
+    kept = [at for at in range(last) if at not in window]
+    for layer in cache.layers:
+        own: Any = layer
+        own.keys, own.values = own.keys[:, :, kept], own.values[:, :, kept]
+    ids = [one.token_ids[at] for at in (*kept, last)]
+    places = torch.tensor([[*kept, last]])
+    return generated(model, ids, new_tokens, past_key_values=cache, position_ids=places)
 
 
-def generated(model: LoadedModel, ids: list[int], new_tokens: int, **more: Any) -> None:
+def generated(model: LoadedModel, ids: list[int], new_tokens: int, **more: Any) -> object:
     network: Any = model.network
-    network.generate(
+    return network.generate(
         torch.tensor([ids]),
         attention_mask=torch.ones(1, len(ids), dtype=torch.int64),
         do_sample=False,
@@ -184,22 +219,27 @@ def generated(model: LoadedModel, ids: list[int], new_tokens: int, **more: Any) 
     )
 
 
-def whole(plan: planned.Planned, model: LoadedModel, count: int) -> str:
+def whole(plan: planned.Planned, model: LoadedModel, settings: Settings, count: int) -> str:
     """What traces cost with all that is recorded of them."""
     task = next(one for one in plan.protocol.tasks)
-    settings = Settings(WINDOW, STRIDE, "dropped", "reasoning", BOXED, None, Decimal(1), 16)
     start, tokens, states = process_time(), 0, dict[str, int]()
-    for problem in split(task.name).dev[FIRST:][:count]:
-        made = body.traced(plan, model, task.name, problem, settings).body
-        states[made["state"]] = states.get(made["state"], 0) + 1
-        tokens += made.get("tokens", 0)
+    for made in body.traced_together(plan, model, task.name, split(task.name).dev[FIRST:][:count], settings):
+        states[made.body["state"]] = states.get(made.body["state"], 0) + 1
+        tokens += len(made.body.get("text", "")) and made.body["prompt_tokens"] + fed(
+            model, made.body["text"]
+        )
     seconds = process_time() - start
     arms = sum(1 for arm in plan.protocol.arms if plan.protocol.policy(arm.name).evicts)
     found = ", ".join(f"{number} {state}" for state, number in sorted(states.items()))
     return (
         f"{count} traces of {tokens / count:.0f} tokens in the mean, with {arms} arms at "
-        f"{len(plan.protocol.budgets)} budgets: {seconds:.1f} s of process time ({found})."
+        f"{len(plan.protocol.budgets)} budgets: {seconds:.1f} s of process time, "
+        f"{100 * seconds / count:.0f} s for 100 ({found})."
     )
+
+
+def fed(model: LoadedModel, text: str) -> int:
+    return len(model.tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
 if __name__ == "__main__":

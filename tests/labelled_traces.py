@@ -4,6 +4,7 @@ import hashlib
 import struct
 import time
 import zlib
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 LOCK = "a" * 64
@@ -113,11 +114,12 @@ def traced_slowly(folder: str) -> int:
     from protocol import anatomy
     from protocol.occlusion import body
 
-    real = body.traced
+    real = body.traced_together
 
-    def slow(*asked: Any) -> body.Traced:
-        time.sleep(0.2)
-        return real(*asked)
+    def slow(*asked: Any) -> Iterator[body.Traced]:
+        for one in real(*asked):
+            time.sleep(0.2)
+            yield one
 
-    body.traced = slow
+    body.traced_together = slow
     return anatomy.main([folder])

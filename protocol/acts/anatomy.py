@@ -4,11 +4,12 @@ No statistics are loaded before a half is whole; no testing trace is labelled be
 """
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from fractions import Fraction
 from functools import cache
-from typing import Any, NamedTuple
+from itertools import groupby
+from typing import Any, NamedTuple, TypeAlias
 
 import transformers
 
@@ -34,6 +35,8 @@ __all__ = ["Ahead", "ahead", "anatomy"]
 
 FIRST, SECOND = HALVES
 ENTERED = {FIRST: "anatomy-chosen", SECOND: "anatomy-judged"}
+
+Label: TypeAlias = Callable[[Sequence[Due]], Iterator[body.Traced]]
 
 
 class Ahead(NamedTuple):
@@ -104,7 +107,7 @@ def _half(
     study: Study,
     ends: int,
     due: Sequence[Due],
-    labelling: Callable[[], Callable[[Due], body.Traced]],
+    labelling: Callable[[], Label],
     chosen: str | None = None,
 ) -> None:
     """Label the traces before `ends` without a line, in an attempt of their own, unless the last one ended
@@ -117,12 +120,12 @@ def _half(
         return
     attempt = anatomies.begin(study.registration)
     with anatomies.Writer(study.registration) as writer, phase("labelling traces") as tell:
-        label, began = labelling(), time.monotonic()
+        made, began = labelling()(due[done:ends]), time.monotonic()
         for at, one in enumerate(due[done:ends], start=done):
             left = (time.monotonic() - began) / (at - done) * (len(due) - at) if at > done else None
             words = f"{at:,} of {len(due):,}"
             tell(phases.At(words, at, len(due), left, more=f"{one.task} {one.problem}, to {one.half}"))
-            traced = label(one)
+            traced = next(made)
             head = {"registration": study.lock.digest, "attempt": attempt, "half": one.half}
             when = {"time": datetime.now(UTC).isoformat(timespec="seconds")}
             writer.append({**traced.body, **head, **when, **_cited(one, chosen)}, traced.values)
@@ -133,8 +136,10 @@ def _cited(one: Due, chosen: str | None) -> dict[str, str]:
     return {} if one.half == FIRST or chosen is None else {"chosen": chosen}
 
 
-def _labelling(study: Study) -> Callable[[Due], body.Traced]:
-    """What labels one trace. Sets torch's threads and deterministic mode for the process."""
+def _labelling(study: Study) -> Label:
+    """What labels traces, in their order, those of a model and task together. Sets torch's threads and
+    deterministic mode for the process.
+    """
     measured.ready(study.planned)
     transformers.utils.logging.disable_progress_bar()  # one display at a time: ours
     model_of, lanes = local.held(study.planned, lambda told: None), study.lanes()
@@ -142,9 +147,11 @@ def _labelling(study: Study) -> Callable[[Due], body.Traced]:
     assert registered is not None, "no [anatomy] is registered"
     occlusion = registered.occlusion()
 
-    def label(one: Due) -> body.Traced:
-        model = model_of(one.model)
-        return body.traced(study.planned, model, one.task, one.problem, occlusion, lanes.get(one.model))
+    def label(due: Sequence[Due]) -> Iterator[body.Traced]:
+        for (model, task), own in groupby(due, key=lambda one: (one.model, one.task)):
+            problems = [one.problem for one in own]
+            loaded, places = model_of(model), lanes.get(model)
+            yield from body.traced_together(study.planned, loaded, task, problems, occlusion, places)
 
     return label
 

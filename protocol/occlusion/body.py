@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeAlias
-
-from torch import Tensor
 
 from policies.oracle import given
 from protocol import engine
@@ -22,9 +20,10 @@ from protocol.occlusion.scorings import Arm, Asking, arms, oracles
 from protocol.occlusion.traces import Decoder, Graded, Trace
 from protocol.occlusion.values import packed
 from protocol.occlusion.windows import CORRECT, Occlude, Reading, Span, priorities, span_of, windows
+from protocol.plan.task import Task
 from protocol.tasks import prompting
 
-__all__ = ["Settings", "Traced", "traced"]
+__all__ = ["Settings", "Traced", "traced", "traced_together"]
 
 UNGRADED: Mapping[str, str] = MappingProxyType(
     {
@@ -33,6 +32,9 @@ UNGRADED: Mapping[str, str] = MappingProxyType(
     }
 )
 UNMOVED = "no occlusion changed the grade in the registered reading"
+
+ROWS, AHEAD = 128, 32
+"""Windows from which on more of them in a batch make each hardly cheaper; answers that are decoded at once."""
 
 Said: TypeAlias = Graded | str
 """A continuation, or why there is none."""
@@ -78,24 +80,72 @@ def traced(
     settings: Settings,
     lanes: int | None = None,
 ) -> Traced:
-    """Trace a development problem, occlude it, ask every arm. `running.measured.ready` comes before it.
+    """`traced_together` of one problem alone."""
+    (found,) = traced_together(planned, model, task, [problem], settings, lanes)
+    return found
+
+
+def traced_together(
+    planned: Planned,
+    model: LoadedModel,
+    task: str,
+    problems: Sequence[str],
+    settings: Settings,
+    lanes: int | None = None,
+) -> Iterator[Traced]:
+    """Trace development problems, occlude each trace, ask every arm; in the order of the problems.
+    `running.measured.ready` comes before it.
+
+    AHEAD answers are decoded in one batch, then as many of them are occluded in one as have ROWS windows: who
+    decodes beside whom is a function of the arguments. In other company a line is the same up to the rounding
+    of the dtype.
 
     task: as the study calls it. lanes: how many decode at once; None for what the free memory holds. Greedy
     throughout. Raises as `door.build` and `engine.run` do: what a policy refuses is in the body.
     """
     registered = next(one for one in planned.protocol.tasks if one.name == task)
-    built, prompt = traces.posed(planned, model, registered, problem)
-    decode, grade = traces.decoder(planned, model, lanes), traces.grading_of(planned, registered, built)
-    head = {
-        "model": model.name,
-        "task": task,
-        "problem": problem,
-        "prompt": prompting.digest(prompt.context, prompt.query),
-        "prompt_tokens": prompt.tokens,
-    }
-    if reason := planned.protocol.excludes(len(prompt.context)):
-        return Traced(head | stated("failed", reason), b"")
-    trace = traces.traced(decode, built, prompt, registered.max_new_tokens, grade)
+    decode, waiting = traces.decoder(planned, model, lanes), list[Traced | Occluding]()
+    for first in range(0, len(problems), AHEAD):
+        for one in begun(planned, decode, registered, problems[first : first + AHEAD], settings):
+            waiting.append(one)
+            if sum(len(own.windows) for own in waiting if isinstance(own, Occluding)) >= ROWS:
+                yield from labelled(waiting)
+                waiting = []
+    yield from labelled(waiting)
+
+
+def begun(
+    planned: Planned, decode: Decoder, task: Task, problems: Sequence[str], settings: Settings
+) -> Iterator[Traced | Occluding]:
+    """The traces of these problems, in their order, that are occluded; or the lines of those that are not."""
+    model = decode.model
+    posed = [traces.posed(planned, model, task, problem) for problem in problems]
+    excluded = [planned.protocol.excludes(len(own.prompt.context)) for own in posed]
+    asked = [own for own, reason in zip(posed, excluded, strict=True) if not reason]
+    decoded = iter(traces.traced(decode, asked, task.max_new_tokens) if asked else ())
+    for problem, (_, prompt, grade), reason in zip(problems, posed, excluded, strict=True):
+        head = {
+            "model": model.name,
+            "task": task.name,
+            "problem": problem,
+            "prompt": prompting.digest(prompt.context, prompt.query),
+            "prompt_tokens": prompt.tokens,
+        }
+        if reason:
+            yield Traced(head | stated("failed", reason), b"")
+            continue
+        yield occluding(planned, decode, task, settings, next(decoded), grade, head)
+
+
+def occluding(
+    planned: Planned,
+    decode: Decoder,
+    task: Task,
+    settings: Settings,
+    trace: Trace,
+    grade: traces.Grading,
+    head: dict[str, Any],
+) -> Traced | Occluding:
     body = head | {"text": trace.graded.text, "grade": trace.graded.grade}
     if trace.refused:
         return Traced(head | stated("failed", trace.refused), b"")
@@ -103,7 +153,8 @@ def traced(
         return Traced(body | stated("failed", UNGRADED[trace.graded.grade]), b"")
     if trace.graded.grade != CORRECT:
         return Traced(body | stated("wrong", f"graded {trace.graded.grade} with its whole cache"), b"")
-    reasoning = traces.reasoning_of(model, trace.token_ids, settings.boundary, settings.tail)
+    prompt = trace.prompt
+    reasoning = traces.reasoning_of(decode.model, trace.token_ids, settings.boundary, settings.tail)
     span = span_of(
         settings.occlude, len(prompt.context), len(prompt.query), reasoning, Fraction(settings.cut)
     )
@@ -112,12 +163,20 @@ def traced(
     if not found:
         held = span.stop - span.start
         return Traced(body | stated("short", f"{held} tokens, and a window has {settings.window}"), b"")
-    return Occluding(planned, decode, grade, settings, task, trace, span, found).traced(body)
+    asking = Asking(arms(planned, decode.model.name, task.name, len(prompt.context)))
+    return Occluding(planned, decode, grade, settings, task.name, trace, span, found, asking, body)
+
+
+class Labels(NamedTuple):
+    """What follows with nothing occluded, and by reading with each window occluded, as a record has it."""
+
+    control: Graded
+    windows: dict[str, list[list[Any]]]
 
 
 @dataclass(frozen=True)
 class Occluding:
-    """A trace that was answered correctly, and where its windows lie."""
+    """A trace that was answered correctly, and where its windows lie. body: of its line so far."""
 
     planned: Planned
     decode: Decoder
@@ -127,6 +186,8 @@ class Occluding:
     trace: Trace
     span: Span
     windows: tuple[range, ...]
+    asking: Asking
+    body: dict[str, Any]
 
     @property
     def token_ids(self) -> tuple[int, ...]:
@@ -138,94 +199,166 @@ class Occluding:
         written = self.span.tokens - self.trace.prompt.tokens
         return engine.Prompt(self.token_ids[: self.span.event], self.token_ids[self.span.event :], written)
 
-    def traced(self, body: dict[str, Any]) -> Traced:
-        name, context = self.decode.model.name, len(self.trace.prompt.context)
-        asking = Asking(arms(self.planned, name, self.task, context))
-        try:
-            control, dropped, asked = self.beside(asking)
-            as_it_is, padded = self.fed_anew()
-            body |= {"control": control._asdict()}
-            for reading, one in (("in a lane", control), ("fed anew", as_it_is)):
-                if one.grade != CORRECT:
-                    reason = f"with nothing occluded, {reading}, the continuation is graded {one.grade}"
-                    return Traced(body | stated("unreproduced", reason), b"")
-            labels = {"padded": padded, "dropped": dropped}
-            reached = self.reached(labels[self.settings.reading])
-        except Unlabelled as refused:
-            return Traced(body | stated("failed", str(refused)), b"")
-        ran = [(arm, asked.get(at, arm.refused)) for at, arm in enumerate(asking.arms)]
-        shares = [asking.kept(place, self.span.tokens) for place in range(len(ran))]
-        ran += [(arm, did) for arm, did, _ in reached]
-        shares += [share for *_, share in reached]
+    @property
+    def text(self) -> occluded.Text:
+        """Its windows, and the whole of it."""
+        return occluded.Text(self.token_ids, (*self.windows, range(self.span.tokens, self.span.tokens)))
+
+    @property
+    def lanes(self) -> tuple[engine.Lane, ...]:
+        """Its windows, after the whole of it."""
+        return (traces.control(), *occluded.dropping(self.span.event, self.windows))
+
+    def request(self, lanes: Iterable[engine.Lane]) -> engine.Request:
+        return engine.Request(self.trace.problem.id, self.prompt, tuple(lanes))
+
+    def labels(self, in_lanes: Sequence[Said], anew: Sequence[Said]) -> Labels:
+        """Of the outcomes of `lanes` and of `text`. Raises Unlabelled where one says nothing."""
+        control, *dropped = in_lanes
+        *padded, _ = anew
+        return Labels(sure(control), {"padded": self.found(padded), "dropped": self.found(dropped)})
+
+    def unreproduced(self, in_a_lane: Said, fed_anew: Said) -> str:
+        """Why its answer is not that of the trace; empty where it is."""
+        for reading, one in (("in a lane", in_a_lane), ("fed anew", fed_anew)):
+            if (own := sure(one)).grade != CORRECT:
+                return f"with nothing occluded, {reading}, the continuation is graded {own.grade}"
+        return ""
+
+    def oracle(self, labels: Labels) -> Asking:
+        """What the labels of the registered reading keep, at every budget."""
+        found, event = labels.windows[self.settings.reading], self.span.event
+        own = oracles(self.planned, self.decode.model.name, self.task, len(self.trace.prompt.context))
+        return Asking([arm._replace(policy=given(priorities(event, found, arm.slots or 0))) for arm in own])
+
+    def line(
+        self, labels: Labels, asked: Mapping[int, Said], oracle: Asking, reached: Mapping[int, Said]
+    ) -> Traced:
+        ran = [
+            (arm, did.get(at, arm.refused))
+            for asking, did in ((self.asking, asked), (oracle, reached))
+            for at, arm in enumerate(asking.arms)
+        ]
+        shares = [
+            asking.kept(place, self.span.tokens)
+            for asking in (self.asking, oracle)
+            for place in range(len(asking.arms))
+        ]
         signals = layer_statistics.rows(
             self.decode.model, self.token_ids, self.trace.prompt.tokens, self.decode.prefill_chunk
         )
-        signals += asking.scored(self.span.tokens)
+        signals += self.asking.scored(self.span.tokens)
         values = packed([*(row.values for row in signals), *shares])
-        moved = any(grade != CORRECT for *_, grade in labels[self.settings.reading])
+        moved = any(grade != CORRECT for *_, grade in labels.windows[self.settings.reading])
         state = stated("labelled" if moved else "unmoved", "" if moved else UNMOVED)
-        cited = {
-            "sha256": hashlib.sha256(values).hexdigest(),
-            "signals": [[row.name, row.layer] for row in signals],
-            "kept": len(shares),
+        body = self.body | {
+            "control": labels.control._asdict(),
+            "pieces": [self.decode.text([token]) for token in self.token_ids],
+            "windows": labels.windows,
+            "kept": [entry(*one) for one in ran],
+            "values": {
+                "sha256": hashlib.sha256(values).hexdigest(),
+                "signals": [[row.name, row.layer] for row in signals],
+                "kept": len(shares),
+            },
         }
-        pieces = [self.decode.text([token]) for token in self.token_ids]
-        body |= {"pieces": pieces, "windows": labels, "values": cited}
-        body["kept"] = [entry(*one) for one in ran]
         return Traced(body | state, values)
 
-    def beside(self, asking: Asking) -> tuple[Graded, list[list[Any]], dict[int, Said]]:
-        """What follows with nothing dropped, with each window dropped, and under each arm: one prefill."""
-        asked, count = asking.lanes(), len(self.windows)
-        lanes = (traces.control(), *occluded.dropping(self.span.event, self.windows))
-        try:
-            control, *others = self.said_by((*lanes, *asked.values()))
-        except BadInput:  # of some arm, or of the model, of which each lane alone says it
-            control, *others = self.said_by(lanes)
-            others += map(self.alone, asked.values())
-        return sure(control), self.found(others[:count]), dict(zip(asked, others[count:], strict=True))
-
-    def alone(self, lane: engine.Lane) -> Said:
-        """Why, of an arm that does not fit the model, or feeds more tokens than it has positions."""
-        try:
-            return self.said_by([lane])[0]
-        except BadInput as refusal:
-            return str(refusal)
-
-    def fed_anew(self) -> tuple[Graded, list[list[Any]]]:
-        """What follows the text fed anew as it is, and with each window padded."""
-        whole = range(self.span.tokens, self.span.tokens)
-        pad, new_tokens = occluded.padding(self.decode.model), self.settings.new_tokens
-        fed = occluded.padded(self.decode, self.token_ids, (*self.windows, whole), pad, new_tokens)
-        *padded, as_it_is = (one.refused or self.said(one.token_ids) for one in fed)
-        return sure(as_it_is), self.found(padded)
-
-    def reached(self, labels: Sequence[Sequence[Any]]) -> list[tuple[Arm, Said, Tensor]]:
-        """What the labels keep at every budget, what follows, and the shares."""
-        own = oracles(self.planned, self.decode.model.name, self.task, len(self.trace.prompt.context))
-        asking = Asking(
-            [arm._replace(policy=given(priorities(self.span.event, labels, arm.slots or 0))) for arm in own]
-        )
-        said = self.said_by(tuple(asking.lanes().values()))
-        shares = (asking.kept(place, self.span.tokens) for place in range(len(said)))
-        return list(zip(asking.arms, said, shares, strict=True))
-
-    def said_by(self, lanes: Sequence[engine.Lane]) -> list[Said]:
-        outcomes = self.decode.run(self.trace.problem.id, self.prompt, lanes, self.settings.new_tokens)
-        return [
-            one.reason if isinstance(one, engine.LaneFailure) else self.said(one.token_ids)
-            for one in outcomes
-        ]
-
-    def said(self, token_ids: Sequence[int]) -> Said:
+    def said(self, one: engine.Outcome | engine.LaneFailure | occluded.Continued) -> Said:
         """A continuation alone is graded: what was written before the cut may hold an answer of its own."""
-        graded = self.grade(self.decode.text(token_ids))
+        if isinstance(one, engine.LaneFailure):
+            return one.reason
+        if isinstance(one, occluded.Continued) and one.refused:
+            return one.refused
+        graded = self.grade(self.decode.text(one.token_ids))
         return UNGRADED["error"] if graded.grade == "error" else graded
 
     def found(self, said: Iterable[Said]) -> list[list[Any]]:
         """As a record has windows."""
         every = zip(self.windows, map(sure, said), strict=True)
         return [[own.start, own.stop, one.text, one.grade] for own, one in every]
+
+
+def labelled(waiting: Sequence[Traced | Occluding]) -> Iterator[Traced]:
+    """The lines, in order; of those to occlude, all windows in one batch."""
+    group = [one for one in waiting if isinstance(one, Occluding)]
+    made = iter(occluded_together(group) if group else ())
+    for one in waiting:
+        yield next(made) if isinstance(one, Occluding) else one
+
+
+def occluded_together(group: Sequence[Occluding]) -> list[Traced]:
+    decode, new_tokens = group[0].decode, group[0].settings.new_tokens
+    asked, in_lanes = beside(group)
+    fed = occluded.padded(decode, [one.text for one in group], occluded.padding(decode.model), new_tokens)
+    found: list[Traced | Labels] = []
+    for one, dropped, anew in zip(group, in_lanes, fed, strict=True):
+        padded = list(map(one.said, anew))
+        try:
+            labels = one.labels(dropped, padded)
+            reason = one.unreproduced(dropped[0], padded[-1])
+        except Unlabelled as refused:
+            found.append(Traced(one.body | stated("failed", str(refused)), b""))
+            continue
+        if reason:
+            body = one.body | {"control": labels.control._asdict()}
+            found.append(Traced(body | stated("unreproduced", reason), b""))
+        else:
+            found.append(labels)
+    reproduced = [
+        (one, labels) for one, labels in zip(group, found, strict=True) if isinstance(labels, Labels)
+    ]
+    oracles = [one.oracle(labels) for one, labels in reproduced]
+    reached = ran([one for one, _ in reproduced], [oracle.lanes() for oracle in oracles])
+    whole = dict(zip((id(one) for one, _ in reproduced), zip(oracles, reached, strict=True), strict=True))
+    return [
+        one.line(labels, did, *whole[id(one)]) if isinstance(labels, Labels) else labels
+        for one, labels, did in zip(group, found, asked, strict=True)
+    ]
+
+
+def beside(group: Sequence[Occluding]) -> tuple[list[dict[int, Said]], list[list[Said]]]:
+    """What each trace goes on to say under each arm, by place; and with nothing dropped, and with each window
+    dropped. One prefill a trace, and one batch.
+    """
+    asked = [one.asking.lanes() for one in group]
+    own = [{-1 - at: lane for at, lane in enumerate(one.lanes)} for one in group]
+    try:
+        said = ran(group, [lanes | others for lanes, others in zip(own, asked, strict=True)])
+    except BadInput:  # of some arm, or of the model, of which each lane alone says it
+        said = ran(group, own)
+        for place in asked[0]:
+            alone = [{place: others[place]} for others in asked]
+            for found, did in zip(said, refused_alone(group, alone), strict=True):
+                found |= did
+    return (
+        [{place: did[place] for place in others} for others, did in zip(asked, said, strict=True)],
+        [[did[place] for place in lanes] for lanes, did in zip(own, said, strict=True)],
+    )
+
+
+def refused_alone(
+    group: Sequence[Occluding], lanes: Sequence[Mapping[int, engine.Lane]]
+) -> list[dict[int, Said]]:
+    """Why, of an arm that does not fit the model, or feeds more tokens than it has positions."""
+    try:
+        return ran(group, lanes)
+    except BadInput as refusal:
+        if len(group) > 1:
+            return [refused_alone([one], [own])[0] for one, own in zip(group, lanes, strict=True)]
+        return [dict.fromkeys(lanes[0], str(refusal))]
+
+
+def ran(group: Sequence[Occluding], lanes: Sequence[Mapping[int, engine.Lane]]) -> list[dict[int, Said]]:
+    """What follows in each lane of each trace, by place."""
+    if not any(lanes):
+        return [{} for _ in group]
+    requests = [one.request(own.values()) for one, own in zip(group, lanes, strict=True)]
+    outcomes = group[0].decode.run(requests, group[0].settings.new_tokens)
+    return [
+        dict(zip(own, map(one.said, did), strict=True))
+        for one, own, did in zip(group, lanes, outcomes, strict=True)
+    ]
 
 
 def sure(said: Said) -> Graded:

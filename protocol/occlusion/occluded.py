@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections import deque
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
-from torch import Tensor
 
 from policies.oracle import given
 from protocol import engine
 from protocol.engine import sampling
+from protocol.engine.attention.kernels import chosen
+from protocol.engine.batch import Batch
+from protocol.engine.forking import Fork, Forked
+from protocol.engine.forms import forms_of
+from protocol.engine.observation import observed
+from protocol.engine.rows import Row
 from protocol.models.load import LoadedModel
-from protocol.occlusion.traces import Decoder
+from protocol.occlusion import side_by_side
+from protocol.occlusion.side_by_side import Beginning
+from protocol.occlusion.traces import Decoder, control
+from protocol.presses.pressed import Given
 
-if TYPE_CHECKING:
-    from transformers import DynamicCache
+__all__ = ["Continued", "Text", "dropping", "padded", "padding"]
 
-__all__ = ["Continued", "dropping", "padded", "padding"]
+
+class Text(NamedTuple):
+    """All that is fed before a continuation, and what of it is padded in turn."""
+
+    token_ids: tuple[int, ...]
+    windows: Sequence[range]
 
 
 class Continued(NamedTuple):
@@ -55,112 +67,89 @@ def padding(model: LoadedModel) -> int:
 
 
 def padded(
-    decode: Decoder, token_ids: Sequence[int], windows: Sequence[range], pad: int, new_tokens: int
-) -> list[Continued]:
-    """What follows the text with the padding token in the place of each window in turn, fed anew.
+    decode: Decoder, texts: Sequence[Text], pad: int, new_tokens: int, most: int | None = None
+) -> list[list[Continued]]:
+    """What follows each text with the padding token in the place of each of its windows in turn, fed anew.
 
     Padding tokens are attended to like any others, at the positions of what they replace. What stands before
-    a window is fed once for all of them; the rest of the text is fed for each, and they decode in one batch,
-    by transformers' own forward. An empty window is the text as it is.
+    a window is fed once for all windows of the text; the rest is fed for each, side by side. All decode in
+    one batch. An empty window is the text as it is. most: tokens of a forward that feeds; None for those of
+    `[generation]`, else side_by_side.MOST.
     """
-    device = decode.model.network.device
-    text = torch.tensor(list(token_ids), device=device)
-    rows = decode.lanes or engine.max_concurrent_lanes(
-        decode.model.network.config,
-        decode.model.network.dtype,
-        device,
-        len(token_ids) + new_tokens,
-        max(1, len(windows)),
+    model, places = (
+        decode.model,
+        [(own, at) for own, text in enumerate(texts) for at in range(len(text.windows))],
     )
-    order = sorted(range(len(windows)), key=lambda place: windows[place].start)
-    found: dict[int, Continued] = {}
-    with torch.no_grad():
-        feeding = Feeding(decode, text)
-        for first in range(0, len(order), rows):
-            places = order[first : first + rows]
-            fed = [feeding.occluded(windows[place], pad) for place in places]
-            cache = side_by_side([one for one, _ in fed])
-            logits = torch.cat([last for _, last in fed])
-            found |= zip(places, continued(decode.model, cache, logits, new_tokens), strict=True)
-    return [found[place] for place in range(len(windows))]
+    longest = max(len(text.token_ids) for text in texts)
+    rows = decode.lanes or engine.max_concurrent_lanes(
+        model.network.config,
+        model.network.dtype,
+        model.network.device,
+        longest + new_tokens,
+        max(1, len(places)),
+    )
+    most = most or decode.prefill_chunk or side_by_side.MOST
+    found: dict[tuple[int, int], Continued] = {}
+    with observed(model.network), torch.no_grad():
+        whole: dict[int, Beginning] = {}
+        for first in range(0, len(places), rows):
+            own = places[first : first + rows]
+            asked = dict.fromkeys(number for number, _ in own)
+            whole = {number: whole[number] for number in asked if number in whole}
+            anew = {number: Beginning.of(model, texts[number].token_ids) for number in asked.keys() - whole}
+            side_by_side.feed(model, list(anew.values()), most)
+            whole |= anew
+            begun = {
+                (number, at): whole[number].without(texts[number].windows[at], pad) for number, at in own
+            }
+            side_by_side.feed(model, list(begun.values()), most)
+            found |= continued(decode, begun, new_tokens)
+    return [[found[number, at] for at in range(len(text.windows))] for number, text in enumerate(texts)]
 
 
-class Feeding:
-    """A text that is fed from its beginning as far as windows leave it as it is, and from there for each."""
+def continued(
+    decode: Decoder, begun: dict[tuple[int, int], Beginning], new_tokens: int
+) -> dict[tuple[int, int], Continued]:
+    """What follows each, greedily, in one batch of the engine. begun: by text and place."""
+    model, found = decode.model, dict[tuple[int, int], Continued]()
+    by_text: dict[int, list[int]] = {}
+    for (number, at), one in begun.items():
+        if sampling.usable(one.logits):
+            by_text.setdefault(number, []).append(at)
+        else:
+            found[number, at] = Continued((), f"{sampling.UNUSABLE} at decode step 0")
+    requests = {
+        number: engine.Request(
+            str(number), engine.Prompt(begun[number, at[0]].token_ids, ()), (control(),) * len(at)
+        )
+        for number, at in by_text.items()
+    }
 
-    def __init__(self, decode: Decoder, text: Tensor) -> None:
-        from transformers import DynamicCache  # with the modules of all models
+    def done(row: Row, ended: engine.Outcome | engine.LaneFailure) -> None:
+        number = int(row.request.problem)
+        own = (
+            Continued((), ended.reason)
+            if isinstance(ended, engine.LaneFailure)
+            else Continued(ended.token_ids)
+        )
+        found[number, by_text[number][row.number]] = own
 
-        self.decode = decode
-        self.text = text
-        self.cache = DynamicCache(config=decode.model.network.config)
-        self.fed = 0
-
-    def occluded(self, window: range, pad: int) -> tuple[DynamicCache, Tensor]:
-        """The cache of the whole text without the window, and the logits after it [1, vocabulary]. Windows
-        are asked for in the order of their starts.
-        """
-        start = min(window.start, len(self.text) - 1)
-        self.feed(self.cache, self.text[self.fed : start])
-        self.fed = start
-        own = copy.deepcopy(self.cache)
-        rest = self.text.clone()
-        rest[window.start : window.stop] = pad
-        return own, self.feed(own, rest[start:])
-
-    def feed(self, cache: DynamicCache, token_ids: Tensor) -> Tensor:
-        chunk = self.decode.prefill_chunk or max(1, len(token_ids))
-        logits = torch.empty(0)
-        for first in range(0, len(token_ids), chunk):
-            fed = token_ids[None, first : first + chunk]
-            logits = forward(self.decode.model, fed, cache)
-        return logits
-
-
-def forward(model: LoadedModel, token_ids: Tensor, cache: DynamicCache) -> Tensor:
-    """Logits [row, vocabulary] after token_ids [row, t]."""
-    network: Callable[..., Any] = model.network
-    last: Tensor = network(
-        input_ids=token_ids, past_key_values=cache, use_cache=True, logits_to_keep=1
-    ).logits[:, -1]
-    return last
-
-
-def side_by_side(caches: Sequence[DynamicCache]) -> DynamicCache:
-    """One cache of a row for each, all of one length; those that are given are used up."""
-    whole: Any = caches[0]
-    for number, layer in enumerate(whole.layers):
-        own: list[Any] = [cache.layers[number] for cache in caches]
-        layer.keys = torch.cat([each.keys for each in own])
-        layer.values = torch.cat([each.values for each in own])
-        for each in own[1:]:
-            each.keys = each.values = None
-    return caches[0]
-
-
-def continued(model: LoadedModel, cache: DynamicCache, logits: Tensor, new_tokens: int) -> list[Continued]:
-    """What follows in each row, greedily. A row that stops leaves the cache."""
-    texts: list[list[int]] = [[] for _ in range(len(logits))]
-    refused = [""] * len(texts)
-    rows = list(range(len(texts)))
-    for step in range(new_tokens):
-        usable = sampling.usable(logits).tolist()
-        for row, fine in zip(rows, usable, strict=True):
-            if not fine:
-                refused[row] = f"{sampling.UNUSABLE} at decode step {step}"
-        chosen = sampling.choose(logits, (), 0.0)
-        stays = [
-            place
-            for place, (fine, token) in enumerate(zip(usable, chosen, strict=True))
-            if fine and token not in model.stop_ids
-        ]
-        fed = [chosen[place] for place in stays]
-        for place, token in zip(stays, fed, strict=True):
-            texts[rows[place]].append(token)
-        if not stays or step + 1 == new_tokens:
-            break
-        if len(stays) < len(rows):
-            cache.batch_select_indices(torch.tensor(stays, device=logits.device))
-            rows = [rows[place] for place in stays]
-        logits = forward(model, torch.tensor(fed, device=logits.device)[:, None], cache)
-    return [Continued(() if why else tuple(text), why) for text, why in zip(texts, refused, strict=True)]
+    attention = chosen(model.network, decode.attention)
+    forms = forms_of(model, list(requests.values()))
+    batch = Batch(model, new_tokens, 0.0, 1.0, new_tokens + 1, frozenset(), forms, done, attention)
+    for number, request in requests.items():
+        forks, n = [], len(request.prompt.context)
+        for place, lane in enumerate(request.lanes):
+            one = begun.pop((number, by_text[number][place]))
+            none = [None] * len(one.keys)
+            given = Given(one.keys, one.values, [*none], one.logits, n, drew=False)
+            forks.append(
+                Fork(place, lane, given.whole(), given.counts(), None, n, given, windows=one.windows)
+            )
+        shared = forks[0].given
+        assert shared is not None
+        forked = Forked(request, shared.keys, shared.values, shared.logits, deque(), {}, 0.0)
+        batch.join(forked, forks)
+    while batch.rows:
+        batch.step()
+    return found

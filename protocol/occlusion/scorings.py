@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from policies import Event, Policy, View
+from policies import Cadence, Event, Policy, View
 from policies.watched import Watched
 from protocol import engine
 from protocol.locked.planned import Planned
@@ -119,6 +119,8 @@ class Asking:
             self.shares[place] = event.kept.double().mean((0, 1)).cpu()
 
         parts = {part.name: getattr(policy, part.name) for part in fields(Policy)}
+        if type(policy.cadence) is Cadence:  # no event fires while it decodes: nothing is measured for one
+            parts["cadence"] = replace(policy.cadence, interval=None)
         return Looking(**parts, inner=policy, told=told, looked=looked)
 
     def scored(self, tokens: int) -> list[Row]:

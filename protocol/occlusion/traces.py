@@ -18,6 +18,7 @@ from protocol.tasks.problem import Problem
 __all__ = [
     "Decoder",
     "Graded",
+    "Posed",
     "Trace",
     "control",
     "decoder",
@@ -35,7 +36,7 @@ class Graded(NamedTuple):
 
 @dataclass(frozen=True)
 class Decoder:
-    """How the continuations of one problem are decoded: greedily, else as `[generation]` says.
+    """How continuations are decoded: greedily, else as `[generation]` says.
 
     lanes: how many decode at once; None for as many as half of the free memory holds.
     """
@@ -46,23 +47,22 @@ class Decoder:
     lanes: int | None
 
     def run(
-        self,
-        problem: str,
-        prompt: engine.Prompt,
-        lanes: Sequence[engine.Lane],
-        new_tokens: int,
-    ) -> tuple[engine.Outcome | engine.LaneFailure, ...]:
-        """One outcome a lane, each with one event at most: none fires while it decodes."""
+        self, requests: Sequence[engine.Request], new_tokens: int
+    ) -> list[tuple[engine.Outcome | engine.LaneFailure, ...]]:
+        """One outcome a lane, request by request, all in one batch; each lane has one event at most: none
+        fires while it decodes.
+        """
+        count = sum(len(request.lanes) for request in requests)
         ran = engine.run(
             self.model,
-            [engine.Request(problem, prompt, tuple(lanes))],
+            requests,
             max_new_tokens=new_tokens,
-            max_concurrent=None if self.lanes is None else min(self.lanes, len(lanes)),
+            max_concurrent=None if self.lanes is None else min(self.lanes, count),
             prefill_chunk=self.prefill_chunk,
             first_event=new_tokens + 1,
             attention=self.attention,
         )
-        return ran.answers[0].outcomes
+        return [answers.outcomes for answers in ran.answers]
 
     def text(self, token_ids: Sequence[int]) -> str:
         return str(self.model.tokenizer.decode(list(token_ids), skip_special_tokens=False))
@@ -85,17 +85,23 @@ class Trace(NamedTuple):
 Grading = Callable[[str], Graded]
 
 
+class Posed(NamedTuple):
+    problem: Problem
+    prompt: engine.Prompt
+    grade: Grading
+
+
 def decoder(planned: Planned, model: LoadedModel, lanes: int | None) -> Decoder:
     generation = planned.protocol.generation
     return Decoder(model, generation.prefill_chunk, generation.attention, lanes)
 
 
-def posed(planned: Planned, model: LoadedModel, task: Task, problem: str) -> tuple[Problem, engine.Prompt]:
+def posed(planned: Planned, model: LoadedModel, task: Task, problem: str) -> Posed:
     """A development problem, as the arms are asked it that ask nothing beside it. Raises as `door.build`."""
     counter = prompting.counter(model.tokenizer)
     built = door.build(planned.tasks[task.name], task.name, problem, counter)
     context, query = prompting.render(built, model.tokenizer, task.query)
-    return built, engine.Prompt(tuple(context), tuple(query))
+    return Posed(built, engine.Prompt(tuple(context), tuple(query)), grading_of(planned, task, built))
 
 
 def grading_of(planned: Planned, task: Task, problem: Problem) -> Grading:
@@ -113,12 +119,15 @@ def control(key: str = "control") -> engine.Lane:
     return engine.Lane(key, full(), None, 0)
 
 
-def traced(decode: Decoder, problem: Problem, prompt: engine.Prompt, most: int, grade: Grading) -> Trace:
-    """The greedy answer with the whole cache, of at most so many tokens."""
-    (outcome,) = decode.run(problem.id, prompt, [control()], most)
-    if isinstance(outcome, engine.LaneFailure):
-        return Trace(problem, prompt, (), Graded("", ""), outcome.reason)
-    return Trace(problem, prompt, outcome.token_ids, grade(decode.text(outcome.token_ids)))
+def traced(decode: Decoder, posed: Sequence[Posed], most: int) -> list[Trace]:
+    """The greedy answers with the whole cache, of at most so many tokens, in one batch."""
+    requests = [engine.Request(problem.id, prompt, (control(),)) for problem, prompt, _ in posed]
+    return [
+        Trace(problem, prompt, (), Graded("", ""), outcome.reason)
+        if isinstance(outcome, engine.LaneFailure)
+        else Trace(problem, prompt, outcome.token_ids, grade(decode.text(outcome.token_ids)))
+        for (problem, prompt, grade), (outcome,) in zip(posed, decode.run(requests, most), strict=True)
+    ]
 
 
 def reasoning_of(model: LoadedModel, token_ids: Sequence[int], boundary: str | None, tail: int | None) -> int:

@@ -70,6 +70,16 @@ def made_up(planned, model, task, problem, settings, lanes=None):
     return occlusion.Traced(body, values)
 
 
+def each(label):
+    """In the place of what labels traces together."""
+
+    def together(planned, model, task, problems, *rest):
+        for problem in problems:
+            yield label(planned, model, task, problem, *rest)
+
+    return together
+
+
 @pytest.fixture(scope="module")
 def locked(made, tiny_model):
     def make(shelves):
@@ -86,7 +96,7 @@ def labelled(made, locked):
     def make(shelves):
         folder = shutil.copytree(locked, shelves / "study")
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(occlusion, "traced", made_up)
+            patch.setattr(occlusion, "traced_together", each(made_up))
             done = studies.here("anatomy", folder)
         assert done.returncode == 0, done.stderr
         (shelves / "anatomy.txt").write_text(done.stdout)
@@ -148,7 +158,7 @@ def test_one_half_chooses_before_the_other_is_labelled_and_the_audit_holds_all_o
 
 
 def test_interrupted_it_goes_on_where_it_stopped_and_comes_to_the_same(study, labelled, monkeypatch):
-    monkeypatch.setattr(occlusion, "traced", made_up)
+    monkeypatch.setattr(occlusion, "traced_together", each(made_up))
     whole = lines(study)
     (study / "anatomy" / "verdict.json").unlink()
     (study / "anatomy" / "chosen.json").unlink()
@@ -171,7 +181,7 @@ def test_interrupted_it_goes_on_where_it_stopped_and_comes_to_the_same(study, la
 @pytest.mark.parametrize("left", [4, 7])
 def test_cut_off_between_a_document_and_its_line_it_completes_it(study, monkeypatch, left):
     """The ledger lacks the line of chosen.json, or of verdict.json, which are there."""
-    monkeypatch.setattr(occlusion, "traced", made_up)
+    monkeypatch.setattr(occlusion, "traced_together", each(made_up))
     if left == 4:
         (study / "anatomy" / "verdict.json").unlink()
         (study / "anatomy" / "traces.jsonl").write_bytes(b"".join(lines(study)[:4]))
@@ -358,7 +368,7 @@ def test_no_testing_trace_is_labelled_before_the_choice_is_written(locked, tmp_p
         seen.append((anatomies.half_of(problem, {}), (folder / "anatomy" / "chosen.json").exists()))
         return made_up(planned, model, task, problem, *rest)
 
-    monkeypatch.setattr(occlusion, "traced", watching)
+    monkeypatch.setattr(occlusion, "traced_together", each(watching))
     assert studies.here("anatomy", folder).returncode == 0
     assert seen == [("choose", False)] * 4 + [("test", True)] * 4
 

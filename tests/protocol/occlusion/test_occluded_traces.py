@@ -8,7 +8,7 @@ from tiny_networks import tiny, words
 from transformers import DynamicCache
 
 from protocol import engine
-from protocol.occlusion.occluded import dropping, padded
+from protocol.occlusion.occluded import Text, dropping, padded
 from protocol.occlusion.traces import Decoder, control
 from protocol.occlusion.windows import span_of, windows
 
@@ -86,9 +86,9 @@ def test_each_window_says_what_generate_says_without_it(family, occlude, query, 
     lanes = (control(), *dropping(span.event, found))
     none = range(span.tokens, span.tokens)
     for chunk, places in ((None, None), (5, 3)):
-        outcomes = decoder(model, chunk, places).run("p", fed, lanes, NEW)
+        (outcomes,) = decoder(model, chunk, places).run([engine.Request("p", fed, lanes)], NEW)
         assert [one.token_ids for one in outcomes] == [whole, *due["dropped"]], chunk
-        anew = padded(decoder(model, chunk, places), token_ids, (*found, none), PAD, NEW)
+        (anew,) = padded(decoder(model, chunk, places), [Text(token_ids, (*found, none))], PAD, NEW)
         assert [one.token_ids for one in anew] == [*due["padded"], whole], chunk
     # Windows change what is said, and the readings differ.
     assert len({whole, *due["dropped"]}) > 1
@@ -101,6 +101,6 @@ def test_logits_that_name_no_token_refuse_their_window_alone():
     with torch.no_grad():
         embed[11] = torch.nan
     token_ids = tuple(token if token != 11 else 12 for token in words(20))
-    fine, broken = padded(decoder(model), token_ids, (range(20, 20), range(2, 6)), 11, NEW)
+    ((fine, broken),) = padded(decoder(model), [Text(token_ids, (range(20, 20), range(2, 6)))], 11, NEW)
     assert fine.token_ids == generated(model, token_ids)
     assert (broken.token_ids, broken.refused) == ((), "logits: not finite at decode step 0")

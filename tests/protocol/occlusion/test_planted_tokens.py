@@ -6,7 +6,7 @@ import transformers
 from tiny_networks import TinyModel, words
 
 from protocol import engine
-from protocol.occlusion.occluded import dropping, padded
+from protocol.occlusion.occluded import Text, dropping, padded
 from protocol.occlusion.traces import Decoder
 from protocol.occlusion.windows import Span, needed, windows
 
@@ -59,8 +59,9 @@ def test_the_windows_over_the_marked_token_flip_and_no_others(at, digit):
     found = windows(span, 6, 3)
     decode = Decoder(model, None, None, None)
     prompt = engine.Prompt(tuple(text[:39]), tuple(text[39:]))
-    in_lanes = [one.token_ids for one in decode.run("p", prompt, dropping(39, found), 1)]
-    anew = [one.token_ids for one in padded(decode, text, found, 0, 1)]
+    (dropped,) = decode.run([engine.Request("p", prompt, dropping(39, found))], 1)
+    in_lanes = [one.token_ids for one in dropped]
+    anew = [one.token_ids for one in padded(decode, [Text(tuple(text), found)], 0, 1)[0]]
     due = [(NOTHING,) if at in window else (SAID + digit,) for window in found]
     assert in_lanes == due
     assert anew == due
