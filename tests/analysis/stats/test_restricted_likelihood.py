@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+from sampled import sampled
 from scipy import optimize, stats
 
 from analysis.stats import power, restricted_likelihood
@@ -172,8 +173,7 @@ def test_few_total_losses_against_many_small_gains_do_not_break_the_level(null, 
         assert t > 2 * alpha * studies
 
 
-@pytest.mark.parametrize("problems", [200, 500])
-@pytest.mark.parametrize("discordance", [0.05, 0.25])
+@pytest.mark.parametrize(("problems", "discordance"), sampled([200, 500], [0.05, 0.25], of=2))
 def test_the_level_holds_where_seeds_agree_by_chance(problems, discordance):
     draw = np.random.default_rng(4)
     each = discordance / 2

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 from many_lanes import two_dozen_lanes
+from sampled import sampled
 from test_lanes import told
 from tiny_networks import DEPTH, VOCABULARY, all_kept, answer, competing, drawn, lane, outside, tiny, words
 
@@ -52,9 +53,9 @@ def every_arm(context, interval=None):
     return lanes
 
 
-@pytest.mark.parametrize("temperature", [0.0, 0.7])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("query", [0, 3])
+@pytest.mark.parametrize(
+    ("dtype", "temperature", "query"), sampled([torch.float32, torch.bfloat16], [0.0, 0.7], [0, 3], of=2)
+)
 def test_a_prompt_that_is_not_finite_fails_the_lanes_of_every_arm_alike(dtype, temperature, query):
     """Also those of a policy that would have dropped the token."""
     context = 240
@@ -67,8 +68,9 @@ def test_a_prompt_that_is_not_finite_fails_the_lanes_of_every_arm_alike(dtype, t
     assert all(isinstance(outcome, Outcome) for outcome in fine)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("how", [torch.inf, -torch.inf, torch.nan])
+@pytest.mark.parametrize(
+    ("dtype", "how"), sampled([torch.float32, torch.bfloat16], [torch.inf, -torch.inf, torch.nan], of=2)
+)
 def test_a_query_that_is_not_finite_fails_the_lanes_of_every_arm_at_step_0(dtype, how):
     model, lanes = spoiled(tiny(dtype=dtype, num_hidden_layers=DEPTH), how=how), every_arm(240, interval=1)
     prompt = Prompt(clean(240), (5, BAD, 6))

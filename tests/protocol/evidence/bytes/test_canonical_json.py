@@ -6,6 +6,7 @@ import pytest
 import rfc8785
 from hypothesis import given
 from hypothesis import strategies as st
+from sampled import sampled
 
 from protocol.evidence.bytes import canonical
 from protocol.evidence.refusals import BadInput, Tampered
@@ -51,8 +52,8 @@ def drawn(draw: random.Random, depth: int = 0):
     return {key: drawn(draw, depth + 1) for key in keys}
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_twenty_thousand_tricky_documents_have_the_bytes_of_the_reference_implementation(seed):
+@pytest.mark.parametrize("seed", sampled(range(20), of=4))
+def test_a_thousand_tricky_documents_have_the_bytes_of_the_reference_implementation(seed):
     draw = random.Random(seed)
     for _ in range(1000):
         value = {"": drawn(draw), "\x00": [drawn(draw)], "~": drawn(draw)}

@@ -5,6 +5,7 @@ from copy import deepcopy
 
 import pytest
 import studies
+from sampled import sampled
 
 from protocol.evidence.bytes import fields
 from protocol.evidence.bytes.fields import Choice, Field, ListOf, MapOf, OrNull, Table, Text, Whole, row
@@ -84,7 +85,7 @@ def test_what_was_written_fits(documents):
     assert [table.fits(value) for table, value in documents] == [True] * len(documents)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", sampled(range(8), of=4))
 def test_the_quick_answer_is_that_of_the_slow_one(documents, seed):
     draw, refused = random.Random(seed), 0
     for table, value in documents:
