@@ -34,7 +34,7 @@ UNGRADED: Mapping[str, str] = MappingProxyType(
 UNMOVED = "no occlusion changed the grade in the registered reading"
 
 ROWS, AHEAD = 128, 32
-"""Windows from which on more of them in a batch make each hardly cheaper; answers that are decoded at once."""
+"""Windows from which on more in a batch hardly make each cheaper; answers that are decoded at once."""
 
 Said: TypeAlias = Graded | str
 """A continuation, or why there is none."""

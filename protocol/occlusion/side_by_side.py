@@ -46,8 +46,8 @@ class Beginning:
         return self.keys[0].shape[1] if self.keys else 0
 
     def without(self, window: range, pad: int) -> Beginning:
-        """The text with a padding token in each place of the window, fed as far as it is the same. Of an empty
-        window, itself. All of it was fed.
+        """The text, all of which was fed, with a padding token in each place of the window: fed as far as it
+        is the same. Of an empty window, itself.
         """
         if not window:
             return self

@@ -4,6 +4,7 @@ from fractions import Fraction
 
 import pytest
 import torch
+from hybrid_networks import hybrid
 from tiny_networks import tiny, words
 from transformers import DynamicCache
 
@@ -93,6 +94,22 @@ def test_each_window_says_what_generate_says_without_it(family, occlude, query, 
     # Windows change what is said, and the readings differ.
     assert len({whole, *due["dropped"]}) > 1
     assert len({*due["dropped"], *due["padded"]}) > len(found)
+
+
+@pytest.mark.parametrize(
+    "model", [tiny("Qwen2"), hybrid("Qwen3"), hybrid("GptOss")], ids=lambda one: one.name
+)
+@pytest.mark.parametrize(("chunk", "places"), [(None, None), (7, 2)])
+def test_texts_of_any_length_are_padded_side_by_side(model, chunk, places):
+    """Three texts, one of which is asked without a window; sliding layers and sinks are not packed."""
+    texts = [
+        Text(words(23, seed=1), (range(0, 3), range(9, 21), range(21, 22))),
+        Text(words(4, seed=2), (range(4, 4),)),
+        Text(words(31, seed=3), (range(14, 16), range(31, 31), range(2, 6))),
+    ]
+    found = padded(decoder(model, chunk, places), texts, PAD, NEW)
+    due = [[padded_alone(model, text.token_ids, window) for window in text.windows] for text in texts]
+    assert [[one.token_ids for one in own] for own in found] == due
 
 
 def test_logits_that_name_no_token_refuse_their_window_alone():
