@@ -57,7 +57,7 @@ def runs(
     """Every method at every kept share, one after the other, from the same token ids as the engine's."""
     kvpress = import_module("kvpress")
     pipeline = kvpress.KVPressTextGenerationPipeline(model=subject.network, tokenizer=subject.tokenizer)
-    context, query = (torch.tensor([part]) for part in prompt)
+    context, query = (torch.tensor([part]) for part in (prompt.context, prompt.query))
     presses = [SHARED[name](kvpress, 1 - share) for name in names for share in shares]
 
     def act() -> None:

@@ -3,5 +3,5 @@
 body.traced makes the line of one trace; what is read off such lines has its place elsewhere.
 
 May import: policies, protocol.engine, protocol.evidence, protocol.grading, protocol.layers, protocol.locked,
-protocol.models, protocol.plan, protocol.tasks; numpy, torch, transformers.
+protocol.models, protocol.plan, protocol.presses, protocol.tasks; numpy, torch, transformers.
 """

@@ -31,7 +31,7 @@ def episodic(**settings):
 
 def the_plan(model, policy, prompt):
     embed = model.network.get_input_embeddings()
-    context, query = (torch.tensor(part, dtype=torch.int64) for part in prompt)
+    context, query = (torch.tensor(part, dtype=torch.int64) for part in (prompt.context, prompt.query))
     question = embed(query) if prompt.query else None
     return policy.cadence.plan(context, embed(context), question, model.sentence_ends)
 

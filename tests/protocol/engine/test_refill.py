@@ -45,7 +45,7 @@ def company(requests, answers, max_concurrent):
     shapes, joined, batch, fed, forwards = [], {}, [], set(), 0
     while queue or batch:
         while queue and len(batch) < max_concurrent:
-            number, (context, query) = queue[0][0], requests[queue[0][0]].prompt
+            number, (context, query, _) = queue[0][0], requests[queue[0][0]].prompt
             if number not in fed:
                 shapes.append((1, len(context)))
                 fed.add(number)
