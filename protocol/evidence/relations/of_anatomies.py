@@ -191,8 +191,8 @@ def kept_rows(asked: Asked, body: Body) -> str:
 
 
 def _evicting(asked: Asked) -> list[str]:
-    whole = {cell[3] for cell in asked.content["grid"] if cell[2] == FULL}
-    return [arm for arm in asked.content["protocol"]["content"]["arms"] if arm not in whole]
+    """In the order of the grid, which is that of the protocol: a lock sorts the names of its arms."""
+    return list(dict.fromkeys(cell[3] for cell in asked.content["grid"] if cell[2] != FULL))
 
 
 def budgets(asked: Asked, body: Body) -> str:

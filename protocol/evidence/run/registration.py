@@ -183,8 +183,13 @@ class Registration:
             return False
 
     def known(self) -> bool:
-        """Whether this is a registration, or what is left of one."""
-        return self.has(PROTOCOL) or bool(self.traces())
+        """Whether this is a registration, or what is left of one. The anatomy of one has a verdict of its own,
+        and is none.
+        """
+        found = self.traces()
+        if self.folder.name == ANATOMY and Registration(self.folder.parent).has(lock.NAME):
+            found = [name for name in found if name != VERDICT]
+        return self.has(PROTOCOL) or bool(found)
 
     def traces(self) -> list[str]:
         """What is there of all that is written from the lock on."""
