@@ -184,6 +184,8 @@ def kept_rows(asked: Asked, body: Body) -> str:
     budgets = asked.content["protocol"]["content"]["budgets"]
     due = [(arm, str(budget)) for arm in (*_evicting(asked), ORACLE) for budget in budgets]
     found = [(one["arm"], one["budget"]) for one in body["kept"]]
+    if "sweep" in asked.content["protocol"]["content"]:  # the order of its candidates is not in the lock
+        due, found = sorted(due), sorted(found)
     if found != due:
         return f"kept has {len(found)} entries, {len(due)} others are registered"
     if body["values"]["kept"] != len(found):
@@ -192,10 +194,12 @@ def kept_rows(asked: Asked, body: Body) -> str:
 
 
 def _evicting(asked: Asked) -> list[str]:
-    """As the grid has them: in the order of the protocol, which the lock's sorted keys lose."""
-    cells = asked.content["grid"]
+    """As the grid has them, in the order of the protocol, which the lock's sorted keys lose; then the
+    candidates of a sweep, which are in no cell.
+    """
+    cells, arms = asked.content["grid"], asked.content["protocol"]["content"]["arms"]
     whole = {cell[3] for cell in cells if cell[2] == FULL}
-    return [arm for arm in dict.fromkeys(cell[3] for cell in cells) if arm not in whole]
+    return [arm for arm in dict.fromkeys((*(cell[3] for cell in cells), *arms)) if arm in {*arms} - whole]
 
 
 def budgets(asked: Asked, body: Body) -> str:
