@@ -53,10 +53,16 @@ def half(problem: str) -> str:
     return "choose" if hashlib.md5(problem.encode()).digest()[-1] % 2 == 0 else "test"
 
 
-def rows(tokens: int = TOKENS) -> list[list[float]]:
-    """Position, three signals, and of four arms what they kept; the last token stays with all of them."""
+def rows(moved: bool = True, tokens: int = TOKENS) -> list[list[float]]:
+    """Position, three signals, and of four arms what they kept; the last token stays with all of them.
+
+    By hand, what the oracle keeps: of a trace that moved, the one window that changes the grade; else the
+    four first tokens, which no window covers; what is left over is of these, the later first, or the latest.
+    """
     kept = [[1.0] * slots + [0.0] * (tokens - 1 - slots) + [1.0] for *_, slots in KEPT]
     kept[0] = [0.5] * 8 + [0.0] * (tokens - 9) + [1.0]  # half of the heads keep the first eight
+    by_hand = ((14, 15, 16, 17), (2, 3, 14, 15, 16, 17)) if moved else ((0, 1, 2, 3), (0, 1, 2, 3, 17, 18))
+    kept[2:] = [[float(at in here or at == tokens - 1) for at in range(tokens)] for here in by_hand]
     return [[float(at) for at in range(tokens)], *(3 * [[0.25] * tokens]), *kept]
 
 
@@ -85,7 +91,7 @@ def line(model: str, task: str, problem: str, state: str = "labelled", **other: 
         body |= {"attempt": 2, "chosen": "c" * 64}
     if state not in ("labelled", "unmoved"):
         return Line(body | other, b"")
-    values = packed(rows())
+    values = packed(rows(state == "labelled"))
     changed = "wrong" if state == "labelled" else "correct"
     grades = ["correct", "correct", changed, "correct"]
     body |= {

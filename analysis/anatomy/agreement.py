@@ -8,7 +8,8 @@ whose hidden states move more, correlates with nothing inside it.
 *Given position* (`partial`): the ranks of the position, and of the number of windows that cover a token, are
 held. A signal with a trend agrees with labels that have one (EpiKV, section 3.2, "the temporal-trend
 correction"); and a token at an end of the span is covered by fewer windows, so that it is needed less often
-whatever it says. Only what is straight in these ranks is held.
+whatever it says. Only what is straight in these ranks is held. Where the prompt is needed and what was
+written is not, that is a step, and a signal that tells no more than one from the other passes: `given_part`.
 """
 
 from collections.abc import Iterable, Iterator
@@ -21,7 +22,7 @@ from analysis.anatomy import over_traces, token_classes
 from analysis.anatomy.reading import Anatomy, Pair, Signal, Trace
 from analysis.stats import correlations
 
-__all__ = ["POSITION", "Agreement", "agreement", "by_class", "pooled", "varying"]
+__all__ = ["POSITION", "Agreement", "agreement", "by_class", "given_part", "pooled", "varying"]
 
 Floats = NDArray[np.float64]
 POSITION: Signal = ("position", None)  # a row of every trace, and no candidate
@@ -76,6 +77,25 @@ def agreement(anatomy: Anatomy, pair: Pair, half: str | None, reading: str | Non
     # Rounded, so that sums in another order choose alike.
     problems, clusters = tuple(one.problem for one in traces), tuple(one.cluster for one in traces)
     return Agreement(signals, problems, clusters, *(np.round(each, 12) for each in (rho, partial, auc)))
+
+
+def given_part(anatomy: Anatomy, pair: Pair, found: Agreement, reading: str | None = None) -> Floats:
+    """[trace, signal] of `found`, the agreement of both halves: as its `partial`, with a level and a slope of
+    the position held in the prompt and in what the model wrote, each by themselves. Where a span lies in one
+    of the two it is `partial`.
+    """
+    reading = reading or anatomy.reading
+    place, table = {signal: at for at, signal in enumerate(found.signals)}, found.partial.copy()
+    for at, one in enumerate(varying(anatomy.of(pair), reading)):
+        start, stop = one.span
+        if start < one.prompt < stop:
+            position = np.arange(stop - start)
+            prompt = position < one.prompt - start
+            held = np.stack([position, one.covered(reading), prompt, prompt * position])
+            columns = [place[signal] for signal in one.signals]
+            rows = correlations.rows(_in_span(one), one.labels(reading), held)
+            table[at, columns] = np.round(rows.partial, 12)
+    return table
 
 
 def by_class(anatomy: Anatomy, pair: Pair, reading: str | None = None) -> dict[str, Agreement]:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analysis.anatomy import over_traces, power, screening, token_classes
-from analysis.anatomy.agreement import Agreement, agreement, by_class
+from analysis.anatomy.agreement import Agreement, agreement, by_class, given_part
 from analysis.anatomy.reading import HALVES, READINGS, Anatomy, Pair, read
 from analysis.output.told import plain
 from analysis.stats import correlations
@@ -32,7 +32,9 @@ def explored(folder: Path) -> dict[str, Any]:
     rows: of each (signal, layer): units; rho, sd: of the traces' own; interval: 95 %, studentised bootstrap
         over units; fisher: 95 %, of n = units as EpiKV counts; p: two-sided, corrected, null of fewer than 8
         units and of the position, which is no candidate; survives: p at most alpha; partial, partial_p,
-        partial_survives: the same given position; auc: mean over traces; pooled: rho of all tokens together;
+        partial_survives: the same given position; part, part_p, part_survives: the same given position within
+        the prompt and within what was written, each by itself; auc: mean over traces; pooled: rho of all
+        tokens together;
         other: rho in the reading that is not registered; classes: rho and traces within each token class;
     needed: as in verdict.json, with the median spread of all rows; screening: `screening.over_problems`,
         policies and held_out of its functions of these names, and without: traces of which nothing is needed.
@@ -89,12 +91,12 @@ def _of_pair(folder: Path, anatomy: Anatomy, pair: Pair, level: float, number: i
 def corrected_p(anatomy: Anatomy, found: Agreement, table: Floats, stream: tuple[int, str]) -> Floats:
     """[signal] of table[unit, signal]: two-sided, corrected for all rows together and for the number of
     (model, task) pairs; NaN of the position, which is no candidate. stream: the number of the pair, and what
-    the table holds ("rho", "partial", or "other": rho in the reading that is not registered); each has draws
-    of its own, so that whoever asks gets the same.
+    the table holds ("rho", "partial", "part", or "other": rho in the reading that is not registered); each
+    has draws of its own, so that whoever asks gets the same.
     """
     p = np.full(len(found.signals), np.nan)
     number, name = stream
-    streams = ("rho", "partial", "other")
+    streams = ("rho", "partial", "other", "part")
     rng = np.random.default_rng([int(anatomy.settings["seed"]), number, 200 + streams.index(name)])
     own, draws = table[:, found.candidates], int(anatomy.settings["draws"])
     p[found.candidates] = np.minimum(1, over_traces.family_p(own, draws, rng) * len(anatomy.pairs))
@@ -105,9 +107,12 @@ def _rows(
     anatomy: Anatomy, pair: Pair, found: Agreement, draws: int, rng: np.random.Generator, number: int
 ) -> list[dict[str, Any]]:
     tables = {name: found.units(getattr(found, name)) for name in ("rho", "partial", "auc")}
+    tables["part"] = found.units(given_part(anatomy, pair, found))
     of = {name: over_traces.means(table) for name, table in tables.items()}
     low, high = over_traces.bootstrap_t(tables["rho"], 0.95, draws, rng)
-    p = {name: corrected_p(anatomy, found, tables[name], (number, name)) for name in ("rho", "partial")}
+    p = {
+        name: corrected_p(anatomy, found, tables[name], (number, name)) for name in ("rho", "partial", "part")
+    }
     alpha, pool = float(anatomy.settings["alpha"]), _pooled(anatomy, pair, found)
     other = next(one for one in READINGS if one != anatomy.reading)
     second = agreement(anatomy, pair, None, other)
@@ -134,6 +139,9 @@ def _rows(
                 "partial": float(of["partial"].mean[at]),
                 "partial_p": float(p["partial"][at]),
                 "partial_survives": bool(p["partial"][at] <= alpha),
+                "part": float(of["part"].mean[at]),
+                "part_p": float(p["part"][at]),
+                "part_survives": bool(p["part"][at] <= alpha),
                 "auc": float(of["auc"].mean[at]),
                 "pooled": float(pool[at]),
                 "other": float(elsewhere.get(signal, math.nan)),

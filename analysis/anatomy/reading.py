@@ -83,6 +83,7 @@ class Trace(NamedTuple):
     signals: tuple[Signal, ...]
     kept: tuple[Kept, ...]
     side: Path | None
+    prompt: int = 0  # tokens; where those that the model wrote begin
 
     @property
     def pair(self) -> Pair:
@@ -256,7 +257,9 @@ def _trace(body: Mapping[str, Any], folder: Path, items: Mapping[str, Any]) -> T
     if len(kept) != held["kept"]:
         raise RecordError(f"kept: {len(kept)} arms at budgets, and values of {held['kept']}")
     side = folder / FOLDER / VALUES / _hexadecimal(held["sha256"])
-    return Trace(*first, (start, stop), tuple(body["pieces"]), windows, signals, kept, side)
+    return Trace(
+        *first, (start, stop), tuple(body["pieces"]), windows, signals, kept, side, body["prompt_tokens"]
+    )
 
 
 def _hexadecimal(digest: str) -> str:

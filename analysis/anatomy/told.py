@@ -29,6 +29,11 @@ def _registered(made: Row) -> Iterator[str]:
     yield ""
     head = ("model", "task", "verdict", "signal", "layer", "sign", "units", "mean rho", "interval", "p")
     yield from columns((*head, "beyond position", "pooled rho"), map(_test, made["verdict"]["pairs"]))
+    yield ""
+    yield from paragraph(
+        "Beyond position holds a straight trend. It does not hold a step, as where the prompt is needed and "
+        "the reasoning is not: *given part* below does, exploratory."
+    )
 
 
 def _test(row: Row) -> tuple[str, ...]:
@@ -55,7 +60,19 @@ def _traces(pair: Row) -> Iterator[str]:
 
 
 def _signals(pair: Row) -> list[str]:
-    head = ("signal", "layer", "units", "rho", "95 %", "Fisher, n units", "p", "given position", "p")
+    head = (
+        "signal",
+        "layer",
+        "units",
+        "rho",
+        "95 %",
+        "Fisher, n units",
+        "p",
+        "given position",
+        "p",
+        "given part",
+        "p",
+    )
     return columns((*head, "AUC", "pooled", "other reading"), map(_signal, pair["rows"]))
 
 
@@ -70,6 +87,8 @@ def _signal(row: Row) -> tuple[str, ...]:
         _p(row["p"]),
         _short(row["partial"]) + (" *" if row["partial_survives"] else ""),
         _p(row["partial_p"]),
+        _short(row["part"]) + (" *" if row["part_survives"] else ""),
+        _p(row["part_p"]),
         _short(row["auc"]),
         _short(row["pooled"]),
         _short(row["other"]),

@@ -119,7 +119,10 @@ class OfLayer(NamedTuple):
             yield f"{name}_norm", wide(vectors).norm(dim=-1).mean(0)
             # Twice the same part, where the policy adds that of keys to that of values.
             twice = LagVariances(LAG).fold(Fed(vectors, vectors, 0, self.prompt), None).scores
-            yield f"lag_{name}", twice / 2
+            lagged = twice / 2
+            # The first chunk has none before it: no value. The policy's 0 would tell prompt from answer.
+            lagged[: self.prompt + (-self.prompt // LAG + 1) * LAG] = torch.nan
+            yield f"lag_{name}", lagged
 
 
 def attended(received: Tensor, entropy: Tensor) -> Iterator[tuple[str, Tensor]]:

@@ -56,8 +56,8 @@ def made_up(planned, model, task, problem, settings, lanes=None):
         said(entry | {"arm": arm, "budget": "6", "slots": 6})
         for entry, arm in zip(body["kept"], ("h2o", "streaming", "oracle-occlusion"), strict=False)
     ]
-    numbers = labelled_traces.rows()
-    values = labelled_traces.packed(numbers[: 4 + len(kept)])
+    numbers = labelled_traces.rows(state == "labelled")
+    values = labelled_traces.packed([*numbers[:6], numbers[7]])  # of six slots the oracle is the last
     body |= {"text": text, "control": said(body["control"]), "kept": kept}
     body["windows"] = {
         reading: [

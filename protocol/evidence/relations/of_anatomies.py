@@ -22,6 +22,7 @@ ORACLE = "oracle-occlusion"
 FULL, OF_FULL = "full", " of full"
 POSITION = ["position", None]
 SCORING = "scoring:"
+SINKS = 4  # of tokens that no window covers, those that the oracle keeps before the latest
 BITS = 12  # significant ones of a value
 MULTIPLES = bytes(range(0, 256, 16))  # bytes whose low four bits are 0
 
@@ -183,6 +184,8 @@ def kept_rows(asked: Asked, body: Body) -> str:
     budgets = asked.content["protocol"]["content"]["budgets"]
     due = [(arm, str(budget)) for arm in (*_evicting(asked), ORACLE) for budget in budgets]
     found = [(one["arm"], one["budget"]) for one in body["kept"]]
+    if "sweep" in asked.content["protocol"]["content"]:  # the order of its candidates is not in the lock
+        due, found = sorted(due), sorted(found)
     if found != due:
         return f"kept has {len(found)} entries, {len(due)} others are registered"
     if body["values"]["kept"] != len(found):
@@ -191,8 +194,12 @@ def kept_rows(asked: Asked, body: Body) -> str:
 
 
 def _evicting(asked: Asked) -> list[str]:
-    """In the order of the grid, which is that of the protocol: a lock sorts the names of its arms."""
-    return list(dict.fromkeys(cell[3] for cell in asked.content["grid"] if cell[2] != FULL))
+    """As the grid has them, in the order of the protocol, which the lock's sorted keys lose; then the
+    candidates of a sweep, which are in no cell.
+    """
+    cells, arms = asked.content["grid"], asked.content["protocol"]["content"]["arms"]
+    whole = {cell[3] for cell in cells if cell[2] == FULL}
+    return [arm for arm in dict.fromkeys((*(cell[3] for cell in cells), *arms)) if arm in {*arms} - whole]
 
 
 def budgets(asked: Asked, body: Body) -> str:
@@ -259,6 +266,42 @@ def shares(asked: Asked, body: Body, held: bytes) -> str:
     return ""
 
 
+def oracle(asked: Asked, body: Body, held: bytes) -> str:
+    """It binds values to the windows of their own trace. Before its event it keeps as many tokens as were
+    granted, and all that come after: `span` ends where the event does.
+    """
+    n, signals, (_, event) = body["tokens"], len(body["values"]["signals"]), body["span"]
+    over: list[int | None] = [None] * event
+    for start, stop, _, grade in body["windows"][asked.own["reading"]]:
+        for at in range(start, stop):
+            over[at] = (over[at] or 0) + (grade != CORRECT)
+    for place, one in enumerate(body["kept"], start=signals):
+        if one["arm"] != ORACLE or one["slots"] is None or "state" in one:
+            continue
+        row = _row(held, place, n)
+        if all(map(math.isnan, row)) and event <= one["slots"]:
+            continue  # all fits
+        kept = _most_flipped(over, one["slots"])
+        if [*row] != [float(at in kept or at >= event) for at in range(n)]:
+            return f"{ORACLE} at {one['budget']}: kept other tokens than those that its windows say"
+    return ""
+
+
+def _most_flipped(over: Sequence[int | None], slots: int) -> set[int]:
+    """Positions that `occlusion.windows.priorities` puts first: of the most windows that changed the grade;
+    then those that no window covers, only the first SINKS of them where not all fit; then the latest.
+    """
+    untested = [at for at, count in enumerate(over) if count is None]
+    if len(untested) > slots - sum(map(bool, over)):
+        untested = [at for at in untested if at < SINKS]
+    worth = [
+        1.0 * (at in untested) if count is None else 1.0 + count if count else 0.0
+        for at, count in enumerate(over)
+    ]
+    order = sorted(range(len(over)), key=lambda at: (worth[at], at))
+    return {*order[max(0, len(order) - slots) :]}
+
+
 def positions(asked: Asked, body: Body, held: bytes) -> str:
     own = body["values"]["signals"]
     if POSITION not in own:
@@ -321,5 +364,6 @@ RELATIONS = (
         "What is kept is a share of the heads, over all tokens at most what was granted.",
         of_values=shares,
     ),
+    Relation("oracle", "What the oracle kept is what the windows of its trace say.", of_values=oracle),
     Relation("position", "The signal `position` is the position.", of_values=positions),
 )

@@ -183,8 +183,8 @@ class Registration:
             return False
 
     def known(self) -> bool:
-        """Whether this is a registration, or what is left of one. The anatomy of one has a verdict of its own,
-        and is none.
+        """Whether this is a registration, or what is left of one. The anatomy of one has a verdict of its
+        own, and is none.
         """
         found = self.traces()
         if self.folder.name == ANATOMY and Registration(self.folder.parent).has(lock.NAME):

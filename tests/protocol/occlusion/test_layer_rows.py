@@ -79,7 +79,7 @@ def faded(values, at):
 def lagged(vectors, at):
     """Chunks of 64 begin with the answer at 9: [0, 9) is before [9, 73), which is before [73, 83)."""
     if at < PROMPT:
-        return 0.0
+        return math.nan  # nothing is before it
     past = vectors[:, :PROMPT] if at < PROMPT + 64 else vectors[:, PROMPT : PROMPT + 64]
     found = []
     for head in range(KV_HEADS):
@@ -132,7 +132,8 @@ def test_rows_equal_plain_loops_over_the_unmodified_network(family, chunk):
     for layer, own in enumerate(zip(*seen, strict=True)):
         for name, due in by_loops(*own).items():
             due = torch.tensor(due, dtype=torch.float64)
-            torch.testing.assert_close(found[name, layer], due, rtol=1e-5, atol=1e-5, msg=f"{name} {layer}")
+            near = {"rtol": 1e-5, "atol": 1e-5, "equal_nan": True, "msg": f"{name} {layer}"}
+            torch.testing.assert_close(found[name, layer], due, **near)
     signals = {Keys(): seen[3], Calibrated("text", Statistics): model.statistics["text"]}
     view = View(torch.tensor(token_ids), LAYERS, KV_HEADS, frozenset(), 0, signals)
     expected = per_head().scoring.logits(view)

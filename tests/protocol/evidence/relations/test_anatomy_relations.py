@@ -148,9 +148,40 @@ def test_values_are_held_against_what_was_granted_and_against_themselves():
     assert with_values(set_to(5, 12, 1.0)) == ["shares"]  # seven kept, six granted
     assert with_values(set_to(5, 3, float("nan"))) == ["shares"]
     assert with_values(lambda numbers: numbers.__setitem__(5, 20 * [float("nan")])) == []  # it had no event
+    assert with_values(lambda numbers: numbers.__setitem__(6, 20 * [float("nan")])) == [
+        "oracle"
+    ]  # it had one
+    assert with_values(set_to(6, 14, 0.0)) == ["oracle"]
     assert with_values(set_to(1, 3, 0.3)) == ["rounding"]
     assert struct.unpack("<I", struct.pack("<f", 0.3))[0] & 0xFFF
     assert with_values(set_to(1, 3, float("nan"))) == []
+
+
+def test_values_of_another_trace_are_not_those_of_these_windows():
+    lines = whole()
+    moved, unmoved = lines[:2]
+    for one, other in ((moved, unmoved), (unmoved, moved)):
+        changed = one._replace(body=one.body | {"values": other.body["values"]}, values=other.values)
+        assert broken([changed if each is one else each for each in lines]) == ["oracle"]
+    moved.body["windows"]["dropped"][0][3], moved.body["windows"]["dropped"][2][3] = "wrong", "correct"
+    assert broken(lines) == ["oracle"]  # grades of two windows swapped
+
+
+def test_arms_stand_in_the_order_of_the_grid_whatever_their_names():
+    content, lines = copy.deepcopy(CONTENT), whole()[:1]
+    content["protocol"]["content"]["arms"] = {"full": {}, "a": {}, "h2o": {}}  # sorted, as a lock has them
+    content["grid"] += [["tiny", "t", "0.5", "a", 0], ["tiny", "t", "6", "a", 0]]
+    body, numbers = lines[0].body, made.rows()
+    first = [one | {"arm": "a"} for one in body["kept"][:2]]
+    body["kept"][2:2] = first
+    body["values"]["kept"] = len(body["kept"])
+    lines[0] = made.Line(body, made.packed([*numbers[:6], *numbers[4:6], *numbers[6:]]))
+    assert broken(lines, content) == []
+    body["kept"] = [*first, *body["kept"][:2], *body["kept"][4:]]
+    assert broken(lines, content) == ["kept"]
+    content["protocol"]["content"]["sweep"] = {"candidates": ["a", "h2o"]}
+    content["grid"] = [["tiny", "t", "full", "full", 0]]
+    assert broken(lines, content) == []
 
 
 def test_signals_are_the_models_and_the_scores_those_of_arms_that_evict():
@@ -213,4 +244,4 @@ def test_the_page_lists_every_relation():
 
 
 def test_every_relation_is_broken_above():
-    assert set(NAMES) == {*ABSURD, "order", "attempts", "signals", "rounding", "shares", "position"}
+    assert set(NAMES) == {*ABSURD, "order", "attempts", "signals", "rounding", "shares", "oracle", "position"}
