@@ -42,6 +42,10 @@ KNOWN = frozenset(
             "b0717a6870b153fe48c189bcc5e99cac7c88c2006b6e3240d946b6e6be608471",
             "438f0ebd5e39ddbf427406ab5d2d10d93c364216cfa66731553793e2026fe53f",
         ),
+        (  # anatomy-chain
+            "dca7277407c096d36c2d8e4a40b6af845292c60280d97f5d50bc9dc22a09eca7",
+            "bfcc2c7ff569932b78dd6b52525b75c88c1197d1c21a2f0bc27c36821830265f",
+        ),
         (  # lrfu-grid
             "e7d83c20b683211e2ca777379e03b9fcc7db8032047700c6ed9ff1bc61d48f57",
             "9a66aa07806ddcf2874fa04ce2a93e7e5c9b06f1b41bd5a9d011571c5ec61f8c",
